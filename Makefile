@@ -1,0 +1,171 @@
+# make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli
+# make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side
+# make test                builds and runs every test; ends with "N passed, N failed"
+# make install PREFIX=…    make clean   make distclean   make help
+#
+# Options: BUILD_RDMA=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
+#          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
+# Each set of options has an object directory of its own under build/, so that changing one rebuilds just what it must.
+
+PREFIX ?= /usr/local
+MALLOC ?= jemalloc
+OPTIMIZATION ?= -O3
+DEBUG_FLAGS ?= -g
+WERROR ?= no
+PKG_CONFIG ?= pkg-config
+comma := ,
+
+ifeq ($(filter $(MALLOC),jemalloc libc),)
+$(error MALLOC=$(MALLOC) is not known; use jemalloc or libc)
+endif
+# A sanitizer brings its own allocator.
+ifneq ($(SANITIZER),)
+override MALLOC := libc
+endif
+
+found = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
+goals_without_build := clean distclean help install-deps check-includes
+ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
+  ifeq ($(BUILD_RDMA),)
+    ifeq ($(call found,libibverbs librdmacm),yes)
+      BUILD_RDMA := yes
+    else
+      BUILD_RDMA := no
+      $(info rdma-core was not found: building without RDMA. `make install-deps` installs it.)
+    endif
+  endif
+  ifeq ($(BUILD_RDMA),yes)
+    ifneq ($(call found,libibverbs librdmacm),yes)
+      $(error BUILD_RDMA=yes needs libibverbs and librdmacm (rdma-core); `make install-deps` installs them, BUILD_RDMA=no builds without)
+    endif
+  else ifneq ($(BUILD_RDMA),no)
+    $(error BUILD_RDMA=$(BUILD_RDMA) is not known; use yes or no)
+  endif
+  ifeq ($(MALLOC),jemalloc)
+    ifneq ($(call found,jemalloc),yes)
+      $(error MALLOC=jemalloc needs jemalloc; `make install-deps` installs it, MALLOC=libc builds without)
+    endif
+  endif
+  ifneq ($(call found,libedit),yes)
+    $(error libedit was not found; `make install-deps` installs what is missing)
+  endif
+endif
+
+include deps/packages.mk
+
+VARIANT := rdma-$(BUILD_RDMA)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
+B := build/$(subst $(eval) ,,$(VARIANT))
+
+WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wshadow
+ifeq ($(WERROR),yes)
+WARNINGS += -Werror
+endif
+override CFLAGS += -std=c11 -D_GNU_SOURCE -pthread $(OPTIMIZATION) $(DEBUG_FLAGS) -fno-omit-frame-pointer -fno-strict-aliasing $(WARNINGS)
+override CPPFLAGS += -Isrc -I$(B)
+override LDFLAGS += -pthread -rdynamic
+LIBS := $(LIBS_LIB)
+ifneq ($(SANITIZER),)
+override CFLAGS += -fsanitize=$(SANITIZER) -fno-sanitize-recover=undefined
+override LDFLAGS += -fsanitize=$(SANITIZER)
+endif
+ifeq ($(MALLOC),jemalloc)
+override CPPFLAGS += -DUSE_JEMALLOC
+LIBS += $(LIBS_JEMALLOC)
+endif
+ifeq ($(BUILD_RDMA),yes)
+override CPPFLAGS += -DUSE_RDMA
+LIBS += $(LIBS_RDMA)
+endif
+ifeq ($(call found,libsystemd),yes)
+override CPPFLAGS += -DUSE_SYSTEMD
+LIBS_SERVER += $(LIBS_SYSTEMD)
+endif
+
+Q := $(if $(V),,@)
+say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
+
+# Rooms, lowest first. The tools know lib, resp and net; the server knows all but the tools.
+COMMON_ROOMS := lib resp net
+SERVER_ROOMS := store persist server commands repl pubsub script acl cluster
+sources = $(foreach room,$(1),$(wildcard src/$(room)/*.c))
+rdma_sources := $(wildcard src/net/rdma*.c)
+COMMON := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)),$(call sources,$(COMMON_ROOMS)))
+SERVER := $(call sources,$(SERVER_ROOMS))
+TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark%,$(wildcard src/tools/*.c))
+CLI := $(wildcard src/tools/cli*.c) $(TOOL_SHARED)
+BENCHMARK := $(wildcard src/tools/benchmark*.c) $(TOOL_SHARED)
+UNIT := $(wildcard tests/unit/test_*.c)
+HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/helpers/rdma-%),$(wildcard tests/helpers/*.c))
+objects = $(patsubst %.c,$(B)/%.o,$(1))
+
+PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli
+SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
+
+.PHONY: all test unit demo install clean distclean help install-deps check-includes helpers softrdma FORCE
+all: $(PROGRAMS) $(SOFTRDMA)
+
+# Programs lie in src/, one for all variants: they are linked anew when the variant changes.
+build/variant: FORCE
+	@mkdir -p build; echo '$(B)' | cmp -s - $@ || echo '$(B)' > $@
+
+define link
+$(call say,LINK,$@)
+$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(1)
+endef
+src/valkey-server: $(call objects,$(COMMON) $(SERVER) src/main.c) build/variant
+	$(call link,$(LIBS) $(LIBS_SERVER))
+src/valkey-cli: $(call objects,$(COMMON) $(CLI)) build/variant
+	$(call link,$(LIBS) $(LIBS_EDIT))
+src/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) build/variant
+	$(call link,$(LIBS))
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+
+# Unit tests: one program a file, each linked with every room but main and the tools.
+UNIT_PROGRAMS := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT))
+$(B)/unit/%: $(B)/tests/unit/%.o $(call objects,$(COMMON) $(SERVER))
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS) $(LIBS_SERVER) $(LIBS_CMOCKA)
+HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
+tests/helpers/%: $(B)/tests/helpers/%.o $(call objects,$(COMMON)) build/variant
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+helpers: $(HELPER_PROGRAMS)
+.SECONDARY:
+
+utils/softrdma/libsoftrdma.so: FORCE
+	$(Q)$(MAKE) --no-print-directory -C utils/softrdma
+softrdma: utils/softrdma/libsoftrdma.so
+
+unit: $(UNIT_PROGRAMS)
+	@tests/unit/run $(UNIT_PROGRAMS)
+
+test: all helpers $(UNIT_PROGRAMS)
+	@tests/run $(UNIT_PROGRAMS)
+
+demo:
+	@utils/demo
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+
+clean:
+	rm -rf build $(PROGRAMS) $(patsubst %.c,%,$(wildcard tests/helpers/*.c)) tests/tmp
+	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
+distclean: clean
+	rm -f tags compile_commands.json
+
+install-deps:
+	@deps/install
+check-includes:
+	@utils/check-includes
+
+help:
+	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
+
+-include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(UNIT) $(HELPERS)))

@@ -1,0 +1,27 @@
+/* number.h: numbers to text and back, exactly as Valkey reads and writes them, without printf. */
+#ifndef LIB_NUMBER_H
+#define LIB_NUMBER_H
+#include "lib/slice.h"
+#include <stdint.h>
+
+enum { NUMBER_TEXT_MAX = 32, DOUBLE_TEXT_MAX = 5 * 1024 };
+
+/* Canonical decimal only: no spaces, no leading zeros or '+', within range. False otherwise. */
+bool parse_int64(struct slice text, int64_t *value);
+bool parse_uint64(struct slice text, uint64_t *value);
+size_t format_int64(char *text, int64_t value);   /* at most 20 bytes, no NUL; returns the length */
+size_t format_uint64(char *text, uint64_t value);
+
+/* What the double-valued commands accept: strtod syntax, whole slice, no leading space; inf yes, nan no. */
+bool parse_double(struct slice text, double *value);
+bool parse_long_double(struct slice text, long double *value);
+/* Shortest text that reads back to the same double (RESP3 doubles, ZSCORE, …): "1", "0.1", "1e+20", "inf", "-inf", "nan". */
+size_t format_double(char text[static 40], double value);
+/* As INCRBYFLOAT shows numbers: fixed notation, 17 digits after the point, trailing zeros removed. */
+size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value);
+
+/* "100", "1k" = 1000, "1kb" = 1024, "mb", "gb", case does not matter. */
+bool parse_memory(struct slice text, uint64_t *bytes);
+/* 1.50K, 23.00M … as INFO's _human fields. */
+size_t format_bytes_human(char text[static 32], uint64_t bytes);
+#endif

@@ -1,0 +1,136 @@
+/* connection.h: the one interface to all transports (tcp, unix, rdma; later tls).
+ *
+ * A connection shows the bytes it received where they lie (conn_peek), and gives room to write the reply where it will be sent
+ * from (conn->out, an output.h output). Nothing above this header asks which transport it has, except to show it to people.
+ *
+ * Reading.  conn_peek() is what was received and not yet consumed, always contiguous. After conn_consume() the rest stays in
+ *   place; a later `readable` may find it moved, so keep offsets, not pointers, between two calls. The transport receives more by itself; it
+ *   stops when `in_limit` bytes lie unconsumed (the caller's protection against a peer that sends without end: when a
+ *   single request needs more, the caller raises it).
+ * Writing.  Write to &conn->out and call conn_flush() when there is nothing to add for now. What the peer cannot take yet stays
+ *   queued in the connection and goes out by itself; `drained` tells when all is gone. conn_pending() is what is queued: the caller bounds it.
+ * Life.     conn_close() at any moment, from any handler: no callback follows it; the memory goes at the end of the loop's turn.
+ *   When the peer closes or the transport fails, `closed` is called once, with conn->error (0: orderly end); the owner then calls
+ *   conn_close(). Bytes received before the end are still shown first.
+ * Threads.  A connection belongs to the thread of its loop. */
+#ifndef NET_CONNECTION_H
+#define NET_CONNECTION_H
+#include "lib/output.h"
+#include "net/event_loop.h"
+
+struct connection;
+struct connect_options;
+struct listen_options;
+struct listener;
+struct transport;
+
+enum connection_state { CONN_CONNECTING, CONN_OPEN, CONN_ENDED /* peer closed or failed */, CONN_CLOSED /* by conn_close */ };
+
+struct connection_events {
+    void (*connected)(struct connection *conn); /* after conn_connect; on failure `closed` comes instead */
+    void (*readable)(struct connection *conn);  /* more bytes in conn_peek(), or progress of conn_receive_into() */
+    void (*drained)(struct connection *conn);   /* what was queued has gone out; may be NULL */
+    void (*closed)(struct connection *conn);    /* conn->error, conn_error_text() */
+};
+
+struct connection {
+    struct output out; /* must be first: the room in the send memory */
+    const struct transport *transport;
+    const struct connection_events *events;
+    void *owner;
+    struct event_loop *loop;
+    enum connection_state state;
+    int error; /* errno of the failure */
+    bool reading_paused;
+    const char *in; /* received, not consumed */
+    size_t in_len;
+    size_t in_limit;
+    char *sink; /* conn_receive_into: where the next bytes go, NULL: nowhere special */
+    size_t sink_len;
+    uint64_t bytes_in, bytes_out;
+    struct event_deferred deferred;
+};
+
+struct address {
+    char host[108]; /* IP address, or path of a Unix socket */
+    int port;       /* 0: Unix socket */
+};
+
+/* What a transport offers. Everybody else uses the conn_ functions below. */
+struct transport {
+    const char *name; /* "tcp", "unix", "rdma" */
+    struct connection *(*connect)(struct event_loop *loop, const struct connect_options *options);
+    struct listener *(*listen)(struct event_loop *loop, const struct listen_options *options, char *error, size_t error_size);
+    void (*consume)(struct connection *conn, size_t len);
+    void (*set_reading)(struct connection *conn); /* reading_paused, in_limit or sink changed */
+    void (*flush)(struct connection *conn);
+    size_t (*pending)(const struct connection *conn);
+    void (*close)(struct connection *conn);
+    bool (*address)(const struct connection *conn, bool peer, struct address *address);
+    int (*fd)(const struct connection *conn); /* -1 where it has none of its own */
+    bool (*is_local)(const struct connection *conn);  /* the peer is on this machine, as protected mode means it */
+    int (*set_keepalive)(struct connection *conn, int seconds);
+    const char *(*error_text)(const struct connection *conn);
+    size_t (*memory)(const struct connection *conn, size_t *input, size_t *output); /* bytes held in all, for input, for output */
+    void (*describe)(const struct connection *conn, char *text, size_t size); /* "device=… rx=…" for people; may be empty */
+};
+
+struct connect_options {
+    const char *host; /* name, IP address, or path */
+    int port;
+    const char *source_host; /* NULL: any */
+    uint32_t timeout_ms;     /* 0: the transport's own */
+    const struct connection_events *events;
+    void *owner;
+};
+/* Never NULL: a failure, even an immediate one, comes through `closed` from the loop. */
+struct connection *conn_connect(const struct transport *transport, struct event_loop *loop, const struct connect_options *options);
+
+struct listener {
+    const struct transport *transport;
+    struct event_loop *loop;
+    struct address address; /* really bound; shows the port where 0 was asked */
+    /* Called for each new connection, already open. Set conn->events and conn->owner, or conn_close() it. */
+    void (*accepted)(struct listener *listener, struct connection *conn);
+    void *owner;
+    void (*close)(struct listener *listener);
+};
+struct listen_options {
+    const char *host; /* IP address, "*" for all IPv4, "::*" for all IPv6, or a path */
+    int port;
+    int backlog;
+    int unix_mode;           /* permissions of the socket file, 0: as they come */
+    const char *unix_group;  /* NULL: as it comes */
+    uint32_t mark;           /* SO_MARK, 0: none */
+    void (*accepted)(struct listener *, struct connection *);
+    void *owner;
+};
+/* NULL on failure, with errno set and `error` saying what failed: device or family, address, and the errno's text. */
+struct listener *conn_listen(const struct transport *transport, struct event_loop *loop, const struct listen_options *options,
+                             char *error, size_t error_size);
+void listener_close(struct listener *listener);
+
+static inline struct slice conn_peek(const struct connection *conn) { return (struct slice){conn->in, conn->in_len}; }
+static inline void conn_consume(struct connection *conn, size_t len) { conn->transport->consume(conn, len); }
+/* The next `len` bytes of the stream, those in conn_peek() first, go to `memory` instead of being shown: a large argument lands once, where
+ * it stays. `readable` is called on progress; conn->sink_len is what is still missing. `memory` must live until then or until conn_close(). */
+void conn_receive_into(struct connection *conn, char *memory, size_t len);
+void conn_set_reading(struct connection *conn, bool on); /* off: nothing is received, the peer is made to wait */
+void conn_set_in_limit(struct connection *conn, size_t limit);
+static inline void conn_flush(struct connection *conn) { conn->transport->flush(conn); }
+static inline size_t conn_pending(const struct connection *conn) { return conn->transport->pending(conn); }
+void conn_close(struct connection *conn);
+static inline bool conn_is_open(const struct connection *conn) { return conn->state == CONN_OPEN; }
+const char *conn_error_text(const struct connection *conn);
+/* "127.0.0.1:6379", "[::1]:6379", "/path:0" */
+void conn_format_address(const struct connection *conn, bool peer, char text[static 128]);
+
+/* Blocking use (tools, replication handshakes): turns conn->loop until `done` or the time is over. 0, -ETIMEDOUT, or -conn->error
+ * (-ECONNRESET for an orderly end). */
+int conn_wait_open(struct connection *conn, int64_t timeout_ms);
+int conn_wait_readable(struct connection *conn, size_t more_than, int64_t timeout_ms); /* until in_len > more_than */
+int conn_wait_drained(struct connection *conn, int64_t timeout_ms);
+
+extern const struct transport transport_tcp, transport_unix;
+const struct transport *transport_find(const char *name); /* NULL: not compiled in. "rdma" is there with BUILD_RDMA=yes */
+#endif

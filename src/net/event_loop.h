@@ -1,0 +1,78 @@
+/* event_loop.h: one thread's loop over file descriptors (epoll), timers and polled sources.
+ *
+ * A turn: poll the polled sources; wait for descriptors (not at all while a polled source is busy); run their handlers; run due
+ * timers; run deferred work; call the turn hooks. clock_update() is called when the wait returns.
+ *
+ * Everything here belongs to the loop's thread, except event_loop_wake(). A handler may add, change and remove any watch or timer,
+ * its own included; a removed watch is not called again even when its event was already fetched. Objects that handlers still on the
+ * stack may look at are freed through event_loop_defer(). */
+#ifndef NET_EVENT_LOOP_H
+#define NET_EVENT_LOOP_H
+#include "lib/list.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct event_loop;
+struct event_loop *event_loop_new(void);
+void event_loop_free(struct event_loop *loop);
+void event_loop_run(struct event_loop *loop);  /* until event_loop_stop */
+void event_loop_stop(struct event_loop *loop);
+/* One turn; waits at most `timeout_us` (-1: as long as it takes). Returns the number of things done. Tools and blocking waits. */
+int event_loop_turn(struct event_loop *loop, int64_t timeout_us);
+void event_loop_wake(struct event_loop *loop); /* from any thread or signal handler: end the wait */
+
+/* Descriptors. The watch stands in the owner's struct. Level-triggered. */
+enum { EVENT_READ = 1, EVENT_WRITE = 2 };
+struct event_watch {
+    int fd; /* -1: not watched */
+    int mask;
+    void (*ready)(struct event_watch *watch, int mask); /* mask holds what is ready; errors and hang-up show as both */
+};
+int event_watch_set(struct event_loop *loop, struct event_watch *watch, int fd, int mask,
+                    void (*ready)(struct event_watch *, int)); /* add or change; mask 0 removes; 0 or -errno */
+void event_watch_remove(struct event_loop *loop, struct event_watch *watch);
+
+/* Timers, in a heap: any number of them cost nothing until due. Times are of the monotonic clock, microseconds. */
+struct event_timer {
+    uint64_t due_us;
+    /* Returns after how many microseconds to be called again, 0: not again. The timer may be freed by its own function when it returns 0. */
+    uint64_t (*fire)(struct event_timer *timer);
+    uint32_t heap_index; /* 0: not set */
+};
+void event_timer_set(struct event_loop *loop, struct event_timer *timer, uint64_t after_us,
+                     uint64_t (*fire)(struct event_timer *));
+void event_timer_cancel(struct event_loop *loop, struct event_timer *timer);
+
+/* Polled sources (a completion queue): looked at every turn. */
+struct event_poller {
+    struct list_link link;
+    int (*poll)(struct event_poller *poller); /* handles what is there; returns how much it was */
+    /* Called when the loop is about to sleep: arm the wake-up descriptor, look once more; false: something came, do not sleep. */
+    bool (*prepare_sleep)(struct event_poller *poller);
+    /* Spin this long after the last work before sleeping; 0: sleep at once. */
+    uint32_t spin_us;
+};
+void event_poller_add(struct event_loop *loop, struct event_poller *poller);
+void event_poller_remove(struct event_loop *loop, struct event_poller *poller);
+
+/* Work to be done at the end of this turn, outside every handler: freeing, mostly. The link stands in the owner's struct. */
+struct event_deferred {
+    struct list_link link;
+    void (*run)(struct event_deferred *deferred);
+};
+void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, void (*run)(struct event_deferred *));
+
+/* Called each turn: before the loop waits, and after the wait. */
+struct event_hooks {
+    void (*before_wait)(void *context);
+    void (*after_wait)(void *context);
+    void *context;
+};
+void event_loop_set_hooks(struct event_loop *loop, const struct event_hooks *hooks);
+
+struct event_loop_stats {
+    uint64_t turns, sleeps, spins;   /* spins: turns that did not sleep because a source was being polled */
+    uint64_t busy_us, sleep_us;
+};
+const struct event_loop_stats *event_loop_stats(const struct event_loop *loop);
+#endif
