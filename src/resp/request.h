@@ -1,0 +1,74 @@
+/* request.h: reads requests, in place.
+ *
+ * The reader is given what a connection shows (conn_peek) and finds one request in it: a RESP array of bulk strings, or an inline
+ * command line. Arguments are slices of that input; nothing is copied. A request that has not arrived whole is continued where the
+ * reader stopped when more is there, never read twice from its start: the cost of a request is linear however it is cut.
+ *
+ * A bulk of at least REQUEST_LARGE_MIN bytes that has not arrived whole is received straight into a blob:
+ *
+ *     switch (request_read(&reader, conn_peek(conn))) {
+ *     case REQUEST_READY:   execute reader.argv[0..argc); then conn_consume(conn, reader.size); request_done(&reader)
+ *     case REQUEST_PARTIAL: wait for more input
+ *     case REQUEST_LARGE:   conn_consume(conn, reader.size);
+ *                           conn_receive_into(conn, reader.large->data + reader.large_have, reader.large->len - reader.large_have),
+ *                           and read again when conn->sink_len is 0
+ *     case REQUEST_FAILED:  answer reader.error (a complete error text: "ERR Protocol error: …"), then close
+ *     }
+ *
+ * A large argument that lies whole in the input is a slice like any other. argc may be 0 (an empty line, *0, *-1): nothing to execute. */
+#ifndef RESP_REQUEST_H
+#define RESP_REQUEST_H
+#include "lib/blob.h"
+#include "lib/slice.h"
+#include <stdint.h>
+
+enum { REQUEST_LARGE_MIN = 64 * 1024, REQUEST_INLINE_MAX = 64 * 1024 };
+enum request_status { REQUEST_PARTIAL, REQUEST_READY, REQUEST_LARGE, REQUEST_FAILED };
+
+struct request_limits {
+    int64_t multibulk_max; /* arguments of a request: 1024*1024*1024 as Valkey; 10 before AUTH */
+    int64_t bulk_max;      /* bytes of one: proto-max-bulk-len; 16384 before AUTH */
+    bool unauthenticated;  /* chooses the error text: "unauthenticated multibulk length" */
+};
+
+struct request_large {
+    int index; /* of the argument */
+    struct blob *blob;
+};
+
+struct request_reader {
+    /* The request found (REQUEST_READY). argv points into the input and into blobs; valid until the input is consumed. */
+    struct slice *argv;
+    int argc;
+    size_t size;            /* bytes of input to consume */
+    bool is_inline;
+    /* REQUEST_LARGE: the blob being filled; its bytes [0, large_have) are filled already. */
+    struct blob *large;
+    size_t large_have;
+    char error[128];        /* REQUEST_FAILED */
+    /* Private. */
+    int64_t args_left, bulk_len;
+    size_t offset;
+    int argv_capacity, args_detached;
+    char *detached;         /* copy of the arguments that came before a large one */
+    size_t detached_len, detached_capacity;
+    struct request_large *larges;
+    int larges_count, larges_capacity;
+    struct slice argv_inline[8]; /* argv of most requests: no allocation */
+    size_t memory;               /* held by argv, detached and blobs, for CLIENT LIST */
+};
+
+void request_reader_init(struct request_reader *reader);
+void request_reader_free(struct request_reader *reader);
+enum request_status request_read(struct request_reader *reader, struct slice input, const struct request_limits *limits);
+void request_done(struct request_reader *reader); /* forget this request; frees blobs nobody took */
+/* Gives the caller the blob that holds argument `index` (and its reference), or NULL where it is not one. argv stays valid. */
+struct blob *request_take_blob(struct request_reader *reader, int index);
+/* Splits a line as inline commands, configuration files and the cli do: quotes "..." with \n \r \t \b \a \xHH, '...' with \'.
+ * Returns the number of words put into a fresh array of fresh strings, or -1 for unbalanced quotes. Free with words_free. */
+int words_split(struct slice line, struct slice **words);
+void words_free(struct slice *words, int count);
+/* A request as bytes (tools, propagation). */
+struct output;
+void request_write(struct output *out, int argc, const struct slice *argv);
+#endif

@@ -1,0 +1,55 @@
+/* entry.h: one key of the keyspace: key, expiry and value.
+ *
+ * One allocation holds the key, the expiry time where there is one, and the value where it is small:
+ *
+ *     header 8 bytes | [expiry int64] | payload | key length (varint) | key bytes
+ *
+ * The payload is, as the header tells: an int64 (ENCODING_INT), the bytes of a small string, a pointer to a blob (large string), or a
+ * pointer to the structure of another type. Because the value may be inside, an entry moves when its value or expiry changes size: the functions of
+ * keyspace.h that change an entry return where it is now, and pointers got before are dead.
+ *
+ * There is no object with a reference count: a structure belongs to exactly one entry. */
+#ifndef STORE_ENTRY_H
+#define STORE_ENTRY_H
+#include "lib/blob.h"
+#include "lib/slice.h"
+#include <stdint.h>
+
+enum value_type { TYPE_STRING, TYPE_LIST, TYPE_SET, TYPE_ZSET, TYPE_HASH, TYPE_STREAM, VALUE_TYPES };
+enum value_encoding {
+    ENCODING_RAW, ENCODING_INT, ENCODING_EMBSTR, ENCODING_LISTPACK, ENCODING_QUICKLIST, ENCODING_INTSET,
+    ENCODING_HASHTABLE, ENCODING_SKIPLIST, ENCODING_STREAM
+};
+const char *value_type_name(enum value_type type);             /* "string", "list", … */
+const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr", "listpack", … */
+
+struct entry; /* fields are private to store/ */
+struct slice entry_key(const struct entry *entry);
+enum value_type entry_type(const struct entry *entry);
+enum value_encoding entry_encoding(const struct entry *entry); /* as OBJECT ENCODING names it */
+int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
+void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
+size_t entry_memory(const struct entry *entry, size_t samples); /* as MEMORY USAGE counts */
+/* Access field (24 bits): LRU clock or LFU counter, as maxmemory-policy says. */
+uint32_t entry_idle_seconds(const struct entry *entry);
+uint8_t entry_frequency(const struct entry *entry); /* after decay */
+void entry_set_idle_seconds(struct entry *entry, uint32_t seconds); /* RESTORE, RDB */
+void entry_set_frequency(struct entry *entry, uint8_t frequency);
+
+/* Strings. */
+enum { STRING_NUMBER_TEXT = 24 };
+/* The bytes of a string. A number is formatted into `text`, else the slice lies in the entry or its blob. Valid until the entry changes. */
+struct slice entry_string(const struct entry *entry, char text[static STRING_NUMBER_TEXT]);
+size_t entry_string_len(const struct entry *entry);
+struct blob *entry_blob(const struct entry *entry); /* NULL where the string is not in one; no reference added */
+bool entry_string_int64(const struct entry *entry, int64_t *value); /* as parse_int64 of the text */
+
+/* What the structure of a type other than string can do; each type registers at start. */
+struct value_ops {
+    void (*free)(void *value, enum value_encoding encoding);
+    size_t (*free_effort)(const void *value, enum value_encoding encoding); /* allocations to free; above 64: in the background */
+    void *(*copy)(const void *value, enum value_encoding encoding);
+    size_t (*memory)(const void *value, enum value_encoding encoding, size_t samples);
+};
+void value_ops_register(enum value_type type, const struct value_ops *ops);
+#endif
