@@ -1,0 +1,119 @@
+/* command.h: the table of commands and what a command handler sees.
+ *
+ * A feature describes its commands in a constant table of `struct command_spec` beside their code and registers it in main.c. That description is all there is:
+ * dispatch, COMMAND (COUNT, LIST, INFO, DOCS, GETKEYS), ACL categories, the cli's hints and completion read it.
+ *
+ * A handler is given a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it), the database, the reply.
+ * Arity and state are checked before. Arguments are valid until the handler returns; what is kept is copied (or taken: call_take_blob). A handler that changed data adds
+ * to call->dirty, and, where its arguments would mean something else when repeated later or elsewhere (relative times, random choices), says with
+ * call_propagate() what is to be repeated instead. It does not know who is listening. */
+#ifndef SERVER_COMMAND_H
+#define SERVER_COMMAND_H
+#include "lib/slice.h"
+#include "resp/reply.h"
+#include "store/keyspace.h"
+#include <stdint.h>
+
+struct client;
+struct command;
+
+struct call {
+    const struct command *command;
+    int argc;
+    const struct slice *argv;
+    struct reply *reply;
+    struct client *client; /* who issues it; one without a connection for scripts, replica links, the server itself */
+    struct db *db;
+    uint64_t dirty;        /* changes made by this call */
+    bool propagated;       /* call_propagate or call_propagate_nothing was used */
+};
+/* The blob that argument `index` was received into, with its reference; NULL where it is a slice of the receive buffer. */
+struct blob *call_take_blob(struct call *call, int index);
+/* What is to be repeated elsewhere in place of this call; several times: all of them, in order, as one transaction. Copies. */
+void call_propagate(struct call *call, int argc, const struct slice *argv);
+void call_propagate_nothing(struct call *call);
+/* Makes another database the call's and its client's. */
+void call_select(struct call *call, struct db *db);
+
+/* Flags; names as COMMAND INFO shows them. */
+enum command_flag {
+    CMD_WRITE = 1 << 0, CMD_READONLY = 1 << 1, CMD_DENYOOM = 1 << 2, CMD_ADMIN = 1 << 3, CMD_PUBSUB = 1 << 4, CMD_NOSCRIPT = 1 << 5,
+    CMD_BLOCKING = 1 << 6, CMD_LOADING = 1 << 7, CMD_STALE = 1 << 8, CMD_SKIP_MONITOR = 1 << 9, CMD_SKIP_COMMANDLOG = 1 << 10,
+    CMD_ASKING = 1 << 11, CMD_FAST = 1 << 12, CMD_NO_AUTH = 1 << 13, CMD_MAY_REPLICATE = 1 << 14, CMD_NO_ASYNC_LOADING = 1 << 15,
+    CMD_NO_MULTI = 1 << 16, CMD_ALLOW_BUSY = 1 << 17, CMD_MOVABLE_KEYS = 1 << 18, CMD_PROTECTED = 1 << 19, CMD_TOUCHES_ARBITRARY_KEYS = 1 << 20,
+    CMD_NO_MANDATORY_KEYS = 1 << 21, CMD_ONLY_SENTINEL = 1 << 22
+};
+/* ACL categories; @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need not be given. */
+enum command_category {
+    CAT_KEYSPACE = 1 << 0, CAT_READ = 1 << 1, CAT_WRITE = 1 << 2, CAT_SET = 1 << 3, CAT_SORTEDSET = 1 << 4, CAT_LIST = 1 << 5, CAT_HASH = 1 << 6,
+    CAT_STRING = 1 << 7, CAT_BITMAP = 1 << 8, CAT_HYPERLOGLOG = 1 << 9, CAT_GEO = 1 << 10, CAT_STREAM = 1 << 11, CAT_PUBSUB = 1 << 12, CAT_ADMIN = 1 << 13,
+    CAT_FAST = 1 << 14, CAT_SLOW = 1 << 15, CAT_BLOCKING = 1 << 16, CAT_DANGEROUS = 1 << 17, CAT_CONNECTION = 1 << 18, CAT_TRANSACTION = 1 << 19, CAT_SCRIPTING = 1 << 20
+};
+enum command_group {
+    GROUP_GENERIC, GROUP_STRING, GROUP_LIST, GROUP_SET, GROUP_SORTED_SET, GROUP_HASH, GROUP_PUBSUB, GROUP_TRANSACTIONS, GROUP_CONNECTION, GROUP_SERVER,
+    GROUP_SCRIPTING, GROUP_HYPERLOGLOG, GROUP_CLUSTER, GROUP_SENTINEL, GROUP_GEO, GROUP_STREAM, GROUP_BITMAP, GROUP_MODULE
+};
+/* Where keys stand among the arguments. Flags are those of COMMAND INFO: access, insert, delete, update … */
+enum key_flag {
+    KEY_RO = 1 << 0, KEY_RW = 1 << 1, KEY_OW = 1 << 2, KEY_RM = 1 << 3, KEY_ACCESS = 1 << 4, KEY_UPDATE = 1 << 5, KEY_INSERT = 1 << 6, KEY_DELETE = 1 << 7,
+    KEY_NOT_KEY = 1 << 8, KEY_INCOMPLETE = 1 << 9, KEY_VARIABLE_FLAGS = 1 << 10
+};
+struct key_spec {
+    uint32_t flags;
+    const char *notes;
+    enum { BEGIN_NONE, BEGIN_INDEX, BEGIN_KEYWORD, BEGIN_UNKNOWN } begin;
+    int index;           /* BEGIN_INDEX: position; BEGIN_KEYWORD: where the search starts (negative: from the end) */
+    const char *keyword;
+    enum { FIND_NONE, FIND_RANGE, FIND_KEYNUM, FIND_UNKNOWN } find;
+    int a, b, c; /* FIND_RANGE: lastkey, keystep, limit; FIND_KEYNUM: keynumidx, firstkey, keystep */
+};
+/* One key found in a request. */
+struct key_position {
+    int index; /* in argv */
+    uint32_t flags;
+};
+enum { COMMAND_KEY_SPECS_MAX = 4 };
+
+struct command_spec {
+    const char *name; /* lower case; of a subcommand: its own name, "kill" */
+    void (*run)(struct call *call); /* NULL: a container that needs a subcommand */
+    int arity;                      /* with the name; negative: at least */
+    uint32_t flags, categories;
+    enum command_group group;
+    const char *since, *complexity, *summary;
+    /* The arguments, in a notation from which COMMAND DOCS, hints and completion are made (command_syntax.c):
+     *   key:key value:string [condition(NX|XX|IFEQ comparison:string)] [GET] [expiration(EX seconds:integer|KEEPTTL)] {field:string value:string}...
+     * name:type is an argument (types key string integer double pattern unix-time); TOKEN in capitals a pure token; TOKEN name:type an argument with a token; [ ] optional; name( | ) one of;
+     * name{ } a block; ... after it: may be repeated. (#n) after a key's type: its key spec. */
+    const char *syntax;
+    const char *const *history;         /* "since", "what", …, NULL */
+    const char *const *tips;            /* "nondeterministic_output", …, NULL */
+    const char *deprecated_since, *replaced_by;
+    struct key_spec keys[COMMAND_KEY_SPECS_MAX];
+    /* For keys that specs cannot find, and for key flags that depend on arguments. Returns the count, -1: the arguments make no sense. */
+    int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
+    const struct command_spec *subcommands; /* ends with name NULL */
+};
+
+/* A registered command: the spec and what the run time adds. */
+struct command {
+    const struct command_spec *spec;
+    const char *full_name; /* "client|kill" */
+    struct command *parent;
+    struct hashtable *subcommands; /* NULL: none */
+    uint32_t categories;           /* complete */
+    uint32_t id;
+    uint64_t calls, usec, rejected, failed; /* INFO commandstats */
+};
+/* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it. */
+void commands_register(const struct command_spec *specs);
+/* The command of a request, subcommand included; NULL: unknown. *known_parent: the name was known, the subcommand not. */
+struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);
+struct command *command_find(struct slice full_name); /* "client|kill" */
+size_t commands_count(void);                          /* top level */
+void commands_each(void (*seen)(struct command *command, void *context), void *context); /* top level, sorted by name */
+bool command_arity_ok(const struct command *command, int argc);
+int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
+/* Tables of the server room itself. */
+extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[], debug_commands[];
+#endif

@@ -1,0 +1,21 @@
+/* propagate.h: the one way by which changes of data leave the server: replicas, AOF, slot migration are listeners.
+ *
+ * Called once for a write, after it was executed, with the arguments as they are to be repeated (absolute times, resolved values). Several
+ * commands that belong together (a transaction, a call that propagates as more than one) arrive between begin and end. */
+#ifndef SERVER_PROPAGATE_H
+#define SERVER_PROPAGATE_H
+#include "lib/list.h"
+#include "lib/slice.h"
+struct propagation_listener {
+    struct list_link link;
+    void (*command)(struct propagation_listener *self, int db, int argc, const struct slice *argv);
+    void (*begin)(struct propagation_listener *self, int db); /* may be NULL: of no interest */
+    void (*end)(struct propagation_listener *self);
+};
+void propagate_listen(struct propagation_listener *listener);
+void propagate_unlisten(struct propagation_listener *listener);
+bool propagate_wanted(void); /* is anybody listening? Saves building arguments in vain. */
+void propagate(int db, int argc, const struct slice *argv);
+void propagate_begin(int db);
+void propagate_end(void);
+#endif
