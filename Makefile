@@ -24,7 +24,8 @@ override MALLOC := libc
 endif
 
 found = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
-goals_without_build := clean distclean help install-deps check-includes
+# Goals that install packages first, or build nothing, must work where nothing is installed yet.
+goals_without_build := clean distclean help install-deps check-includes demo test
 ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifeq ($(BUILD_RDMA),)
     ifeq ($(call found,libibverbs librdmacm),yes)
@@ -101,7 +102,7 @@ objects = $(patsubst %.c,$(B)/%.o,$(1))
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
-.PHONY: all test unit demo install clean distclean help install-deps check-includes helpers softrdma FORCE
+.PHONY: all test test-programs run-tests unit demo install clean distclean help install-deps check-includes helpers softrdma FORCE
 all: $(PROGRAMS) $(SOFTRDMA)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
@@ -144,10 +145,16 @@ softrdma: utils/softrdma/libsoftrdma.so
 unit: $(UNIT_PROGRAMS)
 	@tests/unit/run $(UNIT_PROGRAMS)
 
-test: all helpers $(UNIT_PROGRAMS)
+# Everything the tests need, without running them.
+test-programs: all helpers $(UNIT_PROGRAMS)
+run-tests: test-programs
 	@tests/run $(UNIT_PROGRAMS)
-
+test:
+	@deps/install --test
+	@$(MAKE) --no-print-directory run-tests
 demo:
+	@deps/install
+	@$(MAKE) --no-print-directory all
 	@utils/demo
 
 install: all
