@@ -1,0 +1,314 @@
+# The test runner: takes the options, hands the suite files to worker processes,
+# watches over them and sums up. Started by ./runtest, which owns the directory
+# of the run ($VALKEY_TEST_RUN) and cleans up behind everything.
+
+set ::root [file normalize [file join [file dirname [info script]] .. ..]]
+
+proc usage {} {
+    puts "usage: ./runtest \[options]
+
+  --single UNIT      run only this suite (repeatable; glob; the name of its file, as --list shows it)
+  --skip-unit UNIT   leave this suite out (repeatable; glob)
+  --only NAME        run only tests with this name (repeatable; glob)
+  --tags A,-B        only tests tagged A, none tagged B
+  --suite DIR        the suites of tests/DIR (default: integration)
+  --clients N        suites that run at the same time (default 2)
+  --server PATH      server to test (default src/valkey-server; a genuine one works too)
+  --ours             treat the server as this project's even if it stands outside of the tree
+  --rdma             all clients of the suites speak RDMA
+  --launcher CMD     start servers and RDMA helpers through this command (a software RDMA device)
+  --loops N          run everything N times
+  --timeout S        seconds a test may take (default 60)
+  --durable          start a server that died again and go on with the suite
+  --valgrind         run the server under valgrind
+  --seed N           seed of the random numbers (printed with every run)
+  --list             show the suites and their tests, run nothing
+  --verbose          show every test
+  --help             this text
+
+The last line is \"N passed, N failed\", followed by \", N skipped\" when tests were skipped.
+Exit status 0 when at least one test ran and none failed, else 1."
+}
+
+proc bad {message} {
+    puts stderr "runtest: $message (see --help)"
+    exit 1
+}
+
+array set o {
+    single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 launcher {}
+    loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0
+}
+proc next_value {} {
+    global argv at
+    incr at
+    if {$at >= [llength $argv]} {bad "[lindex $argv [expr {$at - 1}]] needs a value"}
+    return [lindex $argv $at]
+}
+proc next_number {min} {
+    set name [lindex $::argv $::at]
+    set v [next_value]
+    if {![string is integer -strict $v] || $v < $min} {bad "$name needs a number of at least $min"}
+    return $v
+}
+for {set at 0} {$at < [llength $argv]} {incr at} {
+    switch -exact -- [lindex $argv $at] {
+        --single {lappend o(single) [regsub {\.tcl$} [file tail [next_value]] ""]}
+        --skip-unit {lappend o(skipunit) [regsub {\.tcl$} [file tail [next_value]] ""]}
+        --only {lappend o(only) [next_value]}
+        --tags {
+            foreach t [split [next_value] ", "] {
+                if {$t eq ""} continue
+                if {[string index $t 0] eq "-"} {lappend o(deny) [string range $t 1 end]} else {lappend o(allow) $t}
+            }
+        }
+        --suite {set o(suite) [next_value]}
+        --clients {set o(clients) [next_number 1]}
+        --server {set o(server) [next_value]}
+        --ours {set o(ours) 1}
+        --rdma {set o(rdma) 1}
+        --launcher {set o(launcher) [next_value]}
+        --loops {set o(loops) [next_number 1]}
+        --timeout {set o(timeout) [next_number 1]}
+        --durable {set o(durable) 1}
+        --valgrind {set o(valgrind) 1}
+        --seed {set o(seed) [next_number 0]}
+        --list {set o(list) 1}
+        --verbose - -v {set o(verbose) 1}
+        --help - -h {usage; exit 0}
+        default {bad "unknown option [lindex $argv $at]"}
+    }
+}
+
+set dir [file join $::root tests $o(suite)]
+if {![file isdirectory $dir]} {bad "there is no tests/$o(suite)"}
+set units {}
+foreach f [lsort [glob -nocomplain -directory $dir *.tcl]] {
+    set name [file rootname [file tail $f]]
+    if {$o(single) ne ""} {
+        set hit 0
+        foreach s $o(single) {if {[string match $s $name]} {set hit 1}}
+        if {!$hit} continue
+    }
+    set out 0
+    foreach s $o(skipunit) {if {[string match $s $name]} {set out 1}}
+    if {$out} continue
+    set ch [open $f]
+    fconfigure $ch -encoding utf-8
+    set text [read $ch]
+    close $ch
+    # A suite says "# seconds: N" when it is a long one, to be started early.
+    set weight 1
+    regexp -line {^# seconds: (\d+)} $text -> weight
+    lappend units [list $name $f $weight $text]
+}
+foreach s $o(single) {
+    if {[lsearch -glob [lmap u $units {lindex $u 0}] $s] < 0} {bad "there is no suite $s in tests/$o(suite)"}
+}
+if {![llength $units]} {bad "there are no suites in tests/$o(suite)"}
+
+if {$o(list)} {
+    foreach u $units {
+        puts [lindex $u 0]
+        foreach {- - quoted braced} [regexp -all -inline -line {^\s*test\s+("([^"\n]*)"|\{([^\}\n]*)\})} [lindex $u 3]] {
+            puts "    [expr {$quoted ne "" ? $quoted : $braced}]"
+        }
+    }
+    exit 0
+}
+
+set default_server [file join $::root src valkey-server]
+if {$o(server) eq ""} {set o(server) $default_server}
+if {[string first / $o(server)] < 0 && [auto_execok $o(server)] ne ""} {set o(server) [lindex [auto_execok $o(server)] 0]}
+set o(server) [file normalize $o(server)]
+if {![file executable $o(server)]} {bad "there is no server at $o(server): build it (make) or name one with --server"}
+if {$o(ours) eq ""} {set o(ours) [string match $::root/* $o(server)]}
+if {$o(seed) eq ""} {set o(seed) [expr {[clock microseconds] % 1000000}]}
+if {$o(launcher) ne ""} {
+    set first [lindex $o(launcher) 0]
+    if {[file executable [file join $::root $first]]} {
+        set o(launcher) [lreplace $o(launcher) 0 0 [file join $::root $first]]
+    } elseif {[auto_execok $first] eq ""} {
+        bad "cannot run $first"
+    }
+}
+if {![info exists ::env(VALKEY_TEST_RUN)]} {bad "start it as ./runtest"}
+set ::run $::env(VALKEY_TEST_RUN)
+cd $::run
+fconfigure stdout -buffering line -encoding utf-8
+
+# --- Running ---------------------------------------------------------------
+
+set ::queue {}
+for {set loop 1} {$loop <= $o(loops)} {incr loop} {
+    foreach u [lsort -integer -decreasing -index 2 $units] {
+        set name [lindex $u 0]
+        if {$o(loops) > 1} {append name "#$loop"}
+        lappend ::queue [list $name [lindex $u 1] $loop]
+    }
+}
+array set total {ok 0 fail 0 skip 0}
+set ::failures {}
+set ::skips {}
+set ::running 0
+set ::finished 0
+array set ::job {}
+set ::job_n 0
+set ::first_start [clock milliseconds]
+
+proc start_next {} {
+    global o
+    while {$::running < $o(clients) && [llength $::queue]} {
+        set q [lindex $::queue 0]
+        set ::queue [lrange $::queue 1 end]
+        lassign $q name file loop
+        set id [incr ::job_n]
+        set dir [file join $::run u$id]
+        file mkdir $dir
+        set options [list server $o(server) ours $o(ours) rdma $o(rdma) launcher $o(launcher) valgrind $o(valgrind) \
+            durable $o(durable) timeout $o(timeout) only $o(only) allow $o(allow) deny $o(deny) verbose $o(verbose) \
+            seed [expr {$o(seed) + $loop - 1}]]
+        set chan [open [list | [info nameofexecutable] [file join $::root tests lib worker.tcl] $::root $dir $file $options 2>@1] r]
+        fconfigure $chan -blocking 0 -buffering line -encoding utf-8
+        array set ::job [list $id,name $name $id,file $file $id,dir $dir $id,chan $chan $id,test "" $id,line 0 $id,until 0 \
+            $id,began [clock milliseconds] $id,ended 0 $id,ok 0 $id,fail 0 $id,skip 0 $id,killed 0]
+        fileevent $chan readable [list job_output $id]
+        incr ::running
+    }
+    if {$::running == 0} {set ::finished 1}
+}
+
+proc relative {file} {regsub "^[regsub -all {[^\w]} $::root {\\&}]/" $file ""}
+
+proc job_output {id} {
+    set chan $::job($id,chan)
+    while {[gets $chan line] >= 0} {
+        if {[string index $line 0] eq "@"} {
+            if {[catch {job_event $id [string map {%0A \n %0D \r %25 %} [string range $line 1 end]]} err]} {
+                puts "runtest: $err in: $line"
+            }
+        } else {
+            puts "$::job($id,name): $line"
+        }
+    }
+    if {![eof $chan]} return
+    fconfigure $chan -blocking 1
+    catch {close $chan} result
+    if {!$::job($id,ended)} {
+        if {$::job($id,test) ne ""} {
+            if {!$::job($id,killed)} {record_failure $id $::job($id,test) $::job($id,line) "the test process ended in the middle ($result)" ""}
+        } else {
+            record_failure $id "(suite)" 0 "the test process ended in the middle ($result)" ""
+        }
+    }
+    kill_below $::job($id,dir)
+    catch {file delete -force $::job($id,dir)}
+    set took [format %.1f [expr {([clock milliseconds] - $::job($id,began)) / 1000.0}]]
+    puts [format "%-24s %4d passed %4d failed %4d skipped  %6s s" $::job($id,name) $::job($id,ok) $::job($id,fail) $::job($id,skip) $took]
+    incr ::running -1
+    start_next
+}
+
+proc record_failure {id name line why tail} {
+    incr ::job($id,fail)
+    incr ::total(fail)
+    set where "[relative $::job($id,file)][expr {$line ? ":$line" : ""}]"
+    lappend ::failures [list $::job($id,name) $name $where $why]
+    puts "\[failed] $::job($id,name): $name\n    $where: $why"
+    if {$tail ne ""} {puts "      the log of the server meanwhile:\n[string trimright $tail \n]"}
+}
+
+proc job_event {id event} {
+    set args [lassign $event what]
+    switch -exact -- $what {
+        begin {}
+        start {
+            lassign $args name line seconds
+            set ::job($id,test) $name
+            set ::job($id,line) $line
+            # The worker ends a test by itself; this is for one that is stuck.
+            set ::job($id,until) [expr {[clock milliseconds] + 1000 * $seconds + 20000}]
+        }
+        ok {
+            incr ::job($id,ok)
+            incr ::total(ok)
+            set ::job($id,test) ""
+            if {$::o(verbose)} {puts "\[ok] $::job($id,name): [lindex $args 0] ([lindex $args 1] ms)"}
+        }
+        fail {
+            lassign $args name line why tail
+            record_failure $id $name $line $why $tail
+            set ::job($id,test) ""
+        }
+        skip {
+            incr ::job($id,skip)
+            incr ::total(skip)
+            lappend ::skips [list $::job($id,name) [lindex $args 0] [lindex $args 1]]
+            set ::job($id,test) ""
+            if {$::o(verbose)} {puts "\[skipped] $::job($id,name): [lindex $args 0] ([lindex $args 1])"}
+        }
+        problem {record_failure $id "(suite)" 0 [lindex $args 0] ""}
+        end {set ::job($id,ended) 1}
+    }
+}
+
+proc kill_below {dir} {
+    foreach try {1 2 3} {
+        set pids {}
+        foreach link [glob -nocomplain -directory /proc {[0-9]*}] {
+            if {[catch {file readlink $link/cwd} cwd]} continue
+            if {$cwd eq $dir || [string match "$dir/*" $cwd]} {lappend pids [file tail $link]}
+        }
+        if {$pids eq ""} return
+        catch {exec kill -KILL {*}$pids}
+        after 20
+    }
+}
+
+proc watch {} {
+    set now [clock milliseconds]
+    foreach key [array names ::job *,test] {
+        set id [lindex [split $key ,] 0]
+        if {$::job($key) eq "" || $::job($id,ended) || $::job($id,killed) || $now < $::job($id,until)} continue
+        set tail ""
+        foreach log [lsort [glob -nocomplain -directory $::job($id,dir) s*/log s*/err]] {
+            catch {
+                append tail [exec tail -n 15 $log | sed "s/^/      | /"] \n
+            }
+        }
+        record_failure $id $::job($id,test) $::job($id,line) "stuck: no end long after its time was up; the rest of this suite did not run" $tail
+        set ::job($id,killed) 1
+        set ::job($id,test) ""
+        kill_below $::job($id,dir)
+    }
+    after 1000 watch
+}
+
+puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr {$o(rdma) ? "rdma" : "tcp"}],\
+    [llength $::queue] suites, seed $o(seed)"
+after 1000 watch
+start_next
+if {!$::finished} {vwait ::finished}
+
+# --- Summary ---------------------------------------------------------------
+
+puts ""
+if {[llength $::skips]} {
+    array set count {}
+    foreach s $::skips {incr count([lindex $s 2])}
+    puts "Skipped:"
+    foreach reason [lsort [array names count]] {puts "  $count($reason) x $reason"}
+    puts ""
+}
+if {[llength $::failures]} {
+    puts "Failed:"
+    foreach f $::failures {
+        lassign $f unit name where why
+        set why [lindex [split $why \n] 0]
+        puts "  $where  $unit: $name: $why"
+    }
+    puts ""
+}
+puts [format "%.1f s" [expr {([clock milliseconds] - $::first_start) / 1000.0}]]
+puts "$total(ok) passed, $total(fail) failed[expr {$total(skip) ? ", $total(skip) skipped" : ""}]"
+exit [expr {$total(fail) || $total(ok) == 0}]
