@@ -48,7 +48,9 @@ struct request_reader {
     char error[128];        /* REQUEST_FAILED */
     /* Private. */
     int64_t args_left, bulk_len;
-    size_t offset;
+    const char *base; /* where the input lay at the last call: argv[args_detached..argc) points behind it */
+    size_t offset;    /* read so far */
+    size_t scanned;   /* looked through for the end of a line */
     int argv_capacity, args_detached;
     char *detached;         /* copy of the arguments that came before a large one */
     size_t detached_len, detached_capacity;

@@ -1,0 +1,448 @@
+/* request.c: see request.h.
+ *
+ * The state between two calls is: how many arguments are still to come (args_left; 0: the head has not been read), the length of the
+ * argument being read (bulk_len; BULK_UNKNOWN, BULK_TAIL), and how far the input was read (offset) or looked through for the end
+ * of a line (scanned). A call goes on from there, so no byte is looked at twice for having come in small pieces.
+ *
+ * Arguments found are pointers into the input. When the input lies elsewhere at the next call, they are moved along; that happens only to a
+ * request that came in pieces, and only argv is touched. Storing offsets and turning them into pointers at the end was rejected:
+ * it costs a pass over argv for every request, to save one for the rare one.
+ *
+ * Before a large argument is received into its blob the input up to it is consumed; the arguments in it are copied to `detached`
+ * first. Few requests have both a large argument and large company.
+ *
+ * What Valkey does not check is not checked here either: the byte after the CR of a length line, and the two bytes after a bulk. */
+#include "resp/request.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/output.h"
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+
+enum {
+    BULK_UNKNOWN = -1, /* the "$len" line has not been read */
+    BULK_TAIL = -2,    /* the bytes are in a blob; the CRLF after them is still to come */
+    ARGV_INLINE = 8,
+    ARGV_KEEP = 1024,         /* an argv larger than this is given back after the request */
+    DETACHED_KEEP = 16 * 1024,
+    BULK_MAX_DEFAULT = 512 * 1024 * 1024,
+};
+
+static enum request_status request_fail(struct request_reader *reader, const char *text) {
+    snprintf(reader->error, sizeof reader->error, "ERR Protocol error: %s", text);
+    return REQUEST_FAILED;
+}
+
+static void memory_count(struct request_reader *reader) {
+    reader->memory = reader->detached_capacity + (size_t)reader->larges_capacity * sizeof *reader->larges;
+    if (reader->argv != reader->argv_inline) reader->memory += (size_t)reader->argv_capacity * sizeof *reader->argv;
+    for (int i = 0; i < reader->larges_count; i++) {
+        if (reader->larges[i].blob) reader->memory += sizeof(struct blob) + reader->larges[i].blob->capacity;
+    }
+}
+
+void request_reader_init(struct request_reader *reader) {
+    memset(reader, 0, sizeof *reader);
+    reader->argv = reader->argv_inline;
+    reader->argv_capacity = ARGV_INLINE;
+    reader->bulk_len = BULK_UNKNOWN;
+}
+
+static void larges_drop(struct request_reader *reader) {
+    for (int i = 0; i < reader->larges_count; i++) {
+        if (reader->larges[i].blob) blob_release(reader->larges[i].blob);
+    }
+    reader->larges_count = 0;
+    reader->large = NULL;
+    reader->large_have = 0;
+}
+
+void request_reader_free(struct request_reader *reader) {
+    larges_drop(reader);
+    if (reader->argv != reader->argv_inline) mem_free(reader->argv);
+    mem_free(reader->detached);
+    mem_free(reader->larges);
+    request_reader_init(reader);
+}
+
+/* Gives back what an unusual request needed, so that an idle client does not keep it. */
+static void memory_trim(struct request_reader *reader) {
+    larges_drop(reader);
+    if (reader->argv_capacity > ARGV_KEEP) {
+        mem_free(reader->argv);
+        reader->argv = reader->argv_inline;
+        reader->argv_capacity = ARGV_INLINE;
+    }
+    if (reader->detached_capacity > DETACHED_KEEP) {
+        mem_free(reader->detached);
+        reader->detached = NULL;
+        reader->detached_capacity = 0;
+    }
+    if (reader->larges_capacity) {
+        mem_free(reader->larges);
+        reader->larges = NULL;
+        reader->larges_capacity = 0;
+    }
+    memory_count(reader);
+}
+
+void request_done(struct request_reader *reader) {
+    reader->argc = 0;
+    reader->size = 0;
+    reader->is_inline = false;
+    reader->args_left = 0;
+    reader->bulk_len = BULK_UNKNOWN;
+    reader->base = NULL;
+    reader->offset = reader->scanned = 0;
+    reader->args_detached = 0;
+    reader->detached_len = 0;
+    if (__builtin_expect(reader->memory != 0, 0)) memory_trim(reader);
+}
+
+static __attribute__((noinline)) void argv_grow(struct request_reader *reader) {
+    int capacity = reader->argv_capacity > INT_MAX / 2 ? INT_MAX : reader->argv_capacity * 2;
+    if (reader->argv == reader->argv_inline) {
+        reader->argv = mem_alloc((size_t)capacity * sizeof *reader->argv);
+        memcpy(reader->argv, reader->argv_inline, sizeof reader->argv_inline);
+    } else {
+        reader->argv = mem_realloc(reader->argv, (size_t)capacity * sizeof *reader->argv);
+    }
+    reader->argv_capacity = capacity;
+    memory_count(reader);
+}
+
+static inline void argv_add(struct request_reader *reader, const char *data, size_t len) {
+    if (__builtin_expect(reader->argc == reader->argv_capacity, 0)) argv_grow(reader);
+    reader->argv[reader->argc++] = (struct slice){data, len};
+}
+
+/* Room for `len` bytes more in detached memory; arguments that lie in it move along. */
+static void detached_reserve(struct request_reader *reader, size_t len) {
+    size_t needed = reader->detached_len + len;
+    if (needed <= reader->detached_capacity) return;
+    size_t capacity = reader->detached_capacity * 2 > needed ? reader->detached_capacity * 2 : needed;
+    const char *old = reader->detached;
+    uintptr_t from = (uintptr_t)old;
+    reader->detached = mem_realloc(reader->detached, capacity);
+    reader->detached_capacity = capacity;
+    for (int i = 0; old && i < reader->args_detached; i++) {
+        uintptr_t at = (uintptr_t)reader->argv[i].data;
+        if (at >= from && at - from <= reader->detached_len) reader->argv[i].data = reader->detached + (at - from);
+    }
+    memory_count(reader);
+}
+
+/* Copies the arguments that lie in the input, which is about to be consumed. */
+static void arguments_detach(struct request_reader *reader) {
+    size_t len = 0;
+    for (int i = reader->args_detached; i < reader->argc; i++) len += reader->argv[i].len;
+    detached_reserve(reader, len);
+    for (; reader->args_detached < reader->argc; reader->args_detached++) {
+        struct slice *arg = &reader->argv[reader->args_detached];
+        char *copy = reader->detached + reader->detached_len;
+        if (arg->len) memcpy(copy, arg->data, arg->len);
+        reader->detached_len += arg->len;
+        arg->data = copy;
+    }
+}
+
+/* The input lies elsewhere than at the last call. */
+static __attribute__((noinline)) void arguments_move(struct request_reader *reader, const char *base) {
+    for (int i = reader->args_detached; i < reader->argc; i++) {
+        reader->argv[i].data = base + (reader->argv[i].data - reader->base);
+    }
+    reader->base = base;
+}
+
+/* A length line: `*123\r\n` behind its first byte. */
+enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG };
+
+static __attribute__((noinline)) enum line length_read_slow(struct request_reader *reader, struct slice input, int64_t *value,
+                                                            size_t *next) {
+    size_t start = reader->offset, from = reader->scanned > start ? reader->scanned : start;
+    const char *cr = memchr(input.data + from, '\r', input.len - from);
+    if (!cr) {
+        reader->scanned = input.len;
+        return input.len - start > REQUEST_INLINE_MAX ? LINE_TOO_LONG : LINE_PARTIAL;
+    }
+    reader->scanned = (size_t)(cr - input.data);
+    if (reader->scanned + 2 > input.len) return LINE_PARTIAL;
+    *next = reader->scanned + 2;
+    const char *digits = input.data + start + 1;
+    return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE : LINE_BAD;
+}
+
+/* Reads the line at reader->offset. The common case, a few digits that are all there, needs neither memchr nor a call. */
+static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value, size_t *next) {
+    const char *first = input.data + reader->offset + 1, *end = input.data + input.len, *p = first;
+    if (end - first > 12) end = first + 12;
+    int64_t sum = 0;
+    for (; p < end && (unsigned char)(*p - '0') < 10; p++) sum = sum * 10 + (*p - '0');
+    if (__builtin_expect(p + 1 < end && *p == '\r' && p > first && (*first != '0' || p == first + 1), 1)) {
+        *value = sum;
+        *next = (size_t)(p + 2 - input.data);
+        return LINE_VALUE;
+    }
+    return length_read_slow(reader, input, value, next);
+}
+
+static enum request_status head_read(struct request_reader *reader, struct slice input, const struct request_limits *limits) {
+    int64_t count;
+    size_t next;
+    switch (length_read(reader, input, &count, &next)) {
+    case LINE_PARTIAL: return REQUEST_PARTIAL;
+    case LINE_TOO_LONG: return request_fail(reader, "too big mbulk count string");
+    case LINE_BAD: return request_fail(reader, "invalid multibulk length");
+    case LINE_VALUE: break;
+    }
+    if (count > INT_MAX) return request_fail(reader, "invalid multibulk length");
+    if (count > limits->multibulk_max) {
+        return request_fail(reader, limits->unauthenticated ? "unauthenticated multibulk length"
+                                                            : "invalid multibulk length");
+    }
+    reader->offset = next;
+    reader->args_left = count > 0 ? count : 0;
+    return REQUEST_READY;
+}
+
+static enum request_status bulk_head_read(struct request_reader *reader, struct slice input,
+                                          const struct request_limits *limits) {
+    int64_t len;
+    size_t next;
+    enum line line = length_read(reader, input, &len, &next);
+    if (line == LINE_PARTIAL) return REQUEST_PARTIAL;
+    if (line == LINE_TOO_LONG) return request_fail(reader, "too big bulk count string");
+    char first = input.data[reader->offset];
+    if (first != '$') {
+        char text[] = "expected '$', got 'x'";
+        text[sizeof text - 3] = first == '\r' || first == '\n' || first == '\0' ? ' ' : first;
+        return request_fail(reader, text);
+    }
+    if (line == LINE_BAD || len < 0) return request_fail(reader, "invalid bulk length");
+    if (len > limits->bulk_max) {
+        return request_fail(reader, limits->unauthenticated && len <= BULK_MAX_DEFAULT ? "unauthenticated bulk length"
+                                                                                       : "invalid bulk length");
+    }
+    reader->offset = next;
+    reader->bulk_len = len;
+    return REQUEST_READY;
+}
+
+/* The argument is large and has not arrived whole: let the rest of it come into a blob. */
+static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader, struct slice input) {
+    struct blob *blob = blob_try_new((size_t)reader->bulk_len);
+    if (!blob) return request_fail(reader, "not enough memory for the argument");
+    arguments_detach(reader);
+    reader->large_have = input.len - reader->offset;
+    if (reader->large_have) memcpy(blob->data, input.data + reader->offset, reader->large_have);
+    if (reader->larges_count == reader->larges_capacity) {
+        reader->larges_capacity = reader->larges_capacity ? reader->larges_capacity * 2 : 2;
+        reader->larges = mem_realloc(reader->larges, (size_t)reader->larges_capacity * sizeof *reader->larges);
+    }
+    reader->larges[reader->larges_count++] = (struct request_large){reader->argc, blob};
+    argv_add(reader, blob->data, blob->len);
+    reader->args_detached = reader->argc;
+    reader->large = blob;
+    reader->size = input.len;
+    reader->offset = reader->scanned = 0;
+    reader->base = NULL;
+    reader->bulk_len = BULK_TAIL;
+    memory_count(reader);
+    return REQUEST_LARGE;
+}
+
+static enum request_status arguments_read(struct request_reader *reader, struct slice input,
+                                          const struct request_limits *limits) {
+    while (reader->args_left > 0) {
+        if (reader->bulk_len == BULK_UNKNOWN) {
+            if (reader->offset >= input.len) return REQUEST_PARTIAL;
+            enum request_status status = bulk_head_read(reader, input, limits);
+            if (status != REQUEST_READY) return status;
+        }
+        size_t left = input.len - reader->offset;
+        if (__builtin_expect(reader->bulk_len == BULK_TAIL, 0)) {
+            if (left < 2) return REQUEST_PARTIAL;
+            reader->large = NULL;
+            reader->offset += 2;
+        } else {
+            size_t len = (size_t)reader->bulk_len;
+            if (left < len && len >= REQUEST_LARGE_MIN) return large_begin(reader, input);
+            if (left < len + 2) return REQUEST_PARTIAL;
+            argv_add(reader, input.data + reader->offset, len);
+            reader->offset += len + 2;
+        }
+        reader->bulk_len = BULK_UNKNOWN;
+        reader->args_left--;
+    }
+    reader->size = reader->offset;
+    return REQUEST_READY;
+}
+
+/* What separates words (after a closing quote, before a word): C's isspace. Inside a bare word only four of them end it. */
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static bool ends_word(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* What follows a backslash inside "...": the byte meant; moves *at past it. */
+static char escape_read(const char **at, const char *end) {
+    const char *p = *at;
+    if (*p == 'x' && end - p > 2 && hex_digit(p[1]) >= 0 && hex_digit(p[2]) >= 0) {
+        *at = p + 3;
+        return (char)(hex_digit(p[1]) << 4 | hex_digit(p[2]));
+    }
+    *at = p + 1;
+    switch (*p) {
+    case 'n': return '\n';
+    case 'r': return '\r';
+    case 't': return '\t';
+    case 'b': return '\b';
+    case 'a': return '\a';
+    default: return *p;
+    }
+}
+
+/* Finds the next word in [*at, end) and moves *at past it. A word without quotes is shown where it lies; of one with quotes the meaning is
+ * written to `room`, which has space for all that is left of the line. 1: a word; 0: no more; -1: unbalanced quotes. */
+static int word_next(const char **at, const char *end, char *room, struct slice *word) {
+    const char *p = *at;
+    while (p < end && is_space(*p)) p++;
+    *at = p;
+    if (p == end) return 0;
+    const char *start = p;
+    while (p < end && !ends_word(*p) && *p != '"' && *p != '\'') p++;
+    if (p == end || ends_word(*p)) {
+        *word = (struct slice){start, (size_t)(p - start)};
+        *at = p;
+        return 1;
+    }
+    char *out = room;
+    memcpy(out, start, (size_t)(p - start));
+    out += p - start;
+    char quote = 0;
+    for (;;) {
+        if (p == end) {
+            if (quote) return -1;
+            break;
+        }
+        if (!quote) {
+            if (ends_word(*p)) break;
+            if (*p == '"' || *p == '\'') quote = *p++;
+            else *out++ = *p++;
+        } else if (*p == quote) {
+            p++;
+            if (p < end && !is_space(*p)) return -1; /* a closing quote ends the word */
+            break;
+        } else if (quote == '"' && *p == '\\' && p + 1 < end) {
+            p++;
+            *out++ = escape_read(&p, end);
+        } else if (quote == '\'' && *p == '\\' && p + 1 < end && p[1] == '\'') {
+            *out++ = '\'';
+            p += 2;
+        } else {
+            *out++ = *p++;
+        }
+    }
+    *word = (struct slice){room, (size_t)(out - room)};
+    *at = p;
+    return 1;
+}
+
+static enum request_status inline_read(struct request_reader *reader, struct slice input) {
+    const char *newline = memchr(input.data + reader->scanned, '\n', input.len - reader->scanned);
+    if (!newline) {
+        reader->scanned = input.len;
+        return input.len > REQUEST_INLINE_MAX ? request_fail(reader, "too big inline request") : REQUEST_PARTIAL;
+    }
+    const char *at = input.data, *end = newline;
+    if (end > at && end[-1] == '\r') end--;
+    /* Unescaped words never need more than their line does, so the memory does not move while they are collected. */
+    if (memchr(at, '"', (size_t)(end - at)) || memchr(at, '\'', (size_t)(end - at))) {
+        detached_reserve(reader, (size_t)(end - at));
+    }
+    reader->is_inline = true;
+    struct slice word;
+    int found;
+    while ((found = word_next(&at, end, reader->detached + reader->detached_len, &word)) > 0) {
+        if (word.data == reader->detached + reader->detached_len) reader->detached_len += word.len;
+        argv_add(reader, word.data, word.len);
+    }
+    if (found < 0) return request_fail(reader, "unbalanced quotes in request");
+    reader->size = (size_t)(newline + 1 - input.data);
+    return REQUEST_READY;
+}
+
+enum request_status request_read(struct request_reader *reader, struct slice input, const struct request_limits *limits) {
+    if (__builtin_expect(input.data != reader->base, 1)) {
+        if (reader->argc > reader->args_detached) arguments_move(reader, input.data);
+        reader->base = input.data;
+    }
+    if (reader->args_left == 0) {
+        if (input.len == 0) return REQUEST_PARTIAL;
+        if (input.data[0] != '*') return inline_read(reader, input);
+        enum request_status status = head_read(reader, input, limits);
+        if (status != REQUEST_READY) return status;
+    }
+    return arguments_read(reader, input, limits);
+}
+
+struct blob *request_take_blob(struct request_reader *reader, int index) {
+    for (int i = 0; i < reader->larges_count; i++) {
+        struct request_large *large = &reader->larges[i];
+        if (large->index != index || !large->blob) continue;
+        struct blob *blob = large->blob;
+        large->blob = NULL;
+        return blob;
+    }
+    return NULL;
+}
+
+int words_split(struct slice line, struct slice **words) {
+    const char *at = line.data, *end = line.data + line.len;
+    struct slice *list = NULL;
+    int count = 0, capacity = 0, found;
+    char *room = mem_alloc(line.len + 1);
+    struct slice word;
+    while ((found = word_next(&at, end, room, &word)) > 0) {
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 8;
+            list = mem_realloc(list, (size_t)capacity * sizeof *list);
+        }
+        list[count++] = (struct slice){mem_strndup(word.data, word.len), word.len};
+    }
+    mem_free(room);
+    if (found < 0) {
+        words_free(list, count);
+        *words = NULL;
+        return -1;
+    }
+    *words = list ? list : mem_alloc(sizeof *list); /* never NULL where it succeeded */
+    return count;
+}
+
+void words_free(struct slice *words, int count) {
+    for (int i = 0; i < count; i++) mem_free((char *)words[i].data);
+    mem_free(words);
+}
+
+static void head_write(struct output *out, char type, size_t value) {
+    char *p = output_reserve(out, 24);
+    p[0] = type;
+    size_t len = 1 + format_uint64(p + 1, value);
+    p[len] = '\r', p[len + 1] = '\n';
+    output_commit(out, len + 2);
+}
+
+void request_write(struct output *out, int argc, const struct slice *argv) {
+    head_write(out, '*', (size_t)argc);
+    for (int i = 0; i < argc; i++) {
+        head_write(out, '$', argv[i].len);
+        output_write(out, argv[i]);
+        output_write(out, SLICE("\r\n"));
+    }
+}
