@@ -21,6 +21,8 @@ void log_set_format(enum log_format format, enum log_timestamp timestamp);
 #define log_notice(...) LOG(LOG_LEVEL_NOTICE, __VA_ARGS__)
 #define log_warning(...) LOG(LOG_LEVEL_WARNING, __VA_ARGS__)
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For signal handlers: no formatting, no locks, async-signal-safe. */
+/* For signal handlers: no formatting, no locks, async-signal-safe. The first writes the text as it is (crash reports);
+ * the second one line: "pid:signal-handler (seconds) text". */
 void log_write_raw(const char *text);
+void log_write_from_handler(const char *text);
 #endif

@@ -1,0 +1,244 @@
+/* log.c: lines to standard output, a file, syslog; see log.h.
+ *
+ * A line is put together in one buffer and written by one write() to a file opened for appending, so lines of several
+ * threads and of child processes do not mix. The file is opened for every line: a log that was moved away (logrotate)
+ * is simply created anew, without a signal. At the rate a server logs this costs nothing that could be noticed.
+ *
+ * The local time is computed here from a cached offset to UTC. localtime() takes a lock in the C library, and a child
+ * forked while another thread held it would hang in its first line. */
+#include "lib/log.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_SIZE = 2048, STAMP_SIZE = 64, PATH_SIZE = 4096 };
+
+enum log_level log_level = LOG_LEVEL_NOTICE;
+
+static _Atomic char role = 'M';
+static char path[PATH_SIZE]; /* "": standard output */
+static bool use_syslog;
+static enum log_format line_format = LOG_FORMAT_LEGACY;
+static enum log_timestamp stamp_format = LOG_TIMESTAMP_LEGACY;
+
+/* Set-up and lines may come from different threads; what a line needs is copied out under the lock. A forked child
+ * finds it free (see fork_ functions). */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void log_set_role(char new_role) {
+    role = new_role;
+}
+
+int log_set_file(const char *new_path) {
+    if (!new_path) new_path = "";
+    size_t len = strlen(new_path);
+    if (len >= sizeof(path)) return -ENAMETOOLONG;
+    if (len) {
+        int fd = open(new_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0) return -errno;
+        close(fd);
+    }
+    pthread_mutex_lock(&lock);
+    memcpy(path, new_path, len + 1);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+void log_set_syslog(bool enabled, const char *ident, int facility) {
+    static char name[128]; /* openlog keeps the pointer */
+    if (use_syslog) closelog();
+    use_syslog = enabled;
+    if (!enabled) return;
+    snprintf(name, sizeof(name), "%s", ident ? ident : "");
+    openlog(name, LOG_PID | LOG_NDELAY | LOG_NOWAIT, facility);
+}
+
+void log_set_format(enum log_format format, enum log_timestamp timestamp) {
+    line_format = format;
+    stamp_format = timestamp;
+}
+
+/* --- Time ----------------------------------------------------------------------------------------------------------- */
+
+/* Seconds east of UTC. Zones change their offset on the quarter of an hour at the finest. Not renewed in children. */
+static long utc_offset(time_t now) {
+    static _Atomic long offset;
+    static _Atomic time_t valid_from = -1;
+    time_t quarter = now - now % 900;
+    if (valid_from != quarter && (role != 'C' || valid_from == -1)) {
+        struct tm tm;
+        if (localtime_r(&now, &tm)) offset = tm.tm_gmtoff;
+        valid_from = quarter;
+    }
+    return offset;
+}
+
+/* Days since 1970 to the civil date (Gregorian, years from March so that the leap day is the last of a year). */
+static void civil_date(int64_t days, int *year, int *month, int *day) {
+    days += 719468; /* 0000-03-01 */
+    int64_t era = (days >= 0 ? days : days - 146096) / 146097, of_era = days - era * 146097;
+    int64_t y = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    int64_t of_year = of_era - (365 * y + y / 4 - y / 100), m = (5 * of_year + 2) / 153;
+    *day = (int)(of_year - (153 * m + 2) / 5 + 1);
+    *month = (int)(m < 10 ? m + 3 : m - 9);
+    *year = (int)(y + era * 400 + (*month <= 2));
+}
+
+static void format_stamp(char text[STAMP_SIZE]) {
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    int64_t us = clock_wall_us();
+    if (stamp_format == LOG_TIMESTAMP_MILLISECONDS) {
+        snprintf(text, STAMP_SIZE, "%lld", (long long)(us / 1000));
+        return;
+    }
+    time_t now = (time_t)(us / 1000000);
+    long offset = utc_offset(now);
+    int64_t local = now + offset, days = (local >= 0 ? local : local - 86399) / 86400;
+    int seconds = (int)(local - days * 86400), year, month, day, ms = (int)(us / 1000 % 1000);
+    int h = seconds / 3600, min = seconds / 60 % 60, s = seconds % 60;
+    civil_date(days, &year, &month, &day);
+    if (stamp_format == LOG_TIMESTAMP_LEGACY) {
+        snprintf(text, STAMP_SIZE, "%02d %.3s %04d %02d:%02d:%02d.%03d", day, months + (month - 1) * 3, year,
+                 h, min, s, ms);
+    } else {
+        long minutes = (offset < 0 ? -offset : offset) / 60;
+        snprintf(text, STAMP_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%03d%c%02ld:%02ld", year, month, day, h,
+                 min, s, ms, offset < 0 ? '-' : '+', minutes / 60, minutes % 60);
+    }
+}
+
+/* --- Lines ---------------------------------------------------------------------------------------------------------- */
+
+static void write_all(int fd, const char *text, size_t len) {
+    while (len) {
+        ssize_t written = write(fd, text, len);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return; /* nobody to tell */
+        text += written, len -= (size_t)written;
+    }
+}
+
+static void emit(const char *line, size_t len) {
+    pthread_mutex_lock(&lock);
+    if (path[0]) {
+        int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+        if (fd >= 0) {
+            write_all(fd, line, len);
+            close(fd);
+        }
+    } else {
+        write_all(STDOUT_FILENO, line, len);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static const char *role_word(char r) {
+    return r == 'M' ? "primary" : r == 'S' ? "replica" : r == 'C' ? "RDB/AOF" : "sentinel";
+}
+
+/* A value in double quotes must not end early or break the line. */
+static void logfmt_clean(char *text) {
+    for (; *text; text++) {
+        if (*text == '"')
+            *text = '\'';
+        else if ((unsigned char)*text < ' ')
+            *text = ' ';
+    }
+}
+
+static void write_line(enum log_level level, char *message) {
+    static const char marks[] = ".-*#";
+    static const char *const words[] = {"debug", "info", "notice", "warning"};
+    char stamp[STAMP_SIZE], head[160];
+    int head_len;
+    format_stamp(stamp);
+    bool logfmt = line_format == LOG_FORMAT_LOGFMT;
+    if (logfmt) {
+        logfmt_clean(message);
+        head_len = snprintf(head, sizeof(head), "pid=%d role=%s timestamp=\"%s\" level=%s message=\"",
+                            (int)getpid(), role_word(role), stamp, words[level]);
+    } else {
+        head_len = snprintf(head, sizeof(head), "%d:%c %s %c ", (int)getpid(), role, stamp, marks[level]);
+    }
+    size_t len = strlen(message), total = (size_t)head_len + len + 2;
+    char small[LINE_SIZE], *line = total <= sizeof(small) ? small : mem_try_alloc(total);
+    if (!line) line = small, len = sizeof(small) - (size_t)head_len - 2;
+    char *at = line;
+    memcpy(at, head, (size_t)head_len), at += head_len;
+    memcpy(at, message, len), at += len;
+    if (logfmt) *at++ = '"';
+    *at++ = '\n';
+    emit(line, (size_t)(at - line));
+    if (line != small) mem_free(line);
+}
+
+void log_write(enum log_level level, const char *format, ...) {
+    if (level < log_level || level >= LOG_LEVEL_NOTHING) return;
+    int saved_errno = errno;
+    char small[LINE_SIZE], *message = small;
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(small, sizeof(small), format, args);
+    va_end(args);
+    if (len >= (int)sizeof(small) && (message = mem_try_alloc((size_t)len + 1))) {
+        va_start(args, format);
+        vsnprintf(message, (size_t)len + 1, format, args);
+        va_end(args);
+    }
+    if (!message) message = small;
+    if (len >= 0) {
+        static const int priorities[] = {LOG_DEBUG, LOG_INFO, LOG_NOTICE, LOG_WARNING};
+        if (use_syslog) syslog(priorities[level], "%s", message);
+        write_line(level, message);
+    }
+    if (message != small) mem_free(message);
+    errno = saved_errno;
+}
+
+/* --- Signal handlers and forked children ---------------------------------------------------------------------------- */
+
+static void raw_pieces(const char *const *pieces, int count) {
+    int fd = path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : STDOUT_FILENO;
+    if (fd < 0) return;
+    for (int i = 0; i < count; i++) write_all(fd, pieces[i], strlen(pieces[i]));
+    if (path[0]) close(fd);
+}
+
+void log_write_raw(const char *text) {
+    int saved_errno = errno;
+    raw_pieces(&text, 1);
+    errno = saved_errno;
+}
+
+void log_write_from_handler(const char *text) {
+    int saved_errno = errno;
+    char pid[24], seconds[24];
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    pid[format_int64(pid, getpid())] = '\0';
+    seconds[format_int64(seconds, now.tv_sec)] = '\0';
+    const char *pieces[] = {pid, ":signal-handler (", seconds, ") ", text, "\n"};
+    raw_pieces(pieces, 6);
+    errno = saved_errno;
+}
+
+static void fork_prepare(void) {
+    pthread_mutex_lock(&lock);
+}
+static void fork_done(void) {
+    pthread_mutex_unlock(&lock);
+}
+static __attribute__((constructor)) void log_fork_setup(void) {
+    pthread_atfork(fork_prepare, fork_done, fork_done);
+}

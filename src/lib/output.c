@@ -1,0 +1,61 @@
+/* output.c: the slow paths of output.h, and its two outputs without a connection: memory, and nothing. */
+#include "lib/output.h"
+#include "lib/memory.h"
+
+void output_write_slow(struct output *out, struct slice bytes) {
+    while (bytes.len) {
+        size_t room = (size_t)(out->end - out->pos);
+        if (!room) {
+            out->ops->make_room(out, bytes.len < OUTPUT_ROOM_MAX ? bytes.len : OUTPUT_ROOM_MAX);
+            room = (size_t)(out->end - out->pos);
+        }
+        if (room > bytes.len) room = bytes.len;
+        memcpy(out->pos, bytes.data, room);
+        out->pos += room;
+        bytes.data += room, bytes.len -= room;
+    }
+}
+
+void output_write_blob(struct output *out, struct blob *blob) {
+    if (blob->len >= OUTPUT_SHARE_MIN && out->ops->share)
+        out->ops->share(out, blob_hold(blob));
+    else
+        output_write(out, blob_slice(blob));
+}
+
+static void memory_make_room(struct output *out, size_t len) {
+    struct memory_output *m = (struct memory_output *)out;
+    size_t used = (size_t)(out->pos - m->data), wanted = m->capacity * 2;
+    if (wanted < used + len) wanted = used + len;
+    if (wanted < 64) wanted = 64;
+    m->data = mem_realloc_usable(m->data, wanted, &m->capacity);
+    out->pos = m->data + used;
+    out->end = m->data + m->capacity;
+}
+static const struct output_ops memory_ops = {.make_room = memory_make_room};
+
+void memory_output_init(struct memory_output *m) {
+    *m = (struct memory_output){.out.ops = &memory_ops};
+}
+void memory_output_free(struct memory_output *m) {
+    mem_free(m->data);
+    memory_output_init(m);
+}
+void memory_output_clear(struct memory_output *m) {
+    m->out.pos = m->data;
+}
+
+static void null_make_room(struct output *out, size_t len) {
+    struct null_output *n = (struct null_output *)out;
+    out->pos = n->scratch;
+    out->end = n->scratch + sizeof(n->scratch);
+}
+static void null_share(struct output *out, struct blob *blob) {
+    blob_release(blob);
+}
+static const struct output_ops null_ops = {.make_room = null_make_room, .share = null_share};
+
+void null_output_init(struct null_output *n) {
+    n->out.ops = &null_ops;
+    null_make_room(&n->out, 0);
+}
