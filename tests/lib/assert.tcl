@@ -138,3 +138,31 @@ proc assert_encoding {encoding key} {
 proc assert_closed {client {ms 5000}} {
     if {![$client -eof $ms]} {fail_assertion "expected the server to close the connection"}
 }
+# replies {{command} reply {command} reply ...}: each command, in order, gets exactly that typed reply.
+# Nothing in it is substituted but backslashes in quoted words, as in any Tcl list.
+proc replies {pairs {client r}} {
+    foreach {command expected} $pairs {
+        set expected [typed_form $expected]
+        set got [$client -typed {*}$command]
+        if {$got ne $expected} {
+            fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $command])"
+        }
+    }
+}
+# arity_errors {command ...}: each is refused because of the number of its arguments.
+proc arity_errors {commands} {
+    foreach command $commands {
+        set name [string tolower [lindex $command 0]]
+        set want "-ERR wrong number of arguments for '$name' command"
+        set got [r -typed {*}$command]
+        if {$got ne $want} {fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"}
+    }
+}
+# wrong_types {command ...}: each is refused because the key holds another type.
+proc wrong_types {commands} {
+    set want "-WRONGTYPE Operation against a key holding the wrong kind of value"
+    foreach command $commands {
+        set got [r -typed {*}$command]
+        if {$got ne $want} {fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"}
+    }
+}
