@@ -465,7 +465,7 @@ proc unmet_need {needs} {
             command {
                 if {![info exists ::known_command($value)]} {
                     set known [r -typed command info {*}$value]
-                    set ::known_command($value) [expr {![regexp {nil|_} [lindex $known 1]] && [string index $known 0] ne "-"}]
+                    set ::known_command($value) [expr {[string index $known 0] eq "*" && [string index [lindex $known 1] 0] eq "*"}]
                 }
                 if {!$::known_command($value)} {return "the server has no command $value"}
             }
