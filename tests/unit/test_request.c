@@ -1,0 +1,358 @@
+/* The request reader: what a request means must not depend on how its bytes were cut. */
+#include "resp/request.h"
+#include "lib/memory.h"
+#include "lib/output.h"
+#include "lib/random.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+static const struct request_limits limits = {INT32_MAX, 512 * 1024 * 1024, false};
+static const struct request_limits before_auth = {10, 16384, true};
+
+/* A stand-in for a connection: the stream arrives in pieces, and what is not consumed is shown again, somewhere else. */
+struct feed {
+    struct slice stream;
+    size_t arrived, consumed;
+    size_t (*piece)(struct feed *feed);
+    size_t piece_size;
+    char *memory; /* the input as it is shown now: a fresh block for each call */
+};
+static size_t piece_fixed(struct feed *feed) { return feed->piece_size; }
+static size_t piece_random(struct feed *feed) { return 1 + random_below(feed->piece_size); }
+
+static struct slice feed_show(struct feed *feed) {
+    mem_free(feed->memory);
+    size_t len = feed->arrived - feed->consumed;
+    feed->memory = mem_alloc(len ? len : 1);
+    memcpy(feed->memory, feed->stream.data + feed->consumed, len);
+    return (struct slice){feed->memory, len};
+}
+static bool feed_more(struct feed *feed) {
+    if (feed->arrived == feed->stream.len) return false;
+    feed->arrived += feed->piece(feed);
+    if (feed->arrived > feed->stream.len) feed->arrived = feed->stream.len;
+    return true;
+}
+/* conn_receive_into: the next bytes of the stream go straight to memory. */
+static void feed_receive(struct feed *feed, char *memory, size_t len) {
+    assert_true(feed->stream.len - feed->consumed >= len);
+    memcpy(memory, feed->stream.data + feed->consumed, len);
+    feed->consumed += len;
+    if (feed->arrived < feed->consumed) feed->arrived = feed->consumed;
+}
+
+/* Reads all requests of a stream and writes what they mean: "argc:[arg][arg]" each; the error text where one failed. */
+static void stream_describe(struct feed *feed, struct memory_output *meaning) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    for (;;) {
+        struct slice input = feed_show(feed);
+        enum request_status status = request_read(&reader, input, &limits);
+        if (status == REQUEST_PARTIAL) {
+            if (!feed_more(feed)) break;
+        } else if (status == REQUEST_LARGE) {
+            feed->consumed += reader.size;
+            feed_receive(feed, reader.large->data + reader.large_have, reader.large->len - reader.large_have);
+        } else if (status == REQUEST_FAILED) {
+            output_write(&meaning->out, slice_of(reader.error));
+            break;
+        } else {
+            char head[32];
+            snprintf(head, sizeof head, "%d:", reader.argc);
+            output_write(&meaning->out, slice_of(head));
+            for (int i = 0; i < reader.argc; i++) {
+                output_write(&meaning->out, SLICE("["));
+                output_write(&meaning->out, reader.argv[i]);
+                output_write(&meaning->out, SLICE("]"));
+            }
+            feed->consumed += reader.size;
+            request_done(&reader);
+        }
+    }
+    request_reader_free(&reader);
+    mem_free(feed->memory);
+}
+
+static void expect_meaning_by(struct slice stream, struct slice expected, size_t (*piece)(struct feed *), size_t size) {
+    struct feed feed = {.stream = stream, .piece = piece, .piece_size = size};
+    struct memory_output meaning;
+    memory_output_init(&meaning);
+    stream_describe(&feed, &meaning);
+    struct slice got = memory_output_slice(&meaning);
+    if (!slice_equal(got, expected)) {
+        char wanted[300] = "", found[300] = "";
+        memcpy(wanted, expected.data, expected.len < 299 ? expected.len : 299);
+        memcpy(found, got.data, got.len < 299 ? got.len : 299);
+        fail_msg("expected %s, got %s", wanted, found);
+    }
+    memory_output_free(&meaning);
+}
+static void expect_meaning(struct slice stream, struct slice expected) {
+    expect_meaning_by(stream, expected, piece_fixed, stream.len);
+    expect_meaning_by(stream, expected, piece_fixed, 1);
+    for (int i = 0; i < 20; i++) expect_meaning_by(stream, expected, piece_random, stream.len < 8 ? stream.len : stream.len / 3);
+}
+#define EXPECT(stream, meaning) expect_meaning(SLICE(stream), SLICE(meaning))
+
+static void arrays_of_bulks(void **state) {
+    EXPECT("*1\r\n$4\r\nPING\r\n", "1:[PING]");
+    EXPECT("*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n", "2:[GET][]1:[PING]");
+    EXPECT("*3\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$3\r\n\0$*\r\n", "3:[SET][a\r\nb][\0$*]");
+    EXPECT("*10\r\n$1\r\n0\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n4\r\n$1\r\n5\r\n$1\r\n6\r\n$1\r\n7\r\n$1\r\n8\r\n$1\r\n9\r\n",
+           "10:[0][1][2][3][4][5][6][7][8][9]");
+}
+
+static void arrays_without_elements_are_empty_requests(void **state) {
+    EXPECT("*0\r\n*-1\r\n*-100\r\n*1\r\n$4\r\nPING\r\n", "0:0:0:1:[PING]");
+}
+
+static void what_valkey_does_not_check_is_let_pass(void **state) {
+    EXPECT("*1\rX$4\rYPINGZZ*1\r\n$4\r\nPING\r\n", "1:[PING]1:[PING]");
+}
+
+static void inline_requests(void **state) {
+    EXPECT("PING\r\n", "1:[PING]");
+    EXPECT("PING\n", "1:[PING]");
+    EXPECT("PING\r\r\n", "1:[PING]");
+    EXPECT("\r\n\n  \r\n PING  \r\n", "0:0:0:1:[PING]");
+    EXPECT("ECHO \t\x0b" "ab\x0c\r\n", "2:[ECHO][ab\x0c]");
+    EXPECT("+OK\r\n$5\r\n", "1:[+OK]1:[$5]");
+}
+
+static void inline_quotes(void **state) {
+    EXPECT("PING \"\\x41\\xzz\\n\\q\" 'a\\'b\\n' \"\" ''\r\n", "5:[PING][Axzz\nq][a'b\\n][][]");
+    EXPECT("ECHO a\"b c\"\r\n", "2:[ECHO][ab c]");
+    EXPECT("SET \"k 1\" 'v 2' plain \"\\r\\t\\b\\a\\\\\"\n", "5:[SET][k 1][v 2][plain][\r\t\b\a\\]");
+}
+
+static void inline_quotes_unbalanced(void **state) {
+    EXPECT("PING \"a\r\n", "ERR Protocol error: unbalanced quotes in request");
+    EXPECT("PING \"a\"b\r\n", "ERR Protocol error: unbalanced quotes in request");
+    EXPECT("PI'N'G\r\n", "ERR Protocol error: unbalanced quotes in request");
+    EXPECT("PING\r\nPING \"a\\\r\n", "1:[PING]ERR Protocol error: unbalanced quotes in request");
+}
+
+static void malformed_lengths(void **state) {
+    const char *counts[] = {"*x\r\n", "*\r\n", "*+1\r\n", "* 1\r\n", "*01\r\n", "*-0\r\n", "*2147483648\r\n",
+                            "*99999999999999999999999999\r\n", "*1\n\n$4\r\nPING\r\n"};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        expect_meaning(slice_of(counts[i]), SLICE("ERR Protocol error: invalid multibulk length"));
+    }
+    const char *lengths[] = {"*1\r\n$x\r\n", "*1\r\n$\r\n", "*1\r\n$-1\r\n", "*1\r\n$-0\r\n", "*1\r\n$007\r\n",
+                             "*1\r\n$536870913\r\n", "*1\r\n$9223372036854775808\r\n"};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        expect_meaning(slice_of(lengths[i]), SLICE("ERR Protocol error: invalid bulk length"));
+    }
+    EXPECT("*1\r\nfoo\r\n", "ERR Protocol error: expected '$', got 'f'");
+    EXPECT("*1\r\n\r\n", "ERR Protocol error: expected '$', got ' '");
+    EXPECT("*1\r\n\xff" "1\r\n", "ERR Protocol error: expected '$', got '\xff'");
+}
+
+static void expect_long_line(const char *head, char fill, const char *error) {
+    enum { LEN = REQUEST_INLINE_MAX + 1 };
+    size_t head_len = strlen(head);
+    char *text = mem_alloc(head_len + LEN);
+    memcpy(text, head, head_len);
+    memset(text + head_len, fill, LEN);
+    struct slice stream = {text, head_len + LEN};
+    expect_meaning_by(stream, slice_of(error), piece_fixed, stream.len);
+    expect_meaning_by(stream, slice_of(error), piece_random, 1000);
+    mem_free(text);
+}
+static void lines_without_end(void **state) {
+    expect_long_line("", 'A', "ERR Protocol error: too big inline request");
+    expect_long_line("*", '1', "ERR Protocol error: too big mbulk count string");
+    expect_long_line("*1\r\n$", '1', "ERR Protocol error: too big bulk count string");
+    expect_long_line("*1\r\n", 'x', "ERR Protocol error: too big bulk count string");
+}
+
+static void expect_failure(const char *input, const struct request_limits *bounds, const char *error) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    assert_int_equal(request_read(&reader, slice_of(input), bounds), REQUEST_FAILED);
+    assert_string_equal(reader.error, error);
+    request_reader_free(&reader);
+}
+static void less_is_allowed_before_auth(void **state) {
+    expect_failure("*11\r\n", &before_auth, "ERR Protocol error: unauthenticated multibulk length");
+    expect_failure("*1\r\n$16385\r\n", &before_auth, "ERR Protocol error: unauthenticated bulk length");
+    expect_failure("*2147483648\r\n", &before_auth, "ERR Protocol error: invalid multibulk length");
+    expect_failure("*1\r\n$536870913\r\n", &before_auth, "ERR Protocol error: invalid bulk length");
+    struct request_reader reader;
+    request_reader_init(&reader);
+    assert_int_equal(request_read(&reader, SLICE("*10\r\n$16384\r\n"), &before_auth), REQUEST_PARTIAL);
+    request_reader_free(&reader);
+}
+
+static void an_announced_count_costs_no_memory(void **state) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    assert_int_equal(request_read(&reader, SLICE("*2147483647\r\n"), &limits), REQUEST_PARTIAL);
+    assert_int_equal(reader.memory, 0);
+    request_reader_free(&reader);
+}
+
+static void arguments_lie_in_the_input(void **state) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    struct slice input = SLICE("*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
+    assert_int_equal(request_read(&reader, input, &limits), REQUEST_READY);
+    assert_ptr_equal(reader.argv[0].data, input.data + 8);
+    assert_ptr_equal(reader.argv[1].data, input.data + 17);
+    assert_int_equal(reader.size, input.len);
+    request_reader_free(&reader);
+}
+
+/* "*4 MSET-like: small, large, small, large, small" with the large ones in blobs unless all is there at once. */
+static struct slice large_request(struct memory_output *stream, struct memory_output *meaning, size_t large) {
+    char *bytes = mem_alloc(large);
+    for (size_t i = 0; i < large; i++) bytes[i] = (char)('a' + i % 26);
+    struct slice argv[] = {SLICE("MSET"), SLICE("k1"), {bytes, large}, SLICE("k2"), {bytes, large - 1}, SLICE("")};
+    for (int round = 0; round < 3; round++) {
+        request_write(&stream->out, 6, argv);
+        output_write(&meaning->out, SLICE("6:"));
+        for (int i = 0; i < 6; i++) {
+            output_write(&meaning->out, SLICE("["));
+            output_write(&meaning->out, argv[i]);
+            output_write(&meaning->out, SLICE("]"));
+        }
+    }
+    mem_free(bytes);
+    return memory_output_slice(stream);
+}
+static void large_arguments(void **state) {
+    struct memory_output stream, meaning;
+    memory_output_init(&stream);
+    memory_output_init(&meaning);
+    struct slice all = large_request(&stream, &meaning, 3 * REQUEST_LARGE_MIN);
+    struct slice expected = memory_output_slice(&meaning);
+    expect_meaning_by(all, expected, piece_fixed, all.len);
+    expect_meaning_by(all, expected, piece_fixed, 4096);
+    expect_meaning_by(all, expected, piece_fixed, 65536);
+    for (int i = 0; i < 30; i++) expect_meaning_by(all, expected, piece_random, 100000);
+    memory_output_free(&stream);
+    memory_output_free(&meaning);
+}
+
+static void a_large_argument_can_be_taken(void **state) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    struct slice head = SLICE("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\nabc");
+    assert_int_equal(request_read(&reader, head, &limits), REQUEST_LARGE);
+    assert_int_equal(reader.size, head.len);
+    assert_int_equal(reader.large_have, 3);
+    assert_int_equal(reader.large->len, 100000);
+    assert_true(reader.memory >= 100000);
+    memset(reader.large->data + 3, 'z', 100000 - 3);
+    assert_int_equal(request_read(&reader, SLICE("\r"), &limits), REQUEST_PARTIAL);
+    assert_int_equal(request_read(&reader, SLICE("\r\n*1\r\n"), &limits), REQUEST_READY);
+    assert_int_equal(reader.size, 2);
+    assert_int_equal(reader.argc, 3);
+    assert_true(slice_equal(reader.argv[1], SLICE("k")));
+    assert_null(request_take_blob(&reader, 1));
+    struct blob *blob = request_take_blob(&reader, 2);
+    assert_non_null(blob);
+    assert_null(request_take_blob(&reader, 2));
+    assert_ptr_equal(reader.argv[2].data, blob->data);
+    request_done(&reader);
+    assert_memory_equal(blob->data, "abczzz", 6);
+    blob_release(blob);
+    assert_true(reader.memory < 100); /* it may keep the little room for the arguments before the large one */
+    request_reader_free(&reader);
+}
+
+static void a_large_argument_that_is_there_stays_in_the_input(void **state) {
+    struct memory_output stream;
+    memory_output_init(&stream);
+    char *bytes = mem_calloc(1, REQUEST_LARGE_MIN);
+    struct slice argv[] = {SLICE("ECHO"), {bytes, REQUEST_LARGE_MIN}};
+    request_write(&stream.out, 2, argv);
+    struct slice all = memory_output_slice(&stream);
+    struct request_reader reader;
+    request_reader_init(&reader);
+    /* Only the line end is missing: waiting for it is cheaper than a copy. */
+    assert_int_equal(request_read(&reader, (struct slice){all.data, all.len - 2}, &limits), REQUEST_PARTIAL);
+    assert_int_equal(request_read(&reader, all, &limits), REQUEST_READY);
+    assert_true(reader.argv[1].data > all.data && reader.argv[1].data < all.data + all.len);
+    request_reader_free(&reader);
+    mem_free(bytes);
+    memory_output_free(&stream);
+}
+
+static void requests_of_many_arguments(void **state) {
+    struct memory_output stream;
+    memory_output_init(&stream);
+    enum { COUNT = 20000 };
+    struct slice *argv = mem_alloc(COUNT * sizeof *argv);
+    for (int i = 0; i < COUNT; i++) argv[i] = i % 2 ? SLICE("value") : SLICE("k");
+    request_write(&stream.out, COUNT, argv);
+    struct slice all = memory_output_slice(&stream);
+    struct request_reader reader;
+    request_reader_init(&reader);
+    for (size_t at = 1000; at < all.len; at += 5000) {
+        assert_int_equal(request_read(&reader, (struct slice){all.data, at}, &limits), REQUEST_PARTIAL);
+    }
+    assert_int_equal(request_read(&reader, all, &limits), REQUEST_READY);
+    assert_int_equal(reader.argc, COUNT);
+    for (int i = 0; i < COUNT; i++) assert_true(slice_equal(reader.argv[i], argv[i]));
+    request_done(&reader);
+    assert_int_equal(reader.memory, 0);
+    request_reader_free(&reader);
+    mem_free(argv);
+    memory_output_free(&stream);
+}
+
+static void words(void **state) {
+    struct slice *list;
+    assert_int_equal(words_split(SLICE("  set \"a b\\x0a\" 'c''"), &list), -1);
+    int count = words_split(SLICE("  set \"a b\\x0a\" 'c' d\"e\""), &list);
+    assert_int_equal(count, 4);
+    assert_true(slice_equal(list[1], SLICE("a b\n")));
+    assert_true(slice_equal(list[2], SLICE("c")));
+    assert_true(slice_equal(list[3], SLICE("de")));
+    words_free(list, count);
+    assert_int_equal(words_split(SLICE("   "), &list), 0);
+    words_free(list, 0);
+}
+
+/* Random bytes that look like requests: nothing but a verdict may come of them. */
+static void rubbish(void **state) {
+    static const char alphabet[] = "**$$\r\n\r\n0123-\"'\\x a";
+    for (int round = 0; round < 3000; round++) {
+        char bytes[200];
+        size_t len = random_below(sizeof bytes);
+        for (size_t i = 0; i < len; i++) bytes[i] = alphabet[random_below(sizeof alphabet - 1)];
+        struct feed feed = {.stream = {bytes, len}, .piece = piece_random, .piece_size = 10};
+        struct memory_output meaning;
+        memory_output_init(&meaning);
+        stream_describe(&feed, &meaning);
+        struct slice whole = memory_output_slice(&meaning);
+        expect_meaning_by((struct slice){bytes, len}, whole, piece_fixed, sizeof bytes);
+        memory_output_free(&meaning);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arrays_of_bulks),
+        cmocka_unit_test(arrays_without_elements_are_empty_requests),
+        cmocka_unit_test(what_valkey_does_not_check_is_let_pass),
+        cmocka_unit_test(inline_requests),
+        cmocka_unit_test(inline_quotes),
+        cmocka_unit_test(inline_quotes_unbalanced),
+        cmocka_unit_test(malformed_lengths),
+        cmocka_unit_test(lines_without_end),
+        cmocka_unit_test(less_is_allowed_before_auth),
+        cmocka_unit_test(an_announced_count_costs_no_memory),
+        cmocka_unit_test(arguments_lie_in_the_input),
+        cmocka_unit_test(large_arguments),
+        cmocka_unit_test(a_large_argument_can_be_taken),
+        cmocka_unit_test(a_large_argument_that_is_there_stays_in_the_input),
+        cmocka_unit_test(requests_of_many_arguments),
+        cmocka_unit_test(words),
+        cmocka_unit_test(rubbish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
