@@ -88,7 +88,12 @@ size_t mem_used(void) {
 /* --- The allocators ----------------------------------------------------------------------------------------------- */
 
 enum { SIZE_MIN = 1 };
-#define SIZE_LIMIT ((size_t)PTRDIFF_MAX / 2) /* more is a mistake or an attack, whatever the allocator says */
+/* More is a mistake or an attack, whatever the allocator says. (AddressSanitizer ends the process above its own limit.) */
+#ifdef __SANITIZE_ADDRESS__
+#define SIZE_LIMIT ((size_t)1 << 39)
+#else
+#define SIZE_LIMIT ((size_t)1 << 46)
+#endif
 
 #ifdef USE_JEMALLOC
 static inline size_t class_of(const void *block, size_t size) {
@@ -148,13 +153,18 @@ void *mem_alloc(size_t size) {
     return block;
 }
 
-void *mem_calloc(size_t number, size_t size) {
+void *mem_try_calloc(size_t number, size_t size) {
     size_t bytes;
-    if (unlikely(__builtin_mul_overflow(number, size, &bytes) || bytes > SIZE_LIMIT)) out_of_memory(SIZE_MAX);
+    if (unlikely(__builtin_mul_overflow(number, size, &bytes) || bytes > SIZE_LIMIT)) return NULL;
     if (!bytes) bytes = SIZE_MIN;
     void *block = calloc(1, bytes);
-    if (unlikely(!block)) out_of_memory(bytes);
-    count(class_of(block, bytes));
+    if (likely(block != NULL)) count(class_of(block, bytes));
+    return block;
+}
+
+void *mem_calloc(size_t number, size_t size) {
+    void *block = mem_try_calloc(number, size);
+    if (unlikely(!block)) out_of_memory(size && number > SIZE_MAX / size ? SIZE_MAX : number * size);
     return block;
 }
 

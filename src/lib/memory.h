@@ -15,6 +15,7 @@ void *mem_alloc(size_t size) __attribute__((malloc, alloc_size(1), returns_nonnu
 void *mem_calloc(size_t count, size_t size) __attribute__((malloc, returns_nonnull));
 void *mem_realloc(void *block, size_t size);
 void *mem_try_alloc(size_t size);
+void *mem_try_calloc(size_t count, size_t size);
 void *mem_try_realloc(void *block, size_t size);
 /* As above, and tells how many bytes the block really holds; all of them may be used. */
 void *mem_alloc_usable(size_t size, size_t *usable);

@@ -1,0 +1,627 @@
+/* hashtable.c: see hashtable.h.
+ *
+ * A bucket is one cache line:
+ *
+ *     byte 0      meta: number of entries here (0..7), and CHAINED
+ *     bytes 1-7   one byte of the hash of each entry
+ *     bytes 8-63  7 pointers to entries; in a chained bucket 6, and the last is the child bucket
+ *
+ * The entries of a bucket and its children are dense: every bucket of a chain but the last is full (6 entries), the last
+ * of a chain holds at least 2 (one would have stood in the parent). So the number is enough to tell which places are
+ * taken, and a chain is never longer than it must be. A hole left by a deletion is filled with the last entry of the chain.
+ *
+ * The low bits of the hash choose the bucket, the top 8 are the byte kept beside the entry. All 7 bytes are compared at
+ * once; of the entries that are not the one looked for, one in 256 is touched.
+ *
+ * Sizes. A table grows by doubling when there are more than 7 entries a bucket, and shrinks to about half full when less
+ * than one place in eight is used. It takes 10 to 19 bytes an entry, about 15 on average, children included. At 7 entries
+ * a bucket on average, one lookup in five goes on to a child. Growing earlier was not worth the memory.
+ *
+ * Resizing. There are two arrays while it goes on: `arrays[0]` is emptied bucket by bucket, from bucket 0 to the last, into
+ * `arrays[1]`. New entries go into arrays[1]. Every addition and deletion moves REHASH_STEP buckets, so that a resizing is
+ * done long before the next is due. Growing needs the keys of the entries again, which are fetched ahead; shrinking
+ * does not, since the low bits of the hash are known from the place.
+ *
+ * Scan. The cursor counts buckets with the highest bit first ("reverse binary"): when the table doubles, what was bucket b
+ * becomes b and b + size, which in that order follow each other exactly where b stood; when it halves they fall together
+ * again. So buckets before the cursor hold entries that were seen, in any size of the table. While there are two arrays a
+ * call visits a bucket of the smaller and all buckets of the larger that fall together with it.
+ *
+ * Rejected: open addressing over all buckets (no scan guarantee without tombstones, and long probes when nearly full);
+ * keeping more bits of the hash, so that growing need not read keys (2 bytes an entry). */
+#include "lib/hashtable.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include "lib/siphash.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+enum {
+    PLACES = 7,       /* in a bucket */
+    COUNT = 0x07,     /* of meta: entries in this bucket */
+    CHAINED = 0x80,   /* of meta: the last place points at the child */
+    REHASH_STEP = 2,  /* buckets moved with every change */
+    FILL_FORCED = 5,  /* times full: grow even where resizing is to be avoided */
+    SHRINK_BELOW = 8, /* less than one place in so many used */
+    EMPTY_VISITS = 10 /* empty buckets skipped in one step, for each bucket to be moved */
+};
+
+struct bucket {
+    uint8_t meta;
+    uint8_t hashes[PLACES];
+    void *entries[PLACES];
+};
+_Static_assert(sizeof(struct bucket) == 8 + PLACES * sizeof(void *), "a bucket has no holes");
+_Static_assert(sizeof(void *) != 8 || sizeof(struct bucket) == 64, "a bucket is a cache line");
+
+struct array {
+    struct bucket *buckets; /* NULL: no array */
+    size_t mask;            /* number of buckets - 1 */
+};
+
+struct hashtable {
+    const struct hashtable_type *type;
+    struct array arrays[2]; /* the second only while resizing */
+    size_t used;            /* entries */
+    size_t children;        /* child buckets */
+    size_t rehash_index;    /* buckets of arrays[0] below it are empty */
+    unsigned held;          /* open iterators: no resizing */
+};
+
+static _Atomic enum hashtable_resizing resizing = HASHTABLE_RESIZE;
+static uint8_t seed[16];
+static _Atomic bool seeded;
+
+void hashtable_set_resizing(enum hashtable_resizing policy) {
+    resizing = policy;
+}
+void hashtable_set_seed(const uint8_t new_seed[16]) {
+    memcpy(seed, new_seed, sizeof(seed));
+    seeded = true;
+}
+
+/* --- Keys ----------------------------------------------------------------------------------------------------------- */
+
+static inline uint64_t hash_of(const struct hashtable *table, struct slice key) {
+    return table->type->ignore_case ? siphash_nocase(key.data, key.len, seed)
+                                    : siphash(key.data, key.len, seed);
+}
+static inline uint8_t hash_byte(uint64_t hash) {
+    return (uint8_t)(hash >> 56);
+}
+
+static bool equal_nocase(struct slice a, struct slice b) {
+    for (size_t i = 0; i < a.len; i++) {
+        unsigned char x = (unsigned char)a.data[i], y = (unsigned char)b.data[i];
+        if (x >= 'A' && x <= 'Z') x |= 0x20;
+        if (y >= 'A' && y <= 'Z') y |= 0x20;
+        if (x != y) return false;
+    }
+    return true;
+}
+static inline bool key_is(const struct hashtable *table, const void *entry, struct slice key) {
+    struct slice other = table->type->key(entry);
+    if (other.len != key.len) return false;
+    if (unlikely(table->type->ignore_case)) return equal_nocase(other, key);
+    return memcmp(other.data, key.data, key.len) == 0;
+}
+
+/* --- Buckets -------------------------------------------------------------------------------------------------------- */
+
+static inline unsigned bucket_count(const struct bucket *b) {
+    return b->meta & COUNT;
+}
+static inline bool bucket_chained(const struct bucket *b) {
+    return b->meta & CHAINED;
+}
+static inline struct bucket *bucket_child(const struct bucket *b) {
+    return bucket_chained(b) ? b->entries[PLACES - 1] : NULL;
+}
+
+/* A bit for each place whose hash byte is `byte`. */
+static inline unsigned bucket_matches(const struct bucket *b, uint8_t byte) {
+    unsigned taken = (1u << bucket_count(b)) - 1;
+#ifdef __SSE2__
+    __m128i line = _mm_loadl_epi64((const __m128i *)(const void *)b);
+    __m128i same = _mm_cmpeq_epi8(line, _mm_set1_epi8((char)byte));
+    return (unsigned)_mm_movemask_epi8(same) >> 1 & taken;
+#else
+    unsigned same = 0;
+    for (unsigned i = 0; i < PLACES; i++) same |= (unsigned)(b->hashes[i] == byte) << i;
+    return same & taken;
+#endif
+}
+
+static void bucket_put(struct bucket *b, unsigned place, uint8_t byte, void *entry) {
+    b->hashes[place] = byte;
+    b->entries[place] = entry;
+}
+
+/* Adds an entry behind the others of the chain. */
+static void chain_append(struct hashtable *table, struct bucket *b, uint8_t byte, void *entry) {
+    while (bucket_chained(b)) b = bucket_child(b);
+    unsigned count = bucket_count(b);
+    if (unlikely(count == PLACES)) {
+        struct bucket *child = mem_alloc(sizeof(*child));
+        memset(child, 0, sizeof(*child));
+        bucket_put(child, 0, b->hashes[PLACES - 1], b->entries[PLACES - 1]);
+        child->meta = 1;
+        b->entries[PLACES - 1] = child;
+        b->meta = CHAINED | (PLACES - 1);
+        table->children++;
+        b = child, count = 1;
+    }
+    bucket_put(b, count, byte, entry);
+    b->meta++;
+}
+
+/* Takes out the entry at a place and closes the hole. True: the bucket was a child and is gone, with what it held moved to
+ * the last place of its parent. */
+static bool chain_remove(struct hashtable *table, struct bucket *b, unsigned place, struct bucket *parent) {
+    struct bucket *last = b, *above = parent;
+    while (bucket_chained(last)) above = last, last = bucket_child(last);
+    unsigned end = bucket_count(last) - 1;
+    bucket_put(b, place, last->hashes[end], last->entries[end]);
+    last->meta--;
+    if (!above || bucket_count(last) > 1) return false;
+    above->meta = PLACES;
+    bucket_put(above, PLACES - 1, last->hashes[0], last->entries[0]);
+    mem_free(last);
+    table->children--;
+    return last == b;
+}
+
+static void chain_free(struct hashtable *table, struct bucket *b) {
+    for (struct bucket *child = bucket_child(b), *next; child; child = next) {
+        next = bucket_child(child);
+        mem_free(child);
+        table->children--;
+    }
+    b->meta = 0;
+}
+
+/* --- Arrays and resizing -------------------------------------------------------------------------------------------- */
+
+static inline bool rehashing(const struct hashtable *table) {
+    return table->arrays[1].buckets != NULL;
+}
+static inline size_t array_places(const struct array *a) {
+    return a->buckets ? (a->mask + 1) * PLACES : 0;
+}
+/* Where additions go. */
+static inline struct array *target(struct hashtable *table) {
+    return &table->arrays[rehashing(table)];
+}
+
+/* The least power of two of buckets with `places` places. */
+static size_t buckets_for(size_t places) {
+    size_t needed = places / PLACES + (places % PLACES != 0);
+    return needed <= 1 ? 1 : (size_t)1 << (64 - __builtin_clzll(needed - 1));
+}
+
+static void resize_end(struct hashtable *table) {
+    mem_free(table->arrays[0].buckets);
+    table->arrays[0] = table->arrays[1];
+    table->arrays[1] = (struct array){NULL, 0};
+    table->rehash_index = 0;
+}
+
+static void prefetch_entries(const struct bucket *b) {
+    for (unsigned i = 0; i < bucket_count(b); i++) __builtin_prefetch(b->entries[i]);
+}
+
+static void move_bucket(struct hashtable *table, size_t index) {
+    struct array *from = &table->arrays[0], *to = &table->arrays[1];
+    struct bucket *head = &from->buckets[index];
+    bool shrinking = to->mask < from->mask;
+    for (struct bucket *b = head; b; b = bucket_child(b)) {
+        struct bucket *child = bucket_child(b);
+        if (child && !shrinking) prefetch_entries(child);
+        for (unsigned i = 0; i < bucket_count(b); i++) {
+            void *entry = b->entries[i];
+            uint64_t low = shrinking ? index : hash_of(table, table->type->key(entry));
+            chain_append(table, &to->buckets[low & to->mask], b->hashes[i], entry);
+        }
+    }
+    chain_free(table, head);
+}
+
+/* Moves up to `buckets` buckets that hold something. */
+static void rehash_step(struct hashtable *table, size_t buckets) {
+    struct array *from = &table->arrays[0];
+    size_t visits = buckets * EMPTY_VISITS;
+    while (buckets && visits--) {
+        if (bucket_count(&from->buckets[table->rehash_index])) {
+            move_bucket(table, table->rehash_index);
+            buckets--;
+        }
+        if (table->rehash_index++ == from->mask) {
+            resize_end(table);
+            return;
+        }
+    }
+    prefetch_entries(&from->buckets[table->rehash_index]);
+}
+
+/* May buckets be moved or an array be made, where there are so many places for the entries? */
+static bool resizing_allowed(const struct hashtable *table, size_t places) {
+    if (table->held) return false;
+    enum hashtable_resizing policy = atomic_load_explicit(&resizing, memory_order_relaxed);
+    if (likely(policy == HASHTABLE_RESIZE)) return true;
+    return policy == HASHTABLE_RESIZE_AVOID && table->used / FILL_FORCED > places;
+}
+static bool rehashing_allowed(
+    const struct hashtable *table) { /* additions must not pile up in a small new array either */
+    size_t old = array_places(&table->arrays[0]), new = array_places(&table->arrays[1]);
+    return resizing_allowed(table, old < new ? old : new);
+}
+
+/* False: there is no memory for it. */
+static bool resize_to(struct hashtable *table, size_t buckets) {
+    bool first = !table->arrays[0].buckets;
+    if (!first && buckets == table->arrays[0].mask + 1) return true;
+    struct array new = {mem_try_calloc(buckets, sizeof(struct bucket)), buckets - 1};
+    if (!new.buckets) return false;
+    table->arrays[!first] = new;
+    table->rehash_index = 0;
+    if (!first && !table->used) resize_end(table);
+    return true;
+}
+
+static void step_with_change(struct hashtable *table) {
+    if (rehashing(table) && rehashing_allowed(table)) rehash_step(table, REHASH_STEP);
+}
+
+/* Before an addition. */
+static inline void grow_where_needed(struct hashtable *table) {
+    if (unlikely(rehashing(table))) {
+        step_with_change(table);
+        return;
+    }
+    size_t places = array_places(&table->arrays[0]);
+    if (likely(table->used < places)) return;
+    if (!places) {
+        table->arrays[0] = (struct array){mem_calloc(1, sizeof(struct bucket)), 0};
+    } else if (resizing_allowed(table, places)) {
+        resize_to(table, buckets_for(table->used + 1)); /* without memory the chains grow */
+    }
+}
+
+/* After a deletion. */
+static void shrink_where_possible(struct hashtable *table) {
+    if (rehashing(table)) {
+        step_with_change(table);
+        return;
+    }
+    struct array *a = &table->arrays[0];
+    if (a->mask && table->used < array_places(a) / SHRINK_BELOW && resizing == HASHTABLE_RESIZE &&
+        !table->held)
+        resize_to(table, buckets_for(table->used * 2));
+}
+
+void hashtable_expand(struct hashtable *table, size_t entries) {
+    if (rehashing(table) || table->held || entries <= array_places(&table->arrays[0])) return;
+    if (entries <= SIZE_MAX / 128) resize_to(table, buckets_for(entries));
+}
+
+bool hashtable_is_rehashing(const struct hashtable *table) {
+    return rehashing(table);
+}
+
+bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds) {
+    if (!rehashing(table) || !rehashing_allowed(table)) return false;
+    uint64_t end = clock_monotonic_us() + microseconds;
+    do {
+        rehash_step(table, 64);
+    } while (rehashing(table) && clock_monotonic_us() < end);
+    return rehashing(table);
+}
+
+/* --- Life ----------------------------------------------------------------------------------------------------------- */
+
+struct hashtable *hashtable_new(const struct hashtable_type *type) {
+    if (unlikely(!seeded)) {
+        uint8_t bytes[16];
+        random_bytes(bytes, sizeof(bytes));
+        hashtable_set_seed(bytes);
+    }
+    struct hashtable *table = mem_calloc(1, sizeof(*table));
+    table->type = type;
+    return table;
+}
+
+void hashtable_clear(struct hashtable *table) {
+    for (int i = 0; i < 2; i++) {
+        struct array *a = &table->arrays[i];
+        for (size_t index = 0; a->buckets && index <= a->mask; index++) {
+            struct bucket *head = &a->buckets[index];
+            for (struct bucket *b = head; table->type->free_entry && b; b = bucket_child(b))
+                for (unsigned p = 0; p < bucket_count(b); p++) table->type->free_entry(b->entries[p]);
+            chain_free(table, head);
+        }
+        mem_free(a->buckets);
+        *a = (struct array){NULL, 0};
+    }
+    table->used = table->rehash_index = 0;
+}
+
+void hashtable_free(struct hashtable *table) {
+    if (!table) return;
+    hashtable_clear(table);
+    mem_free(table);
+}
+
+size_t hashtable_size(const struct hashtable *table) {
+    return table->used;
+}
+
+size_t hashtable_memory(const struct hashtable *table) {
+    size_t buckets = table->children;
+    for (int i = 0; i < 2; i++)
+        if (table->arrays[i].buckets) buckets += table->arrays[i].mask + 1;
+    return sizeof(*table) + buckets * sizeof(struct bucket);
+}
+
+/* --- Finding and changing ------------------------------------------------------------------------------------------- */
+
+/* Where an entry stands. */
+struct place {
+    struct bucket *bucket, *parent;
+    unsigned index;
+};
+
+static inline bool find(struct hashtable *table, struct slice key, uint64_t hash, struct place *place) {
+    uint8_t byte = hash_byte(hash);
+    for (int i = 0; i < 2; i++) {
+        struct array *a = &table->arrays[i];
+        if (!a->buckets) break;
+        struct bucket *parent = NULL, *child;
+        for (struct bucket *b = &a->buckets[hash & a->mask]; b; parent = b, b = child) {
+            child = bucket_child(b);
+            for (unsigned matches = bucket_matches(b, byte); matches; matches &= matches - 1) {
+                unsigned index = (unsigned)__builtin_ctz(matches);
+                if (likely(key_is(table, b->entries[index], key))) {
+                    *place = (struct place){b, parent, index};
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+void *hashtable_find(struct hashtable *table, struct slice key) {
+    struct place place;
+    return table->used && find(table, key, hash_of(table, key), &place) ? place.bucket->entries[place.index]
+                                                                        : NULL;
+}
+
+void **hashtable_find_place(struct hashtable *table, struct slice key) {
+    struct place place;
+    return table->used && find(table, key, hash_of(table, key), &place) ? &place.bucket->entries[place.index]
+                                                                        : NULL;
+}
+
+void **hashtable_find_or_spot(struct hashtable *table, struct slice key, struct hashtable_spot *spot) {
+    struct place place;
+    spot->hash = hash_of(table, key);
+    return find(table, key, spot->hash, &place) ? &place.bucket->entries[place.index] : NULL;
+}
+
+void hashtable_add_at(struct hashtable *table, struct hashtable_spot *spot, void *entry) {
+    grow_where_needed(table);
+    struct array *a = target(table);
+    chain_append(table, &a->buckets[spot->hash & a->mask], hash_byte(spot->hash), entry);
+    table->used++;
+}
+
+bool hashtable_add(struct hashtable *table, void *entry) {
+    struct hashtable_spot spot;
+    if (hashtable_find_or_spot(table, table->type->key(entry), &spot)) return false;
+    hashtable_add_at(table, &spot, entry);
+    return true;
+}
+
+void *hashtable_pop(struct hashtable *table, struct slice key) {
+    struct place place;
+    if (!table->used || !find(table, key, hash_of(table, key), &place)) return NULL;
+    void *entry = place.bucket->entries[place.index];
+    chain_remove(table, place.bucket, place.index, place.parent);
+    table->used--;
+    shrink_where_possible(table);
+    return entry;
+}
+
+bool hashtable_delete(struct hashtable *table, struct slice key) {
+    void *entry = hashtable_pop(table, key);
+    if (!entry) return false;
+    if (table->type->free_entry) table->type->free_entry(entry);
+    return true;
+}
+
+/* --- Walking -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t reverse_bits(uint64_t v) {
+    v = (v >> 1 & 0x5555555555555555) | (v & 0x5555555555555555) << 1;
+    v = (v >> 2 & 0x3333333333333333) | (v & 0x3333333333333333) << 2;
+    v = (v >> 4 & 0x0f0f0f0f0f0f0f0f) | (v & 0x0f0f0f0f0f0f0f0f) << 4;
+    return __builtin_bswap64(v);
+}
+/* The cursor after this one in a table with this mask: adds one to the reversed bits within the mask. */
+static uint64_t cursor_next(uint64_t cursor, size_t mask) {
+    return reverse_bits(reverse_bits(cursor | ~(uint64_t)mask) + 1);
+}
+
+static void visit(const struct bucket *b, void (*seen)(void *context, void *entry), void *context) {
+    for (; b; b = bucket_child(b))
+        for (unsigned i = 0; i < bucket_count(b); i++) seen(context, b->entries[i]);
+}
+
+uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*seen)(void *context, void *entry),
+                        void *context) {
+    if (!table->used) return 0;
+    const struct array *small = &table->arrays[0], *large = &table->arrays[1];
+    if (!rehashing(table)) {
+        visit(&small->buckets[cursor & small->mask], seen, context);
+        return cursor_next(cursor, small->mask);
+    }
+    if (small->mask > large->mask) {
+        const struct array *swap = small;
+        small = large, large = swap;
+    }
+    visit(&small->buckets[cursor & small->mask], seen, context);
+    do {
+        visit(&large->buckets[cursor & large->mask], seen, context);
+        cursor = cursor_next(cursor, large->mask);
+    } while (cursor & (small->mask ^ large->mask));
+    return cursor;
+}
+
+void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table) {
+    *it = (struct hashtable_iterator){.table = table};
+    if (rehashing(table)) it->bucket_index = table->rehash_index;
+    table->held++;
+}
+
+/* `bucket` is the bucket under way (NULL: take the one at bucket_index), `position` the next place in it. */
+void *hashtable_iterator_next(struct hashtable_iterator *it) {
+    for (; it->array < 2; it->array++, it->bucket_index = 0) {
+        struct array *a = &it->table->arrays[it->array];
+        if (!a->buckets) break;
+        while (it->bucket || it->bucket_index <= a->mask) {
+            struct bucket *b = it->bucket;
+            if (!b) {
+                b = it->bucket = &a->buckets[it->bucket_index++];
+                it->position = 0;
+                if (it->bucket_index <= a->mask) prefetch_entries(&a->buckets[it->bucket_index]);
+            }
+            if (it->position < (int)bucket_count(b)) return b->entries[it->position++];
+            it->bucket = bucket_child(b);
+            it->position = 0;
+        }
+    }
+    return NULL;
+}
+
+void hashtable_iterator_delete(struct hashtable_iterator *it) {
+    struct hashtable *table = it->table;
+    struct bucket *b = it->bucket, *parent = NULL;
+    unsigned place = (unsigned)--it->position;
+    void *entry = b->entries[place];
+    for (struct bucket *at = &table->arrays[it->array].buckets[it->bucket_index - 1]; at != b;
+         at = bucket_child(at))
+        parent = at;
+    if (chain_remove(table, b, place, parent)) {
+        /* The one entry left of b is now the last of the parent; it was returned already if it stood before ours. */
+        it->bucket = parent;
+        it->position += PLACES - 1;
+    }
+    table->used--;
+    if (table->type->free_entry) table->type->free_entry(entry);
+}
+
+void hashtable_iterator_close(struct hashtable_iterator *it) {
+    it->table->held--;
+    shrink_where_possible(it->table);
+}
+
+/* --- Chance --------------------------------------------------------------------------------------------------------- */
+
+static size_t total_buckets(const struct hashtable *table) {
+    size_t sum = table->arrays[0].mask + 1 - table->rehash_index;
+    return rehashing(table) ? sum + table->arrays[1].mask + 1 : sum;
+}
+/* The buckets that may hold something, of both arrays, numbered through. */
+static struct bucket *nth_bucket(const struct hashtable *table, size_t n) {
+    size_t first = table->arrays[0].mask + 1 - table->rehash_index;
+    return n < first ? &table->arrays[0].buckets[table->rehash_index + n]
+                     : &table->arrays[1].buckets[n - first];
+}
+static size_t chain_count(const struct bucket *b) {
+    size_t count = 0;
+    for (; b; b = bucket_child(b)) count += bucket_count(b);
+    return count;
+}
+static void *chain_nth(const struct bucket *b, size_t n) {
+    for (; n >= bucket_count(b); b = bucket_child(b)) n -= bucket_count(b);
+    return b->entries[n];
+}
+
+/* Draws a bucket and one of `most` places in it, until there is an entry: so each entry has the same chance. `most` is chosen so
+ * that hardly a chain is longer. In a nearly empty table that would take forever; there, chance decides only where to begin. */
+void *hashtable_random(struct hashtable *table) {
+    if (!table->used) return NULL;
+    size_t buckets = total_buckets(table), most = table->used / buckets * 2 + 9;
+    for (int tries = buckets < 64 ? 4096 : 512; tries; tries--) {
+        const struct bucket *b = nth_bucket(table, random_below(buckets));
+        size_t count = chain_count(b), n = random_below(most);
+        if (n < count) return chain_nth(b, count > most ? random_below(count) : n);
+    }
+    for (size_t n = random_below(buckets);; n = n + 1 < buckets ? n + 1 : 0) {
+        size_t count = chain_count(nth_bucket(table, n));
+        if (count) return chain_nth(nth_bucket(table, n), random_below(count));
+    }
+}
+
+size_t hashtable_sample(struct hashtable *table, void **entries, size_t count) {
+    if (count > table->used) count = table->used;
+    if (!count) return 0;
+    size_t buckets = total_buckets(table), n = random_below(buckets), got = 0, visits = count * 10;
+    for (size_t left = buckets; left && got < count; left--, n = n + 1 < buckets ? n + 1 : 0) {
+        if (got && visits-- == 0) break;
+        for (const struct bucket *b = nth_bucket(table, n); b && got < count; b = bucket_child(b))
+            for (unsigned i = 0; i < bucket_count(b) && got < count; i++) entries[got++] = b->entries[i];
+    }
+    return got;
+}
+
+/* --- Description ---------------------------------------------------------------------------------------------------- */
+
+static size_t describe_array(const struct hashtable *table, int which, char *text, size_t size, bool full) {
+    enum { LENGTHS = 32 };
+    const struct array *a = &table->arrays[which];
+    size_t entries = 0, chained = 0, longest = 0, lengths[LENGTHS] = {0};
+    for (size_t i = 0; i <= a->mask; i++) {
+        size_t count = chain_count(&a->buckets[i]);
+        entries += count;
+        chained += bucket_chained(&a->buckets[i]);
+        if (count > longest) longest = count;
+        lengths[count < LENGTHS ? count : LENGTHS - 1]++;
+    }
+    size_t buckets = a->mask + 1;
+    int len = snprintf(
+        text, size,
+        "Hash table %d stats (%s):\n table size: %zu\n number of entries: %zu\n buckets: %zu\n"
+        " chained buckets: %zu (%.2f%%)\n entries per bucket: %.2f\n most entries in a bucket: %zu\n",
+        which, which ? "rehashing target" : "main hash table", buckets * PLACES, entries, buckets, chained,
+        100.0 * (double)chained / (double)buckets, (double)entries / (double)buckets, longest);
+    size_t used = len > 0 && (size_t)len < size ? (size_t)len : size;
+    for (size_t i = 0; full && i < LENGTHS && used < size; i++) {
+        if (!lengths[i]) continue;
+        len = snprintf(text + used, size - used, " %s%zu entries: %zu buckets (%.2f%%)\n",
+                       i == LENGTHS - 1 ? ">= " : "", i, lengths[i],
+                       100.0 * (double)lengths[i] / (double)buckets);
+        used = len > 0 && (size_t)len < size - used ? used + (size_t)len : size;
+    }
+    return used;
+}
+
+size_t hashtable_describe(struct hashtable *table, char *text, size_t size, bool full) {
+    if (!size) return 0;
+    size_t used = 0;
+    text[0] = '\0';
+    if (!table->arrays[0].buckets) {
+        int len = snprintf(text, size, "No stats available for empty hash tables\n");
+        return len > 0 && (size_t)len < size ? (size_t)len : size - 1;
+    }
+    for (int i = 0; i < 2 && table->arrays[i].buckets && used < size; i++)
+        used += describe_array(table, i, text + used, size - used, full);
+    return used < size ? used : size - 1;
+}

@@ -1,0 +1,494 @@
+/* The hash table against a plain model, the promises of scan, iterators and resizing. */
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+/* The model is an array indexed by number; the key of a number is its text, or its bytes. */
+enum { NUMBERS = 20000 };
+struct item {
+    uint32_t number;
+    uint32_t version;
+    char key[24];
+    size_t len;
+};
+static size_t freed;
+static struct slice item_key(const void *entry) {
+    const struct item *item = entry;
+    return (struct slice){item->key, item->len};
+}
+static void item_free(void *entry) {
+    freed++;
+    mem_free(entry);
+}
+static const struct hashtable_type items = {.key = item_key, .free_entry = item_free};
+static const struct hashtable_type borrowed = {.key = item_key};
+static const struct hashtable_type names = {.key = item_key, .free_entry = item_free, .ignore_case = true};
+
+static struct item *item_new(uint32_t number) {
+    struct item *item = mem_calloc(1, sizeof(*item));
+    item->number = number;
+    item->len = (size_t)snprintf(item->key, sizeof(item->key), "key:%u", number);
+    return item;
+}
+static struct slice key_of(uint32_t number) {
+    static char text[24];
+    return (struct slice){text, (size_t)snprintf(text, sizeof(text), "key:%u", number)};
+}
+
+static uint8_t seen[NUMBERS];
+static void mark(void *context, void *entry) {
+    struct item *item = entry;
+    assert_true(item->number < NUMBERS);
+    if (seen[item->number] < 255) seen[item->number]++;
+    if (context) ++*(size_t *)context;
+}
+
+static void empty_table_has_nothing(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    size_t calls = 0;
+    assert_null(hashtable_find(t, SLICE("x")));
+    assert_null(hashtable_find_place(t, SLICE("x")));
+    assert_null(hashtable_pop(t, SLICE("x")));
+    assert_false(hashtable_delete(t, SLICE("x")));
+    assert_null(hashtable_random(t));
+    assert_int_equal(hashtable_sample(t, NULL, 0), 0);
+    assert_int_equal(hashtable_scan(t, 0, mark, &calls), 0);
+    assert_int_equal(hashtable_scan(t, 12345, mark, &calls), 0);
+    assert_int_equal(calls, 0);
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, t);
+    assert_null(hashtable_iterator_next(&it));
+    hashtable_iterator_close(&it);
+    hashtable_clear(t);
+    hashtable_free(t);
+    hashtable_free(NULL);
+}
+
+static void behaves_like_a_map(void **state) {
+    static struct item *model[NUMBERS];
+    memset(model, 0, sizeof(model));
+    struct hashtable *t = hashtable_new(&items);
+    size_t size = 0, expect_freed = 0;
+    freed = 0;
+    random_seed(1);
+    for (int i = 0; i < 400000; i++) {
+        /* The range of numbers swells and shrinks, and with it the table. */
+        uint32_t range = i / 50000 % 2 ? 300 : NUMBERS;
+        uint32_t n = (uint32_t)random_below(range);
+        switch (random_below(i / 25000 % 2 ? 7 : 5)) {
+        case 0:
+        case 1: {
+            struct item *item = item_new(n);
+            assert_int_equal(hashtable_add(t, item), !model[n]);
+            if (model[n])
+                mem_free(item);
+            else
+                model[n] = item, size++;
+            break;
+        }
+        case 2: {
+            struct hashtable_spot spot;
+            void **place = hashtable_find_or_spot(t, key_of(n), &spot);
+            assert_ptr_equal(place ? *place : NULL, model[n]);
+            struct item *item = item_new(n);
+            item->version = (uint32_t)i;
+            if (place) {
+                mem_free(*place);
+                *place = item;
+            } else {
+                hashtable_add_at(t, &spot, item);
+                size++;
+            }
+            model[n] = item;
+            break;
+        }
+        case 3: {
+            void *found = hashtable_find(t, key_of(n));
+            assert_ptr_equal(found, model[n]);
+            void **place = hashtable_find_place(t, key_of(n));
+            assert_ptr_equal(place ? *place : NULL, model[n]);
+            break;
+        }
+        case 4:
+            assert_ptr_equal(hashtable_pop(t, key_of(n)), model[n]);
+            if (model[n]) mem_free(model[n]), size--;
+            model[n] = NULL;
+            break;
+        default:
+            if (i / 50000 % 2 == 0) n = (uint32_t)random_below(NUMBERS);
+            expect_freed += model[n] != NULL;
+            assert_int_equal(hashtable_delete(t, key_of(n)), model[n] != NULL);
+            if (model[n]) size--;
+            model[n] = NULL;
+        }
+        assert_int_equal(hashtable_size(t), size);
+    }
+    assert_int_equal(freed, expect_freed);
+    memset(seen, 0, sizeof(seen));
+    uint64_t cursor = 0;
+    do cursor = hashtable_scan(t, cursor, mark, NULL);
+    while (cursor);
+    for (uint32_t n = 0; n < NUMBERS; n++) {
+        assert_ptr_equal(hashtable_find(t, key_of(n)), model[n]);
+        assert_int_equal(seen[n] > 0, model[n] != NULL);
+    }
+    hashtable_free(t);
+    assert_int_equal(freed, expect_freed + size);
+}
+
+static void all_memory_comes_back(void **state) {
+    struct hashtable *warm = hashtable_new(&items); /* per-thread counters exist from here on */
+    hashtable_free(warm);
+    size_t before = mem_used();
+    struct hashtable *t = hashtable_new(&items);
+    for (uint32_t i = 0; i < NUMBERS; i++) assert_true(hashtable_add(t, item_new(i)));
+    size_t table = mem_used() - before - NUMBERS * mem_size(hashtable_random(t));
+    assert_true(hashtable_memory(t) <= table && table < hashtable_memory(t) * 11 / 10);
+    for (uint32_t i = 0; i < NUMBERS; i += 2) assert_true(hashtable_delete(t, key_of(i)));
+    hashtable_free(t);
+    assert_int_equal(mem_used(), before);
+}
+
+static void shrinks_when_nearly_empty(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    for (uint32_t i = 0; i < NUMBERS; i++) hashtable_add(t, item_new(i));
+    size_t full = hashtable_memory(t);
+    for (uint32_t i = 10; i < NUMBERS; i++) assert_true(hashtable_delete(t, key_of(i)));
+    while (hashtable_rehash_for(t, 1000))
+        ;
+    assert_true(hashtable_memory(t) < full / 100);
+    for (uint32_t i = 0; i < 10; i++) assert_non_null(hashtable_find(t, key_of(i)));
+    hashtable_free(t);
+}
+
+static void table_takes_at_most_19_bytes_an_entry_and_17_on_average(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    size_t samples = 0;
+    double sum = 0;
+    uint32_t next = 0;
+    for (double size = 2000; size < 300000; size *= 1.1) {
+        while (next < (uint32_t)size) hashtable_add(t, item_new(next++));
+        while (hashtable_rehash_for(t, 1000))
+            ;
+        double each = (double)hashtable_memory(t) / next;
+        assert_true(each < 19.5);
+        sum += each, samples++;
+    }
+    assert_true(sum / (double)samples < 17);
+    hashtable_free(t);
+}
+
+static void grows_a_few_buckets_at_a_time(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    uint32_t n = 0;
+    while (n < 10000) hashtable_add(t, item_new(n++));
+    while (!hashtable_is_rehashing(t)) hashtable_add(t, item_new(n++));
+    uint32_t steps = 0;
+    while (hashtable_is_rehashing(t)) {
+        hashtable_add(t, item_new(n++)), steps++;
+        assert_non_null(hashtable_find(t, key_of((uint32_t)random_below(n))));
+    }
+    assert_in_range(steps, 500, 5000);
+    assert_int_equal(hashtable_size(t), n);
+    hashtable_free(t);
+}
+
+static void expand_makes_room_at_once(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    hashtable_expand(t, NUMBERS);
+    size_t memory = hashtable_memory(t);
+    for (uint32_t i = 0; i < NUMBERS; i++) {
+        hashtable_add(t, item_new(i));
+        assert_false(hashtable_is_rehashing(t));
+    }
+    assert_true(hashtable_memory(t) - memory < memory / 2); /* child buckets only */
+    hashtable_expand(t, SIZE_MAX);                          /* hostile hints change nothing */
+    hashtable_expand(t, SIZE_MAX / 200);
+    assert_int_equal(hashtable_size(t), NUMBERS);
+    hashtable_free(t);
+}
+
+static void resizing_is_avoided_until_five_times_full(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    uint32_t n = 0;
+    while (n < 7) hashtable_add(t, item_new(n++));
+    hashtable_set_resizing(HASHTABLE_RESIZE_AVOID);
+    while (n < 35) {
+        hashtable_add(t, item_new(n++));
+        assert_false(hashtable_is_rehashing(t));
+    }
+    while (n < 300) hashtable_add(t, item_new(n++));
+    assert_true(hashtable_memory(t) > 8 * 64);
+    for (uint32_t i = 0; i < n; i++) assert_non_null(hashtable_find(t, key_of(i)));
+    hashtable_set_resizing(HASHTABLE_RESIZE);
+    hashtable_free(t);
+}
+
+static void resizing_can_be_forbidden(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
+    for (uint32_t i = 0; i < 500; i++) {
+        hashtable_add(t, item_new(i));
+        assert_false(hashtable_is_rehashing(t));
+    }
+    for (uint32_t i = 0; i < 500; i++) assert_non_null(hashtable_find(t, key_of(i)));
+    for (uint32_t i = 0; i < 500; i += 3) assert_true(hashtable_delete(t, key_of(i)));
+    for (uint32_t i = 0; i < 500; i++) assert_int_equal(hashtable_find(t, key_of(i)) != NULL, i % 3 != 0);
+    hashtable_set_resizing(HASHTABLE_RESIZE);
+    hashtable_free(t);
+}
+
+static void shrinking_does_not_trap_additions_while_resizing_is_avoided(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    for (uint32_t i = 0; i < NUMBERS; i++) hashtable_add(t, item_new(i));
+    for (uint32_t i = 0; i < NUMBERS && !(hashtable_size(t) < NUMBERS / 10 && hashtable_is_rehashing(t)); i++)
+        hashtable_delete(t, key_of(i));
+    assert_true(hashtable_is_rehashing(t));
+    hashtable_set_resizing(HASHTABLE_RESIZE_AVOID);
+    for (uint32_t i = 0; i < NUMBERS * 10; i++) {
+        struct item *item = item_new(i);
+        if (!hashtable_add(t, item)) mem_free(item);
+    }
+    size_t size = 200000;
+    char *text = mem_alloc(size);
+    hashtable_describe(t, text, size, false);
+    char *most = strstr(text, "rehashing target");
+    if (!most) most = text;
+    most = strstr(most, "most entries in a bucket: ");
+    assert_non_null(most);
+    assert_in_range(strtol(most + 26, NULL, 10), 1, 100);
+    mem_free(text);
+    hashtable_set_resizing(HASHTABLE_RESIZE);
+    hashtable_free(t);
+}
+
+/* Entries below `stay` are there all the time; others come and go so that the table resizes in the middle of scans. */
+static void scan_sees_all_that_stays(void **state) {
+    enum { STAY = 500 };
+    random_seed(2);
+    for (int round = 0; round < 60; round++) {
+        struct hashtable *t = hashtable_new(&items);
+        for (uint32_t i = 0; i < STAY; i++) hashtable_add(t, item_new(i));
+        uint32_t high = STAY;
+        uint32_t most = STAY + (uint32_t)random_below(NUMBERS - STAY);
+        if (round % 2)
+            while (high < most) hashtable_add(t, item_new(high++));
+        bool growing = round % 2 == 0;
+        memset(seen, 0, sizeof(seen));
+        uint64_t cursor = 0;
+        size_t calls = 0;
+        do {
+            cursor = hashtable_scan(t, cursor, mark, NULL);
+            calls++;
+            for (uint64_t steps = random_below(1 + (uint64_t)round * 4); steps; steps--) {
+                if (growing && high == most) growing = false;
+                if (!growing && high == STAY && round % 3 == 0) growing = true;
+                if (growing)
+                    hashtable_add(t, item_new(high++));
+                else if (high > STAY)
+                    assert_true(hashtable_delete(t, key_of(--high)));
+            }
+            assert_true(calls < 1000000);
+        } while (cursor);
+        for (uint32_t i = 0; i < STAY; i++) assert_true(seen[i] > 0);
+        hashtable_free(t);
+    }
+}
+
+static void scan_of_a_still_table_sees_each_once(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    for (uint32_t i = 0; i < 5000; i++) hashtable_add(t, item_new(i));
+    while (hashtable_rehash_for(t, 1000))
+        ;
+    memset(seen, 0, sizeof(seen));
+    uint64_t cursor = 0;
+    do cursor = hashtable_scan(t, cursor, mark, NULL);
+    while (cursor);
+    for (uint32_t i = 0; i < 5000; i++) assert_int_equal(seen[i], 1);
+    /* A cursor from elsewhere does no harm. */
+    for (int i = 0; i < 1000; i++) hashtable_scan(t, random_u64(), mark, NULL);
+    hashtable_free(t);
+}
+
+static void iterator_sees_each_once_and_deletes_what_it_returned(void **state) {
+    random_seed(3);
+    for (int round = 0; round < 200; round++) {
+        struct hashtable *t = hashtable_new(&items);
+        uint32_t n = 1 + (uint32_t)random_below(round < 100 ? 60 : 3000);
+        if (round % 4 == 1) hashtable_set_resizing(HASHTABLE_RESIZE_FORBID); /* long chains */
+        for (uint32_t i = 0; i < n; i++) hashtable_add(t, item_new(i));
+        uint64_t one_in = 1 + random_below(4);
+        static bool gone[3000];
+        memset(gone, 0, sizeof(gone));
+        memset(seen, 0, sizeof(seen));
+        struct hashtable_iterator it;
+        hashtable_iterator_open(&it, t);
+        size_t size = n;
+        for (struct item *item; (item = hashtable_iterator_next(&it));) {
+            seen[item->number]++;
+            if (random_below(one_in) == 0) {
+                gone[item->number] = true;
+                hashtable_iterator_delete(&it);
+                size--;
+            }
+        }
+        assert_null(hashtable_iterator_next(&it));
+        hashtable_iterator_close(&it);
+        assert_int_equal(hashtable_size(t), size);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(seen[i], 1);
+            assert_int_equal(hashtable_find(t, key_of(i)) != NULL, !gone[i]);
+        }
+        hashtable_set_resizing(HASHTABLE_RESIZE);
+        hashtable_free(t);
+    }
+}
+
+static void iterator_holds_off_resizing(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    uint32_t n = 0;
+    while (!hashtable_is_rehashing(t) || n < 3000) hashtable_add(t, item_new(n++));
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, t);
+    assert_false(hashtable_rehash_for(t, 1000));
+    assert_true(hashtable_is_rehashing(t));
+    memset(seen, 0, sizeof(seen));
+    for (struct item *item; (item = hashtable_iterator_next(&it));) seen[item->number]++;
+    for (uint32_t i = 0; i < n; i++) assert_int_equal(seen[i], 1);
+    hashtable_iterator_close(&it);
+    while (hashtable_rehash_for(t, 1000))
+        ;
+    assert_false(hashtable_is_rehashing(t));
+    hashtable_free(t);
+}
+
+static void random_is_fair(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    for (uint32_t i = 0; i < 100; i++) hashtable_add(t, item_new(i));
+    static uint32_t hits[100];
+    memset(hits, 0, sizeof(hits));
+    random_seed(4);
+    for (int i = 0; i < 100000; i++) hits[((struct item *)hashtable_random(t))->number]++;
+    for (uint32_t i = 0; i < 100; i++) assert_in_range(hits[i], 850, 1150);
+    for (uint32_t i = 1; i < 100; i++) hashtable_delete(t, key_of(i));
+    assert_int_equal(((struct item *)hashtable_random(t))->number, 0);
+    hashtable_free(t);
+}
+
+static void random_finds_the_last_one_of_a_large_table(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    for (uint32_t i = 0; i < NUMBERS; i++) hashtable_add(t, item_new(i));
+    hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
+    for (uint32_t i = 1; i < NUMBERS; i++) hashtable_delete(t, key_of(i));
+    void *sample[5];
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(((struct item *)hashtable_random(t))->number, 0);
+        assert_int_equal(hashtable_sample(t, sample, 5), 1);
+        assert_int_equal(((struct item *)sample[0])->number, 0);
+    }
+    hashtable_set_resizing(HASHTABLE_RESIZE);
+    hashtable_free(t);
+}
+
+static void sample_returns_different_entries(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    void *sample[16];
+    for (uint32_t i = 0; i < 10; i++) hashtable_add(t, item_new(i));
+    assert_int_equal(hashtable_sample(t, sample, 16), 10);
+    for (uint32_t i = 10; i < 5000; i++) hashtable_add(t, item_new(i));
+    for (int round = 0; round < 100; round++) {
+        assert_int_equal(hashtable_sample(t, sample, 16), 16);
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < i; j++) assert_ptr_not_equal(sample[i], sample[j]);
+    }
+    hashtable_free(t);
+}
+
+static void case_of_names_does_not_matter_where_the_type_says_so(void **state) {
+    struct hashtable *t = hashtable_new(&names);
+    struct item *item = mem_calloc(1, sizeof(*item));
+    memcpy(item->key, "Get\0[Z", 6), item->len = 6;
+    assert_true(hashtable_add(t, item));
+    assert_ptr_equal(hashtable_find(t, (struct slice){"gET\0[z", 6}), item);
+    assert_null(hashtable_find(t, (struct slice){"get\0{z", 6}));
+    assert_null(hashtable_find(t, (struct slice){"get\1[z", 6}));
+    hashtable_free(t);
+}
+
+static void entries_without_free_function_are_left_alone(void **state) {
+    struct hashtable *t = hashtable_new(&borrowed);
+    struct item *item = item_new(1);
+    hashtable_add(t, item);
+    hashtable_clear(t);
+    assert_int_equal(hashtable_size(t), 0);
+    assert_true(hashtable_add(t, item));
+    assert_true(hashtable_delete(t, key_of(1)));
+    hashtable_free(t);
+    assert_int_equal(item->number, 1);
+    mem_free(item);
+}
+
+static void any_bytes_are_a_key(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    for (int len = 0; len < 20; len++) {
+        struct item *item =
+            mem_calloc(1, sizeof(*item)); /* keys of zero bytes of every length, the empty one too */
+        item->len = (size_t)len;
+        assert_true(hashtable_add(t, item));
+    }
+    static const char zeros[20];
+    for (size_t len = 0; len < 20; len++) {
+        struct item *item = hashtable_find(t, (struct slice){zeros, len});
+        assert_non_null(item);
+        assert_int_equal(item->len, len);
+    }
+    hashtable_free(t);
+}
+
+static void description_fits_its_buffer(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    for (uint32_t i = 0; i < 3000; i++) hashtable_add(t, item_new(i));
+    char text[4096];
+    size_t len = hashtable_describe(t, text, sizeof(text), true);
+    assert_int_equal(len, strlen(text));
+    assert_non_null(strstr(text, "number of entries: "));
+    for (size_t size = 1; size < 400; size += 7) {
+        memset(text, 'x', sizeof(text));
+        len = hashtable_describe(t, text, size, true);
+        assert_true(len < size);
+        assert_true(text[size] == 'x');
+    }
+    hashtable_free(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(empty_table_has_nothing),
+        cmocka_unit_test(behaves_like_a_map),
+        cmocka_unit_test(all_memory_comes_back),
+        cmocka_unit_test(shrinks_when_nearly_empty),
+        cmocka_unit_test(table_takes_at_most_19_bytes_an_entry_and_17_on_average),
+        cmocka_unit_test(grows_a_few_buckets_at_a_time),
+        cmocka_unit_test(expand_makes_room_at_once),
+        cmocka_unit_test(resizing_is_avoided_until_five_times_full),
+        cmocka_unit_test(resizing_can_be_forbidden),
+        cmocka_unit_test(shrinking_does_not_trap_additions_while_resizing_is_avoided),
+        cmocka_unit_test(scan_sees_all_that_stays),
+        cmocka_unit_test(scan_of_a_still_table_sees_each_once),
+        cmocka_unit_test(iterator_sees_each_once_and_deletes_what_it_returned),
+        cmocka_unit_test(iterator_holds_off_resizing),
+        cmocka_unit_test(random_is_fair),
+        cmocka_unit_test(random_finds_the_last_one_of_a_large_table),
+        cmocka_unit_test(sample_returns_different_entries),
+        cmocka_unit_test(case_of_names_does_not_matter_where_the_type_says_so),
+        cmocka_unit_test(entries_without_free_function_are_left_alone),
+        cmocka_unit_test(any_bytes_are_a_key),
+        cmocka_unit_test(description_fits_its_buffer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
