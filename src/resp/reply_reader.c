@@ -7,7 +7,7 @@
 #include "lib/number.h"
 #include <stdio.h>
 
-enum { LENGTH_LINE_MAX = 32 };
+static bool is_type(char type) { return type && strchr("+-:$*_,#(=!%~>|", type); }
 
 /* Finds the end of the line at `at`, whose text is `*text`, and returns where the next begins. NULL: it has not arrived whole. */
 static const char *line_read(const char *at, const char *end, size_t scanned, struct slice *text) {
@@ -96,7 +96,7 @@ int64_t reply_count(struct reply_counter *c, struct slice input, int64_t limit, 
             struct slice text;
             const char *next = line_read(at, end, c->scanned ? c->scanned : 1, &text);
             if (!next) {
-                if (end - at > REPLY_LINE_MAX) return -1;
+                if (end - at > REPLY_LINE_MAX || !is_type(*at)) return -1;
                 c->scanned = (size_t)(end - at) - 1;
                 break;
             }
@@ -250,11 +250,6 @@ static enum reply_status scalar_read(struct reply_reader *reader, struct resp_va
 static enum reply_status element_read(struct reply_reader *reader, char type, struct slice text) {
     int64_t len = 0;
     bool has_length = strchr("$=!*~%>|", type) != NULL;
-    if (!type || !strchr("+-:_,#($=!*~%>|", type)) {
-        char message[64];
-        snprintf(message, sizeof message, "\"%c\" is not a type of reply", type >= ' ' && type <= '~' ? type : '?');
-        return reply_fail(reader, message);
-    }
     if (has_length && (!parse_int64(text, &len) || len < -1 || len > INT64_MAX / 4)) {
         return reply_fail(reader, "a length that cannot be");
     }
@@ -290,6 +285,10 @@ enum reply_status reply_read(struct reply_reader *reader, struct slice input, si
         if (reader->bulk) {
             status = bulk_read(reader, &at, end);
             continue;
+        }
+        if (at < end && !is_type(*at)) {
+            snprintf(reader->error, sizeof reader->error, "got \"%c\" as reply type byte", *at >= ' ' && *at <= '~' ? *at : '?');
+            return REPLY_FAILED;
         }
         struct slice text;
         const char *next = at < end ? line_read(at, end, reader->scanned ? reader->scanned : 1, &text) : NULL;
