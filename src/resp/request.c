@@ -240,7 +240,7 @@ static __attribute__((noinline)) enum request_status large_begin(struct request_
         reader->larges_capacity = reader->larges_capacity ? reader->larges_capacity * 2 : 2;
         reader->larges = mem_realloc(reader->larges, (size_t)reader->larges_capacity * sizeof *reader->larges);
     }
-    reader->larges[reader->larges_count++] = (struct request_large){reader->argc, blob};
+    reader->larges[reader->larges_count++] = (struct request_large){reader->argc, false, blob};
     argv_add(reader, blob->data, blob->len);
     reader->args_detached = reader->argc;
     reader->large = blob;
@@ -394,10 +394,9 @@ enum request_status request_read(struct request_reader *reader, struct slice inp
 struct blob *request_take_blob(struct request_reader *reader, int index) {
     for (int i = 0; i < reader->larges_count; i++) {
         struct request_large *large = &reader->larges[i];
-        if (large->index != index || !large->blob) continue;
-        struct blob *blob = large->blob;
-        large->blob = NULL;
-        return blob;
+        if (large->index != index || large->taken) continue;
+        large->taken = true;
+        return blob_hold(large->blob);
     }
     return NULL;
 }

@@ -33,6 +33,7 @@ struct request_limits {
 
 struct request_large {
     int index; /* of the argument */
+    bool taken;
     struct blob *blob;
 };
 
@@ -63,8 +64,9 @@ struct request_reader {
 void request_reader_init(struct request_reader *reader);
 void request_reader_free(struct request_reader *reader);
 enum request_status request_read(struct request_reader *reader, struct slice input, const struct request_limits *limits);
-void request_done(struct request_reader *reader); /* forget this request; frees blobs nobody took */
-/* Gives the caller the blob that holds argument `index` (and its reference), or NULL where it is not one. argv stays valid. */
+void request_done(struct request_reader *reader); /* forget this request; drops the references to its blobs */
+/* Gives the caller a reference to the blob that holds argument `index`, once; NULL where it is not one or was given already. The reader keeps a
+ * reference of its own until request_done, so argv stays valid whatever becomes of the blob. */
 struct blob *request_take_blob(struct request_reader *reader, int index);
 /* Splits a line as inline commands, configuration files and the cli do: quotes "..." with \n \r \t \b \a \xHH, '...' with \'.
  * Returns the number of words put into a fresh array of fresh strings, or -1 for unbalanced quotes. Free with words_free. */

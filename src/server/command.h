@@ -6,7 +6,7 @@
  * A handler is given a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it), the database, the reply.
  * Arity and state are checked before. Arguments are valid until the handler returns; what is kept is copied (or taken: call_take_blob). A handler that changed data adds
  * to call->dirty, and, where its arguments would mean something else when repeated later or elsewhere (relative times, random choices), says with
- * call_propagate() what is to be repeated instead. It does not know who is listening. */
+ * call_propagate() what is to be repeated instead. It does not know who is listening. What happened to a key it tells with notify() (server/notify.h). */
 #ifndef SERVER_COMMAND_H
 #define SERVER_COMMAND_H
 #include "lib/slice.h"

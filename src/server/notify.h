@@ -1,0 +1,43 @@
+/* notify.h: keyspace events: what happened to a key, under the names that Valkey gives to events ("set", "expire", "rename_from" …).
+ *
+ * Handlers tell each event right after the change it is about, in the order in which Valkey does; the server tells "expired" and "evicted" from the hooks of
+ * the store. Who wants them registers a receiver with the classes of interest. While nobody wants a class, telling an event of it costs one test of a
+ * word. A receiver must not change the keyspace. Main thread only. */
+#ifndef SERVER_NOTIFY_H
+#define SERVER_NOTIFY_H
+#include "lib/list.h"
+#include "lib/slice.h"
+#include <stdint.h>
+
+struct db;
+/* The letter is that of notify-keyspace-events. */
+enum notify_class {
+    NOTIFY_GENERIC = 1 << 0,  /* g */
+    NOTIFY_STRING = 1 << 1,   /* $ */
+    NOTIFY_LIST = 1 << 2,     /* l */
+    NOTIFY_SET = 1 << 3,      /* s */
+    NOTIFY_HASH = 1 << 4,     /* h */
+    NOTIFY_ZSET = 1 << 5,     /* z */
+    NOTIFY_EXPIRED = 1 << 6,  /* x */
+    NOTIFY_EVICTED = 1 << 7,  /* e */
+    NOTIFY_STREAM = 1 << 8,   /* t */
+    NOTIFY_MODULE = 1 << 9,   /* d */
+    NOTIFY_KEY_MISS = 1 << 10, /* m; not part of A */
+    NOTIFY_NEW = 1 << 11,     /* n; not part of A */
+    NOTIFY_ALL = (1 << 10) - 1 /* A */
+};
+struct notify_receiver {
+    struct list_link link;
+    uint32_t classes; /* those wanted; change it with notify_want */
+    void (*event)(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event, struct slice key);
+};
+void notify_listen(struct notify_receiver *receiver);
+void notify_unlisten(struct notify_receiver *receiver);
+void notify_want(struct notify_receiver *receiver, uint32_t classes); /* of a receiver that listens */
+
+extern uint32_t notify_wanted; /* all classes that somebody wants */
+void notify_tell(struct db *db, enum notify_class class, const char *event, struct slice key);
+static inline void notify(struct db *db, enum notify_class class, const char *event, struct slice key) {
+    if (__builtin_expect((notify_wanted & class) != 0, 0)) notify_tell(db, class, event, key);
+}
+#endif
