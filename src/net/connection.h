@@ -80,6 +80,7 @@ struct connect_options {
     int port;
     const char *source_host; /* NULL: any */
     uint32_t timeout_ms;     /* 0: the transport's own */
+    uint32_t mark;           /* SO_MARK, 0: none */
     const struct connection_events *events;
     void *owner;
 };
@@ -94,6 +95,7 @@ struct listener {
     void (*accepted)(struct listener *listener, struct connection *conn);
     void *owner;
     void (*close)(struct listener *listener);
+    int accept_batch; /* the most to accept in one turn of the loop; may be changed at any time */
 };
 struct listen_options {
     const char *host; /* IP address, "*" for all IPv4, "::*" for all IPv6, or a path */
@@ -102,6 +104,7 @@ struct listen_options {
     int unix_mode;           /* permissions of the socket file, 0: as they come */
     const char *unix_group;  /* NULL: as it comes */
     uint32_t mark;           /* SO_MARK, 0: none */
+    int accept_batch;        /* 0: 10 */
     void (*accepted)(struct listener *, struct connection *);
     void *owner;
 };
@@ -126,7 +129,8 @@ const char *conn_error_text(const struct connection *conn);
 void conn_format_address(const struct connection *conn, bool peer, char text[static 128]);
 
 /* Blocking use (tools, replication handshakes): turns conn->loop until `done` or the time is over. 0, -ETIMEDOUT, or -conn->error
- * (-ECONNRESET for an orderly end). */
+ * (-ECONNRESET for an orderly end). The connection's handlers run as ever, but must not conn_close() it
+ * meanwhile. Not to be called inside the connection's own `readable`, which is not called again while it runs. */
 int conn_wait_open(struct connection *conn, int64_t timeout_ms);
 int conn_wait_readable(struct connection *conn, size_t more_than, int64_t timeout_ms); /* until in_len > more_than */
 int conn_wait_drained(struct connection *conn, int64_t timeout_ms);

@@ -1,7 +1,10 @@
 /* event_loop.h: one thread's loop over file descriptors (epoll), timers and polled sources.
  *
- * A turn: poll the polled sources; wait for descriptors (not at all while a polled source is busy); run their handlers; run due
- * timers; run deferred work; call the turn hooks. clock_update() is called when the wait returns.
+ * A turn: hook before_wait; wait for descriptors (not at all while a polled source is busy); clock_update(); hook after_wait; poll the
+ * polled sources; run the handlers of ready descriptors; run due timers; run deferred work.
+ *
+ * A handler may turn the loop itself (a blocking wait, a script that runs for long). Such an inner turn calls no hooks and runs no deferred
+ * work: what outer handlers look at stays.
  *
  * Everything here belongs to the loop's thread, except event_loop_wake(). A handler may add, change and remove any watch or timer,
  * its own included; a removed watch is not called again even when its event was already fetched. Objects that handlers still on the
@@ -51,6 +54,7 @@ struct event_poller {
     bool (*prepare_sleep)(struct event_poller *poller);
     /* Spin this long after the last work before sleeping; 0: sleep at once. */
     uint32_t spin_us;
+    uint64_t last_work_us; /* the loop's */
 };
 void event_poller_add(struct event_loop *loop, struct event_poller *poller);
 void event_poller_remove(struct event_loop *loop, struct event_poller *poller);
@@ -69,6 +73,16 @@ struct event_hooks {
     void *context;
 };
 void event_loop_set_hooks(struct event_loop *loop, const struct event_hooks *hooks);
+
+/* Something that belongs to a loop and is freed with it: the buffers that all connections of a transport share. The link stands in the
+ * owner's struct; `key` is an address of the owner's choice. */
+struct event_attachment {
+    struct list_link link;
+    const void *key;
+    void (*free)(struct event_attachment *attachment);
+};
+struct event_attachment *event_loop_attachment(struct event_loop *loop, const void *key); /* NULL: none yet */
+void event_loop_attach(struct event_loop *loop, struct event_attachment *attachment);
 
 struct event_loop_stats {
     uint64_t turns, sleeps, spins;   /* spins: turns that did not sleep because a source was being polled */

@@ -1,0 +1,98 @@
+/* connection.c: what is the same for all transports. */
+#include "net/connection.h"
+#include "lib/clock.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct transport *transport_find(const char *name) {
+    static const struct transport *const all[] = {
+        &transport_tcp,
+        &transport_unix,
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(all[i]->name, name) == 0) return all[i];
+    return NULL;
+}
+
+struct connection *conn_connect(const struct transport *transport, struct event_loop *loop,
+                                const struct connect_options *options) {
+    return transport->connect(loop, options);
+}
+
+struct listener *conn_listen(const struct transport *transport, struct event_loop *loop,
+                             const struct listen_options *options, char *error, size_t error_size) {
+    if (error_size) error[0] = '\0';
+    return transport->listen(loop, options, error, error_size);
+}
+
+void listener_close(struct listener *listener) { listener->close(listener); }
+
+void conn_receive_into(struct connection *conn, char *memory, size_t len) {
+    size_t there = conn->in_len < len ? conn->in_len : len;
+    if (there) {
+        memcpy(memory, conn->in, there);
+        conn_consume(conn, there);
+    }
+    conn->sink = there < len ? memory + there : NULL;
+    conn->sink_len = len - there;
+    if (conn->sink) conn->transport->set_reading(conn);
+}
+
+void conn_set_reading(struct connection *conn, bool on) {
+    if (conn->reading_paused == !on) return;
+    conn->reading_paused = !on;
+    conn->transport->set_reading(conn);
+}
+
+void conn_set_in_limit(struct connection *conn, size_t limit) {
+    if (conn->in_limit == limit) return;
+    conn->in_limit = limit;
+    conn->transport->set_reading(conn);
+}
+
+void conn_close(struct connection *conn) {
+    if (conn->state != CONN_CLOSED) conn->transport->close(conn);
+}
+
+const char *conn_error_text(const struct connection *conn) { return conn->transport->error_text(conn); }
+
+void conn_format_address(const struct connection *conn, bool peer, char text[static 128]) {
+    struct address address;
+    if (!conn->transport->address(conn, peer, &address))
+        snprintf(text, 128, "?:0");
+    else
+        snprintf(text, 128, strchr(address.host, ':') && address.host[0] != '/' ? "[%s]:%d" : "%s:%d", address.host,
+                 address.port);
+}
+
+/* Blocking use */
+
+static bool is_open(const struct connection *conn, size_t argument) { return conn->state == CONN_OPEN; }
+static bool has_more(const struct connection *conn, size_t argument) { return conn->in_len > argument; }
+static bool is_drained(const struct connection *conn, size_t argument) {
+    return conn->state != CONN_CONNECTING && conn_pending(conn) == 0;
+}
+
+static int wait_until(struct connection *conn, bool (*reached)(const struct connection *, size_t), size_t argument,
+                      int64_t timeout_ms) {
+    uint64_t end = clock_monotonic_us() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000;
+    for (;;) {
+        if (conn->state >= CONN_ENDED && reached != has_more) break;
+        if (reached(conn, argument)) return 0;
+        if (conn->state >= CONN_ENDED) break;
+        uint64_t now = clock_monotonic_us();
+        if (timeout_ms >= 0 && now >= end) return -ETIMEDOUT;
+        event_loop_turn(conn->loop, timeout_ms < 0 ? -1 : (int64_t)(end - now));
+    }
+    return conn->error ? -conn->error : -ECONNRESET;
+}
+
+int conn_wait_open(struct connection *conn, int64_t timeout_ms) { return wait_until(conn, is_open, 0, timeout_ms); }
+int conn_wait_readable(struct connection *conn, size_t more_than, int64_t timeout_ms) {
+    return wait_until(conn, has_more, more_than, timeout_ms);
+}
+int conn_wait_drained(struct connection *conn, int64_t timeout_ms) {
+    conn_flush(conn);
+    return wait_until(conn, is_drained, 0, timeout_ms);
+}

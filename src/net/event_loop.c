@@ -1,0 +1,370 @@
+/* event_loop.c: epoll, a binary heap of timers, and polled sources.
+ *
+ * epoll's data word is the watch itself. A watch that is removed while events wait to be handled is struck from the fetched
+ * events of every turn on the stack, so nothing is looked up by descriptor and a descriptor number that comes back at once
+ * cannot receive its predecessor's event.
+ *
+ * Spinning. While a polled source had work during the last `spin_us`, the loop does not sleep, and asks epoll (without waiting) only
+ * when EPOLL_INTERVAL_US have passed, when the last question found something, or when event_loop_wake() was called: a source that is
+ * polled costs no system call a turn, descriptors are served at most that much later, and a busy TCP side beside a busy polled one is
+ * asked every turn. The clocks are read once a turn, through the vDSO.
+ *
+ * Rejected: a timer wheel (timers here are few or far apart; the heap is exact and cheaper at rest) and edge triggering (it
+ * needs reading to EAGAIN, one more system call for each readiness than reading once). */
+#include "net/event_loop.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { EVENTS_A_TURN = 256, EPOLL_INTERVAL_US = 50 };
+
+/* The events a turn has fetched and still has to handle; turns may be nested. */
+struct dispatch {
+    struct dispatch *outer;
+    struct epoll_event *events;
+    int next, count;
+};
+
+struct event_loop {
+    int epoll_fd, wake_fd;
+    bool stopped, no_pwait2, descriptors_busy;
+    atomic_bool woken;
+    int depth; /* turns on the stack */
+    struct dispatch *dispatch;
+    struct event_timer **timers; /* from index 1 on */
+    uint32_t timer_count, timer_capacity;
+    struct list pollers, deferred, attachments;
+    struct list_link *next_poller; /* of the poll loop that is running; moved on when that poller leaves */
+    struct event_hooks hooks;
+    struct event_loop_stats stats;
+    uint64_t last_epoll_us, last_turn_us;
+};
+
+struct event_loop *event_loop_new(void) {
+    struct event_loop *loop = mem_calloc(1, sizeof *loop);
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = loop};
+    if (loop->epoll_fd < 0 || loop->wake_fd < 0 ||
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0)
+        abort(); /* no descriptors at start: nothing can run */
+    loop->timer_capacity = 64;
+    loop->timers = mem_alloc(loop->timer_capacity * sizeof *loop->timers);
+    list_init(&loop->pollers);
+    list_init(&loop->deferred);
+    list_init(&loop->attachments);
+    clock_update();
+    loop->last_turn_us = clock_mono();
+    return loop;
+}
+
+static void run_deferred(struct event_loop *loop) {
+    for (size_t left = loop->deferred.len; left > 0 && loop->deferred.len > 0; left--) {
+        struct event_deferred *deferred = container_of(list_first(&loop->deferred), struct event_deferred, link);
+        list_remove(&loop->deferred, &deferred->link);
+        deferred->run(deferred);
+    }
+}
+
+void event_loop_free(struct event_loop *loop) {
+    while (loop->deferred.len) run_deferred(loop);
+    while (loop->attachments.len) {
+        struct event_attachment *attachment =
+            container_of(list_first(&loop->attachments), struct event_attachment, link);
+        list_remove(&loop->attachments, &attachment->link);
+        attachment->free(attachment);
+        while (loop->deferred.len) run_deferred(loop);
+    }
+    close(loop->epoll_fd);
+    close(loop->wake_fd);
+    mem_free(loop->timers);
+    mem_free(loop);
+}
+
+void event_loop_run(struct event_loop *loop) {
+    while (!loop->stopped) event_loop_turn(loop, -1);
+    loop->stopped = false;
+}
+
+void event_loop_stop(struct event_loop *loop) { loop->stopped = true; }
+
+void event_loop_wake(struct event_loop *loop) {
+    if (atomic_exchange(&loop->woken, true)) return;
+    uint64_t one = 1;
+    int saved = errno;
+    while (write(loop->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {}
+    errno = saved;
+}
+
+/* Descriptors */
+
+static uint32_t epoll_mask(int mask) {
+    return ((mask & EVENT_READ) ? EPOLLIN : 0u) | ((mask & EVENT_WRITE) ? EPOLLOUT : 0u);
+}
+
+int event_watch_set(struct event_loop *loop, struct event_watch *watch, int fd, int mask,
+                    void (*ready)(struct event_watch *, int)) {
+    if (watch->mask && (watch->fd != fd || !mask)) event_watch_remove(loop, watch);
+    watch->ready = ready;
+    if (!mask) return 0;
+    if (watch->mask == mask) return 0;
+    struct epoll_event event = {.events = epoll_mask(mask), .data.ptr = watch};
+    if (epoll_ctl(loop->epoll_fd, watch->mask ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0) return -errno;
+    watch->fd = fd;
+    watch->mask = mask;
+    return 0;
+}
+
+void event_watch_remove(struct event_loop *loop, struct event_watch *watch) {
+    if (!watch->mask) return;
+    struct epoll_event unused = {0};
+    epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, &unused);
+    watch->fd = -1;
+    watch->mask = 0;
+    for (struct dispatch *d = loop->dispatch; d; d = d->outer)
+        for (int i = d->next; i < d->count; i++)
+            if (d->events[i].data.ptr == watch) d->events[i].data.ptr = NULL;
+}
+
+static int dispatch_events(struct dispatch *dispatch) {
+    int done = 0;
+    while (dispatch->next < dispatch->count) {
+        const struct epoll_event *event = &dispatch->events[dispatch->next++];
+        struct event_watch *watch = event->data.ptr;
+        if (watch == NULL) continue;
+        int mask = ((event->events & EPOLLIN) ? EVENT_READ : 0) | ((event->events & EPOLLOUT) ? EVENT_WRITE : 0);
+        if (event->events & (EPOLLERR | EPOLLHUP)) mask = EVENT_READ | EVENT_WRITE;
+        watch->ready(watch, mask);
+        done++;
+    }
+    return done;
+}
+
+/* Timers: heap order, timers[i] is due no later than timers[2i] and timers[2i + 1]. */
+
+static void heap_put(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
+    loop->timers[index] = timer;
+    timer->heap_index = index;
+}
+
+static void heap_up(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
+    while (index > 1 && loop->timers[index / 2]->due_us > timer->due_us) {
+        heap_put(loop, index, loop->timers[index / 2]);
+        index /= 2;
+    }
+    heap_put(loop, index, timer);
+}
+
+static void heap_down(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
+    for (uint32_t child; (child = index * 2) <= loop->timer_count; index = child) {
+        if (child < loop->timer_count && loop->timers[child + 1]->due_us < loop->timers[child]->due_us) child++;
+        if (loop->timers[child]->due_us >= timer->due_us) break;
+        heap_put(loop, index, loop->timers[child]);
+    }
+    heap_put(loop, index, timer);
+}
+
+static void timer_insert(struct event_loop *loop, struct event_timer *timer) {
+    if (loop->timer_count + 1 >= loop->timer_capacity) {
+        loop->timer_capacity *= 2;
+        loop->timers = mem_realloc(loop->timers, loop->timer_capacity * sizeof *loop->timers);
+    }
+    heap_up(loop, ++loop->timer_count, timer);
+}
+
+void event_timer_cancel(struct event_loop *loop, struct event_timer *timer) {
+    uint32_t index = timer->heap_index;
+    if (!index) return;
+    timer->heap_index = 0;
+    struct event_timer *last = loop->timers[loop->timer_count--];
+    if (last == timer) return;
+    if (index > 1 && loop->timers[index / 2]->due_us > last->due_us)
+        heap_up(loop, index, last);
+    else
+        heap_down(loop, index, last);
+}
+
+void event_timer_set(struct event_loop *loop, struct event_timer *timer, uint64_t after_us,
+                     uint64_t (*fire)(struct event_timer *)) {
+    event_timer_cancel(loop, timer);
+    uint64_t now = clock_monotonic_us();
+    timer->due_us = after_us > UINT64_MAX - now ? UINT64_MAX : now + after_us;
+    timer->fire = fire;
+    timer_insert(loop, timer);
+}
+
+static int fire_timers(struct event_loop *loop) {
+    uint64_t now = clock_mono();
+    int done = 0;
+    while (loop->timer_count && loop->timers[1]->due_us <= now) {
+        struct event_timer *timer = loop->timers[1];
+        event_timer_cancel(loop, timer);
+        uint64_t again = timer->fire(timer); /* 0: the timer may be gone */
+        done++;
+        if (again && !timer->heap_index) {
+            timer->due_us = now + again;
+            timer_insert(loop, timer);
+        }
+    }
+    return done;
+}
+
+/* Polled sources */
+
+void event_poller_add(struct event_loop *loop, struct event_poller *poller) {
+    poller->last_work_us = 0;
+    list_append(&loop->pollers, &poller->link);
+}
+
+void event_poller_remove(struct event_loop *loop, struct event_poller *poller) {
+    if (!list_is_linked(&poller->link)) return;
+    if (loop->next_poller == &poller->link) loop->next_poller = poller->link.next;
+    list_remove(&loop->pollers, &poller->link);
+}
+
+static int poll_sources(struct event_loop *loop) {
+    int done = 0;
+    struct list_link *outer = loop->next_poller;
+    for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = loop->next_poller) {
+        struct event_poller *poller = container_of(link, struct event_poller, link);
+        loop->next_poller = link->next;
+        int found = poller->poll(poller);
+        if (found > 0) {
+            /* The poller may have left the loop, but lives until the end of the turn. */
+            poller->last_work_us = clock_mono();
+            done += found;
+        }
+    }
+    /* An inner turn may have removed the poller that an outer one would have gone on with; then end the outer round. */
+    loop->next_poller = outer && list_is_linked(outer) ? outer : &loop->pollers.head;
+    return done;
+}
+
+static bool sources_busy(const struct event_loop *loop) {
+    uint64_t now = clock_mono();
+    for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = link->next) {
+        const struct event_poller *poller = container_of(link, struct event_poller, link);
+        if (poller->last_work_us == now || now - poller->last_work_us < poller->spin_us) return true;
+    }
+    return false;
+}
+
+static bool sources_let_sleep(struct event_loop *loop) {
+    list_each(&loop->pollers, link) {
+        struct event_poller *poller = container_of(link, struct event_poller, link);
+        if (poller->prepare_sleep && !poller->prepare_sleep(poller)) return false;
+    }
+    return true;
+}
+
+void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred,
+                      void (*run)(struct event_deferred *)) {
+    if (list_is_linked(&deferred->link)) return;
+    deferred->run = run;
+    list_append(&loop->deferred, &deferred->link);
+}
+
+struct event_attachment *event_loop_attachment(struct event_loop *loop, const void *key) {
+    list_each(&loop->attachments, link) {
+        struct event_attachment *attachment = container_of(link, struct event_attachment, link);
+        if (attachment->key == key) return attachment;
+    }
+    return NULL;
+}
+
+void event_loop_attach(struct event_loop *loop, struct event_attachment *attachment) {
+    list_prepend(&loop->attachments, &attachment->link); /* the last to come is the first to go */
+}
+
+void event_loop_set_hooks(struct event_loop *loop, const struct event_hooks *hooks) {
+    loop->hooks = hooks ? *hooks : (struct event_hooks){0};
+}
+
+const struct event_loop_stats *event_loop_stats(const struct event_loop *loop) { return &loop->stats; }
+
+/* The turn */
+
+static int wait_events(struct event_loop *loop, struct epoll_event *events, int64_t timeout_us) {
+    int count;
+    if (timeout_us > 0 && !loop->no_pwait2) {
+        struct timespec limit = {.tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000};
+        count = epoll_pwait2(loop->epoll_fd, events, EVENTS_A_TURN, &limit, NULL);
+        if (count >= 0 || errno != ENOSYS) return count < 0 ? 0 : count;
+        loop->no_pwait2 = true; /* kernels before 5.11 */
+    }
+    int64_t ms = timeout_us < 0 ? -1 : (timeout_us + 999) / 1000;
+    count = epoll_wait(loop->epoll_fd, events, EVENTS_A_TURN, ms > 1000000 ? 1000000 : (int)ms);
+    return count < 0 ? 0 : count;
+}
+
+static int64_t until_next_timer(const struct event_loop *loop, int64_t timeout_us) {
+    if (!loop->timer_count || timeout_us == 0) return timeout_us;
+    uint64_t now = clock_monotonic_us(), due = loop->timers[1]->due_us;
+    uint64_t left = due > now ? due - now : 0;
+    if (left > INT64_MAX / 2) return timeout_us;
+    return timeout_us < 0 || (int64_t)left < timeout_us ? (int64_t)left : timeout_us;
+}
+
+/* Waits as long as nothing is known to be there to do. Returns how many events were fetched. */
+static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_t timeout_us) {
+    bool busy = loop->pollers.len && sources_busy(loop);
+    if (busy) {
+        loop->stats.spins++;
+        if (!loop->descriptors_busy && clock_mono() - loop->last_epoll_us < EPOLL_INTERVAL_US &&
+            !atomic_load_explicit(&loop->woken, memory_order_relaxed)) {
+            clock_update();
+            return 0;
+        }
+        timeout_us = 0;
+    }
+    if (loop->deferred.len && loop->depth == 1) timeout_us = 0;
+    timeout_us = until_next_timer(loop, timeout_us);
+    if (timeout_us != 0 && loop->pollers.len && !sources_let_sleep(loop)) timeout_us = 0;
+    uint64_t before = 0;
+    if (timeout_us != 0) {
+        before = clock_monotonic_us();
+        loop->stats.sleeps++;
+        loop->stats.busy_us += before - loop->last_turn_us;
+    }
+    int count = wait_events(loop, events, timeout_us);
+    clock_update();
+    if (timeout_us != 0) {
+        loop->stats.sleep_us += clock_mono() - before;
+        loop->last_turn_us = clock_mono();
+    }
+    loop->last_epoll_us = clock_mono();
+    loop->descriptors_busy = count > 0;
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.ptr != loop) continue;
+        /* First the descriptor, then the flag: whoever wakes between the two has published his work before we look for it. */
+        uint64_t value;
+        while (read(loop->wake_fd, &value, sizeof value) < 0 && errno == EINTR) {}
+        atomic_exchange(&loop->woken, false);
+        events[i].data.ptr = NULL;
+    }
+    return count;
+}
+
+int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
+    struct epoll_event events[EVENTS_A_TURN];
+    bool outermost = ++loop->depth == 1;
+    if (outermost && loop->hooks.before_wait) loop->hooks.before_wait(loop->hooks.context);
+    struct dispatch dispatch = {.outer = loop->dispatch, .events = events};
+    dispatch.count = wait_turn(loop, events, timeout_us);
+    loop->dispatch = &dispatch;
+    loop->stats.turns++;
+    if (outermost && loop->hooks.after_wait) loop->hooks.after_wait(loop->hooks.context);
+    int done = 0;
+    if (loop->pollers.len) done += poll_sources(loop);
+    done += dispatch_events(&dispatch);
+    loop->dispatch = dispatch.outer;
+    if (loop->timer_count) done += fire_timers(loop);
+    if (outermost && loop->deferred.len) run_deferred(loop);
+    loop->depth--;
+    return done;
+}

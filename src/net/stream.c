@@ -1,0 +1,653 @@
+/* stream.c: reading, writing, connecting and accepting on stream sockets. See stream.h for the shape.
+ *
+ * One read for each readiness: what a full buffer left in the kernel is told again by the level-triggered epoll, after the others had their
+ * turn. Failures found while writing are told to the owner by a timer that is due at once, never from inside conn_flush(). */
+#include "net/stream.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    SHARED_SIZE = 64 * 1024,
+    JOIN_MAX = 16 * 1024,      /* leftovers up to this size are copied in front of the next read */
+    OWN_ROOM = 16 * 1024,      /* the least to read into memory of its own */
+    CHUNK_SIZE = 16 * 1024,    /* header included */
+    CHUNKS_KEPT = 64,
+    PIECES_A_WRITE = 64,
+    WRITTEN_A_TURN = 1024 * 1024, /* then others have their turn */
+    RETRY_US = 1000,
+    ACCEPT_PAUSE_US = 100 * 1000,
+};
+
+struct stream_chunk {
+    struct stream_chunk *next_free;
+    uint32_t references;
+    char data[];
+};
+
+/* What all streams of a loop share. */
+struct stream_pool {
+    struct event_attachment attachment;
+    bool lent; /* a handler on the stack looks at `shared` */
+    unsigned free_count;
+    struct stream_chunk *free;
+    char *shared;
+};
+
+/* A part of the queue: bytes in a chunk or in a blob. */
+struct segment {
+    struct list_link link;
+    const char *data;
+    size_t len;
+    struct stream_chunk *chunk;
+    struct blob *blob; /* when chunk is NULL */
+};
+
+static struct stream *stream_of(const struct connection *conn) { return (struct stream *)(uintptr_t)conn; }
+
+/* The pool */
+
+static const char pool_key;
+
+static void pool_free(struct event_attachment *attachment) {
+    struct stream_pool *pool = container_of(attachment, struct stream_pool, attachment);
+    while (pool->free) {
+        struct stream_chunk *chunk = pool->free;
+        pool->free = chunk->next_free;
+        mem_free(chunk);
+    }
+    mem_free(pool->shared);
+    mem_free(pool);
+}
+
+static struct stream_pool *pool_of(struct event_loop *loop) {
+    struct event_attachment *attachment = event_loop_attachment(loop, &pool_key);
+    if (attachment) return container_of(attachment, struct stream_pool, attachment);
+    struct stream_pool *pool = mem_calloc(1, sizeof *pool);
+    pool->shared = mem_alloc(SHARED_SIZE);
+    pool->attachment.key = &pool_key;
+    pool->attachment.free = pool_free;
+    event_loop_attach(loop, &pool->attachment);
+    return pool;
+}
+
+static struct stream_chunk *chunk_take(struct stream_pool *pool) {
+    struct stream_chunk *chunk = pool->free;
+    if (chunk) {
+        pool->free = chunk->next_free;
+        pool->free_count--;
+    } else
+        chunk = mem_alloc(CHUNK_SIZE);
+    chunk->references = 1;
+    return chunk;
+}
+
+static void chunk_release(struct stream_pool *pool, struct stream_chunk *chunk) {
+    if (--chunk->references) return;
+    if (pool->free_count == CHUNKS_KEPT) {
+        mem_free(chunk);
+        return;
+    }
+    chunk->next_free = pool->free;
+    pool->free = chunk;
+    pool->free_count++;
+}
+
+/* Output */
+
+static void drop_output(struct stream *s) {
+    while (s->segments.len) {
+        struct segment *segment = container_of(list_first(&s->segments), struct segment, link);
+        list_remove(&s->segments, &segment->link);
+        if (segment->chunk)
+            chunk_release(s->pool, segment->chunk);
+        else
+            blob_release(segment->blob);
+        mem_free(segment);
+    }
+    if (s->chunk) chunk_release(s->pool, s->chunk);
+    s->chunk = NULL;
+    s->chunk_start = NULL;
+    s->queued = 0;
+    s->blocked = false;
+    s->conn.out.pos = s->conn.out.end = NULL;
+}
+
+/* Turns what was written to the chunk since the last time into a segment. */
+static void seal(struct stream *s) {
+    size_t len = (size_t)(s->conn.out.pos - s->chunk_start);
+    if (!len) return;
+    struct segment *segment = mem_alloc(sizeof *segment);
+    *segment = (struct segment){.data = s->chunk_start, .len = len, .chunk = s->chunk};
+    s->chunk->references++;
+    list_append(&s->segments, &segment->link);
+    s->queued += len;
+    s->chunk_start = s->conn.out.pos;
+}
+
+static bool takes_output(const struct stream *s) { return s->conn.state <= CONN_OPEN && !s->conn.error && !s->write_error; }
+
+static void stream_make_room(struct output *out, size_t len) {
+    static _Thread_local char dropped[OUTPUT_ROOM_MAX];
+    struct stream *s = stream_of((struct connection *)out);
+    if (!takes_output(s)) {
+        out->pos = dropped;
+        out->end = dropped + sizeof dropped;
+        return;
+    }
+    if (s->chunk) {
+        seal(s);
+        chunk_release(s->pool, s->chunk);
+    }
+    s->chunk = chunk_take(s->pool);
+    s->chunk_start = out->pos = s->chunk->data;
+    out->end = (char *)s->chunk + CHUNK_SIZE;
+}
+
+static void stream_share(struct output *out, struct blob *blob) {
+    struct stream *s = stream_of((struct connection *)out);
+    if (!takes_output(s) || blob->len == 0) {
+        blob_release(blob);
+        return;
+    }
+    if (s->chunk) seal(s);
+    struct segment *segment = mem_alloc(sizeof *segment);
+    *segment = (struct segment){.data = blob->data, .len = blob->len, .blob = blob};
+    list_append(&s->segments, &segment->link);
+    s->queued += blob->len;
+}
+
+static const struct output_ops stream_output_ops = {.make_room = stream_make_room, .share = stream_share};
+
+size_t stream_pending(const struct connection *conn) {
+    const struct stream *s = stream_of(conn);
+    return s->queued + (s->chunk ? (size_t)(conn->out.pos - s->chunk_start) : 0);
+}
+
+static void update_interest(struct stream *s);
+static void stream_ready(struct event_watch *watch, int mask);
+
+static uint64_t tell_failure(struct event_timer *timer) {
+    struct stream *s = container_of(timer, struct stream, timer);
+    s->conn.state = CONN_ENDED;
+    s->conn.events->closed(&s->conn);
+    return 0;
+}
+
+/* The end of a connection that was found outside the loop's own calls. */
+static void fail_later(struct stream *s, int error) {
+    s->conn.error = error;
+    drop_output(s);
+    event_watch_remove(s->conn.loop, &s->watch);
+    event_timer_set(s->conn.loop, &s->timer, 0, tell_failure);
+}
+
+static void end_now(struct stream *s, int error) {
+    s->conn.error = error;
+    s->conn.state = CONN_ENDED;
+    drop_output(s);
+    event_watch_remove(s->conn.loop, &s->watch);
+    event_timer_cancel(s->conn.loop, &s->timer);
+    s->conn.events->closed(&s->conn);
+}
+
+/* Takes `len` written bytes off the queue. */
+static void advance(struct stream *s, size_t len) {
+    s->conn.bytes_out += len;
+    while (len) {
+        struct segment *segment = container_of(list_first(&s->segments), struct segment, link);
+        size_t part = len < segment->len ? len : segment->len;
+        segment->data += part;
+        segment->len -= part;
+        s->queued -= part;
+        len -= part;
+        if (segment->len) break;
+        list_remove(&s->segments, &segment->link);
+        if (segment->chunk)
+            chunk_release(s->pool, segment->chunk);
+        else
+            blob_release(segment->blob);
+        mem_free(segment);
+    }
+}
+
+/* Writes the queue. 0: all gone, 1: the socket is full or it is others' turn, -errno. */
+static int write_queue(struct stream *s) {
+    size_t written = 0;
+    while (s->segments.len) {
+        struct iovec pieces[PIECES_A_WRITE];
+        int count = 0;
+        size_t total = 0;
+        list_each(&s->segments, link) {
+            const struct segment *segment = container_of(link, struct segment, link);
+            pieces[count].iov_base = (void *)(uintptr_t)segment->data;
+            pieces[count].iov_len = segment->len;
+            total += segment->len;
+            if (++count == PIECES_A_WRITE || total >= WRITTEN_A_TURN) break;
+        }
+        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
+        ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL);
+        if (n < 0) {
+            if (errno == EINTR) continue;
+            return errno == EAGAIN ? 1 : -errno;
+        }
+        advance(s, (size_t)n);
+        written += (size_t)n;
+        if ((size_t)n < total || (written >= WRITTEN_A_TURN && s->segments.len)) return 1;
+    }
+    return 0;
+}
+
+/* Writes everything there is. As write_queue. */
+static int write_all(struct stream *s) {
+    if (s->segments.len == 0) {
+        size_t len = s->chunk ? (size_t)(s->conn.out.pos - s->chunk_start) : 0;
+        while (len) {
+            ssize_t n = send(s->fd, s->chunk_start, len, MSG_NOSIGNAL);
+            if (n < 0) {
+                if (errno == EINTR) continue;
+                return errno == EAGAIN ? 1 : -errno;
+            }
+            s->conn.bytes_out += (size_t)n;
+            s->chunk_start += n;
+            if ((size_t)n < len) return 1;
+            break;
+        }
+    } else {
+        if (s->chunk) seal(s);
+        int result = write_queue(s);
+        if (result != 0) return result;
+    }
+    if (s->chunk) {
+        chunk_release(s->pool, s->chunk);
+        s->chunk = NULL;
+        s->chunk_start = NULL;
+        s->conn.out.pos = s->conn.out.end = NULL;
+    }
+    return 0;
+}
+
+/* What the peer sent before it went may still lie in the socket: reading finds the end, if reading is on. */
+static void write_failed(struct stream *s, int error) {
+    s->write_error = error;
+    drop_output(s);
+    if (!(s->watch.mask & EVENT_READ)) fail_later(s, error);
+}
+
+void stream_flush(struct connection *conn) {
+    struct stream *s = stream_of(conn);
+    if (s->blocked || conn->state != CONN_OPEN || !takes_output(s)) return;
+    int result = write_all(s);
+    if (result == 0) return;
+    if (result < 0)
+        write_failed(s, -result);
+    else
+        s->blocked = true;
+    update_interest(s);
+}
+
+/* Input */
+
+static void update_interest(struct stream *s) {
+    struct connection *conn = &s->conn;
+    if (conn->state != CONN_OPEN || conn->error) return;
+    bool wants = !conn->reading_paused && (conn->sink || conn->in_len < conn->in_limit);
+    int mask = (wants ? EVENT_READ : 0) | (s->blocked ? EVENT_WRITE : 0);
+    if (mask == s->watch.mask) return;
+    int result = event_watch_set(conn->loop, &s->watch, s->fd, mask, stream_ready);
+    if (result < 0) fail_later(s, -result);
+}
+
+void stream_set_reading(struct connection *conn) { update_interest(stream_of(conn)); }
+
+void stream_consume(struct connection *conn, size_t len) {
+    conn->in += len;
+    conn->in_len -= len;
+}
+
+/* Makes room behind the unconsumed bytes in memory of its own. */
+static void own_make_room(struct stream *s) {
+    struct connection *conn = &s->conn;
+    size_t at = conn->in_len ? (size_t)(conn->in - s->own) : 0;
+    size_t room = conn->in_len > OWN_ROOM ? conn->in_len : OWN_ROOM;
+    if (s->own && s->own_size - at - conn->in_len >= OWN_ROOM) return;
+    if (s->own && at && s->own_size - conn->in_len >= room) {
+        memmove(s->own, conn->in, conn->in_len);
+        conn->in = s->own;
+        return;
+    }
+    char *grown = mem_alloc_usable(conn->in_len + room, &s->own_size);
+    if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
+    mem_free(s->own);
+    s->own = grown;
+    conn->in = grown;
+}
+
+/* After a handler: what is left in the shared buffer moves out; memory that holds nothing goes. */
+static void settle(struct stream *s, bool shared) {
+    struct connection *conn = &s->conn;
+    if (conn->in_len == 0) {
+        conn->in = NULL;
+        mem_free(s->own);
+        s->own = NULL;
+        s->own_size = 0;
+    } else if (shared) {
+        if (s->own_size < conn->in_len) {
+            mem_free(s->own);
+            s->own = mem_alloc_usable(conn->in_len, &s->own_size);
+        }
+        memcpy(s->own, conn->in, conn->in_len);
+        conn->in = s->own;
+    }
+    update_interest(s);
+}
+
+/* Adds `n` bytes that were read, the first of them to the sink, the others at conn->in + in_len. */
+static void take_in(struct connection *conn, size_t n) {
+    conn->bytes_in += n;
+    if (conn->sink) {
+        size_t part = n < conn->sink_len ? n : conn->sink_len;
+        conn->sink_len -= part;
+        conn->sink = conn->sink_len ? conn->sink + part : NULL;
+        n -= part;
+    }
+    conn->in_len += n;
+}
+
+static void stream_read(struct stream *s) {
+    struct connection *conn = &s->conn;
+    struct stream_pool *pool = s->pool;
+    bool shared = !pool->lent && conn->in_len <= JOIN_MAX;
+    char *base;
+    size_t room;
+    if (shared) {
+        base = pool->shared + conn->in_len;
+        room = SHARED_SIZE - conn->in_len;
+    } else {
+        own_make_room(s);
+        base = s->own + (conn->in_len ? (size_t)(conn->in - s->own) : 0) + conn->in_len;
+        room = s->own_size - (size_t)(base - s->own);
+    }
+    if (conn->in_len < conn->in_limit && room > conn->in_limit - conn->in_len) room = conn->in_limit - conn->in_len;
+    ssize_t n;
+    if (conn->sink) {
+        struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, room}};
+        n = readv(s->fd, parts, 2);
+    } else
+        n = read(s->fd, base, room);
+    if (n <= 0) {
+        int error = n < 0 ? errno : 0;
+        if (conn->in_len == 0) settle(s, false);
+        if (error == EAGAIN || error == EINTR) return;
+        end_now(s, error ? error : s->write_error);
+        return;
+    }
+    if (shared) {
+        if (conn->in_len) memcpy(pool->shared, conn->in, conn->in_len);
+        conn->in = pool->shared;
+    } else if (conn->in_len == 0)
+        conn->in = s->own;
+    take_in(conn, (size_t)n);
+    if (shared) pool->lent = true;
+    s->showing = true;
+    conn->events->readable(conn);
+    s->showing = false;
+    if (shared) pool->lent = false;
+    if (conn->state != CONN_CLOSED) settle(s, shared);
+}
+
+static void stream_ready(struct event_watch *watch, int mask) {
+    struct stream *s = container_of(watch, struct stream, watch);
+    struct connection *conn = &s->conn;
+    if ((mask & EVENT_WRITE) && s->blocked) {
+        int result = write_all(s);
+        if (result < 0) {
+            write_failed(s, -result);
+            update_interest(s);
+        } else if (result == 0) {
+            s->blocked = false;
+            update_interest(s);
+            if (conn->events->drained) conn->events->drained(conn);
+            if (conn->state != CONN_OPEN || conn->error) return;
+        }
+    }
+    if (!(mask & EVENT_READ) || !(watch->mask & EVENT_READ)) return;
+    if (s->showing)
+        event_watch_set(conn->loop, watch, s->fd, watch->mask & ~EVENT_READ, stream_ready); /* settle() sets it again */
+    else
+        stream_read(s);
+}
+
+/* Making and closing */
+
+static struct stream *stream_new(struct event_loop *loop, const struct transport *transport, int fd,
+                                 enum connection_state state) {
+    struct stream *s = mem_calloc(1, sizeof *s);
+    s->conn.out.ops = &stream_output_ops;
+    s->conn.transport = transport;
+    s->conn.loop = loop;
+    s->conn.state = state;
+    s->conn.in_limit = STREAM_IN_LIMIT_DEFAULT;
+    s->fd = fd;
+    s->watch.fd = -1;
+    s->pool = pool_of(loop);
+    list_init(&s->segments);
+    return s;
+}
+
+struct stream *stream_accept(struct event_loop *loop, const struct transport *transport, int fd) {
+    return stream_new(loop, transport, fd, CONN_OPEN);
+}
+
+void stream_start(struct stream *s) {
+    if (s->conn.state == CONN_OPEN) update_interest(s);
+}
+
+static void stream_free(struct event_deferred *deferred) {
+    struct stream *s = stream_of(container_of(deferred, struct connection, deferred));
+    mem_free(s->own);
+    mem_free(s->error_note);
+    mem_free(s);
+}
+
+void stream_close(struct connection *conn) {
+    struct stream *s = stream_of(conn);
+    if (conn->state == CONN_OPEN && takes_output(s)) write_all(s); /* what the socket takes at once still goes */
+    conn->state = CONN_CLOSED;
+    conn->in_len = 0;
+    conn->sink = NULL;
+    event_watch_remove(conn->loop, &s->watch);
+    event_timer_cancel(conn->loop, &s->timer);
+    drop_output(s);
+    if (s->fd >= 0) close(s->fd);
+    s->fd = -1;
+    if (s->dial) s->dial->free(s->dial);
+    s->dial = NULL;
+    event_loop_defer(conn->loop, &conn->deferred, stream_free);
+}
+
+int stream_fd(const struct connection *conn) { return stream_of(conn)->fd; }
+
+const char *stream_error_text(const struct connection *conn) {
+    const struct stream *s = stream_of(conn);
+    if (s->error_note) return s->error_note;
+    return conn->error ? strerror(conn->error) : "Connection closed by the peer";
+}
+
+size_t stream_memory(const struct connection *conn, size_t *input, size_t *output) {
+    const struct stream *s = stream_of(conn);
+    size_t in = s->own_size, out = s->queued + (s->chunk ? CHUNK_SIZE : 0) + s->segments.len * sizeof(struct segment);
+    if (input) *input = in;
+    if (output) *output = out;
+    return sizeof *s + in + out;
+}
+
+void stream_describe(const struct connection *conn, char *text, size_t size) {
+    if (size) text[0] = '\0';
+}
+
+/* Connecting */
+
+static void dial_next(struct stream *s);
+
+static void dial_failed(struct stream *s, int error) {
+    s->conn.state = CONN_ENDED;
+    s->conn.error = error;
+    event_watch_remove(s->conn.loop, &s->watch);
+    event_timer_cancel(s->conn.loop, &s->timer);
+    s->conn.events->closed(&s->conn);
+}
+
+static uint64_t dial_timer(struct event_timer *timer) {
+    struct stream *s = container_of(timer, struct stream, timer);
+    if (s->conn.error)
+        dial_failed(s, s->conn.error);
+    else if (clock_monotonic_us() >= s->dial->deadline_us)
+        dial_failed(s, ETIMEDOUT);
+    else
+        dial_next(s);
+    return 0;
+}
+
+static void arm_deadline(struct stream *s) {
+    uint64_t now = clock_monotonic_us();
+    event_timer_set(s->conn.loop, &s->timer, s->dial->deadline_us > now ? s->dial->deadline_us - now : 0, dial_timer);
+}
+
+static void dial_done(struct stream *s) {
+    event_timer_cancel(s->conn.loop, &s->timer);
+    s->dial->free(s->dial);
+    s->dial = NULL;
+    s->conn.state = CONN_OPEN;
+    event_watch_remove(s->conn.loop, &s->watch);
+    update_interest(s);
+    if (s->conn.events->connected) s->conn.events->connected(&s->conn);
+    if (s->conn.state == CONN_OPEN) stream_flush(&s->conn);
+}
+
+static void dial_ready(struct event_watch *watch, int mask) {
+    struct stream *s = container_of(watch, struct stream, watch);
+    int error = 0;
+    socklen_t len = sizeof error;
+    if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
+    if (error == 0) {
+        dial_done(s);
+        return;
+    }
+    s->dial->last_error = error;
+    event_watch_remove(s->conn.loop, watch);
+    close(s->fd);
+    s->fd = -1;
+    dial_next(s);
+}
+
+static void dial_next(struct stream *s) {
+    bool in_progress = false;
+    int fd = s->dial->attempt(s->dial, &in_progress);
+    if (fd == -EAGAIN) {
+        event_timer_set(s->conn.loop, &s->timer, RETRY_US, dial_timer);
+        return;
+    }
+    if (fd < 0) {
+        dial_failed(s, -fd);
+        return;
+    }
+    s->fd = fd;
+    if (!in_progress) {
+        dial_done(s);
+        return;
+    }
+    arm_deadline(s);
+    int result = event_watch_set(s->conn.loop, &s->watch, fd, EVENT_WRITE, dial_ready);
+    if (result < 0) dial_failed(s, -result);
+}
+
+struct stream *stream_connect(struct event_loop *loop, const struct transport *transport,
+                              const struct connect_options *options, struct stream_dial *dial, int failure,
+                              const char *note) {
+    struct stream *s = stream_new(loop, transport, -1, CONN_CONNECTING);
+    s->conn.events = options->events;
+    s->conn.owner = options->owner;
+    s->dial = dial;
+    s->conn.error = failure;
+    if (note) s->error_note = mem_strdup(note);
+    if (dial) {
+        uint64_t timeout_us = options->timeout_ms ? (uint64_t)options->timeout_ms * 1000 : 60u * 1000000u;
+        dial->deadline_us = clock_monotonic_us() + timeout_us;
+    }
+    /* The first attempt, too, runs from the loop, so that no callback comes before this returns. */
+    event_timer_set(loop, &s->timer, 0, dial_timer);
+    return s;
+}
+
+/* Listening */
+
+static uint64_t accept_again(struct event_timer *timer) {
+    struct stream_listener *l = container_of(timer, struct stream_listener, retry);
+    event_watch_set(l->listener.loop, &l->watch, l->fd, EVENT_READ, l->watch.ready);
+    return 0;
+}
+
+/* No descriptors or memory: the backlog stays readable, so stop looking at it for a while instead of spinning. */
+static void accept_failed(struct stream_listener *l, int error) {
+    static _Thread_local uint64_t last_told_us;
+    uint64_t now = clock_mono();
+    if (now - last_told_us > 1000000 || last_told_us == 0) {
+        last_told_us = now;
+        log_warning("Accepting client connection on %s:%d failed: %s", l->listener.address.host,
+                    l->listener.address.port, strerror(error));
+    }
+    event_watch_remove(l->listener.loop, &l->watch);
+    event_timer_set(l->listener.loop, &l->retry, ACCEPT_PAUSE_US, accept_again);
+}
+
+static void accept_ready(struct event_watch *watch, int mask) {
+    struct stream_listener *l = container_of(watch, struct stream_listener, watch);
+    for (int i = 0; i < l->listener.accept_batch; i++) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EAGAIN) return;
+            if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO || errno == EPERM) continue;
+            accept_failed(l, errno);
+            return;
+        }
+        if (l->prepare) l->prepare(fd);
+        struct stream *s = stream_accept(l->listener.loop, l->listener.transport, fd);
+        l->listener.accepted(&l->listener, &s->conn);
+        stream_start(s);
+        if (l->closed) return;
+    }
+}
+
+static void listener_free(struct event_deferred *deferred) {
+    mem_free(container_of(deferred, struct stream_listener, deferred));
+}
+
+static void listener_stop(struct listener *listener) {
+    struct stream_listener *l = (struct stream_listener *)listener;
+    if (l->closed) return;
+    l->closed = true;
+    event_watch_remove(listener->loop, &l->watch);
+    event_timer_cancel(listener->loop, &l->retry);
+    if (l->release) l->release(l);
+    close(l->fd);
+    event_loop_defer(listener->loop, &l->deferred, listener_free);
+}
+
+int stream_listener_start(struct stream_listener *l, const struct transport *transport, struct event_loop *loop,
+                          const struct listen_options *options, int fd) {
+    l->listener.transport = transport;
+    l->listener.loop = loop;
+    l->listener.accepted = options->accepted;
+    l->listener.owner = options->owner;
+    l->listener.close = listener_stop;
+    l->listener.accept_batch = options->accept_batch ? options->accept_batch : ACCEPT_BATCH_DEFAULT;
+    l->fd = fd;
+    return event_watch_set(loop, &l->watch, fd, EVENT_READ, accept_ready);
+}

@@ -1,0 +1,224 @@
+/* tcp.c: TCP over IPv4 and IPv6. Everything but addresses and socket options is in stream.c.
+ *
+ * Names are resolved by getaddrinfo(), which may wait for a name server; addresses given as numbers never do. When a name has several
+ * addresses they are tried one after the other within one time limit. */
+#include "net/stream.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void set_flag(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+
+/* Addresses */
+
+static bool address_from(const struct sockaddr_storage *from, struct address *address) {
+    const void *ip;
+    if (from->ss_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)from;
+        ip = &v4->sin_addr;
+        address->port = ntohs(v4->sin_port);
+    } else if (from->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)from;
+        ip = &v6->sin6_addr;
+        address->port = ntohs(v6->sin6_port);
+    } else
+        return false;
+    return inet_ntop(from->ss_family, ip, address->host, sizeof address->host) != NULL;
+}
+
+static bool tcp_address(const struct connection *conn, bool peer, struct address *address) {
+    struct sockaddr_storage found;
+    socklen_t len = sizeof found;
+    int fd = stream_fd(conn);
+    if (fd < 0) return false;
+    if ((peer ? getpeername : getsockname)(fd, (struct sockaddr *)&found, &len) < 0) return false;
+    return address_from(&found, address);
+}
+
+static bool tcp_is_local(const struct connection *conn) {
+    struct address address;
+    if (!tcp_address(conn, true, &address)) return false;
+    return strncmp(address.host, "127.", 4) == 0 || strcmp(address.host, "::1") == 0;
+}
+
+static int tcp_set_keepalive(struct connection *conn, int seconds) {
+    int fd = stream_fd(conn), on = seconds > 0, interval = seconds / 3 > 0 ? seconds / 3 : 1, probes = 3;
+    if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) < 0) return -errno;
+    if (!on) return 0;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes) < 0)
+        return -errno;
+    return 0;
+}
+
+/* Connecting */
+
+struct tcp_dial {
+    struct stream_dial dial; /* must be first */
+    struct addrinfo *addresses, *next;
+    struct addrinfo *source; /* NULL: any */
+    uint32_t mark;
+};
+
+static int bind_source(int fd, int family, const struct addrinfo *source) {
+    set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    for (; source; source = source->ai_next)
+        if (source->ai_family == family) return bind(fd, source->ai_addr, source->ai_addrlen) < 0 ? -errno : 0;
+    return -EADDRNOTAVAIL;
+}
+
+static int try_address(const struct tcp_dial *dial, const struct addrinfo *to, bool *in_progress) {
+    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -errno;
+    int result = 0;
+    if (dial->source) result = bind_source(fd, to->ai_family, dial->source);
+    if (result == 0 && dial->mark && setsockopt(fd, SOL_SOCKET, SO_MARK, &dial->mark, sizeof dial->mark) < 0)
+        result = -errno;
+    set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    if (result == 0 && connect(fd, to->ai_addr, to->ai_addrlen) < 0) {
+        if (errno == EINPROGRESS)
+            *in_progress = true;
+        else
+            result = errno == EAGAIN ? -EADDRNOTAVAIL : -errno; /* EAGAIN: no local port is free */
+    }
+    if (result == 0) return fd;
+    close(fd);
+    return result;
+}
+
+static int tcp_attempt(struct stream_dial *base, bool *in_progress) {
+    struct tcp_dial *dial = (struct tcp_dial *)base;
+    while (dial->next) {
+        const struct addrinfo *to = dial->next;
+        dial->next = to->ai_next;
+        int fd = try_address(dial, to, in_progress);
+        if (fd >= 0) return fd;
+        base->last_error = -fd;
+    }
+    return -(base->last_error ? base->last_error : EHOSTUNREACH);
+}
+
+static void tcp_dial_free(struct stream_dial *base) {
+    struct tcp_dial *dial = (struct tcp_dial *)base;
+    if (dial->addresses) freeaddrinfo(dial->addresses);
+    if (dial->source) freeaddrinfo(dial->source);
+    mem_free(dial);
+}
+
+/* 0, or the error number of getaddrinfo. */
+static int resolve(const char *host, int port, int flags, struct addrinfo **found) {
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    return getaddrinfo(host, service, &hints, found);
+}
+
+static struct connection *tcp_connect(struct event_loop *loop, const struct connect_options *options) {
+    struct tcp_dial *dial = mem_calloc(1, sizeof *dial);
+    dial->dial.attempt = tcp_attempt;
+    dial->dial.free = tcp_dial_free;
+    dial->mark = options->mark;
+    int result = resolve(options->host, options->port, 0, &dial->addresses);
+    if (result == 0 && options->source_host && options->source_host[0])
+        result = resolve(options->source_host, 0, 0, &dial->source);
+    dial->next = dial->addresses;
+    int failure = result == 0 ? 0 : result == EAI_SYSTEM ? errno : EHOSTUNREACH;
+    const char *note = result != 0 && result != EAI_SYSTEM ? gai_strerror(result) : NULL;
+    return &stream_connect(loop, &transport_tcp, options, &dial->dial, failure, note)->conn;
+}
+
+/* Listening */
+
+static void warn_of_somaxconn(int backlog) {
+    static bool warned;
+    int limit;
+    FILE *file = warned ? NULL : fopen("/proc/sys/net/core/somaxconn", "re");
+    if (!file) return;
+    if (fscanf(file, "%d", &limit) == 1 && limit < backlog) {
+        warned = true;
+        log_warning("WARNING: The TCP backlog setting of %d cannot be enforced because "
+                    "/proc/sys/net/core/somaxconn is set to the lower value of %d.",
+                    backlog, limit);
+    }
+    fclose(file);
+}
+
+static int listening_socket(const struct addrinfo *at, const struct listen_options *options) {
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -errno;
+    if (at->ai_family == AF_INET6) set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if ((options->mark && setsockopt(fd, SOL_SOCKET, SO_MARK, &options->mark, sizeof options->mark) < 0) ||
+        bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) {
+        int error = errno;
+        close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+static void tcp_prepare(int fd) { set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
+
+static struct listener *tcp_listen(struct event_loop *loop, const struct listen_options *options, char *error,
+                                   size_t error_size) {
+    const char *host = strcmp(options->host, "*") == 0 ? "0.0.0.0" : strcmp(options->host, "::*") == 0 ? "::" : options->host;
+    struct addrinfo *found = NULL;
+    int result = resolve(host, options->port, AI_PASSIVE, &found);
+    if (result != 0) {
+        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port,
+                 result == EAI_SYSTEM ? strerror(errno) : gai_strerror(result));
+        if (result != EAI_SYSTEM) errno = EADDRNOTAVAIL;
+        return NULL;
+    }
+    int fd = -EADDRNOTAVAIL;
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) fd = listening_socket(at, options);
+    freeaddrinfo(found);
+    if (fd < 0) {
+        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port, strerror(-fd));
+        errno = -fd;
+        return NULL;
+    }
+    warn_of_somaxconn(options->backlog);
+    struct stream_listener *l = mem_calloc(1, sizeof *l);
+    l->prepare = tcp_prepare;
+    result = stream_listener_start(l, &transport_tcp, loop, options, fd);
+    struct sockaddr_storage bound;
+    socklen_t len = sizeof bound;
+    if (result == 0 && (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 || !address_from(&bound, &l->listener.address)))
+        result = -EADDRNOTAVAIL;
+    if (result < 0) {
+        listener_close(&l->listener);
+        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port, strerror(-result));
+        errno = -result;
+        return NULL;
+    }
+    return &l->listener;
+}
+
+const struct transport transport_tcp = {
+    .name = "tcp",
+    .connect = tcp_connect,
+    .listen = tcp_listen,
+    .consume = stream_consume,
+    .set_reading = stream_set_reading,
+    .flush = stream_flush,
+    .pending = stream_pending,
+    .close = stream_close,
+    .address = tcp_address,
+    .fd = stream_fd,
+    .is_local = tcp_is_local,
+    .set_keepalive = tcp_set_keepalive,
+    .error_text = stream_error_text,
+    .memory = stream_memory,
+    .describe = stream_describe,
+};
