@@ -1,0 +1,388 @@
+/* The event loop: order of timers, removal inside handlers, deferred work, polled sources, wake-ups. */
+#include "net/event_loop.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct event_loop *loop;
+
+static int setup(void **state) {
+    loop = event_loop_new();
+    return 0;
+}
+static int teardown(void **state) {
+    event_loop_free(loop);
+    return 0;
+}
+
+struct test_timer {
+    struct event_timer timer;
+    int number;
+};
+static int fired[2000], fired_count;
+static uint64_t note_timer(struct event_timer *timer) {
+    fired[fired_count++] = ((struct test_timer *)timer)->number;
+    return 0;
+}
+
+static void run_for_us(uint64_t us) {
+    uint64_t end = clock_monotonic_us() + us;
+    while (clock_monotonic_us() < end) event_loop_turn(loop, 1000);
+}
+
+static void timers_fire_in_order_of_due_time(void **state) {
+    struct test_timer timers[1000];
+    memset(timers, 0, sizeof timers);
+    fired_count = 0;
+    for (int i = 0; i < 1000; i++) {
+        int n = (i * 617) % 1000; /* some order that is not sorted */
+        timers[n].number = n;
+        event_timer_set(loop, &timers[n].timer, (uint64_t)(20000 + n * 50), note_timer);
+    }
+    run_for_us(90000);
+    assert_int_equal(fired_count, 1000);
+    for (int i = 0; i < 1000; i++) assert_int_equal(fired[i], i);
+}
+
+static void cancelled_and_reset_timers_keep_the_order(void **state) {
+    enum { COUNT = 500 };
+    struct test_timer timers[COUNT];
+    memset(timers, 0, sizeof timers);
+    bool cancelled[COUNT] = {false};
+    random_seed(7);
+    fired_count = 0;
+    for (int i = 0; i < COUNT; i++) {
+        timers[i].number = i;
+        event_timer_set(loop, &timers[i].timer, 1000000 + random_below(1000), note_timer);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        if (random_below(3) == 0) {
+            event_timer_cancel(loop, &timers[i].timer);
+            event_timer_cancel(loop, &timers[i].timer); /* harmless */
+            cancelled[i] = true;
+        } else
+            event_timer_set(loop, &timers[i].timer, 1000 + random_below(20000), note_timer);
+    }
+    run_for_us(40000);
+    int expected = 0;
+    for (int i = 0; i < COUNT; i++) expected += !cancelled[i];
+    assert_int_equal(fired_count, expected);
+    for (int i = 0; i < fired_count; i++) {
+        assert_false(cancelled[fired[i]]);
+        if (i) assert_true(timers[fired[i - 1]].timer.due_us <= timers[fired[i]].timer.due_us);
+    }
+}
+
+static int periodic_calls;
+static uint64_t periodic(struct event_timer *timer) { return ++periodic_calls < 4 ? 1000 : 0; }
+static void a_timer_repeats_until_it_returns_zero(void **state) {
+    struct event_timer timer = {0};
+    periodic_calls = 0;
+    event_timer_set(loop, &timer, 1000, periodic);
+    run_for_us(20000);
+    assert_int_equal(periodic_calls, 4);
+    assert_int_equal(timer.heap_index, 0);
+}
+
+static uint64_t free_itself(struct event_timer *timer) {
+    mem_free(timer);
+    fired_count++;
+    return 0;
+}
+static void a_timer_may_free_itself(void **state) {
+    fired_count = 0;
+    for (int i = 0; i < 10; i++)
+        event_timer_set(loop, mem_calloc(1, sizeof(struct event_timer)), 100, free_itself);
+    run_for_us(5000);
+    assert_int_equal(fired_count, 10);
+}
+
+static void a_turn_waits_no_longer_than_the_next_timer(void **state) {
+    struct test_timer timer = {.number = 1};
+    fired_count = 0;
+    event_timer_set(loop, &timer.timer, 3000, note_timer);
+    uint64_t begin = clock_monotonic_us();
+    while (!fired_count) event_loop_turn(loop, -1);
+    uint64_t took = clock_monotonic_us() - begin;
+    assert_true(took >= 3000 && took < 500000);
+}
+
+/* Descriptors */
+
+struct test_watch {
+    struct event_watch watch;
+    int calls;
+    struct test_watch *victim;
+};
+static void remove_victim(struct event_watch *watch, int mask) {
+    struct test_watch *w = (struct test_watch *)watch;
+    w->calls++;
+    if (w->victim) event_watch_remove(loop, &w->victim->watch);
+}
+static void a_watch_removed_by_another_handler_is_not_called(void **state) {
+    struct test_watch a = {0}, b = {0};
+    int fd_a = eventfd(1, EFD_NONBLOCK), fd_b = eventfd(1, EFD_NONBLOCK);
+    a.victim = &b, b.victim = &a;
+    assert_int_equal(event_watch_set(loop, &a.watch, fd_a, EVENT_READ, remove_victim), 0);
+    assert_int_equal(event_watch_set(loop, &b.watch, fd_b, EVENT_READ, remove_victim), 0);
+    event_loop_turn(loop, 0); /* both are ready: whoever runs first removes the other */
+    assert_int_equal(a.calls + b.calls, 1);
+    event_watch_remove(loop, &a.watch);
+    event_watch_remove(loop, &b.watch);
+    close(fd_a);
+    close(fd_b);
+}
+
+static void a_reused_descriptor_does_not_get_its_predecessors_event(void **state) {
+    struct test_watch first = {0}, second = {0}, third = {0};
+    int fd1 = eventfd(1, EFD_NONBLOCK), fd2 = eventfd(1, EFD_NONBLOCK);
+    first.victim = &second;
+    event_watch_set(loop, &first.watch, fd1, EVENT_READ, remove_victim);
+    event_watch_set(loop, &second.watch, fd2, EVENT_READ, remove_victim);
+    /* As if the handler of `first` closed fd2 and the number came back at once. */
+    event_watch_remove(loop, &second.watch);
+    close(fd2);
+    int fd3 = eventfd(0, EFD_NONBLOCK);
+    assert_int_equal(fd3, fd2);
+    event_watch_set(loop, &third.watch, fd3, EVENT_READ, remove_victim);
+    event_loop_turn(loop, 0);
+    assert_int_equal(third.calls, 0);
+    assert_int_equal(first.calls, 1);
+    event_watch_remove(loop, &first.watch);
+    event_watch_remove(loop, &third.watch);
+    close(fd1);
+    close(fd3);
+}
+
+static void the_mask_of_a_watch_can_change(void **state) {
+    struct test_watch w = {0};
+    int fd = eventfd(0, EFD_NONBLOCK);
+    event_watch_set(loop, &w.watch, fd, EVENT_READ, remove_victim);
+    event_loop_turn(loop, 0);
+    assert_int_equal(w.calls, 0);
+    event_watch_set(loop, &w.watch, fd, EVENT_READ | EVENT_WRITE, remove_victim);
+    event_loop_turn(loop, 0);
+    assert_int_equal(w.calls, 1);
+    event_watch_set(loop, &w.watch, fd, 0, remove_victim);
+    event_loop_turn(loop, 0);
+    assert_int_equal(w.calls, 1);
+    close(fd);
+}
+
+/* Deferred work */
+
+struct test_deferred {
+    struct event_deferred deferred;
+    int runs;
+    bool again;
+};
+static void run_deferred(struct event_deferred *deferred) {
+    struct test_deferred *d = (struct test_deferred *)deferred;
+    d->runs++;
+    if (d->again) event_loop_defer(loop, deferred, run_deferred);
+}
+static struct test_deferred *deferred_by_timer;
+static int runs_seen_in_inner_turn;
+static uint64_t turn_inside(struct event_timer *timer) {
+    event_loop_defer(loop, &deferred_by_timer->deferred, run_deferred);
+    event_loop_turn(loop, 0);
+    runs_seen_in_inner_turn = deferred_by_timer->runs;
+    return 0;
+}
+static void deferred_work_runs_once_at_the_end_of_the_turn(void **state) {
+    struct test_deferred d = {0};
+    event_loop_defer(loop, &d.deferred, run_deferred);
+    event_loop_defer(loop, &d.deferred, run_deferred);
+    assert_int_equal(d.runs, 0);
+    event_loop_turn(loop, -1); /* does not wait for ever: there is work */
+    assert_int_equal(d.runs, 1);
+    event_loop_turn(loop, 0);
+    assert_int_equal(d.runs, 1);
+}
+static void deferred_work_that_defers_itself_runs_in_the_next_turn(void **state) {
+    struct test_deferred d = {.again = true};
+    event_loop_defer(loop, &d.deferred, run_deferred);
+    event_loop_turn(loop, 0);
+    assert_int_equal(d.runs, 1);
+    d.again = false;
+    event_loop_turn(loop, 0);
+    assert_int_equal(d.runs, 2);
+}
+static void an_inner_turn_runs_no_deferred_work(void **state) {
+    struct test_deferred d = {0};
+    struct event_timer timer = {0};
+    deferred_by_timer = &d;
+    event_timer_set(loop, &timer, 0, turn_inside);
+    while (!d.runs) event_loop_turn(loop, 1000);
+    assert_int_equal(runs_seen_in_inner_turn, 0);
+    assert_int_equal(d.runs, 1);
+}
+
+/* Polled sources */
+
+struct test_poller {
+    struct event_poller poller;
+    int work, polls, prepared;
+    bool refuse_sleep, leave;
+};
+static int poll_test(struct event_poller *poller) {
+    struct test_poller *p = (struct test_poller *)poller;
+    p->polls++;
+    if (p->leave) event_poller_remove(loop, poller);
+    if (!p->work) return 0;
+    p->work--;
+    return 1;
+}
+static bool prepare_test(struct event_poller *poller) {
+    struct test_poller *p = (struct test_poller *)poller;
+    p->prepared++;
+    return !p->refuse_sleep;
+}
+
+static void a_busy_poller_keeps_the_loop_from_sleeping(void **state) {
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test}, .work = 100};
+    event_poller_add(loop, &p.poller);
+    uint64_t sleeps = event_loop_stats(loop)->sleeps;
+    event_loop_turn(loop, 0); /* finds the first work */
+    while (p.work) event_loop_turn(loop, -1);
+    assert_int_equal(event_loop_stats(loop)->sleeps, sleeps);
+    assert_int_equal(p.polls, 100);
+    event_poller_remove(loop, &p.poller);
+}
+static void a_poller_spins_for_its_time_and_then_sleeps(void **state) {
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 20000}, .work = 1};
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0);
+    uint64_t begin = clock_monotonic_us();
+    p.prepared = 0;
+    while (!p.prepared) event_loop_turn(loop, 100);
+    uint64_t took = clock_monotonic_us() - begin;
+    assert_true(took >= 19000 && took < 500000);
+    assert_true(p.polls > 100);
+    event_poller_remove(loop, &p.poller);
+}
+static void a_poller_that_found_something_while_arming_prevents_sleep(void **state) {
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test}, .refuse_sleep = true};
+    event_poller_add(loop, &p.poller);
+    uint64_t begin = clock_monotonic_us();
+    event_loop_turn(loop, 2000000);
+    assert_true(clock_monotonic_us() - begin < 1000000);
+    event_poller_remove(loop, &p.poller);
+}
+static void a_descriptor_is_served_while_a_poller_spins(void **state) {
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 10000000}, .work = 1};
+    struct test_watch w = {0};
+    int fd = eventfd(0, EFD_NONBLOCK);
+    event_poller_add(loop, &p.poller);
+    event_watch_set(loop, &w.watch, fd, EVENT_READ, remove_victim);
+    event_loop_turn(loop, 0);
+    uint64_t one = 1, begin = clock_monotonic_us();
+    assert_int_equal(write(fd, &one, sizeof one), sizeof one);
+    while (!w.calls) event_loop_turn(loop, -1);
+    assert_true(clock_monotonic_us() - begin < 200000); /* 50 us where nothing else wants the CPU */
+    event_poller_remove(loop, &p.poller);
+    event_watch_remove(loop, &w.watch);
+    close(fd);
+}
+static void pollers_may_leave_while_they_are_polled(void **state) {
+    struct test_poller p[3];
+    memset(p, 0, sizeof p);
+    for (int i = 0; i < 3; i++) {
+        p[i].poller.poll = poll_test;
+        p[i].leave = true;
+        event_poller_add(loop, &p[i].poller);
+    }
+    event_loop_turn(loop, 0);
+    event_loop_turn(loop, 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(p[i].polls, 1);
+}
+
+/* Wake-up, hooks, attachments */
+
+static void *wake_soon(void *argument) {
+    for (int i = 0; i < 3; i++) {
+        usleep(5000);
+        event_loop_wake(loop);
+    }
+    return NULL;
+}
+static void another_thread_can_end_the_wait(void **state) {
+    pthread_t thread;
+    uint64_t begin = clock_monotonic_us();
+    pthread_create(&thread, NULL, wake_soon, NULL);
+    for (int i = 0; i < 3; i++) event_loop_turn(loop, 5000000);
+    assert_true(clock_monotonic_us() - begin < 4000000);
+    pthread_join(thread, NULL);
+}
+
+static char hook_order[16];
+static void hook_before(void *context) { strcat(hook_order, "b"); }
+static void hook_after(void *context) { strcat(hook_order, "a"); }
+static void hooks_run_around_the_wait(void **state) {
+    event_loop_set_hooks(loop, &(struct event_hooks){.before_wait = hook_before, .after_wait = hook_after});
+    hook_order[0] = '\0';
+    event_loop_turn(loop, 0);
+    event_loop_turn(loop, 0);
+    assert_string_equal(hook_order, "baba");
+}
+
+static uint64_t stop_loop(struct event_timer *timer) {
+    event_loop_stop(loop);
+    return 0;
+}
+static void run_returns_after_stop(void **state) {
+    struct event_timer timer = {0};
+    event_timer_set(loop, &timer, 1000, stop_loop);
+    event_loop_run(loop);
+    event_timer_set(loop, &timer, 1000, stop_loop);
+    event_loop_run(loop);
+}
+
+static int attachments_freed;
+static void free_attachment(struct event_attachment *attachment) { attachments_freed++; }
+static void an_attachment_is_found_by_its_key_and_freed_with_the_loop(void **state) {
+    static const char key_a, key_b;
+    struct event_loop *own = event_loop_new();
+    struct event_attachment a = {.key = &key_a, .free = free_attachment};
+    event_loop_attach(own, &a);
+    assert_ptr_equal(event_loop_attachment(own, &key_a), &a);
+    assert_null(event_loop_attachment(own, &key_b));
+    attachments_freed = 0;
+    event_loop_free(own);
+    assert_int_equal(attachments_freed, 1);
+}
+
+int main(void) {
+#define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        LOOP_TEST(timers_fire_in_order_of_due_time),
+        LOOP_TEST(cancelled_and_reset_timers_keep_the_order),
+        LOOP_TEST(a_timer_repeats_until_it_returns_zero),
+        LOOP_TEST(a_timer_may_free_itself),
+        LOOP_TEST(a_turn_waits_no_longer_than_the_next_timer),
+        LOOP_TEST(a_watch_removed_by_another_handler_is_not_called),
+        LOOP_TEST(a_reused_descriptor_does_not_get_its_predecessors_event),
+        LOOP_TEST(the_mask_of_a_watch_can_change),
+        LOOP_TEST(deferred_work_runs_once_at_the_end_of_the_turn),
+        LOOP_TEST(deferred_work_that_defers_itself_runs_in_the_next_turn),
+        LOOP_TEST(an_inner_turn_runs_no_deferred_work),
+        LOOP_TEST(a_busy_poller_keeps_the_loop_from_sleeping),
+        LOOP_TEST(a_poller_spins_for_its_time_and_then_sleeps),
+        LOOP_TEST(a_poller_that_found_something_while_arming_prevents_sleep),
+        LOOP_TEST(a_descriptor_is_served_while_a_poller_spins),
+        LOOP_TEST(pollers_may_leave_while_they_are_polled),
+        LOOP_TEST(another_thread_can_end_the_wait),
+        LOOP_TEST(hooks_run_around_the_wait),
+        LOOP_TEST(run_returns_after_stop),
+        LOOP_TEST(an_attachment_is_found_by_its_key_and_freed_with_the_loop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
