@@ -1,10 +1,11 @@
 /* server.h: what is left when every room has its own state: identity, life cycle, and the parts that all of server/ shares. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
+#include "lib/version.h"
 #include "net/event_loop.h"
 #include "store/keyspace.h"
 
-#define SERVER_VERSION "9.0.0"        /* valkey_version */
+#define SERVER_VERSION PROJECT_VERSION /* valkey_version */
 #define SERVER_REDIS_VERSION "7.2.4"  /* what clients compare with */
 #define SERVER_NAME "valkey"
 
