@@ -26,7 +26,9 @@ struct listener *conn_listen(const struct transport *transport, struct event_loo
     return transport->listen(loop, options, error, error_size);
 }
 
-void listener_close(struct listener *listener) { listener->close(listener); }
+void listener_close(struct listener *listener) {
+    listener->close(listener);
+}
 
 void conn_receive_into(struct connection *conn, char *memory, size_t len) {
     size_t there = conn->in_len < len ? conn->in_len : len;
@@ -55,27 +57,33 @@ void conn_close(struct connection *conn) {
     if (conn->state != CONN_CLOSED) conn->transport->close(conn);
 }
 
-const char *conn_error_text(const struct connection *conn) { return conn->transport->error_text(conn); }
+const char *conn_error_text(const struct connection *conn) {
+    return conn->transport->error_text(conn);
+}
 
 void conn_format_address(const struct connection *conn, bool peer, char text[static 128]) {
     struct address address;
     if (!conn->transport->address(conn, peer, &address))
         snprintf(text, 128, "?:0");
     else
-        snprintf(text, 128, strchr(address.host, ':') && address.host[0] != '/' ? "[%s]:%d" : "%s:%d", address.host,
-                 address.port);
+        snprintf(text, 128, strchr(address.host, ':') && address.host[0] != '/' ? "[%s]:%d" : "%s:%d",
+                 address.host, address.port);
 }
 
 /* Blocking use */
 
-static bool is_open(const struct connection *conn, size_t argument) { return conn->state == CONN_OPEN; }
-static bool has_more(const struct connection *conn, size_t argument) { return conn->in_len > argument; }
+static bool is_open(const struct connection *conn, size_t argument) {
+    return conn->state == CONN_OPEN;
+}
+static bool has_more(const struct connection *conn, size_t argument) {
+    return conn->in_len > argument;
+}
 static bool is_drained(const struct connection *conn, size_t argument) {
     return conn->state != CONN_CONNECTING && conn_pending(conn) == 0;
 }
 
-static int wait_until(struct connection *conn, bool (*reached)(const struct connection *, size_t), size_t argument,
-                      int64_t timeout_ms) {
+static int wait_until(struct connection *conn, bool (*reached)(const struct connection *, size_t),
+                      size_t argument, int64_t timeout_ms) {
     uint64_t end = clock_monotonic_us() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000;
     for (;;) {
         if (conn->state >= CONN_ENDED && reached != has_more) break;
@@ -88,7 +96,9 @@ static int wait_until(struct connection *conn, bool (*reached)(const struct conn
     return conn->error ? -conn->error : -ECONNRESET;
 }
 
-int conn_wait_open(struct connection *conn, int64_t timeout_ms) { return wait_until(conn, is_open, 0, timeout_ms); }
+int conn_wait_open(struct connection *conn, int64_t timeout_ms) {
+    return wait_until(conn, is_open, 0, timeout_ms);
+}
 int conn_wait_readable(struct connection *conn, size_t more_than, int64_t timeout_ms) {
     return wait_until(conn, has_more, more_than, timeout_ms);
 }

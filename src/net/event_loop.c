@@ -65,7 +65,8 @@ struct event_loop *event_loop_new(void) {
 
 static void run_deferred(struct event_loop *loop) {
     for (size_t left = loop->deferred.len; left > 0 && loop->deferred.len > 0; left--) {
-        struct event_deferred *deferred = container_of(list_first(&loop->deferred), struct event_deferred, link);
+        struct event_deferred *deferred =
+            container_of(list_first(&loop->deferred), struct event_deferred, link);
         list_remove(&loop->deferred, &deferred->link);
         deferred->run(deferred);
     }
@@ -91,13 +92,16 @@ void event_loop_run(struct event_loop *loop) {
     loop->stopped = false;
 }
 
-void event_loop_stop(struct event_loop *loop) { loop->stopped = true; }
+void event_loop_stop(struct event_loop *loop) {
+    loop->stopped = true;
+}
 
 void event_loop_wake(struct event_loop *loop) {
     if (atomic_exchange(&loop->woken, true)) return;
     uint64_t one = 1;
     int saved = errno;
-    while (write(loop->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {}
+    while (write(loop->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
+    }
     errno = saved;
 }
 
@@ -137,7 +141,8 @@ static int dispatch_events(struct dispatch *dispatch) {
         const struct epoll_event *event = &dispatch->events[dispatch->next++];
         struct event_watch *watch = event->data.ptr;
         if (watch == NULL) continue;
-        int mask = ((event->events & EPOLLIN) ? EVENT_READ : 0) | ((event->events & EPOLLOUT) ? EVENT_WRITE : 0);
+        int mask =
+            ((event->events & EPOLLIN) ? EVENT_READ : 0) | ((event->events & EPOLLOUT) ? EVENT_WRITE : 0);
         if (event->events & (EPOLLERR | EPOLLHUP)) mask = EVENT_READ | EVENT_WRITE;
         watch->ready(watch, mask);
         done++;
@@ -162,7 +167,8 @@ static void heap_up(struct event_loop *loop, uint32_t index, struct event_timer 
 
 static void heap_down(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
     for (uint32_t child; (child = index * 2) <= loop->timer_count; index = child) {
-        if (child < loop->timer_count && loop->timers[child + 1]->due_us < loop->timers[child]->due_us) child++;
+        if (child < loop->timer_count && loop->timers[child + 1]->due_us < loop->timers[child]->due_us)
+            child++;
         if (loop->timers[child]->due_us >= timer->due_us) break;
         heap_put(loop, index, loop->timers[child]);
     }
@@ -230,7 +236,8 @@ void event_poller_remove(struct event_loop *loop, struct event_poller *poller) {
 static int poll_sources(struct event_loop *loop) {
     int done = 0;
     struct list_link *outer = loop->next_poller;
-    for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = loop->next_poller) {
+    for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head;
+         link = loop->next_poller) {
         struct event_poller *poller = container_of(link, struct event_poller, link);
         loop->next_poller = link->next;
         int found = poller->poll(poller);
@@ -285,7 +292,9 @@ void event_loop_set_hooks(struct event_loop *loop, const struct event_hooks *hoo
     loop->hooks = hooks ? *hooks : (struct event_hooks){0};
 }
 
-const struct event_loop_stats *event_loop_stats(const struct event_loop *loop) { return &loop->stats; }
+const struct event_loop_stats *event_loop_stats(const struct event_loop *loop) {
+    return &loop->stats;
+}
 
 /* The turn */
 
@@ -343,7 +352,8 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
         if (events[i].data.ptr != loop) continue;
         /* First the descriptor, then the flag: whoever wakes between the two has published his work before we look for it. */
         uint64_t value;
-        while (read(loop->wake_fd, &value, sizeof value) < 0 && errno == EINTR) {}
+        while (read(loop->wake_fd, &value, sizeof value) < 0 && errno == EINTR) {
+        }
         atomic_exchange(&loop->woken, false);
         events[i].data.ptr = NULL;
     }

@@ -15,9 +15,9 @@
 
 enum {
     SHARED_SIZE = 64 * 1024,
-    JOIN_MAX = 16 * 1024,      /* leftovers up to this size are copied in front of the next read */
-    OWN_ROOM = 16 * 1024,      /* the least to read into memory of its own */
-    CHUNK_SIZE = 16 * 1024,    /* header included */
+    JOIN_MAX = 16 * 1024,   /* leftovers up to this size are copied in front of the next read */
+    OWN_ROOM = 16 * 1024,   /* the least to read into memory of its own */
+    CHUNK_SIZE = 16 * 1024, /* header included */
     CHUNKS_KEPT = 64,
     PIECES_A_WRITE = 64,
     WRITTEN_A_TURN = 1024 * 1024, /* then others have their turn */
@@ -49,7 +49,9 @@ struct segment {
     struct blob *blob; /* when chunk is NULL */
 };
 
-static struct stream *stream_of(const struct connection *conn) { return (struct stream *)(uintptr_t)conn; }
+static struct stream *stream_of(const struct connection *conn) {
+    return (struct stream *)(uintptr_t)conn;
+}
 
 /* The pool */
 
@@ -131,7 +133,9 @@ static void seal(struct stream *s) {
     s->chunk_start = s->conn.out.pos;
 }
 
-static bool takes_output(const struct stream *s) { return s->conn.state <= CONN_OPEN && !s->conn.error && !s->write_error; }
+static bool takes_output(const struct stream *s) {
+    return s->conn.state <= CONN_OPEN && !s->conn.error && !s->write_error;
+}
 
 static void stream_make_room(struct output *out, size_t len) {
     static _Thread_local char dropped[OUTPUT_ROOM_MAX];
@@ -304,11 +308,15 @@ static void update_interest(struct stream *s) {
     if (result < 0) fail_later(s, -result);
 }
 
-void stream_set_reading(struct connection *conn) { update_interest(stream_of(conn)); }
+void stream_set_reading(struct connection *conn) {
+    update_interest(stream_of(conn));
+}
 
 void stream_consume(struct connection *conn, size_t len) {
+    bool was_full = conn->in_len >= conn->in_limit;
     conn->in += len;
     conn->in_len -= len;
+    if (was_full) update_interest(stream_of(conn));
 }
 
 /* Makes room behind the unconsumed bytes in memory of its own. */
@@ -374,7 +382,8 @@ static void stream_read(struct stream *s) {
         base = s->own + (conn->in_len ? (size_t)(conn->in - s->own) : 0) + conn->in_len;
         room = s->own_size - (size_t)(base - s->own);
     }
-    if (conn->in_len < conn->in_limit && room > conn->in_limit - conn->in_len) room = conn->in_limit - conn->in_len;
+    if (conn->in_len < conn->in_limit && room > conn->in_limit - conn->in_len)
+        room = conn->in_limit - conn->in_len;
     ssize_t n;
     if (conn->sink) {
         struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, room}};
@@ -419,7 +428,8 @@ static void stream_ready(struct event_watch *watch, int mask) {
     }
     if (!(mask & EVENT_READ) || !(watch->mask & EVENT_READ)) return;
     if (s->showing)
-        event_watch_set(conn->loop, watch, s->fd, watch->mask & ~EVENT_READ, stream_ready); /* settle() sets it again */
+        event_watch_set(conn->loop, watch, s->fd, watch->mask & ~EVENT_READ,
+                        stream_ready); /* settle() sets it again */
     else
         stream_read(s);
 }
@@ -458,7 +468,8 @@ static void stream_free(struct event_deferred *deferred) {
 
 void stream_close(struct connection *conn) {
     struct stream *s = stream_of(conn);
-    if (conn->state == CONN_OPEN && takes_output(s)) write_all(s); /* what the socket takes at once still goes */
+    if (conn->state == CONN_OPEN && takes_output(s))
+        write_all(s); /* what the socket takes at once still goes */
     conn->state = CONN_CLOSED;
     conn->in_len = 0;
     conn->sink = NULL;
@@ -472,7 +483,9 @@ void stream_close(struct connection *conn) {
     event_loop_defer(conn->loop, &conn->deferred, stream_free);
 }
 
-int stream_fd(const struct connection *conn) { return stream_of(conn)->fd; }
+int stream_fd(const struct connection *conn) {
+    return stream_of(conn)->fd;
+}
 
 const char *stream_error_text(const struct connection *conn) {
     const struct stream *s = stream_of(conn);
@@ -482,7 +495,8 @@ const char *stream_error_text(const struct connection *conn) {
 
 size_t stream_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct stream *s = stream_of(conn);
-    size_t in = s->own_size, out = s->queued + (s->chunk ? CHUNK_SIZE : 0) + s->segments.len * sizeof(struct segment);
+    size_t in = s->own_size,
+           out = s->queued + (s->chunk ? CHUNK_SIZE : 0) + s->segments.len * sizeof(struct segment);
     if (input) *input = in;
     if (output) *output = out;
     return sizeof *s + in + out;
@@ -517,7 +531,8 @@ static uint64_t dial_timer(struct event_timer *timer) {
 
 static void arm_deadline(struct stream *s) {
     uint64_t now = clock_monotonic_us();
-    event_timer_set(s->conn.loop, &s->timer, s->dial->deadline_us > now ? s->dial->deadline_us - now : 0, dial_timer);
+    event_timer_set(s->conn.loop, &s->timer, s->dial->deadline_us > now ? s->dial->deadline_us - now : 0,
+                    dial_timer);
 }
 
 static void dial_done(struct stream *s) {
@@ -640,8 +655,8 @@ static void listener_stop(struct listener *listener) {
     event_loop_defer(listener->loop, &l->deferred, listener_free);
 }
 
-int stream_listener_start(struct stream_listener *l, const struct transport *transport, struct event_loop *loop,
-                          const struct listen_options *options, int fd) {
+int stream_listener_start(struct stream_listener *l, const struct transport *transport,
+                          struct event_loop *loop, const struct listen_options *options, int fd) {
     l->listener.transport = transport;
     l->listener.loop = loop;
     l->listener.accepted = options->accepted;

@@ -29,9 +29,9 @@ struct stream {
     struct stream_chunk *chunk; /* that conn.out writes to */
     char *chunk_start;          /* its bytes from here to conn.out.pos belong to no segment yet */
     struct list segments;
-    size_t queued;  /* bytes in segments */
-    bool blocked;   /* the socket took no more; waiting to write */
-    bool showing;   /* `readable` is on the stack: an inner turn of the loop must not move what it looks at */
+    size_t queued; /* bytes in segments */
+    bool blocked;  /* the socket took no more; waiting to write */
+    bool showing;  /* `readable` is on the stack: an inner turn of the loop must not move what it looks at */
 };
 
 /* How a transport makes its outgoing sockets. */
@@ -68,12 +68,12 @@ struct stream_listener {
     struct event_watch watch;
     struct event_timer retry;
     int fd;
-    void (*prepare)(int fd); /* options of an accepted socket; may be NULL */
+    void (*prepare)(int fd);                           /* options of an accepted socket; may be NULL */
     void (*release)(struct stream_listener *listener); /* before it goes; may be NULL */
     struct event_deferred deferred;
     bool closed;
 };
 /* Starts to watch. The struct is the caller's allocation (mem_alloc) and is freed with listener_close. 0 or -errno. */
-int stream_listener_start(struct stream_listener *listener, const struct transport *transport, struct event_loop *loop,
-                          const struct listen_options *options, int fd);
+int stream_listener_start(struct stream_listener *listener, const struct transport *transport,
+                          struct event_loop *loop, const struct listen_options *options, int fd);
 #endif

@@ -16,7 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void set_flag(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof value); }
+static void set_flag(int fd, int level, int option, int value) {
+    setsockopt(fd, level, option, &value, sizeof value);
+}
 
 /* Addresses */
 
@@ -73,7 +75,8 @@ struct tcp_dial {
 static int bind_source(int fd, int family, const struct addrinfo *source) {
     set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     for (; source; source = source->ai_next)
-        if (source->ai_family == family) return bind(fd, source->ai_addr, source->ai_addrlen) < 0 ? -errno : 0;
+        if (source->ai_family == family)
+            return bind(fd, source->ai_addr, source->ai_addrlen) < 0 ? -errno : 0;
     return -EADDRNOTAVAIL;
 }
 
@@ -119,7 +122,8 @@ static void tcp_dial_free(struct stream_dial *base) {
 static int resolve(const char *host, int port, int flags, struct addrinfo **found) {
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
     return getaddrinfo(host, service, &hints, found);
 }
 
@@ -159,7 +163,8 @@ static int listening_socket(const struct addrinfo *at, const struct listen_optio
     if (at->ai_family == AF_INET6) set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if ((options->mark && setsockopt(fd, SOL_SOCKET, SO_MARK, &options->mark, sizeof options->mark) < 0) ||
-        bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) {
+        bind(fd, at->ai_addr, at->ai_addrlen) < 0 ||
+        listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) {
         int error = errno;
         close(fd);
         return -error;
@@ -167,11 +172,15 @@ static int listening_socket(const struct addrinfo *at, const struct listen_optio
     return fd;
 }
 
-static void tcp_prepare(int fd) { set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
+static void tcp_prepare(int fd) {
+    set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+}
 
 static struct listener *tcp_listen(struct event_loop *loop, const struct listen_options *options, char *error,
                                    size_t error_size) {
-    const char *host = strcmp(options->host, "*") == 0 ? "0.0.0.0" : strcmp(options->host, "::*") == 0 ? "::" : options->host;
+    const char *host = strcmp(options->host, "*") == 0     ? "0.0.0.0"
+                       : strcmp(options->host, "::*") == 0 ? "::"
+                                                           : options->host;
     struct addrinfo *found = NULL;
     int result = resolve(host, options->port, AI_PASSIVE, &found);
     if (result != 0) {
@@ -181,10 +190,12 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
         return NULL;
     }
     int fd = -EADDRNOTAVAIL;
-    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) fd = listening_socket(at, options);
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
+        fd = listening_socket(at, options);
     freeaddrinfo(found);
     if (fd < 0) {
-        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port, strerror(-fd));
+        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port,
+                 strerror(-fd));
         errno = -fd;
         return NULL;
     }
@@ -194,11 +205,13 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
     result = stream_listener_start(l, &transport_tcp, loop, options, fd);
     struct sockaddr_storage bound;
     socklen_t len = sizeof bound;
-    if (result == 0 && (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 || !address_from(&bound, &l->listener.address)))
+    if (result == 0 &&
+        (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 || !address_from(&bound, &l->listener.address)))
         result = -EADDRNOTAVAIL;
     if (result < 0) {
         listener_close(&l->listener);
-        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port, strerror(-result));
+        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port,
+                 strerror(-result));
         errno = -result;
         return NULL;
     }

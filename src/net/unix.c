@@ -39,8 +39,12 @@ static bool unix_address(const struct connection *conn, bool peer, struct addres
     return false;
 }
 
-static bool unix_is_local(const struct connection *conn) { return true; }
-static int unix_set_keepalive(struct connection *conn, int seconds) { return 0; }
+static bool unix_is_local(const struct connection *conn) {
+    return true;
+}
+static int unix_set_keepalive(struct connection *conn, int seconds) {
+    return 0;
+}
 
 /* Connecting */
 
@@ -64,7 +68,9 @@ static int unix_attempt(struct stream_dial *base, bool *in_progress) {
     return -error;
 }
 
-static void unix_dial_free(struct stream_dial *base) { mem_free(base); }
+static void unix_dial_free(struct stream_dial *base) {
+    mem_free(base);
+}
 
 static struct connection *unix_connect(struct event_loop *loop, const struct connect_options *options) {
     struct unix_dial *dial = mem_calloc(1, sizeof *dial);
@@ -110,7 +116,8 @@ static int listening_socket(const struct sockaddr_un *address, const struct list
     else {
         /* Permissions first: nobody can connect before listen(). */
         if (options->unix_mode && chmod(path, (mode_t)options->unix_mode) < 0) result = -errno;
-        if (result == 0 && options->unix_group && options->unix_group[0]) result = set_group(path, options->unix_group);
+        if (result == 0 && options->unix_group && options->unix_group[0])
+            result = set_group(path, options->unix_group);
         if (result == 0 && listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) result = -errno;
         if (result < 0) unlink(path);
     }
@@ -119,8 +126,8 @@ static int listening_socket(const struct sockaddr_un *address, const struct list
     return result;
 }
 
-static struct listener *unix_listen(struct event_loop *loop, const struct listen_options *options, char *error,
-                                    size_t error_size) {
+static struct listener *unix_listen(struct event_loop *loop, const struct listen_options *options,
+                                    char *error, size_t error_size) {
     struct sockaddr_un address;
     int fd = path_to(options->host, &address);
     if (fd == 0) fd = listening_socket(&address, options);
