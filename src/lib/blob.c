@@ -1,6 +1,7 @@
 /* blob.c: reference-counted byte strings; see blob.h. */
 #include "lib/blob.h"
 #include "lib/memory.h"
+#include <stdatomic.h>
 
 enum { GROW_STEP_MAX = 1024 * 1024 };
 
@@ -11,7 +12,7 @@ static bool blob_bytes(size_t capacity, size_t *bytes) {
 
 /* All that the allocator gave is capacity. */
 static struct blob *blob_setup(struct blob *blob, size_t len, size_t usable) {
-    blob->references = 1;
+    atomic_init(&blob->references, 1);
     blob->len = len;
     blob->capacity = usable - sizeof(struct blob) - 1;
     return blob;
@@ -39,12 +40,18 @@ struct blob *blob_copy(struct slice bytes) {
 }
 
 struct blob *blob_hold(struct blob *blob) {
-    blob->references++;
+    atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
     return blob;
 }
 
+bool blob_is_shared(const struct blob *blob) {
+    return atomic_load_explicit(&blob->references, memory_order_acquire) != 1;
+}
+
+/* Nobody can take another reference from the last one but its holder, who is here: then no locked instruction is needed. */
 void blob_release(struct blob *blob) {
-    if (--blob->references == 0) mem_free(blob);
+    if (!blob_is_shared(blob) || atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1)
+        mem_free(blob);
 }
 
 struct blob *blob_grow(struct blob *blob, size_t capacity) {

@@ -1,15 +1,16 @@
 /* blob.h: a byte string of any size in an allocation of its own, shared by counting references.
  *
  * A value too large to stand inside its entry is a blob; a reply may hold a reference to it and so be sent without a
- * copy, and a large argument is received straight into one. The count is not atomic: references are taken and dropped
- * on the thread that owns the store. Only who holds the single reference may write to the bytes. */
+ * copy, and a large argument is received straight into one. The count is atomic, because values are also freed in the
+ * background and replies may be sent by other threads; blobs are large, so that costs nothing in proportion. Only who
+ * holds the single reference (blob_is_shared says no) may write to the bytes. */
 #ifndef LIB_BLOB_H
 #define LIB_BLOB_H
 #include "lib/slice.h"
 #include <stdint.h>
 
 struct blob {
-    uint32_t references;
+    _Atomic uint32_t references;
     size_t len;      /* bytes in use */
     size_t capacity; /* bytes that fit */
     char data[];     /* always followed by one spare byte, so that a NUL can be put there */
@@ -18,7 +19,8 @@ struct blob {
 struct blob *blob_new(size_t len, size_t capacity); /* contents undefined; one reference; capacity >= len */
 struct blob *blob_try_new(size_t len);              /* NULL where memory is short */
 struct blob *blob_copy(struct slice bytes);
-struct blob *blob_hold(struct blob *blob);          /* one more reference */
+struct blob *blob_hold(struct blob *blob); /* one more reference */
+bool blob_is_shared(const struct blob *blob);
 void blob_release(struct blob *blob);               /* frees with the last one */
 /* Makes room for `capacity` bytes; the caller holds the only reference. Growth is by half again up to 1 MiB, then by
  * 1 MiB. Returns the blob, perhaps moved. */
