@@ -2,11 +2,14 @@
  *
  * One allocation holds the key, the expiry time where there is one, and the value where it is small:
  *
- *     header 8 bytes | [expiry int64] | payload | key length (varint) | key bytes
+ *     header 8 bytes | [expiry int64] | [word] | key bytes | [value bytes]
  *
- * The payload is, as the header tells: an int64 (ENCODING_INT), the bytes of a small string, a pointer to a blob (large string), or a
- * pointer to the structure of another type. Because the value may be inside, an entry moves when its value or expiry changes size: the functions of
- * keyspace.h that change an entry return where it is now, and pointers got before are dead.
+ * The value is, as the header tells: an int64 in the word (ENCODING_INT), the bytes of a string of up to ENTRY_EMBED_MAX
+ * bytes at the end, a pointer in the word to a blob (a longer string), or to the structure of another type. Because the value may be inside,
+ * an entry moves when its value or expiry changes size: the functions of keyspace.h that change an entry return where it
+ * is now, and pointers got before are dead.
+ *
+ * What OBJECT ENCODING says of a string (raw, embstr) follows Valkey's rules and is not where the bytes lie.
  *
  * There is no object with a reference count: a structure belongs to exactly one entry. */
 #ifndef STORE_ENTRY_H
@@ -37,7 +40,7 @@ void entry_set_idle_seconds(struct entry *entry, uint32_t seconds); /* RESTORE, 
 void entry_set_frequency(struct entry *entry, uint8_t frequency);
 
 /* Strings. */
-enum { STRING_NUMBER_TEXT = 24 };
+enum { STRING_NUMBER_TEXT = 24, ENTRY_EMBED_MAX = 1024 };
 /* The bytes of a string. A number is formatted into `text`, else the slice lies in the entry or its blob. Valid until the entry changes. */
 struct slice entry_string(const struct entry *entry, char text[static STRING_NUMBER_TEXT]);
 size_t entry_string_len(const struct entry *entry);

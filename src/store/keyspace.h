@@ -11,12 +11,14 @@
 struct keyspace;
 struct db; /* one numbered database */
 
+/* Any may be NULL. They must not change the store. The key lies in the entry: it is gone when the hook returns. */
 struct store_hooks {
-    void (*changed)(struct db *db, struct slice key);        /* value or existence changed, through any function below that says so */
-    void (*expired)(struct db *db, struct slice key);        /* called before the key goes: propagate DEL/UNLINK, notify "expired" */
-    void (*evicted)(struct db *db, struct slice key);
-    void (*flushed)(struct db *db, size_t keys);             /* a whole database was emptied or swapped: called before */
-    void (*swapped)(struct db *a, struct db *b);
+    void (*changed)(struct db *db, struct slice key); /* value or existence changed, through any function below that says so */
+    /* Called before the entry goes: propagate DEL/UNLINK, notify "expired". Then `changed` is called too. */
+    void (*expired)(struct db *db, struct slice key);
+    void (*evicted)(struct db *db, struct slice key); /* likewise */
+    void (*flushed)(struct db *db, size_t keys);      /* a whole database will be emptied: called before; no other call for its keys */
+    void (*swapped)(struct db *a, struct db *b);      /* called before */
 };
 /* Settings, changed by configuration. */
 struct store_settings {
@@ -27,6 +29,8 @@ struct store_settings {
     bool active_expire;           /* DEBUG SET-ACTIVE-EXPIRE */
     bool keep_expired;            /* a replica: expired keys look missing but stay until the primary deletes them */
     bool active_rehashing;
+    bool show_expired;            /* while loading, and for commands of the primary's stream: expired keys are there like others */
+    bool keep_access;             /* lookups leave the access field (a child shares our memory: every write costs a page) */
 };
 extern struct store_settings store_settings;
 /* Counters, for INFO; reset by CONFIG RESETSTAT. */
@@ -55,8 +59,8 @@ enum { LOOKUP_NOTOUCH = 1 /* leave the access field */, LOOKUP_NOSTATS = 2, LOOK
 struct entry *db_find(struct db *db, struct slice key, int flags);
 
 /* Changing. Each of these calls hooks->changed unless it says otherwise, and returns the entry's present place. */
-/* Sets a string, whatever was there before. `blob` may hold the same bytes: then it is taken over with its reference instead of copying.
- * Keeps the expiry only with keep_ttl. Chooses int, embedded or blob. */
+/* Sets a string, whatever was there before. `blob` may hold the same bytes: its reference is taken over in any case, and the
+ * blob itself where the value is too large for the entry, so that nothing is copied. Keeps the expiry only with keep_ttl. Chooses int, embedded or blob. */
 struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob, bool keep_ttl);
 struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool keep_ttl);
 /* As SET, for an entry just found with db_find (no second search). The entry may be NULL: then as db_set_string. */

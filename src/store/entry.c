@@ -1,0 +1,195 @@
+/* entry.c: making, reshaping and reading entries; see entry.h and entry_layout.h. */
+#include "store/entry.h"
+#include "lib/background.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "store/entry_layout.h"
+#include "store/keyspace.h"
+
+enum { LAZY_FREE_EFFORT = 64 };
+
+static const struct value_ops *value_ops[VALUE_TYPES];
+
+void value_ops_register(enum value_type type, const struct value_ops *ops) {
+    value_ops[type] = ops;
+}
+
+const char *value_type_name(enum value_type type) {
+    static const char *const names[VALUE_TYPES] = {"string", "list", "set", "zset", "hash", "stream"};
+    return names[type];
+}
+const char *value_encoding_name(enum value_encoding encoding) {
+    static const char *const names[] = {
+        [ENCODING_RAW] = "raw",
+        [ENCODING_INT] = "int",
+        [ENCODING_EMBSTR] = "embstr",
+        [ENCODING_LISTPACK] = "listpack",
+        [ENCODING_QUICKLIST] = "quicklist",
+        [ENCODING_INTSET] = "intset",
+        [ENCODING_HASHTABLE] = "hashtable",
+        [ENCODING_SKIPLIST] = "skiplist",
+        [ENCODING_STREAM] = "stream",
+    };
+    return names[encoding];
+}
+
+/* --- Layout --------------------------------------------------------------------------------------------------------- */
+
+enum { SHORT_KEY_MAX = 255 };
+
+static size_t shape_words(size_t key_len, struct entry_shape shape) {
+    return (size_t)shape.expires + !shape.embedded + (key_len > SHORT_KEY_MAX);
+}
+static size_t shape_size(size_t key_len, struct entry_shape shape) {
+    return sizeof(struct entry) + shape_words(key_len, shape) * 8 + key_len +
+           (shape.embedded ? shape.value_len : 0);
+}
+
+/* Writes what the shape says about the header, and the length of a long key. */
+static void shape_apply(struct entry *e, size_t key_len, struct entry_shape shape) {
+    size_t words = shape_words(key_len, shape);
+    e->flags = (uint8_t)(words | (shape.expires ? ENTRY_EXPIRES : 0) | (shape.embedded ? ENTRY_EMBEDDED : 0) |
+                         (key_len > SHORT_KEY_MAX ? ENTRY_LONG_KEY : 0));
+    e->key_len = key_len > SHORT_KEY_MAX ? 0 : (uint8_t)key_len;
+    e->value_len = shape.embedded ? (uint16_t)shape.value_len : 0;
+    if (key_len > SHORT_KEY_MAX) *(size_t *)(void *)(e->data + (words - 1) * 8) = key_len;
+}
+
+struct entry *entry_make(struct slice key, struct entry_shape shape) {
+    struct entry *e = mem_alloc(shape_size(key.len, shape));
+    e->access = access_new();
+    e->type = TYPE_STRING;
+    e->encoding = ENCODING_EMBSTR;
+    shape_apply(e, key.len, shape);
+    if (key.len) memcpy(e->data + (e->flags & ENTRY_WORDS) * 8, key.data, key.len);
+    return e;
+}
+
+/* An entry stays where it is unless that would waste half of a block that is not tiny anyway. */
+bool entry_fits(const struct entry *e, struct entry_shape shape) {
+    size_t needed = shape_size(entry_key_inline(e).len, shape), usable = mem_size(e);
+    return needed <= usable && (usable <= 64 || needed * 2 >= usable);
+}
+
+struct entry *entry_reshape(struct entry *e, struct entry_shape shape) {
+    struct slice key = entry_key_inline(e);
+    bool expired_word = e->flags & ENTRY_EXPIRES, value_word = !(e->flags & ENTRY_EMBEDDED);
+    int64_t expiry = expired_word ? *entry_expiry_word(e) : 0, value = value_word ? entry_number(e) : 0;
+    size_t kept = 0;
+    if (!value_word && shape.embedded) kept = e->value_len < shape.value_len ? e->value_len : shape.value_len;
+
+    struct entry *to = entry_fits(e, shape) ? e : mem_alloc(shape_size(key.len, shape));
+    *to = *e;
+    memmove(to->data + shape_words(key.len, shape) * 8, key.data, key.len + kept);
+    shape_apply(to, key.len, shape);
+    if (shape.expires) *entry_expiry_word(to) = expiry;
+    if (!shape.embedded) *(int64_t *)entry_value_word(to) = value;
+    if (to != e) mem_free(e);
+    return to;
+}
+
+/* --- Freeing -------------------------------------------------------------------------------------------------------- */
+
+struct value_free {
+    void *value;
+    enum value_type type;
+    enum value_encoding encoding;
+};
+
+static void value_free_now(enum value_type type, enum value_encoding encoding, void *value) {
+    if (type == TYPE_STRING)
+        blob_release(value);
+    else if (value_ops[type])
+        value_ops[type]->free(value, encoding);
+}
+
+static void value_free_job(void *arg) {
+    struct value_free *job = arg;
+    value_free_now(job->type, job->encoding, job->value);
+    mem_free(job);
+    __atomic_sub_fetch(&store_stats.lazyfree_pending, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&store_stats.lazyfreed, 1, __ATOMIC_RELAXED);
+}
+
+static bool has_pointer(const struct entry *e) {
+    return !(e->flags & ENTRY_EMBEDDED) && e->encoding != ENCODING_INT;
+}
+
+void entry_free_value(struct entry *e, bool lazy) {
+    if (!has_pointer(e)) return;
+    void *value = entry_pointer(e);
+    const struct value_ops *ops = value_ops[e->type];
+    if (lazy && ops && ops->free_effort && ops->free_effort(value, e->encoding) > LAZY_FREE_EFFORT) {
+        struct value_free *job = mem_alloc(sizeof(*job));
+        *job = (struct value_free){value, e->type, e->encoding};
+        __atomic_add_fetch(&store_stats.lazyfree_pending, 1, __ATOMIC_RELAXED);
+        background_submit(BACKGROUND_LAZY_FREE, value_free_job, job);
+    } else {
+        value_free_now(e->type, e->encoding, value);
+    }
+}
+
+void entry_dispose(struct entry *e, bool lazy) {
+    entry_free_value(e, lazy);
+    mem_free(e);
+}
+void entry_free(void *entry) {
+    entry_dispose(entry, false);
+}
+
+void *value_copy(const struct entry *e) {
+    return value_ops[e->type]->copy(entry_pointer(e), e->encoding);
+}
+
+/* --- Reading -------------------------------------------------------------------------------------------------------- */
+
+struct slice entry_key(const struct entry *e) {
+    return entry_key_inline(e);
+}
+enum value_type entry_type(const struct entry *e) {
+    return e->type;
+}
+enum value_encoding entry_encoding(const struct entry *e) {
+    return e->encoding;
+}
+int64_t entry_expire_at(const struct entry *e) {
+    return entry_expires(e) ? *entry_expiry_word(e) : -1;
+}
+void *entry_value(const struct entry *e) {
+    return entry_pointer(e);
+}
+
+bool entry_is_expired(const struct entry *e) {
+    return entry_expires(e) && clock_ms() > *entry_expiry_word(e) && !store_settings.show_expired;
+}
+
+struct slice entry_string(const struct entry *e, char text[static STRING_NUMBER_TEXT]) {
+    if (e->flags & ENTRY_EMBEDDED) return (struct slice){entry_embedded(e), e->value_len};
+    if (e->encoding == ENCODING_INT) return (struct slice){text, format_int64(text, entry_number(e))};
+    return blob_slice(entry_pointer(e));
+}
+size_t entry_string_len(const struct entry *e) {
+    char text[STRING_NUMBER_TEXT];
+    return entry_string(e, text).len;
+}
+struct blob *entry_blob(const struct entry *e) {
+    return entry_has_blob(e) ? entry_pointer(e) : NULL;
+}
+
+bool entry_string_int64(const struct entry *e, int64_t *value) {
+    if (e->encoding == ENCODING_INT) {
+        *value = entry_number(e);
+        return true;
+    }
+    char text[STRING_NUMBER_TEXT];
+    return parse_int64(entry_string(e, text), value);
+}
+
+size_t entry_memory(const struct entry *e, size_t samples) {
+    size_t bytes = mem_size(e) + sizeof(void *); /* and its place in the table */
+    if (entry_has_blob(e))
+        bytes += mem_size(entry_pointer(e));
+    else if (has_pointer(e) && value_ops[e->type] && value_ops[e->type]->memory)
+        bytes += value_ops[e->type]->memory(entry_pointer(e), e->encoding, samples);
+    return bytes;
+}

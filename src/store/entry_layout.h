@@ -1,0 +1,92 @@
+/* entry_layout.h: how an entry lies in memory. For the files of store/ only; see entry.h for what an entry is.
+ *
+ *     bytes 0-3   access field (24 bits), type (4), encoding (4)
+ *     bytes 4-5   length of an embedded string
+ *     byte  6     flags: how many words stand before the key, and which
+ *     byte  7     length of the key, where it is below 256
+ *     words       [expiry] [value word: number or pointer] [length of a long key], 8 bytes each
+ *     then        the key, and behind it the embedded string
+ *
+ * The key stands before the string, so that a string can change its length without moving the key. With a 16-byte key
+ * and a 16-byte value that makes 40 bytes. */
+#ifndef STORE_ENTRY_LAYOUT_H
+#define STORE_ENTRY_LAYOUT_H
+#include "lib/clock.h"
+#include "store/entry.h"
+
+enum entry_flags {
+    ENTRY_WORDS = 3, /* number of words before the key */
+    ENTRY_EXPIRES = 4,
+    ENTRY_EMBEDDED = 8, /* a string behind the key; otherwise there is a value word */
+    ENTRY_LONG_KEY = 16
+};
+
+struct entry {
+    uint32_t access : 24;
+    uint32_t type : 4;
+    uint32_t encoding : 4;
+    uint16_t value_len;
+    uint8_t flags;
+    uint8_t key_len;
+    char data[];
+};
+_Static_assert(sizeof(struct entry) == 8, "the words behind the header are aligned");
+
+/* What decides on the layout, besides the key. */
+struct entry_shape {
+    bool expires, embedded;
+    size_t value_len; /* of an embedded string */
+};
+
+static inline struct slice entry_key_inline(const struct entry *e) {
+    const char *key = e->data + (size_t)(e->flags & ENTRY_WORDS) * 8;
+    if (__builtin_expect(e->flags & ENTRY_LONG_KEY, 0))
+        return (struct slice){key, *(const size_t *)(const void *)(key - 8)};
+    return (struct slice){key, e->key_len};
+}
+static inline int64_t *entry_expiry_word(const struct entry *e) {
+    return (int64_t *)(void *)e->data;
+}
+/* Only where the string is not embedded. */
+static inline void *entry_value_word(const struct entry *e) {
+    return (char *)e->data + (e->flags & ENTRY_EXPIRES ? 8 : 0);
+}
+static inline int64_t entry_number(const struct entry *e) {
+    return *(int64_t *)entry_value_word(e);
+}
+static inline void *entry_pointer(const struct entry *e) {
+    return *(void **)entry_value_word(e);
+}
+static inline char *entry_embedded(const struct entry *e) {
+    struct slice key = entry_key_inline(e);
+    return (char *)key.data + key.len;
+}
+static inline bool entry_has_blob(const struct entry *e) {
+    return e->type == TYPE_STRING && e->encoding != ENCODING_INT && !(e->flags & ENTRY_EMBEDDED);
+}
+static inline bool entry_expires(const struct entry *e) {
+    return e->flags & ENTRY_EXPIRES;
+}
+
+/* A fresh entry: type string, the value still to be written, access field set for a new key. */
+struct entry *entry_make(struct slice key, struct entry_shape shape);
+/* Whether the entry can take the shape where it is. */
+bool entry_fits(const struct entry *entry, struct entry_shape shape);
+/* Gives the entry the shape, where it is if that fits, else elsewhere. Keeps all that both shapes have: the expiry, the value word,
+ * and of embedded strings the beginning. Does not free what the value word pointed at. */
+struct entry *entry_reshape(struct entry *entry, struct entry_shape shape);
+static inline struct entry_shape entry_shape_of(const struct entry *e) {
+    return (struct entry_shape){e->flags & ENTRY_EXPIRES, e->flags & ENTRY_EMBEDDED, e->value_len};
+}
+
+/* The value alone: in the background where it is worth that and `lazy`. The entry's value word is dead afterwards. */
+void entry_free_value(struct entry *entry, bool lazy);
+void entry_free(void *entry); /* with its value, in the calling thread; any thread */
+/* With its value, which may be freed in the background. */
+void entry_dispose(struct entry *entry, bool lazy);
+void *value_copy(const struct entry *entry); /* of a type other than string */
+
+/* Access field. */
+uint32_t access_new(void);
+void entry_touch(struct entry *entry);
+#endif

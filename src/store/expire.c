@@ -1,0 +1,119 @@
+/* expire.c: keys whose time has come.
+ *
+ * A key that is looked up after its time is deleted then. For the others there is a cycle that looks through the tables
+ * of expiring keys: it takes a few buckets, deletes what has expired, and goes on with the same database as long as more
+ * than a tolerable share of what it looked at had expired, within a limit of time. So work is done where it pays: many
+ * expired keys get much attention, few get little, and the share of expired keys that still take memory stays near
+ * that tolerance (10 % less active_expire_effort).
+ *
+ * The slow cycle runs from the cron and may use 25 % of the time between two of its calls, the fast one runs before the
+ * loop sleeps and lasts a millisecond, but only when the slow one could not keep up. */
+#include "store/keyspace_layout.h"
+
+enum {
+    KEYS_PER_ROUND = 20,
+    FAST_US = 1000,
+    SLOW_PERCENT = 25,
+    STALE_PERCENT = 10,
+    BATCH = 64,      /* expired entries taken from one step of a scan; what is beyond is met next time */
+    TTL_SAMPLES = 50 /* weight of the past in the average */
+};
+
+void db_expire_entry(struct db *db, struct entry *e) {
+    store_stats.expired_keys++;
+    db->keyspace->hooks.expired(db, entry_key_inline(e));
+    db_unlink(db, e);
+    hook_changed(db, e);
+    entry_dispose(e, store_settings.lazy_expire);
+}
+
+struct batch {
+    struct entry *expired[BATCH];
+    size_t expired_count, seen, alive;
+    int64_t ttl_sum, now;
+};
+static void batch_see(void *context, void *entry) {
+    struct batch *batch = context;
+    struct entry *e = entry;
+    int64_t left = *entry_expiry_word(e) - batch->now;
+    batch->seen++;
+    if (left >= 0) {
+        batch->ttl_sum += left;
+        batch->alive++;
+    } else if (batch->expired_count < BATCH) {
+        batch->expired[batch->expired_count++] = e;
+    }
+}
+
+struct cycle {
+    uint64_t start, limit_us, keys_per_round, tolerated_percent;
+    uint64_t sampled, expired; /* in all databases */
+    bool timed_out;
+};
+
+static bool cycle_is_over(struct cycle *cycle) {
+    if (clock_monotonic_us() - cycle->start > cycle->limit_us) cycle->timed_out = true;
+    return cycle->timed_out;
+}
+
+/* One round: about keys_per_round keys, and no more than 20 times as many empty buckets. True: worth another. */
+static bool cycle_round(struct db *db, struct cycle *cycle) {
+    struct batch batch = {.now = clock_ms()};
+    size_t seen = 0, expired = 0;
+    for (size_t steps = cycle->keys_per_round * 20; steps && seen < cycle->keys_per_round; steps--) {
+        batch.seen = batch.expired_count = 0;
+        db->expire_cursor = hashtable_scan(db->expires, db->expire_cursor, batch_see, &batch);
+        for (size_t i = 0; i < batch.expired_count; i++) db_expire_entry(db, batch.expired[i]);
+        seen += batch.seen, expired += batch.expired_count;
+        if (!hashtable_size(db->expires)) break;
+    }
+    if (batch.alive) {
+        int64_t average = batch.ttl_sum / (int64_t)batch.alive;
+        if (!db->average_ttl) db->average_ttl = average;
+        db->average_ttl += (average - db->average_ttl) / TTL_SAMPLES;
+    }
+    cycle->sampled += seen, cycle->expired += expired;
+    return seen && expired * 100 > seen * cycle->tolerated_percent;
+}
+
+static void cycle_db(struct db *db, struct cycle *cycle) {
+    if (!db_expires(db)) {
+        db->average_ttl = 0;
+        return;
+    }
+    for (unsigned round = 1; cycle_round(db, cycle) && db_expires(db); round++)
+        if (round % 16 == 0 && cycle_is_over(cycle)) return;
+}
+
+static void cycle_finish(struct cycle *cycle) {
+    if (cycle->timed_out) store_stats.expired_time_cap_reached++;
+    store_stats.expire_cycle_us += clock_monotonic_us() - cycle->start;
+    double stale = cycle->sampled ? (double)cycle->expired * 100 / (double)cycle->sampled : 0;
+    store_stats.expired_stale_percent = stale * 0.05 + store_stats.expired_stale_percent * 0.95;
+}
+
+void keyspace_expire_cycle(struct keyspace *k, bool fast, int hz) {
+    static bool timed_out;     /* the last cycle */
+    static uint64_t last_fast; /* when the last fast one began */
+    if (!store_settings.active_expire || store_settings.keep_expired || store_settings.show_expired) return;
+    uint64_t effort = (uint64_t)(store_settings.active_expire_effort - 1),
+             fast_us = FAST_US + FAST_US / 4 * effort;
+    struct cycle cycle = {.start = clock_monotonic_us(),
+                          .keys_per_round = KEYS_PER_ROUND + KEYS_PER_ROUND / 4 * effort,
+                          .tolerated_percent = STALE_PERCENT - effort};
+    if (fast) {
+        if (!timed_out && store_stats.expired_stale_percent < (double)cycle.tolerated_percent) return;
+        if (cycle.start < last_fast + fast_us * 2) return;
+        last_fast = cycle.start;
+        cycle.limit_us = fast_us;
+    } else {
+        cycle.limit_us = (SLOW_PERCENT + 2 * effort) * 1000000 / (uint64_t)(hz > 0 ? hz : 1) / 100;
+    }
+    for (int i = 0; i < k->databases && !cycle.timed_out; i++) {
+        struct db *db = &k->db[k->expire_db];
+        cycle_db(db, &cycle);
+        if (!cycle.timed_out) k->expire_db = (k->expire_db + 1) % k->databases;
+    }
+    timed_out = cycle.timed_out;
+    cycle_finish(&cycle);
+}

@@ -1,0 +1,372 @@
+/* keyspace.c: the databases: finding, adding, deleting, renaming and walking keys; see keyspace.h.
+ *
+ * A database is a table of its entries and a second one of those that expire. An entry may move when it changes; both
+ * tables are then told in db_reshape, the only place where an entry of a table moves. The places are searched before
+ * the old memory goes, because a search compares keys, and they stand in the entries. */
+#include "store/keyspace.h"
+#include "lib/background.h"
+#include "lib/memory.h"
+#include "store/keyspace_layout.h"
+
+struct store_settings store_settings = {.lfu_log_factor = 10,
+                                        .lfu_decay_time = 1,
+                                        .active_expire_effort = 1,
+                                        .active_expire = true,
+                                        .active_rehashing = true,
+                                        .lazy_expire = true,
+                                        .lazy_eviction = true,
+                                        .lazy_user_del = true,
+                                        .lazy_user_flush = true,
+                                        .lazy_server_del = true};
+struct store_stats store_stats;
+
+static struct slice table_key(const void *entry) {
+    return entry_key_inline(entry);
+}
+static const struct hashtable_type keys_type = {.key = table_key, .free_entry = entry_free};
+static const struct hashtable_type expires_type = {.key = table_key};
+
+/* --- Life ----------------------------------------------------------------------------------------------------------- */
+
+static void ignore_key(struct db *db, struct slice key) {}
+static void ignore_flush(struct db *db, size_t keys) {}
+static void ignore_swap(struct db *a, struct db *b) {}
+
+struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
+    struct keyspace *k = mem_calloc(1, sizeof(*k) + (size_t)databases * sizeof(struct db));
+    if (hooks) k->hooks = *hooks;
+    if (!k->hooks.changed) k->hooks.changed = ignore_key;
+    if (!k->hooks.expired) k->hooks.expired = ignore_key;
+    if (!k->hooks.evicted) k->hooks.evicted = ignore_key;
+    if (!k->hooks.flushed) k->hooks.flushed = ignore_flush;
+    if (!k->hooks.swapped) k->hooks.swapped = ignore_swap;
+    k->databases = databases;
+    for (int i = 0; i < databases; i++)
+        k->db[i] = (struct db){.keyspace = k, .id = i, .keys = hashtable_new(&keys_type)};
+    return k;
+}
+
+void keyspace_free(struct keyspace *k) {
+    if (!k) return;
+    for (int i = 0; i < k->databases; i++) {
+        hashtable_free(k->db[i].expires);
+        hashtable_free(k->db[i].keys);
+    }
+    mem_free(k);
+}
+
+int keyspace_databases(const struct keyspace *k) {
+    return k->databases;
+}
+struct db *keyspace_db(struct keyspace *k, int id) {
+    return id >= 0 && id < k->databases ? &k->db[id] : NULL;
+}
+int db_id(const struct db *db) {
+    return db->id;
+}
+size_t db_size(const struct db *db) {
+    return hashtable_size(db->keys);
+}
+size_t db_expires(const struct db *db) {
+    return db->expires ? hashtable_size(db->expires) : 0;
+}
+int64_t db_average_ttl(const struct db *db) {
+    return db->average_ttl;
+}
+size_t db_overhead(const struct db *db) {
+    return hashtable_memory(db->keys) + (db->expires ? hashtable_memory(db->expires) : 0);
+}
+struct hashtable *db_table(struct db *db) {
+    return db->keys;
+}
+struct hashtable *db_expires_table(struct db *db) {
+    if (!db->expires) db->expires = hashtable_new(&expires_type);
+    return db->expires;
+}
+
+/* --- Entries and tables --------------------------------------------------------------------------------------------- */
+
+struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct entry_shape shape) {
+    bool expired_before = entry_expires(e), moves = !entry_fits(e, shape);
+    if (expired_before && !shape.expires) hashtable_pop(db->expires, entry_key_inline(e));
+    void **in_expires = NULL;
+    if (moves) {
+        if (!place) place = hashtable_find_place(db->keys, entry_key_inline(e));
+        if (expired_before && shape.expires)
+            in_expires = hashtable_find_place(db->expires, entry_key_inline(e));
+    }
+    e = entry_reshape(e, shape);
+    if (moves) {
+        *place = e;
+        if (in_expires) *in_expires = e;
+    }
+    if (shape.expires && !expired_before) hashtable_add(db_expires_table(db), e);
+    return e;
+}
+
+void db_unlink(struct db *db, struct entry *e) {
+    if (entry_expires(e)) hashtable_pop(db->expires, entry_key_inline(e));
+    hashtable_pop(db->keys, entry_key_inline(e));
+}
+
+void db_link(struct db *db, struct hashtable_spot *spot, struct entry *e) {
+    hashtable_add_at(db->keys, spot, e);
+    if (entry_expires(e)) hashtable_add(db_expires_table(db), e);
+}
+
+void **db_place_for(struct db *db, struct slice key, struct hashtable_spot *spot) {
+    void **place = hashtable_find_or_spot(db->keys, key, spot);
+    if (place && entry_is_expired(*place)) {
+        db_expire_entry(db, *place);
+        place = NULL; /* the spot is a hash, which holds as before */
+    }
+    return place;
+}
+
+/* --- Looking up ----------------------------------------------------------------------------------------------------- */
+
+struct entry *db_find(struct db *db, struct slice key, int flags) {
+    struct entry *e = hashtable_find(db->keys, key);
+    if (e && __builtin_expect(entry_expires(e), 0) && !(flags & LOOKUP_NOEXPIRE) && entry_is_expired(e)) {
+        /* Who is going to write must find the key out of the way, on a replica too. */
+        if (!store_settings.keep_expired || flags & LOOKUP_WRITE) db_expire_entry(db, e);
+        e = NULL;
+    }
+    if (e && !(flags & LOOKUP_NOTOUCH)) entry_touch(e);
+    if (!(flags & (LOOKUP_NOSTATS | LOOKUP_WRITE))) {
+        if (e)
+            store_stats.hits++;
+        else
+            store_stats.misses++;
+    }
+    return e;
+}
+
+/* --- Adding, deleting, moving --------------------------------------------------------------------------------------- */
+
+struct entry *db_add_value(struct db *db, struct slice key, enum value_type type,
+                           enum value_encoding encoding, void *value) {
+    struct hashtable_spot spot;
+    void **place = db_place_for(db, key, &spot);
+    if (place) { /* against the promise; the newcomer wins */
+        db_unlink(db, *place);
+        entry_dispose(*place, store_settings.lazy_server_del);
+    }
+    struct entry *e = entry_make(key, (struct entry_shape){0});
+    e->type = type;
+    e->encoding = encoding;
+    *(void **)entry_value_word(e) = value;
+    db_link(db, &spot, e);
+    hook_changed(db, e);
+    return e;
+}
+
+void db_set_value(struct db *db, struct entry *e, enum value_encoding encoding, void *value) {
+    e->encoding = encoding;
+    *(void **)entry_value_word(e) = value;
+}
+
+void db_changed(struct db *db, struct slice key) {
+    db->keyspace->hooks.changed(db, key);
+}
+
+bool db_delete(struct db *db, struct slice key, bool lazy) {
+    struct entry *e = hashtable_pop(db->keys, key);
+    if (!e) return false;
+    bool expired = entry_is_expired(e) && !store_settings.keep_expired;
+    if (entry_expires(e)) hashtable_pop(db->expires, entry_key_inline(e));
+    if (expired) {
+        store_stats.expired_keys++;
+        db->keyspace->hooks.expired(db, entry_key_inline(e));
+        lazy = store_settings.lazy_expire;
+    }
+    hook_changed(db, e);
+    entry_dispose(e, lazy);
+    return !expired;
+}
+
+struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {
+    struct entry_shape shape = entry_shape_of(e);
+    if (shape.expires != (at_ms >= 0)) {
+        shape.expires = at_ms >= 0;
+        e = db_reshape(db, e, NULL, shape);
+    }
+    if (shape.expires) *entry_expiry_word(e) = at_ms;
+    hook_changed(db, e);
+    return e;
+}
+
+/* An entry like `from`, its expiry and its place in the access order included, under another key. The value word is copied as it
+ * is: whose it is, is the caller's matter. */
+static struct entry *entry_under_key(const struct entry *from, struct slice key) {
+    struct entry *e = entry_make(key, entry_shape_of(from));
+    e->type = from->type;
+    e->encoding = from->encoding;
+    e->access = from->access;
+    if (entry_expires(from)) *entry_expiry_word(e) = *entry_expiry_word(from);
+    if (from->flags & ENTRY_EMBEDDED)
+        memcpy(entry_embedded(e), entry_embedded(from), from->value_len);
+    else
+        *(int64_t *)entry_value_word(e) = entry_number(from);
+    return e;
+}
+
+struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db, struct slice to) {
+    struct entry *old = hashtable_find(from_db->keys, from);
+    if (!old) return NULL;
+    if (from_db == to_db && slice_equal(from, to)) return old;
+    /* `to` may lie in the entry that is replaced: everything new is made before anything old goes. */
+    struct entry *e = entry_under_key(old, to);
+    struct entry *replaced = hashtable_find(to_db->keys, to);
+    if (replaced && entry_is_expired(replaced)) {
+        db_expire_entry(to_db, replaced);
+        replaced = NULL;
+    }
+    db_unlink(from_db, old);
+    if (replaced) db_unlink(to_db, replaced);
+    struct hashtable_spot spot;
+    hashtable_find_or_spot(to_db->keys, entry_key_inline(e), &spot);
+    db_link(to_db, &spot, e);
+    hook_changed(from_db, old);
+    hook_changed(to_db, e);
+    mem_free(old); /* its value has moved on */
+    if (replaced) entry_dispose(replaced, store_settings.lazy_server_del);
+    return e;
+}
+
+struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, struct slice to) {
+    struct hashtable_spot spot;
+    struct entry *e = entry_under_key(from, to);
+    e->access = access_new();
+    if (entry_has_blob(from))
+        *(void **)entry_value_word(e) =
+            blob_hold(entry_pointer(from)); /* whoever writes first makes a copy */
+    else if (from->type != TYPE_STRING)
+        *(void **)entry_value_word(e) = value_copy(from);
+    void **place = db_place_for(to_db, entry_key_inline(e), &spot);
+    if (place) {
+        struct entry *replaced = *place;
+        db_unlink(to_db, replaced);
+        entry_dispose(replaced, store_settings.lazy_server_del);
+    }
+    db_link(to_db, &spot, e);
+    hook_changed(to_db, e);
+    return e;
+}
+
+/* --- Whole databases ------------------------------------------------------------------------------------------------ */
+
+struct flush_job {
+    struct hashtable *keys, *expires;
+    size_t count;
+};
+
+static void flush_run(void *arg) {
+    struct flush_job *job = arg;
+    hashtable_free(job->expires); /* the entries are in both: first the table that does not own them */
+    hashtable_free(job->keys);
+    __atomic_sub_fetch(&store_stats.lazyfree_pending, job->count, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&store_stats.lazyfreed, job->count, __ATOMIC_RELAXED);
+    mem_free(job);
+}
+
+size_t db_flush(struct db *db, bool lazy) {
+    size_t count = db_size(db);
+    db->keyspace->hooks.flushed(db, count);
+    struct hashtable *keys = db->keys, *expires = db->expires;
+    if (!count) { /* an empty table may still be large */
+        hashtable_clear(keys);
+        if (expires) hashtable_clear(expires);
+    } else {
+        db->keys = hashtable_new(&keys_type);
+        db->expires = NULL;
+        if (lazy) {
+            struct flush_job *job = mem_alloc(sizeof(*job));
+            *job = (struct flush_job){keys, expires, count};
+            __atomic_add_fetch(&store_stats.lazyfree_pending, count, __ATOMIC_RELAXED);
+            background_submit(BACKGROUND_LAZY_FREE, flush_run, job);
+        } else {
+            hashtable_free(expires);
+            hashtable_free(keys);
+        }
+    }
+    db->average_ttl = 0;
+    db->expire_cursor = 0;
+    return count;
+}
+
+void db_swap(struct db *a, struct db *b) {
+    if (a == b) return;
+    a->keyspace->hooks.swapped(a, b);
+    struct db saved = *a;
+    a->keys = b->keys, a->expires = b->expires, a->average_ttl = b->average_ttl,
+    a->expire_cursor = b->expire_cursor;
+    b->keys = saved.keys, b->expires = saved.expires;
+    b->average_ttl = saved.average_ttl, b->expire_cursor = saved.expire_cursor;
+}
+
+void db_expand(struct db *db, size_t keys, size_t expires) {
+    hashtable_expand(db->keys, keys);
+    if (expires) hashtable_expand(db_expires_table(db), expires);
+}
+
+/* --- Walking -------------------------------------------------------------------------------------------------------- */
+
+/* The table hands out void pointers, the caller takes entries. */
+struct scan_context {
+    void (*seen)(void *context, struct entry *entry);
+    void *context;
+};
+static void scan_seen(void *context, void *entry) {
+    const struct scan_context *scan = context;
+    scan->seen(scan->context, entry);
+}
+uint64_t db_scan(struct db *db, uint64_t cursor, void (*seen)(void *context, struct entry *entry),
+                 void *context) {
+    struct scan_context scan = {seen, context};
+    return hashtable_scan(db->keys, cursor, scan_seen, &scan);
+}
+
+/* Expired keys met on the way are deleted, so there are fewer every time. Where they must stay and perhaps nothing else is
+ * there, one of them is returned in the end. */
+struct entry *db_random(struct db *db) {
+    for (int tries = 100;; tries--) {
+        struct entry *e = hashtable_random(db->keys);
+        if (!e || !entry_is_expired(e)) return e;
+        if (!store_settings.keep_expired)
+            db_expire_entry(db, e);
+        else if (tries <= 0)
+            return e;
+    }
+}
+
+struct db_iterator {
+    struct hashtable_iterator table;
+};
+struct db_iterator *db_iterate(struct db *db) {
+    struct db_iterator *it = mem_alloc(sizeof(*it));
+    hashtable_iterator_open(&it->table, db->keys);
+    return it;
+}
+struct entry *db_iterate_next(struct db_iterator *it) {
+    return hashtable_iterator_next(&it->table);
+}
+void db_iterate_end(struct db_iterator *it) {
+    hashtable_iterator_close(&it->table);
+    mem_free(it);
+}
+
+bool keyspace_rehash(struct keyspace *k, uint64_t microseconds) {
+    uint64_t now = clock_monotonic_us(), end = now + microseconds;
+    for (int left = 2 * k->databases; left > 0; left--) {
+        struct db *db = &k->db[k->rehash_turn / 2];
+        struct hashtable *table = k->rehash_turn % 2 ? db->expires : db->keys;
+        if (table && hashtable_is_rehashing(table)) {
+            if (now >= end) return true;
+            if (hashtable_rehash_for(table, end - now)) return true;
+            now = clock_monotonic_us();
+        }
+        k->rehash_turn = (k->rehash_turn + 1) % (2 * k->databases);
+    }
+    return false;
+}

@@ -1,0 +1,165 @@
+/* strings.c: the strings of a database: setting and editing them; see keyspace.h.
+ *
+ * A value is kept as a number where its text is one exactly, inside its entry up to ENTRY_EMBED_MAX bytes, else in a blob. Setting
+ * a key that exists writes into the present entry wherever the new value fits into its block. */
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "store/keyspace_layout.h"
+
+enum { EMBSTR_NAME_MAX = 44, INT_TEXT_MAX = 20 }; /* longer strings are called raw */
+
+struct string_value {
+    struct slice bytes;
+    struct blob *blob; /* NULL, or holds `bytes`; its reference is ours */
+    int64_t number;
+    bool is_number;
+};
+
+static struct string_value classify(struct slice bytes, struct blob *blob) {
+    struct string_value v = {.bytes = bytes, .blob = blob};
+    v.is_number = bytes.len <= INT_TEXT_MAX && parse_int64(bytes, &v.number);
+    return v;
+}
+static bool value_embeds(const struct string_value *v) {
+    return !v->is_number && v->bytes.len <= ENTRY_EMBED_MAX;
+}
+static struct entry_shape value_shape(const struct string_value *v, bool expires) {
+    bool embedded = value_embeds(v);
+    return (struct entry_shape){expires, embedded, embedded ? v->bytes.len : 0};
+}
+
+/* The entry has the right shape; its old value is gone. */
+static void value_write(struct entry *e, struct string_value *v) {
+    e->type = TYPE_STRING;
+    if (v->is_number) {
+        e->encoding = ENCODING_INT;
+        *(int64_t *)entry_value_word(e) = v->number;
+    } else if (value_embeds(v)) {
+        e->encoding = v->bytes.len <= EMBSTR_NAME_MAX ? ENCODING_EMBSTR : ENCODING_RAW;
+        if (v->bytes.len) memmove(entry_embedded(e), v->bytes.data, v->bytes.len); /* perhaps onto itself */
+    } else {
+        e->encoding = ENCODING_RAW;
+        *(void **)entry_value_word(e) = v->blob ? v->blob : blob_copy(v->bytes);
+        v->blob = NULL;
+    }
+    if (v->blob) blob_release(v->blob);
+}
+
+static bool shape_same(struct entry_shape a, struct entry_shape b) {
+    return a.expires == b.expires && a.embedded == b.embedded && a.value_len == b.value_len;
+}
+
+/* Is the value in memory that giving the entry another shape, or freeing its value, would lose? */
+static bool value_lies_in(const struct string_value *v, const struct entry *e) {
+    if (v->is_number || !v->bytes.len) return false;
+    const char *at = v->bytes.data;
+    if (at >= (const char *)e && at < (const char *)e + mem_size(e)) return true;
+    const struct blob *blob = entry_blob(e);
+    return blob && blob != v->blob && at >= blob->data && at <= blob->data + blob->len;
+}
+
+static struct entry *value_replace(struct db *db, struct entry *e, void **place, struct string_value *v,
+                                   bool keep_ttl) {
+    struct entry_shape shape = value_shape(v, keep_ttl && entry_expires(e)), now = entry_shape_of(e);
+    struct blob *rescued = NULL;
+    if (!shape_same(shape, now) || !shape.embedded) {
+        if (__builtin_expect(value_lies_in(v, e), 0)) {
+            rescued = blob_copy(v->bytes);
+            v->bytes = blob_slice(rescued);
+        }
+        entry_free_value(e, store_settings.lazy_server_del);
+        e = db_reshape(db, e, place, shape);
+    }
+    value_write(e, v);
+    if (rescued) blob_release(rescued);
+    /* Overwriting counts as a use: it starts the idle time anew, but does not make a key that is often used a new one. */
+    if (!store_settings.lfu) e->access = access_new();
+    hook_changed(db, e);
+    return e;
+}
+
+static struct entry *value_set(struct db *db, struct slice key, struct string_value *v, bool keep_ttl) {
+    struct hashtable_spot spot;
+    void **place = db_place_for(db, key, &spot);
+    if (place) return value_replace(db, *place, place, v, keep_ttl);
+    struct entry *e = entry_make(key, value_shape(v, false));
+    value_write(e, v);
+    db_link(db, &spot, e);
+    hook_changed(db, e);
+    return e;
+}
+
+struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob,
+                            bool keep_ttl) {
+    struct string_value v = classify(value, blob);
+    return value_set(db, key, &v, keep_ttl);
+}
+
+struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool keep_ttl) {
+    struct string_value v = {.number = value, .is_number = true};
+    return value_set(db, key, &v, keep_ttl);
+}
+
+struct entry *db_replace_string(struct db *db, struct entry *e, struct slice key, struct slice value,
+                                struct blob *blob, bool keep_ttl) {
+    struct string_value v = classify(value, blob);
+    return e ? value_replace(db, e, NULL, &v, keep_ttl) : value_set(db, key, &v, keep_ttl);
+}
+
+struct entry *db_replace_int64(struct db *db, struct entry *e, int64_t value) {
+    if (e->type == TYPE_STRING && e->encoding == ENCODING_INT) {
+        *(int64_t *)entry_value_word(e) = value;
+        hook_changed(db, e);
+        return e;
+    }
+    struct string_value v = {.number = value, .is_number = true};
+    return value_replace(db, e, NULL, &v, true);
+}
+
+/* The string's bytes become a blob of their own that holds `capacity` bytes or more. */
+static struct entry *edit_in_blob(struct db *db, struct entry *e, size_t capacity) {
+    if (entry_has_blob(e) && !blob_is_shared(entry_pointer(e))) {
+        *(void **)entry_value_word(e) = blob_grow(entry_pointer(e), capacity);
+        return e;
+    }
+    char text[STRING_NUMBER_TEXT];
+    struct slice bytes = entry_string(e, text);
+    struct blob *blob = blob_new(bytes.len, capacity);
+    if (bytes.len) memcpy(blob->data, bytes.data, bytes.len);
+    entry_free_value(e, false);
+    if (e->flags & ENTRY_EMBEDDED)
+        e = db_reshape(db, e, NULL, (struct entry_shape){entry_expires(e), false, 0});
+    e->encoding = ENCODING_RAW;
+    *(void **)entry_value_word(e) = blob;
+    return e;
+}
+
+static struct entry *edit_embedded(struct db *db, struct entry *e, size_t len) {
+    struct entry_shape shape = {entry_expires(e), true, len};
+    if (e->flags & ENTRY_EMBEDDED) {
+        if (len != e->value_len) e = db_reshape(db, e, NULL, shape);
+    } else { /* a number */
+        char text[STRING_NUMBER_TEXT];
+        struct slice bytes = entry_string(e, text);
+        e = db_reshape(db, e, NULL, shape);
+        memcpy(entry_embedded(e), bytes.data, bytes.len < len ? bytes.len : len);
+    }
+    e->encoding = ENCODING_RAW;
+    return e;
+}
+
+struct entry *db_edit_string(struct db *db, struct entry *e, size_t len, char **bytes) {
+    size_t before = entry_string_len(e);
+    if (len <= ENTRY_EMBED_MAX && !entry_has_blob(e)) {
+        e = edit_embedded(db, e, len);
+        *bytes = entry_embedded(e);
+    } else {
+        e = edit_in_blob(db, e, len);
+        struct blob *blob = entry_pointer(e);
+        blob->len = len;
+        *bytes = blob->data;
+    }
+    if (len > before) memset(*bytes + before, 0, len - before);
+    hook_changed(db, e);
+    return e;
+}
