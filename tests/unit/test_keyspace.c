@@ -1,0 +1,746 @@
+/* Databases: strings against a model, expiry under a clock that stands still, hooks, memory, walking. */
+#include "lib/background.h"
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/random.h"
+#include "store/entry_layout.h"
+#include "store/keyspace.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static struct {
+    size_t changed, expired, evicted, flushed, swapped, flushed_keys;
+    char last_changed[300], last_expired[300];
+} told;
+static void note(char *to, struct slice key) {
+    size_t len = key.len < 299 ? key.len : 299;
+    memcpy(to, key.data, len);
+    to[len] = '\0';
+}
+static void on_changed(struct db *db, struct slice key) {
+    told.changed++, note(told.last_changed, key);
+}
+static void on_expired(struct db *db, struct slice key) {
+    told.expired++, note(told.last_expired, key);
+}
+static void on_flushed(struct db *db, size_t keys) {
+    told.flushed++, told.flushed_keys += keys;
+}
+static void on_swapped(struct db *a, struct db *b) {
+    told.swapped++;
+}
+static const struct store_hooks hooks = {
+    .changed = on_changed, .expired = on_expired, .flushed = on_flushed, .swapped = on_swapped};
+
+static struct store_settings defaults;
+static void set_ms(int64_t ms) {
+    clock_cache.wall_ms = ms, clock_cache.wall_us = ms * 1000;
+}
+static int setup(void **state) {
+    static bool saved;
+    if (!saved) defaults = store_settings, saved = true;
+    store_settings = defaults;
+    memset(&told, 0, sizeof(told));
+    memset(&store_stats, 0, sizeof(store_stats));
+    set_ms(1000000000);
+    random_seed(7);
+    *state = keyspace_new(4, &hooks);
+    return 0;
+}
+static int teardown(void **state) {
+    keyspace_free(*state);
+    return 0;
+}
+
+static struct slice text(const char *t) {
+    return slice_of(t);
+}
+static struct entry *set(struct db *db, const char *key, const char *value) {
+    return db_set_string(db, text(key), text(value), NULL, false);
+}
+static void check(struct db *db, const char *key, const char *value) {
+    struct entry *e = db_find(db, text(key), 0);
+    if (!value) {
+        assert_null(e);
+        return;
+    }
+    assert_non_null(e);
+    char number[STRING_NUMBER_TEXT];
+    struct slice got = entry_string(e, number);
+    assert_int_equal(got.len, strlen(value));
+    assert_memory_equal(got.data, value, got.len);
+}
+
+/* --- Strings -------------------------------------------------------------------------------------------------------- */
+
+static void a_string_reads_as_it_was_set(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char big[5000];
+    memset(big, 'b', sizeof(big) - 1), big[sizeof(big) - 1] = 0;
+    const char *values[] = {"",   "a",  "0",     "-0", "12", "-9223372036854775808", "9223372036854775808",
+                            "01", " 1", "hello", big};
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        for (size_t j = 0; j < sizeof(values) / sizeof(values[0]); j++) { /* each over each */
+            set(db, "k", values[i]);
+            check(db, "k", values[i]);
+            set(db, "k", values[j]);
+            check(db, "k", values[j]);
+            db_set_expire(db, db_find(db, text("k"), 0), 2000000000);
+            db_set_string(db, text("k"), text(values[i]), NULL, true);
+            check(db, "k", values[i]);
+            assert_int_equal(entry_expire_at(db_find(db, text("k"), 0)), 2000000000);
+        }
+    assert_int_equal(db_size(db), 1);
+}
+
+static void encoding_is_named_as_valkey_names_it(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char value[46];
+    memset(value, 'x', 45), value[44] = 0;
+    assert_int_equal(entry_encoding(set(db, "k", value)), ENCODING_EMBSTR);
+    value[44] = 'x', value[45] = 0;
+    assert_int_equal(entry_encoding(set(db, "k", value)), ENCODING_RAW);
+    assert_int_equal(entry_encoding(set(db, "k", "123")), ENCODING_INT);
+    assert_int_equal(entry_encoding(set(db, "k", "0123")), ENCODING_EMBSTR);
+    char *bytes;
+    assert_int_equal(entry_encoding(db_edit_string(db, set(db, "k", "12"), 3, &bytes)), ENCODING_RAW);
+    bytes[2] = '3';
+    check(db, "k", "123");
+}
+
+static void overwriting_with_the_same_size_allocates_nothing(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    struct entry *e = set(db, "key:000000000001", "0123456789abcdef");
+    size_t used = mem_used();
+    assert_ptr_equal(set(db, "key:000000000001", "fedcba9876543210"), e);
+    assert_ptr_equal(set(db, "key:000000000001", "short"), e);
+    assert_ptr_equal(set(db, "key:000000000001", "777"), e);
+    assert_ptr_equal(db_replace_int64(db, e, 778), e);
+    assert_ptr_equal(set(db, "key:000000000001", "0123456789abcdef"), e);
+    assert_int_equal(mem_used(), used);
+    check(db, "key:000000000001", "0123456789abcdef");
+}
+
+static void a_small_key_takes_at_most_80_bytes(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    size_t before = mem_used();
+    char key[32];
+    for (int i = 0; i < 100000; i++) {
+        snprintf(key, sizeof(key), "key:%012d", i);
+        set(db, key, "xxxxxxxxxxxxxxxx");
+    }
+    assert_true(mem_used() - before <= 100000 * 80);
+}
+
+static void a_blob_is_taken_over_and_not_copied(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    struct blob *blob = blob_new(100000, 100000);
+    memset(blob->data, 'q', 100000);
+    struct entry *e = db_set_string(db, text("k"), blob_slice(blob), blob, false);
+    assert_ptr_equal(entry_blob(e), blob);
+    struct blob *reply = blob_hold(entry_blob(e)); /* a reply on its way */
+    set(db, "k", "other");
+    assert_int_equal(reply->data[99999], 'q');
+    blob_release(reply);
+    size_t used = mem_used();
+    blob = blob_copy(text("small")); /* not worth keeping: released */
+    db_set_string(db, text("k"), blob_slice(blob), blob, false);
+    assert_int_equal(mem_used(), used);
+    check(db, "k", "small");
+}
+
+static void editing_does_not_reach_a_reply_or_a_copy(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char value[3001];
+    memset(value, 'v', 3000), value[3000] = 0;
+    struct entry *e = set(db, "k", value);
+    struct blob *reply = blob_hold(entry_blob(e));
+    db_copy(db, e, keyspace_db(*state, 1), text("copy"));
+    char *bytes;
+    db_edit_string(db, db_find(db, text("k"), 0), 3000, &bytes);
+    memset(bytes, 'w', 3000);
+    assert_int_equal(reply->data[0], 'v');
+    blob_release(reply);
+    check(keyspace_db(*state, 1), "copy", value);
+    memset(value, 'w', 3000);
+    check(db, "k", value);
+}
+
+static void growth_is_filled_with_zeros(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char *bytes;
+    const char *starts[] = {"", "abc", "42"};
+    size_t lengths[] = {5, 100, 1024, 1025, 50000};
+    for (size_t s = 0; s < 3; s++)
+        for (size_t l = 0; l < 5; l++) {
+            struct entry *e = set(db, "k", starts[s]);
+            e = db_edit_string(db, e, lengths[l], &bytes);
+            assert_int_equal(entry_string_len(e), lengths[l]);
+            assert_memory_equal(bytes, starts[s], strlen(starts[s]));
+            for (size_t i = strlen(starts[s]); i < lengths[l]; i++) assert_int_equal(bytes[i], 0);
+            db_delete(db, text("k"), false);
+        }
+}
+
+static void a_value_may_lie_in_the_entry_it_replaces(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char value[3001], number[STRING_NUMBER_TEXT];
+    for (size_t len = 1; len <= 3000; len = len * 3 + 1) {
+        memset(value, 'v', len), value[len] = 0;
+        for (int keep = 0; keep < 2; keep++) {
+            struct entry *e = db_set_expire(db, set(db, "k", value), 2000000000);
+            struct slice bytes = entry_string(e, number);
+            db_replace_string(db, e, text("k"), bytes, NULL, keep);
+            check(db, "k", value);
+            e = db_find(db, text("k"), 0);
+            bytes = entry_string(e, number);
+            bytes.len /= 2;
+            db_replace_string(db, e, text("k"), bytes, NULL, false);
+            assert_int_equal(entry_string_len(db_find(db, text("k"), 0)), len / 2);
+        }
+    }
+}
+
+static void integers_are_changed_in_place(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    struct entry *e = db_set_int64(db, text("n"), 5, false);
+    e = db_set_expire(db, e, 2000000000);
+    assert_ptr_equal(db_replace_int64(db, e, -6), e);
+    int64_t value;
+    assert_true(entry_string_int64(e, &value));
+    assert_int_equal(value, -6);
+    assert_int_equal(entry_expire_at(e), 2000000000);
+    check(db, "n", "-6");
+    e = set(db, "n", "abc");
+    assert_false(entry_string_int64(e, &value));
+    e = db_replace_int64(db, e, 1);
+    assert_int_equal(entry_encoding(e), ENCODING_INT);
+}
+
+static void keys_of_any_length_and_bytes(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    static char key[70000];
+    random_bytes(key, sizeof(key));
+    size_t lengths[] = {0, 1, 7, 8, 254, 255, 256, 257, 65535, 65536, 70000};
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+            struct slice k = {key, lengths[i]};
+            struct entry *e = db_set_string(db, k, text("value"), NULL, false);
+            assert_true(slice_equal(entry_key(e), k));
+            e = db_set_expire(db, e, 2000000000);
+            assert_true(slice_equal(entry_key(e), k));
+            e = db_replace_int64(db, e, 7);
+            assert_true(slice_equal(entry_key(e), k));
+            assert_int_equal(entry_expire_at(e), 2000000000);
+            e = db_set_expire(db, e, -1);
+            assert_true(slice_equal(entry_key(e), k));
+            assert_ptr_equal(db_find(db, k, 0), e);
+            int64_t value;
+            assert_true(entry_string_int64(e, &value) && value == 7);
+        }
+    assert_int_equal(db_size(db), 11);
+    assert_int_equal(db_expires(db), 0);
+}
+
+/* --- Against a model ------------------------------------------------------------------------------------------------ */
+
+enum { MODEL_KEYS = 400 };
+struct model {
+    bool present;
+    char value[2200];
+    size_t len;
+    int64_t expire; /* -1: none */
+};
+static struct model model[2][MODEL_KEYS];
+
+static struct slice model_key(int n) {
+    static char keys[4][400];
+    static int turn;
+    char *key = keys[turn++ % 4];
+    int len = snprintf(key, 400, "key-%d", n);
+    if (n % 10 == 0) memset(key + len, 'k', 300), len += 300;
+    return (struct slice){key, (size_t)len};
+}
+static void model_expire(struct model *m) {
+    if (m->present && m->expire >= 0 && clock_ms() > m->expire) m->present = false;
+}
+static void model_value(struct model *m) {
+    static const size_t sizes[] = {0, 1, 8, 16, 40, 60, 200, 1024, 1025, 2000};
+    if (random_below(4) == 0) {
+        m->len = format_int64(m->value, (int64_t)(random_u64() >> random_below(64)));
+    } else {
+        m->len = sizes[random_below(10)];
+        for (size_t i = 0; i < m->len; i++) m->value[i] = (char)('a' + random_below(26));
+    }
+}
+
+static void databases_behave_like_maps(void **state) {
+    struct db *dbs[2] = {keyspace_db(*state, 0), keyspace_db(*state, 1)};
+    memset(model, 0, sizeof(model));
+    char number[STRING_NUMBER_TEXT], *bytes;
+    for (int step = 0; step < 150000; step++) {
+        int d = (int)random_below(2), n = (int)random_below(MODEL_KEYS);
+        struct db *db = dbs[d];
+        struct model *m = &model[d][n];
+        struct slice key = model_key(n);
+        model_expire(m);
+        int action = (int)random_below(12);
+        struct entry *e = action < 3 ? NULL : db_find(db, key, 0);
+        if (action >= 3) assert_int_equal(e != NULL, m->present);
+        switch (action) {
+        case 0:
+        case 1: {
+            bool keep = random_below(2);
+            model_value(m);
+            struct slice value = {m->value, m->len};
+            e = db_set_string(db, key, value, random_below(3) ? NULL : blob_copy(value), keep);
+            if (!keep || !m->present) m->expire = -1;
+            m->present = true;
+            break;
+        }
+        case 2:
+            assert_int_equal(db_delete(db, key, random_below(2)), m->present);
+            m->present = false;
+            break;
+        case 3:
+        case 4:
+            if (!e) break;
+            m->expire = random_below(3) ? clock_ms() + (int64_t)random_below(3000) : -1;
+            e = db_set_expire(db, e, m->expire);
+            break;
+        case 5:
+            if (!e) break;
+            model_value(m);
+            e = db_replace_string(db, e, key, (struct slice){m->value, m->len}, NULL, true);
+            break;
+        case 6:
+            if (!e) break;
+            m->len = format_int64(m->value, step);
+            e = db_replace_int64(db, e, step);
+            break;
+        case 7: {
+            if (!e) break;
+            size_t len = m->len + random_below(20);
+            if (len > sizeof(m->value)) break;
+            memset(m->value + m->len, 0, len - m->len);
+            e = db_edit_string(db, e, len, &bytes);
+            if (len) bytes[len - 1] = m->value[len - 1] = 'E';
+            m->len = len;
+            break;
+        }
+        case 8: {
+            int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
+            if (!e) break;
+            e = db_rename(db, key, dbs[to_d], model_key(to));
+            struct model moved = *m;
+            m->present = false;
+            model[to_d][to] = moved;
+            m = &model[to_d][to];
+            break;
+        }
+        case 9: {
+            int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
+            if (!e || db_find(dbs[to_d], model_key(to), 0)) break;
+            e = db_copy(db, e, dbs[to_d], model_key(to));
+            model[to_d][to] = *m;
+            break;
+        }
+        case 10:
+            if (random_below(300) == 0) {
+                db_swap(dbs[0], dbs[1]);
+                for (int i = 0; i < MODEL_KEYS; i++) {
+                    struct model saved = model[0][i];
+                    model[0][i] = model[1][i], model[1][i] = saved;
+                }
+                m = &model[d][n];
+                e = NULL;
+            }
+            break;
+        default:
+            set_ms(clock_ms() + (int64_t)random_below(5));
+            if (step % 50 == 0) keyspace_expire_cycle(*state, false, 10);
+            model_expire(m);
+            e = NULL;
+        }
+        if (e && m->present) {
+            struct slice value = entry_string(e, number);
+            assert_int_equal(value.len, m->len);
+            assert_memory_equal(value.data, m->value, m->len);
+            assert_int_equal(entry_expire_at(e), m->expire);
+            assert_int_equal(entry_string_len(e), m->len);
+        }
+    }
+    for (int d = 0; d < 2; d++) {
+        size_t keys = 0, expires = 0;
+        for (int n = 0; n < MODEL_KEYS; n++) {
+            struct model *m = &model[d][n];
+            model_expire(m);
+            struct entry *e = db_find(dbs[d], model_key(n), 0);
+            assert_int_equal(e != NULL, m->present);
+            if (e) keys++, expires += m->expire >= 0;
+        }
+        assert_int_equal(db_size(dbs[d]), keys);
+        assert_int_equal(db_expires(dbs[d]), expires);
+    }
+}
+
+static void all_memory_comes_back(void **state) {
+    size_t before = mem_used();
+    databases_behave_like_maps(state);
+    for (int i = 0; i < 2; i++) db_flush(keyspace_db(*state, i), i);
+    assert_int_equal(mem_used(), before);
+}
+
+/* --- Expiry --------------------------------------------------------------------------------------------------------- */
+
+static void a_key_expires_after_its_millisecond(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    db_set_expire(db, set(db, "k", "v"), 1000000500);
+    set_ms(1000000500);
+    check(db, "k", "v");
+    set_ms(1000000501);
+    assert_int_equal(db_size(db), 1);
+    told.changed = 0;
+    check(db, "k", NULL);
+    assert_int_equal(db_size(db), 0);
+    assert_int_equal(db_expires(db), 0);
+    assert_int_equal(told.expired, 1);
+    assert_int_equal(told.changed, 1);
+    assert_string_equal(told.last_expired, "k");
+    assert_string_equal(told.last_changed, "k");
+    assert_int_equal(store_stats.expired_keys, 1);
+    check(db, "k", NULL);
+    assert_int_equal(told.expired, 1);
+}
+
+static void a_frozen_clock_keeps_keys_alive(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    clock_update();
+    clock_freeze();
+    db_set_expire(db, set(db, "k", "v"), clock_ms());
+    uint64_t start = clock_monotonic_us();
+    while (clock_monotonic_us() < start + 3000) clock_update();
+    check(db, "k", "v");
+    clock_thaw();
+    clock_update();
+    check(db, "k", NULL);
+}
+
+static void a_replica_hides_expired_keys_and_keeps_them(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    db_set_expire(db, set(db, "k", "v"), 1000000500);
+    set_ms(1000001000);
+    store_settings.keep_expired = true;
+    check(db, "k", NULL);
+    assert_int_equal(db_size(db), 1);
+    keyspace_expire_cycle(*state, false, 10);
+    assert_int_equal(db_size(db), 1);
+    assert_non_null(db_find(db, text("k"), LOOKUP_NOEXPIRE));
+    assert_non_null(db_random(db));     /* better than none */
+    store_settings.show_expired = true; /* the primary's stream sees it */
+    assert_non_null(db_find(db, text("k"), LOOKUP_WRITE));
+    store_settings.show_expired = false;
+    assert_int_equal(told.expired, 0);
+    assert_null(db_find(db, text("k"), LOOKUP_WRITE)); /* a writer needs it out of the way */
+    assert_int_equal(db_size(db), 0);
+}
+
+static void deleting_an_expired_key_finds_nothing(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    db_set_expire(db, set(db, "k", "v"), 1000000500);
+    set_ms(1000001000);
+    assert_false(db_delete(db, text("k"), false));
+    assert_int_equal(told.expired, 1);
+    assert_int_equal(db_size(db) + db_expires(db), 0);
+}
+
+static void setting_an_expired_key_makes_a_new_one(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    db_set_expire(db, set(db, "k", "v"), 1000000500);
+    set_ms(1000001000);
+    struct entry *e = db_set_string(db, text("k"), text("w"), NULL, true);
+    assert_int_equal(told.expired, 1);
+    assert_int_equal(entry_expire_at(e), -1);
+    check(db, "k", "w");
+}
+
+static void the_cycle_deletes_what_has_expired(void **state) {
+    struct db *db = keyspace_db(*state, 2);
+    char key[32];
+    for (int i = 0; i < 5000; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        struct entry *e = set(db, key, "v");
+        if (i % 5) db_set_expire(db, e, i % 2 ? 1000000100 : 1500000000);
+    }
+    assert_int_equal(db_expires(db), 4000);
+    set_ms(1000000101);
+    for (int i = 0; i < 500; i++) keyspace_expire_cycle(*state, i % 2, 10);
+    assert_in_range(db_size(db), 3000, 3300); /* up to a tenth may be left */
+    for (int i = 0; i < 5000; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        assert_int_equal(db_find(db, text(key), 0) != NULL, !(i % 5 && i % 2));
+    }
+    assert_int_equal(db_size(db), 3000);
+    assert_int_equal(db_expires(db), 2000);
+    assert_int_equal(told.expired, 2000);
+    assert_in_range(db_average_ttl(db), 1, 500000000);
+    store_settings.active_expire = false;
+    set_ms(1600000000);
+    keyspace_expire_cycle(*state, false, 10);
+    assert_int_equal(db_size(db), 3000);
+}
+
+static void random_avoids_expired_keys(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char key[32];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        db_set_expire(db, set(db, key, "v"), 1000000100);
+    }
+    set(db, "alive", "v");
+    set_ms(1000000200);
+    assert_true(slice_equal(entry_key(db_random(db)), SLICE("alive")));
+    db_delete(db, text("alive"), false);
+    assert_null(db_random(db));
+    assert_int_equal(db_size(db), 0);
+}
+
+/* --- Other values --------------------------------------------------------------------------------------------------- */
+
+static size_t values_alive;
+struct fake {
+    size_t effort;
+};
+static void fake_free(void *value, enum value_encoding encoding) {
+    __atomic_sub_fetch(&values_alive, 1, __ATOMIC_SEQ_CST);
+    mem_free(value);
+}
+static size_t fake_effort(const void *value, enum value_encoding encoding) {
+    return ((const struct fake *)value)->effort;
+}
+static void *fake_new(size_t effort) {
+    struct fake *fake = mem_alloc(sizeof(*fake));
+    fake->effort = effort;
+    __atomic_add_fetch(&values_alive, 1, __ATOMIC_SEQ_CST);
+    return fake;
+}
+static void *fake_copy(const void *value, enum value_encoding encoding) {
+    return fake_new(((const struct fake *)value)->effort);
+}
+static size_t fake_memory(const void *value, enum value_encoding encoding, size_t samples) {
+    return 1000;
+}
+static const struct value_ops fake_ops = {fake_free, fake_effort, fake_copy, fake_memory};
+
+static void structures_are_owned_and_freed(void **state) {
+    struct db *db = keyspace_db(*state, 0), *other = keyspace_db(*state, 1);
+    value_ops_register(TYPE_STREAM, &fake_ops);
+    assert_int_equal(background_start(NULL), 0);
+    void *value = fake_new(1);
+    struct entry *e = db_add_value(db, text("a"), TYPE_STREAM, ENCODING_STREAM, value);
+    assert_int_equal(entry_type(e), TYPE_STREAM);
+    assert_ptr_equal(entry_value(e), value);
+    assert_in_range(entry_memory(e, 5), 1000, 1200);
+    e = db_set_expire(db, e, 2000000000);
+    assert_ptr_equal(entry_value(e), value);
+    e = db_copy(db, e, other, text("copy"));
+    assert_ptr_not_equal(entry_value(e), value);
+    assert_int_equal(entry_expire_at(e), 2000000000);
+    e = db_rename(db, text("a"), other, text("moved"));
+    assert_ptr_equal(entry_value(e), value);
+    assert_int_equal(entry_type(e), TYPE_STREAM);
+    assert_int_equal(values_alive, 2);
+    db_set_string(other, text("moved"), text("string"), NULL, false);
+    assert_int_equal(values_alive, 1);
+    db_rename(other, text("moved"), other, text("copy")); /* replaces */
+    assert_int_equal(values_alive, 0);
+    db_add_value(db, text("big"), TYPE_STREAM, ENCODING_STREAM, fake_new(1000));
+    assert_true(db_delete(db, text("big"), true));
+    background_drain(BACKGROUND_LAZY_FREE);
+    assert_int_equal(values_alive, 0);
+    assert_int_equal(store_stats.lazyfreed, 1);
+    for (int i = 0; i < 100; i++) {
+        char key[16];
+        snprintf(key, sizeof(key), "k%d", i);
+        db_add_value(db, text(key), TYPE_STREAM, ENCODING_STREAM, fake_new(1));
+    }
+    assert_int_equal(db_flush(db, true), 100);
+    assert_int_equal(db_size(db), 0);
+    background_drain(BACKGROUND_LAZY_FREE);
+    assert_int_equal(values_alive, 0);
+    assert_int_equal(store_stats.lazyfreed, 101);
+    assert_int_equal(store_stats.lazyfree_pending, 0);
+    assert_int_equal(told.flushed, 1);
+    assert_int_equal(told.flushed_keys, 100);
+    background_stop();
+}
+
+/* --- Hooks and numbers ---------------------------------------------------------------------------------------------- */
+
+static void every_change_is_told_once(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char *bytes;
+    struct entry *e = set(db, "k", "v");
+    assert_int_equal(told.changed, 1);
+    e = db_edit_string(db, e, 5, &bytes);
+    assert_int_equal(told.changed, 2);
+    e = db_set_expire(db, e, 2000000000);
+    assert_int_equal(told.changed, 3);
+    e = db_replace_int64(db, e, 1);
+    assert_int_equal(told.changed, 4);
+    db_rename(db, text("k"), db, text("l"));
+    assert_int_equal(told.changed, 6);
+    db_delete(db, text("l"), false);
+    assert_int_equal(told.changed, 7);
+    db_delete(db, text("l"), false);
+    assert_int_equal(told.changed, 7);
+    db_swap(db, keyspace_db(*state, 1));
+    assert_int_equal(told.swapped, 1);
+}
+
+static void renaming_onto_itself_changes_nothing(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    struct entry *e = set(db, "k", "v");
+    assert_ptr_equal(db_rename(db, text("k"), db, text("k")), e);
+    assert_ptr_equal(db_rename(db, entry_key(e), db, entry_key(e)), e);
+    assert_null(db_rename(db, text("missing"), db, text("x")));
+    check(db, "k", "v");
+}
+
+static void keys_may_be_given_as_they_lie_in_entries(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    struct entry *a = set(db, "a", "1-a"), *b = set(db, "b", "2-b");
+    db_rename(db, entry_key(a), db, entry_key(b));
+    check(db, "a", NULL);
+    check(db, "b", "1-a");
+    assert_true(db_delete(db, entry_key(db_find(db, text("b"), 0)), false));
+    assert_string_equal(told.last_changed, "b");
+}
+
+static void hits_and_misses_are_counted_for_readers(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    set(db, "k", "v");
+    db_find(db, text("k"), 0);
+    db_find(db, text("x"), 0);
+    db_find(db, text("x"), LOOKUP_WRITE);
+    db_find(db, text("k"), LOOKUP_NOSTATS);
+    assert_int_equal(store_stats.hits, 1);
+    assert_int_equal(store_stats.misses, 1);
+}
+
+static void idle_time_counts_from_the_last_use(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    struct entry *e = set(db, "k", "v");
+    set_ms(clock_ms() + 100000);
+    assert_int_equal(entry_idle_seconds(db_find(db, text("k"), LOOKUP_NOTOUCH)), 100);
+    store_settings.keep_access = true;
+    assert_int_equal(entry_idle_seconds(db_find(db, text("k"), 0)), 100);
+    store_settings.keep_access = false;
+    assert_int_equal(entry_idle_seconds(db_find(db, text("k"), 0)), 0);
+    entry_set_idle_seconds(e, 12345);
+    assert_int_equal(entry_idle_seconds(e), 12345);
+}
+
+static void frequency_grows_with_use_and_decays_with_time(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    store_settings.lfu = true;
+    struct entry *e = set(db, "k", "v");
+    assert_int_equal(entry_frequency(e), 5);
+    for (int i = 0; i < 1000; i++) db_find(db, text("k"), 0);
+    uint8_t used = entry_frequency(e);
+    assert_in_range(used, 10, 40);
+    set(db, "k", "w"); /* writing over it does not forget */
+    assert_int_equal(entry_frequency(db_find(db, text("k"), LOOKUP_NOTOUCH)), used);
+    set_ms(clock_ms() + 3 * 60000);
+    assert_int_equal(entry_frequency(e), used - 3);
+    set_ms(clock_ms() + 300 * 60000);
+    assert_int_equal(entry_frequency(e), 0);
+    entry_set_frequency(e, 200);
+    assert_int_equal(entry_frequency(e), 200);
+    store_settings.lfu_decay_time = 0;
+    set_ms(clock_ms() + 300 * 60000);
+    assert_int_equal(entry_frequency(e), 200);
+}
+
+static void count_entry(void *context, struct entry *entry) {
+    ++*(size_t *)context;
+}
+static void walking_meets_every_key(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char key[32];
+    db_expand(db, 1000, 10);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof(key), "k%d", i);
+        set(db, key, "v");
+    }
+    size_t seen = 0;
+    uint64_t cursor = 0;
+    do cursor = db_scan(db, cursor, count_entry, &seen);
+    while (cursor);
+    assert_int_equal(seen, 1000);
+    struct db_iterator *it = db_iterate(db);
+    for (seen = 0; db_iterate_next(it);) seen++;
+    db_iterate_end(it);
+    assert_int_equal(seen, 1000);
+    assert_null(keyspace_db(*state, -1));
+    assert_null(keyspace_db(*state, 4));
+    assert_int_equal(keyspace_databases(*state), 4);
+    assert_int_equal(db_id(keyspace_db(*state, 3)), 3);
+    assert_true(db_overhead(db) > 9000);
+}
+
+static void rehashing_ends(void **state) {
+    for (int d = 0; d < 4; d++) {
+        char key[32];
+        struct db *db = keyspace_db(*state, d);
+        for (int i = 0; i < 2000 || !hashtable_is_rehashing(db_table(db)); i++) {
+            snprintf(key, sizeof(key), "k%d", i);
+            db_set_expire(db, set(db, key, "v"), 2000000000);
+        }
+    }
+    int turns = 0;
+    while (keyspace_rehash(*state, 100)) assert_true(++turns < 100000);
+    for (int d = 0; d < 4; d++) {
+        assert_false(hashtable_is_rehashing(db_table(keyspace_db(*state, d))));
+        assert_false(hashtable_is_rehashing(db_expires_table(keyspace_db(*state, d))));
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_string_reads_as_it_was_set),
+        TEST(encoding_is_named_as_valkey_names_it),
+        TEST(overwriting_with_the_same_size_allocates_nothing),
+        TEST(a_small_key_takes_at_most_80_bytes),
+        TEST(a_blob_is_taken_over_and_not_copied),
+        TEST(editing_does_not_reach_a_reply_or_a_copy),
+        TEST(growth_is_filled_with_zeros),
+        TEST(a_value_may_lie_in_the_entry_it_replaces),
+        TEST(integers_are_changed_in_place),
+        TEST(keys_of_any_length_and_bytes),
+        TEST(databases_behave_like_maps),
+        TEST(all_memory_comes_back),
+        TEST(a_key_expires_after_its_millisecond),
+        TEST(a_frozen_clock_keeps_keys_alive),
+        TEST(a_replica_hides_expired_keys_and_keeps_them),
+        TEST(deleting_an_expired_key_finds_nothing),
+        TEST(setting_an_expired_key_makes_a_new_one),
+        TEST(the_cycle_deletes_what_has_expired),
+        TEST(random_avoids_expired_keys),
+        TEST(structures_are_owned_and_freed),
+        TEST(every_change_is_told_once),
+        TEST(renaming_onto_itself_changes_nothing),
+        TEST(keys_may_be_given_as_they_lie_in_entries),
+        TEST(hits_and_misses_are_counted_for_readers),
+        TEST(idle_time_counts_from_the_last_use),
+        TEST(frequency_grows_with_use_and_decays_with_time),
+        TEST(walking_meets_every_key),
+        TEST(rehashing_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
