@@ -86,6 +86,7 @@ void config_register_directives(const struct config_directive *directives); /* e
 /* Start-up. On failure prints Valkey's "*** FATAL CONFIG FILE ERROR" block on stderr and exits 1. `arguments` are argv[1..] less --help and the like:
  * [file] [--name word…]… [-]; "-" reads standard input too. Commands and options are registered before. */
 void config_load(int argc, char **argv);
+bool config_is_loading(void);  /* config_load is reading: a line may add to what earlier lines said instead of replacing it */
 const char *config_file(void); /* absolute path, "" where none was given */
 extern const struct config_option config_options_unbuilt[]; /* options whose feature is in no room yet */
 extern const struct config_option config_options_server[];  /* logging, store settings and other small things */

@@ -19,9 +19,11 @@ enum { INCLUDE_DEPTH_MAX = 16, FILE_SIZE_MAX = 64 * 1024 * 1024 };
 
 static char *file_path; /* absolute; NULL: none */
 /* Where reading stands; of the innermost file while it includes others. */
+static bool reading;
 static int reading_line, reading_depth;
 static char reading_text[1024];
 
+bool config_is_loading(void) { return reading; }
 const char *config_file(void) { return file_path ? file_path : ""; }
 
 static void print_fatal_title(void) { fprintf(stderr, "\n*** FATAL CONFIG FILE ERROR (Version %s) ***\n", SERVER_VERSION); }
@@ -122,7 +124,9 @@ static const char *load_lines(struct slice text) {
 }
 const char *config_load_text(struct slice text, int *line_number, struct slice *line) {
     reading_depth = 0;
+    reading = true;
     const char *reason = load_lines(text);
+    reading = false;
     *line_number = reading_line;
     *line = slice_of(reading_text);
     return reason;
