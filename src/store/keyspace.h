@@ -62,6 +62,9 @@ struct entry *db_find(struct db *db, struct slice key, int flags);
 /* Sets a string, whatever was there before. `blob` may hold the same bytes: its reference is taken over in any case, and the
  * blob itself where the value is too large for the entry, so that nothing is copied. Keeps the expiry only with keep_ttl. Chooses int, embedded or blob. */
 struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob, bool keep_ttl);
+/* The same with its expiry (ms since the epoch, -1: none) and one search whatever is there; *existed tells what was. */
+enum { PUT_KEEP_TTL = 1 /* expire_at does not count */, PUT_TEXT = 2 /* never as an int, even where it looks like one */ };
+struct entry *db_put_string(struct db *db, struct slice key, struct slice value, struct blob *blob, int64_t expire_at, int flags, bool *existed);
 struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool keep_ttl);
 /* As SET, for an entry just found with db_find (no second search). The entry may be NULL: then as db_set_string. */
 struct entry *db_replace_string(struct db *db, struct entry *entry, struct slice key, struct slice value, struct blob *blob, bool keep_ttl);

@@ -58,9 +58,13 @@ static bool value_lies_in(const struct string_value *v, const struct entry *e) {
     return blob && blob != v->blob && at >= blob->data && at <= blob->data + blob->len;
 }
 
+/* The entry's expiry afterwards: a time, none, or what it has now. */
+enum { EXPIRE_NONE = -1, EXPIRE_KEEP = -2 };
+
 static struct entry *value_replace(struct db *db, struct entry *e, void **place, struct string_value *v,
-                                   bool keep_ttl) {
-    struct entry_shape shape = value_shape(v, keep_ttl && entry_expires(e)), now = entry_shape_of(e);
+                                   int64_t expire_at) {
+    bool expires = expire_at == EXPIRE_KEEP ? entry_expires(e) : expire_at != EXPIRE_NONE;
+    struct entry_shape shape = value_shape(v, expires), now = entry_shape_of(e);
     struct blob *rescued = NULL;
     if (!shape_same(shape, now) || !shape.embedded) {
         if (__builtin_expect(value_lies_in(v, e), 0)) {
@@ -71,6 +75,7 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **place,
         e = db_reshape(db, e, place, shape);
     }
     value_write(e, v);
+    if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
     if (rescued) blob_release(rescued);
     /* Overwriting counts as a use: it starts the idle time anew, but does not make a key that is often used a new one. */
     if (!store_settings.lfu) e->access = access_new();
@@ -78,32 +83,47 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **place,
     return e;
 }
 
-static struct entry *value_set(struct db *db, struct slice key, struct string_value *v, bool keep_ttl) {
+static struct entry *value_set(struct db *db, struct slice key, struct string_value *v, int64_t expire_at,
+                               bool *existed) {
     struct hashtable_spot spot;
     void **place = db_place_for(db, key, &spot);
-    if (place) return value_replace(db, *place, place, v, keep_ttl);
-    struct entry *e = entry_make(key, value_shape(v, false));
+    *existed = place != NULL;
+    if (place) return value_replace(db, *place, place, v, expire_at);
+    struct entry *e = entry_make(key, value_shape(v, expire_at >= 0));
     value_write(e, v);
+    if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
     db_link(db, &spot, e);
     hook_changed(db, e);
+    return e;
+}
+
+struct entry *db_put_string(struct db *db, struct slice key, struct slice value, struct blob *blob,
+                            int64_t expire_at, int flags, bool *existed) {
+    struct string_value v = {.bytes = value, .blob = blob};
+    if (!(flags & PUT_TEXT)) v = classify(value, blob);
+    struct entry *e = value_set(db, key, &v, flags & PUT_KEEP_TTL ? EXPIRE_KEEP : expire_at, existed);
+    if (store_settings.lfu && *existed) entry_touch(e);
     return e;
 }
 
 struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob,
                             bool keep_ttl) {
     struct string_value v = classify(value, blob);
-    return value_set(db, key, &v, keep_ttl);
+    bool existed;
+    return value_set(db, key, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE, &existed);
 }
 
 struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool keep_ttl) {
     struct string_value v = {.number = value, .is_number = true};
-    return value_set(db, key, &v, keep_ttl);
+    bool existed;
+    return value_set(db, key, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE, &existed);
 }
 
 struct entry *db_replace_string(struct db *db, struct entry *e, struct slice key, struct slice value,
                                 struct blob *blob, bool keep_ttl) {
+    if (!e) return db_set_string(db, key, value, blob, keep_ttl);
     struct string_value v = classify(value, blob);
-    return e ? value_replace(db, e, NULL, &v, keep_ttl) : value_set(db, key, &v, keep_ttl);
+    return value_replace(db, e, NULL, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE);
 }
 
 struct entry *db_replace_int64(struct db *db, struct entry *e, int64_t value) {
@@ -113,7 +133,7 @@ struct entry *db_replace_int64(struct db *db, struct entry *e, int64_t value) {
         return e;
     }
     struct string_value v = {.number = value, .is_number = true};
-    return value_replace(db, e, NULL, &v, true);
+    return value_replace(db, e, NULL, &v, EXPIRE_KEEP);
 }
 
 /* The string's bytes become a blob of their own that holds `capacity` bytes or more. */
