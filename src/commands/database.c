@@ -1,0 +1,83 @@
+/* database.c: commands on whole databases: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB. */
+#include "commands/commands.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "server/server.h"
+#include <limits.h>
+
+static void dbsize_run(struct call *call) { reply_integer(call->reply, (int64_t)db_size(call->db)); }
+
+static bool flush_options_read(struct call *call, bool *lazy) {
+    *lazy = store_settings.lazy_user_flush;
+    if (call->argc == 1) return true;
+    bool async = slice_is(call->argv[1], "async"), sync = slice_is(call->argv[1], "sync");
+    if (call->argc > 2 || (!async && !sync)) {
+        reply_syntax_error(call->reply);
+        return false;
+    }
+    *lazy = async;
+    return true;
+}
+
+/* A flush is repeated elsewhere even where there was nothing here: a replica may have what we have not. */
+static void flush_done(struct call *call) {
+    call_propagate(call, call->argc, call->argv);
+    reply_ok(call->reply);
+}
+
+static void flushdb_run(struct call *call) {
+    bool lazy;
+    if (!flush_options_read(call, &lazy)) return;
+    call->dirty += db_flush(call->db, lazy);
+    flush_done(call);
+}
+
+static void flushall_run(struct call *call) {
+    bool lazy;
+    if (!flush_options_read(call, &lazy)) return;
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++) call->dirty += db_flush(keyspace_db(server.keyspace, id), lazy);
+    flush_done(call);
+}
+
+static bool swap_index_read(struct call *call, int index, const char *error, int *id) {
+    int64_t value;
+    if (!parse_int64(call->argv[index], &value) || value < INT_MIN || value > INT_MAX) {
+        reply_error(call->reply, error);
+        return false;
+    }
+    *id = (int)value;
+    return true;
+}
+
+static void swapdb_run(struct call *call) {
+    int first, second;
+    if (!swap_index_read(call, 1, "ERR invalid first DB index", &first) || !swap_index_read(call, 2, "ERR invalid second DB index", &second)) return;
+    struct db *a = keyspace_db(server.keyspace, first), *b = keyspace_db(server.keyspace, second);
+    if (!a || !b) {
+        reply_error(call->reply, "ERR DB index is out of range");
+        return;
+    }
+    if (a != b) db_swap(a, b);
+    call->dirty++;
+    reply_ok(call->reply);
+}
+
+#define FLUSH_SYNTAX "[flush-type(ASYNC|SYNC)]"
+#define FLUSH_HISTORY WORDS("4.0.0", "The option `ASYNC`.", "6.2.0", "The option `SYNC`.")
+#define FLUSH_TIPS WORDS("request_policy:all_shards", "response_policy:all_succeeded")
+
+const struct command_spec database_commands[] = {
+    {.name = "dbsize", .run = dbsize_run, .arity = 1, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_SERVER,
+     .since = "1.0.0", .complexity = "O(1)", .summary = "Tells how many keys the database has.", .syntax = "",
+     .tips = WORDS("request_policy:all_shards", "response_policy:agg_sum")},
+    {.name = "flushdb", .run = flushdb_run, .arity = -1, .flags = CMD_WRITE, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER,
+     .since = "1.0.0", .complexity = "O(N) where N is how many keys the database has.", .summary = "Deletes all keys of the database.",
+     .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY, .tips = FLUSH_TIPS},
+    {.name = "flushall", .run = flushall_run, .arity = -1, .flags = CMD_WRITE, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER,
+     .since = "1.0.0", .complexity = "O(N) where N is how many keys there are in all databases.", .summary = "Deletes all keys of all databases.",
+     .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY, .tips = FLUSH_TIPS},
+    {.name = "swapdb", .run = swapdb_run, .arity = 3, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER,
+     .since = "4.0.0", .complexity = "O(N) where N is how many clients watch or wait for keys of the two databases.",
+     .summary = "Exchanges the contents of two databases.", .syntax = "index1:integer index2:integer"},
+    {.name = NULL},
+};

@@ -1,0 +1,154 @@
+/* expire.c: when keys expire: the EXPIRE and TTL families, PERSIST.
+ *
+ * A time is repeated elsewhere as PEXPIREAT, with the conditions it came with: they hold there too. A time that is over deletes the key at once. */
+#include "commands/commands.h"
+#include "commands/expire_time.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "lib/clock.h"
+
+enum expire_condition { CONDITION_NX = 1, CONDITION_XX = 2, CONDITION_GT = 4, CONDITION_LT = 8 };
+static const struct {
+    const char *name;
+    enum expire_condition condition;
+} conditions[] = {{"NX", CONDITION_NX}, {"XX", CONDITION_XX}, {"GT", CONDITION_GT}, {"LT", CONDITION_LT}};
+enum { CONDITIONS = sizeof conditions / sizeof *conditions };
+
+static bool conditions_read(struct call *call, unsigned *read) {
+    for (int i = 3; i < call->argc; i++) {
+        struct slice word = call->argv[i];
+        size_t c = 0;
+        while (c < CONDITIONS && !slice_is(word, conditions[c].name)) c++;
+        if (c == CONDITIONS) {
+            reply_error_format(call->reply, "ERR Unsupported option %.*s", (int)(word.len < 128 ? word.len : 128), word.data);
+            return false;
+        }
+        *read |= conditions[c].condition;
+    }
+    if ((*read & CONDITION_NX) && (*read & ~(unsigned)CONDITION_NX)) {
+        reply_error(call->reply, "ERR NX and XX, GT or LT options at the same time are not compatible");
+        return false;
+    }
+    if ((*read & CONDITION_GT) && (*read & CONDITION_LT)) {
+        reply_error(call->reply, "ERR GT and LT options at the same time are not compatible");
+        return false;
+    }
+    return true;
+}
+
+/* No expiry counts as one that never comes. */
+static bool conditions_met(unsigned wanted, int64_t now_at, int64_t at) {
+    bool never = now_at == -1;
+    return !((wanted & CONDITION_NX) && !never) && !((wanted & CONDITION_XX) && never) &&
+           !((wanted & CONDITION_GT) && (never || at <= now_at)) && !((wanted & CONDITION_LT) && !never && at >= now_at);
+}
+
+static void propagate_pexpireat(struct call *call, int64_t at, unsigned wanted) {
+    struct slice args[3 + CONDITIONS];
+    char text[NUMBER_TEXT_MAX];
+    int count = 0;
+    args[count++] = SLICE("PEXPIREAT");
+    args[count++] = call->argv[1];
+    args[count++] = (struct slice){text, format_int64(text, at)};
+    for (size_t c = 0; c < CONDITIONS; c++) {
+        if (wanted & conditions[c].condition) args[count++] = slice_of(conditions[c].name);
+    }
+    call_propagate(call, count, args);
+}
+
+static void expire_generic(struct call *call, bool seconds, bool relative) {
+    struct slice key = call->argv[1];
+    unsigned wanted = 0;
+    int64_t value, at;
+    if (!conditions_read(call, &wanted) || !argument_int64(call, 2, &value)) return;
+    if (!expire_time_make(value, seconds, relative, &at)) {
+        reply_invalid_expire(call);
+        return;
+    }
+    struct entry *entry = find_write(call, key);
+    if (!entry || !conditions_met(wanted, entry_expire_at(entry), at)) {
+        reply_integer(call->reply, 0);
+        return;
+    }
+    reply_integer(call->reply, 1);
+    if (expire_time_is_past(at)) {
+        expire_now(call, key);
+        return;
+    }
+    if (at < 0) at = 0; /* as much in the past, and not the -1 that means never */
+    db_set_expire(call->db, entry, at);
+    notify(call->db, NOTIFY_GENERIC, "expire", key);
+    call->dirty++;
+    if (seconds || relative) propagate_pexpireat(call, at, wanted);
+}
+static void expire_run(struct call *call) { expire_generic(call, true, true); }
+static void pexpire_run(struct call *call) { expire_generic(call, false, true); }
+static void expireat_run(struct call *call) { expire_generic(call, true, false); }
+static void pexpireat_run(struct call *call) { expire_generic(call, false, false); }
+
+static void persist_run(struct call *call) {
+    struct slice key = call->argv[1];
+    struct entry *entry = find_write(call, key);
+    bool had = entry && entry_expire_at(entry) != -1;
+    if (had) {
+        db_set_expire(call->db, entry, -1);
+        notify(call->db, NOTIFY_GENERIC, "persist", key);
+        call->dirty++;
+    }
+    reply_integer(call->reply, had);
+}
+
+static int64_t to_seconds(int64_t ms) { return ms / 1000 + (ms % 1000 >= 500); }
+
+static void ttl_generic(struct call *call, bool seconds, bool relative) {
+    struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
+    int64_t at = entry ? entry_expire_at(entry) : -2;
+    if (at < 0) {
+        reply_integer(call->reply, at);
+        return;
+    }
+    if (relative) at = at > clock_ms() ? at - clock_ms() : 0;
+    reply_integer(call->reply, seconds ? to_seconds(at) : at);
+}
+static void ttl_run(struct call *call) { ttl_generic(call, true, true); }
+static void pttl_run(struct call *call) { ttl_generic(call, false, true); }
+static void expiretime_run(struct call *call) { ttl_generic(call, true, false); }
+static void pexpiretime_run(struct call *call) { ttl_generic(call, false, false); }
+
+#define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)]"
+#define CONDITION_HISTORY WORDS("7.0.0", "The options `NX`, `XX`, `GT` and `LT`.")
+#define TTL_HISTORY WORDS("2.8.0", "The reply -2.")
+#define FAST_WRITE (CMD_WRITE | CMD_FAST)
+#define FAST_READ (CMD_READONLY | CMD_FAST)
+#define UPDATED_KEY FIRST_KEY(KEY_RW | KEY_UPDATE)
+#define READ_KEY FIRST_KEY(KEY_RO | KEY_ACCESS)
+
+const struct command_spec expire_commands[] = {
+    {.name = "expire", .run = expire_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
+     .complexity = "O(1)", .summary = "Lets a key expire after some seconds.", .syntax = "key:key seconds:integer" CONDITION_SYNTAX,
+     .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
+    {.name = "pexpire", .run = pexpire_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.6.0",
+     .complexity = "O(1)", .summary = "Lets a key expire after some milliseconds.", .syntax = "key:key milliseconds:integer" CONDITION_SYNTAX,
+     .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
+    {.name = "expireat", .run = expireat_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "1.2.0", .complexity = "O(1)", .summary = "Lets a key expire at a Unix time in seconds.",
+     .syntax = "key:key unix-time-seconds:unix-time" CONDITION_SYNTAX, .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
+    {.name = "pexpireat", .run = pexpireat_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "2.6.0", .complexity = "O(1)", .summary = "Lets a key expire at a Unix time in milliseconds.",
+     .syntax = "key:key unix-time-milliseconds:unix-time" CONDITION_SYNTAX, .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
+    {.name = "persist", .run = persist_run, .arity = 2, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.2.0",
+     .complexity = "O(1)", .summary = "Takes the expiry from a key.", .syntax = "key:key", .keys = UPDATED_KEY},
+    {.name = "ttl", .run = ttl_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
+     .complexity = "O(1)", .summary = "Tells how many seconds a key has left.", .syntax = "key:key", .history = TTL_HISTORY,
+     .tips = WORDS("nondeterministic_output"), .keys = READ_KEY},
+    {.name = "pttl", .run = pttl_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.6.0",
+     .complexity = "O(1)", .summary = "Tells how many milliseconds a key has left.", .syntax = "key:key", .history = TTL_HISTORY,
+     .tips = WORDS("nondeterministic_output"), .keys = READ_KEY},
+    {.name = "expiretime", .run = expiretime_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "7.0.0", .complexity = "O(1)", .summary = "Tells when a key expires, as a Unix time in seconds.", .syntax = "key:key",
+     .keys = READ_KEY},
+    {.name = "pexpiretime", .run = pexpiretime_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "7.0.0", .complexity = "O(1)", .summary = "Tells when a key expires, as a Unix time in milliseconds.", .syntax = "key:key",
+     .keys = READ_KEY},
+    {.name = NULL},
+};

@@ -1,0 +1,179 @@
+/* keys.c: keys as such, whatever is in them: deleting, testing, renaming, copying, moving. */
+#include "commands/commands.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "server/server.h"
+#include <limits.h>
+
+static void delete_all(struct call *call, bool lazy) {
+    uint64_t deleted = 0;
+    for (int i = 1; i < call->argc; i++) {
+        struct slice key = call->argv[i];
+        /* An expired key goes as expired, and is not counted. */
+        if (!db_find(call->db, key, LOOKUP_WRITE | LOOKUP_NOTOUCH)) continue;
+        db_delete(call->db, key, lazy);
+        notify(call->db, NOTIFY_GENERIC, "del", key);
+        deleted++;
+    }
+    call->dirty += deleted;
+    reply_integer(call->reply, (int64_t)deleted);
+}
+static void del_run(struct call *call) { delete_all(call, store_settings.lazy_user_del); }
+static void unlink_run(struct call *call) { delete_all(call, true); }
+
+static void exists_run(struct call *call) {
+    int64_t found = 0;
+    for (int i = 1; i < call->argc; i++) found += find_read_with(call, call->argv[i], LOOKUP_NOTOUCH) != NULL;
+    reply_integer(call->reply, found);
+}
+
+/* Touches even for a client that otherwise does not (CLIENT NO-TOUCH): it asks for just that. */
+static void touch_run(struct call *call) {
+    int64_t found = 0;
+    for (int i = 1; i < call->argc; i++) {
+        if (db_find(call->db, call->argv[i], lookup_flags(call) & ~LOOKUP_NOTOUCH)) {
+            found++;
+        } else {
+            notify(call->db, NOTIFY_KEY_MISS, "keymiss", call->argv[i]);
+        }
+    }
+    reply_integer(call->reply, found);
+}
+
+static void type_run(struct call *call) {
+    struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
+    reply_status(call->reply, entry ? value_type_name(entry_type(entry)) : "none");
+}
+
+static void rename_key(struct call *call, bool only_new) {
+    struct slice from = call->argv[1], to = call->argv[2];
+    if (!find_write(call, from)) {
+        reply_no_such_key(call->reply);
+        return;
+    }
+    bool same = slice_equal(from, to);
+    if (only_new && (same || find_write(call, to))) {
+        reply_integer(call->reply, 0);
+        return;
+    }
+    if (!same) {
+        db_rename(call->db, from, call->db, to);
+        notify(call->db, NOTIFY_NEW, "new", to);
+        notify(call->db, NOTIFY_GENERIC, "rename_from", from);
+        notify(call->db, NOTIFY_GENERIC, "rename_to", to);
+        call->dirty++;
+    }
+    if (only_new) {
+        reply_integer(call->reply, 1);
+    } else {
+        reply_ok(call->reply);
+    }
+}
+static void rename_run(struct call *call) { rename_key(call, false); }
+static void renamenx_run(struct call *call) { rename_key(call, true); }
+
+/* The database that argv[index] names; NULL: the error is replied. */
+static struct db *argument_db(struct call *call, int index) {
+    int64_t id;
+    if (!argument_int64(call, index, &id)) return NULL;
+    if (id < INT_MIN || id > INT_MAX) {
+        reply_not_integer(call->reply);
+        return NULL;
+    }
+    struct db *db = keyspace_db(server.keyspace, (int)id);
+    if (!db) reply_error(call->reply, "ERR DB index is out of range");
+    return db;
+}
+
+static void reply_same_object(struct call *call) { reply_error(call->reply, "ERR source and destination objects are the same"); }
+
+static void move_run(struct call *call) {
+    struct slice key = call->argv[1];
+    struct db *to = argument_db(call, 2);
+    if (!to) return;
+    if (to == call->db) {
+        reply_same_object(call);
+        return;
+    }
+    bool moves = find_write(call, key) && !db_find(to, key, LOOKUP_WRITE | lookup_flags(call));
+    if (moves) {
+        db_rename(call->db, key, to, key);
+        notify(to, NOTIFY_NEW, "new", key);
+        notify(call->db, NOTIFY_GENERIC, "move_from", key);
+        notify(to, NOTIFY_GENERIC, "move_to", key);
+        call->dirty++;
+    }
+    reply_integer(call->reply, moves);
+}
+
+static void copy_run(struct call *call) {
+    struct slice from = call->argv[1], to = call->argv[2];
+    struct db *to_db = call->db;
+    bool replace = false;
+    for (int i = 3; i < call->argc; i++) {
+        if (slice_is(call->argv[i], "replace")) {
+            replace = true;
+        } else if (slice_is(call->argv[i], "db") && i + 1 < call->argc) {
+            to_db = argument_db(call, ++i);
+            if (!to_db) return;
+        } else {
+            reply_syntax_error(call->reply);
+            return;
+        }
+    }
+    if (to_db == call->db && slice_equal(from, to)) {
+        reply_same_object(call);
+        return;
+    }
+    struct entry *entry = find_read(call, from);
+    bool there = entry && db_find(to_db, to, LOOKUP_WRITE | lookup_flags(call));
+    if (!entry || (there && !replace)) {
+        reply_integer(call->reply, 0);
+        return;
+    }
+    if (there) db_delete(to_db, to, store_settings.lazy_server_del);
+    db_copy(call->db, entry, to_db, to);
+    notify(to_db, NOTIFY_NEW, "new", to);
+    notify(to_db, NOTIFY_GENERIC, "copy_to", to);
+    call->dirty++;
+    reply_integer(call->reply, 1);
+}
+
+#define FROM_KEY(...) KEY_RANGE(1, 0, 1, __VA_ARGS__)
+#define TO_KEY(...) KEY_RANGE(2, 0, 1, __VA_ARGS__)
+#define MANY_SUM WORDS("request_policy:multi_shard", "response_policy:agg_sum")
+
+const struct command_spec key_commands[] = {
+    {.name = "del", .run = del_run, .arity = -2, .flags = CMD_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
+     .complexity = "O(N) where N is how many keys are deleted. For a key that holds no string add O(M) where M is how many elements it has.",
+     .summary = "Deletes keys.", .syntax = "key:key...", .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
+    {.name = "unlink", .run = unlink_run, .arity = -2, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "4.0.0",
+     .complexity = "O(1) for each key, whatever is in it. Then, in another thread, O(N) where N is how many allocations the deleted values were made of.",
+     .summary = "Deletes keys; memory of large values is freed in the background.", .syntax = "key:key...", .tips = MANY_SUM,
+     .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
+    {.name = "exists", .run = exists_run, .arity = -2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "1.0.0", .complexity = "O(N) where N is how many keys are asked for.", .summary = "Counts which of the keys exist.",
+     .syntax = "key:key...", .history = WORDS("3.0.3", "Takes several `key` arguments."), .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RO)},
+    {.name = "touch", .run = touch_run, .arity = -2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "3.2.1", .complexity = "O(N) where N is how many keys are touched.",
+     .summary = "Counts which of the keys exist and marks them as used just now.", .syntax = "key:key...", .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RO)},
+    {.name = "type", .run = type_run, .arity = 2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "1.0.0", .complexity = "O(1)", .summary = "Tells what type of value a key holds.", .syntax = "key:key", .keys = FIRST_KEY(KEY_RO)},
+    {.name = "rename", .run = rename_run, .arity = 3, .flags = CMD_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
+     .complexity = "O(1)", .summary = "Gives a key another name; a key of that name is replaced.", .syntax = "key:key newkey:key(#1)",
+     .keys = {FROM_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE), TO_KEY(KEY_OW | KEY_UPDATE)}},
+    {.name = "renamenx", .run = renamenx_run, .arity = 3, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "1.0.0", .complexity = "O(1)", .summary = "Gives a key another name, unless a key of that name exists.",
+     .syntax = "key:key newkey:key(#1)", .history = WORDS("3.2.0", "Equal names are no error any more."),
+     .keys = {FROM_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE), TO_KEY(KEY_OW | KEY_INSERT)}},
+    {.name = "move", .run = move_run, .arity = 3, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "1.0.0", .complexity = "O(1)", .summary = "Moves a key to another database, unless it exists there.", .syntax = "key:key db:integer",
+     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {.name = "copy", .run = copy_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "6.2.0", .complexity = "O(N) at worst, where N is how many elements the value has. O(1) for strings.",
+     .summary = "Copies the value of a key, and its expiry, to another key.",
+     .syntax = "source:key destination:key(#1) [DB destination-db:integer] [REPLACE]",
+     .keys = {FROM_KEY(KEY_RO | KEY_ACCESS), TO_KEY(KEY_OW | KEY_UPDATE)}},
+    {.name = NULL},
+};

@@ -1,0 +1,26 @@
+/* lookup.c: the parts of lookup.h that are not worth inlining. */
+#include "commands/lookup.h"
+#include "server/config.h"
+#include "server/server.h"
+
+enum { STRING_SIZE_MAX = 512 * 1024 * 1024 };
+
+bool call_must_obey(const struct call *call) { return (call->client->flags & CLIENT_PRIMARY) || server.loading; }
+
+static uint64_t string_size_max(void) {
+    static const struct config_option *option;
+    if (!option) option = config_find(SLICE("proto-max-bulk-len"));
+    return option ? (uint64_t)*(const int64_t *)option->value : STRING_SIZE_MAX;
+}
+
+bool string_size_ok(struct call *call, uint64_t len, uint64_t more) {
+    uint64_t total = len + more;
+    if ((total <= string_size_max() && total >= len) || call_must_obey(call)) return true;
+    reply_error(call->reply, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    return false;
+}
+
+bool string_size_fits(uint64_t count, uint64_t size) {
+    uint64_t total;
+    return !__builtin_mul_overflow(count, size, &total) && total <= string_size_max();
+}

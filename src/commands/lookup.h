@@ -1,0 +1,68 @@
+/* lookup.h: how handlers find keys. Everything here is about one call: its database, its client's flags, its reply.
+ *
+ * find_read counts a hit or a miss and tells the miss to who listens; find_write is for a key about to be changed. An entry found is valid until the next
+ * function of keyspace.h that changes something. */
+#ifndef COMMANDS_LOOKUP_H
+#define COMMANDS_LOOKUP_H
+#include "lib/number.h"
+#include "resp/request.h"
+#include "server/client.h"
+#include "server/command.h"
+#include "server/notify.h"
+#include "store/keyspace.h"
+
+/* What the client's own settings mean for a lookup. */
+static inline int lookup_flags(const struct call *call) {
+    uint32_t flags = call->client->flags;
+    if (__builtin_expect((flags & (CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE)) == 0, 1)) return 0;
+    return (flags & CLIENT_NO_TOUCH ? LOOKUP_NOTOUCH : 0) | (flags & CLIENT_IMPORT_SOURCE ? LOOKUP_NOEXPIRE : 0);
+}
+
+static inline struct entry *find_read_with(struct call *call, struct slice key, int flags) {
+    struct entry *entry = db_find(call->db, key, flags | lookup_flags(call));
+    if (!entry) notify(call->db, NOTIFY_KEY_MISS, "keymiss", key);
+    return entry;
+}
+static inline struct entry *find_read(struct call *call, struct slice key) { return find_read_with(call, key, 0); }
+
+static inline struct entry *find_write(struct call *call, struct slice key) {
+    return db_find(call->db, key, LOOKUP_WRITE | lookup_flags(call));
+}
+
+/* False, and an error replied, where there is an entry of another type. */
+static inline bool type_ok(struct call *call, const struct entry *entry, enum value_type type) {
+    if (!entry || entry_type(entry) == type) return true;
+    reply_wrong_type(call->reply);
+    return false;
+}
+
+/* Replies with the value of a string entry. */
+static inline void reply_string_value(struct call *call, const struct entry *entry) {
+    struct blob *blob = entry_blob(entry);
+    if (__builtin_expect(blob != NULL, 0)) {
+        reply_bulk_blob(call->reply, blob);
+    } else {
+        char text[STRING_NUMBER_TEXT];
+        reply_bulk(call->reply, entry_string(entry, text));
+    }
+}
+
+/* The blob that a large argument came in, to be handed to the store; NULL where there is none. */
+static inline struct blob *argument_blob(struct call *call, int index) {
+    return __builtin_expect(call->argv[index].len >= REQUEST_LARGE_MIN, 0) ? call_take_blob(call, index) : NULL;
+}
+
+/* An integer argument; false: the error is replied. */
+static inline bool argument_int64(struct call *call, int index, int64_t *value) {
+    if (parse_int64(call->argv[index], value)) return true;
+    reply_not_integer(call->reply);
+    return false;
+}
+
+/* A primary's stream and an AOF were accepted once already: limits do not hold for them. */
+bool call_must_obey(const struct call *call);
+/* False, and an error replied, where a string of `len + more` bytes would pass proto-max-bulk-len. */
+bool string_size_ok(struct call *call, uint64_t len, uint64_t more);
+/* Would `count` items of `size` bytes stay within proto-max-bulk-len? */
+bool string_size_fits(uint64_t count, uint64_t size);
+#endif

@@ -1,0 +1,84 @@
+/* object.c: OBJECT, a look at how a value is kept. Looking leaves no trace: no access time, no hit, no miss. */
+#include "commands/commands.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+
+/* NULL: there is none, and that is replied. */
+static struct entry *find_object(struct call *call) {
+    struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS | lookup_flags(call));
+    if (!entry) reply_null(call->reply);
+    return entry;
+}
+
+static void encoding_run(struct call *call) {
+    struct entry *entry = find_object(call);
+    if (entry) reply_bulk_text(call->reply, value_encoding_name(entry_encoding(entry)));
+}
+
+static void freq_run(struct call *call) {
+    struct entry *entry = find_object(call);
+    if (!entry) return;
+    if (store_settings.lfu) {
+        reply_integer(call->reply, entry_frequency(entry));
+    } else {
+        reply_error(call->reply, "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between "
+                                 "policies at runtime LRU and LFU data will take some time to adjust.");
+    }
+}
+
+static void idletime_run(struct call *call) {
+    struct entry *entry = find_object(call);
+    if (!entry) return;
+    if (!store_settings.lfu) {
+        reply_integer(call->reply, entry_idle_seconds(entry));
+    } else {
+        reply_error(call->reply, "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at "
+                                 "runtime LRU and LFU data will take some time to adjust.");
+    }
+}
+
+/* A value belongs to one key: there is nothing to count. */
+static void refcount_run(struct call *call) {
+    if (find_object(call)) reply_integer(call->reply, 1);
+}
+
+static void help_run(struct call *call) {
+    static const char *const lines[] = {
+        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "ENCODING <key>",
+        "    Name the representation in which the value of <key> is kept.",
+        "FREQ <key>",
+        "    Tell how often <key> is used: a counter that grows with the logarithm of",
+        "    its accesses and decays with time. Needs an LFU maxmemory-policy.",
+        "IDLETIME <key>",
+        "    Tell for about how many seconds <key> has not been used. Not with an LFU",
+        "    maxmemory-policy.",
+        "REFCOUNT <key>",
+        "    Tell how many references there are to the value of <key>.",
+        "HELP",
+        "    Print this help.",
+    };
+    size_t count = sizeof lines / sizeof *lines;
+    reply_array(call->reply, count);
+    for (size_t i = 0; i < count; i++) reply_status(call->reply, lines[i]);
+}
+
+#define OBJECT_SUBCOMMAND(word, function, version, text) \
+    {.name = (word), .run = (function), .arity = 3, .flags = CMD_READONLY, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = (version), \
+     .complexity = "O(1)", .summary = (text), .syntax = "key:key", .tips = WORDS("nondeterministic_output"), .keys = {KEY_RANGE(2, 0, 1, KEY_RO)}}
+
+static const struct command_spec object_subcommands[] = {
+    OBJECT_SUBCOMMAND("encoding", encoding_run, "2.2.3", "Names the representation in which a value is kept."),
+    OBJECT_SUBCOMMAND("freq", freq_run, "4.0.0", "Tells the logarithmic access counter of a key."),
+    OBJECT_SUBCOMMAND("idletime", idletime_run, "2.2.3", "Tells how long a key has not been used."),
+    OBJECT_SUBCOMMAND("refcount", refcount_run, "2.2.3", "Tells how many references there are to a value."),
+    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
+     .since = "6.2.0", .complexity = "O(1)", .summary = "Explains the subcommands.", .syntax = ""},
+    {.name = NULL},
+};
+
+const struct command_spec object_commands[] = {
+    {.name = "object", .arity = -2, .group = GROUP_GENERIC, .since = "2.2.3", .complexity = "Depends on the subcommand.",
+     .summary = "Holds the commands that look at how values are kept.", .subcommands = object_subcommands},
+    {.name = NULL},
+};

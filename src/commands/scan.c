@@ -1,0 +1,168 @@
+/* scan.c: going through the keys of a database: SCAN, KEYS, RANDOMKEY. */
+#include "commands/commands.h"
+#include "commands/lookup.h"
+#include "commands/scan.h"
+#include "commands/spec.h"
+#include "lib/glob.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <stdlib.h>
+
+static void keys_run(struct call *call) {
+    struct slice pattern = call->argv[1];
+    bool all = slice_equal(pattern, SLICE("*"));
+    size_t found = 0;
+    struct reply_deferred deferred;
+    reply_deferred_begin(call->reply, &deferred);
+    struct db_iterator *iterator = db_iterate(call->db);
+    for (struct entry *entry; (entry = db_iterate_next(iterator));) {
+        struct slice key = entry_key(entry);
+        if ((!all && !glob_match(pattern, key, false)) || entry_is_expired(entry)) continue;
+        reply_bulk(call->reply, key);
+        found++;
+    }
+    db_iterate_end(iterator);
+    reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, found);
+}
+
+static void randomkey_run(struct call *call) {
+    struct entry *entry = db_random(call->db);
+    if (entry) {
+        reply_bulk(call->reply, entry_key(entry));
+    } else {
+        reply_null(call->reply);
+    }
+}
+
+struct scan {
+    struct reply *reply;
+    struct slice pattern;
+    bool match;
+    int type;             /* -1: any */
+    size_t sampled, found;
+    struct slice *expired; /* copies of keys */
+    size_t expired_count, expired_capacity;
+};
+
+/* The table must not change while it is walked: an expired key is kept in mind and deleted afterwards. */
+static void scan_remember_expired(struct scan *scan, struct slice key) {
+    if (scan->expired_count == scan->expired_capacity) {
+        scan->expired_capacity = scan->expired_capacity ? scan->expired_capacity * 2 : 16;
+        scan->expired = mem_realloc(scan->expired, scan->expired_capacity * sizeof *scan->expired);
+    }
+    scan->expired[scan->expired_count++] = (struct slice){mem_strndup(key.data, key.len), key.len};
+}
+
+static void scan_seen(void *context, struct entry *entry) {
+    struct scan *scan = context;
+    scan->sampled++;
+    struct slice key = entry_key(entry);
+    if (scan->match && !glob_match(scan->pattern, key, false)) return;
+    if (entry_is_expired(entry)) {
+        scan_remember_expired(scan, key);
+        return;
+    }
+    if (scan->type != -1 && (int)entry_type(entry) != scan->type) return;
+    reply_bulk(scan->reply, key);
+    scan->found++;
+}
+
+bool scan_cursor_parse(struct slice text, uint64_t *cursor) {
+    int64_t value;
+    if (parse_int64(text, &value)) {
+        *cursor = (uint64_t)value;
+        return value >= 0;
+    }
+    /* Above the signed range, or written in another way ("+5"): as strtoull reads it. */
+    char copy[64];
+    if (text.len == 0 || text.len >= sizeof copy) return false;
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = '\0';
+    char *end;
+    errno = 0;
+    *cursor = strtoull(copy, &end, 10);
+    return errno == 0 && end == copy + text.len;
+}
+
+static bool scan_type_read(struct call *call, struct slice name, int *type) {
+    for (*type = 0; *type < VALUE_TYPES; ++*type) {
+        if (slice_is(name, value_type_name((enum value_type)*type))) return true;
+    }
+    reply_error_format(call->reply, "ERR unknown type name '%.*s'", (int)(name.len < 128 ? name.len : 128), name.data);
+    return false;
+}
+
+static bool scan_options_read(struct call *call, struct scan *scan, int64_t *count) {
+    for (int i = 2; i < call->argc; i += 2) {
+        struct slice word = call->argv[i];
+        if (i + 1 < call->argc && slice_is(word, "count")) {
+            if (!argument_int64(call, i + 1, count)) return false;
+            if (*count < 1) {
+                reply_syntax_error(call->reply);
+                return false;
+            }
+        } else if (i + 1 < call->argc && slice_is(word, "match")) {
+            scan->pattern = call->argv[i + 1];
+            scan->match = !slice_equal(scan->pattern, SLICE("*"));
+        } else if (i + 1 < call->argc && slice_is(word, "type")) {
+            if (!scan_type_read(call, call->argv[i + 1], &scan->type)) return false;
+        } else {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void scan_run(struct call *call) {
+    uint64_t cursor;
+    if (!scan_cursor_parse(call->argv[1], &cursor)) {
+        reply_error(call->reply, "ERR invalid cursor");
+        return;
+    }
+    struct scan scan = {.reply = call->reply, .type = -1};
+    int64_t count = 10;
+    if (!scan_options_read(call, &scan, &count)) return;
+
+    /* The cursor stands before the keys in the reply but is known after them: so the keys go to memory first. */
+    struct memory_output memory;
+    memory_output_init(&memory);
+    struct output *outer = call->reply->out;
+    call->reply->out = &memory.out;
+    /* In a sparse table many steps find nothing: they are bounded too, so that the time of one call is. */
+    uint64_t steps = count > INT64_MAX / 10 ? (uint64_t)INT64_MAX : (uint64_t)count * 10;
+    do {
+        cursor = db_scan(call->db, cursor, scan_seen, &scan);
+    } while (cursor != 0 && --steps > 0 && scan.sampled < (uint64_t)count);
+    call->reply->out = outer;
+
+    reply_array(call->reply, 2);
+    char text[NUMBER_TEXT_MAX];
+    reply_bulk(call->reply, (struct slice){text, format_uint64(text, cursor)});
+    reply_array(call->reply, scan.found);
+    reply_raw(call->reply, memory_output_slice(&memory));
+    memory_output_free(&memory);
+
+    for (size_t i = 0; i < scan.expired_count; i++) {
+        db_find(call->db, scan.expired[i], LOOKUP_WRITE | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+        mem_free((void *)scan.expired[i].data);
+    }
+    mem_free(scan.expired);
+}
+
+const struct command_spec scan_commands[] = {
+    {.name = "keys", .run = keys_run, .arity = 2, .flags = CMD_READONLY, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_GENERIC,
+     .since = "1.0.0", .complexity = "O(N) where N is how many keys the database has, if names and pattern are of limited length.",
+     .summary = "Returns all names of keys that match a pattern.", .syntax = "pattern:pattern",
+     .tips = WORDS("request_policy:all_shards", "nondeterministic_output_order")},
+    {.name = "randomkey", .run = randomkey_run, .arity = 1, .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS, .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC, .since = "1.0.0", .complexity = "O(1)", .summary = "Returns the name of some key.", .syntax = "",
+     .tips = WORDS("request_policy:all_shards", "response_policy:special", "nondeterministic_output")},
+    {.name = "scan", .run = scan_run, .arity = -2, .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS, .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC, .since = "2.8.0",
+     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 again. N is how many keys there are.",
+     .summary = "Goes through the names of the keys, a few with each call.",
+     .syntax = "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type:string]", .history = WORDS("6.0.0", "The option `TYPE`."),
+     .tips = WORDS("nondeterministic_output", "request_policy:special", "response_policy:special")},
+    {.name = NULL},
+};

@@ -1,0 +1,137 @@
+/* string_multi.c: several strings at once: MGET, MSET, MSETNX, MSETEX. */
+#include "commands/commands.h"
+#include "commands/expire_time.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "lib/memory.h"
+#include <limits.h>
+
+static void mget_run(struct call *call) {
+    reply_array(call->reply, (size_t)call->argc - 1);
+    for (int i = 1; i < call->argc; i++) {
+        struct entry *entry = find_read(call, call->argv[i]);
+        if (entry && entry_type(entry) == TYPE_STRING) {
+            reply_string_value(call, entry);
+        } else {
+            reply_null(call->reply);
+        }
+    }
+}
+
+/* Sets the pairs argv[first], argv[first + 1], … The time is -1 for none. */
+static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at, int put_flags) {
+    for (int i = first; i < first + 2 * pairs; i += 2) {
+        struct slice key = call->argv[i];
+        bool existed;
+        db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, put_flags, &existed);
+        if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
+        notify(call->db, NOTIFY_STRING, "set", key);
+        if (expire_at != -1) notify(call->db, NOTIFY_GENERIC, "expire", key);
+        call->dirty++;
+    }
+}
+
+/* How many of the keys of these pairs there are, as far as it takes to know that it is `enough`. */
+static int pairs_existing(struct call *call, int first, int pairs, int enough) {
+    int existing = 0;
+    for (int i = first; i < first + 2 * pairs && existing < enough; i += 2) existing += find_write(call, call->argv[i]) != NULL;
+    return existing;
+}
+
+static bool pairs_complete(struct call *call) {
+    if (call->argc % 2) return true;
+    reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
+    return false;
+}
+
+static void mset_run(struct call *call) {
+    if (!pairs_complete(call)) return;
+    pairs_put(call, 1, call->argc / 2, -1, 0);
+    reply_ok(call->reply);
+}
+
+static void msetnx_run(struct call *call) {
+    if (!pairs_complete(call)) return;
+    bool refused = pairs_existing(call, 1, call->argc / 2, 1) > 0;
+    if (!refused) pairs_put(call, 1, call->argc / 2, -1, 0);
+    reply_integer(call->reply, !refused);
+}
+
+/* The request with its time as PXAT. */
+static void msetex_propagate(struct call *call, const struct expire_option *option, int64_t at) {
+    char text[NUMBER_TEXT_MAX];
+    size_t len = format_int64(text, at);
+    struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
+    memcpy(args, call->argv, (size_t)call->argc * sizeof *args);
+    args[option->index - 1] = SLICE("PXAT");
+    args[option->index] = (struct slice){text, len};
+    call_propagate(call, call->argc, args);
+    mem_free(args);
+}
+
+/* MSETEX with a time that is over: the keys go. */
+static void pairs_expire_now(struct call *call, int first, int pairs) {
+    for (int i = first; i < first + 2 * pairs; i += 2) {
+        if (find_write(call, call->argv[i])) expire_now(call, call->argv[i]);
+    }
+}
+
+static void msetex_run(struct call *call) {
+    int64_t pairs;
+    if (!parse_int64(call->argv[1], &pairs) || pairs < 1 || pairs > INT_MAX) {
+        reply_error(call->reply, "ERR invalid numkeys value");
+        return;
+    }
+    if (pairs > (call->argc - 2) / 2) {
+        reply_error(call->reply, "ERR wrong number of key-value pairs");
+        return;
+    }
+    int count = (int)pairs;
+    bool nx = false, xx = false;
+    struct expire_option option = {0};
+    for (int i = 2 + 2 * count; i < call->argc; i++) {
+        if (slice_is(call->argv[i], "nx") && !xx) {
+            nx = true;
+        } else if (slice_is(call->argv[i], "xx") && !nx) {
+            xx = true;
+        } else if (!expire_option_read(call, &i, &option, EXPIRE_TIMES | EXPIRE_KEEPTTL)) {
+            reply_syntax_error(call->reply);
+            return;
+        }
+    }
+    int64_t at;
+    if (!expire_option_time(call, &option, &at)) return;
+    if ((nx && pairs_existing(call, 2, count, 1) > 0) || (xx && pairs_existing(call, 2, count, count) < count)) {
+        reply_integer(call->reply, 0);
+        return;
+    }
+    reply_integer(call->reply, 1);
+    if (at != -1 && expire_time_is_past(at)) {
+        pairs_expire_now(call, 2, count);
+        return;
+    }
+    pairs_put(call, 2, count, at, option.kind == EXPIRE_KEEPTTL ? PUT_KEEP_TTL : 0);
+    if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) msetex_propagate(call, &option, at);
+}
+
+const struct command_spec string_multi_commands[] = {
+    {.name = "mget", .run = mget_run, .arity = -2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
+     .complexity = "O(N) where N is how many keys are asked for.", .summary = "Returns the string values of several keys.", .syntax = "key:key...",
+     .tips = WORDS("request_policy:multi_shard"), .keys = ALL_KEYS(KEY_RO | KEY_ACCESS)},
+    {.name = "mset", .run = mset_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.1",
+     .complexity = "O(N) where N is how many keys are set.", .summary = "Sets the string values of several keys in one step.",
+     .syntax = "data{key:key value:string}...", .tips = WORDS("request_policy:multi_shard", "response_policy:all_succeeded"),
+     .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_UPDATE)}},
+    {.name = "msetnx", .run = msetnx_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING,
+     .since = "1.0.1", .complexity = "O(N) where N is how many keys are set.",
+     .summary = "Sets the string values of several keys in one step, only where all of them are missing.", .syntax = "data{key:key value:string}...",
+     .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_INSERT)}},
+    {.name = "msetex", .run = msetex_run, .arity = -4, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, .categories = CAT_STRING,
+     .group = GROUP_STRING, .since = "9.1.0", .complexity = "O(N) where N is how many keys are set.",
+     .summary = "Sets the string values of several keys in one step, with one expiry for all and a condition on all.",
+     .syntax = "numkeys:integer data{key:key value:string}... [condition(NX|XX)] [expiration(EX seconds:integer|PX milliseconds:integer|"
+               "EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)]",
+     .tips = WORDS("request_policy:multi_shard", "response_policy:all_succeeded"),
+     .keys = {{.flags = KEY_OW | KEY_UPDATE, .begin = BEGIN_INDEX, .index = 1, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 2}}},
+    {.name = NULL},
+};
