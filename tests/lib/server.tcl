@@ -170,7 +170,14 @@ proc server_wait_up {id} {
             if {$up && ![catch {
                 if {$::server($id,auth) ne ""} {$c auth $::server($id,auth)}
                 $c info server
-            } info] && [regexp {process_id:(\d+)} $info -> pid]} {set ::server($id,pid) $pid}
+            } info]} {
+                # Not somebody else's server, who took the port before ours.
+                if {[regexp {config_file:([^\r\n]+)} $info -> file] && $file ne $::server($id,conf)} {
+                    set up 0
+                } elseif {[regexp {process_id:(\d+)} $info -> pid]} {
+                    set ::server($id,pid) $pid
+                }
+            }
         }]} {}
         if {$c ne ""} {catch {$c -close}}
         if {$up} break

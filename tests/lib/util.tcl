@@ -55,7 +55,7 @@ proc write_file {path data} {
 # Taken from below the range the kernel hands out for outgoing connections, so
 # that none of our clients takes it before the server does.
 proc free_port {} {
-    if {![info exists ::port_cursor]} {set ::port_cursor [expr {int(rand() * 10000)}]}
+    if {![info exists ::port_cursor]} {set ::port_cursor [expr {([pid] * 37) % 10000}]}
     for {set i 0} {$i < 2000} {incr i} {
         set ::port_cursor [expr {($::port_cursor + 1) % 10000}]
         set port [expr {21500 + $::port_cursor}]
