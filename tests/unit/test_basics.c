@@ -1,0 +1,324 @@
+/* The small modules of lib/: patterns, hashing, random numbers, clocks, background threads, log. */
+#include "lib/background.h"
+#include "lib/clock.h"
+#include "lib/glob.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include "lib/siphash.h"
+#include "lib/slice.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <regex.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static void patterns_match_as_in_valkey(void **state) {
+    static const struct {
+        const char *pattern, *text;
+        bool match, nocase;
+    } cases[] = {
+        {"", "", true, false},
+        {"", "a", false, false},
+        {"*", "", true, false},
+        {"*", "abc", true, false},
+        {"a*", "abc", true, false},
+        {"*c", "abc", true, false},
+        {"a*c", "abbbc", true, false},
+        {"a*c", "abbbd", false, false},
+        {"**a**", "xxaxx", true, false},
+        {"?", "", false, false},
+        {"a?c", "abc", true, false},
+        {"[abc]", "b", true, false},
+        {"[^abc]", "b", false, false},
+        {"[^abc]", "d", true, false},
+        {"[a-c]", "b", true, false},
+        {"[c-a]", "b", true, false},
+        {"[a-c", "b", true, false},
+        {"[", "[", false, false},
+        {"[]a]", "a]", false, false},
+        {"\\*", "*", true, false},
+        {"\\*", "a", false, false},
+        {"a\\", "a\\", true, false},
+        {"[\\]]", "]", true, false},
+        {"h[ae]llo", "hello", true, false},
+        {"HELLO*", "hello world", true, true},
+        {"[A-C]x", "bX", true, true},
+        {"HELLO", "hello", false, false},
+        {"a*b*c*d", "a__b__c__c__d", true, false},
+        {"*a*b", "ab_ab_a", false, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_int_equal(glob_match(slice_of(cases[i].pattern), slice_of(cases[i].text), cases[i].nocase),
+                         cases[i].match);
+    assert_true(glob_match((struct slice){"a\0*", 3}, (struct slice){"a\0b", 3}, false));
+}
+
+static void many_stars_take_no_exponential_time(void **state) {
+    static char pattern[2000], text[10000];
+    for (size_t i = 0; i < sizeof(pattern); i += 2) pattern[i] = '*', pattern[i + 1] = 'a';
+    memset(text, 'a', sizeof(text));
+    pattern[sizeof(pattern) - 1] = 'b';
+    uint64_t start = clock_monotonic_us();
+    assert_false(
+        glob_match((struct slice){pattern, sizeof(pattern)}, (struct slice){text, sizeof(text)}, false));
+    assert_true(clock_monotonic_us() - start < 2000000);
+}
+
+/* Vectors made with the published algorithm (c = 1, d = 3): key 00..0f, data 00 01 02 … of each length. */
+static uint64_t reference(const uint8_t *data, size_t len, const uint8_t *key) {
+    uint64_t k[2] = {0, 0}, v[4], m;
+    for (int i = 0; i < 16; i++) k[i / 8] |= (uint64_t)key[i] << (i % 8 * 8);
+    v[0] = k[0] ^ 0x736f6d6570736575, v[1] = k[1] ^ 0x646f72616e646f6d;
+    v[2] = k[0] ^ 0x6c7967656e657261, v[3] = k[1] ^ 0x7465646279746573;
+#define ROT(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
+#define SIPROUND                                                                                             \
+    v[0] += v[1], v[2] += v[3], v[1] = ROT(v[1], 13), v[3] = ROT(v[3], 16), v[1] ^= v[0], v[3] ^= v[2],      \
+                                v[0] = ROT(v[0], 32), v[2] += v[1], v[0] += v[3], v[1] = ROT(v[1], 17),      \
+                                v[3] = ROT(v[3], 21), v[1] ^= v[2], v[3] ^= v[0], v[2] = ROT(v[2], 32)
+    size_t blocks = len / 8;
+    for (size_t b = 0; b <= blocks; b++) {
+        m = b == blocks ? (uint64_t)len << 56 : 0;
+        for (size_t i = 0; i < 8 && b * 8 + i < len; i++) m |= (uint64_t)data[b * 8 + i] << (i * 8);
+        v[3] ^= m;
+        SIPROUND;
+        v[0] ^= m;
+    }
+    v[2] ^= 0xff;
+    SIPROUND;
+    SIPROUND;
+    SIPROUND;
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+static void siphash_is_siphash_1_3(void **state) {
+    uint8_t key[16], data[64];
+    for (int i = 0; i < 16; i++) key[i] = (uint8_t)i;
+    for (int i = 0; i < 64; i++) data[i] = (uint8_t)i;
+    for (size_t len = 0; len <= 64; len++) assert_true(siphash(data, len, key) == reference(data, len, key));
+    assert_true(siphash(data, 0, key) == 0xabac0158050fc4dc); /* published for SipHash-1-3 */
+}
+static void hashing_without_case_folds_ascii_letters_only(void **state) {
+    uint8_t key[16] = {1, 2, 3}, upper[256], lower[256];
+    for (int i = 0; i < 256; i++) {
+        upper[i] = (uint8_t)i;
+        lower[i] = (uint8_t)(i >= 'A' && i <= 'Z' ? i + 32 : i);
+    }
+    for (size_t at = 0; at < 240; at++)
+        for (size_t len = 0; len < 16; len++)
+            assert_true(siphash_nocase(upper + at, len, key) == siphash(lower + at, len, key));
+}
+
+static void random_numbers_are_spread_evenly(void **state) {
+    size_t hits[10] = {0};
+    random_seed(1);
+    for (int i = 0; i < 100000; i++) hits[random_below(10)]++;
+    for (int i = 0; i < 10; i++) assert_in_range(hits[i], 9500, 10500);
+    for (int i = 0; i < 100; i++) assert_int_equal(random_below(1), 0);
+    random_seed(9);
+    uint64_t first = random_u64();
+    random_seed(9);
+    assert_true(first == random_u64());
+    char hex[41] = {0}, other[41] = {0};
+    random_hex(hex, 40);
+    random_hex(other, 40);
+    assert_int_equal(strspn(hex, "0123456789abcdef"), 40);
+    assert_string_not_equal(hex, other);
+    static char bytes[10000];
+    random_bytes(bytes, sizeof(bytes));
+}
+static void *draw(void *arg) {
+    *(uint64_t *)arg = random_u64();
+    return NULL;
+}
+static void threads_draw_different_numbers(void **state) {
+    uint64_t a = 0, b = 0;
+    pthread_t thread;
+    pthread_create(&thread, NULL, draw, &a);
+    pthread_join(thread, NULL);
+    pthread_create(&thread, NULL, draw, &b);
+    pthread_join(thread, NULL);
+    assert_true(a != b);
+}
+
+static void a_frozen_clock_stands_still_and_the_other_goes_on(void **state) {
+    clock_update();
+    clock_freeze();
+    clock_freeze();
+    int64_t wall = clock_us();
+    uint64_t mono = clock_mono();
+    usleep(2000);
+    clock_update();
+    clock_thaw();
+    clock_update();
+    assert_true(clock_us() == wall && clock_ms() == wall / 1000);
+    assert_true(clock_mono() >= mono + 2000);
+    clock_thaw();
+    clock_update();
+    assert_true(clock_us() > wall);
+    assert_true(clock_us() / 1000000 - time(NULL) <= 1);
+}
+
+static _Atomic int ran;
+static int order[1000];
+static pthread_t runner;
+static void job(void *arg) {
+    order[ran++] = (int)(intptr_t)arg;
+    runner = pthread_self();
+}
+static _Atomic int set_up;
+static void setup_thread(void) {
+    set_up++;
+}
+static void jobs_run_at_once_before_the_start(void **state) {
+    ran = 0;
+    background_submit(BACKGROUND_FSYNC, job, (void *)7);
+    assert_int_equal(ran, 1);
+    assert_true(pthread_equal(runner, pthread_self()));
+    assert_int_equal(background_pending(BACKGROUND_FSYNC), 0);
+    background_drain(BACKGROUND_FSYNC);
+    background_stop();
+}
+static void jobs_of_a_kind_run_in_order_elsewhere(void **state) {
+    for (int round = 0; round < 3; round++) {
+        ran = 0;
+        set_up = 0;
+        assert_int_equal(background_start(setup_thread), 0);
+        for (intptr_t i = 0; i < 1000; i++) background_submit(BACKGROUND_LAZY_FREE, job, (void *)i);
+        if (round) background_drain(BACKGROUND_LAZY_FREE);
+        background_stop(); /* finishes what is queued */
+        assert_int_equal(ran, 1000);
+        assert_int_equal(set_up, BACKGROUND_KINDS);
+        for (int i = 0; i < 1000; i++) assert_int_equal(order[i], i);
+        assert_false(pthread_equal(runner, pthread_self()));
+    }
+}
+static void a_forked_child_runs_jobs_itself(void **state) {
+    assert_int_equal(background_start(NULL), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        ran = 0;
+        background_submit(BACKGROUND_LAZY_FREE, job, NULL);
+        background_drain(BACKGROUND_LAZY_FREE);
+        _exit(ran == 1 && pthread_equal(runner, pthread_self()) ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    background_stop();
+}
+
+static char log_path[] = "/tmp/test-log-XXXXXX";
+static char *log_text(void) {
+    static char text[20000];
+    int fd = open(log_path, O_RDONLY);
+    ssize_t len = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    assert_true(len >= 0);
+    text[len] = '\0';
+    return text;
+}
+static void assert_log(const char *pattern) {
+    regex_t regex;
+    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    if (regexec(&regex, log_text(), 0, NULL, 0)) fail_msg("'%s' is not like %s", log_text(), pattern);
+    regfree(&regex);
+    assert_int_equal(truncate(log_path, 0), 0);
+}
+static void log_lines_look_as_valkeys(void **state) {
+    int fd = mkstemp(log_path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(log_set_file(log_path), 0);
+    log_notice("hello %d", 5);
+    assert_log("^[0-9]+:M [0-9]{2} (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [0-9]{4} "
+               "[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3} \\* hello 5\n$");
+    log_set_role('S');
+    log_warning("w");
+    assert_log("^[0-9]+:S .* # w\n$");
+    log_verbose("not shown");
+    log_debug("not shown");
+    assert_log("^$");
+    log_level = LOG_LEVEL_DEBUG;
+    log_verbose("v");
+    assert_log(" - v\n$");
+    log_debug("d");
+    assert_log(" \\. d\n$");
+    log_level = LOG_LEVEL_NOTHING;
+    log_warning("nothing");
+    assert_log("^$");
+    log_level = LOG_LEVEL_NOTICE;
+    log_set_format(LOG_FORMAT_LEGACY, LOG_TIMESTAMP_ISO8601);
+    log_notice("iso");
+    assert_log(
+        "^[0-9]+:S [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}[+-][0-9]{2}:[0-9]{2} \\* "
+        "iso\n$");
+    log_set_format(LOG_FORMAT_LEGACY, LOG_TIMESTAMP_MILLISECONDS);
+    log_notice("ms");
+    assert_log("^[0-9]+:S [0-9]{13} \\* ms\n$");
+    log_set_role('M');
+    log_set_format(LOG_FORMAT_LOGFMT, LOG_TIMESTAMP_MILLISECONDS);
+    log_warning("say \"hi\"\nthere");
+    assert_log(
+        "^pid=[0-9]+ role=primary timestamp=\"[0-9]{13}\" level=warning message=\"say 'hi' there\"\n$");
+    log_set_format(LOG_FORMAT_LEGACY, LOG_TIMESTAMP_LEGACY);
+    log_write_raw("=== raw ===\n");
+    log_write_from_handler("signal");
+    assert_log("^=== raw ===\n[0-9]+:signal-handler \\([0-9]{10}\\) signal\n$");
+}
+static void long_lines_are_written_whole(void **state) {
+    static char message[10000];
+    memset(message, 'x', sizeof(message) - 1);
+    log_notice("%s", message);
+    assert_int_equal(strspn(strchr(log_text(), 'x'), "x"), sizeof(message) - 1);
+    assert_int_equal(truncate(log_path, 0), 0);
+}
+static void log_dates_are_local_dates(void **state) {
+    char expected[64];
+    time_t before, after;
+    struct tm tm;
+    do {
+        before = time(NULL);
+        assert_int_equal(truncate(log_path, 0), 0);
+        log_notice("date");
+        after = time(NULL);
+    } while (before != after);
+    localtime_r(&before, &tm);
+    strftime(expected, sizeof(expected), "%d %b %Y %H:%M:%S.", &tm);
+    assert_non_null(strstr(log_text(), expected));
+    assert_int_equal(truncate(log_path, 0), 0);
+}
+static void a_log_file_that_cannot_be_opened_is_told(void **state) {
+    assert_int_equal(log_set_file("/nonexistent/directory/log"), -ENOENT);
+    assert_int_equal(log_set_file(NULL), 0);
+    unlink(log_path);
+}
+
+int main(void) {
+    setenv("TZ", "XXX-12:45", 1); /* before the first line, where the offset is learnt */
+    tzset();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_match_as_in_valkey),
+        cmocka_unit_test(many_stars_take_no_exponential_time),
+        cmocka_unit_test(siphash_is_siphash_1_3),
+        cmocka_unit_test(hashing_without_case_folds_ascii_letters_only),
+        cmocka_unit_test(random_numbers_are_spread_evenly),
+        cmocka_unit_test(threads_draw_different_numbers),
+        cmocka_unit_test(a_frozen_clock_stands_still_and_the_other_goes_on),
+        cmocka_unit_test(jobs_run_at_once_before_the_start),
+        cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
+        cmocka_unit_test(a_forked_child_runs_jobs_itself),
+        cmocka_unit_test(log_lines_look_as_valkeys),
+        cmocka_unit_test(long_lines_are_written_whole),
+        cmocka_unit_test(log_dates_are_local_dates),
+        cmocka_unit_test(a_log_file_that_cannot_be_opened_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
