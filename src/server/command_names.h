@@ -1,0 +1,13 @@
+/* command_names.h: the names by which people and protocols know command flags, ACL categories, groups and key flags. */
+#ifndef SERVER_COMMAND_NAMES_H
+#define SERVER_COMMAND_NAMES_H
+#include "lib/slice.h"
+#include <stdint.h>
+struct flag_name {
+    uint32_t flag;
+    const char *name;
+}; /* arrays end with name NULL, and are in the order in which replies show them */
+extern const struct flag_name command_flag_names[], command_category_names[] /* without @ */, key_flag_names[];
+const char *command_group_name(int group); /* enum command_group: "sorted-set" */
+uint32_t command_category_by_name(struct slice name); /* without @, case ignored; 0: none of that name */
+#endif

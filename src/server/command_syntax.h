@@ -1,0 +1,43 @@
+/* command_syntax.h: the notation in which a command's arguments are described (command_spec.syntax), read into a tree.
+ *
+ *     name:type                  an argument; types: key string integer double pattern unix-time
+ *     TOKEN                      a word to be written as it is; its name is the word in lower case
+ *     name=TOKEN                 the same under another name
+ *     TOKEN name:type            an argument that is announced by a word; also before a block or a choice
+ *     name(a|b|…)                one of; each alternative is one argument
+ *     name{a b …}                a block of arguments that belong together
+ *     [ … ]                      optional; holds one argument
+ *     …...                       may be repeated; after the ] of an optional argument that has a token: repeated with its token
+ *
+ * After an argument, in this order and without spaces between:
+ *     (#n)     after a type: which of the command's key specs finds it; a key has (#0) without saying so
+ *     "text"   after a type: what people are shown instead of the name
+ *     @1.2.3   since when it is there
+ *     !1.2.3   since when it is deprecated
+ *
+ * A token is made of capital letters, digits, '-' and '_'; any other is written in quotes: exact="=", "#" name:type.
+ *
+ *     key:key value:string [condition(NX|XX)@2.6.12] [GET@6.2.0] [expiration(EX seconds:integer|KEEPTTL@6.0.0)]
+ *     destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE aggregate(SUM|MIN|MAX)]
+ *     key:key [BY by-pattern:pattern(#1)"pattern"] [LIMIT limit{offset:integer count:integer}] [GET get-pattern:pattern(#1)"pattern"]... */
+#ifndef SERVER_COMMAND_SYNTAX_H
+#define SERVER_COMMAND_SYNTAX_H
+#include <stdbool.h>
+
+enum argument_type {
+    ARGUMENT_STRING, ARGUMENT_INTEGER, ARGUMENT_DOUBLE, ARGUMENT_KEY, ARGUMENT_PATTERN, ARGUMENT_UNIX_TIME, ARGUMENT_PURE_TOKEN, ARGUMENT_ONE_OF,
+    ARGUMENT_BLOCK
+};
+struct command_argument {
+    char *name, *token, *display, *since, *deprecated_since; /* NULL: none; display only where it differs from the name */
+    enum argument_type type;
+    int key_spec; /* -1: none */
+    bool optional, multiple, multiple_token;
+    struct command_argument *children, *next;
+};
+/* Reads a text; NULL where it is malformed, and `error` says why, or where it is empty, and `error` is "". */
+struct command_argument *syntax_parse(const char *text, char error[static 128]);
+void syntax_free(struct command_argument *arguments);
+int syntax_count(const struct command_argument *arguments);
+const char *argument_type_name(enum argument_type type); /* "string", "pure-token", … */
+#endif
