@@ -213,21 +213,21 @@ static void run_help(struct call *call) {
 enum { ADMIN_FLAGS = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE };
 static const struct command_spec subcommands[] = {
     {.name = "get", .run = run_get, .arity = -3, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0",
-     .complexity = "O(N) when N is the number of configuration parameters provided",
-     .summary = "Returns the effective values of configuration parameters.", .syntax = "parameter:string...",
-     .history = (const char *const[]){"7.0.0", "Added the ability to pass multiple pattern parameters in one call", NULL}},
+     .complexity = "O(N) where N is how many options are named",
+     .summary = "Returns the values of the options whose names match.", .syntax = "parameter:string...",
+     .history = (const char *const[]){"7.0.0", "Takes several patterns.", NULL}},
     {.name = "set", .run = run_set, .arity = -4, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0",
-     .complexity = "O(N) when N is the number of configuration parameters provided",
-     .summary = "Sets configuration parameters in-flight.", .syntax = "data{parameter:string value:string}...",
-     .history = (const char *const[]){"7.0.0", "Added the ability to set multiple parameters in one call.", NULL}, .tips = ON_ALL_NODES},
+     .complexity = "O(N) where N is how many options are named",
+     .summary = "Changes options while the server runs; all of them or none.", .syntax = "data{parameter:string value:string}...",
+     .history = (const char *const[]){"7.0.0", "Takes several options.", NULL}, .tips = ON_ALL_NODES},
     {.name = "rewrite", .run = run_rewrite, .arity = 2, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.8.0", .complexity = "O(1)",
-     .summary = "Persists the effective configuration to file.", .tips = ON_ALL_NODES},
+     .summary = "Writes the present settings to the configuration file.", .tips = ON_ALL_NODES},
     {.name = "resetstat", .run = run_resetstat, .arity = 2, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0", .complexity = "O(1)",
-     .summary = "Resets the server's statistics.", .tips = ON_ALL_NODES},
+     .summary = "Sets the counters of INFO back to zero.", .tips = ON_ALL_NODES},
     {.name = "help", .run = run_help, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "5.0.0", .complexity = "O(1)",
-     .summary = "Returns helpful text about the different subcommands."},
+     .summary = "Explains the subcommands."},
     {.name = NULL}};
 const struct command_spec config_commands[] = {
     {.name = "config", .arity = -2, .group = GROUP_SERVER, .since = "2.0.0", .complexity = "Depends on subcommand.",
-     .summary = "A container for server configuration commands.", .subcommands = subcommands},
+     .summary = "Holds the commands on options.", .subcommands = subcommands},
     {.name = NULL}};
