@@ -1,0 +1,143 @@
+/* commands_fixture.h: a keyspace, a client without a connection, and ears for what its commands propagate and tell. For tests of commands/.
+ *
+ * A command is written as on a command line; its reply is looked at as the bytes that a client would get. Time stands still at NOW until a
+ * test moves it. */
+#ifndef TESTS_COMMANDS_FIXTURE_H
+#define TESTS_COMMANDS_FIXTURE_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "commands/commands.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "resp/request.h"
+#include "server/client.h"
+#include "server/notify.h"
+#include "server/propagate.h"
+#include "server/server.h"
+
+#define NOW INT64_C(1700000000000)
+#define WRONGTYPE "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+#define NOT_INTEGER "-ERR value is not an integer or out of range\r\n"
+#define SYNTAX "-ERR syntax error\r\n"
+#define NIL "$-1\r\n"
+#define OK "+OK\r\n"
+
+static struct client *client;
+static struct memory_output reply_memory, propagated_memory, events_memory;
+static uint64_t dirty_before;
+
+static void say(struct memory_output *memory, struct slice text) { output_write(&memory->out, text); }
+static const char *heard(struct memory_output *memory) {
+    *output_reserve(&memory->out, 1) = '\0';
+    return memory->data;
+}
+
+/* One line a command, words as they are, "db:" in front where it is not 0. */
+static void propagation_heard(struct propagation_listener *self, int db, int argc, const struct slice *argv) {
+    char text[32];
+    if (db) say(&propagated_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db)});
+    for (int i = 0; i < argc; i++) {
+        if (i) say(&propagated_memory, SLICE(" "));
+        say(&propagated_memory, argv[i]);
+    }
+    say(&propagated_memory, SLICE("\n"));
+}
+
+/* "event(key) ", "db:" in front where it is not 0. */
+static void event_heard(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event, struct slice key) {
+    char text[32];
+    if (db_id(db)) say(&events_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db_id(db))});
+    say(&events_memory, slice_of(event));
+    say(&events_memory, SLICE("("));
+    say(&events_memory, key);
+    say(&events_memory, SLICE(") "));
+}
+
+static struct propagation_listener listener = {.command = propagation_heard};
+static struct notify_receiver receiver = {.classes = ~0u, .event = event_heard};
+
+static void key_expired(struct db *db, struct slice key) { notify(db, NOTIFY_EXPIRED, "expired", key); }
+
+static void time_set(int64_t ms) {
+    clock_cache.wall_ms = ms;
+    clock_cache.wall_us = ms * 1000;
+}
+
+static int fixture_setup(void **state) {
+    static bool registered;
+    if (!registered) {
+        data_commands_register();
+        memory_output_init(&reply_memory);
+        memory_output_init(&propagated_memory);
+        memory_output_init(&events_memory);
+        registered = true;
+    }
+    if (!clock_cache.frozen) clock_freeze();
+    time_set(NOW);
+    server.keyspace = keyspace_new(16, &(struct store_hooks){.expired = key_expired});
+    client = client_new(NULL);
+    client->reply.out = &reply_memory.out;
+    propagate_listen(&listener);
+    notify_listen(&receiver);
+    return 0;
+}
+
+static int fixture_teardown(void **state) {
+    propagate_unlisten(&listener);
+    notify_unlisten(&receiver);
+    client_free(client);
+    keyspace_free(server.keyspace);
+    server.keyspace = NULL;
+    return 0;
+}
+
+/* For the last test of a program, so that leak checkers see nothing. */
+static int fixture_end(void **state) {
+    memory_output_free(&reply_memory);
+    memory_output_free(&propagated_memory);
+    memory_output_free(&events_memory);
+    return 0;
+}
+
+/* The reply's bytes, valid until the next call. */
+static const char *run_words(int argc, const struct slice *argv) {
+    memory_output_clear(&reply_memory);
+    memory_output_clear(&propagated_memory);
+    memory_output_clear(&events_memory);
+    client->reply.out = &reply_memory.out;
+    dirty_before = server.dirty;
+    client_execute(client, argc, argv);
+    return heard(&reply_memory);
+}
+static const char *run(const char *line) {
+    struct slice *words;
+    int count = words_split(slice_of(line), &words);
+    assert_true(count > 0);
+    const char *reply = run_words(count, words);
+    words_free(words, count);
+    return reply;
+}
+
+/* After a run: what it changed, repeated and told. */
+static inline void assert_dirty(uint64_t changes) { assert_int_equal(server.dirty - dirty_before, changes); }
+static inline void assert_propagated(const char *lines) { assert_string_equal(heard(&propagated_memory), lines); }
+static inline void assert_events(const char *events) { assert_string_equal(heard(&events_memory), events); }
+#define replies(line, bytes) assert_string_equal(run(line), bytes)
+/* All at once. */
+#define does(line, bytes, changes, lines, events) \
+    do {                                          \
+        replies(line, bytes);                     \
+        assert_dirty(changes);                    \
+        assert_propagated(lines);                 \
+        assert_events(events);                    \
+    } while (0)
+#define unchanged(line, bytes) does(line, bytes, 0, "", "")
+
+#define test(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+#endif
