@@ -1,0 +1,96 @@
+/* benchmark.c: valkey-benchmark measures a server. See benchmark.h for its parts. */
+#include "tools/benchmark.h"
+#include "lib/memory.h"
+#include "resp/request.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct bench {
+    struct bench_options options;
+    struct bench_cluster cluster;
+    struct bench_report report;
+};
+
+enum { REDISCOVER_MAX = 5 };
+
+/* Runs one test and shows its result. An unknown command fails the program only when it is the user's own. */
+static bool test_run(void *context, const char *title, const struct bench_request *request) {
+    struct bench *bench = context;
+    struct bench_result result;
+    for (int attempt = 0;; attempt++) {
+        report_begin(&bench->report, title);
+        bench_run(&bench->options, &bench->cluster, request, &result, report_progress, &bench->report);
+        bool moved = result.outcome == BENCH_SERVER_ERROR && bench->options.cluster &&
+                     (strncmp(result.error, "MOVED ", 6) == 0 || strncmp(result.error, "ASK ", 4) == 0);
+        if (!moved || attempt == REDISCOVER_MAX) break;
+        /* Slots have changed hands: look again who serves them, and begin this test anew. */
+        histogram_free(result.latencies);
+        cluster_free(&bench->cluster);
+        cluster_discover(&bench->cluster, &bench->options);
+    }
+    if (result.outcome == BENCH_DONE) report_result(&bench->report, &result);
+    else report_clear_line(&bench->report);
+    histogram_free(result.latencies);
+    if (result.outcome == BENCH_DONE) return true;
+    fflush(stdout);
+    if (result.outcome == BENCH_SERVER_ERROR && bench->options.command_argc == 0 &&
+        strncasecmp(result.error, "ERR unknown command", 19) == 0) {
+        fprintf(stderr, "%s: left out, the server does not know the command\n", title);
+        return true;
+    }
+    fprintf(stderr, "%s%s\n", result.outcome == BENCH_SERVER_ERROR ? "Error from server: " : "", result.error);
+    exit(1);
+}
+
+static void command_run(struct bench *bench) {
+    const struct bench_options *o = &bench->options;
+    struct memory_output title;
+    memory_output_init(&title);
+    for (int i = 0; i < o->command_argc; i++) {
+        if (i) output_write(&title.out, SLICE(" "));
+        output_write(&title.out, o->command_argv[i]);
+    }
+    output_write(&title.out, slice_make("", 1));
+    struct bench_request request;
+    request_build(&request, o, o->command_argc, o->command_argv);
+    test_run(bench, memory_output_slice(&title).data, &request);
+    request_free(&request);
+    memory_output_free(&title);
+}
+
+static void transport_announce(const struct bench_options *o) {
+    if (!o->endpoint.rdma || o->output == OUTPUT_REPORT) return;
+    char transport[128];
+    endpoint_format_transport(&o->endpoint, transport, sizeof transport);
+    fprintf(stderr, "transport: %s\n", transport);
+}
+
+int main(int argc, char **argv) {
+    static struct bench bench;
+    signal(SIGPIPE, SIG_IGN);
+    options_parse(&bench.options, argc, argv);
+    const struct bench_options *o = &bench.options;
+    cluster_discover(&bench.cluster, o);
+    bench.report.options = o;
+    bench.report.cluster = &bench.cluster;
+    transport_announce(o);
+    if (!o->keep_alive) fprintf(stderr, "WARNING: without keep-alive the time to connect is part of what is measured, and ports may run out\n");
+    if (o->idle) {
+        printf("Creating %lld idle connections and waiting forever (Ctrl+C when done)\n", (long long)o->clients);
+        fflush(stdout);
+        struct bench_request none;
+        struct bench_result result;
+        request_build_raw(&none, o, SLICE("PING\r\n"));
+        bench_run(o, &bench.cluster, &none, &result, NULL, NULL);
+        fprintf(stderr, "%s\n", result.error);
+        return 1;
+    }
+    if (o->output == OUTPUT_CSV) report_csv_header();
+    do {
+        if (o->command_argc > 0) command_run(&bench);
+        else tests_run(o, test_run, &bench);
+    } while (o->loop);
+    cluster_free(&bench.cluster);
+    return 0;
+}

@@ -1,0 +1,109 @@
+/* benchmark.h: the parts of valkey-benchmark.
+ *
+ *   benchmark.c           the program: options in, tests one after the other, results out
+ *   benchmark_options.c   the command line
+ *   benchmark_request.c   ready-made batches of requests with places to patch
+ *   benchmark_tests.c     the standard tests
+ *   benchmark_run.c       runs one batch against the server from many connections and threads
+ *   benchmark_cluster.c   which node serves which slots, and key tags for them
+ *   benchmark_report.c    what is shown */
+#ifndef TOOLS_BENCHMARK_H
+#define TOOLS_BENCHMARK_H
+#include "lib/histogram.h"
+#include "tools/endpoint.h"
+#include <stdatomic.h>
+
+/* --- Options ----------------------------------------------------------------------------------------------------------- */
+
+enum bench_output { OUTPUT_REPORT, OUTPUT_QUIET, OUTPUT_CSV };
+struct bench_options {
+    struct endpoint endpoint;
+    int64_t clients, requests, data_size, db, threads, pipeline;
+    int64_t precision; /* decimal places of latencies, at least 3 */
+    int64_t seed, keyspace;
+    int64_t functions, function_keys; /* of the FUNCTION LOAD and FCALL tests */
+    int64_t busy_poll_us;             /* -1: what is best */
+    bool random_keys, sequential, resp3, cluster, tracking, keep_alive, loop, idle, stdin_argument, multi_thread;
+    enum bench_output output;
+    char *tests; /* ",get,set," or NULL for all */
+    int command_argc; /* an own command instead of the standard tests */
+    struct slice *command_argv;
+};
+/* Prints what is wrong, or the help, and exits where there is nothing to run. */
+void options_parse(struct bench_options *o, int argc, char **argv);
+bool options_selects(const struct bench_options *o, const char *test);
+
+/* --- Cluster ----------------------------------------------------------------------------------------------------------- */
+
+struct bench_node {
+    struct endpoint endpoint;
+    char *save, *appendonly; /* as CONFIG GET says; NULL: unknown */
+    uint16_t *slots;
+    int slots_count;
+};
+struct bench_cluster {
+    struct bench_node *nodes; /* without --cluster: one, with no slots */
+    int count;
+    char (*tags)[3]; /* for each slot three letters that hash to it */
+};
+/* Asks the server who there is and what its configuration says. Exits where that fails. */
+void cluster_discover(struct bench_cluster *cluster, const struct bench_options *o);
+void cluster_free(struct bench_cluster *cluster);
+
+/* --- Requests ---------------------------------------------------------------------------------------------------------- */
+
+enum { PATCH_TAG = -1, PATCH_RANDOM = 0 /* and 1 … 9: one number for all its places in a command */, PATCH_KINDS = 10 };
+struct bench_patch {
+    size_t offset; /* in one request */
+    int kind;
+};
+struct bench_request {
+    char *bytes; /* `count` equal requests, one after the other */
+    size_t size; /* of one */
+    int count;
+    struct bench_patch *patches;
+    int patches_count;
+};
+void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv);
+void request_build_raw(struct bench_request *r, const struct bench_options *o, struct slice bytes);
+void request_free(struct bench_request *r);
+/* Fills in fresh random numbers, and the tag, in the first `count` requests of a batch. `sequence` is used with --sequential. */
+void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count, const char *tag,
+                   _Atomic uint64_t *sequence);
+
+/* --- Running ----------------------------------------------------------------------------------------------------------- */
+
+enum bench_outcome { BENCH_DONE, BENCH_SERVER_ERROR, BENCH_FAILED };
+struct bench_result {
+    enum bench_outcome outcome;
+    char error[512];
+    double seconds;
+    struct histogram *latencies; /* nanoseconds */
+};
+/* Called now and then while a test runs: requests done and the sum of their latencies up to now, seconds since the start. */
+typedef void bench_progress(void *context, uint64_t done, uint64_t latency_ns, double seconds);
+void bench_run(const struct bench_options *o, struct bench_cluster *cluster, const struct bench_request *request,
+               struct bench_result *result, bench_progress *progress, void *context);
+
+/* --- The standard tests ------------------------------------------------------------------------------------------------ */
+
+/* Runs each that was selected through `run`; stops when it returns false. */
+void tests_run(const struct bench_options *o, bool (*run)(void *context, const char *title, const struct bench_request *request),
+               void *context);
+
+/* --- Reports ----------------------------------------------------------------------------------------------------------- */
+
+struct bench_report {
+    const struct bench_options *options;
+    const struct bench_cluster *cluster;
+    const char *title;
+    int line_len; /* of the progress line on the screen */
+    uint64_t last_done, last_latency_ns;
+    double last_seconds;
+};
+void report_begin(struct bench_report *report, const char *title);
+bench_progress report_progress;
+void report_result(struct bench_report *report, const struct bench_result *result);
+void report_clear_line(struct bench_report *report);
+void report_csv_header(void);
+#endif

@@ -1,0 +1,150 @@
+/* benchmark_cluster.c: who serves what.
+ *
+ * In a cluster a key belongs to the node that serves the slot its {tag} hashes to. So each request gets the tag of a slot of the node that
+ * it goes to: no redirection, and every node works. Tags are found by trying: there are 238328 of three letters for 16384 slots. */
+#include "tools/benchmark.h"
+#include "lib/memory.h"
+#include "tools/session.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SLOTS = 16384 };
+
+/* CRC-16/XMODEM, the hash of cluster keys. */
+static uint16_t crc16(const char *data, size_t len) {
+    uint16_t crc = 0;
+    for (size_t i = 0; i < len; i++) {
+        crc ^= (uint16_t)((unsigned char)data[i] << 8);
+        for (int bit = 0; bit < 8; bit++) crc = (uint16_t)(crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1);
+    }
+    return crc;
+}
+
+static char (*tags_make(void))[3] {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    char(*tags)[3] = mem_calloc(SLOTS, sizeof *tags);
+    enum { LETTERS = sizeof letters - 1 };
+    for (int i = 0; i < LETTERS * LETTERS * LETTERS; i++) {
+        char tag[3] = {letters[i / LETTERS / LETTERS], letters[i / LETTERS % LETTERS], letters[i % LETTERS]};
+        memcpy(tags[crc16(tag, 3) % SLOTS], tag, 3);
+    }
+    return tags;
+}
+
+static void endpoint_copy(struct endpoint *to, const struct endpoint *from) {
+    endpoint_init(to);
+    text_set(&to->host, from->host);
+    text_set(&to->socket, from->socket);
+    text_set(&to->user, from->user);
+    text_set(&to->password, from->password);
+    to->port = from->port;
+    to->rdma = from->rdma;
+}
+
+static struct bench_node *node_add(struct bench_cluster *cluster, const struct endpoint *endpoint) {
+    cluster->nodes = mem_realloc(cluster->nodes, (size_t)(cluster->count + 1) * sizeof *cluster->nodes);
+    struct bench_node *node = &cluster->nodes[cluster->count++];
+    memset(node, 0, sizeof *node);
+    endpoint_copy(&node->endpoint, endpoint);
+    return node;
+}
+
+static struct bench_node *node_find(struct bench_cluster *cluster, const struct endpoint *first, struct slice host, int port) {
+    for (int i = 0; i < cluster->count; i++) {
+        struct endpoint *e = &cluster->nodes[i].endpoint;
+        if (slice_equal(slice_of(e->host), host) && e->port == port) return &cluster->nodes[i];
+    }
+    struct bench_node *node = node_add(cluster, first);
+    mem_free(node->endpoint.host);
+    node->endpoint.host = mem_strndup(host.data, host.len);
+    node->endpoint.port = port;
+    text_set(&node->endpoint.socket, NULL);
+    return node;
+}
+
+/* Reads CLUSTER SLOTS: [first, last, [host, port, …], replicas …] … */
+static bool slots_read(struct bench_cluster *cluster, const struct endpoint *first, const struct resp_value *reply) {
+    if (!reply || reply->type != RESP_ARRAY || reply->count == 0) return false;
+    for (size_t i = 0; i < reply->count; i++) {
+        const struct resp_value *range = &reply->children[i];
+        if (range->type != RESP_ARRAY || range->count < 3 || range->children[2].count < 2) return false;
+        int64_t from = range->children[0].integer, to = range->children[1].integer;
+        const struct resp_value *primary = &range->children[2];
+        if (from < 0 || to >= SLOTS || from > to) return false;
+        struct slice host = primary->children[0].text.len ? primary->children[0].text : slice_of(first->host);
+        struct bench_node *node = node_find(cluster, first, host, (int)primary->children[1].integer);
+        size_t count = (size_t)node->slots_count + (size_t)(to - from + 1);
+        node->slots = mem_realloc(node->slots, count * sizeof *node->slots);
+        while (from <= to) node->slots[node->slots_count++] = (uint16_t)from++;
+    }
+    return true;
+}
+
+static void fail(const char *what, const char *why) {
+    fprintf(stderr, "%s%s\n", what, why);
+    exit(1);
+}
+
+static char *config_get(struct session *s, const char *name) {
+    const struct resp_value *reply = SESSION_CALL(s, "CONFIG", "GET", name);
+    const struct resp_value *value = reply ? resp_value_get(reply, name) : NULL;
+    return value && value->text.data ? mem_strdup(value->text.data) : NULL;
+}
+
+static void session_open(struct session *s, const struct endpoint *e) {
+    char where[160], text[320];
+    endpoint_format(e, where, sizeof where);
+    session_init(s);
+    if (session_connect(s, e, 0) < 0) {
+        snprintf(text, sizeof text, "Could not connect to server at %s: ", where);
+        fail(text, s->error);
+    }
+    if (!session_authenticate(s, e)) {
+        snprintf(text, sizeof text, "Node %s replied with error:\n", where);
+        fail(text, s->error);
+    }
+}
+
+void cluster_discover(struct bench_cluster *cluster, const struct bench_options *o) {
+    memset(cluster, 0, sizeof *cluster);
+    struct session s;
+    session_open(&s, &o->endpoint);
+    if (o->cluster) {
+        cluster->tags = tags_make();
+        const struct resp_value *reply = SESSION_CALL(&s, "CLUSTER", "SLOTS");
+        if (!slots_read(cluster, &o->endpoint, reply)) {
+            fail("ERROR: failed to fetch the cluster's slots", reply && reply->type == RESP_ERROR ? reply->text.data : "");
+        }
+        if (o->clients < cluster->count) fail("ERROR: there are fewer clients (-c) than nodes", "");
+    } else {
+        node_add(cluster, &o->endpoint);
+    }
+    session_free(&s);
+    for (int i = 0; i < cluster->count; i++) {
+        struct bench_node *node = &cluster->nodes[i];
+        session_open(&s, &node->endpoint);
+        const struct resp_value *reply = SESSION_CALL(&s, "CONFIG", "GET", "save");
+        if (reply && reply->type == RESP_ERROR && strncmp(reply->text.data, "NOAUTH", 6) == 0) {
+            char where[160], text[320];
+            endpoint_format(&node->endpoint, where, sizeof where);
+            snprintf(text, sizeof text, "Node %s replied with error:\n", where);
+            fail(text, reply->text.data);
+        }
+        node->save = config_get(&s, "save");
+        node->appendonly = config_get(&s, "appendonly");
+        session_free(&s);
+    }
+    if (!cluster->nodes[0].save) fprintf(stderr, "WARNING: Could not fetch server CONFIG\n");
+}
+
+void cluster_free(struct bench_cluster *cluster) {
+    for (int i = 0; i < cluster->count; i++) {
+        endpoint_free(&cluster->nodes[i].endpoint);
+        mem_free(cluster->nodes[i].slots);
+        mem_free(cluster->nodes[i].save);
+        mem_free(cluster->nodes[i].appendonly);
+    }
+    mem_free(cluster->nodes);
+    mem_free(cluster->tags);
+    memset(cluster, 0, sizeof *cluster);
+}

@@ -1,0 +1,227 @@
+/* benchmark_options.c: the command line of valkey-benchmark. */
+#include "tools/benchmark.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/version.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char help[] =
+    "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\n"
+    "\n"
+    "Where to connect:\n"
+    " -h <hostname>      Name or address of the server (default 127.0.0.1)\n"
+    " -p <port>          Port (default 6379)\n"
+    " -s <socket>        Unix socket, instead of host and port\n"
+    " -u <uri>           All at once: valkey://user:password@host:port/db; what is\n"
+    "                    left out keeps its default. rdma:// for RDMA.\n"
+    " --rdma             Connect by RDMA\n"
+    " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
+    "                    (default: 100 where there are CPUs to spare, else 0)\n"
+    " -a <password>      Password\n"
+    " --user <username>  User of that password (default: the default user)\n"
+    " --dbnum <db>       Database (default 0)\n"
+    " -3                 Speak RESP3\n"
+    " --cluster          The server is a node of a cluster: spread the load over all\n"
+    "                    primaries. Keys of an own command must contain {tag}.\n"
+    " --enable-tracking  Turn on client side caching (CLIENT TRACKING) first\n"
+    "\n"
+    "What load:\n"
+    " -c <clients>       Connections (default 50)\n"
+    " -n <requests>      Requests in all (default 100000)\n"
+    " -P <numreq>        Requests sent at once on a connection (default 1)\n"
+    " -d <size>          Bytes of a value (default 3)\n"
+    " -k <boolean>       1: keep connections (default), 0: a new one for each request\n"
+    " -r <keyspacelen>   Replace __rand_int__ in keys and arguments by numbers of 12\n"
+    "                    digits, 0 to keyspacelen-1, a new one at each place.\n"
+    "                    __rand_1st__ ... __rand_9th__: one number for all places of\n"
+    "                    the same name in a request. Without -r nothing is replaced.\n"
+    " --sequential       Numbers in order instead of random ones\n"
+    " --seed <num>       Start of the random numbers (default: the time)\n"
+    " --threads <num>    Threads, among which the connections are shared out\n"
+    " -t <tests>         Only these tests, separated by commas: ping (ping_inline,\n"
+    "                    ping_mbulk), set, get, incr, lpush, rpush, lpop, rpop, sadd,\n"
+    "                    hset, spop, zadd, zpopmin, lrange (lrange_100, _300, _500,\n"
+    "                    _600), mset, xadd, function_load, fcall\n"
+    " --num-functions <num>      Functions that function_load loads (default 10)\n"
+    " --num-keys-in-fcall <num>  Keys that fcall passes (default 1)\n"
+    " -l                 Begin again when all tests are done, forever\n"
+    " -I                 Only open the connections, and wait\n"
+    " -x                 Read the last argument of an own command from standard input\n"
+    "\n"
+    "What to show:\n"
+    " -q                 One line for each test\n"
+    " --csv              Comma separated values\n"
+    " --precision <num>  Decimal places of latencies in milliseconds (default 3)\n"
+    " --help, --version\n"
+    "\n"
+    "An own command is sent as it stands, but for __rand_int__ (see -r) and __data__,\n"
+    "which becomes a value of -d bytes. A test whose command the server does not know\n"
+    "is left out, and that is said.\n"
+    "\n"
+    "Examples:\n"
+    "   valkey-benchmark -t ping,set,get -n 100000 -q\n"
+    "   valkey-benchmark --rdma -h 192.168.122.100 -c 30 --threads 4 -d 1024 -t get,set\n"
+    "   valkey-benchmark -t set -n 1000000 -r 100000000\n"
+    "   valkey-benchmark -r 10000 -n 10000 lpush mylist __rand_int__\n"
+    "   valkey-benchmark -d 1024 -P 16 set key:__rand_int__ __data__\n";
+
+static void fail(const char *text) {
+    fprintf(stderr, "%s\n", text);
+    exit(1);
+}
+
+static struct number_option {
+    const char *name;
+    size_t offset;
+    int64_t min, max;
+} const numbers[] = {
+#define NUMBER(name, field, min, max) {name, offsetof(struct bench_options, field), min, max}
+    NUMBER("-c", clients, 1, 1000000),
+    NUMBER("-n", requests, 1, INT64_MAX / 2),
+    NUMBER("-d", data_size, 0, 1024 * 1024 * 1024),
+    NUMBER("--dbnum", db, 0, INT32_MAX),
+    NUMBER("-P", pipeline, 1, 1000000),
+    NUMBER("-r", keyspace, 0, INT64_C(1000000000000)),
+    NUMBER("--threads", threads, 0, 500),
+    NUMBER("--precision", precision, 0, 6),
+    NUMBER("--seed", seed, INT64_MIN, INT64_MAX),
+    NUMBER("--num-functions", functions, 1, 10000),
+    NUMBER("--num-keys-in-fcall", function_keys, 0, 10000),
+    NUMBER("--rdma-busy-poll-us", busy_poll_us, 0, 1000000),
+#undef NUMBER
+};
+
+static struct flag_option {
+    const char *name;
+    size_t offset;
+} const flags[] = {
+#define FLAG(name, field) {name, offsetof(struct bench_options, field)}
+    FLAG("-3", resp3),       FLAG("--cluster", cluster), FLAG("--enable-tracking", tracking),
+    FLAG("-l", loop),        FLAG("-I", idle),           FLAG("-x", stdin_argument),
+    FLAG("--sequential", sequential),
+#undef FLAG
+};
+
+/* How many arguments it used; 0: not one of these; -1: its argument is missing. */
+static int table_option(struct bench_options *o, int argc, char **argv, int i) {
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++) {
+        if (strcmp(argv[i], flags[k].name) != 0) continue;
+        *(bool *)((char *)o + flags[k].offset) = true;
+        return 1;
+    }
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        const struct number_option *number = &numbers[k];
+        if (strcmp(argv[i], number->name) != 0) continue;
+        if (i + 1 >= argc) return -1;
+        int64_t value;
+        if (!parse_int64(slice_of(argv[i + 1]), &value) || value < number->min || value > number->max) {
+            fprintf(stderr, "%s takes a number from %lld to %lld, not \"%s\"\n", number->name, (long long)number->min,
+                    (long long)number->max, argv[i + 1]);
+            exit(1);
+        }
+        *(int64_t *)((char *)o + number->offset) = value;
+        return 2;
+    }
+    return 0;
+}
+
+static int other_option(struct bench_options *o, int argc, char **argv, int i) {
+    if (strcmp(argv[i], "-q") == 0) {
+        if (o->output == OUTPUT_REPORT) o->output = OUTPUT_QUIET;
+        return 1;
+    }
+    if (strcmp(argv[i], "--csv") == 0) {
+        o->output = OUTPUT_CSV;
+        return 1;
+    }
+    if (strcmp(argv[i], "-k") != 0 && strcmp(argv[i], "-t") != 0) return 0;
+    if (i + 1 >= argc) return -1;
+    if (argv[i][1] == 'k') {
+        o->keep_alive = atoi(argv[i + 1]) != 0;
+    } else {
+        size_t len = strlen(argv[i + 1]);
+        mem_free(o->tests);
+        o->tests = mem_alloc(len + 3);
+        snprintf(o->tests, len + 3, ",%s,", argv[i + 1]);
+        for (char *p = o->tests; *p; p++) *p = (char)tolower((unsigned char)*p);
+    }
+    return 2;
+}
+
+bool options_selects(const struct bench_options *o, const char *test) {
+    char name[40];
+    snprintf(name, sizeof name, ",%s,", test);
+    return !o->tests || strstr(o->tests, name);
+}
+
+static struct slice stdin_read(void) {
+    size_t len = 0, capacity = 4096;
+    char *data = mem_alloc(capacity);
+    ssize_t got;
+    while ((got = read(STDIN_FILENO, data + len, capacity - len)) > 0) {
+        len += (size_t)got;
+        if (len == capacity) data = mem_realloc(data, capacity *= 2);
+    }
+    return slice_make(data, len);
+}
+
+static void command_take(struct bench_options *o, int argc, char **argv) {
+    o->command_argv = mem_alloc((size_t)(argc + 1) * sizeof *o->command_argv);
+    for (int i = 0; i < argc; i++) o->command_argv[i] = slice_of(argv[i]);
+    o->command_argc = argc;
+    if (o->stdin_argument) {
+        if (argc == 0) fail("-x needs a command whose last argument it is to read");
+        o->command_argv[o->command_argc++] = stdin_read();
+    }
+}
+
+static void options_default(struct bench_options *o) {
+    memset(o, 0, sizeof *o);
+    endpoint_init(&o->endpoint);
+    o->clients = 50, o->requests = 100000, o->data_size = 3, o->pipeline = 1, o->keep_alive = true;
+    o->precision = 3, o->functions = 10, o->function_keys = 1, o->busy_poll_us = -1;
+    o->seed = clock_wall_us();
+}
+
+void options_parse(struct bench_options *o, int argc, char **argv) {
+    options_default(o);
+    int i = 1;
+    while (i < argc && argv[i][0] == '-') {
+        char error[256];
+        if (strcmp(argv[i], "--help") == 0) {
+            fputs(help, stdout);
+            exit(0);
+        }
+        if (strcmp(argv[i], "--version") == 0 || strcmp(argv[i], "-v") == 0) {
+            puts("valkey-benchmark " PROJECT_VERSION);
+            exit(0);
+        }
+        if (strcmp(argv[i], "--") == 0) {
+            i++;
+            break;
+        }
+        int used = endpoint_option(&o->endpoint, argc, argv, i, error, sizeof error);
+        if (used == -2) fail(error);
+        if (used == 0) used = table_option(o, argc, argv, i);
+        if (used == 0) used = other_option(o, argc, argv, i);
+        if (used <= 0) {
+            fprintf(stderr, "Invalid option \"%s\" or option argument missing\n\n%s", argv[i], help);
+            exit(1);
+        }
+        if (strcmp(argv[i], "-r") == 0) o->random_keys = true;
+        if (strcmp(argv[i], "--threads") == 0) o->multi_thread = o->threads > 0;
+        if (strcmp(argv[i], "-u") == 0) o->db = o->endpoint.db;
+        i += used;
+    }
+    command_take(o, argc - i, argv + i);
+    if (o->sequential && !o->random_keys) fail("--sequential needs -r");
+    if (o->endpoint.tls) fail("TLS was asked for, but this valkey-benchmark is built without it");
+    if (!endpoint_transport(&o->endpoint)) fail("--rdma was asked for, but this valkey-benchmark is built without RDMA (make BUILD_RDMA=yes)");
+    if (o->precision < 3) o->precision = 3;
+    if (o->threads < 1) o->threads = 1;
+    if (o->threads > o->clients) o->threads = o->clients;
+}

@@ -1,0 +1,121 @@
+/* benchmark_request.c: ready-made batches.
+ *
+ * All requests of a test are the same but for numbers of twelve digits and, in a cluster, tags of three letters. So a whole pipeline is
+ * written once; before it is sent the digits are written over, in place, and the rest is never formatted again. */
+#include "tools/benchmark.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include "resp/request.h"
+
+static const char *const placeholders[PATCH_KINDS] = {"__rand_int__", "__rand_1st__", "__rand_2nd__", "__rand_3rd__",
+                                                      "__rand_4th__", "__rand_5th__", "__rand_6th__", "__rand_7th__",
+                                                      "__rand_8th__", "__rand_9th__"};
+enum { DIGITS = 12 };
+
+static void patch_add(struct bench_request *r, size_t offset, int kind) {
+    if ((r->patches_count & (r->patches_count - 1)) == 0) {
+        size_t capacity = r->patches_count ? (size_t)r->patches_count * 2 : 1;
+        r->patches = mem_realloc(r->patches, capacity * sizeof *r->patches);
+    }
+    r->patches[r->patches_count++] = (struct bench_patch){offset, kind};
+}
+
+static void patches_find(struct bench_request *r, const char *text, int kind) {
+    const char *at = r->bytes, *end = r->bytes + r->size;
+    size_t len = strlen(text);
+    while ((at = memmem(at, (size_t)(end - at), text, len))) {
+        patch_add(r, (size_t)(at - r->bytes), kind);
+        at += len;
+    }
+}
+
+void request_build_raw(struct bench_request *r, const struct bench_options *o, struct slice bytes) {
+    memset(r, 0, sizeof *r);
+    r->size = bytes.len;
+    r->count = (int)o->pipeline;
+    r->bytes = mem_alloc(bytes.len * (size_t)r->count);
+    for (int i = 0; i < r->count; i++) memcpy(r->bytes + (size_t)i * bytes.len, bytes.data, bytes.len);
+    if (o->random_keys) {
+        for (int kind = 0; kind < PATCH_KINDS; kind++) patches_find(r, placeholders[kind], kind);
+    }
+    if (o->cluster) patches_find(r, "{tag}", PATCH_TAG);
+}
+
+/* Replaces every `from` in an argument. The result is fresh memory, as long as the caller keeps it. */
+static struct slice replace(struct slice text, const char *from, struct slice to) {
+    struct memory_output out;
+    memory_output_init(&out);
+    size_t from_len = strlen(from);
+    const char *at = text.data, *end = text.data + text.len, *found;
+    while ((found = memmem(at, (size_t)(end - at), from, from_len))) {
+        output_write(&out.out, slice_make(at, (size_t)(found - at)));
+        output_write(&out.out, to);
+        at = found + from_len;
+    }
+    output_write(&out.out, slice_make(at, (size_t)(end - at)));
+    struct slice result = memory_output_slice(&out);
+    result.data = result.len ? mem_strndup(result.data, result.len) : mem_strdup("");
+    memory_output_free(&out);
+    return result;
+}
+
+/* Letters that do not compress to nothing, the same in every run. */
+static char *data_make(size_t len) {
+    char *data = mem_alloc(len + 1);
+    uint32_t state = 1234;
+    for (size_t i = 0; i < len; i++) {
+        state = state * 1103515245 + 12345;
+        data[i] = (char)('0' + (state >> 16) % 63);
+    }
+    return data;
+}
+
+void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv) {
+    char *data = data_make((size_t)o->data_size);
+    struct slice *ready = mem_alloc((size_t)argc * sizeof *ready);
+    for (int i = 0; i < argc; i++) ready[i] = replace(argv[i], "__data__", slice_make(data, (size_t)o->data_size));
+    struct memory_output out;
+    memory_output_init(&out);
+    request_write(&out.out, argc, ready);
+    request_build_raw(r, o, memory_output_slice(&out));
+    memory_output_free(&out);
+    for (int i = 0; i < argc; i++) mem_free((char *)ready[i].data);
+    mem_free(ready);
+    mem_free(data);
+}
+
+void request_free(struct bench_request *r) {
+    mem_free(r->bytes);
+    mem_free(r->patches);
+    memset(r, 0, sizeof *r);
+}
+
+static inline void digits_write(char *at, uint64_t value) {
+    for (int i = DIGITS - 1; i >= 0; i--) {
+        at[i] = (char)('0' + value % 10);
+        value /= 10;
+    }
+}
+
+void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count, const char *tag,
+                   _Atomic uint64_t *sequence) {
+    if (r->patches_count == 0) return;
+    uint64_t keyspace = o->keyspace > 0 ? (uint64_t)o->keyspace : 1;
+    for (int i = 0; i < count; i++, bytes += r->size) {
+        uint64_t shared[PATCH_KINDS];
+        uint32_t drawn = 0;
+        for (int k = 0; k < r->patches_count; k++) {
+            const struct bench_patch *patch = &r->patches[k];
+            if (patch->kind == PATCH_TAG) {
+                memcpy(bytes + patch->offset, (char[5]){'{', tag[0], tag[1], tag[2], '}'}, 5);
+                continue;
+            }
+            if (patch->kind == PATCH_RANDOM || !(drawn >> patch->kind & 1)) {
+                shared[patch->kind] = o->sequential ? atomic_fetch_add_explicit(sequence, 1, memory_order_relaxed) % keyspace
+                                                    : random_below(keyspace);
+                drawn |= 1u << patch->kind;
+            }
+            digits_write(bytes + patch->offset, shared[patch->kind]);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+/* benchmark_run.c: runs a batch of requests against the server, over and over, from many connections.
+ *
+ * Each thread has a loop, its share of the connections and everything it counts in; threads meet only at the shared count of requests,
+ * from which they claim in pieces, and at the two ends of the run. All connections are open and greeted before the clock starts.
+ *
+ * A connection does one thing: send a batch, count its replies in place, send the next. Between a reply and the next request there are one
+ * reading of the clock, the digits to patch, one copy into the connection's send memory, and one flush. */
+#include "tools/benchmark.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include "resp/reply_reader.h"
+#include "resp/request.h"
+#ifdef USE_RDMA
+#include "net/rdma.h"
+#endif
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum {
+    LATENCY_BITS = 10,              /* three decimal digits */
+    PROGRESS_US = 250 * 1000,
+    SPIN_US = 100,
+};
+static const uint64_t LATENCY_MAX_NS = UINT64_C(60) * 1000 * 1000 * 1000;
+
+struct run { /* shared by all threads */
+    const struct bench_options *options;
+    struct bench_cluster *cluster;
+    const struct bench_request *request;
+    struct slice greeting; /* AUTH, SELECT … */
+    int greeting_replies;
+    uint64_t total;
+    _Alignas(64) _Atomic uint64_t claimed;
+    _Alignas(64) _Atomic uint64_t sequence;
+    _Alignas(64) _Atomic bool stop;
+    _Atomic int working;
+    pthread_barrier_t ready;
+    pthread_mutex_t mutex; /* of what follows */
+    enum bench_outcome outcome;
+    char error[512];
+};
+
+struct worker {
+    _Alignas(64) struct run *run;
+    struct event_loop *loop;
+    struct client *clients;
+    int clients_count, clients_ready, clients_busy;
+    int index;
+    uint64_t credit;  /* claimed and not yet sent */
+    char *scratch;    /* the batch being patched */
+    struct histogram *latencies;
+    uint64_t start_ns, end_ns;
+    bool failed, running;
+    pthread_t thread;
+    _Alignas(64) _Atomic uint64_t done, latency_ns; /* for who watches */
+};
+
+struct client {
+    struct connection *conn;
+    struct worker *worker;
+    const struct bench_node *node;
+    struct reply_counter counter;
+    int greeting_missing;
+    int pending; /* replies of the batch still to come */
+    uint64_t sent_ns;
+};
+
+static void run_fail(struct worker *w, enum bench_outcome outcome, const char *text) {
+    struct run *run = w->run;
+    pthread_mutex_lock(&run->mutex);
+    if (run->outcome == BENCH_DONE) {
+        run->outcome = outcome;
+        snprintf(run->error, sizeof run->error, "%s", text);
+    }
+    pthread_mutex_unlock(&run->mutex);
+    atomic_store(&run->stop, true);
+    w->failed = true;
+}
+
+/* Takes up to `wanted` requests out of those still to be sent. */
+static uint64_t claim(struct worker *w, uint64_t wanted) {
+    struct run *run = w->run;
+    if (w->credit == 0) {
+        /* Pieces small enough that no thread is left with much when the others are done. */
+        uint64_t piece = run->options->threads == 1 ? run->total : run->total / (uint64_t)(run->options->threads * 64);
+        piece = piece < wanted ? wanted : piece > 4096 * wanted ? 4096 * wanted : piece - piece % wanted;
+        uint64_t before = atomic_fetch_add_explicit(&run->claimed, piece, memory_order_relaxed);
+        if (before >= run->total) return 0;
+        w->credit = run->total - before < piece ? run->total - before : piece;
+    }
+    uint64_t got = w->credit < wanted ? w->credit : wanted;
+    w->credit -= got;
+    return got;
+}
+
+static void client_connect(struct client *client);
+
+static void client_send(struct client *client, uint64_t now) {
+    struct worker *w = client->worker;
+    const struct bench_request *request = w->run->request;
+    uint64_t count = claim(w, (uint64_t)request->count);
+    if (count == 0) {
+        if (--w->clients_busy == 0) w->end_ns = now;
+        return;
+    }
+    if (request->patches_count) {
+        const struct bench_node *node = client->node;
+        const char *tag = node->slots_count ? w->run->cluster->tags[node->slots[random_below((uint64_t)node->slots_count)]] : NULL;
+        request_patch(request, w->run->options, w->scratch, (int)count, tag, &w->run->sequence);
+    }
+    client->pending = (int)count;
+    client->sent_ns = now;
+    output_write(&client->conn->out, slice_make(w->scratch, count * request->size));
+    conn_flush(client->conn);
+}
+
+static void greeting_ended(struct client *client) {
+    struct worker *w = client->worker;
+    if (!w->running) w->clients_ready++;
+    else client_send(client, clock_monotonic_ns()); /* a connection made anew (-k 0) */
+}
+
+static void on_connected(struct connection *conn) {
+    struct client *client = conn->owner;
+    const struct run *run = client->worker->run;
+    client->greeting_missing = run->greeting_replies;
+    if (!client->greeting_missing) {
+        greeting_ended(client);
+        return;
+    }
+    output_write(&conn->out, run->greeting);
+    conn_flush(conn);
+}
+
+static void on_readable(struct connection *conn) {
+    struct client *client = conn->owner;
+    struct worker *w = client->worker;
+    bool greeting = client->greeting_missing > 0;
+    size_t used;
+    int64_t count = reply_count(&client->counter, conn_peek(conn), greeting ? client->greeting_missing : client->pending, &used);
+    if (__builtin_expect(count < 0, 0)) {
+        run_fail(w, BENCH_FAILED, "Error: the server's answer is not RESP");
+        return;
+    }
+    if (used) conn_consume(conn, used);
+    if (__builtin_expect(client->counter.errors != 0, 0)) {
+        run_fail(w, BENCH_SERVER_ERROR, client->counter.error_text);
+        return;
+    }
+    if (count == 0) return;
+    if (greeting) {
+        client->greeting_missing -= (int)count;
+        if (client->greeting_missing == 0) greeting_ended(client);
+        return;
+    }
+    uint64_t now = clock_monotonic_ns(), latency = now - client->sent_ns;
+    histogram_record(w->latencies, latency, (uint64_t)count);
+    atomic_store_explicit(&w->done, w->latencies->count, memory_order_relaxed);
+    atomic_store_explicit(&w->latency_ns, w->latencies->sum, memory_order_relaxed);
+    client->pending -= (int)count;
+    if (client->pending > 0) return;
+    if (w->run->options->keep_alive) {
+        client_send(client, now);
+        return;
+    }
+    conn_close(conn);
+    client_connect(client);
+}
+
+static void on_closed(struct connection *conn) {
+    struct client *client = conn->owner;
+    struct worker *w = client->worker;
+    char text[512], where[128];
+    endpoint_format(&client->node->endpoint, where, sizeof where);
+    if (!conn->error) snprintf(text, sizeof text, "Error: Server closed the connection");
+    else if (w->running) snprintf(text, sizeof text, "Error: %s", conn_error_text(conn));
+    else snprintf(text, sizeof text, "Could not connect to server at %s: %s", where, conn_error_text(conn));
+    run_fail(w, BENCH_FAILED, text);
+}
+
+static const struct connection_events events = {on_connected, on_readable, NULL, on_closed};
+
+static void client_connect(struct client *client) {
+    memset(&client->counter, 0, sizeof client->counter);
+    client->conn = endpoint_connect(&client->node->endpoint, client->worker->loop, 0, &events, client);
+    conn_set_in_limit(client->conn, 16 * 1024 * 1024);
+}
+
+static void worker_open(struct worker *w) {
+    struct run *run = w->run;
+    for (int i = 0; i < w->clients_count; i++) {
+        struct client *client = &w->clients[i];
+        client->worker = w;
+        client->node = &run->cluster->nodes[(i * (int)run->options->threads + w->index) % run->cluster->count];
+        client_connect(client);
+        /* Not more at once than the server's backlog takes. */
+        while (i - w->clients_ready > 100 && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
+    }
+    while (w->clients_ready < w->clients_count && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
+}
+
+static void worker_drive(struct worker *w) {
+    struct run *run = w->run;
+    w->running = true;
+    w->start_ns = w->end_ns = clock_monotonic_ns();
+    w->clients_busy = w->clients_count;
+    for (int i = 0; i < w->clients_count && !w->failed; i++) client_send(&w->clients[i], clock_monotonic_ns());
+    while (w->clients_busy > 0 && !atomic_load_explicit(&run->stop, memory_order_relaxed)) event_loop_turn(w->loop, 100 * 1000);
+}
+
+static void *worker_main(void *arg) {
+    struct worker *w = arg;
+    struct run *run = w->run;
+    const struct bench_request *request = run->request;
+    size_t size = request->size * (size_t)request->count;
+    random_seed((uint64_t)run->options->seed + (uint64_t)w->index);
+    w->loop = event_loop_new();
+    w->clients = mem_calloc((size_t)w->clients_count, sizeof *w->clients);
+    w->scratch = mem_alloc(size);
+    memcpy(w->scratch, request->bytes, size);
+    w->latencies = histogram_new(LATENCY_BITS, LATENCY_MAX_NS);
+    worker_open(w);
+    pthread_barrier_wait(&run->ready);
+    if (run->options->idle) {
+        while (!atomic_load(&run->stop)) event_loop_turn(w->loop, 1000 * 1000);
+    } else if (!atomic_load(&run->stop)) {
+        worker_drive(w);
+    }
+    atomic_fetch_sub(&run->working, 1);
+    for (int i = 0; i < w->clients_count; i++) {
+        if (w->clients[i].conn) conn_close(w->clients[i].conn);
+    }
+    event_loop_turn(w->loop, 0);
+    event_loop_free(w->loop);
+    mem_free(w->clients);
+    mem_free(w->scratch);
+    return NULL;
+}
+
+/* What each connection says before the requests. The order is that of the genuine tool, for servers that care. */
+static int greeting_write(const struct bench_options *o, struct output *out) {
+    int count = 0;
+    const struct endpoint *e = &o->endpoint;
+    if (e->password) {
+        struct slice argv[3] = {SLICE("AUTH"), slice_of(e->user ? e->user : e->password), slice_of(e->password)};
+        request_write(out, e->user ? 3 : 2, argv);
+        count++;
+    }
+    if (o->tracking) {
+        request_write(out, 3, (struct slice[]){SLICE("CLIENT"), SLICE("TRACKING"), SLICE("on")});
+        count++;
+    }
+    if (o->db) {
+        char db[24];
+        snprintf(db, sizeof db, "%lld", (long long)o->db);
+        request_write(out, 2, (struct slice[]){SLICE("SELECT"), slice_of(db)});
+        count++;
+    }
+    if (o->resp3) {
+        request_write(out, 2, (struct slice[]){SLICE("HELLO"), SLICE("3")});
+        count++;
+    }
+    return count;
+}
+
+/* Spinning for completions saves the way through the kernel, and takes a CPU: good where the server is on another one. */
+static void spin_choose(const struct bench_options *o) {
+#ifdef USE_RDMA
+    if (!o->endpoint.rdma) return;
+    cpu_set_t cpus;
+    int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    rdma_settings.busy_poll_us = o->busy_poll_us >= 0 ? (uint32_t)o->busy_poll_us : count > o->threads ? SPIN_US : 0;
+#endif
+}
+
+static void run_watch(struct run *run, struct worker *workers, int count, bench_progress *progress, void *context) {
+    uint64_t start = clock_monotonic_us(), shown = start;
+    while (atomic_load(&run->working) > 0) {
+        usleep(1000);
+        uint64_t now = clock_monotonic_us();
+        if (now - shown < PROGRESS_US || run->options->idle) continue;
+        shown = now;
+        uint64_t done = 0, latency = 0;
+        for (int i = 0; i < count; i++) {
+            done += atomic_load_explicit(&workers[i].done, memory_order_relaxed);
+            latency += atomic_load_explicit(&workers[i].latency_ns, memory_order_relaxed);
+        }
+        if (progress && !atomic_load(&run->stop)) progress(context, done, latency, (double)(now - start) / 1e6);
+    }
+}
+
+static void run_collect(struct run *run, struct worker *workers, int count, struct bench_result *result) {
+    uint64_t start = UINT64_MAX, end = 0;
+    result->latencies = histogram_new(LATENCY_BITS, LATENCY_MAX_NS);
+    for (int i = 0; i < count; i++) {
+        struct worker *w = &workers[i];
+        histogram_merge(result->latencies, w->latencies);
+        histogram_free(w->latencies);
+        if (w->start_ns && w->start_ns < start) start = w->start_ns;
+        if (w->end_ns > end) end = w->end_ns;
+    }
+    result->seconds = end > start ? (double)(end - start) / 1e9 : 0;
+    result->outcome = run->outcome;
+    memcpy(result->error, run->error, sizeof result->error);
+}
+
+void bench_run(const struct bench_options *o, struct bench_cluster *cluster, const struct bench_request *request,
+               struct bench_result *result, bench_progress *progress, void *context) {
+    int count = (int)o->threads;
+    struct memory_output greeting;
+    memory_output_init(&greeting);
+    struct run run = {.options = o, .cluster = cluster, .request = request, .total = (uint64_t)o->requests};
+    run.greeting_replies = greeting_write(o, &greeting.out);
+    run.greeting = memory_output_slice(&greeting);
+    atomic_store(&run.working, count);
+    pthread_barrier_init(&run.ready, NULL, (unsigned)count + 1);
+    pthread_mutex_init(&run.mutex, NULL);
+    spin_choose(o);
+    /* The counters that others look at stand on lines of their own: room to align the array by hand. */
+    void *memory = mem_calloc((size_t)count + 1, sizeof(struct worker));
+    struct worker *workers = (struct worker *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    for (int i = 0; i < count; i++) {
+        struct worker *w = &workers[i];
+        w->run = &run;
+        w->index = i;
+        w->clients_count = (int)(o->clients / count + (i < o->clients % count));
+        pthread_create(&w->thread, NULL, worker_main, w);
+    }
+    pthread_barrier_wait(&run.ready);
+    run_watch(&run, workers, count, progress, context);
+    for (int i = 0; i < count; i++) pthread_join(workers[i].thread, NULL);
+    run_collect(&run, workers, count, result);
+    mem_free(memory);
+    pthread_barrier_destroy(&run.ready);
+    pthread_mutex_destroy(&run.mutex);
+    memory_output_free(&greeting);
+}

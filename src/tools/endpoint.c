@@ -1,0 +1,197 @@
+/* endpoint.c: see endpoint.h. */
+#include "tools/endpoint.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#ifdef USE_RDMA
+#include "net/rdma.h"
+#endif
+#include <stdio.h>
+#include <stdlib.h>
+
+void text_set(char **field, const char *value) {
+    char *copy = value ? mem_strdup(value) : NULL;
+    mem_free(*field);
+    *field = copy;
+}
+
+void endpoint_init(struct endpoint *e) {
+    memset(e, 0, sizeof *e);
+    e->host = mem_strdup("127.0.0.1");
+    e->port = 6379;
+}
+
+void endpoint_free(struct endpoint *e) {
+    mem_free(e->host);
+    mem_free(e->socket);
+    mem_free(e->user);
+    mem_free(e->password);
+    memset(e, 0, sizeof *e);
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* "%40" is '@'. False: a percent sign without two digits after it, or "%00". */
+static bool percent_decode(char **field, const char *text, size_t len) {
+    char *out = mem_alloc(len + 1), *p = out;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] != '%') {
+            *p++ = text[i];
+            continue;
+        }
+        int high = i + 2 < len ? hex_digit(text[i + 1]) : -1, low = i + 2 < len ? hex_digit(text[i + 2]) : -1;
+        if (high < 0 || low < 0 || high + low == 0) {
+            mem_free(out);
+            return false;
+        }
+        *p++ = (char)(high << 4 | low);
+        i += 2;
+    }
+    *p = '\0';
+    mem_free(*field);
+    *field = out;
+    return true;
+}
+
+static bool uri_fail(char *error, size_t error_size, const char *text) {
+    snprintf(error, error_size, "%s", text);
+    return false;
+}
+
+/* "user:password@", if it is there. */
+static bool uri_read_user(struct endpoint *e, const char **at, const char *end) {
+    const char *sign = memchr(*at, '@', (size_t)(end - *at));
+    if (!sign) return true;
+    const char *colon = memchr(*at, ':', (size_t)(sign - *at));
+    const char *password = colon ? colon + 1 : *at;
+    if (colon && colon > *at && !percent_decode(&e->user, *at, (size_t)(colon - *at))) return false;
+    if (!percent_decode(&e->password, password, (size_t)(sign - password))) return false;
+    *at = sign + 1;
+    return true;
+}
+
+bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t error_size) {
+    static const struct {
+        const char *text;
+        bool tls, rdma, path;
+    } schemes[] = {{"valkey://", false, false, false}, {"redis://", false, false, false}, {"valkeys://", true, false, false},
+                   {"rediss://", true, false, false},  {"rdma://", false, true, false},   {"unix://", false, false, true}};
+    size_t i = 0, count = sizeof schemes / sizeof *schemes;
+    while (i < count && strncasecmp(uri, schemes[i].text, strlen(schemes[i].text)) != 0) i++;
+    if (i == count) return uri_fail(error, error_size, "Invalid URI scheme");
+    const char *at = uri + strlen(schemes[i].text);
+    if (schemes[i].tls) e->tls = true;
+    if (schemes[i].rdma) e->rdma = true;
+    const char *end = schemes[i].path ? at + strlen(at) : at + strcspn(at, "/?#");
+    if (!uri_read_user(e, &at, end)) return uri_fail(error, error_size, "Invalid URI: a percent sign needs two hexadecimal digits");
+    if (schemes[i].path) {
+        if (at == end) return uri_fail(error, error_size, "Invalid URI: the path of the socket is missing");
+        text_set(&e->socket, at);
+        return true;
+    }
+    const char *host_end = end;
+    if (*at == '[') { /* an IPv6 address */
+        const char *bracket = memchr(at, ']', (size_t)(end - at));
+        if (!bracket) return uri_fail(error, error_size, "Invalid URI: ']' is missing");
+        at++;
+        host_end = bracket;
+    } else {
+        const char *colon = memchr(at, ':', (size_t)(end - at));
+        if (colon) host_end = colon;
+    }
+    if (host_end > at && !percent_decode(&e->host, at, (size_t)(host_end - at))) {
+        return uri_fail(error, error_size, "Invalid URI: a percent sign needs two hexadecimal digits");
+    }
+    if (host_end < end && *host_end == ']') host_end++;
+    if (host_end < end && *host_end == ':') {
+        char *rest;
+        long port = strtol(host_end + 1, &rest, 10);
+        if (rest != end || port < 0 || port > 65535) return uri_fail(error, error_size, "Invalid URI: bad port number");
+        if (host_end + 1 < end) e->port = (int)port;
+    }
+    if (*end == '/') e->db = atoi(end + 1);
+    return true;
+}
+
+enum { TLS_NO_ARGUMENT, TLS_ARGUMENT };
+static const struct {
+    const char *name;
+    int arguments;
+} tls_options[] = {{"--tls", TLS_NO_ARGUMENT},      {"--insecure", TLS_NO_ARGUMENT},  {"--sni", TLS_ARGUMENT},
+                   {"--cacert", TLS_ARGUMENT},      {"--cacertdir", TLS_ARGUMENT},    {"--cert", TLS_ARGUMENT},
+                   {"--key", TLS_ARGUMENT},         {"--tls-ciphers", TLS_ARGUMENT},  {"--tls-ciphersuites", TLS_ARGUMENT}};
+
+static int port_parse(struct endpoint *e, const char *text, char *error, size_t error_size) {
+    int64_t port;
+    if (!parse_int64(slice_of(text), &port) || port < 0 || port > 65535) {
+        snprintf(error, error_size, "Invalid server port.");
+        return -2;
+    }
+    e->port = (int)port;
+    return 2;
+}
+
+int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *error, size_t error_size) {
+    const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+    if (strcmp(name, "--rdma") == 0) {
+        e->rdma = true;
+        return 1;
+    }
+    for (size_t k = 0; k < sizeof tls_options / sizeof *tls_options; k++) {
+        if (strcmp(name, tls_options[k].name) != 0) continue;
+        if (tls_options[k].arguments && !value) return -1;
+        e->tls = true;
+        return 1 + tls_options[k].arguments;
+    }
+    static const char *const others[] = {"-h", "-p", "-s", "-a", "--pass", "--user", "-u"};
+    size_t k = 0, count = sizeof others / sizeof *others;
+    while (k < count && strcmp(name, others[k]) != 0) k++;
+    if (k == count) return 0;
+    if (!value) return -1;
+    switch (k) {
+    case 0: text_set(&e->host, value); break;
+    case 1: return port_parse(e, value, error, error_size);
+    case 2: text_set(&e->socket, value); break;
+    case 3:
+    case 4: text_set(&e->password, value); break;
+    case 5: text_set(&e->user, value); break;
+    default:
+        if (!endpoint_parse_uri(e, value, error, error_size)) return -2;
+    }
+    return 2;
+}
+
+const struct transport *endpoint_transport(const struct endpoint *e) {
+    if (e->rdma) return transport_find("rdma");
+    return e->socket ? &transport_unix : &transport_tcp;
+}
+
+struct connection *endpoint_connect(const struct endpoint *e, struct event_loop *loop, uint32_t timeout_ms,
+                                    const struct connection_events *events, void *owner) {
+    bool path = e->socket && !e->rdma;
+    struct connect_options options = {.host = path ? e->socket : e->host,
+                                      .port = path ? 0 : e->port,
+                                      .timeout_ms = timeout_ms,
+                                      .events = events,
+                                      .owner = owner};
+    return conn_connect(endpoint_transport(e), loop, &options);
+}
+
+void endpoint_format(const struct endpoint *e, char *text, size_t size) {
+    if (e->socket && !e->rdma) snprintf(text, size, "%s", e->socket);
+    else snprintf(text, size, strchr(e->host, ':') ? "[%s]:%d" : "%s:%d", e->host, e->port);
+}
+
+void endpoint_format_transport(const struct endpoint *e, char *text, size_t size) {
+#ifdef USE_RDMA
+    if (e->rdma) {
+        const char *device = rdma_device_name();
+        snprintf(text, size, "rdma (%s)", device ? device : "no device");
+        return;
+    }
+#endif
+    snprintf(text, size, "%s", e->socket ? "unix" : "tcp");
+}
