@@ -486,3 +486,55 @@ proc unmet_need {needs} {
     }
     return ""
 }
+
+# --- Servers started by hand, for tests of starting itself -------------------
+
+# serve ?-wait 0? ?-dir DIR? ?-stdin TEXT? ?-host H? ?-port P? -- ARGUMENTS...
+# Runs the server with exactly these arguments, in a directory of its own; gives {handle port dir}.
+# It listens on a free port ("PORT" among the arguments stands for it) and ends with the test.
+proc serve {args} {
+    set at [lsearch -exact $args --]
+    set o [dict merge {-wait 1 -dir {} -stdin {} -host 127.0.0.1 -port {}} [lrange $args 0 $at-1]]
+    set port [dict get $o -port]
+    if {$port eq ""} {set port [free_port]}
+    set dir [dict get $o -dir]
+    if {$dir eq ""} {set dir [file join $::unit_dir d[incr ::server_next]]}
+    file mkdir $dir
+    set argv [lmap a [lrange $args $at+1 end] {string map [list PORT $port DIR $dir] $a}]
+    set how [list -in $dir]
+    if {[dict get $o -stdin] ne ""} {lappend how -stdin [string map [list PORT $port DIR $dir] [dict get $o -stdin]]}
+    set handle [spawn {*}$how {*}[server_command] {*}$argv]
+    if {[dict get $o -wait]} {
+        set end [resp::deadline 10000]
+        while {1} {
+            if {![process_alive [spawn_pid $handle]]} {
+                error "the server ended at once: [spawn_out $handle][spawn_err $handle]"
+            }
+            if {![catch {set c [new_client -host [dict get $o -host] -port $port -timeout 1000]; catch {$c ping} e; $c -close}]} break
+            if {[clock milliseconds] > $end} {error "the server does not listen: [spawn_out $handle][spawn_err $handle]"}
+            after 10
+        }
+    }
+    return [list $handle $port $dir]
+}
+# Waits until a file holds the pattern.
+proc wait_for_text {file pattern {ms 5000}} {
+    set end [resp::deadline $ms]
+    while {1} {
+        set text [expr {[file exists $file] ? [file_bytes $file] : ""}]
+        if {[string match "*$pattern*" $text]} return
+        if {[clock milliseconds] > $end} {fail_assertion "$file does not say '$pattern' within $ms ms; it says: [printable $text 800]"}
+        after 10
+    }
+}
+proc spawn_outfile {id} {dict get $::spawned($id) out}
+# Runs the server to its end with these arguments: {code N out TEXT err TEXT}.
+proc run_server {args} {run -timeout 20 {*}[server_command] {*}$args}
+# The server refuses to start: exit code 1 and this on standard error.
+proc refuses_to_start {text args} {
+    set got [run_server {*}$args]
+    if {[dict get $got code] ne 1} {fail_assertion "expected exit code 1, got [dict get $got code]"}
+    if {![string match "*$text*" [dict get $got err]]} {
+        fail_assertion "expected on standard error something like [shown $text], got [shown [dict get $got err]]"
+    }
+}

@@ -200,3 +200,12 @@ proc process_memory {pid {what VmRSS}} {
     if {![regexp "$what:\\s+(\\d+)" $s -> kb]} {error "no $what of $pid"}
     return $kb
 }
+
+# Runs a script in another directory.
+proc run_in_dir {dir script} {
+    set here [pwd]
+    cd $dir
+    set code [catch {uplevel 1 $script} result opts]
+    cd $here
+    return -options $opts $result
+}

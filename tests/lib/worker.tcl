@@ -9,7 +9,8 @@ set ::unit [file rootname [file tail $::unit_file]]
 set ::tags {}
 set ::spawn_n 0
 set ::test_deadline 0
-set ::stop_unit 0
+set ::at_end {}
+array set ::spawned {}
 
 foreach f {resp assert util server} {source [file join $::root tests lib $f.tcl]}
 expr {srand($::opt(seed))}
@@ -91,6 +92,8 @@ proc test {name args} {
     set marks {}
     foreach id $::servers {lappend marks $id [expr {[file exists $::server($id,log)] ? [file size $::server($id,log)] : 0}]}
     set before $::test_clients
+    set spawned_before [array names ::spawned]
+    set ::at_end {}
     set began [clock milliseconds]
     set code [catch {uplevel 1 $body} result opts]
     set took [expr {[clock milliseconds] - $began}]
@@ -98,6 +101,14 @@ proc test {name args} {
 
     # Clients a test made are gone after it.
     foreach c $::test_clients {if {$c ni $before} {catch {$c -close}}}
+    # So are the processes it started, and what it wanted undone.
+    foreach script [lreverse $::at_end] {catch {uplevel #0 $script}}
+    foreach p [array names ::spawned] {
+        if {$p in $spawned_before} continue
+        append spawned_text [spawn_text $p]
+        kill_process KILL [spawn_pid $p]
+        catch {spawn_wait $p 5000}
+    }
 
     set why ""
     if {$code == 1} {
@@ -134,6 +145,7 @@ proc test {name args} {
     } else {
         set tail ""
         foreach {id mark} $marks {append tail [log_since $id $mark]}
+        if {[info exists spawned_text]} {append tail $spawned_text}
         tell fail $name $line $why $tail $took
         # The main client may stand in the middle of a reply now.
         foreach id $::servers {reconnect_of $id}
@@ -151,6 +163,18 @@ proc test {name args} {
 
 # skip_test reason: from inside of a test, when it turns out that it cannot run.
 proc skip_test {reason} {return -code error -errorcode SKIP $reason}
+
+# at_test_end script: run, at global level, when the test ends, however it ends. Last in, first out.
+proc at_test_end {script} {lappend ::at_end $script}
+
+# What a spawned process has written, for the report of a failure.
+proc spawn_text {p} {
+    set out ""
+    foreach l [lrange [split [string trimright [spawn_out $p][spawn_err $p] \n] \n] end-14 end] {
+        append out "      | [printable [string trimright $l \r] 300]\n"
+    }
+    return $out
+}
 
 # The lines the server has written since a position, at most the last 15.
 proc log_since {id from} {
