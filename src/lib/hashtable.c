@@ -50,6 +50,7 @@ enum {
     REHASH_STEP = 2,  /* buckets moved with every change */
     FILL_FORCED = 5,  /* times full: grow even where resizing is to be avoided */
     SHRINK_BELOW = 8, /* less than one place in so many used */
+    SECOND_LINE = 32, /* fetched with the beginning of an entry: its key may reach into the next line */
     EMPTY_VISITS = 10 /* empty buckets skipped in one step, for each bucket to be moved */
 };
 
@@ -247,7 +248,9 @@ static void rehash_step(struct hashtable *table, size_t buckets) {
             return;
         }
     }
-    prefetch_entries(&from->buckets[table->rehash_index]);
+    /* What the next step will need. */
+    for (size_t i = table->rehash_index; i <= from->mask && i < table->rehash_index + REHASH_STEP; i++)
+        prefetch_entries(&from->buckets[i]);
 }
 
 /* May buckets be moved or an array be made, where there are so many places for the entries? */
@@ -377,24 +380,34 @@ struct place {
     unsigned index;
 };
 
-static inline bool find(struct hashtable *table, struct slice key, uint64_t hash, struct place *place) {
+static bool chain_find(struct hashtable *table, struct bucket *b, struct slice key, uint64_t hash,
+                       struct place *place) {
     uint8_t byte = hash_byte(hash);
-    for (int i = 0; i < 2; i++) {
-        struct array *a = &table->arrays[i];
-        if (!a->buckets) break;
-        struct bucket *parent = NULL, *child;
-        for (struct bucket *b = &a->buckets[hash & a->mask]; b; parent = b, b = child) {
-            child = bucket_child(b);
-            for (unsigned matches = bucket_matches(b, byte); matches; matches &= matches - 1) {
-                unsigned index = (unsigned)__builtin_ctz(matches);
-                if (likely(key_is(table, b->entries[index], key))) {
-                    *place = (struct place){b, parent, index};
-                    return true;
-                }
+    struct bucket *parent = NULL, *child;
+    for (; b; parent = b, b = child) {
+        child = bucket_child(b);
+        for (unsigned matches = bucket_matches(b, byte); matches; matches &= matches - 1) {
+            unsigned index = (unsigned)__builtin_ctz(matches);
+            __builtin_prefetch((const char *)b->entries[index] + SECOND_LINE);
+            if (likely(key_is(table, b->entries[index], key))) {
+                *place = (struct place){b, parent, index};
+                return true;
             }
         }
     }
     return false;
+}
+
+static inline bool find(struct hashtable *table, struct slice key, uint64_t hash, struct place *place) {
+    struct array *a = table->arrays;
+    if (likely(!rehashing(table)))
+        return a[0].buckets && chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, place);
+    struct bucket *new = &a[1].buckets[hash & a[1].mask];
+    __builtin_prefetch(new);
+    if ((hash & a[0].mask) >= table->rehash_index &&
+        chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, place))
+        return true;
+    return chain_find(table, new, key, hash, place);
 }
 
 void *hashtable_find(struct hashtable *table, struct slice key) {
@@ -407,6 +420,28 @@ void **hashtable_find_place(struct hashtable *table, struct slice key) {
     struct place place;
     return table->used && find(table, key, hash_of(table, key), &place) ? &place.bucket->entries[place.index]
                                                                         : NULL;
+}
+
+void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count) {
+    uint64_t hashes[HASHTABLE_PREFETCH_MAX];
+    if (!table->used) return;
+    if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
+    for (size_t i = 0; i < count; i++) {
+        hashes[i] = hash_of(table, keys[i]);
+        for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
+            __builtin_prefetch(&table->arrays[a].buckets[hashes[i] & table->arrays[a].mask]);
+    }
+    for (size_t i = 0; i < count; i++)
+        for (int a = 0; a < 2 && table->arrays[a].buckets; a++) {
+            const struct bucket *b = &table->arrays[a].buckets[hashes[i] & table->arrays[a].mask];
+            for (unsigned matches = bucket_matches(b, hash_byte(hashes[i])); matches;
+                 matches &= matches - 1) {
+                const char *entry = b->entries[__builtin_ctz(matches)];
+                __builtin_prefetch(entry);
+                __builtin_prefetch(entry + SECOND_LINE);
+            }
+            if (bucket_chained(b)) __builtin_prefetch(bucket_child(b));
+        }
 }
 
 void **hashtable_find_or_spot(struct hashtable *table, struct slice key, struct hashtable_spot *spot) {

@@ -28,6 +28,10 @@ void *hashtable_find(struct hashtable *table, struct slice key); /* NULL where m
 /* The place that holds the entry, so that it can be replaced by another with the same key (the entry moved). Valid until
  * the next call that changes the table. NULL where missing. */
 void **hashtable_find_place(struct hashtable *table, struct slice key);
+/* Before looking up several keys that are known together: starts fetching for all of them what the lookups will read, first
+ * the buckets, then the entries, instead of waiting for one after the other. Counts above HASHTABLE_PREFETCH_MAX are cut. */
+enum { HASHTABLE_PREFETCH_MAX = 32 };
+void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count);
 bool hashtable_add(struct hashtable *table, void *entry); /* false: the key is there already, nothing done */
 /* For "find, else add" with one search: returns the place of the present entry, or NULL and fills `spot`, which the next
  * call on this table may use to add an entry with that key. */

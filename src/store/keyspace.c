@@ -142,6 +142,11 @@ struct entry *db_find(struct db *db, struct slice key, int flags) {
     return e;
 }
 
+void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
+    enum { CACHED_KEYS = 20000 }; /* about 1.3 MB */
+    if (count > 1 && db_size(db) > CACHED_KEYS) hashtable_prefetch(db->keys, keys, count);
+}
+
 /* --- Adding, deleting, moving --------------------------------------------------------------------------------------- */
 
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type,

@@ -57,6 +57,9 @@ struct hashtable *db_expires_table(struct db *db);
 enum { LOOKUP_NOTOUCH = 1 /* leave the access field */, LOOKUP_NOSTATS = 2, LOOKUP_WRITE = 4 /* about to be changed: no hit or miss counted */,
        LOOKUP_NOEXPIRE = 8 /* show it even if expired (import source) */ };
 struct entry *db_find(struct db *db, struct slice key, int flags);
+/* The keys of commands that wait to be executed (a pipeline, an MGET): starts fetching them from memory. Costs a hash and
+ * saves a wait for memory each; does nothing for a database small enough to be in the cache anyway. */
+void db_prefetch(struct db *db, const struct slice *keys, size_t count);
 
 /* Changing. Each of these calls hooks->changed unless it says otherwise, and returns the entry's present place. */
 /* Sets a string, whatever was there before. `blob` may hold the same bytes: its reference is taken over in any case, and the
