@@ -103,8 +103,19 @@ struct command {
     struct hashtable *subcommands; /* NULL: none */
     uint32_t categories;           /* complete */
     uint32_t id;
-    uint64_t calls, usec, rejected, failed; /* INFO commandstats */
+    /* INFO commandstats and latencystats. */
+    uint64_t calls, ticks /* of ticks.h; command_usec() */, rejected, failed;
+    struct histogram *latency; /* of ticks; NULL: never called, or latency-tracking is off */
+    /* The name as command.c compares it; see there. */
+    struct command_key {
+        uint64_t first, last;
+        uint32_t len;
+        bool exact;
+    } key;
+    char *name; /* current one: spec->name unless rename-command changed it */
+    struct command *next_all; /* of all commands, subcommands included */
 };
+uint64_t command_usec(const struct command *command);
 /* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it. */
 void commands_register(const struct command_spec *specs);
 /* The command of a request, subcommand included; NULL: unknown. *known_parent: the name was known, the subcommand not. */
@@ -112,7 +123,17 @@ struct command *command_lookup(int argc, const struct slice *argv, struct comman
 struct command *command_find(struct slice full_name); /* "client|kill" */
 size_t commands_count(void);                          /* top level */
 void commands_each(void (*seen)(struct command *command, void *context), void *context); /* top level, sorted by name */
-bool command_arity_ok(const struct command *command, int argc);
+void commands_each_all(void (*seen)(struct command *command, void *context), void *context); /* subcommands too, as registered */
+void commands_reset_latency(void);                    /* latency-tracking was turned off */
+void commands_reset_stats(void);                      /* CONFIG RESETSTAT */
+/* rename-command: gives a top-level command another name; an empty one removes it. NULL, or the reason why not. */
+const char *command_rename(struct slice from, struct slice to);
+/* Is `command` still what argv[0] names? Saves the lookup for a client that repeats itself; not for containers. */
+bool command_is_named(const struct command *command, struct slice name);
+static inline bool command_arity_ok(const struct command *command, int argc) {
+    int arity = command->spec->arity;
+    return arity >= 0 ? argc == arity : argc >= -arity;
+}
 int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
 /* Tables of the server room itself. */
 extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[], debug_commands[];

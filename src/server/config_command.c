@@ -3,7 +3,6 @@
  * SET of several options is all or nothing: every name is looked at first, then all values are stored, then the apply functions are called, each once.
  * Where storing or applying fails, the old values are stored again (from the texts kept before) and what had been applied is applied again. */
 #include "lib/glob.h"
-#include "lib/hashtable.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/client.h"
@@ -183,16 +182,7 @@ static void run_rewrite(struct call *call) {
     log_notice("CONFIG REWRITE executed with success.");
     reply_ok(call->reply);
 }
-static void reset_command(struct command *command, void *context) {
-    command->calls = command->usec = command->rejected = command->failed = 0;
-    if (!command->subcommands) return;
-    struct hashtable_iterator it;
-    hashtable_iterator_open(&it, command->subcommands);
-    for (struct command *sub; (sub = hashtable_iterator_next(&it));) reset_command(sub, context);
-    hashtable_iterator_close(&it);
-}
 static void run_resetstat(struct call *call) {
-    commands_each(reset_command, NULL);
     info_reset();
     reply_ok(call->reply);
 }

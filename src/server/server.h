@@ -9,12 +9,15 @@
 #define SERVER_REDIS_VERSION "7.2.4"  /* what clients compare with */
 #define SERVER_NAME "valkey"
 
+
 struct server {
     struct event_loop *loop;
     struct keyspace *keyspace;
     char run_id[41];
     int64_t started_ms;
-    const char *executable;
+    const char *executable; /* absolute path */
+    const char *mode;       /* "standalone" */
+    const char *role;       /* "master": said to clients that speak the old words */
     bool loading;
     int hz;
     uint64_t dirty; /* changes since the last save */
@@ -24,6 +27,10 @@ extern struct server server;
 /* Why and how to stop; SHUTDOWN and signals come here. Returns false where it was refused (the reason was logged). */
 enum shutdown_flag { SHUTDOWN_SAVE = 1, SHUTDOWN_NOSAVE = 2, SHUTDOWN_NOW = 4, SHUTDOWN_FORCE = 8 };
 bool server_shutdown(int flags);
+struct client;
+void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: answers only where it fails */
+bool server_shutdown_abort(void); /* SHUTDOWN ABORT; false: none is in progress */
+
 /* Hooks of other rooms into the server's life; registered in main.c. Any may be NULL. */
 struct server_part {
     struct list_link link;
@@ -32,7 +39,21 @@ struct server_part {
     void (*cron)(void);                 /* hz times a second */
     void (*before_wait)(void);          /* each loop turn */
     bool (*prepare_shutdown)(int flags); /* false: refuses */
+    bool (*ready_to_stop)(void);        /* false: not yet; asked again until shutdown-timeout (replicas that lag behind) */
     void (*stop)(void);
 };
 void server_add_part(struct server_part *part);
+struct list *server_parts(void);
+int server_configured_hz(void); /* as the option says; server.hz is what is in force */
+
+/* Reasons for which the server itself neither expires nor evicts: expired keys look missing but stay. */
+enum stand_still { STAND_STILL_PAUSE = 1, STAND_STILL_REPLICA = 2, STAND_STILL_IMPORT = 4 };
+void server_stand_still(enum stand_still reason, bool on);
+bool server_stands_still(void);
+
+/* Start-up, in this order; called by main once everything is registered and the configuration is read. */
+void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */
+void server_start(void);                  /* loop, keyspace, parts */
+void server_run(void);                    /* until it is told to stop; does not return */
+
 #endif

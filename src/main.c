@@ -1,0 +1,125 @@
+/* main.c: puts the parts together. A feature is one line in parts_register(). */
+#include "commands/commands.h"
+#include "lib/background.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/auth.h"
+#include "server/client.h"
+#include "server/client_commands.h"
+#include "server/config.h"
+#include "server/info.h"
+#include "server/listeners.h"
+#include "server/process.h"
+#include "server/process_title.h"
+#include "server/server.h"
+#include "server/shutdown.h"
+#include "server/stats.h"
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void parts_register(void) {
+    config_register(config_options_server);
+    config_register(config_options_unbuilt);
+    config_register(server_options);
+    config_register(client_options);
+    config_register(auth_options);
+    config_register(listener_options);
+    config_register(process_options);
+    config_register(process_title_options);
+    config_register(shutdown_options);
+    config_register(stats_options);
+
+    commands_register(connection_commands);
+    commands_register(client_commands);
+    commands_register(server_commands);
+    commands_register(command_commands);
+    commands_register(config_commands);
+    data_commands_register();
+
+    info_register(stats_sections);
+}
+
+static void version_print(void) {
+    printf("Valkey server v=%s sha=00000000:0 malloc=%s bits=%d build=%s\n", SERVER_VERSION, mem_allocator(), (int)sizeof(void *) * 8,
+           process_build_id());
+}
+
+static void help_print(FILE *to, const char *program) {
+    fprintf(to,
+            "Usage: %s [/path/to/valkey.conf] [options] [-]\n"
+            "       %s - (read the configuration from standard input)\n"
+            "       %s -v or --version\n"
+            "       %s -h or --help\n"
+            "       %s --check-system\n"
+            "\n"
+            "Options are those of the configuration file, with two dashes before their name:\n"
+            "       %s --port 7777\n"
+            "       %s /etc/valkey/valkey.conf --loglevel verbose\n"
+            "       %s --port 7777 --rdma-bind 192.168.1.5 --rdma-port 7777\n"
+            "       echo 'maxmemory 128mb' | %s -\n"
+            "\n"
+            "valkey.conf, which comes with the server, explains every option.\n",
+            program, program, program, program, program, program, program, program, program);
+}
+
+/* What is answered without starting a server. */
+static void early_arguments(int argc, char **argv) {
+    if (argc < 2) return;
+    const char *first = argv[1];
+    if (strcmp(first, "-v") == 0 || strcmp(first, "--version") == 0) {
+        version_print();
+        exit(0);
+    }
+    if (strcmp(first, "-h") == 0 || strcmp(first, "--help") == 0) {
+        help_print(stdout, argv[0]);
+        exit(0);
+    }
+    if (strcmp(first, "--check-system") == 0) exit(process_check_system());
+    if (strcmp(first, "--test-memory") == 0) {
+        fprintf(stderr, "This server has no memory test. memtester and memtest86+ test memory better than a program that runs on it.\n");
+        exit(1);
+    }
+    if (strcmp(first, "--sentinel") == 0 || strstr(argv[0], "valkey-sentinel")) {
+        fprintf(stderr, "Sentinel mode is not part of this server.\n");
+        exit(1);
+    }
+}
+
+int main(int argc, char **argv) {
+    setlocale(LC_COLLATE, "");
+    process_keep_arguments(argc, argv);
+    early_arguments(argc, argv);
+    char executable[4096];
+    ssize_t len = readlink("/proc/self/exe", executable, sizeof executable - 1);
+    if (len < 0) len = snprintf(executable, sizeof executable, "%s", argv[0]);
+    executable[len] = 0;
+    server_init(executable);
+    parts_register();
+
+    config_load(argc - 1, argv + 1);
+    process_daemonize();
+    process_check_system_warnings();
+    log_notice("oO0OoO0OoO0Oo Valkey is starting oO0OoO0OoO0Oo");
+    log_notice("Valkey version=%s, bits=%d, pid=%d, just started", SERVER_VERSION, (int)sizeof(void *) * 8, (int)getpid());
+    if (argc > 1) log_notice("Configuration loaded");
+    else log_warning("Warning: no config file specified, using the default config. In order to specify a config file use %s /path/to/valkey.conf",
+                     argv[0]);
+
+    process_setup();
+    process_adjust_open_files();
+    background_start(process_background_setup);
+    server_start();
+    log_notice("Running mode=%s, port=%d.", server.mode, listeners_port());
+    if (!listeners_start()) exit(1);
+    process_title();
+    stats_started();
+    log_notice("PID: %d", (int)getpid());
+    log_notice("Server initialized");
+    listeners_log_ready();
+    process_tell_ready();
+    server_run();
+    return 0;
+}

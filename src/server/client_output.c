@@ -1,0 +1,75 @@
+/* client_output.c: when replies leave, and how many may wait.
+ *
+ * By default a client's replies leave at the end of its turn. With CLIENT_FLUSH_BEFORE_WAIT, and for what others write to a client, they
+ * leave before the loop waits: such clients stand in one list. What the peer does not take is queued in the connection; the limits of
+ * client-output-buffer-limit are on that queue. */
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "server/client_private.h"
+
+static struct list flushes = {.head = {&flushes.head, &flushes.head}};
+static enum client_flush flush_when;
+
+void client_count_bytes(struct client *client) {
+    const struct connection *conn = client->conn;
+    client_stats.bytes_in += conn->bytes_in - client->net_in;
+    client_stats.bytes_out += conn->bytes_out - client->net_out;
+    client->net_in = conn->bytes_in;
+    client->net_out = conn->bytes_out;
+}
+
+void client_flush_later(struct client *client) {
+    if (!list_is_linked(&client->flush_link) && client->conn) list_append(&flushes, &client->flush_link);
+}
+
+void client_flush_forget(struct client *client) {
+    if (list_is_linked(&client->flush_link)) list_remove(&flushes, &client->flush_link);
+}
+
+static void flush_now(struct client *client) {
+    client_stats.writes++;
+    conn_flush(client->conn);
+    client_count_bytes(client);
+    if (!client_check_output(client)) return;
+    if ((client->flags & CLIENT_CLOSE_AFTER_REPLY) && conn_pending(client->conn) == 0) client_free(client);
+}
+
+void client_flush(struct client *client) {
+    if (flush_when == CLIENT_FLUSH_AT_ONCE) flush_now(client);
+    else client_flush_later(client);
+}
+
+void clients_set_flush(enum client_flush when) { flush_when = when; }
+
+void clients_flush(void) {
+    /* Closing a client may make others write; they are appended and have their turn too. */
+    while (flushes.len) {
+        struct client *client = container_of(list_first(&flushes), struct client, flush_link);
+        list_remove(&flushes, &client->flush_link);
+        flush_now(client);
+    }
+}
+
+/* Limits */
+
+static __attribute__((noinline)) bool limit_passed(struct client *client, const char *how) {
+    log_warning("Client %s closed for overcoming of output buffer limits (%s).", client_log_text(client), how);
+    client_stats.output_limit_closed++;
+    client_free(client);
+    return false;
+}
+
+bool client_check_output(struct client *client) {
+    const struct client_limit *limit = &client_settings.limits[client_class(client)];
+    if (__builtin_expect(!(limit->hard | limit->soft), 1) || !client->conn) return true;
+    size_t pending = conn_pending(client->conn);
+    if (limit->hard && pending >= limit->hard) return limit_passed(client, "hard");
+    if (!limit->soft || pending < limit->soft) {
+        client->soft_limit_since_us = 0;
+    } else if (client->soft_limit_since_us == 0) {
+        client->soft_limit_since_us = clock_mono() ? clock_mono() : 1;
+    } else if (clock_mono() - client->soft_limit_since_us > limit->soft_seconds * 1000000) {
+        return limit_passed(client, "soft");
+    }
+    return true;
+}

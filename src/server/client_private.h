@@ -1,0 +1,18 @@
+/* client_private.h: what the client_*.c files tell one another and nobody else. */
+#ifndef SERVER_CLIENT_PRIVATE_H
+#define SERVER_CLIENT_PRIVATE_H
+#include "server/client.h"
+
+void client_retarget(struct client *client);   /* reply.out as the client's flags want it */
+void client_flush(struct client *client);      /* at the end of a turn, as clients_set_flush says; frees a client that is to be closed and has nothing left */
+void client_flush_forget(struct client *client);
+void client_count_bytes(struct client *client); /* what came and went since the last time, into client_stats */
+void client_cron_forget(struct client *client);
+void client_turn_leave(struct client *client);
+void client_pause_forget(struct client *client);
+size_t client_memory(const struct client *client);
+struct call;
+void client_kill_run(struct call *call);
+void client_events_tell(struct client *client);
+void client_events_tell_reset(struct client *client);
+#endif

@@ -1,0 +1,231 @@
+/* dispatch.c: see dispatch.h.
+ *
+ * Time is read once a call, at its end: the end of one call is the start of the next of the same turn. So usec of a command includes
+ * finding the request in the input and looking it up, some tens of nanoseconds; in exchange a call costs one reading of the counter. */
+#include "server/dispatch.h"
+#include "lib/blob.h"
+#include "lib/histogram.h"
+#include "lib/memory.h"
+#include "server/auth.h"
+#include "server/client.h"
+#include "server/errorstats.h"
+#include "server/propagate.h"
+#include "server/server.h"
+#include "server/ticks.h"
+#include <stdio.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+enum { CLOCK_STALE_US = 500, UNKNOWN_SHOWN = 128, LATENCY_BITS = 6 /* 1.6 % */ };
+#define LATENCY_HIGHEST (UINT64_C(1) << 36) /* ticks: at least a quarter of a minute */
+
+uint64_t dispatch_ticks, dispatch_commands, dispatch_ticks_total;
+struct dispatch_settings dispatch_settings = {.latency_tracking = true};
+void (*dispatch_refused)(struct client *client, const struct command *command);
+static struct list gates = {.head = {&gates.head, &gates.head}};
+static struct list observers = {.head = {&observers.head, &observers.head}};
+
+/* Calls nest: a script's calls, a module's. */
+struct running {
+    struct call call;
+    struct pending *pending;
+    struct running *outer;
+};
+static struct running *running;
+
+const struct call *dispatch_running(void) { return running ? &running->call : NULL; }
+
+void dispatch_add_gate(struct command_gate *gate) {
+    struct list_link *at = gates.head.next;
+    while (at != &gates.head && container_of(at, struct command_gate, link)->order <= gate->order) at = at->next;
+    list_insert_before(&gates, at, &gate->link);
+}
+void dispatch_remove_gate(struct command_gate *gate) { list_remove(&gates, &gate->link); }
+void dispatch_observe(struct call_observer *observer) { list_append(&observers, &observer->link); }
+void dispatch_unobserve(struct call_observer *observer) { list_remove(&observers, &observer->link); }
+
+/* What a call says is to be repeated elsewhere */
+
+struct pending {
+    struct pending *next;
+    int argc;
+    struct slice argv[]; /* followed by the bytes */
+};
+
+void call_propagate(struct call *call, int argc, const struct slice *argv) {
+    call->propagated = true;
+    if (!propagate_wanted()) return;
+    size_t bytes = 0;
+    for (int i = 0; i < argc; i++) bytes += argv[i].len;
+    struct pending *pending = mem_alloc(sizeof *pending + (size_t)argc * sizeof *argv + bytes);
+    char *at = (char *)&pending->argv[argc];
+    pending->next = NULL;
+    pending->argc = argc;
+    for (int i = 0; i < argc; i++) {
+        if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
+        pending->argv[i] = (struct slice){at, argv[i].len};
+        at += argv[i].len;
+    }
+    struct running *self = container_of(call, struct running, call);
+    struct pending **last = &self->pending;
+    while (*last) last = &(*last)->next;
+    *last = pending;
+}
+
+void call_propagate_nothing(struct call *call) { call->propagated = true; }
+
+struct blob *call_take_blob(struct call *call, int index) {
+    struct client *client = call->client;
+    return client && call->argv == client->reader.argv ? request_take_blob(&client->reader, index) : NULL;
+}
+
+void call_select(struct call *call, struct db *db) { call->client->db = call->db = db; }
+
+static void pending_send(struct running *self, int db) {
+    bool several = self->pending->next != NULL;
+    if (several) propagate_begin(db);
+    for (struct pending *pending = self->pending, *next; pending; pending = next) {
+        next = pending->next;
+        propagate(db, pending->argc, pending->argv);
+        mem_free(pending);
+    }
+    if (several) propagate_end();
+    self->pending = NULL;
+}
+
+/* The call */
+
+static __attribute__((noinline)) void observers_before(struct call *call) {
+    list_each(&observers, link) {
+        struct call_observer *observer = container_of(link, struct call_observer, link);
+        if (observer->before) observer->before(call);
+    }
+}
+
+static __attribute__((noinline)) void observers_after(struct call *call, uint64_t ticks) {
+    list_each(&observers, link) {
+        struct call_observer *observer = container_of(link, struct call_observer, link);
+        if (observer->after) observer->after(call, ticks);
+    }
+}
+
+static inline void call_account(struct command *command, uint64_t ticks) {
+    command->calls++;
+    command->ticks += ticks;
+    if (likely(dispatch_settings.latency_tracking)) {
+        if (unlikely(!command->latency)) command->latency = histogram_new(LATENCY_BITS, LATENCY_HIGHEST);
+        histogram_record(command->latency, ticks, 1);
+    }
+}
+
+void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
+    struct running self = {.call = {.command = command, .argc = argc, .argv = argv, .reply = &client->reply, .client = client, .db = client->db},
+                           .outer = running};
+    struct db *db = client->db;
+    running = &self;
+    client->current = command;
+    client->reply.failed = false;
+    if (unlikely(observers.len)) observers_before(&self.call);
+
+    command->spec->run(&self.call);
+
+    uint64_t now = ticks_now(), ticks = now - dispatch_ticks;
+    dispatch_ticks = now;
+    if (unlikely(client->reply.failed)) command->failed++;
+    call_account(command, ticks);
+    dispatch_commands++;
+    dispatch_ticks_total += ticks;
+    client->commands++;
+    if (self.call.dirty) {
+        server.dirty += self.call.dirty;
+        if (!self.call.propagated && propagate_wanted()) propagate(db_id(db), argc, argv);
+    }
+    if (unlikely(self.pending)) pending_send(&self, db_id(db));
+    if (unlikely(observers.len)) observers_after(&self.call, ticks);
+    running = self.outer;
+    /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh one. */
+    if (unlikely(ticks > ticks_of_us(CLOCK_STALE_US)) && !running) clock_update();
+}
+
+/* Refusing */
+
+static void refuse(struct client *client, struct command *command, const char *error) {
+    if (command) command->rejected++;
+    reply_error(&client->reply, error);
+    if (dispatch_refused) dispatch_refused(client, command);
+}
+
+static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv, struct command *parent) {
+    char text[UNKNOWN_SHOWN * 3 + 128];
+    if (parent) {
+        char upper[64];
+        size_t len = 0;
+        for (const char *p = parent->name; *p && len < sizeof upper - 1; p++)
+            upper[len++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
+        upper[len] = 0;
+        snprintf(text, sizeof text, "ERR unknown subcommand '%.*s'. Try %s HELP.",
+                 argv[1].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[1].len, argv[1].data, upper);
+    } else {
+        int at = snprintf(text, sizeof text, "ERR unknown command '%.*s', with args beginning with: ",
+                          argv[0].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[0].len, argv[0].data);
+        int shown = 0;
+        for (int i = 1; i < argc && shown < UNKNOWN_SHOWN; i++) {
+            int len = argv[i].len > (size_t)(UNKNOWN_SHOWN - shown) ? UNKNOWN_SHOWN - shown : (int)argv[i].len;
+            int written = snprintf(text + at, sizeof text - (size_t)at, "'%.*s' ", len, argv[i].data);
+            shown += written;
+            at += written;
+            if ((size_t)at >= sizeof text) break;
+        }
+    }
+    refuse(client, NULL, text);
+}
+
+static __attribute__((noinline)) void refuse_arity(struct client *client, struct command *command) {
+    char text[256];
+    snprintf(text, sizeof text, "ERR wrong number of arguments for '%s' command", command->full_name);
+    refuse(client, command, text);
+}
+
+/* True: the request goes no further now. */
+static __attribute__((noinline)) bool gates_stop(struct client *client, struct command *command, int argc, const struct slice *argv, bool *held) {
+    list_each(&gates, link) {
+        struct command_gate *gate = container_of(link, struct command_gate, link);
+        if (gate->flags && !(gate->flags & command->spec->flags)) continue;
+        const char *error = NULL;
+        switch (gate->ask(client, command, argc, argv, &error)) {
+        case GATE_PASS: continue;
+        case GATE_REFUSE: refuse(client, command, error); return true;
+        case GATE_TAKEN: return true;
+        case GATE_HOLD: *held = true; return true;
+        }
+    }
+    return false;
+}
+
+bool dispatch_request(struct client *client, int argc, const struct slice *argv) {
+    struct command *command = client->last;
+    if (!command || !command_is_named(command, argv[0])) {
+        struct command *parent;
+        command = command_lookup(argc, argv, &parent);
+        if (unlikely(!command)) {
+            refuse_unknown(client, argc, argv, parent);
+            return true;
+        }
+        client->last = command->parent || command->subcommands ? NULL : command;
+    }
+    if (unlikely(!command_arity_ok(command, argc))) {
+        refuse_arity(client, command);
+        return true;
+    }
+    if (unlikely(!client->authenticated) && !(command->spec->flags & CMD_NO_AUTH) && auth_required()) {
+        refuse(client, command, "NOAUTH Authentication required.");
+        return true;
+    }
+    if (unlikely(gates.len)) {
+        bool held = false;
+        if (gates_stop(client, command, argc, argv, &held)) return !held;
+    }
+    dispatch_call(client, command, argc, argv);
+    return true;
+}

@@ -1,0 +1,60 @@
+/* dispatch.h: from a request to the call of its handler: lookup, the reasons to refuse it, the call, statistics, propagation.
+ *
+ * A feature that may refuse or hold back commands (ACL, transactions, cluster, disk errors, too few replicas, a read-only replica, loading, a busy script) adds
+ * a gate. Gates are asked in Valkey's order, after the command was found, its arity and the client's authentication were checked. A gate that is asked only for
+ * some commands says so with its flags, and costs others a test of a word; while no gate is there, there is nothing to ask. */
+#ifndef SERVER_DISPATCH_H
+#define SERVER_DISPATCH_H
+#include "lib/list.h"
+#include "server/command.h"
+
+struct client;
+
+/* Smaller ones are asked first. */
+enum gate_order {
+    GATE_NO_MULTI = 10, GATE_ACL = 20, GATE_CLUSTER = 30, GATE_MEMORY = 40, GATE_DISK = 50, GATE_REPLICAS = 60, GATE_READONLY = 70, GATE_PUBSUB = 80,
+    GATE_STALE = 90, GATE_LOADING = 100, GATE_BUSY = 110, GATE_PAUSE = 120, GATE_QUEUE = 130
+};
+enum gate_answer {
+    GATE_PASS,
+    GATE_REFUSE, /* with the error in *error, a complete error text */
+    GATE_TAKEN,  /* handled otherwise (queued) and answered */
+    GATE_HOLD    /* not now: the request stays with its client, which asks again after client_release() */
+};
+struct command_gate {
+    struct list_link link;
+    int order;
+    uint32_t flags; /* asked for commands that have one of these; 0: for all */
+    enum gate_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error);
+};
+void dispatch_add_gate(struct command_gate *gate);
+void dispatch_remove_gate(struct command_gate *gate);
+/* Told of each request that was refused before it ran (transactions become dirty by it). May be NULL. */
+extern void (*dispatch_refused)(struct client *client, const struct command *command);
+
+/* Looks a request up, checks it and runs it. False: it is held back (GATE_HOLD), and is to be dispatched again later. */
+bool dispatch_request(struct client *client, int argc, const struct slice *argv);
+/* Runs a command that was checked already (EXEC, scripts). */
+void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv);
+
+/* Told of each call after it ran (MONITOR tells before: see `before`). The link stands in the owner. */
+struct call_observer {
+    struct list_link link;
+    void (*before)(struct call *call);                    /* may be NULL */
+    void (*after)(struct call *call, uint64_t ticks);     /* may be NULL */
+};
+void dispatch_observe(struct call_observer *observer);
+void dispatch_unobserve(struct call_observer *observer);
+
+/* The clock of a turn: the time at which the last call ended (ticks.h). Whoever begins to execute requests starts it. */
+extern uint64_t dispatch_ticks;
+extern uint64_t dispatch_ticks_total; /* of all commands */
+
+struct dispatch_settings {
+    bool latency_tracking;
+};
+extern struct dispatch_settings dispatch_settings;
+extern uint64_t dispatch_commands; /* executed, since start or RESETSTAT */
+/* The call that runs, NULL: none. For crash reports and long calls. */
+const struct call *dispatch_running(void);
+#endif

@@ -1,0 +1,11 @@
+/* errorstats.h: how often each error code was answered ("ERR", "WRONGTYPE" …), for INFO errorstats. */
+#ifndef SERVER_ERRORSTATS_H
+#define SERVER_ERRORSTATS_H
+#include "lib/slice.h"
+#include "resp/reply.h"
+#include <stdint.h>
+void errorstats_count(struct reply *reply, struct slice text); /* a reply's error_hook */
+uint64_t errorstats_total(void);
+void errorstats_reset(void);
+void errorstats_each(void (*seen)(struct slice code, uint64_t count, void *context), void *context); /* by code */
+#endif

@@ -1,0 +1,35 @@
+/* propagate.c: hands each change to the listeners. See propagate.h.
+ *
+ * Between begin and end the commands belong together; begin and end nest (a transaction whose commands propagate as several), the listeners
+ * see the outermost pair only. */
+#include "server/propagate.h"
+
+static struct list listeners = {.head = {&listeners.head, &listeners.head}};
+static int depth;
+
+void propagate_listen(struct propagation_listener *listener) { list_append(&listeners, &listener->link); }
+void propagate_unlisten(struct propagation_listener *listener) { list_remove(&listeners, &listener->link); }
+bool propagate_wanted(void) { return listeners.len != 0; }
+
+void propagate(int db, int argc, const struct slice *argv) {
+    list_each(&listeners, link) {
+        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
+        listener->command(listener, db, argc, argv);
+    }
+}
+
+void propagate_begin(int db) {
+    if (depth++) return;
+    list_each(&listeners, link) {
+        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
+        if (listener->begin) listener->begin(listener, db);
+    }
+}
+
+void propagate_end(void) {
+    if (--depth) return;
+    list_each(&listeners, link) {
+        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
+        if (listener->end) listener->end(listener);
+    }
+}

@@ -1,0 +1,105 @@
+/* server.c: the parts put to work: start, the cron, what is done each turn of the loop. */
+#include "server/server.h"
+#include "lib/background.h"
+#include "lib/clock.h"
+#include "lib/hashtable.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include "server/client.h"
+#include "server/config.h"
+#include "server/dispatch.h"
+#include "server/process.h"
+#include "server/shutdown.h"
+#include "server/stats.h"
+#include "server/store_events.h"
+#include "server/ticks.h"
+#include <stdlib.h>
+
+enum { REHASH_US = 1000, HZ_MIN = 1, HZ_MAX = 500 };
+
+struct server server = {.mode = "standalone", .role = "master"};
+static struct list parts = {.head = {&parts.head, &parts.head}};
+static struct event_timer cron_timer;
+static uint32_t stands_still;
+static int databases, hz;
+
+void server_add_part(struct server_part *part) { list_append(&parts, &part->link); }
+struct list *server_parts(void) { return &parts; }
+
+#define each_part(call)                                                                                      \
+    list_each(&parts, link) {                                                                                \
+        struct server_part *part = container_of(link, struct server_part, link);                             \
+        if (part->call) part->call();                                                                        \
+    }
+
+void server_stand_still(enum stand_still reason, bool on) {
+    if (on) stands_still |= reason;
+    else stands_still &= ~(uint32_t)reason;
+    store_settings.keep_expired = stands_still != 0;
+}
+
+bool server_stands_still(void) { return stands_still != 0; }
+
+/* The cron and the turn */
+
+static uint64_t cron(struct event_timer *timer) {
+    (void)timer;
+    stats_sample();
+    clients_cron(server.hz);
+    if (!stands_still) keyspace_expire_cycle(server.keyspace, false, server.hz);
+    if (store_settings.active_rehashing) keyspace_rehash(server.keyspace, REHASH_US);
+    each_part(cron);
+    shutdown_continue();
+    return 1000000 / (uint64_t)server.hz;
+}
+
+static void before_wait(void *context) {
+    (void)context;
+    shutdown_on_signal();
+    if (!stands_still) keyspace_expire_cycle(server.keyspace, true, server.hz);
+    each_part(before_wait);
+    clients_flush();
+}
+
+/* Start */
+
+void server_init(const char *executable) {
+    uint8_t seed[16];
+    random_bytes(seed, sizeof seed);
+    hashtable_set_seed(seed);
+    random_hex(server.run_id, 40);
+    server.executable = executable;
+    clock_update();
+    ticks_start();
+    server.started_ms = clock_ms();
+    shutdown_catch_signals();
+}
+
+void server_start(void) {
+    server.loop = event_loop_new(); /* after the process has become what it will be: a daemon has other descriptors */
+    server.keyspace = keyspace_new(databases, &store_events);
+    server.hz = hz < HZ_MIN ? HZ_MIN : hz > HZ_MAX ? HZ_MAX : hz;
+    each_part(start);
+}
+
+void server_run(void) {
+    static const struct event_hooks hooks = {.before_wait = before_wait};
+    event_loop_set_hooks(server.loop, &hooks);
+    event_timer_set(server.loop, &cron_timer, 1000, cron);
+    event_loop_run(server.loop);
+}
+
+static const char *apply_hz(void) {
+    server.hz = hz < HZ_MIN ? HZ_MIN : hz > HZ_MAX ? HZ_MAX : hz;
+    return NULL;
+}
+
+const struct config_option server_options[] = {
+    {.name = "databases", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &databases, .initial = "16", .min = 1, .max = INT32_MAX,
+     .help = "Number of databases."},
+    {.name = "hz", .type = CONFIG_INT, .value = &hz, .initial = "10", .min = 0, .max = INT32_MAX, .apply = apply_hz,
+     .help = "How often a second background work is done; 1 to 500."},
+    {.name = NULL},
+};
+int server_configured_hz(void) { return hz; }

@@ -1,0 +1,40 @@
+/* store_events.c: see store_events.h. */
+#include "server/store_events.h"
+#include "server/notify.h"
+#include "server/propagate.h"
+
+static struct list listeners = {.head = {&listeners.head, &listeners.head}};
+
+void store_events_listen(struct store_listener *listener) { list_append(&listeners, &listener->link); }
+void store_events_unlisten(struct store_listener *listener) { list_remove(&listeners, &listener->link); }
+
+#define each_listener(hook, ...)                                                                             \
+    list_each(&listeners, link) {                                                                            \
+        struct store_listener *listener = container_of(link, struct store_listener, link);                   \
+        if (listener->hooks.hook) listener->hooks.hook(__VA_ARGS__);                                         \
+    }
+
+static void changed(struct db *db, struct slice key) { each_listener(changed, db, key); }
+
+static void gone(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
+    notify(db, class, event, key);
+    if (!propagate_wanted()) return;
+    struct slice argv[2] = {lazy ? SLICE("UNLINK") : SLICE("DEL"), key};
+    propagate(db_id(db), 2, argv);
+}
+
+static void expired(struct db *db, struct slice key) {
+    gone(db, key, store_settings.lazy_expire, NOTIFY_EXPIRED, "expired");
+    each_listener(expired, db, key);
+}
+
+static void evicted(struct db *db, struct slice key) {
+    gone(db, key, store_settings.lazy_eviction, NOTIFY_EVICTED, "evicted");
+    each_listener(evicted, db, key);
+}
+
+static void flushed(struct db *db, size_t keys) { each_listener(flushed, db, keys); }
+static void swapped(struct db *a, struct db *b) { each_listener(swapped, a, b); }
+
+const struct store_hooks store_events = {
+    .changed = changed, .expired = expired, .evicted = evicted, .flushed = flushed, .swapped = swapped};

@@ -1,0 +1,14 @@
+/* store_events.h: what the store tells (store_hooks) for everybody who listens. Expiry and eviction are propagated and notified here; features that watch keys
+ * (WATCH, tracking, blocking) listen. Main thread only. */
+#ifndef SERVER_STORE_EVENTS_H
+#define SERVER_STORE_EVENTS_H
+#include "lib/list.h"
+#include "store/keyspace.h"
+struct store_listener {
+    struct list_link link;
+    struct store_hooks hooks; /* any may be NULL */
+};
+void store_events_listen(struct store_listener *listener);
+void store_events_unlisten(struct store_listener *listener);
+extern const struct store_hooks store_events; /* for keyspace_new */
+#endif
