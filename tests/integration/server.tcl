@@ -1,0 +1,279 @@
+# TIME, DEBUG, SHUTDOWN, and the logs of slow and large commands where there are any.
+# seconds: 8
+
+start_server {tags {server}} {
+    test "TIME is the time" {
+        lassign [r time] s us
+        assert_range [expr {$s - [clock seconds]}] -1 1
+        assert_range $us 0 999999
+        lassign [r time] s2 us2
+        assert {$s2 * 1000000 + $us2 >= $s * 1000000 + $us}
+        assert_match {\* {$*} {$*}} [r -typed time]
+        arity_errors {{time x}}
+    }
+
+    test "LASTSAVE, LOLWUT and ROLE answer" -needs {command lolwut command role} {
+        assert_range [expr {[clock seconds] - [r lastsave]}] 0 100
+        assert_match "*ver. *" [r lolwut]
+        assert_typed {* $master :0 *} role
+    }
+
+    # --- DEBUG -----------------------------------------------------------------------
+
+    test "DEBUG SLEEP blocks the server" {
+        set began [clock milliseconds]
+        assert_typed +OK debug sleep 0.3
+        assert_range [expr {[clock milliseconds] - $began}] 290 2000
+        set c [new_client]
+        $c -send debug sleep 0.2
+        after 20
+        set began [clock milliseconds]
+        r ping
+        assert_range [expr {[clock milliseconds] - $began}] 50 2000
+        assert_equal OK [$c -read]
+    }
+
+    test "DEBUG POPULATE makes keys" {
+        r flushall
+        replies {
+            {debug populate 3} +OK
+            {mget key:0 key:1 key:2 key:3} {* $value:0 $value:1 $value:2 nil$}
+            {debug populate 2 foo 10} +OK
+            {get foo:1} "$value:1\x00\x00\x00"
+            {strlen foo:0} :10
+            {set foo:0 mine} +OK
+            {debug populate 3 foo 10} +OK
+            {get foo:0} {$mine}
+            {dbsize} :6
+            {debug populate x} "-ERR value is out of range, must be positive"
+            {debug populate -1} "-ERR value is out of range, must be positive"
+        }
+        r flushall
+    }
+
+    test "DEBUG OBJECT describes a value" {
+        r set a hello
+        assert_regexp {^Value at:0x[0-9a-f]+ refcount:1 encoding:embstr serializedlength:\d+ lru:\d+ lru_seconds_idle:\d+} [r debug object a]
+        assert_typed "-ERR no such key" debug object none
+    }
+
+    test "DEBUG DIGEST depends on content, not on order of making" {
+        r flushall
+        assert_typed +[string repeat 0 40] debug digest
+        r mset a 1 b 2
+        set one [r debug digest]
+        assert_regexp {^[0-9a-f]{40}$} $one
+        r flushall
+        r set b 2
+        r set a 1
+        assert_equal $one [r debug digest]
+        r set a 2
+        assert_not_equal $one [r debug digest]
+        r set a 1
+        assert_equal $one [r debug digest]
+        assert_equal [r debug digest-value a] [r debug digest-value a]
+        assert {[lindex [r debug digest-value a] 0] ne [lindex [r debug digest-value b] 0]}
+        assert_typed "* +[string repeat 0 40]" debug digest-value none
+    }
+
+    test "DEBUG LOG writes to the log, DEBUG ERROR answers an error" {
+        set from [log_size]
+        r debug log "hello from the test"
+        wait_for_log "DEBUG LOG: hello from the test" $from
+        assert_typed "-FOO bar" debug error "FOO bar"
+    }
+
+    test "DEBUG HTSTATS describes the tables" {
+        r flushall
+        r debug populate 100
+        assert_match "*number of elements: 100*" [r debug htstats 0]
+    }
+
+    test "DEBUG JMAP, CHANGE-REPL-ID and other switches answer" {
+        foreach cmd {{set-active-expire 0} {set-active-expire 1} {pause-cron 0} {dict-resizing 1} {set-disable-deny-scripts 0} {quicklist-packed-threshold 0}} {
+            assert_typed +OK debug {*}$cmd
+        }
+    }
+
+    test "DEBUG HELP and unknown subcommands" {
+        set help [r debug help]
+        assert_match "DEBUG <subcommand>*" [lindex $help 0]
+        foreach word {OBJECT POPULATE SLEEP SET-ACTIVE-EXPIRE PROTOCOL LOG} {assert_match "*$word*" $help}
+        replies {
+            {debug} "-ERR wrong number of arguments for 'debug' command"
+            {debug foo} "-ERR unknown subcommand or wrong number of arguments for 'foo'. Try DEBUG HELP."
+            {debug sleep} "-ERR unknown subcommand or wrong number of arguments for 'sleep'. Try DEBUG HELP."
+            {debug populate} "-ERR unknown subcommand or wrong number of arguments for 'populate'. Try DEBUG HELP."
+            {debug set-active-expire} "-ERR unknown subcommand or wrong number of arguments for 'set-active-expire'. Try DEBUG HELP."
+        }
+    }
+
+    # --- SHUTDOWN, while it stays --------------------------------------------------------
+
+    test "SHUTDOWN refuses wrong options and ABORT without a shutdown" {
+        replies {
+            {shutdown foo} "-ERR syntax error"
+            {shutdown save nosave} "-ERR syntax error"
+            {shutdown abort} "-ERR No shutdown in progress."
+            {shutdown abort now} "-ERR syntax error"
+            {shutdown nosave abort} "-ERR syntax error"
+            {ping} +PONG
+        }
+    }
+
+    # --- Logs of commands ------------------------------------------------------------------
+
+    test "SLOWLOG keeps the slow commands" -needs {command slowlog} {
+        r config set slowlog-log-slower-than 100000
+        r slowlog reset
+        assert_typed :0 slowlog len
+        r ping
+        assert_typed :0 slowlog len
+        r debug sleep 0.2
+        assert_typed :1 slowlog len
+        set e [lindex [r slowlog get] 0]
+        assert_equal 6 [llength $e]
+        assert_equal {debug sleep 0.2} [lindex $e 3]
+        assert_range [expr {[clock seconds] - [lindex $e 1]}] 0 3
+        assert_morethan [lindex $e 2] 190000
+        assert_regexp {^127\.0\.0\.1:\d+$} [lindex $e 4]
+        r config set slowlog-log-slower-than 0
+        r slowlog reset
+        r config set slowlog-max-len 5
+        for {set i 0} {$i < 10} {incr i} {r get key:$i}
+        r config set slowlog-log-slower-than 1000000
+        assert_typed :5 slowlog len
+        assert_equal {get key:9} [lindex [r slowlog get 1] 0 3]
+        assert_equal 3 [llength [r slowlog get 3]]
+        assert_equal 5 [llength [r slowlog get -1]]
+        r config set slowlog-log-slower-than 10000 slowlog-max-len 128
+        r slowlog reset
+    }
+
+    test "SLOWLOG shortens long commands" -needs {command slowlog} {
+        r config set slowlog-log-slower-than 0
+        r slowlog reset
+        r del {*}[lrepeat 40 x]
+        r set a [string repeat y 200]
+        set log [r slowlog get -1]
+        r config set slowlog-log-slower-than 10000
+        set found 0
+        foreach e $log {
+            if {[lindex $e 3 0] eq "del"} {
+                assert_equal 32 [llength [lindex $e 3]]
+                assert_equal "... (10 more arguments)" [lindex $e 3 end]
+                incr found
+            }
+            if {[lindex $e 3 0] eq "set"} {
+                assert_equal "[string repeat y 128]... (72 more bytes)" [lindex $e 3 2]
+                incr found
+            }
+        }
+        assert_equal 2 $found
+        replies {
+            {slowlog foo} "-ERR unknown subcommand 'foo'. Try SLOWLOG HELP."
+            {slowlog get x} "-ERR count should be greater than or equal to -1"
+            {slowlog get -2} "-ERR count should be greater than or equal to -1"
+        }
+    }
+
+    test "COMMANDLOG keeps slow commands, large requests and large replies" -needs {command commandlog} {
+        foreach type {slow large-request large-reply} {r commandlog reset $type}
+        r config set commandlog-request-larger-than 1000 commandlog-reply-larger-than 2000
+        r set big [string repeat x 3000]
+        r get big
+        assert_typed :1 commandlog len large-request
+        assert_typed :1 commandlog len large-reply
+        set e [lindex [r commandlog get -1 large-reply] 0]
+        assert_equal {get big} [lindex $e 3]
+        assert_morethan [lindex $e 2] 3000
+        r commandlog reset large-reply
+        assert_typed :0 commandlog len large-reply
+        r config set commandlog-request-larger-than 1048576 commandlog-reply-larger-than 1048576
+        assert_match "-ERR *" [r -typed commandlog len foo]
+    }
+
+    test "LATENCY keeps the worst events and histograms" -needs {command latency} {
+        r config set latency-monitor-threshold 50
+        r latency reset
+        r debug sleep 0.1
+        set e [lindex [r latency latest] 0]
+        assert_equal command [lindex $e 0]
+        assert_range [lindex $e 2] 90 1000
+        assert_equal 1 [llength [r latency history command]]
+        assert_equal 1 [r latency reset]
+        assert_equal {} [r latency latest]
+        r config set latency-monitor-threshold 0
+        r config resetstat
+        r set a 1
+        r get a
+        set h [r latency histogram get]
+        assert_equal {get} [dict keys $h]
+        assert_equal 1 [dict get $h get calls]
+        assert_typed "-ERR unknown subcommand 'foo'. Try LATENCY HELP." latency foo
+    }
+
+    test "MEMORY USAGE tells the size of a key" -needs {command memory} {
+        r set a [string repeat x 1000]
+        assert_range [r memory usage a] 1000 1400
+        assert_typed nil$ memory usage none
+        assert_typed "-ERR syntax error" memory usage a foo
+        assert_equal OK [r memory purge]
+        set s [r memory stats]
+        foreach f {peak.allocated total.allocated startup.allocated keys.count} {assert {[dict exists $s $f]} $f}
+    }
+
+    test "serving goes on while the load of an idle server is small" {
+        # A turn of the loop without work must not spin.
+        set before [info_field cpu used_cpu_user]
+        set began [clock milliseconds]
+        after 600
+        set used [expr {[info_field cpu used_cpu_user] - $before}]
+        assert_lessthan $used 0.15
+    }
+}
+
+# --- SHUTDOWN ------------------------------------------------------------------------------
+
+foreach options {{} nosave {nosave now} {nosave force} {NOSAVE NOW FORCE}} {
+    start_server {tags {server}} {
+        test "SHUTDOWN [string tolower $options] ends the server in order" {
+            expect_server_exit
+            r set a b
+            set c [new_client]
+            $c ping
+            set from [log_size]
+            r -send shutdown {*}$options
+            assert_equal 1 [r -eof]
+            assert_closed $c
+            assert_equal 0 [server_reap [srv id]]
+            set log [log_text $from]
+            assert_match "*User requested shutdown... (user request from 'id=* cmd=shutdown *')*" $log
+            assert_match "*Valkey is now ready to exit, bye bye...*" $log
+            assert {![file exists [srv dir]/dump.rdb]}
+        }
+    }
+}
+
+start_server {tags {server}} {
+    test "commands pipelined behind SHUTDOWN are not executed" {
+        expect_server_exit
+        r -write "[resp_command shutdown nosave][resp_command set a b]"
+        assert_equal 1 [r -eof]
+        assert_equal 0 [server_reap [srv id]]
+    }
+}
+
+start_server {overrides {save "900 1"} tags {server}} {
+    test "SHUTDOWN and SIGTERM save where there are save points, a restart has the keys" -needs {command bgsave} {
+        r set a value
+        restart_server
+        assert_equal value [r get a]
+        r set b value ex 1000
+        expect_server_exit
+        r -send shutdown save
+        assert_equal 1 [r -eof]
+        assert_equal 0 [server_reap [srv id]]
+        assert {[file exists [srv dir]/dump.rdb]}
+    }
+}
