@@ -98,11 +98,13 @@ void keyspace_expire_cycle(struct keyspace *k, bool fast, int hz) {
     if (!store_settings.active_expire || store_settings.keep_expired || store_settings.show_expired) return;
     uint64_t effort = (uint64_t)(store_settings.active_expire_effort - 1),
              fast_us = FAST_US + FAST_US / 4 * effort;
+    uint64_t tolerated = STALE_PERCENT - effort;
+    if (fast && !timed_out && store_stats.expired_stale_percent < (double)tolerated)
+        return; /* nearly always */
     struct cycle cycle = {.start = clock_monotonic_us(),
                           .keys_per_round = KEYS_PER_ROUND + KEYS_PER_ROUND / 4 * effort,
-                          .tolerated_percent = STALE_PERCENT - effort};
+                          .tolerated_percent = tolerated};
     if (fast) {
-        if (!timed_out && store_stats.expired_stale_percent < (double)cycle.tolerated_percent) return;
         if (cycle.start < last_fast + fast_us * 2) return;
         last_fast = cycle.start;
         cycle.limit_us = fast_us;
