@@ -5,6 +5,7 @@
 #include "lib/number.h"
 #include "lib/random.h"
 #include "store/entry_layout.h"
+#include "store/evict.h"
 #include "store/keyspace.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,14 +28,20 @@ static void on_changed(struct db *db, struct slice key) {
 static void on_expired(struct db *db, struct slice key) {
     told.expired++, note(told.last_expired, key);
 }
+static void on_evicted(struct db *db, struct slice key) {
+    told.evicted++;
+}
 static void on_flushed(struct db *db, size_t keys) {
     told.flushed++, told.flushed_keys += keys;
 }
 static void on_swapped(struct db *a, struct db *b) {
     told.swapped++;
 }
-static const struct store_hooks hooks = {
-    .changed = on_changed, .expired = on_expired, .flushed = on_flushed, .swapped = on_swapped};
+static const struct store_hooks hooks = {.changed = on_changed,
+                                         .expired = on_expired,
+                                         .evicted = on_evicted,
+                                         .flushed = on_flushed,
+                                         .swapped = on_swapped};
 
 static struct store_settings defaults;
 static void set_ms(int64_t ms) {
@@ -710,6 +717,101 @@ static void rehashing_ends(void **state) {
     }
 }
 
+/* --- Eviction ------------------------------------------------------------------------------------------------------- */
+
+static size_t keys_above(void *context) { /* "too much" is a number of keys here */
+    struct keyspace *k = context;
+    size_t keys = 0;
+    for (int i = 0; i < keyspace_databases(k); i++) keys += db_size(keyspace_db(k, i));
+    return keys > 500 ? keys - 500 : 0;
+}
+/* 1000 keys over two databases. What makes a key worth keeping grows with its number; a key has an expiry where it is odd. */
+static void fill_for_eviction(struct keyspace *k) {
+    char key[400];
+    for (int i = 0; i < 1000; i++) {
+        int len = snprintf(key, sizeof(key), "k%d", i);
+        if (i % 50 == 0)
+            memset(key + len, 'l', 300), key[len + 300] = 0; /* longer than the pool keeps in place */
+        struct db *db = keyspace_db(k, i % 4 / 2);
+        struct entry *e = set(db, key, "v");
+        if (i % 2) e = db_set_expire(db, e, 2000000000 + i);
+        if (store_settings.lfu)
+            entry_set_frequency(e, (uint8_t)(i / 4));
+        else
+            entry_set_idle_seconds(e, 10000 - (uint32_t)i);
+    }
+    memset(&told, 0, sizeof(told));
+}
+static size_t survivors(struct keyspace *k, int from, int to) {
+    size_t count = 0;
+    char key[400];
+    for (int i = from; i < to; i++) {
+        int len = snprintf(key, sizeof(key), "k%d", i);
+        if (i % 50 == 0) memset(key + len, 'l', 300), key[len + 300] = 0;
+        count += db_find(keyspace_db(k, i % 4 / 2), text(key), LOOKUP_NOTOUCH) != NULL;
+    }
+    return count;
+}
+static void eviction_takes_the_least_worthy(void **state) {
+    struct keyspace *k = *state;
+    for (int lfu = 0; lfu < 2; lfu++) {
+        store_settings.lfu = lfu;
+        fill_for_eviction(k);
+        struct eviction eviction = {lfu ? EVICT_LFU : EVICT_LRU, false, 10, 0, keys_above, k};
+        assert_int_equal(keyspace_evict(k, &eviction), EVICTION_DONE);
+        assert_int_equal(survivors(k, 0, 1000), 500);
+        assert_int_equal(told.evicted, 500);
+        assert_int_equal(told.changed, 500);
+        assert_true(survivors(k, 0, 250) < 25); /* approximated, but not by much */
+        assert_true(survivors(k, 750, 1000) > 225);
+        for (int i = 0; i < 2; i++) db_flush(keyspace_db(k, i), false);
+    }
+}
+static void volatile_eviction_leaves_keys_without_expiry(void **state) {
+    struct keyspace *k = *state;
+    enum eviction_kind kinds[] = {EVICT_LRU, EVICT_RANDOM, EVICT_TTL};
+    for (int i = 0; i < 3; i++) {
+        fill_for_eviction(k);
+        set(keyspace_db(k, 3), "one more", "v");
+        struct eviction eviction = {kinds[i], true, 5, 0, keys_above, k};
+        assert_int_equal(keyspace_evict(k, &eviction), EVICTION_NO_KEYS);
+        assert_int_equal(told.evicted, 500);
+        assert_int_equal(survivors(k, 0, 1000), 500);
+        assert_int_equal(db_expires(keyspace_db(k, 0)) + db_expires(keyspace_db(k, 1)), 0);
+        for (int d = 0; d < 4; d++) db_flush(keyspace_db(k, d), false);
+    }
+}
+static void eviction_by_ttl_takes_the_nearest(void **state) {
+    struct keyspace *k = *state;
+    fill_for_eviction(k);
+    for (int i = 0; i < 1000; i += 4) { /* 750 left: 250 of the 500 with an expiry go */
+        char key[400];
+        int len = snprintf(key, sizeof(key), "k%d", i);
+        if (i % 50 == 0) memset(key + len, 'l', 300), key[len + 300] = 0;
+        db_delete(keyspace_db(k, 0), text(key), false);
+    }
+    told.evicted = 0;
+    struct eviction eviction = {EVICT_TTL, false, 10, 0, keys_above, k};
+    assert_int_equal(keyspace_evict(k, &eviction), EVICTION_DONE);
+    assert_int_equal(told.evicted, 250);
+    assert_true(survivors(k, 0, 250) < 62 + 15);
+    assert_true(survivors(k, 750, 1000) > 170);
+}
+static void eviction_stops_when_its_time_is_up(void **state) {
+    struct keyspace *k = *state;
+    fill_for_eviction(k);
+    struct eviction eviction = {EVICT_RANDOM, false, 5, 1, keys_above, k};
+    int calls = 1;
+    while (keyspace_evict(k, &eviction) == EVICTION_UNDONE) calls++;
+    assert_true(calls > 1);
+    assert_int_equal(survivors(k, 0, 1000), 500);
+    for (int i = 0; i < 2; i++) db_flush(keyspace_db(k, i), false);
+    fill_for_eviction(k);
+    eviction = (struct eviction){EVICT_LRU, false,      5,
+                                 0,         keys_above, k}; /* no candidate of the flushed keys does harm */
+    assert_int_equal(keyspace_evict(k, &eviction), EVICTION_DONE);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -741,6 +843,10 @@ int main(void) {
         TEST(frequency_grows_with_use_and_decays_with_time),
         TEST(walking_meets_every_key),
         TEST(rehashing_ends),
+        TEST(eviction_takes_the_least_worthy),
+        TEST(volatile_eviction_leaves_keys_without_expiry),
+        TEST(eviction_by_ttl_takes_the_nearest),
+        TEST(eviction_stops_when_its_time_is_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,166 @@
+/* evict.c: approximated LRU, LFU and TTL eviction; see evict.h.
+ *
+ * An exact order would cost every entry two pointers and every access a relinking. Instead, for each eviction a few entries of
+ * each database are sampled, and the best candidates seen so far are kept in a small pool, best last, from one eviction to
+ * the next: so the choice is made among far more entries than were looked at just now. The pool holds copies of keys, as
+ * entries may move or go in the meantime; a candidate that is gone is skipped. A candidate that was used since it was
+ * seen may still be evicted: telling would need a second look, and it is rare. */
+#include "store/evict.h"
+#include "lib/memory.h"
+#include "store/keyspace_layout.h"
+
+enum { POOL_SIZE = 16, SAMPLES_MAX = 64, KEY_KEPT = 255, CHECK_EVERY = 16 };
+
+struct candidate {
+    uint64_t score; /* the higher the better to evict */
+    int db;
+    size_t len;
+    char *key;
+    char kept[KEY_KEPT]; /* where `key` points unless it is longer */
+};
+static struct {
+    struct candidate at[POOL_SIZE];
+    int order[POOL_SIZE]; /* by score, ascending */
+    int count;
+    enum eviction_kind kind; /* what the scores mean */
+    const struct keyspace *keyspace;
+} pool;
+
+static uint64_t entry_score(const struct entry *e, enum eviction_kind kind) {
+    switch (kind) {
+    case EVICT_LRU: return entry_idle_seconds(e);
+    case EVICT_LFU: return 255 - (uint64_t)entry_frequency(e);
+    default: return UINT64_MAX - (uint64_t)*entry_expiry_word(e);
+    }
+}
+
+static void candidate_drop(struct candidate *c) {
+    if (c->key != c->kept) mem_free(c->key);
+    c->key = NULL;
+}
+static void candidate_fill(struct candidate *c, int db, struct slice key, uint64_t score) {
+    c->score = score;
+    c->db = db;
+    c->len = key.len;
+    c->key = key.len <= KEY_KEPT ? c->kept : mem_alloc(key.len);
+    memcpy(c->key, key.data, key.len);
+}
+
+static void pool_clear(void) {
+    for (int i = 0; i < pool.count; i++) candidate_drop(&pool.at[pool.order[i]]);
+    pool.count = 0;
+    for (int i = 0; i < POOL_SIZE; i++) pool.order[i] = i;
+}
+
+static bool pool_has(int db, struct slice key, uint64_t score) {
+    for (int i = 0; i < pool.count; i++) {
+        const struct candidate *c = &pool.at[pool.order[i]];
+        if (c->score == score && c->db == db && slice_equal((struct slice){c->key, c->len}, key)) return true;
+    }
+    return false;
+}
+
+/* order[0..count) are taken and sorted, the rest free. A full pool drops its worst. */
+static void pool_offer(int db, const struct entry *e, enum eviction_kind kind) {
+    uint64_t score = entry_score(e, kind);
+    struct slice key = entry_key_inline(e);
+    if (pool.count == POOL_SIZE && score <= pool.at[pool.order[0]].score) return;
+    if (pool_has(db, key, score)) return;
+    int slot;
+    if (pool.count == POOL_SIZE) {
+        slot = pool.order[0];
+        candidate_drop(&pool.at[slot]);
+        memmove(pool.order, pool.order + 1, (POOL_SIZE - 1) * sizeof(pool.order[0]));
+        pool.count--;
+    } else {
+        slot = pool.order[pool.count];
+    }
+    int i = pool.count++;
+    for (; i > 0 && pool.at[pool.order[i - 1]].score > score; i--) pool.order[i] = pool.order[i - 1];
+    pool.order[i] = slot;
+    candidate_fill(&pool.at[slot], db, key, score);
+}
+
+static struct hashtable *choice(struct db *db, bool volatile_only) {
+    return volatile_only ? db->expires : db->keys;
+}
+
+/* The number of keys there are to choose from. */
+static size_t pool_sample(struct keyspace *k, const struct eviction *eviction, bool volatile_only) {
+    size_t keys = 0;
+    void *entries[SAMPLES_MAX];
+    size_t samples = eviction->samples < 1             ? 1
+                     : eviction->samples > SAMPLES_MAX ? SAMPLES_MAX
+                                                       : (size_t)eviction->samples;
+    for (int i = 0; i < k->databases; i++) {
+        struct hashtable *table = choice(&k->db[i], volatile_only);
+        if (!table || !hashtable_size(table)) continue;
+        keys += hashtable_size(table);
+        size_t got = hashtable_sample(table, entries, samples);
+        for (size_t n = 0; n < got; n++) pool_offer(i, entries[n], eviction->kind);
+    }
+    return keys;
+}
+
+static struct entry *pool_take(struct keyspace *k, bool volatile_only, struct db **db) {
+    while (pool.count) {
+        struct candidate *c = &pool.at[pool.order[--pool.count]];
+        struct entry *e = NULL;
+        *db = keyspace_db(k, c->db);
+        struct hashtable *table = *db ? choice(*db, volatile_only) : NULL;
+        if (table) e = hashtable_find(table, (struct slice){c->key, c->len});
+        candidate_drop(c);
+        if (e) return e;
+    }
+    return NULL;
+}
+
+static struct entry *choose_best(struct keyspace *k, const struct eviction *eviction, bool volatile_only,
+                                 struct db **db) {
+    if (pool.kind != eviction->kind || pool.keyspace != k) {
+        pool_clear();
+        pool.kind = eviction->kind;
+        pool.keyspace = k;
+    }
+    while (pool_sample(k, eviction, volatile_only)) {
+        struct entry *e = pool_take(k, volatile_only, db);
+        if (e) return e;
+    }
+    return NULL;
+}
+
+/* One database after the other. */
+static struct entry *choose_any(struct keyspace *k, bool volatile_only, struct db **db) {
+    static int turn;
+    for (int i = 0; i < k->databases; i++) {
+        *db = &k->db[(unsigned)turn++ % (unsigned)k->databases];
+        struct hashtable *table = choice(*db, volatile_only);
+        struct entry *e = table ? hashtable_random(table) : NULL;
+        if (e) return e;
+    }
+    return NULL;
+}
+
+static void evict(struct db *db, struct entry *e) {
+    store_stats.evicted_keys++;
+    db->keyspace->hooks.evicted(db, entry_key_inline(e));
+    db_unlink(db, e);
+    hook_changed(db, e);
+    entry_dispose(e, store_settings.lazy_eviction);
+}
+
+enum eviction_result keyspace_evict(struct keyspace *k, const struct eviction *eviction) {
+    bool volatile_only = eviction->volatile_only || eviction->kind == EVICT_TTL;
+    uint64_t start = clock_monotonic_us();
+    for (unsigned evicted = 0; eviction->excess(eviction->context); evicted++) {
+        if (eviction->limit_us && evicted && evicted % CHECK_EVERY == 0 &&
+            clock_monotonic_us() - start > eviction->limit_us)
+            return EVICTION_UNDONE;
+        struct db *db;
+        struct entry *e = eviction->kind == EVICT_RANDOM ? choose_any(k, volatile_only, &db)
+                                                         : choose_best(k, eviction, volatile_only, &db);
+        if (!e) return EVICTION_NO_KEYS;
+        evict(db, e);
+    }
+    return EVICTION_DONE;
+}
