@@ -119,11 +119,11 @@ void shutdown_continue(void) {
 static void caught(int number) {
     /* Asked twice by the keyboard: whoever sits there means it. */
     if (number == SIGINT && signal_caught) {
-        log_write_raw("You insist... exiting now.");
+        log_write_from_handler("You insist... exiting now.");
         process_remove_files();
         _exit(1);
     }
-    log_write_raw(number == SIGINT ? "Received SIGINT scheduling shutdown..." : "Received SIGTERM scheduling shutdown...");
+    log_write_from_handler(number == SIGINT ? "Received SIGINT scheduling shutdown..." : "Received SIGTERM scheduling shutdown...");
     signal_caught = number;
     if (server.loop) event_loop_wake(server.loop);
 }
