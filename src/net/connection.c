@@ -4,11 +4,17 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#ifdef USE_RDMA
+#include "net/rdma.h"
+#endif
 
 const struct transport *transport_find(const char *name) {
     static const struct transport *const all[] = {
         &transport_tcp,
         &transport_unix,
+#ifdef USE_RDMA
+        &transport_rdma,
+#endif
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strcmp(all[i]->name, name) == 0) return all[i];

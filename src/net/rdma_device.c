@@ -1,0 +1,621 @@
+/* rdma_device.c: device contexts and completions. See rdma_device.h.
+ *
+ * Rejected: a completion queue, channel or protection domain per connection (a descriptor and a system call for each connection that has
+ * something; polling all of them is linear in connections). Rejected: resizing the completion queue as connections come (few
+ * drivers can; a further queue always works). */
+#include "net/rdma_connection.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    TICK_US = 250 * 1000,
+    QUEUE_CAPACITY = 8192,
+    ACKNOWLEDGE_AT = 64,
+    EVENTS_AT_ONCE = 64,
+    RDMA_RECEIVE_TAG = 1
+};
+
+struct rdma_settings rdma_settings = {
+    .rx_size = RDMA_RX_SIZE_DEFAULT,
+    .completion_vector = -1,
+    .busy_poll_us = 20,
+    .keepalive_ms = 3000,
+    .connect_timeout_ms = 5000,
+};
+
+/* The process */
+
+static bool in_forked_child;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list registry;             /* of rdma_loops */
+static struct rdma_stats finished_stats; /* of loops that are gone */
+
+static void process_init(void) {
+    ibv_fork_init(); /* before anything is registered */
+    list_init(&registry);
+}
+
+bool rdma_usable(void) {
+    return !in_forked_child;
+}
+void rdma_after_fork_child(void) {
+    in_forked_child = true;
+}
+
+static void add_stats(struct rdma_stats *sum, const struct rdma_stats *part) {
+    uint64_t *to = (uint64_t *)sum;
+    const uint64_t *from = (const uint64_t *)part;
+    for (size_t i = 0; i < sizeof *sum / sizeof *to; i++) to[i] += from[i];
+}
+
+const struct rdma_stats *rdma_stats(void) {
+    static _Thread_local struct rdma_stats sum;
+    pthread_once(&process_once, process_init);
+    pthread_mutex_lock(&registry_lock);
+    sum = finished_stats;
+    list_each(&registry, link) add_stats(&sum, &container_of(link, struct rdma_loop, registry_link)->stats);
+    pthread_mutex_unlock(&registry_lock);
+    return &sum;
+}
+
+const char *rdma_device_name(void) {
+    static char found[64];
+    if (found[0] || !rdma_usable()) return found[0] ? found : NULL;
+    int count = 0;
+    struct ibv_device **devices = ibv_get_device_list(&count);
+    for (int i = 0; devices && i < count && !found[0]; i++) {
+        struct ibv_context *verbs = ibv_open_device(devices[i]);
+        struct ibv_device_attr limits;
+        if (!verbs) continue;
+        int ports = ibv_query_device(verbs, &limits) == 0 ? limits.phys_port_cnt : 0;
+        for (int port = 1; port <= ports && !found[0]; port++) {
+            struct ibv_port_attr attr;
+            if (ibv_query_port(verbs, (uint8_t)port, &attr) == 0 && attr.state == IBV_PORT_ACTIVE)
+                snprintf(found, sizeof found, "%s", ibv_get_device_name(devices[i]));
+        }
+        ibv_close_device(verbs);
+    }
+    if (devices) ibv_free_device_list(devices);
+    return found[0] ? found : NULL;
+}
+
+/* Queue pairs by number */
+
+static struct rdma_connection **table_place(struct rdma_device *device, uint32_t qp_num, bool make) {
+    struct rdma_connection ***page = &device->pages[qp_num >> 12 & (RDMA_QP_PAGE - 1)];
+    if (!*page) {
+        if (!make) return NULL;
+        *page = mem_calloc(RDMA_QP_PAGE, sizeof **page);
+    }
+    return &(*page)[qp_num & (RDMA_QP_PAGE - 1)];
+}
+
+static inline struct rdma_connection *find_connection(const struct rdma_device *device, uint32_t qp_num) {
+    struct rdma_connection **page = device->pages[qp_num >> 12 & (RDMA_QP_PAGE - 1)];
+    return page ? page[qp_num & (RDMA_QP_PAGE - 1)] : NULL;
+}
+
+/* Receives */
+
+static void fill_receive(struct ibv_recv_wr *wr, struct ibv_sge *sge, struct rdma_slot *slot, uint32_t lkey) {
+    *sge = (struct ibv_sge){.addr = (uintptr_t)slot, .length = sizeof *slot, .lkey = lkey};
+    *wr = (struct ibv_recv_wr){.wr_id = (uintptr_t)slot | RDMA_RECEIVE_TAG, .sg_list = sge, .num_sge = 1};
+}
+
+/* Posts slots given by `reposts`, all of one connection or all of the shared queue, with one doorbell. */
+static int post_receives(struct rdma_device *device, const struct rdma_repost *reposts, int count) {
+    struct ibv_recv_wr wrs[RDMA_BATCH], *bad;
+    struct ibv_sge sges[RDMA_BATCH];
+    struct rdma_connection *c = reposts[0].conn;
+    uint32_t lkey = c ? c->slots_mr->lkey : device->slots_mr->lkey;
+    for (int i = 0; i < count; i++) {
+        fill_receive(&wrs[i], &sges[i], reposts[i].slot, lkey);
+        if (i) wrs[i - 1].next = &wrs[i];
+    }
+    return c ? ibv_post_recv(c->qp, wrs, &bad) : ibv_post_srq_recv(device->srq, wrs, &bad);
+}
+
+static void flush_reposts(struct rdma_device *device) {
+    for (int from = 0, to; from < device->repost_count; from = to) {
+        struct rdma_connection *c = device->reposts[from].conn;
+        for (to = from + 1; to < device->repost_count && device->reposts[to].conn == c;) to++;
+        int error = post_receives(device, &device->reposts[from], to - from);
+        if (error == 0) continue;
+        if (c)
+            rdma_connection_failed(c, error, NULL);
+        else
+            log_warning("RDMA: cannot post receives (%s): %s", device->name, strerror(error));
+    }
+    device->repost_count = 0;
+}
+
+/* Maps and registers `count` slots. On pages of their own: a forked child does not get the pages of registered memory. */
+static struct rdma_slot *make_slots(struct rdma_device *device, size_t count, struct ibv_mr **mr) {
+    size_t size = count * sizeof(struct rdma_slot);
+    struct rdma_slot *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (slots == MAP_FAILED) return NULL;
+    *mr = ibv_reg_mr(device->pd, slots, size, IBV_ACCESS_LOCAL_WRITE);
+    if (!*mr) {
+        int error = errno;
+        munmap(slots, size);
+        errno = error;
+        return NULL;
+    }
+    device->owner->stats.registered_bytes += size;
+    return slots;
+}
+
+static void drop_slots(struct rdma_device *device, struct rdma_slot *slots, size_t count, struct ibv_mr *mr) {
+    if (!slots) return;
+    ibv_dereg_mr(mr);
+    munmap(slots, count * sizeof *slots);
+    device->owner->stats.registered_bytes -= count * sizeof *slots;
+}
+
+static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_slot *slots,
+                    uint32_t count) {
+    struct rdma_repost reposts[RDMA_BATCH];
+    for (uint32_t at = 0; at < count;) {
+        int n = 0;
+        while (n < RDMA_BATCH && at < count) reposts[n++] = (struct rdma_repost){&slots[at++], c};
+        int error = post_receives(device, reposts, n);
+        if (error) return -error;
+    }
+    return 0;
+}
+
+/* Completions */
+
+static void handle_completion(struct rdma_device *device, const struct ibv_wc *wc) {
+    struct rdma_connection *c = find_connection(device, wc->qp_num);
+    if (rdma_is_receive(wc)) {
+        struct rdma_slot *slot = (struct rdma_slot *)(uintptr_t)(wc->wr_id & ~(uint64_t)RDMA_RECEIVE_TAG);
+        bool good = wc->status == IBV_WC_SUCCESS;
+        if (c && good)
+            rdma_connection_received(c, wc, &slot->message);
+        else if (c)
+            rdma_connection_broken(c, wc);
+        if (device->srq || (c && good))
+            device->reposts[device->repost_count++] = (struct rdma_repost){slot, device->srq ? NULL : c};
+    } else if (c) {
+        if (wc->status == IBV_WC_SUCCESS)
+            rdma_connection_sent(c, (uint32_t)(wc->wr_id >> 1));
+        else
+            rdma_connection_broken(c, wc);
+    }
+}
+
+/* Fetches a batch. Returns how many completions are there to be handled. */
+static int fetch_completions(struct rdma_device *device) {
+    if (device->completion_next < device->completion_count)
+        return device->completion_count - device->completion_next;
+    int count = 0;
+    for (int i = 0; i < device->queue_count && count < RDMA_BATCH; i++) {
+        int n = ibv_poll_cq(device->queues[i].cq, RDMA_BATCH - count, device->completions + count);
+        if (n < 0) {
+            log_warning("RDMA: polling a completion queue failed (%s)", device->name);
+            continue;
+        }
+        count += n;
+    }
+    device->completion_next = 0;
+    device->completion_count = count;
+    device->owner->stats.polls++;
+    device->owner->stats.completions += (uint64_t)count;
+    return count;
+}
+
+static int drain(struct rdma_device *device, int max) {
+    int total = 0;
+    for (;;) {
+        int count = fetch_completions(device);
+        if (!count) break;
+        while (device->completion_next < device->completion_count)
+            handle_completion(device, &device->completions[device->completion_next++]);
+        if (device->repost_count) flush_reposts(device);
+        total += count;
+        if (count < RDMA_BATCH || total >= max) break;
+    }
+    return total;
+}
+
+void rdma_device_drain(struct rdma_device *device) {
+    if (rdma_usable()) drain(device, QUEUE_CAPACITY);
+}
+
+/* Those that waited for send memory. */
+static void feed_starved(struct rdma_device *device) {
+    for (size_t left = device->starved.len; left > 0 && device->starved.len > 0 && device->memory.free_chunks;
+         left--) {
+        struct rdma_connection *c =
+            container_of(list_first(&device->starved), struct rdma_connection, starved_link);
+        list_remove(&device->starved, &c->starved_link);
+        rdma_connection_pump(c);
+    }
+}
+
+void rdma_loop_run_ready(struct rdma_loop *owner) {
+    /* Only those that are there now: who becomes ready again waits for the next round. */
+    for (size_t left = owner->ready.len; left > 0 && owner->ready.len > 0; left--) {
+        struct rdma_connection *c =
+            container_of(list_first(&owner->ready), struct rdma_connection, ready_link);
+        list_remove(&owner->ready, &c->ready_link);
+        rdma_connection_run(c);
+    }
+}
+
+static int device_poll(struct event_poller *poller) {
+    struct rdma_device *device = container_of(poller, struct rdma_device, poller);
+    if (!rdma_usable()) return 0;
+    poller->spin_us = rdma_settings.busy_poll_us;
+    int done = drain(device, RDMA_POLL_MAX);
+    if (device->starved.len) feed_starved(device);
+    if (device->owner->ready.len) {
+        done += (int)device->owner->ready.len;
+        rdma_loop_run_ready(device->owner);
+    }
+    return done;
+}
+
+static bool device_prepare_sleep(struct event_poller *poller) {
+    struct rdma_device *device = container_of(poller, struct rdma_device, poller);
+    if (!rdma_usable()) return true;
+    if (device->owner->ready.len) return false;
+    for (int i = 0; i < device->queue_count; i++) {
+        struct rdma_queue *queue = &device->queues[i];
+        if (!queue->armed) queue->armed = ibv_req_notify_cq(queue->cq, 0) == 0;
+    }
+    return fetch_completions(device) == 0;
+}
+
+static void channel_ready(struct event_watch *watch, int mask) {
+    struct rdma_device *device = container_of(watch, struct rdma_device, watch);
+    if (!rdma_usable()) return;
+    struct ibv_cq *cq;
+    void *context;
+    for (int i = 0; i < EVENTS_AT_ONCE && ibv_get_cq_event(device->channel, &cq, &context) == 0; i++) {
+        struct rdma_queue *queue = context;
+        queue->armed = false;
+        if (++queue->unacknowledged >= ACKNOWLEDGE_AT) {
+            ibv_ack_cq_events(cq, queue->unacknowledged);
+            queue->unacknowledged = 0;
+        }
+    }
+    /* This turn's polling is over already: serve at once, and let the loop spin. */
+    device_poll(&device->poller);
+    device->poller.last_work_us = clock_mono();
+}
+
+/* Events of the device itself: a port that goes down, an error of the card. */
+static void async_ready(struct event_watch *watch, int mask) {
+    struct rdma_device *device = container_of(watch, struct rdma_device, async_watch);
+    struct ibv_async_event event;
+    if (!rdma_usable() || ibv_get_async_event(device->verbs, &event) != 0) return;
+    enum ibv_event_type type = event.event_type;
+    ibv_ack_async_event(&event);
+    bool bad = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_CQ_ERR ||
+               type == IBV_EVENT_SRQ_ERR;
+    if (bad)
+        log_warning("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
+    else
+        log_debug("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
+    if (type != IBV_EVENT_DEVICE_FATAL && type != IBV_EVENT_CQ_ERR && type != IBV_EVENT_SRQ_ERR) return;
+    list_each(&device->owner->connections, link) {
+        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+        if (c->device == device) rdma_connection_failed(c, EIO, ibv_event_type_str(type));
+    }
+}
+
+/* Queues and queue pairs */
+
+static bool add_queue(struct rdma_device *device, uint32_t capacity) {
+    if (device->queue_count == RDMA_QUEUES_MAX) {
+        errno = ENOSPC;
+        return false;
+    }
+    if (device->limits.max_cqe > 0 && capacity > (uint32_t)device->limits.max_cqe)
+        capacity = (uint32_t)device->limits.max_cqe;
+    int vectors = device->verbs->num_comp_vectors > 0 ? device->verbs->num_comp_vectors : 1;
+    int vector = rdma_settings.completion_vector;
+    vector = vector < 0 ? (int)random_below((uint64_t)vectors) : vector % vectors;
+    struct rdma_queue *queue = &device->queues[device->queue_count];
+    *queue = (struct rdma_queue){.capacity = capacity};
+    queue->cq = ibv_create_cq(device->verbs, (int)capacity, queue, device->channel, vector);
+    if (!queue->cq) return false;
+    device->queue_count++;
+    return true;
+}
+
+static struct rdma_queue *queue_with_room(struct rdma_device *device, uint32_t need) {
+    for (int i = 0; i < device->queue_count; i++)
+        if (device->queues[i].capacity - device->queues[i].committed >= need) return &device->queues[i];
+    struct rdma_queue *last = &device->queues[device->queue_count - 1];
+    if (!add_queue(device, last->capacity * 2)) return NULL;
+    last = &device->queues[device->queue_count - 1];
+    return last->capacity >= need ? last : NULL;
+}
+
+static int create_with_inline(struct rdma_connection *c, struct ibv_qp_init_attr *wanted) {
+    struct rdma_device *device = c->device;
+    static const uint32_t smaller[] = {RDMA_INLINE_WANTED, 128, 64, 32, 0};
+    int error = EINVAL;
+    for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++) {
+        if (smaller[i] > device->max_inline) continue;
+        struct ibv_qp_init_attr attr = *wanted;
+        attr.cap.max_inline_data = smaller[i];
+        if (rdma_create_qp(c->id, device->pd, &attr) == 0) {
+            device->max_inline = smaller[i]; /* do not ask for more again */
+            c->max_inline = smaller[i] < attr.cap.max_inline_data ? smaller[i] : attr.cap.max_inline_data;
+            return 0;
+        }
+        error = errno;
+    }
+    return -error;
+}
+
+int rdma_queue_pair_create(struct rdma_connection *c) {
+    struct rdma_device *device = c->device;
+    uint32_t own = device->srq ? 0 : device->own_depth, need = device->send_depth + own;
+    struct rdma_queue *queue = queue_with_room(device, need);
+    if (!queue) return -errno;
+    struct ibv_qp_init_attr attr = {
+        .send_cq = queue->cq,
+        .recv_cq = device->srq ? device->queues[0].cq : queue->cq,
+        .srq = device->srq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = device->send_depth,
+                .max_recv_wr = own,
+                .max_send_sge = (uint32_t)device->max_sge,
+                .max_recv_sge = 1},
+    };
+    int result = create_with_inline(c, &attr);
+    if (result < 0) return result;
+    c->qp = c->id->qp;
+    c->qp_num = c->qp->qp_num;
+    c->send_queue = queue;
+    c->send_depth = device->send_depth;
+    queue->committed += need;
+    *table_place(device, c->qp_num, true) = c;
+    if (own) {
+        c->slots = make_slots(device, own, &c->slots_mr);
+        result = c->slots ? post_all(device, c, c->slots, own) : -errno;
+    }
+    return result;
+}
+
+void rdma_queue_pair_forget(struct rdma_connection *c) {
+    if (!c->qp) return;
+    struct rdma_connection **place = table_place(c->device, c->qp_num, false);
+    if (place && *place == c) *place = NULL;
+}
+
+void rdma_queue_pair_destroy(struct rdma_connection *c) {
+    struct rdma_device *device = c->device;
+    if (!c->qp) return;
+    rdma_queue_pair_forget(c);
+    rdma_destroy_qp(c->id);
+    c->qp = NULL;
+    uint32_t own = device->srq ? 0 : device->own_depth;
+    c->send_queue->committed -= device->send_depth + own;
+    drop_slots(device, c->slots, own, c->slots_mr);
+    c->slots = NULL;
+}
+
+/* Making and freeing device contexts */
+
+static void device_free(struct rdma_device *device) {
+    event_poller_remove(device->owner->loop, &device->poller);
+    event_watch_remove(device->owner->loop, &device->watch);
+    event_watch_remove(device->owner->loop, &device->async_watch);
+    if (device->srq) ibv_destroy_srq(device->srq);
+    for (int i = 0; i < device->queue_count; i++) {
+        if (device->queues[i].unacknowledged)
+            ibv_ack_cq_events(device->queues[i].cq, device->queues[i].unacknowledged);
+        ibv_destroy_cq(device->queues[i].cq);
+    }
+    if (device->channel) ibv_destroy_comp_channel(device->channel);
+    drop_slots(device, device->slots, device->slots_size, device->slots_mr);
+    rdma_memory_free(&device->memory);
+    if (device->pd) ibv_dealloc_pd(device->pd);
+    for (int i = 0; i < RDMA_QP_PAGE; i++) mem_free(device->pages[i]);
+    mem_free(device);
+}
+
+static int set_nonblocking(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static void make_shared_receives(struct rdma_device *device) {
+    if (device->limits.max_srq <= 0 || device->limits.max_srq_wr <= 0) return;
+    uint32_t depth = RDMA_SHARED_DEPTH;
+    if (depth > (uint32_t)device->limits.max_srq_wr) depth = (uint32_t)device->limits.max_srq_wr;
+    if (depth > device->queues[0].capacity / 2) depth = device->queues[0].capacity / 2;
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
+    device->srq = ibv_create_srq(device->pd, &attr);
+    if (!device->srq) return;
+    device->slots = make_slots(device, depth, &device->slots_mr);
+    device->slots_size = depth;
+    if (device->slots && post_all(device, NULL, device->slots, depth) == 0) {
+        device->queues[0].committed = depth;
+        return;
+    }
+    ibv_destroy_srq(device->srq);
+    device->srq = NULL;
+}
+
+/* Fills the context. False: errno, and `what` failed. */
+static bool device_open(struct rdma_device *device, const char **what) {
+    struct event_loop *loop = device->owner->loop;
+    *what = "query the device";
+    int error = ibv_query_device(device->verbs, &device->limits);
+    if (error) {
+        errno = error;
+        return false;
+    }
+    *what = "make a protection domain";
+    if (!(device->pd = ibv_alloc_pd(device->verbs))) return false;
+    rdma_memory_init(&device->memory, device->pd, &device->owner->stats);
+    *what = "make a completion channel";
+    if (!(device->channel = ibv_create_comp_channel(device->verbs)) ||
+        set_nonblocking(device->channel->fd) < 0)
+        return false;
+    *what = "make a completion queue";
+    if (!add_queue(device, QUEUE_CAPACITY)) return false;
+    int max_wr = device->limits.max_qp_wr > 0 ? device->limits.max_qp_wr : RDMA_SEND_DEPTH;
+    device->send_depth = max_wr < RDMA_SEND_DEPTH ? (uint32_t)max_wr : RDMA_SEND_DEPTH;
+    device->own_depth = max_wr < RDMA_OWN_DEPTH ? (uint32_t)max_wr : RDMA_OWN_DEPTH;
+    device->max_sge = device->limits.max_sge > 0 && device->limits.max_sge < RDMA_SGE_MAX
+                          ? device->limits.max_sge
+                          : RDMA_SGE_MAX;
+    device->max_inline = RDMA_INLINE_WANTED;
+    *what = "register memory";
+    make_shared_receives(device);
+    struct rdma_chunk *chunk = rdma_chunk_take(&device->memory); /* so that there is always some */
+    if (!chunk) return false;
+    rdma_chunk_give(&device->memory, chunk);
+    *what = "watch the completion channel";
+    int result = event_watch_set(loop, &device->watch, device->channel->fd, EVENT_READ, channel_ready);
+    if (result < 0) {
+        errno = -result;
+        return false;
+    }
+    if (device->verbs->async_fd >= 0 && set_nonblocking(device->verbs->async_fd) == 0)
+        event_watch_set(loop, &device->async_watch, device->verbs->async_fd, EVENT_READ, async_ready);
+    device->poller.poll = device_poll;
+    device->poller.prepare_sleep = device_prepare_sleep;
+    event_poller_add(loop, &device->poller);
+    return true;
+}
+
+struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *verbs, char *error,
+                                   size_t error_size) {
+    list_each(&owner->devices, link) {
+        struct rdma_device *device = container_of(link, struct rdma_device, link);
+        if (device->verbs == verbs) return device;
+    }
+    struct rdma_device *device = mem_calloc(1, sizeof *device);
+    device->owner = owner;
+    device->verbs = verbs;
+    device->name = ibv_get_device_name(verbs->device);
+    device->watch.fd = device->async_watch.fd = -1;
+    list_init(&device->starved);
+    const char *what;
+    if (device_open(device, &what)) {
+        list_append(&owner->devices, &device->link);
+        return device;
+    }
+    int failure = errno;
+    if (strcmp(what, "register memory") == 0)
+        rdma_registration_error(failure, device->name, error, error_size);
+    else
+        snprintf(error, error_size, "RDMA: cannot %s (%s): %s", what, device->name, strerror(failure));
+    device_free(device);
+    errno = failure;
+    return NULL;
+}
+
+/* The loop's side */
+
+static const char loop_key;
+
+static uint64_t loop_tick(struct event_timer *timer) {
+    struct rdma_loop *owner = container_of(timer, struct rdma_loop, tick);
+    if (!rdma_usable()) return 0;
+    uint64_t now = clock_mono();
+    list_each(&owner->connections, link)
+        rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
+    list_each(&owner->devices, device_link) feed_starved(container_of(device_link, struct rdma_device, link));
+    return owner->connections.len ? TICK_US : 0;
+}
+
+void rdma_loop_tick_start(struct rdma_loop *owner) {
+    if (!owner->tick.heap_index) event_timer_set(owner->loop, &owner->tick, TICK_US, loop_tick);
+}
+
+static void loop_free(struct event_attachment *attachment) {
+    struct rdma_loop *owner = container_of(attachment, struct rdma_loop, attachment);
+    if (!rdma_usable()) return; /* all of it is the parent's */
+    while (owner->listeners.len)
+        listener_close(&container_of(list_first(&owner->listeners), struct rdma_listener, link)->listener);
+    list_each(&owner->connections, link) {
+        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+        c->conn.state = CONN_CLOSED;
+        rdma_connection_finish(c);
+    }
+    while (owner->connections.len) { /* their memory goes before the devices do */
+        struct rdma_connection *c =
+            container_of(list_first(&owner->connections), struct rdma_connection, link);
+        rdma_connection_release(c);
+    }
+    event_timer_cancel(owner->loop, &owner->tick);
+    event_watch_remove(owner->loop, &owner->channel_watch);
+    while (owner->devices.len) {
+        struct rdma_device *device = container_of(list_first(&owner->devices), struct rdma_device, link);
+        list_remove(&owner->devices, &device->link);
+        device_free(device);
+    }
+    if (owner->channel) rdma_destroy_event_channel(owner->channel);
+    pthread_mutex_lock(&registry_lock);
+    list_remove(&registry, &owner->registry_link);
+    add_stats(&finished_stats, &owner->stats);
+    pthread_mutex_unlock(&registry_lock);
+    mem_free(owner);
+}
+
+static void cm_ready(struct event_watch *watch, int mask) {
+    rdma_cm_handle_events(container_of(watch, struct rdma_loop, channel_watch));
+}
+
+struct rdma_loop *rdma_loop_of(struct event_loop *loop) {
+    struct event_attachment *attachment = event_loop_attachment(loop, &loop_key);
+    if (attachment) return container_of(attachment, struct rdma_loop, attachment);
+    pthread_once(&process_once, process_init);
+    struct rdma_loop *owner = mem_calloc(1, sizeof *owner);
+    owner->loop = loop;
+    owner->channel_watch.fd = -1;
+    list_init(&owner->devices);
+    list_init(&owner->connections);
+    list_init(&owner->listeners);
+    list_init(&owner->ready);
+    owner->attachment.key = &loop_key;
+    owner->attachment.free = loop_free;
+    event_loop_attach(loop, &owner->attachment);
+    pthread_mutex_lock(&registry_lock);
+    list_append(&registry, &owner->registry_link);
+    pthread_mutex_unlock(&registry_lock);
+    return owner;
+}
+
+int rdma_loop_open(struct rdma_loop *owner, char *error, size_t error_size) {
+    if (owner->channel) return 0;
+    int count = 0;
+    struct ibv_device **devices = ibv_get_device_list(&count);
+    if (devices) ibv_free_device_list(devices);
+    if (!devices || count == 0) {
+        snprintf(error, error_size, "no RDMA device was found");
+        return -ENODEV;
+    }
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    int result = channel ? set_nonblocking(channel->fd) : -errno;
+    if (result == 0)
+        result = event_watch_set(owner->loop, &owner->channel_watch, channel->fd, EVENT_READ, cm_ready);
+    if (result == 0) {
+        owner->channel = channel;
+        return 0;
+    }
+    snprintf(error, error_size, "the connection manager (/dev/infiniband/rdma_cm) cannot be used: %s",
+             strerror(-result));
+    if (channel) rdma_destroy_event_channel(channel);
+    return result;
+}

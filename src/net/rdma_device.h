@@ -1,0 +1,115 @@
+/* rdma_device.h: what all RDMA connections of one event loop share: a device context for each device (protection domain, completion
+ * queues, completion channel, shared receive queue, memory), and the loop's connection manager channel.
+ *
+ * Completions.  One poller for each device context drains the queues in batches. It changes the connections' states, but calls no
+ *   handler of theirs: who has something to tell is put on the loop's ready list, which is worked off after the batch. So
+ *   handlers may turn the loop, and several messages of one connection are told by one call.
+ * Sleeping.  When nothing came for rdma_settings.busy_poll_us the loop lets us arm the queues; they are polled once more after arming, else a
+ *   completion that came in between would never be told.
+ * Queue sizes.  A queue is never asked to hold more than it can: each connection commits its whole send queue (on failure even unsignalled
+ *   requests complete), the receive queue its whole depth. When a queue's room is committed, another one is made for the send sides of
+ *   further connections; receive completions stay on the first. */
+#ifndef NET_RDMA_DEVICE_H
+#define NET_RDMA_DEVICE_H
+#include "net/rdma_memory.h"
+#include "net/rdma_wire.h"
+#include <rdma/rdma_cma.h>
+
+enum {
+    RDMA_SEND_DEPTH = 64,     /* work requests of a connection under way */
+    RDMA_SHARED_DEPTH = 4096, /* receives of a shared receive queue */
+    RDMA_OWN_DEPTH = 512,     /* receives of a connection where the device cannot share them */
+    RDMA_BATCH = 32,          /* completions fetched at once */
+    RDMA_POLL_MAX = 128,      /* completions handled before others have their turn */
+    RDMA_INLINE_WANTED = 220,
+    RDMA_SGE_MAX = 4,
+    RDMA_QUEUES_MAX = 16,
+    RDMA_QP_PAGE = 4096,
+};
+
+struct rdma_connection;
+struct rdma_device;
+
+struct rdma_queue {
+    struct ibv_cq *cq;
+    uint32_t capacity, committed;
+    unsigned unacknowledged; /* events, acknowledged in bulk: it takes a lock */
+    bool armed;
+};
+
+/* Work request ids: of a receive its slot's address with bit 0 set, of a send twice its sequence number. */
+enum { RDMA_RECEIVE_TAG = 1 };
+static inline bool rdma_is_receive(const struct ibv_wc *wc) { return wc->wr_id & RDMA_RECEIVE_TAG; }
+
+/* A control message's place to arrive at. */
+struct rdma_slot {
+    union rdma_wire_message message;
+};
+
+/* Receives that are to be posted again. */
+struct rdma_repost {
+    struct rdma_slot *slot;
+    struct rdma_connection *conn; /* NULL: to the shared queue */
+};
+
+struct rdma_loop {
+    struct event_attachment attachment;
+    struct event_loop *loop;
+    struct rdma_event_channel *channel; /* NULL: not opened */
+    struct event_watch channel_watch;
+    struct list devices, connections, listeners;
+    struct list ready;       /* connections that have something to tell their owners */
+    struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
+    struct rdma_stats stats;
+    struct list_link registry_link; /* of the process's loops, for rdma_stats() */
+};
+
+struct rdma_device {
+    struct list_link link;
+    struct rdma_loop *owner;
+    struct ibv_context *verbs;
+    const char *name;
+    struct ibv_device_attr limits;
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *channel;
+    struct rdma_queue queues[RDMA_QUEUES_MAX];
+    int queue_count;
+    struct ibv_srq *srq; /* NULL: the device has none */
+    struct rdma_slot *slots;
+    struct ibv_mr *slots_mr;
+    size_t slots_size;
+    struct rdma_connection **pages[RDMA_QP_PAGE]; /* by queue pair number, 12 + 12 bits */
+    struct event_poller poller;
+    struct event_watch watch, async_watch;
+    struct ibv_wc completions[RDMA_BATCH];
+    int completion_next, completion_count;
+    struct rdma_repost reposts[RDMA_BATCH];
+    int repost_count;
+    struct rdma_memory memory;
+    struct list starved; /* connections waiting for send memory */
+    uint32_t max_inline; /* what creating a queue pair last granted */
+    int max_sge;
+    uint32_t send_depth, own_depth;
+};
+
+/* The loop's RDMA side, made at the first call. */
+struct rdma_loop *rdma_loop_of(struct event_loop *loop);
+/* Opens the channel unless it is open. 0, or -errno with the reason in `error`. */
+int rdma_loop_open(struct rdma_loop *loop, char *error, size_t error_size);
+/* The context of the device, made at the first call. NULL: text in `error`, errno. */
+struct rdma_device *rdma_device_of(struct rdma_loop *loop, struct ibv_context *verbs, char *error,
+                                   size_t error_size);
+
+/* A queue pair on conn->id, entered in the table of queue pairs. 0 or -errno. Sets conn->qp and its depths. */
+int rdma_queue_pair_create(struct rdma_connection *conn);
+void rdma_queue_pair_forget(struct rdma_connection *conn);  /* its completions find nobody any more */
+void rdma_queue_pair_destroy(struct rdma_connection *conn); /* forgotten before */
+
+/* Handles all completions that are there, without calling any connection's handlers. */
+void rdma_device_drain(struct rdma_device *device);
+void rdma_loop_run_ready(struct rdma_loop *loop);
+void rdma_loop_tick_start(struct rdma_loop *loop); /* there is a connection */
+
+/* False in a forked child. */
+bool rdma_usable(void);
+#endif

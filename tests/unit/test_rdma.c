@@ -1,0 +1,574 @@
+/* The RDMA transport: the promises of every transport, and those of its own: buffers that run full, hostile peers, peers that die.
+ *
+ * Where the machine has no RDMA device the program starts itself again under utils/softrdma/softrdma. RDMA_IP names the address of the
+ * device. Peers that must not share our process (they die, or break the rules) are this program again, called with --peer. */
+#ifdef USE_RDMA
+#include "transport_suite.h"
+#include "lib/list.h"
+#include "net/rdma.h"
+#include "net/rdma_wire.h"
+#include <arpa/inet.h>
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+static const char *own_path;
+
+static int use_rdma(void **state) {
+    suite = (struct suite){.transport = &transport_rdma, .bulk = 100 << 20, .crowd = 500};
+    const char *ip = getenv("RDMA_IP"), *bulk = getenv("RDMA_TEST_BULK");
+    snprintf(suite.host, sizeof suite.host, "%s", ip ? ip : "127.0.0.1");
+    if (bulk) suite.bulk = strtoul(bulk, NULL, 10);
+    rdma_settings.rx_size = 64 * 1024;
+    return 0;
+}
+static int use_large_buffers(void **state) {
+    use_rdma(state);
+    rdma_settings.rx_size = RDMA_RX_SIZE_DEFAULT;
+    return 0;
+}
+
+/* Requests that straddle the end of the receive buffer */
+
+/* Frames: four bytes of length, then so many of the stream. Consumes whole frames only. */
+static int frames_seen;
+static void consume_frames(struct end *end) {
+    for (;;) {
+        struct slice in = conn_peek(end->conn);
+        uint32_t len;
+        if (in.len < sizeof len) return;
+        memcpy(&len, in.data, sizeof len);
+        if (in.len < sizeof len + len) return;
+        end_check(end, in.data + sizeof len, len);
+        end->consumed += len;
+        frames_seen++;
+        conn_consume(end->conn, sizeof len + len);
+    }
+}
+static void send_frame(uint32_t len) {
+    struct output *out = &client.conn->out;
+    output_write(out, slice_make(&len, sizeof len));
+    for (uint32_t i = 0; i < len; i++) {
+        char byte = stream_byte(client.send_seed, client.sent++);
+        output_write(out, slice_make(&byte, 1));
+    }
+    conn_flush(client.conn);
+}
+static void requests_of_every_size_around_the_buffer_end_arrive(void **state) {
+    open_both();
+    server.on_readable = consume_frames;
+    frames_seen = 0;
+    int frames = 0;
+    uint32_t size = rdma_settings.rx_size;
+    for (uint32_t gap = 0; gap < 24; gap++) {
+        /* A frame that ends `gap` bytes before the end of the buffer, then one across it, then one to fill to the end exactly. */
+        uint32_t used = (uint32_t)(client.conn->bytes_out % size);
+        send_frame((size - used - 4 - gap + size) % size);
+        send_frame(1 + gap % 13);
+        used = (uint32_t)(client.conn->bytes_out % size);
+        send_frame((size - used - 4 + size) % size);
+        frames += 3;
+        turn_until(frames_seen == frames);
+    }
+    for (uint32_t len = size - 12; len < size + 12; len++) {
+        send_frame(len);
+        frames++;
+    }
+    send_frame(3 * size + 5);
+    frames++;
+    turn_until(frames_seen == frames);
+    assert_false(server.corrupt);
+    assert_int_equal(server.conn->in_len, 0);
+}
+
+static void many_requests_in_flight_straddle_and_stay_in_order(void **state) {
+    open_both();
+    server.on_readable = consume_frames;
+    frames_seen = 0;
+    for (int i = 0; i < 20000; i++) {
+        send_frame((uint32_t)random_below(i % 50 ? 300 : 20000));
+        if (i % 100 == 0) event_loop_turn(loop, 0);
+    }
+    turn_until(frames_seen == 20000);
+    assert_false(server.corrupt);
+}
+
+/* Memory */
+
+static void a_quiet_connection_gives_its_send_memory_back(void **state) {
+    open_both();
+    send_stream(&client, 3000);
+    turn_until(server.consumed == 3000);
+    size_t output = 1;
+    uint64_t end = clock_monotonic_us() + 5000000;
+    while (output && clock_monotonic_us() < end) {
+        event_loop_turn(loop, 10000);
+        transport_rdma.memory(client.conn, NULL, &output);
+    }
+    assert_int_equal(output, 0);
+}
+
+static void buffers_are_used_again(void **state) {
+    open_both();
+    close_self(&client);
+    turn_until(server.closed == 1);
+    for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
+    uint64_t before = rdma_stats()->registered_bytes;
+    for (int i = 0; i < 20; i++) {
+        open_both();
+        client.connected = 0;
+        close_self(&client);
+        turn_until(server.conn == NULL);
+    }
+    for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
+    assert_in_range(rdma_stats()->registered_bytes, 0, before);
+}
+
+static void it_describes_itself(void **state) {
+    open_both();
+    char text[128];
+    transport_rdma.describe(server.conn, text, sizeof text);
+    assert_non_null(strstr(text, "device="));
+    assert_non_null(strstr(text, "rx=65536"));
+    assert_non_null(rdma_device_name());
+    assert_int_equal(transport_rdma.fd(server.conn), -1);
+    assert_ptr_equal(transport_find("rdma"), &transport_rdma);
+}
+
+/* Limits and failures */
+
+static void connections_over_the_limit_are_refused(void **state) {
+    rdma_settings.max_clients = 2; /* both ends count: they are of one process here */
+    open_both();
+    memset(&second_client, 0, sizeof second_client);
+    second_client.on_closed = leave_everything;
+    dial(&second_client);
+    turn_until(second_client.closed == 1);
+    assert_int_equal(second_client.conn->error, ECONNREFUSED);
+    assert_int_equal(second_client.connected, 0);
+    conn_close(second_client.conn);
+    rdma_settings.max_clients = 0;
+}
+
+static void a_connect_to_nowhere_names_address_and_reason(void **state) {
+    listener_close(listener);
+    listener = NULL;
+    client.on_closed = leave_everything;
+    dial(&client);
+    turn_until(client.closed == 1);
+    char target[128];
+    snprintf(target, sizeof target, "%s:%d", suite.host, suite.port);
+    assert_non_null(strstr(conn_error_text(client.conn), target));
+    assert_non_null(strstr(conn_error_text(client.conn), "RDMA"));
+}
+
+static void a_taken_address_is_named_in_the_error(void **state) {
+    char error[300], target[128];
+    struct listen_options options = listen_here();
+    options.host = "203.0.113.77"; /* not ours */
+    options.port = 7;
+    snprintf(target, sizeof target, "203.0.113.77:7");
+    assert_null(conn_listen(&transport_rdma, loop, &options, error, sizeof error));
+    assert_non_null(strstr(error, target));
+    assert_non_null(strstr(error, strerror(errno)));
+}
+
+static void keepalives_pass_unseen(void **state) {
+    uint32_t before = rdma_settings.keepalive_ms;
+    rdma_settings.keepalive_ms = 300;
+    open_both();
+    uint64_t sent = rdma_stats()->control_out, end = clock_monotonic_us() + 1200000;
+    while (clock_monotonic_us() < end) event_loop_turn(loop, 50000);
+    assert_true(rdma_stats()->control_out >= sent + 4);
+    assert_int_equal(server.readable + client.readable + server.closed + client.closed, 0);
+    rdma_settings.keepalive_ms = before;
+}
+
+/* Peers in processes of their own */
+
+static pid_t start_peer(const char *mode) {
+    char port[16];
+    snprintf(port, sizeof port, "%d", suite.port);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl(own_path, own_path, "--peer", mode, suite.host, port, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+static int wait_for_peer(pid_t pid) {
+    int status = -1;
+    uint64_t give_up = clock_monotonic_us() + 20 * 1000000ull;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        event_loop_turn(loop, 10000);
+        if (clock_monotonic_us() > give_up) {
+            kill(pid, SIGKILL);
+            fail_msg("the peer does not end");
+        }
+    }
+    return status;
+}
+
+static void the_listener_still_serves(void) {
+    memset(&client, 0, sizeof client);
+    memset(&server, 0, sizeof server);
+    client.send_seed = server.expect_seed = 5;
+    client.pending_bound = 1 << 20;
+    open_both();
+    send_stream(&client, 200000);
+    turn_until(server.consumed == 200000);
+    assert_false(server.corrupt);
+}
+
+static void a_killed_peer_is_noticed(void **state) {
+    pid_t pid = start_peer("talk");
+    turn_until(server.conn != NULL && server.consumed > 50000);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    turn_until(server.closed == 1);
+    the_listener_still_serves();
+}
+
+static void a_killed_peer_that_owes_reading_is_noticed(void **state) {
+    pid_t pid = start_peer("deaf");
+    turn_until(server.conn != NULL && conn_is_open(server.conn));
+    server.on_drained = end_pump;
+    send_stream(&server, 8 << 20);
+    for (int i = 0; i < 20; i++) event_loop_turn(loop, 10000);
+    assert_true(conn_pending(server.conn) > 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    turn_until(server.closed == 1);
+    the_listener_still_serves();
+}
+
+static void a_close_does_not_wait_for_ever_for_a_deaf_peer(void **state) {
+    pid_t pid = start_peer("deaf");
+    turn_until(server.conn != NULL && conn_is_open(server.conn));
+    send_stream(&server, 1 << 20);
+    close_self(&server);
+    uint64_t begin = clock_monotonic_us();
+    assert_int_equal(wait_for_peer(pid), 0); /* it ends when it is disconnected */
+    assert_true(clock_monotonic_us() - begin < 10 * 1000000);
+    the_listener_still_serves();
+}
+
+static void refuse_violation(const char *mode) {
+    uint64_t before = rdma_stats()->protocol_errors;
+    pid_t pid = start_peer(mode);
+    turn_until(server.closed == 1);
+    assert_int_equal(wait_for_peer(pid), 0);
+    assert_int_equal(rdma_stats()->protocol_errors, before + 1);
+    the_listener_still_serves();
+}
+#define VIOLATION_TEST(name, mode)                                                                           \
+    static void name(void **state) {                                                                         \
+        refuse_violation(mode);                                                                              \
+    }
+VIOLATION_TEST(an_immediate_beyond_the_buffer_ends_the_connection, "imm-beyond")
+VIOLATION_TEST(a_huge_immediate_ends_the_connection, "imm-huge")
+VIOLATION_TEST(an_immediate_of_zero_ends_the_connection, "imm-zero")
+VIOLATION_TEST(a_short_control_message_ends_the_connection, "short")
+VIOLATION_TEST(a_long_control_message_ends_the_connection, "long")
+VIOLATION_TEST(an_unknown_opcode_ends_the_connection, "opcode")
+VIOLATION_TEST(a_peer_buffer_of_no_bytes_ends_the_connection, "register-empty")
+VIOLATION_TEST(an_absurd_peer_buffer_ends_the_connection, "register-huge")
+VIOLATION_TEST(a_peer_buffer_that_wraps_around_ends_the_connection, "register-wrap")
+VIOLATION_TEST(announcing_a_buffer_twice_ends_the_connection, "register-twice")
+VIOLATION_TEST(unknown_features_end_the_connection, "features")
+VIOLATION_TEST(a_flood_of_control_messages_ends_the_connection, "flood")
+
+static void writing_outside_its_buffer_fails_the_writer_alone(void **state) {
+    pid_t pid = start_peer("write-outside");
+    turn_until(server.closed == 1);
+    assert_int_equal(wait_for_peer(pid), 0);
+    the_listener_still_serves();
+}
+
+static void a_wrong_remote_key_ends_only_that_connection(void **state) {
+    pid_t pid = start_peer("bad-key");
+    turn_until(server.conn != NULL && conn_is_open(server.conn));
+    send_stream(&server, 1000); /* to the key the peer announced */
+    turn_until(server.closed == 1);
+    wait_for_peer(pid);
+    the_listener_still_serves();
+}
+
+static void features_are_answered_with_none(void **state) {
+    pid_t pid = start_peer("get-features");
+    assert_int_equal(wait_for_peer(pid), 0);
+    the_listener_still_serves();
+}
+
+static void a_forked_child_leaves_the_connections_alone(void **state) {
+    open_both();
+    pid_t pid = fork();
+    if (pid == 0) {
+        rdma_after_fork_child();
+        output_write(&client.conn->out, SLICE("never"));
+        conn_flush(client.conn);
+        conn_close(client.conn);
+        _exit(0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    send_stream(&client, 100000);
+    turn_until(server.consumed == 100000);
+    assert_false(server.corrupt);
+}
+
+/* The peers: plain verbs, so that they can break every rule */
+
+static struct raw {
+    struct rdma_event_channel *channel;
+    struct rdma_cm_id *id;
+    struct ibv_pd *pd;
+    struct ibv_cq *cq;
+    struct ibv_mr *mr;
+    char memory[256 * 1024];
+    uint64_t addr; /* of the server's buffer */
+    uint32_t size, key;
+    union rdma_wire_message last;
+} raw;
+
+static struct rdma_cm_event *raw_event(int timeout_ms) {
+    struct pollfd fd = {.fd = raw.channel->fd, .events = POLLIN};
+    struct rdma_cm_event *event;
+    if (poll(&fd, 1, timeout_ms) <= 0 || rdma_get_cm_event(raw.channel, &event) != 0) return NULL;
+    return event;
+}
+static void raw_expect(enum rdma_cm_event_type type) {
+    struct rdma_cm_event *event = raw_event(5000);
+    if (!event || event->event != type) _exit(10 + (int)type);
+    rdma_ack_cm_event(event);
+}
+static void raw_receive(int slot) {
+    struct ibv_sge sge = {
+        .addr = (uintptr_t)raw.memory + (size_t)slot * 64, .length = 64, .lkey = raw.mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = (uint64_t)slot, .sg_list = &sge, .num_sge = 1}, *bad;
+    if (ibv_post_recv(raw.id->qp, &wr, &bad)) _exit(3);
+}
+static bool raw_completion(struct ibv_wc *wc, int timeout_ms) {
+    uint64_t end = clock_monotonic_us() + (uint64_t)timeout_ms * 1000;
+    do {
+        int n = ibv_poll_cq(raw.cq, 1, wc);
+        if (n > 0) return true;
+        usleep(100);
+    } while (clock_monotonic_us() < end);
+    return false;
+}
+static void raw_connect(const char *host, const char *port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
+    inet_pton(AF_INET, host, &to.sin_addr);
+    raw.channel = rdma_create_event_channel();
+    if (!raw.channel || rdma_create_id(raw.channel, &raw.id, NULL, RDMA_PS_TCP)) _exit(2);
+    if (rdma_resolve_addr(raw.id, NULL, (struct sockaddr *)&to, 2000)) _exit(2);
+    raw_expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+    if (rdma_resolve_route(raw.id, 2000)) _exit(2);
+    raw_expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    raw.pd = ibv_alloc_pd(raw.id->verbs);
+    raw.cq = ibv_create_cq(raw.id->verbs, 512, NULL, NULL, 0);
+    raw.mr =
+        ibv_reg_mr(raw.pd, raw.memory, sizeof raw.memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    struct ibv_qp_init_attr attr = {
+        .send_cq = raw.cq,
+        .recv_cq = raw.cq,
+        .qp_type = IBV_QPT_RC,
+        .sq_sig_all = 1,
+        .cap = {.max_send_wr = 128, .max_recv_wr = 128, .max_send_sge = 1, .max_recv_sge = 1}};
+    if (!raw.mr || rdma_create_qp(raw.id, raw.pd, &attr)) _exit(2);
+    for (int i = 0; i < 64; i++) raw_receive(i);
+    struct rdma_conn_param param = {
+        .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+    if (rdma_connect(raw.id, &param)) _exit(2);
+    raw_expect(RDMA_CM_EVENT_ESTABLISHED);
+    struct ibv_wc wc;
+    if (!raw_completion(&wc, 5000) || wc.status != IBV_WC_SUCCESS || wc.byte_len != 32) _exit(4);
+    memcpy(&raw.last, raw.memory + wc.wr_id * 64, 32);
+    if (be16toh(raw.last.opcode) != RDMA_OP_REGISTER_XFER_MEMORY) _exit(5);
+    raw.addr = be64toh(raw.last.memory.addr);
+    raw.size = be32toh(raw.last.memory.length);
+    raw.key = be32toh(raw.last.memory.key);
+}
+static bool raw_post(struct ibv_send_wr *wr, const void *data, uint32_t len) {
+    struct ibv_wc wc;
+    char *place = raw.memory + 128 * 1024;
+    struct ibv_sge sge = {.addr = (uintptr_t)place, .length = len, .lkey = raw.mr->lkey};
+    struct ibv_send_wr *bad;
+    if (data) memcpy(place, data, len);
+    wr->sg_list = &sge;
+    wr->num_sge = len ? 1 : 0;
+    if (ibv_post_send(raw.id->qp, wr, &bad)) return false;
+    while (raw_completion(&wc, 3000))
+        if (!(wc.opcode & IBV_WC_RECV) || wc.status != IBV_WC_SUCCESS) return wc.status == IBV_WC_SUCCESS;
+    return false;
+}
+static bool raw_send(const void *data, uint32_t len) {
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND};
+    return raw_post(&wr, data, len);
+}
+static bool raw_write(uint64_t addr, const void *data, uint32_t len, uint32_t immediate) {
+    struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(immediate)};
+    wr.wr.rdma.remote_addr = addr;
+    wr.wr.rdma.rkey = raw.key;
+    return raw_post(&wr, data, len);
+}
+static bool raw_register(uint64_t addr, uint32_t len, uint32_t key) {
+    union rdma_wire_message message = {.memory = {.opcode = htobe16(RDMA_OP_REGISTER_XFER_MEMORY),
+                                                  .addr = htobe64(addr),
+                                                  .length = htobe32(len),
+                                                  .key = htobe32(key)}};
+    return raw_send(&message, sizeof message);
+}
+static bool raw_register_own(void) {
+    return raw_register((uintptr_t)raw.memory + 65536, 65536, raw.mr->rkey);
+}
+static bool raw_disconnected(void) {
+    struct rdma_cm_event *event = raw_event(10000);
+    return event && event->event == RDMA_CM_EVENT_DISCONNECTED;
+}
+
+static void raw_misbehave(const char *mode) {
+    union rdma_wire_message message;
+    char bytes[64] = {0};
+    memset(&message, 0, sizeof message);
+    if (strcmp(mode, "imm-beyond") == 0) {
+        raw_register_own();
+        raw_write(raw.addr, "hello", 5, 5);
+        raw_write(raw.addr + 5, "hello", 5, raw.size - 4);
+    } else if (strcmp(mode, "imm-huge") == 0)
+        raw_write(raw.addr, "hello", 5, UINT32_MAX);
+    else if (strcmp(mode, "imm-zero") == 0)
+        raw_write(raw.addr, "", 0, 0);
+    else if (strcmp(mode, "short") == 0)
+        raw_send(bytes, 31);
+    else if (strcmp(mode, "long") == 0)
+        raw_send(bytes, 33);
+    else if (strcmp(mode, "opcode") == 0) {
+        message.opcode = htobe16(4);
+        raw_send(&message, 32);
+    } else if (strcmp(mode, "register-empty") == 0)
+        raw_register(0x10000, 0, 1);
+    else if (strcmp(mode, "register-huge") == 0)
+        raw_register(0x10000, UINT32_MAX, 1);
+    else if (strcmp(mode, "register-wrap") == 0)
+        raw_register(UINT64_MAX - 100, 65536, 1);
+    else if (strcmp(mode, "register-twice") == 0) {
+        raw_register_own();
+        raw_register_own();
+    } else if (strcmp(mode, "features") == 0) {
+        message.feature.opcode = htobe16(RDMA_OP_SET_CLIENT_FEATURE);
+        message.feature.features = htobe64(1);
+        raw_send(&message, 32);
+    } else if (strcmp(mode, "flood") == 0) {
+        message.opcode = htobe16(RDMA_OP_KEEPALIVE);
+        for (int i = 0; i < 1000000 && raw_send(&message, 32); i++) {
+        }
+    }
+}
+
+static int peer_main(char **argv) {
+    const char *mode = argv[2], *host = argv[3], *port = argv[4];
+    clock_update();
+    raw_connect(host, port);
+    if (strcmp(mode, "talk") == 0) { /* until killed */
+        raw_register_own();
+        uint64_t sent = 0;
+        for (uint32_t used = 0;; used += 100) {
+            char piece[100];
+            if (used + 100 > raw.size)
+                for (;;) pause();
+            for (int i = 0; i < 100; i++) piece[i] = stream_byte(11, sent++);
+            raw_write(raw.addr + used, piece, 100, 100);
+        }
+    }
+    if (strcmp(mode, "deaf") == 0) { /* announces a buffer, never again */
+        raw_register_own();
+        return raw_disconnected() ? 0 : 1;
+    }
+    if (strcmp(mode, "write-outside") == 0) {
+        raw_register_own();
+        bool worked = raw_write(raw.addr + raw.size - 2, "beyond", 6, 6);
+        return worked ? 1 : 0;
+    }
+    if (strcmp(mode, "bad-key") == 0) {
+        raw_register((uintptr_t)raw.memory + 65536, 65536, raw.mr->rkey ^ 0x5a5a5a);
+        raw_disconnected();
+        return 0;
+    }
+    if (strcmp(mode, "get-features") == 0) {
+        union rdma_wire_message message = {.feature = {.opcode = htobe16(RDMA_OP_GET_SERVER_FEATURE)}};
+        raw_register_own();
+        struct ibv_wc wc;
+        raw_send(&message, 32);
+        if (!raw_completion(&wc, 5000) || wc.byte_len != 32) return 1;
+        memcpy(&message, raw.memory + wc.wr_id * 64, 32);
+        return be16toh(message.opcode) == RDMA_OP_GET_SERVER_FEATURE && message.feature.features == 0 ? 0 : 1;
+    }
+    raw_misbehave(mode);
+    return raw_disconnected() ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 5 && strcmp(argv[1], "--peer") == 0) return peer_main(argv);
+    own_path = argv[0];
+    if (!rdma_device_name()) {
+        if (getenv("RDMA_TEST_AGAIN")) {
+            fprintf(stderr, "no RDMA device, not even under utils/softrdma/softrdma\n");
+            return 1;
+        }
+        setenv("RDMA_TEST_AGAIN", "1", 1);
+        execl("utils/softrdma/softrdma", "softrdma", argv[0], (char *)NULL);
+        perror("utils/softrdma/softrdma");
+        return 1;
+    }
+    const struct CMUnitTest small[] = {
+        SUITE_TESTS,
+        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+        SUITE_TEST(a_quiet_connection_gives_its_send_memory_back),
+        SUITE_TEST(buffers_are_used_again),
+        SUITE_TEST(it_describes_itself),
+        SUITE_TEST(connections_over_the_limit_are_refused),
+        SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
+        SUITE_TEST(a_taken_address_is_named_in_the_error),
+        SUITE_TEST(keepalives_pass_unseen),
+        SUITE_TEST(a_killed_peer_is_noticed),
+        SUITE_TEST(a_killed_peer_that_owes_reading_is_noticed),
+        SUITE_TEST(a_close_does_not_wait_for_ever_for_a_deaf_peer),
+        SUITE_TEST(an_immediate_beyond_the_buffer_ends_the_connection),
+        SUITE_TEST(a_huge_immediate_ends_the_connection),
+        SUITE_TEST(an_immediate_of_zero_ends_the_connection),
+        SUITE_TEST(a_short_control_message_ends_the_connection),
+        SUITE_TEST(a_long_control_message_ends_the_connection),
+        SUITE_TEST(an_unknown_opcode_ends_the_connection),
+        SUITE_TEST(a_peer_buffer_of_no_bytes_ends_the_connection),
+        SUITE_TEST(an_absurd_peer_buffer_ends_the_connection),
+        SUITE_TEST(a_peer_buffer_that_wraps_around_ends_the_connection),
+        SUITE_TEST(announcing_a_buffer_twice_ends_the_connection),
+        SUITE_TEST(unknown_features_end_the_connection),
+        SUITE_TEST(a_flood_of_control_messages_ends_the_connection),
+        SUITE_TEST(writing_outside_its_buffer_fails_the_writer_alone),
+        SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
+        SUITE_TEST(features_are_answered_with_none),
+        SUITE_TEST(a_forked_child_leaves_the_connections_alone),
+    };
+    const struct CMUnitTest large[] = {
+        SUITE_TEST(long_streams_pass_both_ways_at_once),
+        SUITE_TEST(shared_blobs_arrive_between_small_writes),
+        SUITE_TEST(large_arguments_land_in_the_callers_memory),
+        SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),
+    };
+    int failed = cmocka_run_group_tests_name("rdma", small, use_rdma, NULL);
+    return failed + cmocka_run_group_tests_name("rdma, large buffers", large, use_large_buffers, NULL);
+}
+#else
+int main(void) {
+    return 0;
+}
+#endif
