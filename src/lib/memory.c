@@ -1,8 +1,8 @@
 /* memory.c: counted allocation over jemalloc or libc.
  *
  * What is counted is what the allocator really sets aside (the size class), as used_memory means it. With jemalloc the
- * class of a new block follows from the size asked for (nallocx), so an allocation looks at no metadata of the block;
- * a free asks for the block's size once and hands it back to jemalloc, which then need not look it up again.
+ * class of a new block follows from the size asked for, and those of small sizes stand in a table, so an allocation
+ * looks at no metadata of the block. A free asks for the block's size.
  *
  * Each thread adds to a counter on a cache line of its own. The counters form a list that only grows: a thread that
  * ends leaves its counter, with what it has counted, to the next thread that starts, so nothing is ever summed up
@@ -10,7 +10,8 @@
  * addition is a plain one.
  *
  * Rejected: one shared atomic counter (a contended line in every allocation once there are I/O threads); headers in
- * front of the blocks (16 bytes a block). */
+ * front of the blocks (16 bytes a block); sdallocx with the size just asked for (slower than free: 20 against 15 ns for
+ * an allocation and its free, jemalloc 5.3; jemalloc alone takes 8). */
 #include "lib/memory.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -96,18 +97,25 @@ enum { SIZE_MIN = 1 };
 #endif
 
 #ifdef USE_JEMALLOC
-static inline size_t class_of(const void *block, size_t size) {
-    return nallocx(size, 0);
+/* The classes of small sizes, by sixteenths: they are multiples of 16 but for the smallest of all, 8. */
+enum { SMALL_MAX = 4096 };
+static uint16_t small_classes[SMALL_MAX / 16 + 1]; /* 0: not looked up yet */
+static __attribute__((noinline)) size_t class_lookup(size_t size) {
+    size_t class = nallocx(size, 0);
+    if (size > 8 && size <= SMALL_MAX)
+        __atomic_store_n(&small_classes[(size + 15) / 16], (uint16_t) class, __ATOMIC_RELAXED);
+    return class;
 }
-static inline void raw_free(void *block, size_t usable) {
-    sdallocx(block, usable, 0);
+static inline size_t class_of(const void *block, size_t size) {
+    if (size > 8 && size <= SMALL_MAX) {
+        size_t class = __atomic_load_n(&small_classes[(size + 15) / 16], __ATOMIC_RELAXED);
+        if (likely(class)) return class;
+    }
+    return class_lookup(size);
 }
 #else
 static inline size_t class_of(const void *block, size_t size) {
     return malloc_usable_size((void *)block);
-}
-static inline void raw_free(void *block, size_t usable) {
-    free(block);
 }
 #endif
 
@@ -205,7 +213,7 @@ void mem_free(void *block) {
     if (!block) return;
     size_t usable = malloc_usable_size(block);
     count(-usable);
-    raw_free(block, usable);
+    free(block);
 }
 
 size_t mem_size(const void *block) {
