@@ -10,7 +10,9 @@ struct info_section {
     void (*reset)(void);      /* CONFIG RESETSTAT; may be NULL */
 };
 void info_register(const struct info_section *sections); /* ends with name NULL */
-void info_line(struct output *out, const char *format, ...) __attribute__((format(printf, 2, 3))); /* adds CRLF */
+void info_line(struct output *out, const char *format, ...) __attribute__((format(printf, 2, 3))); /* adds CRLF; at most 1000 bytes */
 void info_reset(void); /* calls all sections' reset */
+/* The text of INFO with these arguments (crash reports use it too). */
+void info_write(struct output *out, int count, const struct slice *names);
 extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace, and what is known of persistence and replication */
 #endif
