@@ -9,6 +9,7 @@
 #include "server/config.h"
 #include "server/info.h"
 #include "server/listeners.h"
+#include "server/memory_report.h"
 #include "server/process.h"
 #include "server/process_title.h"
 #include "server/server.h"
@@ -23,6 +24,7 @@
 static void parts_register(void) {
     config_register(config_options_server);
     config_register(config_options_unbuilt);
+    config_register_directives(config_directives_basic);
     config_register(server_options);
     config_register(client_options);
     config_register(auth_options);
@@ -37,9 +39,14 @@ static void parts_register(void) {
     commands_register(server_commands);
     commands_register(command_commands);
     commands_register(config_commands);
+    commands_register(info_commands);
+    commands_register(memory_commands);
+    commands_register(debug_commands);
     data_commands_register();
 
+    server_add_part(&memory_report_part);
     info_register(stats_sections);
+    info_register(info_sections_basic);
 }
 
 static void version_print(void) {

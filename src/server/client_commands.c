@@ -221,12 +221,13 @@ static const struct command_spec subcommands[] = {
      .summary = "Tells about the connection.", .tips = nondeterministic},
     {.name = "kill", .run = client_kill_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "2.4.0",
      .complexity = "O(N) where N is the number of connections", .summary = "Closes connections.",
-     .syntax = "filter(ip:port:string|new-format([ID client-id:integer]|[TYPE client-type(NORMAL|MASTER|PRIMARY|SLAVE|REPLICA|PUBSUB)]|[USER "
-               "username:string]|[ADDR addr:string]|[LADDR laddr:string]|[SKIPME skipme(YES|NO)]|[MAXAGE maxage:integer])...)",
+     .syntax = "filter(old-format:string\"ip:port\"!2.8.12|new-format([ID client-id:integer@2.8.12]|[TYPE client-type(NORMAL|MASTER@3.2.0|"
+               "PRIMARY@8.0.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12]|[USER username:string]|[ADDR addr:string\"ip:port\"]|"
+               "[LADDR laddr:string\"ip:port\"@6.2.0]|[SKIPME skipme(YES|NO)]|[MAXAGE maxage:integer@8.0.0])...)",
      .history = kill_history},
     {.name = "list", .run = list_run, .arity = -2, .flags = ADMIN_FLAGS, CONNECTION, .since = "2.4.0",
      .complexity = "O(N) where N is the number of connections", .summary = "Lists the connections.",
-     .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)] [ID client-id:integer...]", .history = list_history, .tips = nondeterministic},
+     .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:integer...@6.2.0]", .history = list_history, .tips = nondeterministic},
     {.name = "no-evict", .run = no_evict_run, .arity = 3, .flags = ADMIN_FLAGS, CONNECTION, .since = "7.0.0", .complexity = "O(1)",
      .summary = "Protects the connection from being closed for want of memory.", .syntax = "enabled(ON|OFF)"},
     {.name = "no-touch", .run = no_touch_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "7.2.0", .complexity = "O(1)",

@@ -8,6 +8,7 @@
  *
  * Rejected: a generated perfect hash (it saves one comparison and costs a build step, and modules and renamed commands need a real table anyway). */
 #include "server/command.h"
+#include "server/command_syntax.h"
 #include "lib/hashtable.h"
 #include "lib/histogram.h"
 #include "lib/log.h"
@@ -157,6 +158,9 @@ static void spec_check(const struct command_spec *spec, const struct command *pa
     if ((spec->flags & CMD_WRITE) && (spec->flags & CMD_READONLY)) malformed(name, "it both writes and only reads");
     if (!spec->since || !spec->summary) malformed(name, "no version or no summary");
     key_specs_check(spec, name);
+    char why[128] = "";
+    if (spec->syntax) syntax_free(syntax_parse(spec->syntax, why));
+    if (why[0]) malformed(name, why);
 }
 
 static bool only_letters(const char *name) {

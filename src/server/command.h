@@ -81,10 +81,8 @@ struct command_spec {
     uint32_t flags, categories;
     enum command_group group;
     const char *since, *complexity, *summary;
-    /* The arguments, in a notation from which COMMAND DOCS, hints and completion are made (command_syntax.c):
-     *   key:key value:string [condition(NX|XX|IFEQ comparison:string)] [GET] [expiration(EX seconds:integer|KEEPTTL)] {field:string value:string}...
-     * name:type is an argument (types key string integer double pattern unix-time); TOKEN in capitals a pure token; TOKEN name:type an argument with a token; [ ] optional; name( | ) one of;
-     * name{ } a block; ... after it: may be repeated. (#n) after a key's type: its key spec. */
+    /* The arguments, in the notation of command_syntax.h, from which COMMAND DOCS, hints and completion are made:
+     *   key:key value:string [condition(NX|XX|IFEQ comparison:string)@2.6.12] [GET@6.2.0] [expiration(EX seconds:integer|KEEPTTL)] */
     const char *syntax;
     const char *const *history;         /* "since", "what", …, NULL */
     const char *const *tips;            /* "nondeterministic_output", …, NULL */
@@ -136,5 +134,6 @@ static inline bool command_arity_ok(const struct command *command, int argc) {
 }
 int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
 /* Tables of the server room itself. */
-extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[], debug_commands[];
+extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[], debug_commands[], info_commands[],
+    memory_commands[];
 #endif

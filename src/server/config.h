@@ -89,5 +89,6 @@ void config_load(int argc, char **argv);
 bool config_is_loading(void);  /* config_load is reading: a line may add to what earlier lines said instead of replacing it */
 const char *config_file(void); /* absolute path, "" where none was given */
 extern const struct config_option config_options_unbuilt[]; /* options whose feature is in no room yet */
+extern const struct config_directive config_directives_basic[]; /* rename-command, and those that are refused or ignored */
 extern const struct config_option config_options_server[];  /* logging, store settings and other small things */
 #endif

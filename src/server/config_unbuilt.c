@@ -7,6 +7,7 @@
  * Lines that would loosen security when nobody heeds them (users, modules, renamed commands that are not there) are refused instead. */
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "server/command.h"
 #include "server/config.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -111,6 +112,30 @@ static const char *check_primary(const struct config_option *option, struct slic
     if (slice_is(port, "one")) return NULL; /* no one */
     return parse_int64(port, &number) && number >= 0 && number <= 65535 ? NULL : "Invalid primary port";
 }
+
+/* ---- lines that are no options ---- */
+
+static const char *rename_command(int count, const struct slice *words) { return command_rename(words[0], words[1]); }
+/* CONFIG REWRITE of other servers always writes the default user. Where it may do everything, as it may here, the line changes nothing. */
+static const char *refuse_user(int count, const struct slice *words) {
+    static const char *const harmless[] = {"on", "nopass", "sanitize-payload", "skip-sanitize-payload", "~*", "allkeys", "&*", "allchannels", "+@all", "allcommands"};
+    bool all = slice_is(words[0], "default");
+    for (int i = 1; i < count && all; i++) {
+        all = false;
+        for (size_t j = 0; j < sizeof harmless / sizeof *harmless; j++) all |= slice_is(words[i], harmless[j]);
+    }
+    return all ? NULL : "This build has no users with rights of their own; starting without them would let everybody in";
+}
+static const char *refuse_module(int count, const struct slice *words) { return "This build cannot load modules"; }
+static const char *ignore(int count, const struct slice *words) { return NULL; } /* had an effect in servers of long ago */
+
+const struct config_directive config_directives_basic[] = {{"rename-command", 2, 2, rename_command},
+                                                           {"user", 1, 0, refuse_user},
+                                                           {"loadmodule", 1, 0, refuse_module},
+                                                           {"list-max-ziplist-entries", 1, 1, ignore},
+                                                           {"list-max-ziplist-value", 1, 1, ignore},
+                                                           {"lua-replicate-commands", 1, 1, ignore},
+                                                           {NULL, 0, 0, NULL}};
 
 static const struct config_name rdb_version_checks[] = {{"strict", 0}, {"relaxed", 1}, {NULL, 0}};
 static const struct config_name sanitize[] = {{"no", 0}, {"yes", 1}, {"clients", 2}, {NULL, 0}};
