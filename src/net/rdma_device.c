@@ -21,7 +21,6 @@ enum {
     QUEUE_CAPACITY = 8192,
     ACKNOWLEDGE_AT = 64,
     EVENTS_AT_ONCE = 64,
-    RDMA_RECEIVE_TAG = 1
 };
 
 struct rdma_settings rdma_settings = {
