@@ -10,14 +10,23 @@
 /* ---- all, COUNT, INFO, DOCS ---- */
 
 static void reply_info_of_each(struct command *command, void *context) { command_reply_info(context, command); }
-static void run_all(struct call *call) {
+static void reply_all(struct call *call) {
     reply_array(call->reply, commands_count());
     commands_each(reply_info_of_each, call->reply);
+}
+/* COMMAND alone; with a word behind it that is no subcommand it comes here too. */
+static void run_all(struct call *call) {
+    if (call->argc == 1) {
+        reply_all(call);
+        return;
+    }
+    struct slice word = call->argv[1];
+    reply_error_format(call->reply, "ERR unknown subcommand '%.*s'. Try COMMAND HELP.", word.len < 128 ? (int)word.len : 128, word.data);
 }
 static void run_count(struct call *call) { reply_integer(call->reply, (int64_t)commands_count()); }
 static void run_info(struct call *call) {
     if (call->argc == 2) {
-        run_all(call);
+        reply_all(call);
         return;
     }
     reply_array(call->reply, (size_t)call->argc - 2);

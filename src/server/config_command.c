@@ -64,6 +64,7 @@ static void run_get(struct call *call) {
 
 struct setting {
     struct config_state *state;
+    const char *name; /* or alias, as the request has it, in the table's letters */
     struct slice value;
     char *old; /* as text */
     bool changed;
@@ -124,7 +125,7 @@ static int collect(struct call *call, struct setting *settings) {
             reply_set_failed(call, entry->name, reason);
             return -1;
         }
-        settings[count] = (struct setting){.state = entry->state, .value = call->argv[i + 1]};
+        settings[count] = (struct setting){.state = entry->state, .name = entry->name, .value = call->argv[i + 1]};
     }
     return count;
 }
@@ -134,7 +135,7 @@ static bool store_all(struct call *call, struct setting *settings, int count) {
         setting->old = config_state_text_copy(setting->state);
         const char *reason = config_state_set_text(setting->state, setting->value, false);
         if (reason) {
-            reply_set_failed(call, setting->state->option->name, reason);
+            reply_set_failed(call, setting->name, reason);
             put_back(settings, i);
             return false;
         }
@@ -154,7 +155,7 @@ static void run_set(struct call *call) {
     if (count > 0 && store_all(call, settings, count)) {
         const char *reason = apply_all(settings, count, &failed);
         if (reason) {
-            const char *name = settings[failed].state->option->name;
+            const char *name = settings[failed].name;
             log_warning("Failed applying new configuration. Possibly related to new %s setting. Restoring previous settings.", name);
             reply_set_failed(call, name, reason);
             put_back(settings, count);
