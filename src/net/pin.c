@@ -1,50 +1,67 @@
-/* pin.c: see pin.h. */
+/* pin.c: CPU lists. */
 #include "net/pin.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
-static bool bad(char *error, size_t error_size, const char *what, const char *at) {
-    if (error_size) snprintf(error, error_size, "%s at '%.32s'", what, at);
-    return false;
+/* Reads a number below CPU_SETSIZE; -1: there is none. */
+static int read_number(const char **at) {
+    int value = 0;
+    if (**at < '0' || **at > '9') return -1;
+    while (**at >= '0' && **at <= '9') {
+        value = value * 10 + (*(*at)++ - '0');
+        if (value >= CPU_SETSIZE) return -1;
+    }
+    return value;
 }
 
-/* A number of a CPU; moves *at past it. */
-static bool cpu_number(const char **at, long *value) {
-    if (**at < '0' || **at > '9') return false;
-    char *end;
-    errno = 0;
-    *value = strtol(*at, &end, 10);
-    *at = end;
-    return errno == 0 && *value < CPU_SETSIZE;
+/* One "first", "first-last" or "first-last:step". False: it is not. */
+static bool read_range(const char **at, cpu_set_t *cpus) {
+    int first = read_number(at), last = first, step = 1;
+    if (first < 0) return false;
+    if (**at == '-') {
+        (*at)++;
+        last = read_number(at);
+        if (last < first) return false;
+        if (**at == ':') {
+            (*at)++;
+            step = read_number(at);
+            if (step < 1) return false;
+        }
+    }
+    for (int cpu = first; cpu <= last; cpu += step) CPU_SET(cpu, cpus);
+    return true;
 }
 
 bool pin_parse_cpulist(const char *list, cpu_set_t *cpus, char *error, size_t error_size) {
-    CPU_ZERO(cpus);
     const char *at = list;
-    while (at && *at) {
-        long first, last, step = 1;
-        if (!cpu_number(&at, &first)) return bad(error, error_size, "no CPU number", at);
-        last = first;
-        if (*at == '-') {
-            at++;
-            if (!cpu_number(&at, &last) || last < first) return bad(error, error_size, "no end of a range", at);
-            if (*at == ':') {
-                at++;
-                if (!cpu_number(&at, &step) || step < 1) return bad(error, error_size, "no step of a range", at);
-            }
+    CPU_ZERO(cpus);
+    while (*at) {
+        while (*at == ' ') at++;
+        if (!*at && at != list) break;
+        if (!read_range(&at, cpus)) {
+            snprintf(error, error_size,
+                     "'%s' is not a CPU list such as \"0-3,8\" or \"0-7:2\" (CPUs below %d)", list,
+                     CPU_SETSIZE);
+            return false;
         }
-        for (long cpu = first; cpu <= last; cpu += step) CPU_SET((size_t)cpu, cpus);
-        if (*at == ',' && at[1]) at++;
-        else if (*at) return bad(error, error_size, "no comma", at);
+        while (*at == ' ') at++;
+        if (*at == ',' && at[1])
+            at++;
+        else if (*at) {
+            snprintf(error, error_size, "'%s' is not a CPU list: unexpected '%c'", list, *at);
+            return false;
+        }
     }
     return true;
 }
 
 int pin_thread(const char *list) {
-    if (!list || !*list) return 0;
     cpu_set_t cpus;
-    char error[64];
+    char error[1];
+    if (!list) return 0;
     if (!pin_parse_cpulist(list, &cpus, error, sizeof error)) return -EINVAL;
-    return sched_setaffinity(0, sizeof cpus, &cpus) < 0 ? -errno : 0;
+    if (CPU_COUNT(&cpus) == 0) return 0;
+    return -pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
 }

@@ -118,8 +118,8 @@ static void buffers_are_used_again(void **state) {
     for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
     uint64_t before = rdma_stats()->registered_bytes;
     for (int i = 0; i < 20; i++) {
-        open_both();
         client.connected = 0;
+        open_both();
         close_self(&client);
         turn_until(server.conn == NULL);
     }
