@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "rig.h"
 
 #include <dlfcn.h>
