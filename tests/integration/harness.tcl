@@ -19,7 +19,7 @@ start_server {} {
     }
 
     test "an error reply is a Tcl error" {
-        assert_error_like "WRONGTYPE*" {r set l x; r sadd l x}
+        assert_error_like "ERR value is not*" {r set l x; r incr l}
         assert_error "ERR syntax error" {r set a b c}
     }
 

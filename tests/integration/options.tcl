@@ -122,7 +122,7 @@ set options {
     log-timestamp-format                       legacy                       yes        enum               -                                              8.1
     logfile                                    {}                           no         -                  -                                              8.0
     loglevel                                   notice                       yes        enum               -                                              8.0
-    lua-enable-insecure-api                    no                           -          -                  -                                              9.0
+    lua-enable-insecure-api                    no                           -          -                  -                                              9.0-hidden
     lua-time-limit                             5000                         yes        integer            0..9223372036854775807                         8.0
     masterauth                                 {}                           yes        string             -                                              8.0
     masteruser                                 {}                           yes        string             -                                              8.0
@@ -256,7 +256,10 @@ proc each_option {names script} {
         if {$since eq "tls"} {
             # Only where TLS was built in.
             if {[r config get $name] eq ""} continue
-        } elseif {$since ne "hidden" && ![server_at_least $since]} continue
+        } elseif {$since ne "hidden"} {
+            lassign [split $since -] version since
+            if {![server_at_least $version]} continue
+        }
         uplevel 1 [list lassign [list $name $default $runtime $kind $limits $since] {*}$names]
         uplevel 1 $script
     }
@@ -307,6 +310,7 @@ start_server {overrides {bind - save - daemonize - enable-debug-command - enable
         set wrong {}
         each_option {name default runtime} {
             if {$runtime ni {no protected} || [r config get $name] eq ""} continue
+            if {$name eq "io-threads" && [server_at_least 9.0]} continue
             set got [r -typed config set $name [lindex [r config get $name] 1]]
             set why [expr {$runtime eq "no" ? "immutable" : "protected"}]
             # A write that changes nothing is refused all the same.
