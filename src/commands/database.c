@@ -62,7 +62,7 @@ static void swapdb_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-#define FLUSH_SYNTAX "[flush-type(ASYNC|SYNC)]"
+#define FLUSH_SYNTAX "[flush-type(ASYNC@4.0.0|SYNC@6.2.0)]"
 #define FLUSH_HISTORY WORDS("4.0.0", "The option `ASYNC`.", "6.2.0", "The option `SYNC`.")
 #define FLUSH_TIPS WORDS("request_policy:all_shards", "response_policy:all_succeeded")
 

@@ -115,7 +115,7 @@ static void pttl_run(struct call *call) { ttl_generic(call, false, true); }
 static void expiretime_run(struct call *call) { ttl_generic(call, true, false); }
 static void pexpiretime_run(struct call *call) { ttl_generic(call, false, false); }
 
-#define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)]"
+#define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)@7.0.0]"
 #define CONDITION_HISTORY WORDS("7.0.0", "The options `NX`, `XX`, `GT` and `LT`.")
 #define TTL_HISTORY WORDS("2.8.0", "The reply -2.")
 #define FAST_WRITE (CMD_WRITE | CMD_FAST)

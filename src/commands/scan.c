@@ -162,7 +162,7 @@ const struct command_spec scan_commands[] = {
      .group = GROUP_GENERIC, .since = "2.8.0",
      .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 again. N is how many keys there are.",
      .summary = "Goes through the names of the keys, a few with each call.",
-     .syntax = "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type:string]", .history = WORDS("6.0.0", "The option `TYPE`."),
+     .syntax = "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type:string@6.0.0]", .history = WORDS("6.0.0", "The option `TYPE`."),
      .tips = WORDS("nondeterministic_output", "request_policy:special", "response_policy:special")},
     {.name = NULL},
 };

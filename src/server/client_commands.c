@@ -205,7 +205,7 @@ static const char *const everywhere[] = {"request_policy:all_nodes", "response_p
 static const char *const list_history[] = {"2.8.12", "Shows the id.", "5.0.0", "Takes TYPE.", "6.0.0", "Shows the user.", "6.2.0",
                                            "Shows argv-mem, tot-mem, laddr and redir; takes ID.", "7.0.0", "Shows resp, multi-mem, rbs and rbp.",
                                            "7.0.3", "Shows ssub.", "8.0.0", "The type of a primary is called primary; master is understood.", NULL};
-static const char *const kill_history[] = {"2.8.12", "Takes filters, among them ID.", "3.2.0", "Knows the type master.", "5.0.0",
+static const char *const kill_history[] = {"2.8.12", "Takes filters.", "2.8.12", "Takes ID.", "3.2.0", "Knows the type master.", "5.0.0",
                                            "Calls a replica replica; slave is understood.", "6.2.0", "Takes LADDR.", "8.0.0", "Takes MAXAGE.",
                                            "8.0.0", "Calls a primary primary; master is understood.", NULL};
 static const char *const pause_history[] = {"6.2.0", "Takes a mode, of which WRITE is new.", NULL};
@@ -233,7 +233,7 @@ static const struct command_spec subcommands[] = {
     {.name = "no-touch", .run = no_touch_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "7.2.0", .complexity = "O(1)",
      .summary = "Lets the connection's commands leave the access times of keys alone.", .syntax = "enabled(ON|OFF)"},
     {.name = "pause", .run = pause_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "3.0.0", .complexity = "O(1)",
-     .summary = "Holds back requests for a time.", .syntax = "timeout:integer [mode(WRITE|ALL)]", .history = pause_history},
+     .summary = "Holds back requests for a time.", .syntax = "timeout:integer [mode(WRITE|ALL)@6.2.0]", .history = pause_history},
     {.name = "reply", .run = reply_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "3.2.0", .complexity = "O(1)",
      .summary = "Tells the server whether to answer.", .syntax = "action(ON|OFF|SKIP)"},
     {.name = "setinfo", .run = setinfo_run, .arity = 4, .flags = OWN_FLAGS, CONNECTION, .since = "7.2.0", .complexity = "O(1)",

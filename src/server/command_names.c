@@ -7,8 +7,7 @@ const struct flag_name command_flag_names[] = {
     {CMD_BLOCKING, "blocking"}, {CMD_LOADING, "loading"}, {CMD_STALE, "stale"}, {CMD_SKIP_MONITOR, "skip_monitor"},
     {CMD_SKIP_COMMANDLOG, "skip_commandlog"}, {CMD_ASKING, "asking"}, {CMD_FAST, "fast"}, {CMD_NO_AUTH, "no_auth"}, {CMD_MAY_REPLICATE, "may_replicate"},
     {CMD_ONLY_SENTINEL, "only_sentinel"}, {CMD_NO_MANDATORY_KEYS, "no_mandatory_keys"}, {CMD_NO_ASYNC_LOADING, "no_async_loading"},
-    {CMD_NO_MULTI, "no_multi"}, {CMD_MOVABLE_KEYS, "movablekeys"}, {CMD_ALLOW_BUSY, "allow_busy"},
-    {CMD_TOUCHES_ARBITRARY_KEYS, "touches_arbitrary_keys"}, {0, NULL}};
+    {CMD_NO_MULTI, "no_multi"}, {CMD_MOVABLE_KEYS, "movablekeys"}, {CMD_ALLOW_BUSY, "allow_busy"}, {0, NULL}};
 
 const struct flag_name command_category_names[] = {
     {CAT_KEYSPACE, "keyspace"}, {CAT_READ, "read"}, {CAT_WRITE, "write"}, {CAT_SET, "set"}, {CAT_SORTEDSET, "sortedset"}, {CAT_LIST, "list"},

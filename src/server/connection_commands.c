@@ -193,7 +193,7 @@ const struct command_spec connection_commands[] = {
      .since = "1.0.0", .complexity = "O(1)", .summary = "Answers its argument.", .syntax = "message:string"},
     {.name = "auth", .run = auth_run, .arity = -2, .flags = HANDSHAKE_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
      .since = "1.0.0", .complexity = "O(N) where N is the number of passwords of the user", .summary = "Authenticates the connection.",
-     .syntax = "[username:string] password:string", .history = auth_history},
+     .syntax = "[username:string@6.0.0] password:string", .history = auth_history},
     {.name = "hello", .run = hello_run, .arity = -1, .flags = HANDSHAKE_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
      .since = "6.0.0", .complexity = "O(1)", .summary = "Opens a conversation: chooses the protocol, may authenticate and name the connection.",
      .syntax = "[arguments{protover:integer [AUTH auth{username:string password:string}] [SETNAME clientname:string]}]", .history = hello_history},
@@ -214,6 +214,6 @@ const struct command_spec server_commands[] = {
      .group = GROUP_SERVER, .since = "1.0.0",
      .complexity = "O(N) when saving, where N is the number of keys in all databases, else O(1)",
      .summary = "Writes the data to disk, as configured, and stops the server.",
-     .syntax = "[save-selector(NOSAVE|SAVE)] [NOW] [FORCE] [ABORT]", .history = shutdown_history},
+     .syntax = "[abort-selector(save-selector-block{[save-selector(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0]}|ABORT@7.0.0)]", .history = shutdown_history},
     {.name = NULL},
 };
