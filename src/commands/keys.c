@@ -9,6 +9,7 @@ static void delete_all(struct call *call, bool lazy) {
     uint64_t deleted = 0;
     for (int i = 1; i < call->argc; i++) {
         struct slice key = call->argv[i];
+        keys_ahead(call, 1, i, 1, call->argc);
         /* An expired key goes as expired, and is not counted. */
         if (!db_find(call->db, key, LOOKUP_WRITE | LOOKUP_NOTOUCH)) continue;
         db_delete(call->db, key, lazy);
@@ -23,7 +24,10 @@ static void unlink_run(struct call *call) { delete_all(call, true); }
 
 static void exists_run(struct call *call) {
     int64_t found = 0;
-    for (int i = 1; i < call->argc; i++) found += find_read_with(call, call->argv[i], LOOKUP_NOTOUCH) != NULL;
+    for (int i = 1; i < call->argc; i++) {
+        keys_ahead(call, 1, i, 1, call->argc);
+        found += find_read_with(call, call->argv[i], LOOKUP_NOTOUCH) != NULL;
+    }
     reply_integer(call->reply, found);
 }
 
@@ -31,6 +35,7 @@ static void exists_run(struct call *call) {
 static void touch_run(struct call *call) {
     int64_t found = 0;
     for (int i = 1; i < call->argc; i++) {
+        keys_ahead(call, 1, i, 1, call->argc);
         if (db_find(call->db, call->argv[i], lookup_flags(call) & ~LOOKUP_NOTOUCH)) {
             found++;
         } else {

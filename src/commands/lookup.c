@@ -13,6 +13,13 @@ static uint64_t string_size_max(void) {
     return option ? (uint64_t)*(const int64_t *)option->value : STRING_SIZE_MAX;
 }
 
+void keys_fetch(struct call *call, int index, int step, int end) {
+    struct slice keys[KEYS_AHEAD];
+    size_t count = 0;
+    for (; index < end && count < KEYS_AHEAD; index += step) keys[count++] = call->argv[index];
+    db_prefetch(call->db, keys, count);
+}
+
 bool string_size_ok(struct call *call, uint64_t len, uint64_t more) {
     uint64_t total = len + more;
     if ((total <= string_size_max() && total >= len) || call_must_obey(call)) return true;

@@ -59,6 +59,14 @@ static inline bool argument_int64(struct call *call, int index, int64_t *value) 
     return false;
 }
 
+/* For loops over many keys, argv[index], argv[index + step], … before argv[end]: called for each, starts to fetch the next few of them at once, so that the loop
+ * does not wait for memory once a key. */
+enum { KEYS_AHEAD = 16 };
+void keys_fetch(struct call *call, int index, int step, int end);
+static inline void keys_ahead(struct call *call, int first, int index, int step, int end) {
+    if ((index - first) / step % KEYS_AHEAD == 0 && index + step < end) keys_fetch(call, index, step, end);
+}
+
 /* A primary's stream and an AOF were accepted once already: limits do not hold for them. */
 bool call_must_obey(const struct call *call);
 /* False, and an error replied, where a string of `len + more` bytes would pass proto-max-bulk-len. */

@@ -9,6 +9,7 @@
 static void mget_run(struct call *call) {
     reply_array(call->reply, (size_t)call->argc - 1);
     for (int i = 1; i < call->argc; i++) {
+        keys_ahead(call, 1, i, 1, call->argc);
         struct entry *entry = find_read(call, call->argv[i]);
         if (entry && entry_type(entry) == TYPE_STRING) {
             reply_string_value(call, entry);
@@ -21,6 +22,7 @@ static void mget_run(struct call *call) {
 /* Sets the pairs argv[first], argv[first + 1], … The time is -1 for none. */
 static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at, int put_flags) {
     for (int i = first; i < first + 2 * pairs; i += 2) {
+        keys_ahead(call, first, i, 2, first + 2 * pairs);
         struct slice key = call->argv[i];
         bool existed;
         db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, put_flags, &existed);
