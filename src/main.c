@@ -7,12 +7,14 @@
 #include "server/client.h"
 #include "server/client_commands.h"
 #include "server/config.h"
+#include "server/eviction.h"
 #include "server/info.h"
 #include "server/listeners.h"
 #include "server/memory_report.h"
 #include "server/process.h"
 #include "server/process_title.h"
 #include "server/server.h"
+#include "server/settings.h"
 #include "server/shutdown.h"
 #include "server/stats.h"
 #include <locale.h>
@@ -27,6 +29,8 @@ static void parts_register(void) {
     config_register_directives(config_directives_basic);
     config_register(server_options);
     config_register(client_options);
+    config_register(client_eviction_options);
+    config_register(eviction_options);
     config_register(auth_options);
     config_register(listener_options);
     config_register(process_options);
@@ -47,6 +51,8 @@ static void parts_register(void) {
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(info_sections_basic);
+
+    server_add_part(&eviction_part);
 }
 
 static void version_print(void) {
@@ -95,6 +101,22 @@ static void early_arguments(int argc, char **argv) {
     }
 }
 
+static void banner(void) {
+    if (!server_settings.always_show_logo && !isatty(STDOUT_FILENO)) {
+        log_notice("Running mode=%s, port=%d.", server.mode, listeners_port());
+        return;
+    }
+    printf("\n"
+           "   .---------------.\n"
+           "   |  o   k => v   |    Valkey %s, %d bit\n"
+           "   |     _____     |    Running in %s mode\n"
+           "   |    |_____|    |    Port: %d\n"
+           "   |    |__|__|    |    PID: %ld\n"
+           "   '---------------'\n\n",
+           SERVER_VERSION, (int)sizeof(void *) * 8, server.mode, listeners_port(), (long)getpid());
+    fflush(stdout);
+}
+
 int main(int argc, char **argv) {
     setlocale(LC_COLLATE, "");
     process_keep_arguments(argc, argv);
@@ -106,20 +128,22 @@ int main(int argc, char **argv) {
     server_init(executable);
     parts_register();
 
+    log_set_role('C'); /* not a primary yet */
     config_load(argc - 1, argv + 1);
     process_daemonize();
     process_check_system_warnings();
     log_notice("oO0OoO0OoO0Oo Valkey is starting oO0OoO0OoO0Oo");
-    log_notice("Valkey version=%s, bits=%d, pid=%d, just started", SERVER_VERSION, (int)sizeof(void *) * 8, (int)getpid());
+    log_notice("Valkey version=%s, bits=%d, commit=00000000, modified=0, pid=%d, just started", SERVER_VERSION, (int)sizeof(void *) * 8, (int)getpid());
     if (argc > 1) log_notice("Configuration loaded");
     else log_warning("Warning: no config file specified, using the default config. In order to specify a config file use %s /path/to/valkey.conf",
                      argv[0]);
 
+    log_set_role('M');
     process_setup();
     process_adjust_open_files();
     background_start(process_background_setup);
     server_start();
-    log_notice("Running mode=%s, port=%d.", server.mode, listeners_port());
+    banner();
     if (!listeners_start()) exit(1);
     process_title();
     stats_started();

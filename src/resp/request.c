@@ -155,6 +155,10 @@ static __attribute__((noinline)) void arguments_move(struct request_reader *read
     reader->base = base;
 }
 
+void request_moved(struct request_reader *reader, struct slice input) {
+    if (input.data != reader->base) arguments_move(reader, input.data);
+}
+
 /* A length line: `*123\r\n` behind its first byte. */
 enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG };
 

@@ -64,6 +64,8 @@ struct request_reader {
 void request_reader_init(struct request_reader *reader);
 void request_reader_free(struct request_reader *reader);
 enum request_status request_read(struct request_reader *reader, struct slice input, const struct request_limits *limits);
+/* A request that was found is kept for later, and the input has moved meanwhile: argv follows it. Not for inline requests. */
+void request_moved(struct request_reader *reader, struct slice input);
 void request_done(struct request_reader *reader); /* forget this request; drops the references to its blobs */
 /* Gives the caller a reference to the blob that holds argument `index`, once; NULL where it is not one or was given already. The reader keeps a
  * reference of its own until request_done, so argv stays valid whatever becomes of the blob. */

@@ -80,6 +80,7 @@ void client_free(struct client *client) {
         client_count_bytes(client);
         client_flush_forget(client);
         client_cron_forget(client);
+        client_memory_forget(client);
         list_remove(&clients, &client->link);
         hashtable_pop(by_id, id_key(client));
         conn_close(client->conn);
@@ -150,9 +151,20 @@ static __attribute__((noinline)) void request_refuse(struct client *client) {
     client->flags |= CLIENT_CLOSE_AFTER_REPLY;
 }
 
+/* A request that cannot be had whole within client-query-buffer-limit. */
+static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
+    size_t size = client->conn->in_len + client->reader.memory;
+    if (size < (size_t)client_settings.query_buffer_limit) return false;
+    log_warning("Closing client that reached max query buffer length: %s (%zu bytes)", client_log_text(client), size);
+    client_stats.query_limit_closed++;
+    client_free(client);
+    return true;
+}
+
 /* An argument of the request goes straight into its blob. `used`: what was executed before it, not yet consumed. */
 static __attribute__((noinline)) void request_receive_large(struct client *client, size_t used) {
     struct request_reader *reader = &client->reader;
+    if (query_limit_passed(client)) return;
     conn_consume(client->conn, used + reader->size);
     conn_receive_into(client->conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);
 }
@@ -163,16 +175,6 @@ static const struct request_limits *client_limits(const struct client *client) {
     if (!client->authenticated && auth_required()) return &strange;
     normal.bulk_max = client_settings.bulk_max;
     return &normal;
-}
-
-/* A request that cannot be had whole within client-query-buffer-limit. */
-static bool query_limit_passed(struct client *client) {
-    size_t size = client->conn->in_len + client->reader.memory;
-    if (size < (size_t)client_settings.query_buffer_limit) return false;
-    log_warning("Closing client that reached max query buffer length: %s (%zu bytes)", client_log_text(client), size);
-    client_stats.query_limit_closed++;
-    client_free(client);
-    return true;
 }
 
 enum turn_end { TURN_DONE, TURN_OVER /* time is up */, TURN_HELD, TURN_LARGE };
@@ -226,9 +228,16 @@ static void client_turn(struct client *client) {
     if (!(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
 }
 
-/* A client that was held goes on, first with the request that it holds. */
+/* A client that was held goes on, first with the request that it holds. What was found of it in the input is found again, unless parts of it are no longer
+ * there (large arguments). */
 static void turn_resume(struct client *client) {
+    if (client->held && !client->reader.larges_count) {
+        client->held = false;
+        request_done(&client->reader);
+        conn_set_reading(client->conn, true);
+    }
     if (client->held) {
+        request_moved(&client->reader, conn_peek(client->conn));
         dispatch_ticks = ticks_now();
         if (!request_execute(client)) return;
         if (client->flags & CLIENT_CLOSING) return;
@@ -290,7 +299,7 @@ void client_accept(struct listener *listener, struct connection *conn) {
     (void)listener;
     static const struct connection_events refused_events = {.readable = conn_close, .closed = conn_close};
     conn->events = &refused_events;
-    if (clients.len >= (size_t)client_settings.maxclients) {
+    if ((int64_t)clients.len >= client_settings.maxclients) {
         connection_refuse(conn, "ERR max number of clients reached");
         return;
     }

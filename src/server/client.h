@@ -16,7 +16,7 @@ enum client_flag {
     CLIENT_CLOSE_AFTER_REPLY = 1 << 0, CLIENT_CLOSING = 1 << 1, CLIENT_REPLY_OFF = 1 << 2, CLIENT_REPLY_SKIP_NEXT = 1 << 3, CLIENT_REPLY_SKIP = 1 << 4,
     CLIENT_NO_EVICT = 1 << 5, CLIENT_NO_TOUCH = 1 << 6, CLIENT_REPLICA = 1 << 7, CLIENT_PUBSUB = 1 << 8, CLIENT_PRIMARY = 1 << 9,
     CLIENT_PAUSED = 1 << 10 /* its request waits for CLIENT UNPAUSE */, CLIENT_IMPORT_SOURCE = 1 << 11, CLIENT_READONLY = 1 << 12, CLIENT_INTERNAL = 1 << 13,
-    CLIENT_MONITOR = 1 << 14
+    CLIENT_MONITOR = 1 << 14, CLIENT_CAPA_REDIRECT = 1 << 15
 };
 enum client_class { CLIENT_CLASS_NORMAL, CLIENT_CLASS_REPLICA, CLIENT_CLASS_PUBSUB, CLIENT_CLASS_PRIMARY, CLIENT_CLASSES };
 
@@ -45,6 +45,7 @@ struct client {
     int subscriptions[3];            /* channels, patterns, shard channels */
     int queued_commands;             /* of a transaction, plus one; 0: none is open */
     int watched_keys;
+    size_t memory_noted;             /* counted against maxmemory-clients */
 };
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
@@ -96,8 +97,8 @@ struct client_watcher {
 void clients_watch(struct client_watcher *watcher);
 
 struct client_settings {
-    int timeout, maxclients, tcp_keepalive;
-    int64_t query_buffer_limit, bulk_max;
+    int timeout, tcp_keepalive;
+    int64_t maxclients, query_buffer_limit, bulk_max;
     struct client_limit {
         uint64_t hard, soft, soft_seconds;
     } limits[CLIENT_CLASSES];
@@ -109,5 +110,9 @@ struct client_stats {
     size_t memory_normal;                       /* all clients, as of the last round of the cron */
 };
 extern struct client_stats client_stats;
-extern const struct config_option client_options[];
+extern const struct config_option client_options[], client_eviction_options[];
+void clients_evict(void);          /* maxmemory-clients; before the loop waits */
+uint64_t clients_evicted(void);
+void clients_evicted_reset(void);
+void client_eviction_start(void);
 #endif

@@ -161,12 +161,20 @@ static void flag_run(struct call *call, uint32_t flag) {
     }
     reply_ok(call->reply);
 }
+/* Capabilities that are not known are of a newer client: no error. */
+static void capa_run(struct call *call) {
+    for (int i = 2; i < call->argc; i++)
+        if (slice_is(call->argv[i], "redirect")) call->client->flags |= CLIENT_CAPA_REDIRECT;
+    reply_ok(call->reply);
+}
+
 static void no_evict_run(struct call *call) { flag_run(call, CLIENT_NO_EVICT); }
 static void no_touch_run(struct call *call) { flag_run(call, CLIENT_NO_TOUCH); }
 
 static void help_run(struct call *call) {
     static const char *const lines[] = {
         "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "CAPA <option> [options...]", "    Tell what this client is able to do. Options are:", "    * REDIRECT: it follows -REDIRECT to another server.",
         "GETNAME", "    The name of this connection.",
         "ID", "    The id of this connection.",
         "INFO", "    What CLIENT LIST shows, of this connection alone.",
@@ -211,6 +219,8 @@ static const char *const kill_history[] = {"2.8.12", "Takes filters.", "2.8.12",
 static const char *const pause_history[] = {"6.2.0", "Takes a mode, of which WRITE is new.", NULL};
 
 static const struct command_spec subcommands[] = {
+    {.name = "capa", .run = capa_run, .arity = -3, .flags = OWN_FLAGS, CONNECTION, .since = "8.0.0", .complexity = "O(1)",
+     .summary = "Tells what the client is able to do.", .syntax = "capability:string..."},
     {.name = "getname", .run = getname_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "2.6.9", .complexity = "O(1)",
      .summary = "Answers the name of the connection."},
     {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, CONNECTION, .since = "5.0.0", .complexity = "O(1)",

@@ -156,6 +156,7 @@ void clients_cron(int hz) {
         cron_next = list_next(all, cron_next);
         client_count_bytes(client);
         recent_note(client, second);
+        if (client_memory_bounded) client_memory_note(client);
         if (!(client->flags & CLIENT_REPLICA)) round_memory += client_memory(client);
         if (client_is_stale(client)) {
             log_verbose("Closing idle client");

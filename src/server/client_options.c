@@ -58,10 +58,10 @@ static void rewrite_output_limits(const struct config_option *option, struct out
 }
 
 static const char *apply_maxclients(void) {
-    int wanted = client_settings.maxclients;
+    int64_t wanted = client_settings.maxclients;
     process_adjust_open_files();
     if (client_settings.maxclients == wanted) return NULL;
-    return config_reason("The operating system is not able to handle the specified number of clients, try with %d", client_settings.maxclients);
+    return config_reason("The operating system is not able to handle the specified number of clients, try with %lld", (long long)client_settings.maxclients);
 }
 
 static const char *apply_query_limit(void) {
@@ -72,7 +72,7 @@ static const char *apply_query_limit(void) {
 const struct config_option client_options[] = {
     {.name = "timeout", .type = CONFIG_INT, .value = &client_settings.timeout, .initial = "0", .min = 0, .max = INT32_MAX,
      .help = "Seconds after which an idle client is closed; 0: never."},
-    {.name = "maxclients", .type = CONFIG_INT, .value = &client_settings.maxclients, .initial = "10000", .min = 1, .max = INT32_MAX,
+    {.name = "maxclients", .type = CONFIG_INT64, .value = &client_settings.maxclients, .initial = "10000", .min = 1, .max = UINT32_MAX,
      .apply = apply_maxclients, .help = "Clients that may be connected at a time."},
     {.name = "tcp-keepalive", .type = CONFIG_INT, .value = &client_settings.tcp_keepalive, .initial = "300", .min = 0, .max = INT32_MAX,
      .help = "Seconds of silence after which TCP asks whether the client is still there; 0: it does not."},

@@ -7,6 +7,8 @@
 #include "lib/log.h"
 #include "server/client_private.h"
 
+/* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies through. */
+enum { OUTPUT_FREE = 16 * 1024 };
 static struct list flushes = {.head = {&flushes.head, &flushes.head}};
 static enum client_flush flush_when;
 
@@ -31,6 +33,7 @@ static void flush_now(struct client *client) {
     conn_flush(client->conn);
     client_count_bytes(client);
     if (!client_check_output(client)) return;
+    if (__builtin_expect(client_memory_bounded, 0)) client_memory_note(client);
     if ((client->flags & CLIENT_CLOSE_AFTER_REPLY) && conn_pending(client->conn) == 0) client_free(client);
 }
 
@@ -52,8 +55,8 @@ void clients_flush(void) {
 
 /* Limits */
 
-static __attribute__((noinline)) bool limit_passed(struct client *client, const char *how) {
-    log_warning("Client %s closed for overcoming of output buffer limits (%s).", client_log_text(client), how);
+static __attribute__((noinline)) bool limit_passed(struct client *client) {
+    log_warning("Client %s scheduled to be closed ASAP for overcoming of output buffer limits.", client_log_text(client));
     client_stats.output_limit_closed++;
     client_free(client);
     return false;
@@ -63,13 +66,14 @@ bool client_check_output(struct client *client) {
     const struct client_limit *limit = &client_settings.limits[client_class(client)];
     if (__builtin_expect(!(limit->hard | limit->soft), 1) || !client->conn) return true;
     size_t pending = conn_pending(client->conn);
-    if (limit->hard && pending >= limit->hard) return limit_passed(client, "hard");
+    if (pending <= OUTPUT_FREE) pending = 0;
+    if (limit->hard && pending >= limit->hard) return limit_passed(client);
     if (!limit->soft || pending < limit->soft) {
         client->soft_limit_since_us = 0;
     } else if (client->soft_limit_since_us == 0) {
         client->soft_limit_since_us = clock_mono() ? clock_mono() : 1;
     } else if (clock_mono() - client->soft_limit_since_us > limit->soft_seconds * 1000000) {
-        return limit_passed(client, "soft");
+        return limit_passed(client);
     }
     return true;
 }

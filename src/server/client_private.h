@@ -10,6 +10,9 @@ void client_count_bytes(struct client *client); /* what came and went since the 
 void client_cron_forget(struct client *client);
 void client_turn_leave(struct client *client);
 void client_pause_forget(struct client *client);
+extern bool client_memory_bounded;  /* maxmemory-clients is set: note what clients hold */
+void client_memory_note(struct client *client);
+void client_memory_forget(struct client *client);
 size_t client_memory(const struct client *client);
 struct call;
 void client_kill_run(struct call *call);

@@ -113,11 +113,8 @@ const struct config_option config_options_server[] = {
      .help = "How slowly the counter of uses grows."},
     {.name = "lfu-decay-time", .type = CONFIG_INT, .value = &store_settings.lfu_decay_time, .initial = "1", .min = 0, .max = INT32_MAX,
      .help = "Minutes after which the counter of uses goes down by one."},
-    {.name = "maxmemory", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .value = &server_settings.maxmemory, .initial = "0",
-     .help = "Bytes of data at which eviction begins; 0: none."},
     {.name = "maxmemory-policy", .type = CONFIG_ENUM, .value = &server_settings.maxmemory_policy, .initial = "noeviction", .names = policies,
      .apply = apply_policy, .help = "Which keys are evicted."},
-    {.name = "maxmemory-samples", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "5", .min = 1, .max = 64, .help = "Keys looked at to evict one."},
     {.name = NULL}};
 
 const char *maxmemory_policy_name(void) {

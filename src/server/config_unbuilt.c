@@ -245,8 +245,6 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "cluster-slot-migration-log-max-len", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "1000", .min = 0, .max = INT64_MAX},
     {.name = "slot-migration-max-failover-repl-bytes", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .initial = "0", .min = 0, .max = INT64_MAX},
     /* Memory: clients, eviction, defragmentation. */
-    {.name = "maxmemory-clients", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT | CONFIG_PERCENT_OK, .initial = "0", .min = 0, .max = INT64_MAX},
-    {.name = "maxmemory-eviction-tenacity", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "10", .min = 0, .max = 100},
     {.name = "activedefrag", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "active-defrag-ignore-bytes", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .initial = "100mb", .min = 1, .max = INT64_MAX},
     {.name = "active-defrag-threshold-lower", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "10", .min = 0, .max = 1000},

@@ -5,6 +5,7 @@
 #include "server/dispatch.h"
 #include "lib/blob.h"
 #include "lib/histogram.h"
+#include "lib/log.h"
 #include "lib/memory.h"
 #include "server/auth.h"
 #include "server/client.h"
@@ -17,7 +18,7 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-enum { CLOCK_STALE_US = 500, UNKNOWN_SHOWN = 128, LATENCY_BITS = 6 /* 1.6 % */ };
+enum { CLOCK_STALE_US = 500, UNKNOWN_SHOWN = 128, BROWSER_LOG_US = 60 * 1000000, LATENCY_BITS = 6 /* 1.6 % */ };
 #define LATENCY_HIGHEST (UINT64_C(1) << 36) /* ticks: at least a quarter of a minute */
 
 uint64_t dispatch_ticks, dispatch_commands, dispatch_ticks_total;
@@ -156,7 +157,25 @@ static void refuse(struct client *client, struct command *command, const char *e
     if (dispatch_refused) dispatch_refused(client, command);
 }
 
+/* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of its request. */
+static bool is_browser(const struct slice *argv) { return slice_is(argv[0], "post") || slice_is(argv[0], "host:"); }
+
+static void refuse_browser(struct client *client) {
+    static uint64_t last_us;
+    if (!last_us || clock_mono() - last_us > BROWSER_LOG_US) {
+        last_us = clock_mono();
+        log_warning("Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to Valkey. This is likely due to an "
+                    "attacker attempting to use Cross Protocol Scripting to compromise your Valkey instance. Connection aborted: %s",
+                    client_log_text(client));
+    }
+    client_free(client);
+}
+
 static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv, struct command *parent) {
+    if (!parent && client->conn && is_browser(argv)) {
+        refuse_browser(client);
+        return;
+    }
     char text[UNKNOWN_SHOWN * 3 + 128];
     if (parent) {
         char upper[64];

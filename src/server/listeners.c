@@ -69,8 +69,10 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
     if (!listener) {
         int reason = errno;
         if (optional && error_means_absent(reason)) return true;
-        log_warning("Warning: Could not create server %s listening socket %s:%d: %s", group->transport->name, options.host, at_port,
-                    error[0] ? error : strerror(reason));
+        if (!group->addresses) log_warning("Failed opening Unix socket: bind: %s", strerror(reason));
+        else if (group == &tcp_group)
+            log_warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", options.host, at_port, strerror(reason));
+        else log_warning("Warning: Could not create server RDMA listener %s:%d: %s", options.host, at_port, error[0] ? error : strerror(reason));
         return false;
     }
     group->listeners[group->count++] = listener;
@@ -143,7 +145,6 @@ bool listeners_start(void) {
         }
         if (open) continue;
         if (group->addresses) log_warning("Failed listening on port %d (%s), aborting.", *group->port, group->transport->name);
-        else log_warning("Failed listening on %s (unix), aborting.", unix_path);
         return false;
     }
     if (!any) log_warning("Configured to not listen anywhere, exiting.");

@@ -233,19 +233,19 @@ void process_adjust_open_files(void) {
                    (unsigned long long)before);
         return;
     }
-    int asked = client_settings.maxclients;
+    int64_t asked = client_settings.maxclients;
     if (best <= RESERVED_FILES) {
         log_warning("Your current 'ulimit -n' of %llu is not enough for the server to start. Please increase your open file limit to at least "
                     "%llu. Exiting.",
                     (unsigned long long)before, (unsigned long long)wanted);
         exit(1);
     }
-    client_settings.maxclients = (int)(best - RESERVED_FILES);
-    log_warning("You requested maxclients of %d requiring at least %llu max file descriptors.", asked, (unsigned long long)wanted);
+    client_settings.maxclients = (int64_t)(best - RESERVED_FILES);
+    log_warning("You requested maxclients of %lld requiring at least %llu max file descriptors.", (long long)asked, (unsigned long long)wanted);
     log_warning("Server can't set maximum open files to %llu because of OS error: %s.", (unsigned long long)wanted, strerror(error));
-    log_warning("Current maximum open files is %llu. maxclients has been reduced to %d to compensate for low ulimit. If you need higher "
+    log_warning("Current maximum open files is %llu. maxclients has been reduced to %lld to compensate for low ulimit. If you need higher "
                 "maxclients increase 'ulimit -n'.",
-                (unsigned long long)best, client_settings.maxclients);
+                (unsigned long long)best, (long long)client_settings.maxclients);
 }
 
 void process_setup(void) {

@@ -60,6 +60,7 @@ static void before_wait(void *context) {
     if (!stands_still) keyspace_expire_cycle(server.keyspace, true, server.hz);
     each_part(before_wait);
     clients_flush();
+    clients_evict();
 }
 
 /* Start */
@@ -80,6 +81,7 @@ void server_start(void) {
     server.loop = event_loop_new(); /* after the process has become what it will be: a daemon has other descriptors */
     server.keyspace = keyspace_new(databases, &store_events);
     server.hz = hz < HZ_MIN ? HZ_MIN : hz > HZ_MAX ? HZ_MAX : hz;
+    client_eviction_start();
     each_part(start);
 }
 

@@ -11,6 +11,7 @@
 #include "server/client.h"
 #include "server/dispatch.h"
 #include "server/errorstats.h"
+#include "server/eviction.h"
 #include "server/listeners.h"
 #include "server/process.h"
 #include "server/server.h"
@@ -119,7 +120,7 @@ static void clients_write(struct output *out) {
     }
     line(out, "connected_clients:%zu", clients_count());
     line(out, "cluster_connections:0");
-    line(out, "maxclients:%d", client_settings.maxclients);
+    line(out, "maxclients:%lld", (long long)client_settings.maxclients);
     line(out, "client_recent_max_input_buffer:%zu", client_stats.recent_max_input);
     line(out, "client_recent_max_output_buffer:%zu", client_stats.recent_max_output);
     line(out, "blocked_clients:%d", blocked);
@@ -175,10 +176,10 @@ static void stats_write_store(struct output *out) {
     line(out, "expired_time_cap_reached_count:%llu", ull(store_stats.expired_time_cap_reached));
     line(out, "expire_cycle_cpu_milliseconds:%llu", ull(store_stats.expire_cycle_us / 1000));
     line(out, "evicted_keys:%llu", ull(store_stats.evicted_keys));
-    line(out, "evicted_clients:0");
+    line(out, "evicted_clients:%llu", ull(clients_evicted()));
     line(out, "evicted_scripts:0");
-    line(out, "total_eviction_exceeded_time:0");
-    line(out, "current_eviction_exceeded_time:0");
+    line(out, "total_eviction_exceeded_time:%llu", ull(eviction_exceeded_us(true) / 1000));
+    line(out, "current_eviction_exceeded_time:%llu", ull(eviction_exceeded_us(false) / 1000));
     line(out, "keyspace_hits:%llu", ull(store_stats.hits));
     line(out, "keyspace_misses:%llu", ull(store_stats.misses));
     static const char *const none_yet[] = {
@@ -228,6 +229,8 @@ static void stats_reset(void) {
     memset(output_rate.samples, 0, sizeof output_rate.samples);
     memory_peak = mem_used();
     auth_reset_stats();
+    clients_evicted_reset();
+    eviction_reset_stats();
 }
 
 /* INFO commandstats, errorstats, latencystats */
