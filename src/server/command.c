@@ -98,7 +98,6 @@ struct command *command_lookup(int argc, const struct slice *argv, struct comman
     struct command *command = table_find(argv[0]);
     if (!command || !command->subcommands || argc < 2) return command;
     struct command *sub = hashtable_find(command->subcommands, argv[1]);
-    if (!sub && command->spec->run) return command; /* a container that is a command as well */
     if (!sub && known_parent) *known_parent = command;
     return sub;
 }

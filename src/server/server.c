@@ -77,10 +77,16 @@ void server_init(const char *executable) {
     shutdown_catch_signals();
 }
 
+static const char *apply_hz(void) {
+    hz = hz < HZ_MIN ? HZ_MIN : hz > HZ_MAX ? HZ_MAX : hz;
+    server.hz = hz;
+    return NULL;
+}
+
 void server_start(void) {
     server.loop = event_loop_new(); /* after the process has become what it will be: a daemon has other descriptors */
     server.keyspace = keyspace_new(databases, &store_events);
-    server.hz = hz < HZ_MIN ? HZ_MIN : hz > HZ_MAX ? HZ_MAX : hz;
+    apply_hz();
     client_eviction_start();
     each_part(start);
 }
@@ -90,11 +96,6 @@ void server_run(void) {
     event_loop_set_hooks(server.loop, &hooks);
     event_timer_set(server.loop, &cron_timer, 1000, cron);
     event_loop_run(server.loop);
-}
-
-static const char *apply_hz(void) {
-    server.hz = hz < HZ_MIN ? HZ_MIN : hz > HZ_MAX ? HZ_MAX : hz;
-    return NULL;
 }
 
 const struct config_option server_options[] = {

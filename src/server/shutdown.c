@@ -163,7 +163,7 @@ static const char *check_shutdown_flags(const struct config_option *option, stru
         nosave |= slice_is(word, "nosave");
         while (i < text.len && text.data[i] == ' ') i++;
     }
-    return save && nosave ? "Invalid combination of SHUTDOWN flags" : NULL;
+    return save && nosave ? "shutdown options SAVE and NOSAVE can't be used simultaneously" : NULL;
 }
 
 const struct config_option shutdown_options[] = {

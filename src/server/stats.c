@@ -297,8 +297,8 @@ static const char *set_percentiles(const struct config_option *option, int count
     double values[PERCENTILES_MAX];
     if (count > PERCENTILES_MAX) return config_reason("at most %d percentiles", PERCENTILES_MAX);
     for (int i = 0; i < count; i++) {
-        if (!parse_double(words[i], &values[i])) return "invalid latency-tracking-info-percentiles value";
-        if (values[i] < 0 || values[i] > 100) return "latency-tracking-info-percentiles must be in the range 0.0 to 100.0";
+        if (!parse_double(words[i], &values[i])) return "Invalid latency-tracking-info-percentiles parameters";
+        if (values[i] < 0 || values[i] > 100) return "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]";
     }
     memcpy(percentiles, values, (size_t)count * sizeof *values);
     percentiles_count = count;
