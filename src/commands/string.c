@@ -232,9 +232,8 @@ static int set_find_keys(const struct command *command, int argc, const struct s
 const struct command_spec string_commands[] = {
     {.name = "set", .run = set_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
      .complexity = "O(1)", .summary = "Gives a key a string value, whatever was there before. Conditions and an expiry may be added.",
-     .syntax = "key:key value:string [condition(NX|XX|IFEQ comparison-value:string@8.1.0)@2.6.12] [GET@6.2.0] "
-               "[expiration(EX seconds:integer@2.6.12|PX milliseconds:integer@2.6.12|"
-               "EXAT unix-time-seconds:unix-time@6.2.0|PXAT unix-time-milliseconds:unix-time@6.2.0|KEEPTTL@6.0.0)]",
+     .syntax = "key:key value:string [condition(NX|XX|IFEQ comparison-value:string@8.1.0)@2.6.12] [GET@6.2.0] [expiration(EX seconds:integer@2.6.12|"
+               "PX milliseconds:integer@2.6.12|EXAT unix-time-seconds:unix-time@6.2.0|PXAT unix-time-milliseconds:unix-time@6.2.0|KEEPTTL@6.0.0)]",
      .history = WORDS("2.6.12", "The options `EX`, `PX`, `NX` and `XX`.", "6.0.0", "The option `KEEPTTL`.", "6.2.0", "The options `GET`, `EXAT` and `PXAT`.",
                      "7.0.0", "`NX` and `GET` may be used together.", "8.1.0", "The option `IFEQ`."),
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE | KEY_VARIABLE_FLAGS), .keys[0].notes = "reads the key only with `GET` or `IFEQ`", .find_keys = set_find_keys},
