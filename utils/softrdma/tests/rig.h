@@ -4,6 +4,7 @@
 #ifndef RIG_H
 #define RIG_H
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
