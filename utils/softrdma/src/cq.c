@@ -458,6 +458,30 @@ static void cq_overrun(struct cq *cq) {
     }
 }
 
+/* A completion that a fault holds back wakes who sleeps when it becomes visible, if its queue still is. */
+struct late_wake {
+    struct timer timer;
+    uint32_t id;
+};
+
+static void wake_late(struct timer *timer) {
+    struct late_wake *late = container_of(timer, struct late_wake, timer);
+    pthread_mutex_lock(&lock);
+    struct cq_shared *sh = NULL;
+    for (struct link *l = cqs.next; l != &cqs && !sh; l = l->next)
+        if (container_of(l, struct cq, link)->ib.handle == late->id) sh = container_of(l, struct cq, link)->sh;
+    pthread_mutex_unlock(&lock);
+    if (sh) cq_notify(peer_self(), sh, false);
+    free(late);
+}
+
+static void wake_at(struct cq *cq, uint64_t when) {
+    struct late_wake *late = calloc(1, sizeof(*late));
+    if (!late) return;
+    *late = (struct late_wake){.timer.fire = wake_late, .id = cq->ib.handle};
+    timer_set(&late->timer, when);
+}
+
 void cq_push(struct cq *cq, const struct local_wc *entry) {
     spin_lock(&cq->lock);
     if (unlikely(cq->destroyed)) {
@@ -471,6 +495,10 @@ void cq_push(struct cq *cq, const struct local_wc *entry) {
         cq->ring[(cq->ring_head + cq->ring_len++) & (cq->ring_room - 1)] = *entry;
     }
     spin_unlock(&cq->lock);
+    if (unlikely(entry->not_before)) {
+        wake_at(cq, entry->not_before);
+        return;
+    }
     full_fence();
     cq_notify(peer_self(), cq->sh, entry->wc.status != IBV_WC_SUCCESS);
 }

@@ -24,7 +24,7 @@ struct rule {
     uint64_t nth, from, count, every;
     double probability;
     uint64_t seed; /* state of the generator */
-    char op[16];
+    char op[40];
     uint64_t seen, hits;
 };
 
