@@ -38,7 +38,7 @@ static void batch_see(void *context, void *entry) {
     int64_t left = *entry_expiry_word(e) - batch->now;
     batch->seen++;
     if (left >= 0) {
-        batch->ttl_sum += left;
+        if (__builtin_add_overflow(batch->ttl_sum, left, &batch->ttl_sum)) batch->ttl_sum = INT64_MAX;
         batch->alive++;
     } else if (batch->expired_count < BATCH) {
         batch->expired[batch->expired_count++] = e;
