@@ -7,6 +7,7 @@
 #include "server/client.h"
 #include "server/client_commands.h"
 #include "server/config.h"
+#include "server/crash.h"
 #include "server/eviction.h"
 #include "server/info.h"
 #include "server/listeners.h"
@@ -139,6 +140,7 @@ int main(int argc, char **argv) {
                      argv[0]);
 
     log_set_role('M');
+    if (server_settings.crash_log) crash_catch_signals();
     process_setup();
     process_adjust_open_files();
     background_start(process_background_setup);

@@ -1,0 +1,5 @@
+/* crash.h: what is left to read when the server dies. */
+#ifndef SERVER_CRASH_H
+#define SERVER_CRASH_H
+void crash_catch_signals(void); /* SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT; and running out of memory */
+#endif
