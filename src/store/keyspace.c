@@ -142,9 +142,13 @@ struct entry *db_find(struct db *db, struct slice key, int flags) {
     return e;
 }
 
-void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
+bool db_prefetch_pays(const struct db *db) {
     enum { CACHED_KEYS = 20000 }; /* about 1.3 MB */
-    if (count > 1 && db_size(db) > CACHED_KEYS) hashtable_prefetch(db->keys, keys, count);
+    return hashtable_size(db->keys) > CACHED_KEYS;
+}
+
+void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
+    if (count > 1 && db_prefetch_pays(db)) hashtable_prefetch(db->keys, keys, count);
 }
 
 /* --- Adding, deleting, moving --------------------------------------------------------------------------------------- */

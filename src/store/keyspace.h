@@ -58,7 +58,8 @@ enum { LOOKUP_NOTOUCH = 1 /* leave the access field */, LOOKUP_NOSTATS = 2, LOOK
        LOOKUP_NOEXPIRE = 8 /* show it even if expired (import source) */ };
 struct entry *db_find(struct db *db, struct slice key, int flags);
 /* The keys of commands that wait to be executed (a pipeline, an MGET): starts fetching them from memory. Costs a hash and
- * saves a wait for memory each; does nothing for a database small enough to be in the cache anyway. */
+ * saves a wait for memory each, which pays unless the database is small enough to be in the cache anyway. */
+bool db_prefetch_pays(const struct db *db);
 void db_prefetch(struct db *db, const struct slice *keys, size_t count);
 
 /* Changing. Each of these calls hooks->changed unless it says otherwise, and returns the entry's present place. */

@@ -1,0 +1,76 @@
+/* A glance at a pipeline finds the keys that the reader will find, and gets lost in nothing. */
+#include "lib/random.h"
+#include "resp/request_ahead.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static const char pipeline[] = "*2\r\n$3\r\nGET\r\n$4\r\nkey1\r\n"
+                               "*1\r\n$4\r\nPING\r\n"
+                               "*3\r\n$3\r\nSET\r\n$0\r\n\r\n$2\r\n\r\n\r\n"
+                               "*2\r\n$3\r\nGET\r\n$4\r\nkey2\r\n";
+
+static void keys_of_whole_requests_are_found(void **state) {
+    struct slice keys[8], all = SLICE(pipeline);
+    size_t seen;
+    assert_int_equal(requests_ahead(all, keys, 8, &seen), 3);
+    assert_int_equal(seen, all.len);
+    assert_true(slice_equal(keys[0], SLICE("key1")));
+    assert_int_equal(keys[1].len, 0);
+    assert_true(slice_equal(keys[2], SLICE("key2")));
+    assert_int_equal(requests_ahead(all, keys, 2, &seen), 1);
+    assert_int_equal(seen, 37);
+}
+
+static void a_cut_request_is_not_looked_into(void **state) {
+    struct slice keys[8];
+    size_t seen;
+    for (size_t len = 0; len < sizeof(pipeline) - 1; len++) {
+        char *copy = malloc(len + 1); /* of just this size, so that reading further is noticed */
+        memcpy(copy, pipeline, len);
+        char *tight = realloc(copy, len ? len : 1);
+        size_t count = requests_ahead((struct slice){tight, len}, keys, 8, &seen);
+        assert_int_equal(count, (len >= 23) + (len >= 64));
+        assert_true(seen <= len);
+        free(tight);
+    }
+}
+
+static void anything_unusual_ends_it(void **state) {
+    static const char *const odd[] = {"GET key\r\n", "*0\r\n", "*-1\r\n", "*2\r\n$-1\r\n", "*2\r\n$3\r\nGET\r\n$999999999\r\n",
+                                      "*2\r\n+GET\r\n", "*\r\n", "*2x\n$3\r\n", "*99999999999999999999\r\n", "*2\r\n$3\r\nGET\r\n$\r\n"};
+    struct slice keys[4];
+    size_t seen;
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        assert_int_equal(requests_ahead(slice_of(odd[i]), keys, 4, &seen), 0);
+        assert_int_equal(seen, 0);
+    }
+}
+
+static void random_bytes_do_no_harm(void **state) {
+    static const char alphabet[] = "*$0123\r\nGa";
+    struct slice keys[4];
+    random_seed(1);
+    for (int round = 0; round < 100000; round++) {
+        size_t len = random_below(40), seen;
+        char *text = malloc(len + 1);
+        for (size_t i = 0; i < len; i++) text[i] = alphabet[random_below(sizeof(alphabet) - 1)];
+        size_t count = requests_ahead((struct slice){text, len}, keys, 4, &seen);
+        assert_true(seen <= len);
+        for (size_t i = 0; i < count; i++)
+            assert_true(keys[i].data >= text && keys[i].data + keys[i].len + 2 <= text + len);
+        free(text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_whole_requests_are_found),
+        cmocka_unit_test(a_cut_request_is_not_looked_into),
+        cmocka_unit_test(anything_unusual_ends_it),
+        cmocka_unit_test(random_bytes_do_no_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
