@@ -204,7 +204,7 @@ static const char *check_bind(const struct config_option *option, struct slice t
     return words > BIND_MAX ? "Too many bind addresses specified." : NULL;
 }
 
-/* Without RDMA in the build its options may only have the values that mean "none". */
+/* Without RDMA in the build nothing can listen on it. How it would be tuned does not matter then. */
 static const char *check_rdma(const struct config_option *option, struct slice text) {
     if (transport_find("rdma") || slice_equal(text, slice_of(option->initial))) return NULL;
     return "this server was built without RDMA (BUILD_RDMA=no)";
@@ -244,10 +244,10 @@ const struct config_option listener_options[] = {
     {.name = "rdma-port", .type = CONFIG_INT, .value = &rdma_port, .initial = "0", .min = 0, .max = 65535, .check = check_rdma, .apply = apply_rdma,
      .help = "RDMA port; 0: no RDMA."},
     {.name = "rdma-rx-size", .type = CONFIG_MEMORY, .value = &rdma_rx_size, .initial = "1048576", .min = 64 * 1024, .max = 16 * 1024 * 1024,
-     .check = check_rdma, .apply = apply_rdma_settings, .help = "Bytes of a connection's RDMA receive buffer."},
-    {.name = "rdma-completion-vector", .type = CONFIG_INT, .value = &rdma_vector, .initial = "-1", .min = -1, .max = 1024, .check = check_rdma,
+     .apply = apply_rdma_settings, .help = "Bytes of a connection's RDMA receive buffer."},
+    {.name = "rdma-completion-vector", .type = CONFIG_INT, .value = &rdma_vector, .initial = "-1", .min = -1, .max = 1024,
      .apply = apply_rdma_settings, .help = "Completion vector whose interrupt serves the connections; -1: a random one."},
-    {.name = "rdma-busy-poll-us", .type = CONFIG_INT, .value = &rdma_busy_poll_us, .initial = "0", .min = 0, .max = 1000000, .check = check_rdma,
+    {.name = "rdma-busy-poll-us", .type = CONFIG_INT, .value = &rdma_busy_poll_us, .initial = "0", .min = 0, .max = 1000000,
      .apply = apply_rdma_settings, .help = "Microseconds to go on polling for RDMA completions before sleeping; 0: sleep at once."},
     {.name = NULL},
 };

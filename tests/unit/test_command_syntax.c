@@ -1,0 +1,104 @@
+/* The notation of command arguments. */
+#include "lib/memory.h"
+#include "lib/output.h"
+#include "lib/sha1.h"
+#include "server/command_syntax.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+/* A tree as text: name/type with what else there is, children in ( ). */
+static void show(const struct command_argument *argument, struct output *out) {
+    for (; argument; argument = argument->next) {
+        char text[256];
+        int len = snprintf(text, sizeof text, "%s/%s", argument->name, argument_type_name(argument->type));
+        output_write(out, (struct slice){text, (size_t)len});
+        if (argument->token) output_write(out, SLICE(" token=")), output_write(out, slice_of(argument->token));
+        if (argument->display) output_write(out, SLICE(" shown=")), output_write(out, slice_of(argument->display));
+        if (argument->since) output_write(out, SLICE(" since=")), output_write(out, slice_of(argument->since));
+        if (argument->deprecated_since) output_write(out, SLICE(" until=")), output_write(out, slice_of(argument->deprecated_since));
+        len = argument->key_spec < 0 ? 0 : snprintf(text, sizeof text, " #%d", argument->key_spec);
+        output_write(out, (struct slice){text, (size_t)len});
+        if (argument->optional) output_write(out, SLICE(" optional"));
+        if (argument->multiple) output_write(out, SLICE(" multiple"));
+        if (argument->multiple_token) output_write(out, SLICE(" multiple_token"));
+        if (argument->children) {
+            output_write(out, SLICE("("));
+            show(argument->children, out);
+            output_write(out, SLICE(")"));
+        }
+        if (argument->next) output_write(out, SLICE(", "));
+    }
+}
+static void assert_reads(const char *syntax, const char *tree) {
+    char error[128];
+    struct command_argument *arguments = syntax_parse(syntax, error);
+    assert_string_equal(error, "");
+    struct memory_output out;
+    memory_output_init(&out);
+    show(arguments, &out.out);
+    output_write(&out.out, (struct slice){"", 1});
+    assert_string_equal(memory_output_slice(&out).data, tree);
+    memory_output_free(&out);
+    syntax_free(arguments);
+}
+static void test_plain_arguments(void **state) {
+    assert_reads("", "");
+    assert_reads("key:key value:string", "key/key #0, value/string");
+    assert_reads("a:integer b:double c:pattern d:unix-time", "a/integer, b/double, c/pattern, d/unix-time");
+    assert_reads("source:key destination:key(#1)", "source/key #0, destination/key #1");
+    assert_reads("old:string\"ip:port\"!2.8.12", "old/string shown=ip:port until=2.8.12");
+}
+static void test_tokens(void **state) {
+    assert_reads("[REPLACE]", "replace/pure-token token=REPLACE optional");
+    assert_reads("[DB destination-db:integer@6.2.0]", "destination-db/integer token=DB since=6.2.0 optional");
+    assert_reads("sorting=ALPHA equal=\"=\" none=\"\"", "sorting/pure-token token=ALPHA, equal/pure-token token==, none/pure-token token=");
+    assert_reads("FORCE x=NOW", "force/pure-token token=FORCE, x/pure-token token=NOW");
+}
+static void test_choices_and_blocks(void **state) {
+    assert_reads("[condition(NX|XX@2.0.0)@2.6.12]", "condition/oneof since=2.6.12 optional(nx/pure-token token=NX, xx/pure-token token=XX since=2.0.0)");
+    assert_reads("data{field:string value:string}...", "data/block multiple(field/string, value/string)");
+    assert_reads("[LIMIT limit{offset:integer count:integer}]", "limit/block token=LIMIT optional(offset/integer, count/integer)");
+}
+static void test_repetition(void **state) {
+    assert_reads("key:key...", "key/key #0 multiple");
+    assert_reads("[key:key...]", "key/key #0 optional multiple");
+    assert_reads("[WEIGHTS weight:integer...]", "weight/integer token=WEIGHTS optional multiple");
+    assert_reads("[GET p:pattern(#1)\"pattern\"]...", "p/pattern token=GET shown=pattern #1 optional multiple multiple_token");
+}
+static void test_mistakes_are_found(void **state) {
+    static const char *const wrong[] = {"key", "key:", "key:kei", "[key:key", "key:key]", "x(", "x()", "x{}", "x(a:key b:key)", "x{a:key|b:key}", "a:key@", "a:key..",
+                                        "a:key(#)", "a:key(#1", "a:string\"x", "A:key", "=", "a=b", "a:key,b:key", "((((((((((((((((((((", "[[[[[[[[[[[[[[[[[[[[[[["};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char error[128];
+        struct command_argument *arguments = syntax_parse(wrong[i], error);
+        if (arguments || !*error) fail_msg("'%s' was taken", wrong[i]);
+    }
+}
+/* FIPS 180-4's examples, in all ways to cut them. */
+static void test_sha1(void **state) {
+    static const char text[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    unsigned char digest[SHA1_SIZE];
+    char hex[2 * SHA1_SIZE + 1];
+    for (size_t cut = 0; cut < sizeof text; cut++) {
+        struct sha1 sha1;
+        sha1_init(&sha1);
+        sha1_update(&sha1, slice_make(text, cut));
+        sha1_update(&sha1, slice_make(text + cut, sizeof text - 1 - cut));
+        sha1_final(&sha1, digest);
+        for (int i = 0; i < SHA1_SIZE; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+        assert_string_equal(hex, "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+    }
+    sha1_digest(SLICE(""), digest);
+    for (int i = 0; i < SHA1_SIZE; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    assert_string_equal(hex, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_arguments), cmocka_unit_test(test_tokens),           cmocka_unit_test(test_choices_and_blocks),
+        cmocka_unit_test(test_repetition),      cmocka_unit_test(test_mistakes_are_found), cmocka_unit_test(test_sha1),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
