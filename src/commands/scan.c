@@ -106,6 +106,9 @@ static bool scan_options_read(struct call *call, struct scan *scan, int64_t *cou
             scan->match = !slice_equal(scan->pattern, SLICE("*"));
         } else if (i + 1 < call->argc && slice_is(word, "type")) {
             if (!scan_type_read(call, call->argv[i + 1], &scan->type)) return false;
+        } else if (slice_is(word, "novalues")) {
+            reply_error(call->reply, "ERR NOVALUES option can only be used in HSCAN");
+            return false;
         } else {
             reply_syntax_error(call->reply);
             return false;

@@ -223,6 +223,7 @@ static void scan_refuses(void **state) {
     unchanged("SCAN 0 COUNT x", NOT_INTEGER);
     unchanged("SCAN 0 COUNT", SYNTAX);
     unchanged("SCAN 0 FOO 1", SYNTAX);
+    unchanged("SCAN 0 COUNT 10 NOVALUES", "-ERR NOVALUES option can only be used in HSCAN\r\n");
     unchanged("SCAN 0 TYPE foo", "-ERR unknown type name 'foo'\r\n");
 }
 
