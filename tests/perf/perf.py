@@ -2,6 +2,7 @@
 import atexit
 import os
 import platform
+import shlex
 import shutil
 import signal
 import socket
@@ -38,7 +39,7 @@ def describe_machine(out=sys.stdout):
         if line.startswith("model name"):
             model = line.split(":", 1)[1].strip()
             break
-    print("machine: %s, %d CPUs, %s %s" % (model, os.cpu_count(), platform.system(), platform.release()), file=out)
+    print("machine: %s, %d CPUs, %s %s, load before %.2f" % (model, os.cpu_count(), platform.system(), platform.release(), os.getloadavg()[0]), file=out)
 
 
 class Server:
@@ -62,7 +63,7 @@ class Server:
                 return
             except (OSError, EOFError):
                 if time.time() > end or self.process.poll() is not None:
-                    raise SystemExit("%s did not start: %s\n%s" % (name, " ".join(self.command), open(self.log.name).read()[-2000:]))
+                    raise SystemExit("%s did not start: %s\n%s" % (name, shlex.join(self.command), open(self.log.name).read()[-2000:]))
                 time.sleep(0.05)
 
     def read(self):
