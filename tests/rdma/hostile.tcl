@@ -1,0 +1,60 @@
+# Peers that break the rules: each is cut off with a logged reason, everybody else is served.
+# The cases are made by tests/helpers/rdma-hostile.
+# seconds: 60
+
+proc hostile {args} {
+    run -timeout 170 {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] {*}$args
+}
+set kinds [split [string trim [exec [tool rdma-hostile] --list]] \n]
+
+start_server {} {
+    foreach kind $kinds {
+        test "peer: [string map {_ { }} $kind]" {
+            set from [log_size]
+            set got [hostile --kind $kind --cases 5 --seed $::opt(seed)]
+            if {[dict get $got code] ne 0} {fail "seed $::opt(seed): [dict get $got out][dict get $got err]"}
+            assert_equal PONG [r ping]
+            if {$kind in {control_short control_empty control_long control_opcode feature_unknown immediate_beyond_the_buffer immediate_beyond_the_rest}} {
+                wait_for_log "RDMA*clos" $from
+            }
+            if {[string match lawful* $kind]} {
+                assert_not_match "*broke the protocol*" [log_text $from]
+            }
+        }
+    }
+
+    test "the server holds nothing of peers that are gone" {
+        wait_for_condition 20000 {[info_field clients connected_clients] == 1}
+        assert_equal PONG [r ping]
+        assert_equal PONG [[new_client -tcp 1] ping]
+    }
+}
+
+start_server {overrides {loglevel warning}} {
+    test "10,000 hostile cases in a row leave the server serving" -timeout 175 {
+        puts "seed $::opt(seed)"
+        set before [process_memory [srv pid]]
+        # In parts, to look after the server between them.
+        for {set part 0} {$part < 10} {incr part} {
+            set got [hostile --cases 1000 --seed [expr {$::opt(seed) + $part}]]
+            if {[dict get $got code] ne 0} {fail "seed [expr {$::opt(seed) + $part}]: [dict get $got out][dict get $got err]"}
+            assert_equal PONG [r ping]
+            assert_equal PONG [[new_client] ping]
+        }
+        wait_for_condition 20000 {[info_field clients connected_clients] <= 2}
+        assert_lessthan [expr {[process_memory [srv pid]] - $before}] 200000
+    }
+}
+
+start_server {overrides {requirepass secret} auth secret} {
+    test "hostile peers without authentication leave the server serving" {
+        set got [hostile --cases 33 --wait 3000]
+        # Its lawful kinds expect PONG and get NOAUTH here; only dying counts.
+        assert_equal PONG [r ping]
+        foreach kind {control_short control_long immediate_beyond_the_buffer memory_of_huge_length write_outside read_of_the_buffer} {
+            set got [hostile --kind $kind --cases 5]
+            if {[dict get $got code] ne 0} {fail [dict get $got out][dict get $got err]}
+        }
+        assert_equal PONG [r ping]
+    }
+}

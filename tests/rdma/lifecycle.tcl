@@ -1,0 +1,281 @@
+# Listening, connecting, ending, failing: what is around the data path.
+# seconds: 15
+
+proc software_device {} {string match *softrdma* $::opt(launcher)}
+
+# A proxy of our own, as a client process that can be ended on its own: {process id, port}.
+proc own_proxy {args} {
+    set o [dict merge [list -host $::opt(rdma_host) -port ""] $args]
+    if {[dict get $o -port] eq ""} {dict set o -port [srv port]}
+    set chan [open [concat [list |] $::opt(launcher) [list [tool rdma-proxy] --listen-port 0 --rdma-host [dict get $o -host] \
+        --rdma-port [dict get $o -port] 2>> $::unit_dir/proxy.err]] r+]
+    fconfigure $chan -blocking 0
+    set pid [lindex [pid $chan] end]
+    at_test_end [list catch [list close $chan]]
+    at_test_end [list kill_process KILL $pid]
+    set end [resp::deadline 10000]
+    while {[gets $chan line] < 0} {
+        if {[eof $chan]} {error "the proxy ended at once: [file_bytes $::unit_dir/proxy.err]"}
+        resp::wait_channel $chan readable $end "the proxy was not ready"
+    }
+    regexp {ready (\d+)} $line -> port
+    return [list $pid $port]
+}
+
+# Is there somebody who answers over RDMA at that port?
+proc answers {port {host ""}} {
+    if {$host eq ""} {set host $::opt(rdma_host)}
+    set got [run -timeout 20 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping --cases 1 --wait 3000]
+    expr {[dict get $got code] eq 0}
+}
+proc server_args {port args} {
+    list --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) --rdma-port $port {*}$args
+}
+
+start_server {} {
+    test "the log says that it listens" {
+        wait_for_log "Ready to accept connections rdma"
+        wait_for_log "Ready to accept connections tcp"
+    }
+
+    test "CONFIG SET rdma-port listens on another port, clients stay connected" {
+        set c [new_client]
+        set t [new_client -tcp 1]
+        set new [free_port]
+        at_test_end [list [new_client -tcp 1] config set rdma-port [srv port]]
+        assert_equal OK [$t config set rdma-port $new]
+        assert_equal 1 [answers $new]
+        assert_equal 0 [answers [srv port]]
+        assert_equal PONG [$c ping]
+        assert_match "name=rdma,*port=$new" [info_field server listener1]
+        assert_equal OK [$t config set rdma-port [srv port]]
+        assert_equal 1 [answers [srv port]]
+        assert_equal 0 [answers $new]
+        assert_equal PONG [$c ping]
+    }
+
+    test "CONFIG SET rdma-port 0 stops listening, a port starts again" {
+        set t [new_client -tcp 1]
+        at_test_end [list [new_client -tcp 1] config set rdma-port [srv port]]
+        $t config set rdma-port 0
+        assert_equal 0 [answers [srv port]]
+        assert_equal PONG [r ping]
+        assert_not_match "*name=rdma*" [$t info server]
+        $t config set rdma-port [srv port]
+        assert_equal 1 [answers [srv port]]
+    }
+
+    test "CONFIG SET rdma-bind to an address without device is refused and changes nothing" {
+        set t [new_client -tcp 1]
+        at_test_end [list [new_client -tcp 1] config set rdma-bind $::opt(rdma_host)]
+        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'rdma-bind')*" {$t config set rdma-bind 203.0.113.77}
+        assert_equal $::opt(rdma_host) [lindex [$t config get rdma-bind] 1]
+        assert_equal 1 [answers [srv port]]
+    }
+
+    test "the RDMA options have their limits" {
+        foreach {name bad} {rdma-port 65536 rdma-port -1 rdma-rx-size 65535 rdma-rx-size 16777217 rdma-completion-vector -2} {
+            assert_error_like "ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between * inclusive" {r config set $name $bad}
+        }
+        foreach {name good} {rdma-rx-size 131072 rdma-completion-vector 0 rdma-completion-vector -1 rdma-rx-size 1048576} {
+            assert_equal OK [r config set $name $good]
+        }
+    }
+
+    test "a client killed in the middle of a request harms nobody" {
+        foreach signal {KILL TERM STOP} {
+            lassign [own_proxy] pid port
+            set n [info_field clients connected_clients]
+            set c [new_client -host 127.0.0.1 -port $port]
+            assert_equal PONG [$c ping]
+            $c -write "*3\r\n\$3\r\nSET\r\n\$1\r\nk\r\n\$1000000\r\n[string repeat x 300000]"
+            $c -flush
+            r ping
+            if {$signal eq "STOP"} {
+                # It is alive and silent; the server goes on all the same.
+                kill_process STOP $pid
+                for {set i 0} {$i < 50} {incr i} {assert_equal PONG [r ping]}
+                kill_process CONT $pid
+                kill_process KILL $pid
+            } else {
+                kill_process $signal $pid
+            }
+            assert_equal PONG [r ping]
+            assert_equal "" [r get k]
+            wait_for_condition 20000 {[info_field clients connected_clients] == $n}
+            catch {$c -close}
+        }
+    }
+
+    test "a client killed while replies are on their way harms nobody" {
+        r set big [string repeat x 5000000]
+        lassign [own_proxy] pid port
+        set n [info_field clients connected_clients]
+        set c [new_client -host 127.0.0.1 -port $port]
+        for {set i 0} {$i < 20} {incr i} {$c -send get big}
+        assert_equal 5000000 [string length [$c -read]]
+        kill_process KILL $pid
+        for {set i 0} {$i < 20} {incr i} {assert_equal PONG [r ping]}
+        wait_for_condition 20000 {[info_field clients connected_clients] == $n}
+        r del big
+    }
+
+    test "CLIENT KILL ends an RDMA connection" {
+        set c [new_client]
+        set id [$c client id]
+        assert_equal 1 [r client kill id $id]
+        assert_closed $c
+    }
+
+    test "protected mode, AUTH and ACL hold over RDMA as over TCP" {
+        r config set requirepass secret
+        set c [new_client]
+        assert_error_like NOAUTH* {$c get a}
+        $c -write "*11\r\n"
+        assert_equal "-ERR Protocol error: unauthenticated multibulk length" [$c -readline]
+        assert_closed $c
+        set c [new_client]
+        assert_equal OK [$c auth secret]
+        assert_equal "" [$c get a]
+        r config set requirepass ""
+    }
+}
+
+start_server {overrides {maxclients 5}} {
+    test "maxclients holds over RDMA" {
+        r ping
+        set clients {}
+        for {set i 0} {$i < 4} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
+        set c [new_client]
+        assert_equal "-ERR max number of clients reached" [$c -readline]
+        assert_closed $c
+        foreach x $clients {assert_equal PONG [$x ping]}
+    }
+}
+
+start_server {overrides {timeout 1}} {
+    test "timeout closes idle RDMA clients" {
+        set c [new_client]
+        $c ping
+        assert_closed $c 8000
+        reconnect
+        assert_equal PONG [r ping]
+    }
+}
+
+start_server {} {
+    test "the server ends in order with connected RDMA clients" {
+        expect_server_exit
+        set clients {}
+        for {set i 0} {$i < 50} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
+        set t [new_client -tcp 1]
+        $t -send shutdown nosave
+        assert_equal 0 [server_reap [srv id]]
+        foreach c $clients {assert_closed $c}
+    }
+}
+
+start_server {} {
+    test "SIGKILL of the server is seen by its clients" {
+        expect_server_exit
+        set c [new_client]
+        $c ping
+        kill_process KILL [srv pid]
+        server_reap [srv id]
+        assert_closed $c 20000
+    }
+}
+
+start_server {} {
+    test "a restarted server listens on the same port at once" {
+        r set a b
+        foreach signal {TERM KILL} {
+            restart_server -signal $signal
+            assert_equal PONG [r ping]
+            assert_equal 1 [answers [srv port]]
+        }
+    }
+}
+
+# --- Several addresses -------------------------------------------------------------
+
+test "several addresses of rdma-bind" -needs {true {[software_device]}} {
+    set port [free_port]
+    serve -port $port -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --rdma-bind 127.0.0.1 127.0.0.2 --rdma-port PORT
+    assert_equal 1 [answers $port 127.0.0.1]
+    assert_equal 1 [answers $port 127.0.0.2]
+    set i [[new_client -host 127.0.0.1 -port $port] info server]
+    assert_match "*name=rdma,bind=127.0.0.1,bind=127.0.0.2,port=$port*" $i
+}
+
+test "RDMA on another port than TCP" {
+    set tcp [free_port]
+    set rdma [free_port]
+    serve -port $tcp -- {*}[server_args $tcp] --rdma-port $rdma
+    assert_equal 1 [answers $rdma]
+    assert_equal 0 [answers $tcp]
+    assert_equal PONG [[new_client -host 127.0.0.1 -port $tcp] ping]
+}
+
+test "RDMA alone, without TCP" {
+    set port [free_port]
+    lassign [serve -wait 0 -port $port -- --port 0 --save "" --dir DIR --rdma-bind $::opt(rdma_host) --rdma-port PORT] handle
+    wait_for_text [spawn_outfile $handle] "Ready to accept connections rdma"
+    assert_equal 1 [answers $port]
+}
+
+# --- What fails must say why ---------------------------------------------------------
+
+test "no device: one clear line and exit code 1" -needs {true {[software_device]}} {
+    set got [run env SOFTRDMA_DEVICES=0 {*}[server_command] {*}[server_args [free_port]]]
+    assert_equal 1 [dict get $got code]
+    set text [dict get $got out][dict get $got err]
+    set lines [lsearch -all -inline -regexp [split $text \n] {(?i)rdma.*(device|listen|address)}]
+    assert {[llength $lines] >= 1} $text
+    assert_range [llength $lines] 1 2 $lines
+}
+
+test "an RDMA address that is not ours: one clear line and exit code 1" {
+    set port [free_port]
+    set got [run {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind 203.0.113.77 --rdma-port $port]
+    assert_equal 1 [dict get $got code]
+    assert_match "*203.0.113.77*" [dict get $got out][dict get $got err]
+}
+
+start_server {} {
+    test "an RDMA port in use: one clear line and exit code 1" {
+        set got [run {*}[server_command] --port [free_port] --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) --rdma-port [srv port]]
+        assert_equal 1 [dict get $got code]
+        assert_match "*Failed listening on port [srv port] (rdma)*" [dict get $got out][dict get $got err]
+    }
+}
+
+foreach memlock {4096 262144 3000000} {
+    test "too little lockable memory ($memlock bytes): said clearly, TCP goes on" -needs {true {[software_device]}} {
+        set port [free_port]
+        lassign [serve -wait 0 -port $port -- {*}[server_args $port]] handle
+        kill_process KILL [spawn_pid $handle]
+        spawn_wait $handle
+        set handle [spawn env SOFTRDMA_MEMLOCK=$memlock {*}[server_command] {*}[server_args $port]]
+        wait_for_condition 10000 {![process_alive [spawn_pid $handle]] || [string match "*Ready to accept connections*" [spawn_out $handle]]}
+        if {![process_alive [spawn_pid $handle]]} {
+            # Refusing to start is as good, when it says why.
+            assert_regexp {(?i)rdma.*(memory|lock)|(memory|lock).*rdma} [spawn_out $handle][spawn_err $handle]
+        } else {
+            # Some connections fit perhaps; those that do not are refused with a reason.
+            set refused 0
+            lassign [own_proxy -port $port] proxy pport
+            set clients {}
+            for {set i 0} {$i < 20} {incr i} {
+                set c [new_client -host 127.0.0.1 -port $pport -timeout 5000]
+                if {[catch {$c ping}]} {incr refused}
+                lappend clients $c
+            }
+            set t [new_client -host 127.0.0.1 -port $port]
+            assert_equal PONG [$t ping]
+            if {$refused} {assert_regexp {(?i)(lock|register|memory)} [spawn_out $handle]}
+            if {$memlock == 4096} {assert_equal 20 $refused}
+            assert_equal PONG [$t ping]
+        }
+    }
+}

@@ -1,0 +1,81 @@
+# The command line tools over RDMA.
+# seconds: 10
+
+proc tool_of_ours {name} {return [file join $::root src $name]}
+proc over_rdma {name args} {
+    run -timeout 50 {*}$::opt(launcher) [tool_of_ours $name] --rdma -h $::opt(rdma_host) -p [srv port] {*}$args
+}
+set cli [tool_of_ours valkey-cli]
+set bench [tool_of_ours valkey-benchmark]
+
+start_server {} {
+    test "valkey-cli --rdma runs one command" -needs [list file $cli] {
+        set got [over_rdma valkey-cli set k "over rdma"]
+        assert_equal {0 OK} [list [dict get $got code] [string trim [dict get $got out]]]
+        assert_equal "over rdma" [r get k]
+        set got [over_rdma valkey-cli get k]
+        assert_equal "over rdma" [string trim [dict get $got out]]
+        set got [over_rdma valkey-cli -3 client info]
+        assert_match "*rdma*resp=3*" [string map {\n " "} [dict get $got out]]
+    }
+
+    test "valkey-cli --rdma takes commands from standard input" -needs [list file $cli] {
+        set in ""
+        for {set i 0} {$i < 500} {incr i} {append in "set in:$i $i\n"}
+        set got [run -stdin $in {*}$::opt(launcher) $::cli --rdma -h $::opt(rdma_host) -p [srv port]]
+        assert_equal 0 [dict get $got code]
+        assert_equal 499 [r get in:499]
+    }
+
+    test "valkey-cli --rdma fetches a value larger than its receive buffer" -needs [list file $cli] {
+        r set big [string repeat x 5000000]
+        set got [over_rdma valkey-cli get big]
+        assert_equal 5000000 [string length [string trim [dict get $got out]]]
+        r del big
+    }
+
+    test "valkey-cli --rdma says when nobody listens" -needs [list file $cli] {
+        set got [run {*}$::opt(launcher) $::cli --rdma -h $::opt(rdma_host) -p [free_port] ping]
+        assert_equal 1 [dict get $got code]
+        assert_match "*Could not connect*" [dict get $got out][dict get $got err]
+    }
+
+    test "valkey-benchmark --rdma runs its tests" -needs [list file $bench] {
+        set got [over_rdma valkey-benchmark -n 20000 -c 20 -q -t ping,set,get]
+        assert_equal 0 [dict get $got code] [dict get $got out][dict get $got err]
+        foreach name {PING_INLINE PING_MBULK SET GET} {assert_regexp "$name: \[0-9.]+ requests per second" [dict get $got out]}
+        assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]
+        wait_for_condition 5000 {[info_field clients connected_clients] == 1}
+    }
+
+    test "valkey-benchmark --rdma with pipelines, big values and threads" -needs [list file $bench] {
+        foreach args {{-P 32 -n 50000 -c 10 -t set,get} {-d 100000 -n 2000 -c 5 -t set,get} {-d 2000000 -n 60 -c 3 -t set,get} {--threads 2 -n 20000 -c 20 -t get}} {
+            set got [over_rdma valkey-benchmark -q {*}$args]
+            assert_equal 0 [dict get $got code] "$args: [dict get $got out][dict get $got err]"
+            assert_regexp "requests per second" [dict get $got out]
+        }
+    }
+
+    test "valkey-benchmark names its transport" -needs [list file $bench] {
+        set got [over_rdma valkey-benchmark -n 100 -c 2 -t ping]
+        assert_match "*rdma*" [string tolower [dict get $got out]]
+    }
+
+    test "two benchmarks and a client at the same time" -needs [list file $bench] {
+        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n 30000 -c 10 -P 4 -t set]
+        set b [spawn $::bench -h 127.0.0.1 -p [srv port] -q -n 30000 -c 10 -P 4 -t get]
+        for {set i 0} {$i < 200} {incr i} {assert_equal PONG [r ping]}
+        assert_equal 0 [dict get [spawn_wait $a 40000] code]
+        assert_equal 0 [dict get [spawn_wait $b 40000] code]
+    }
+
+    test "valkey-benchmark killed in the middle harms nobody" -needs [list file $bench] {
+        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n 100000000 -c 30 -P 16 -d 1000 -t set,get]
+        wait_for_condition 10000 {[info_field clients connected_clients] > 30}
+        after 100
+        kill_process KILL [spawn_pid $a]
+        assert_equal PONG [r ping]
+        wait_for_condition 20000 {[info_field clients connected_clients] == 1}
+        assert_equal PONG [r ping]
+    }
+}
