@@ -7,6 +7,7 @@
 #include "server/client.h"
 #include "server/client_commands.h"
 #include "server/config.h"
+#include "server/debug.h"
 #include "server/crash.h"
 #include "server/eviction.h"
 #include "server/info.h"
@@ -49,6 +50,7 @@ static void parts_register(void) {
     commands_register(debug_commands);
     data_commands_register();
 
+    debug_register_own();
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(info_sections_basic);

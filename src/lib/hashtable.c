@@ -633,7 +633,7 @@ static size_t describe_array(const struct hashtable *table, int which, char *tex
     size_t buckets = a->mask + 1;
     int len = snprintf(
         text, size,
-        "Hash table %d stats (%s):\n table size: %zu\n number of entries: %zu\n buckets: %zu\n"
+        "Hash table %d stats (%s):\n table size: %zu\n number of elements: %zu\n buckets: %zu\n"
         " chained buckets: %zu (%.2f%%)\n entries per bucket: %.2f\n most entries in a bucket: %zu\n",
         which, which ? "rehashing target" : "main hash table", buckets * PLACES, entries, buckets, chained,
         100.0 * (double)chained / (double)buckets, (double)entries / (double)buckets, longest);

@@ -54,6 +54,7 @@ void client_free_after_reply(struct client *client);
 struct client *client_by_id(uint64_t id);
 struct list *clients_all(void);  /* those with a connection, oldest first */
 size_t clients_count(void);
+size_t client_memory(const struct client *client); /* bytes held for it: itself, its input, its output */
 enum client_class client_class(const struct client *client);
 const char *client_class_name(enum client_class class);
 bool client_class_parse(struct slice name, enum client_class *class); /* TYPE of CLIENT LIST and KILL */

@@ -13,7 +13,6 @@ void client_pause_forget(struct client *client);
 extern bool client_memory_bounded;  /* maxmemory-clients is set: note what clients hold */
 void client_memory_note(struct client *client);
 void client_memory_forget(struct client *client);
-size_t client_memory(const struct client *client);
 struct call;
 void client_kill_run(struct call *call);
 void client_events_tell(struct client *client);

@@ -303,7 +303,11 @@ bool config_state_is_default(const struct config_state *state) {
 void config_state_tell_not_built(struct config_state *state) {
     const struct config_option *option = state->option;
     if (!(option->flags & CONFIG_NOT_BUILT)) return;
-    if (config_state_is_default(state)) {
+    char *text = config_state_text_copy(state);
+    /* Who turns a feature off that is not there gets what he asks for. */
+    bool silent = !strcmp(text, state->initial) || !*text || !strcmp(text, "no") || !strcmp(text, "0");
+    mem_free(text);
+    if (silent) {
         state->told_not_built = false;
     } else if (!state->told_not_built) {
         log_warning("Option '%s' is accepted but has no effect in this build", option->name);

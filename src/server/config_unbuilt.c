@@ -291,7 +291,7 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "acl-pubsub-default", .type = CONFIG_ENUM, .flags = CONFIG_NOT_BUILT, .initial = "resetchannels", .names = pubsub_defaults},
     {.name = "busy-reply-threshold", .alias = "lua-time-limit", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "5000", .min = 0,
      .max = INT64_MAX},
-    {.name = "lua-enable-insecure-api", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
+    {.name = "lua-enable-insecure-api", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "no"},
     {.name = "extended-redis-compatibility", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "client-default-resp", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "2", .min = 2, .max = 3},
     {.name = "import-mode", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},

@@ -9,6 +9,7 @@
 #include "server/config_engine.h"
 #include "server/debug_data.h"
 #include "server/help.h"
+#include "server/server.h"
 #include "server/settings.h"
 #include <errno.h>
 #include <signal.h>
@@ -123,6 +124,13 @@ static void run_replybuffer(struct call *call) {
     }
 }
 
+static void run_pause_cron(struct call *call) {
+    server.cron_paused = seconds_of(call->argv[2]) != 0;
+    reply_ok(call->reply);
+}
+/* Switches of features that are not in this build: tests set them back at their end without asking whether they are there. */
+static void run_without_effect(struct call *call) { reply_ok(call->reply); }
+
 /* ---- the allocator ---- */
 
 #ifdef USE_JEMALLOC
@@ -188,6 +196,10 @@ static const struct debug_subcommand general[] = {
 #endif
     {"oom", 0, 0, run_oom, HELP("OOM", "    Crash as running out of memory does.")},
     {"panic", 0, 0, run_panic, HELP("PANIC", "    Crash on purpose, with a message.")},
+    {"pause-cron", 1, 1, run_pause_cron, HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
+    {"quicklist-packed-threshold", 1, 1, run_without_effect, NULL},
+    {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},
+    {"set-skip-checksum-validation", 1, 1, run_without_effect, NULL},
     {"replybuffer", 2, 2, run_replybuffer,
      HELP("REPLYBUFFER <RESIZING <0|1>|PEAK-RESET-TIME <NEVER|RESET|milliseconds>>", "    Accepted for the sake of tests; replies are not buffered that way here.")},
     {"segfault", 0, 0, run_segfault, HELP("SEGFAULT", "    Crash by touching memory that is not there.")},
@@ -196,8 +208,12 @@ static const struct debug_subcommand general[] = {
     {"help", 0, 0, run_help, NULL},
     {NULL, 0, 0, NULL, NULL}};
 
+void debug_register_own(void) {
+    debug_register(general);
+    debug_register(debug_data_subcommands);
+}
 static const struct debug_subcommand *subcommand_find(struct slice name) {
-    for (size_t i = 0; i < tables_count; i++)
+    for (size_t i = tables_count; i-- > 0;)
         for (const struct debug_subcommand *sub = tables[i]; sub->name; sub++)
             if (slice_is(name, sub->name)) return sub;
     return NULL;
@@ -212,10 +228,6 @@ static void run_help(struct call *call) {
     reply_help(call->reply, "DEBUG", lines);
 }
 static void run_debug(struct call *call) {
-    if (!tables_count) {
-        debug_register(general);
-        debug_register(debug_data_subcommands);
-    }
     if (!debug_permitted(call, server_settings.debug_command, "DEBUG", "enable-debug-command")) return;
     const struct debug_subcommand *sub = subcommand_find(call->argv[1]);
     int arguments = call->argc - 2;

@@ -23,7 +23,7 @@ struct debug_value_ops {
     struct hashtable *(*table)(const struct entry *entry); /* NULL, or returns NULL: its encoding has none */
 };
 void debug_register_value(enum value_type type, const struct debug_value_ops *ops);
-/* Bytes of a value in a snapshot, for DEBUG OBJECT; NULL: no snapshots in this build. */
+/* Bytes of a value in a snapshot, for DEBUG OBJECT; NULL: no snapshots in this build (strings are counted all the same). */
 extern size_t (*debug_serialized_length)(const struct entry *entry);
 
 struct debug_subcommand {
@@ -32,7 +32,8 @@ struct debug_subcommand {
     void (*run)(struct call *call);   /* argv[2] is the first argument */
     const char *const *help;          /* lines as in help.h; NULL: not told */
 };
-void debug_register(const struct debug_subcommand *subcommands); /* ends with name NULL */
+void debug_register(const struct debug_subcommand *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
+void debug_register_own(void); /* those of the server room; before others */
 /* The test of enable-debug-command and enable-module-command, with the refusal replied; `command` is its name in capitals. */
 bool debug_permitted(struct call *call, int permission, const char *command, const char *option);
 #endif

@@ -10,6 +10,14 @@
 #include <string.h>
 
 static const struct debug_value_ops *value_ops[VALUE_TYPES];
+/* A string in a snapshot, uncompressed: a number of up to 32 bits in two, three or five bytes, else a length of one, two, five or nine bytes and the text. */
+static size_t serialized_string(const struct entry *entry) {
+    int64_t number;
+    if (entry_string_int64(entry, &number) && number >= INT32_MIN && number <= INT32_MAX)
+        return number >= INT8_MIN && number <= INT8_MAX ? 2 : number >= INT16_MIN && number <= INT16_MAX ? 3 : 5;
+    size_t len = entry_string_len(entry);
+    return len + (len < 64 ? 1 : len < 16384 ? 2 : len <= UINT32_MAX ? 5 : 9);
+}
 size_t (*debug_serialized_length)(const struct entry *entry);
 void debug_register_value(enum value_type type, const struct debug_value_ops *ops) { value_ops[type] = ops; }
 
@@ -82,7 +90,8 @@ static void run_object(struct call *call) {
     }
     char text[400], serialized[48] = "";
     bool fast = call->argc == 4 && slice_is(call->argv[3], "fast");
-    if (debug_serialized_length && !fast) snprintf(serialized, sizeof serialized, " serializedlength:%zu", debug_serialized_length(entry));
+    if (!fast && debug_serialized_length) snprintf(serialized, sizeof serialized, " serializedlength:%zu", debug_serialized_length(entry));
+    else if (!fast && entry_type(entry) == TYPE_STRING) snprintf(serialized, sizeof serialized, " serializedlength:%zu", serialized_string(entry));
     uint32_t idle = entry_idle_seconds(entry), clock = ((uint32_t)(clock_ms() / 1000) - idle) & 0xffffff;
     snprintf(text, sizeof text, "Value at:%p refcount:1 encoding:%s%s lru:%u lru_seconds_idle:%u lfu_freq:%u lfu_access_time_minutes:%u", (void *)entry,
              value_encoding_name(entry_encoding(entry)), serialized, clock, idle, entry_frequency(entry), clock >> 8);

@@ -26,6 +26,13 @@ static void add_databases(struct memory_report *report) {
         report->databases_rehashing += hashtable_is_rehashing(db_table(db)) + hashtable_is_rehashing(db_expires_table(db));
     }
 }
+static void add_clients(struct memory_report *report) {
+    list_each(clients_all(), link) {
+        const struct client *client = container_of(link, struct client, link);
+        if (client->flags & CLIENT_REPLICA) report->clients_replicas += client_memory(client);
+        else report->clients_normal += client_memory(client);
+    }
+}
 void memory_report_make(struct memory_report *report) {
     *report = (struct memory_report){0};
     look();
@@ -33,7 +40,7 @@ void memory_report_make(struct memory_report *report) {
     report->used = mem_used();
     report->peak = peak > report->used ? peak : report->used;
     report->startup = startup;
-    report->clients_normal = client_stats.memory_normal;
+    add_clients(report);
     add_databases(report);
     report->overhead = report->startup + report->clients_normal + report->clients_replicas + report->tables;
     report->dataset = report->used > report->overhead ? report->used - report->overhead : 0;

@@ -45,6 +45,7 @@ bool server_stands_still(void) { return stands_still != 0; }
 
 static uint64_t cron(struct event_timer *timer) {
     (void)timer;
+    if (server.cron_paused) return 1000000 / (uint64_t)server.hz;
     stats_sample();
     clients_cron(server.hz);
     if (!stands_still) keyspace_expire_cycle(server.keyspace, false, server.hz);

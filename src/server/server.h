@@ -19,6 +19,7 @@ struct server {
     const char *mode;       /* "standalone" */
     const char *role;       /* "master": said to clients that speak the old words */
     bool loading;
+    bool cron_paused; /* DEBUG PAUSE-CRON */
     int hz;
     uint64_t dirty; /* changes since the last save */
 };

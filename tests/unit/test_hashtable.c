@@ -456,7 +456,7 @@ static void description_fits_its_buffer(void **state) {
     char text[4096];
     size_t len = hashtable_describe(t, text, sizeof(text), true);
     assert_int_equal(len, strlen(text));
-    assert_non_null(strstr(text, "number of entries: "));
+    assert_non_null(strstr(text, "number of elements: "));
     for (size_t size = 1; size < 400; size += 7) {
         memset(text, 'x', sizeof(text));
         len = hashtable_describe(t, text, size, true);
