@@ -24,7 +24,7 @@ enum {
     MESSAGE_MAX = 128 * 1024, /* bytes told by one immediate */
     REQUESTS_A_MESSAGE = 4,
     CONTROL_RESERVE = 4,
-    REGISTERED_MAX = 256 * 1024, /* what waits beyond this waits in ordinary memory */
+    REGISTERED_MAX = 128 * 1024, /* what waits beyond this waits in ordinary memory */
     SIGNAL_BYTES = 64 * 1024,
     SIDE_STEP = 4 * 1024,
     LINGER_US = 2 * 1000 * 1000,
@@ -151,6 +151,27 @@ static void seal(struct rdma_connection *c) {
     c->chunk_start = c->conn.out.pos;
 }
 
+void rdma_connection_unregister_queue(struct rdma_connection *c) {
+    if (c->chunk && c->chunk->registered) {
+        seal(c);
+        hold(c, c->chunk);
+        c->chunk = NULL;
+        c->chunk_start = c->conn.out.pos = c->conn.out.end = NULL;
+    }
+    for (struct list_link *link = c->segments.head.next; link != &c->segments.head; link = link->next) {
+        struct segment *segment = container_of(link, struct segment, link);
+        if (!segment->chunk || !segment->chunk->registered || !segment->len) continue;
+        struct rdma_chunk *plain = rdma_chunk_plain();
+        memcpy(plain->data, segment->data, segment->len);
+        segment->chunk->unsent--;
+        segment->chunk = plain;
+        segment->data = plain->data;
+        plain->unsent = 1;
+        hold(c, plain);
+    }
+    reap(c);
+}
+
 static void drop_output(struct rdma_connection *c) {
     while (c->segments.len) free_segment(c, container_of(list_first(&c->segments), struct segment, link));
     c->queued = 0;
@@ -178,7 +199,7 @@ static void rdma_make_room(struct output *out, size_t len) {
         hold(c, c->chunk);
         c->chunk = NULL;
     }
-    if (c->phase == RDMA_ESTABLISHED && c->queued < REGISTERED_MAX)
+    if (c->phase == RDMA_ESTABLISHED && !c->stalled && c->queued < REGISTERED_MAX)
         c->chunk = rdma_chunk_take(&c->device->memory);
     if (!c->chunk) c->chunk = rdma_chunk_plain();
     c->chunk_start = out->pos = c->chunk->data;
@@ -383,7 +404,10 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
         if (requests) wrs[requests - 1].next = wr;
         requests++;
     }
-    if (starved && !list_is_linked(&c->starved_link)) list_append(&c->device->starved, &c->starved_link);
+    if (starved && !list_is_linked(&c->starved_link)) {
+        list_append(&c->device->starved, &c->starved_link);
+        if (c->device->starved.len == 1) rdma_device_relieve(c->device);
+    }
     if (total == 0) return false;
     wrs[requests - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     wrs[requests - 1].imm_data = htobe32(total);

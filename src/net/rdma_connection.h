@@ -102,6 +102,7 @@ void rdma_connection_opened(
 void rdma_connection_ready(struct rdma_connection *c); /* put on the ready list */
 void rdma_connection_run(struct rdma_connection *c);   /* off the ready list: tell what there is to tell */
 void rdma_connection_pump(struct rdma_connection *c);
+void rdma_connection_unregister_queue(struct rdma_connection *c); /* what waits moves to ordinary memory */
 void rdma_connection_failed(struct rdma_connection *c, int error, const char *note); /* note may be NULL */
 void rdma_connection_tick(struct rdma_connection *c, uint64_t now);
 void rdma_connection_release(struct rdma_connection *c); /* gives back all memory but the struct */

@@ -29,6 +29,7 @@ struct rdma_settings rdma_settings = {
     .busy_poll_us = 20,
     .keepalive_ms = 3000,
     .connect_timeout_ms = 5000,
+    .send_memory = 256 * 1024 * 1024,
 };
 
 /* The process */
@@ -230,6 +231,14 @@ static int drain(struct rdma_device *device, int max) {
 
 void rdma_device_drain(struct rdma_device *device) {
     if (rdma_usable()) drain(device, QUEUE_CAPACITY);
+}
+
+/* Peers whose buffers are full hold send memory that others could use: what they wait for moves to ordinary memory. */
+void rdma_device_relieve(struct rdma_device *device) {
+    list_each(&device->owner->connections, link) {
+        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+        if (c->device == device && c->stalled) rdma_connection_unregister_queue(c);
+    }
 }
 
 /* Those that waited for send memory. */
@@ -534,7 +543,12 @@ static uint64_t loop_tick(struct event_timer *timer) {
     uint64_t now = clock_mono();
     list_each(&owner->connections, link)
         rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
-    list_each(&owner->devices, device_link) feed_starved(container_of(device_link, struct rdma_device, link));
+    list_each(&owner->devices, device_link) {
+        struct rdma_device *device = container_of(device_link, struct rdma_device, link);
+        if (!device->starved.len) continue;
+        rdma_device_relieve(device);
+        feed_starved(device);
+    }
     return owner->connections.len ? TICK_US : 0;
 }
 

@@ -107,6 +107,7 @@ void rdma_queue_pair_destroy(struct rdma_connection *conn); /* forgotten before 
 
 /* Handles all completions that are there, without calling any connection's handlers. */
 void rdma_device_drain(struct rdma_device *device);
+void rdma_device_relieve(struct rdma_device *device); /* send memory has run out */
 void rdma_loop_run_ready(struct rdma_loop *loop);
 void rdma_loop_tick_start(struct rdma_loop *loop); /* there is a connection */
 

@@ -103,7 +103,7 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
 /* Send memory */
 
 static bool add_send_slab(struct rdma_memory *memory) {
-    if (memory->send_bytes >= RDMA_SEND_MEMORY_MAX) {
+    if (memory->send_bytes && memory->send_bytes + RDMA_SLAB_SIZE > rdma_settings.send_memory) {
         errno = ENOBUFS;
         return false;
     }

@@ -16,7 +16,6 @@
 enum {
     RDMA_CHUNK_SIZE = 16 * 1024,
     RDMA_SLAB_SIZE = 2 * 1024 * 1024,
-    RDMA_SEND_MEMORY_MAX = 256 * 1024 * 1024, /* of a device context */
     RDMA_RX_KEPT_BYTES = 64 * 1024 * 1024,
 };
 

@@ -127,6 +127,38 @@ static void buffers_are_used_again(void **state) {
     assert_in_range(rdma_stats()->registered_bytes, 0, before);
 }
 
+/* Twenty connections that cannot send, and one that can, with send memory for eight: the queues of those that wait move out. */
+static void waiting_connections_leave_send_memory_to_others(void **state) {
+    enum { STUCK = 20 };
+    struct end stuck[STUCK];
+    struct connection *far[STUCK];
+    uint64_t before = rdma_settings.send_memory;
+    rdma_settings.send_memory = 2 * 1024 * 1024;
+    memset(stuck, 0, sizeof stuck);
+    for (int i = 0; i < STUCK; i++) {
+        server.conn = NULL;
+        dial(&stuck[i]);
+        turn_until(conn_is_open(stuck[i].conn) && server.conn && conn_is_open(server.conn));
+        far[i] = server.conn;
+        conn_set_reading(far[i], false);
+        char piece[4000] = {0};
+        for (int k = 0; k < 60; k++) output_write(&stuck[i].conn->out, slice_make(piece, sizeof piece));
+        conn_flush(stuck[i].conn); /* 64 KiB of it go, the rest waits */
+    }
+    server.conn = NULL;
+    open_both();
+    client.on_drained = server.on_drained = end_pump;
+    send_stream(&client, 3000000);
+    send_stream(&server, 3000000);
+    turn_until(server.consumed == 3000000 && client.consumed == 3000000);
+    assert_false(server.corrupt || client.corrupt);
+    for (int i = 0; i < STUCK; i++) {
+        conn_close(stuck[i].conn);
+        conn_close(far[i]);
+    }
+    rdma_settings.send_memory = before;
+}
+
 static void it_describes_itself(void **state) {
     open_both();
     char text[128];
@@ -545,6 +577,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
         SUITE_TEST(a_quiet_connection_gives_its_send_memory_back),
         SUITE_TEST(buffers_are_used_again),
+        SUITE_TEST(waiting_connections_leave_send_memory_to_others),
         SUITE_TEST(it_describes_itself),
         SUITE_TEST(connections_over_the_limit_are_refused),
         SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
