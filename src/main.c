@@ -6,12 +6,15 @@
 #include "server/auth.h"
 #include "server/client.h"
 #include "server/client_commands.h"
+#include "server/commandlog.h"
 #include "server/config.h"
 #include "server/debug.h"
 #include "server/crash.h"
 #include "server/eviction.h"
 #include "server/info.h"
+#include "server/latency_monitor.h"
 #include "server/listeners.h"
+#include "server/monitor.h"
 #include "server/memory_report.h"
 #include "server/process.h"
 #include "server/process_title.h"
@@ -39,9 +42,14 @@ static void parts_register(void) {
     config_register(process_title_options);
     config_register(shutdown_options);
     config_register(stats_options);
+    config_register(commandlog_options);
+    config_register(latency_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);
+    commands_register(commandlog_commands);
+    commands_register(latency_commands);
+    commands_register(monitor_commands);
     commands_register(server_commands);
     commands_register(command_commands);
     commands_register(config_commands);
@@ -56,6 +64,8 @@ static void parts_register(void) {
     info_register(info_sections_basic);
 
     server_add_part(&eviction_part);
+    server_add_part(&commandlog_part);
+    server_add_part(&latency_part);
 }
 
 static void version_print(void) {

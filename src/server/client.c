@@ -13,6 +13,7 @@
 #include "lib/memory.h"
 #include "resp/request_ahead.h"
 #include "server/auth.h"
+#include "server/commandlog.h"
 #include "server/dispatch.h"
 #include "server/errorstats.h"
 #include "server/server.h"
@@ -135,13 +136,43 @@ static __attribute__((noinline)) void skip_end(struct client *client) {
     client_retarget(client);
 }
 
+/* How long replies are. What a connection has sent and has yet to send only grows by what is written to it; and as long as it goes on in the same piece of send
+ * memory, it grows by as much as the place to write moves. So the whole is asked for once a turn, and after a reply that went on to another piece. */
+static inline uint64_t output_produced(const struct connection *conn) { return conn->bytes_out + conn_pending(conn); }
+
+static inline void produced_start(struct client *client) {
+    client->produced = output_produced(client->conn);
+    client->produced_at = client->conn->out.pos;
+}
+
+/* A reply began at `from` and is large, or has gone on to other send memory. */
+static __attribute__((noinline)) void reply_measure(struct client *client, const char *from) {
+    if (client->flags & CLIENT_CLOSING) return;
+    uint64_t before = client->produced + (uint64_t)(from - client->produced_at);
+    produced_start(client);
+    if (client->produced < before) return; /* it has failed meanwhile, and dropped what waited */
+    if (client->produced - before >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY])
+        commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, client->reader.argc, client->reader.argv, client->produced - before);
+}
+
+static __attribute__((noinline)) void request_measure(struct client *client) {
+    uint64_t size = 0;
+    for (int i = 0; i < client->reader.argc; i++) size += client->reader.argv[i].len;
+    if (size >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST] && client->current)
+        commandlog_add(COMMANDLOG_LARGE_REQUEST, client->current, client, client->reader.argc, client->reader.argv, size);
+}
+
 /* The reader holds a request. False: it is held back, and stays in the reader. */
 static inline bool request_execute(struct client *client) {
     struct request_reader *reader = &client->reader;
+    const struct output *out = &client->conn->out;
     if (reader->argc) {
+        const char *from = out->pos, *end = out->end;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP_NEXT, 0)) skip_begin(client);
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
+        if (__builtin_expect(out->end != end || (uint64_t)(out->pos - from) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY], 0)) reply_measure(client, from);
+        if (__builtin_expect(reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST], 0)) request_measure(client);
     }
     return true;
 }
@@ -236,6 +267,7 @@ static void client_turn(struct client *client) {
     if (client->holds || client->held || (client->flags & CLIENT_STOPS) || client->conn->sink_len) return;
     size_t used = 0;
     dispatch_ticks = ticks_now();
+    produced_start(client);
     client->active_ms = clock_ms();
     enum turn_end end = turn_execute(client, &used);
     turn_finish(client, end, used);
@@ -253,6 +285,7 @@ static void turn_resume(struct client *client) {
     if (client->held) {
         request_moved(&client->reader, conn_peek(client->conn));
         dispatch_ticks = ticks_now();
+        produced_start(client);
         if (!request_execute(client)) return;
         if (client->flags & CLIENT_CLOSING) return;
         client->held = false;

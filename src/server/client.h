@@ -28,6 +28,7 @@ struct client {
     uint64_t id;
     uint32_t flags;
     bool authenticated;
+    uint32_t redacted;       /* arguments of the last call that are secret, a bit each (call_redact) */
     bool held;               /* the reader holds a whole request that waits for client_release() */
     uint8_t holds;           /* client_hold() without client_release() */
     struct request_reader reader;
@@ -45,6 +46,8 @@ struct client {
     int subscriptions[3];            /* channels, patterns, shard channels */
     int queued_commands;             /* of a transaction, plus one; 0: none is open */
     int watched_keys;
+    uint64_t produced;               /* bytes of replies made before produced_at, a place in conn->out */
+    const char *produced_at;
     size_t memory_noted;             /* counted against maxmemory-clients */
 };
 

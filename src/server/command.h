@@ -32,6 +32,8 @@ struct blob *call_take_blob(struct call *call, int index);
 /* What is to be repeated elsewhere in place of this call; several times: all of them, in order, as one transaction. Copies. */
 void call_propagate(struct call *call, int argc, const struct slice *argv);
 void call_propagate_nothing(struct call *call);
+/* Argument `index` is a secret: logs and monitors leave it out. */
+void call_redact(struct call *call, int index);
 /* Makes another database the call's and its client's. */
 void call_select(struct call *call, struct db *db);
 

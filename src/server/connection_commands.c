@@ -46,6 +46,7 @@ static void select_run(struct call *call) {
 static const char wrong_password[] = "WRONGPASS invalid username-password pair or user is disabled.";
 
 static void auth_run(struct call *call) {
+    for (int i = 1; i < call->argc; i++) call_redact(call, i);
     if (call->argc > 3) {
         reply_syntax_error(call->reply);
     } else if (call->argc == 2 && !auth_required()) {
@@ -81,6 +82,8 @@ static bool hello_parse(struct call *call, struct hello *hello) {
     for (int i = 2; i < call->argc; i++) {
         int more = call->argc - 1 - i;
         if (slice_is(call->argv[i], "AUTH") && more >= 2) {
+            call_redact(call, i + 1);
+            call_redact(call, i + 2);
             hello->user = &call->argv[i + 1];
             hello->password = &call->argv[i + 2];
             i += 2;

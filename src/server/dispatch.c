@@ -9,7 +9,9 @@
 #include "lib/memory.h"
 #include "server/auth.h"
 #include "server/client.h"
+#include "server/commandlog.h"
 #include "server/errorstats.h"
+#include "server/latency_monitor.h"
 #include "server/propagate.h"
 #include "server/server.h"
 #include "server/ticks.h"
@@ -74,6 +76,10 @@ void call_propagate(struct call *call, int argc, const struct slice *argv) {
     *last = pending;
 }
 
+void call_redact(struct call *call, int index) {
+    if (index < 32) call->client->redacted |= UINT32_C(1) << index;
+}
+
 void call_propagate_nothing(struct call *call) { call->propagated = true; }
 
 struct blob *call_take_blob(struct call *call, int index) {
@@ -127,6 +133,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     running = &self;
     client->current = command;
     client->reply.failed = false;
+    client->redacted = 0;
     if (unlikely(observers.len)) observers_before(&self.call);
 
     command->spec->run(&self.call);
@@ -143,6 +150,10 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
         if (!self.call.propagated && propagate_wanted()) propagate(db_id(db), argc, argv);
     }
     if (unlikely(self.pending)) pending_send(&self, db_id(db));
+    if (unlikely(ticks >= commandlog_thresholds[COMMANDLOG_SLOW]))
+        commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
+    if (unlikely(ticks >= latency_threshold_ticks))
+        latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
     if (unlikely(observers.len)) observers_after(&self.call, ticks);
     running = self.outer;
     /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh one. */

@@ -9,7 +9,9 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/dispatch.h"
+#include "server/latency_monitor.h"
 #include "server/settings.h"
+#include "server/ticks.h"
 #include "store/evict.h"
 #include <math.h>
 #include <unistd.h>
@@ -82,7 +84,9 @@ static bool evict(bool *more) {
     if (policy == POLICY_NOEVICTION || server_stands_still()) return false;
     struct eviction eviction = {.kind = kinds[policy & ~POLICY_ALLKEYS], .volatile_only = !(policy & POLICY_ALLKEYS), .samples = samples,
                                 .limit_us = time_limit_us(), .excess = excess};
+    uint64_t began = ticks_now();
     enum eviction_result result = keyspace_evict(server.keyspace, &eviction);
+    latency_event("eviction-cycle", ticks_to_us(ticks_now() - began));
     if (result == EVICTION_NO_KEYS && !lazy_free_helps(eviction.limit_us)) return false;
     if (result == EVICTION_UNDONE) *more = true;
     else exceeded_note(false);

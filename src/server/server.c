@@ -8,7 +8,7 @@
 #include "lib/random.h"
 #include "server/client.h"
 #include "server/config.h"
-#include "server/dispatch.h"
+#include "server/latency_monitor.h"
 #include "server/process.h"
 #include "server/shutdown.h"
 #include "server/stats.h"
@@ -48,7 +48,11 @@ static uint64_t cron(struct event_timer *timer) {
     if (server.cron_paused) return 1000000 / (uint64_t)server.hz;
     stats_sample();
     clients_cron(server.hz);
-    if (!stands_still) keyspace_expire_cycle(server.keyspace, false, server.hz);
+    if (!stands_still) {
+        uint64_t began = ticks_now();
+        keyspace_expire_cycle(server.keyspace, false, server.hz);
+        latency_event("expire-cycle", ticks_to_us(ticks_now() - began));
+    }
     if (store_settings.active_rehashing) keyspace_rehash(server.keyspace, REHASH_US);
     each_part(cron);
     shutdown_continue();
