@@ -146,6 +146,10 @@ static bool store_all(struct call *call, struct setting *settings, int count) {
     return true;
 }
 static void run_set(struct call *call) {
+    for (int i = 2; i + 1 < call->argc; i += 2) {
+        const struct config_option *option = config_find(call->argv[i]);
+        if (option && (option->flags & CONFIG_SENSITIVE)) call_redact(call, i + 1);
+    }
     if (call->argc % 2) {
         reply_syntax_error(call->reply);
         return;
