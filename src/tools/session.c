@@ -9,7 +9,7 @@ static void event_ignored(struct connection *conn) {}
 static const struct connection_events events = {
     .connected = event_ignored, .readable = event_ignored, .closed = event_ignored};
 
-enum { IN_LIMIT = 16 * 1024 * 1024 };
+enum { IN_LIMIT = 16 * 1024 * 1024, INTERRUPT_LOOK_MS = 50 };
 
 void session_init(struct session *s) {
     memset(s, 0, sizeof *s);
@@ -56,6 +56,17 @@ void session_send(struct session *s, int argc, const struct slice *argv) {
     conn_flush(s->conn);
 }
 
+/* As conn_wait_readable; looks up now and then whether it was interrupted. */
+static int wait_input(struct session *s, size_t more_than, int64_t timeout_ms) {
+    if (!s->interrupt) return conn_wait_readable(s->conn, more_than, timeout_ms);
+    for (int64_t left = timeout_ms;;) {
+        int64_t piece = left >= 0 && left < INTERRUPT_LOOK_MS ? left : INTERRUPT_LOOK_MS;
+        int result = *s->interrupt ? -EINTR : conn_wait_readable(s->conn, more_than, piece);
+        if (result != -ETIMEDOUT) return result;
+        if (left >= 0 && (left -= piece) <= 0) return -ETIMEDOUT;
+    }
+}
+
 struct resp_value *session_read(struct session *s, int64_t timeout_ms) {
     if (!s->conn) {
         snprintf(s->error, sizeof s->error, "not connected");
@@ -71,9 +82,9 @@ struct resp_value *session_read(struct session *s, int64_t timeout_ms) {
         }
         if (used) conn_consume(s->conn, used);
         if (status == REPLY_READY) return &s->reader.value;
-        int result = conn_wait_readable(s->conn, input.len - used, timeout_ms);
+        int result = wait_input(s, input.len - used, timeout_ms);
         if (result == 0) continue;
-        if (result == -ETIMEDOUT) snprintf(s->error, sizeof s->error, "%s", strerror(ETIMEDOUT));
+        if (result == -ETIMEDOUT || result == -EINTR) snprintf(s->error, sizeof s->error, "%s", strerror(-result));
         else if (s->conn->error) snprintf(s->error, sizeof s->error, "%s", conn_error_text(s->conn));
         else snprintf(s->error, sizeof s->error, "Server closed the connection");
         return NULL;

@@ -9,6 +9,7 @@ struct session {
     struct connection *conn; /* NULL: not connected */
     struct reply_reader reader;
     char error[256]; /* why the last call failed */
+    const volatile bool *interrupt; /* where not NULL: session_read gives up when it becomes true */
 };
 
 void session_init(struct session *s);

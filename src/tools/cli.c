@@ -1,0 +1,107 @@
+/* cli.c: valkey-cli asks a server and shows its answers. See cli.h for its parts. */
+#include "lib/memory.h"
+#include "tools/cli.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct cli cli;
+
+static void fail(const char *text) {
+    fprintf(stderr, "%s\n", text);
+    exit(1);
+}
+
+/* The arguments of the command line as they are to be sent: unquoted, completed from standard input. */
+static struct slice *arguments_make(const struct cli_options *o, int *count) {
+    struct slice *argv = mem_alloc((size_t)(o->argc + 1) * sizeof *argv);
+    int argc = o->argc;
+    bool tag_found = false;
+    for (int i = 0; i < argc; i++) {
+        if (o->stdin_tag && strcmp(o->argv[i], o->stdin_tag) == 0 && !tag_found) {
+            tag_found = true;
+            argv[i] = cli_read_stdin();
+        } else if (o->quoted_input) {
+            struct slice *words;
+            int words_count = words_split(slice_of(o->argv[i]), &words);
+            if (words_count != 1) fail("Invalid quoted string");
+            argv[i] = words[0];
+            mem_free(words);
+        } else {
+            argv[i] = slice_of(o->argv[i]);
+        }
+    }
+    if (o->stdin_tag && !tag_found) fail("Using -X option but stdin tag not match.");
+    if (o->stdin_last) argv[argc++] = cli_read_stdin();
+    *count = argc;
+    return argv;
+}
+
+static struct slice file_read(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        fprintf(stderr, "Can't open file '%s': ", path);
+        perror(NULL);
+        exit(1);
+    }
+    size_t len = 0, capacity = 4096, got;
+    char *data = mem_alloc(capacity);
+    while ((got = fread(data + len, 1, capacity - len, file)) > 0) {
+        len += got;
+        if (len == capacity) data = mem_realloc(data, capacity *= 2);
+    }
+    fclose(file);
+    return (struct slice){data, len};
+}
+
+/* EVAL script numkeys key … arg …: the keys are what stands before the comma. */
+static int run_eval(const struct cli_options *o) {
+    struct slice *argv = mem_alloc((size_t)(o->argc + 3) * sizeof *argv);
+    char keys_text[24];
+    int argc = 3, keys = -1;
+    argv[0] = SLICE("EVAL");
+    argv[1] = file_read(o->eval_file);
+    for (int i = 0; i < o->argc; i++) {
+        if (keys < 0 && strcmp(o->argv[i], ",") == 0) keys = argc - 3;
+        else argv[argc++] = slice_of(o->argv[i]);
+    }
+    snprintf(keys_text, sizeof keys_text, "%d", keys < 0 ? argc - 3 : keys);
+    argv[2] = slice_of(keys_text);
+    return cli_command(&cli, argc, argv, o->repeat) < 0;
+}
+
+static int run_mode(const struct cli_options *o) {
+    switch (o->mode) {
+    case MODE_STAT: return mode_stat(&cli);
+    case MODE_SCAN: return mode_scan(&cli);
+    case MODE_LATENCY: return mode_latency(&cli, false);
+    case MODE_LATENCY_HISTORY: return mode_latency(&cli, true);
+    case MODE_LATENCY_DIST: return mode_latency_dist(&cli);
+    case MODE_INTRINSIC_LATENCY: return mode_intrinsic_latency(&cli);
+    case MODE_BIGKEYS:
+    case MODE_MEMKEYS:
+    case MODE_HOTKEYS: return mode_keys(&cli, o->mode);
+    case MODE_PIPE: return mode_pipe(&cli);
+    case MODE_RDB: return mode_rdb(&cli, false);
+    case MODE_FUNCTIONS_RDB: return mode_rdb(&cli, true);
+    case MODE_REPLICA: return mode_replica(&cli);
+    case MODE_LRU_TEST: return mode_lru_test(&cli);
+    case MODE_EVAL: return run_eval(o);
+    case MODE_NONE: break;
+    }
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    struct cli_options *o = &cli.options;
+    signal(SIGPIPE, SIG_IGN);
+    cli_options_parse(o, argc, argv);
+    session_init(&cli.session);
+    cli.tty = isatty(STDIN_FILENO);
+    if (o->mode != MODE_NONE) return run_mode(o);
+    if (o->argc == 0 && !o->stdin_last && !o->stdin_tag) return cli_repl(&cli);
+    int count;
+    struct slice *words = arguments_make(o, &count);
+    cli.tty = false;
+    return cli_command(&cli, count, words, o->repeat) < 0;
+}

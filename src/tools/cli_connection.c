@@ -1,0 +1,387 @@
+/* cli_connection.c: the connection of valkey-cli, and the way of a command: out, back, shown.
+ *
+ * The connection is made when it is needed. One that the server closed while nobody used it is made anew without a word; one that breaks
+ * under a command is reported, and made anew with the next. What a connection remembers for us (database, protocol, transaction,
+ * subscriptions) is followed from the commands and their replies, for the prompt and to set up a new one alike. */
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "tools/cli.h"
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { REDIRECTIONS_MAX = 16, SLOW_US = 500 * 1000 };
+
+volatile bool cli_interrupted;
+static void on_interrupt(int signal_number) { cli_interrupted = true; }
+
+void cli_catch_interrupt(struct cli *cli, bool on) {
+    struct sigaction action = {.sa_handler = on ? on_interrupt : SIG_DFL};
+    cli_interrupted = false;
+    sigaction(SIGINT, &action, NULL);
+    cli->session.interrupt = on ? &cli_interrupted : NULL;
+}
+
+/* --- Connecting --- */
+
+static void server_name(const struct cli *cli, char *text, size_t size) { endpoint_format(&cli->options.endpoint, text, size); }
+
+static bool reply_failed(struct cli *cli, const struct resp_value *reply, const char *what) {
+    if (reply && reply->type != RESP_ERROR) return false;
+    fprintf(stderr, "%s failed: %s\n", what, reply ? reply->text.data : cli->session.error);
+    return true;
+}
+
+static void greet(struct cli *cli) {
+    struct session *s = &cli->session;
+    const struct endpoint *e = &cli->options.endpoint;
+    char text[48];
+    if (!session_authenticate(s, e)) {
+        fprintf(stderr, "AUTH failed: %s\n", s->error);
+        return;
+    }
+    if (cli->options.db) {
+        snprintf(text, sizeof text, "%d", cli->options.db);
+        char what[64];
+        snprintf(what, sizeof what, "SELECT %s", text);
+        if (!reply_failed(cli, SESSION_CALL(s, "SELECT", text), what)) cli->db = cli->options.db;
+    }
+    if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) cli->protocol = 3;
+}
+
+int cli_connect(struct cli *cli, bool anew, bool loud) {
+    struct session *s = &cli->session;
+    if (s->conn && !anew) {
+        event_loop_turn(s->loop, 0); /* so that the end of the connection is seen, if there was one */
+        if (session_is_open(s)) return 0;
+    }
+    cli->db = 0, cli->protocol = 2;
+    cli->in_transaction = cli->subscribed = false;
+    cli->subscriptions = 0;
+    if (session_connect(s, &cli->options.endpoint, cli->options.timeout_ms) < 0) {
+        char name[160];
+        server_name(cli, name, sizeof name);
+        if (loud) fprintf(stderr, "Could not connect to Valkey at %s: %s\n", name, s->error);
+        return -1;
+    }
+    greet(cli);
+    return 0;
+}
+
+void cli_connect_or_exit(struct cli *cli) {
+    if (cli_connect(cli, false, true) < 0) exit(1);
+}
+
+struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv) {
+    struct resp_value *reply = session_call(&cli->session, argc, argv);
+    if (reply) return reply;
+    fprintf(stderr, "\nI/O error\n%s\n", cli->session.error);
+    exit(1);
+}
+
+struct resp_value *cli_call_words(struct cli *cli, int count, const char *const *words) {
+    struct slice argv[16];
+    for (int i = 0; i < count && i < 16; i++) argv[i] = slice_of(words[i]);
+    return cli_call(cli, count, argv);
+}
+
+struct slice cli_text(const struct resp_value *reply) {
+    if (reply->type != RESP_ERROR) return reply->text.data ? reply->text : SLICE("");
+    fprintf(stderr, "ERROR: %s\n", reply->text.data);
+    exit(1);
+}
+
+void cli_prompt(const struct cli *cli, char *text, size_t size) {
+    if (!cli->session.conn) {
+        snprintf(text, size, "not connected> ");
+        return;
+    }
+    char name[160], db[16] = "";
+    server_name(cli, name, sizeof name);
+    if (cli->db) snprintf(db, sizeof db, "[%d]", cli->db);
+    const struct endpoint *e = &cli->options.endpoint;
+    snprintf(text, size, "%s%s%s%s%s> ", e->rdma ? "rdma://" : e->socket ? "valkey " : "", name, db,
+             cli->in_transaction ? "(TX)" : "", cli->subscribed ? "(subscribed mode)" : "");
+}
+
+struct slice cli_read_stdin(void) {
+    size_t len = 0, capacity = 64 * 1024;
+    char *data = mem_alloc(capacity);
+    ssize_t got;
+    while ((got = read(STDIN_FILENO, data + len, capacity - len)) != 0) {
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) break;
+        len += (size_t)got;
+        if (len == capacity) data = mem_realloc(data, capacity *= 2);
+    }
+    return (struct slice){data, len};
+}
+
+/* --- What a command does to the connection --- */
+
+static bool command_is(int argc, const struct slice *argv, const char *name, const char *sub) {
+    return argc >= (sub ? 2 : 1) && slice_is(argv[0], name) && (!sub || slice_is(argv[1], sub));
+}
+
+static bool is_subscribing(int argc, const struct slice *argv) {
+    static const char *const names[] = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (command_is(argc, argv, names[i], NULL)) return true;
+    }
+    return false;
+}
+
+/* Commands whose reply is a text for people, shown as it is. */
+static bool is_text_command(int argc, const struct slice *argv) {
+    static const char *const names[][2] = {
+        {"info", NULL},           {"lolwut", NULL},           {"debug", "htstats"},  {"debug", "htstats-key"}, {"debug", "client-eviction"},
+        {"memory", "malloc-stats"}, {"memory", "doctor"},     {"cluster", "nodes"},  {"cluster", "info"},      {"client", "list"},
+        {"client", "info"},       {"latency", "graph"},       {"latency", "doctor"}, {"proxy", "info"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (command_is(argc, argv, names[i][0], names[i][1])) return true;
+    }
+    return false;
+}
+
+static void state_follow(struct cli *cli, int argc, const struct slice *argv, const struct resp_value *reply) {
+    if (reply->type == RESP_ERROR) {
+        if (command_is(argc, argv, "exec", NULL)) cli->in_transaction = false;
+        return;
+    }
+    int64_t number;
+    if (command_is(argc, argv, "multi", NULL)) cli->in_transaction = true;
+    else if (command_is(argc, argv, "exec", NULL) || command_is(argc, argv, "discard", NULL)) cli->in_transaction = false;
+    if (cli->in_transaction) return;
+    if (argc == 2 && command_is(argc, argv, "select", NULL) && parse_int64(argv[1], &number)) {
+        cli->db = cli->options.db = (int)number; /* a new connection goes there too */
+    } else if (argc >= 2 && command_is(argc, argv, "hello", NULL) && parse_int64(argv[1], &number)) {
+        cli->protocol = cli->options.protocol = (int)number;
+    } else if (command_is(argc, argv, "auth", NULL) && argc <= 3) {
+        struct endpoint *e = &cli->options.endpoint;
+        text_set(&e->user, argc == 3 ? argv[1].data : NULL);
+        text_set(&e->password, argv[argc - 1].data);
+    } else if (command_is(argc, argv, "reset", NULL)) {
+        cli->db = cli->options.db = 0;
+        cli->protocol = 2;
+        cli->subscribed = false;
+        cli->subscriptions = 0;
+    }
+}
+
+/* A message or an acknowledgement of PUB/SUB. Keeps count of the subscriptions. */
+static bool is_pubsub(struct cli *cli, const struct resp_value *v) {
+    if ((v->type != RESP_PUSH && v->type != RESP_ARRAY) || v->count < 3) return false;
+    struct slice kind = v->children[0].text;
+    const struct resp_value *last = &v->children[2];
+    static const char *const acks[] = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"};
+    for (size_t i = 0; i < sizeof acks / sizeof *acks; i++) {
+        if (!slice_is(kind, acks[i]) || last->type != RESP_INTEGER) continue;
+        cli->subscriptions = last->integer;
+        cli->subscribed = last->integer > 0;
+        return true;
+    }
+    return slice_is(kind, "message") || slice_is(kind, "pmessage") || slice_is(kind, "smessage");
+}
+
+/* --- Showing --- */
+
+static void show_bytes(struct memory_output *m) {
+    struct slice text = memory_output_slice(m);
+    fwrite(text.data, 1, text.len, stdout);
+    fflush(stdout);
+    memory_output_free(m);
+}
+
+static void show_reply(const struct cli *cli, const struct resp_value *reply, bool as_text) {
+    struct memory_output m;
+    memory_output_init(&m);
+    const struct cli_options *o = &cli->options;
+    if (as_text && o->output == CLI_FORMATTED && reply->type != RESP_ERROR && !resp_is_aggregate(reply)) {
+        output_write(&m.out, reply->text);
+    } else {
+        format_reply(&m.out, reply, o, o->output);
+    }
+    show_bytes(&m);
+}
+
+static void show_push(struct cli *cli, const struct resp_value *push) {
+    if (is_pubsub(cli, push)) {
+        show_reply(cli, push, false);
+        return;
+    }
+    if (!cli->options.show_pushes) return;
+    struct memory_output m;
+    memory_output_init(&m);
+    format_push(&m.out, push, &cli->options);
+    show_bytes(&m);
+}
+
+/* Attributes are not shown: they would break the forms that scripts read. */
+static void attributes_drop(struct resp_value *v) {
+    size_t kept = 0;
+    for (size_t i = 0; i < v->count; i++) {
+        if (v->children[i].type == RESP_ATTRIBUTE) {
+            resp_value_free(&v->children[i]);
+            continue;
+        }
+        attributes_drop(&v->children[i]);
+        if (kept != i) v->children[kept] = v->children[i];
+        kept++;
+    }
+    v->count = kept;
+}
+
+/* The next thing that is a reply; what comes in between is shown. NULL: the connection failed, or it was interrupted. */
+static struct resp_value *reply_next(struct cli *cli, bool pushes_count) {
+    for (;;) {
+        struct resp_value *v = session_read(&cli->session, -1);
+        if (!v) return NULL;
+        if (v->type == RESP_ATTRIBUTE) continue;
+        if (v->type == RESP_PUSH && !(pushes_count && is_pubsub(cli, v))) {
+            show_push(cli, v);
+            continue;
+        }
+        attributes_drop(v);
+        return v;
+    }
+}
+
+static int connection_failed(struct cli *cli) {
+    if (cli_interrupted) {
+        printf("\nClosing current connection. Ready to reconnect to Valkey server... \n");
+        cli_interrupted = false;
+    } else if (!cli->session.conn || *cli->session.error) {
+        fflush(stdout);
+        fprintf(stderr, "Error: %s\n", cli->session.error);
+    }
+    session_close(&cli->session);
+    cli->in_transaction = cli->subscribed = false;
+    return -1;
+}
+
+/* --- Streams: MONITOR and subscriptions --- */
+
+static int monitor_follow(struct cli *cli) {
+    struct resp_value *v;
+    while ((v = reply_next(cli, true))) show_reply(cli, v, false);
+    return connection_failed(cli);
+}
+
+/* Shows messages until a key is pressed, standard input has a line, or the connection ends. */
+static int messages_follow(struct cli *cli) {
+    struct session *s = &cli->session;
+    bool keys = cli->interactive && cli->tty;
+    if (keys) fprintf(stderr, "\033[1;90mReading messages... (press Ctrl-C to quit or any key to type command)\033[0m\r"), fflush(stderr);
+    int result = 0;
+    while (cli->subscribed) {
+        struct resp_value *v = session_read(s, keys ? 50 : -1);
+        if (v) {
+            if (keys) fprintf(stderr, "\033[K");
+            if (v->type != RESP_PUSH) is_pubsub(cli, v); /* it may have been the last subscription that ended */
+            if (v->type == RESP_PUSH) show_push(cli, v);
+            else show_reply(cli, v, false);
+            continue;
+        }
+        if (cli_interrupted || !session_is_open(s)) {
+            result = connection_failed(cli);
+            break;
+        }
+        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (keys && poll(&input, 1, 0) > 0) break;
+    }
+    if (keys) fprintf(stderr, "\033[K");
+    return result;
+}
+
+/* --- Commands --- */
+
+/* Follows -MOVED and -ASK with -c. 1: ask there; 0: not a redirection; -1: it leads nowhere. */
+static int redirect(struct cli *cli, const struct resp_value *reply) {
+    if (!cli->options.cluster || reply->type != RESP_ERROR) return 0;
+    bool ask = strncmp(reply->text.data, "ASK ", 4) == 0;
+    int slot, port;
+    char host[108] = "";
+    const char *text = reply->text.data + (ask ? 4 : 6);
+    if (!ask && strncmp(reply->text.data, "MOVED ", 6) != 0) return 0;
+    const char *space = strchr(text, ' '), *colon = strrchr(text, ':');
+    if (!space || !colon || colon < space || sscanf(text, "%d", &slot) != 1 || sscanf(colon + 1, "%d", &port) != 1) return 0;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - space - 1), space + 1);
+    struct endpoint *e = &cli->options.endpoint;
+    if (*host && *host != '?') text_set(&e->host, host);
+    text_set(&e->socket, NULL);
+    e->port = port;
+    if (cli->options.output == CLI_FORMATTED) printf("-> Redirected to slot [%d] located at %s:%d\n", slot, e->host, e->port);
+    if (cli_connect(cli, true, true) < 0) return -1;
+    if (ask && !SESSION_CALL(&cli->session, "ASKING")) return connection_failed(cli);
+    return 1;
+}
+
+static int replies_expected(int argc, const struct slice *argv) {
+    if (command_is(argc, argv, "client", "reply") && argc == 3 && !slice_is(argv[2], "on")) return 0;
+    return is_subscribing(argc, argv) && argc > 2 ? argc - 1 : 1;
+}
+
+static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
+    bool subscribing = is_subscribing(argc, argv);
+    for (int left = replies_expected(argc, argv); left > 0; left--) {
+        struct resp_value *reply = reply_next(cli, subscribing);
+        if (!reply) {
+            /* The server that was told to shut down does not answer. */
+            if (!cli_interrupted && command_is(argc, argv, "shutdown", NULL)) {
+                session_close(&cli->session);
+                return 0;
+            }
+            return connection_failed(cli);
+        }
+        int redirected = redirect(cli, reply);
+        if (redirected != 0) return redirected;
+        if (subscribing) is_pubsub(cli, reply);
+        state_follow(cli, argc, argv, reply);
+        if (reply->type == RESP_ERROR) {
+            left = 1;
+            if (cli->options.exit_on_error) {
+                fprintf(stderr, "%s\n", reply->text.data);
+                return -1;
+            }
+        }
+        show_reply(cli, reply, is_text_command(argc, argv));
+        if (reply->type != RESP_ERROR && command_is(argc, argv, "monitor", NULL)) return monitor_follow(cli);
+    }
+    return 0;
+}
+
+static int command_once(struct cli *cli, int argc, const struct slice *argv) {
+    if (cli_connect(cli, false, true) < 0) return -1;
+    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL)) return mode_replica(cli);
+    for (int i = 0; i < REDIRECTIONS_MAX; i++) {
+        session_send(&cli->session, argc, argv);
+        int result = replies_show(cli, argc, argv);
+        if (result <= 0) return result;
+    }
+    fprintf(stderr, "Too many redirections\n");
+    return -1;
+}
+
+int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t repeat) {
+    if (command_is(argc, argv, "help", NULL) || command_is(argc, argv, "?", NULL)) {
+        if (argc > 1) cli_connect(cli, false, false);
+        docs_help(cli, argc - 1, argv + 1);
+        return 0;
+    }
+    for (int64_t left = repeat; left != 0; left -= left > 0) {
+        uint64_t start = clock_monotonic_us();
+        int result = command_once(cli, argc, argv);
+        if (result < 0) return result;
+        uint64_t took = clock_monotonic_us() - start;
+        if (cli->interactive && cli->tty && cli->options.output == CLI_FORMATTED && took >= SLOW_US) printf("(%.2fs)\n", (double)took / 1e6);
+        if (cli->options.interval_us) usleep((useconds_t)cli->options.interval_us);
+        if (cli_interrupted) break;
+    }
+    /* A terminal, and a program that was started for this one command, wait for messages; a script goes on to its next line. */
+    if (cli->subscribed && (cli->tty || !cli->interactive)) return messages_follow(cli);
+    return 0;
+}

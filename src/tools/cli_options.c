@@ -1,0 +1,308 @@
+/* cli_options.c: the command line of valkey-cli. */
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/version.h"
+#include "tools/cli.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char help[] =
+    "valkey-cli " PROJECT_VERSION "\n"
+    "\n"
+    "Usage: valkey-cli [OPTIONS] [cmd [arg [arg ...]]]\n"
+    "\n"
+    "Without a command: a prompt. Where standard input is not a terminal, the commands\n"
+    "are read from there, one a line.\n"
+    "\n"
+    "Where to connect, and as whom:\n"
+    "  -h <hostname>      Name or address of the server (default: 127.0.0.1).\n"
+    "  -p <port>          Port (default: 6379).\n"
+    "  -s <socket>        Unix socket, instead of host and port.\n"
+    "  -u <uri>           All at once: valkey://user:password@host:port/db; what is left\n"
+    "                     out keeps its default. rdma:// for RDMA, unix:// for a socket.\n"
+    "  --rdma             Connect by RDMA.\n"
+    "  -t <timeout>       Seconds to wait for the connection, decimals allowed.\n"
+    "                     Default: 0, as long as the system waits.\n"
+    "  -a <password>      Password; --pass is the same. The environment variables\n"
+    "                     VALKEYCLI_AUTH and REDISCLI_AUTH do it without showing the\n"
+    "                     password to everybody who can list processes.\n"
+    "  --user <username>  User of that password.\n"
+    "  --askpass          Ask for the password, without showing it.\n"
+    "  --no-auth-warning  No warning about a password on the command line.\n"
+    "  -n <db>            Database.\n"
+    "  -2, -3             Speak RESP2 or RESP3.\n"
+    "  -c                 Follow redirections of a cluster.\n"
+    "  -4, -6             Prefer IPv4 or IPv6 addresses of a name.\n"
+    "\n"
+    "How to send:\n"
+    "  -r <repeat>        Do the command so often; -1: forever.\n"
+    "  -i <interval>      Seconds between repetitions, decimals allowed; for --scan and\n"
+    "                     --stat between rounds, for --bigkeys, --memkeys and --hotkeys\n"
+    "                     after 100 rounds.\n"
+    "  -x                 Take the last argument from standard input.\n"
+    "  -X <tag>           Take the argument that reads <tag> from standard input.\n"
+    "  --quoted-input     Arguments may be quoted strings: '\"a\\x00b\"'.\n"
+    "  --eval <file>      EVAL the Lua script in the file; what follows are keys, a comma\n"
+    "                     between spaces, and arguments.\n"
+    "  -e                 Exit with an error when the command fails.\n"
+    "\n"
+    "How to show replies:\n"
+    "  --raw              As they are (the default where the output is not a terminal).\n"
+    "  --no-raw           With types and quotes (the default at a terminal).\n"
+    "  --csv              Comma separated.\n"
+    "  --json             JSON, in RESP3 unless -2 is given.\n"
+    "  --quoted-json      JSON in ASCII, strings quoted as --no-raw quotes them.\n"
+    "  -d <delimiter>     Between the elements of a raw reply (default: \\n).\n"
+    "  -D <delimiter>     After each raw reply (default: \\n).\n"
+    "  --show-pushes <yn> Show RESP3 push messages (default: yes at a terminal).\n"
+    "\n"
+    "Instead of a command:\n"
+    "  --stat             Figures of the server, a line now and then.\n"
+    "  --latency          Measure the time of PING without end; for one second (-i) and\n"
+    "                     with one line where the output is not a terminal.\n"
+    "  --latency-history  The same, with a new line every 15 seconds (-i).\n"
+    "  --latency-dist     The distribution as colours, every second (-i).\n"
+    "  --intrinsic-latency <sec>  How long this machine keeps a program waiting.\n"
+    "  --scan             List the keys, by SCAN.\n"
+    "  --bigkeys          Look for keys of many elements.\n"
+    "  --memkeys          Look for keys of much memory.\n"
+    "  --memkeys-samples <n>  The same, looking at <n> elements of each key.\n"
+    "  --hotkeys          Look for keys in much use; needs an LFU maxmemory-policy.\n"
+    "  --pattern <pat>    Keys for --scan, --bigkeys, --memkeys, --hotkeys (default: *).\n"
+    "  --quoted-pattern <pat>  The same as a quoted string.\n"
+    "  --count <count>    COUNT of SCAN for them (default: 10).\n"
+    "  --pipe             Send what standard input holds, commands as lines or in RESP,\n"
+    "                     and count the replies.\n"
+    "  --pipe-timeout <n> Seconds to wait for the last reply (default: 30; 0: forever).\n"
+    "  --rdb <filename>   Have the server write an RDB file; - for standard output.\n"
+    "  --functions-rdb <filename>  The same with the functions only.\n"
+    "  --replica          Show the commands that a primary sends to its replicas.\n"
+    "  --lru-test <keys>  Load a cache by the 80-20 rule and count the hits.\n"
+    "  --cluster ...      Managing clusters is not part of this version.\n"
+    "  --verbose          Say more.\n"
+    "  --help, --version\n"
+    "\n"
+    "Examples:\n"
+    "  valkey-cli --rdma -h 192.168.122.100 ping\n"
+    "  valkey-cli -u valkey://default:PASSWORD@localhost:6379/0\n"
+    "  cat /etc/passwd | valkey-cli -x set mypasswd\n"
+    "  valkey-cli -r 100 -i 1 info | grep used_memory_human:\n"
+    "  valkey-cli --scan --pattern '*:12345*' --count 100\n"
+    "  valkey-cli --eval myscript.lua key1 key2 , arg1 arg2 arg3\n";
+
+void cli_help_print(FILE *file) { fputs(help, file); }
+
+static void fail(const char *format, const char *text) {
+    fprintf(stderr, format, text);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+struct text_option {
+    const char *name;
+    size_t offset;
+};
+struct number_option {
+    const char *name;
+    size_t offset;
+    int64_t min;
+};
+struct mode_option {
+    const char *name;
+    enum cli_mode mode;
+};
+
+static const struct text_option texts[] = {
+    {"-d", offsetof(struct cli_options, bulk_delimiter)},  {"-D", offsetof(struct cli_options, command_delimiter)},
+    {"-X", offsetof(struct cli_options, stdin_tag)},       {"--pattern", offsetof(struct cli_options, pattern)},
+    {"--rdb", offsetof(struct cli_options, file)},         {"--functions-rdb", offsetof(struct cli_options, file)},
+    {"--eval", offsetof(struct cli_options, eval_file)},
+};
+static const struct text_option flags[] = {
+    {"-x", offsetof(struct cli_options, stdin_last)},
+    {"-c", offsetof(struct cli_options, cluster)},
+    {"-e", offsetof(struct cli_options, exit_on_error)},
+    {"--quoted-input", offsetof(struct cli_options, quoted_input)},
+    {"--no-auth-warning", offsetof(struct cli_options, no_auth_warning)},
+    {"--verbose", offsetof(struct cli_options, verbose)},
+    {"--askpass", offsetof(struct cli_options, ask_password)},
+};
+static const struct number_option numbers[] = {
+    {"--pipe-timeout", offsetof(struct cli_options, pipe_timeout_s), 0}, {"--count", offsetof(struct cli_options, count), 1},
+    {"--memkeys-samples", offsetof(struct cli_options, memkeys_samples), 0}, {"--lru-test", offsetof(struct cli_options, lru_keys), 1},
+    {"--intrinsic-latency", offsetof(struct cli_options, intrinsic_s), 1},
+};
+static const struct mode_option modes[] = {
+    {"--stat", MODE_STAT},
+    {"--scan", MODE_SCAN},
+    {"--latency", MODE_LATENCY},
+    {"--latency-history", MODE_LATENCY_HISTORY},
+    {"--latency-dist", MODE_LATENCY_DIST},
+    {"--intrinsic-latency", MODE_INTRINSIC_LATENCY},
+    {"--bigkeys", MODE_BIGKEYS},
+    {"--memkeys", MODE_MEMKEYS},
+    {"--memkeys-samples", MODE_MEMKEYS},
+    {"--hotkeys", MODE_HOTKEYS},
+    {"--pipe", MODE_PIPE},
+    {"--rdb", MODE_RDB},
+    {"--functions-rdb", MODE_FUNCTIONS_RDB},
+    {"--replica", MODE_REPLICA},
+    {"--lru-test", MODE_LRU_TEST},
+    {"--eval", MODE_EVAL},
+};
+
+/* The tables below give how many arguments an option used; 0: not in the table; -1: its argument is missing. */
+static int table_option(struct cli_options *o, int argc, char **argv, int i) {
+    int used = 0;
+    for (size_t k = 0; k < sizeof modes / sizeof *modes; k++) {
+        if (strcmp(argv[i], modes[k].name) != 0) continue;
+        o->mode = modes[k].mode;
+        used = 1;
+    }
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++) {
+        if (strcmp(argv[i], flags[k].name) != 0) continue;
+        *(bool *)((char *)o + flags[k].offset) = true;
+        return 1;
+    }
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        if (strcmp(argv[i], texts[k].name) != 0) continue;
+        if (i + 1 >= argc) return -1;
+        text_set((char **)((char *)o + texts[k].offset), argv[i + 1]);
+        return 2;
+    }
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        if (strcmp(argv[i], numbers[k].name) != 0) continue;
+        if (i + 1 >= argc) return -1;
+        int64_t *value = (int64_t *)((char *)o + numbers[k].offset);
+        if (!parse_int64(slice_of(argv[i + 1]), value) || *value < numbers[k].min) fail("Invalid number for %s.", argv[i]);
+        return 2;
+    }
+    return used;
+}
+
+static bool output_option(struct cli_options *o, const char *name) {
+    if (strcmp(name, "--raw") == 0) o->output = CLI_RAW;
+    else if (strcmp(name, "--no-raw") == 0) o->output = CLI_FORMATTED;
+    else if (strcmp(name, "--csv") == 0) o->output = CLI_CSV;
+    else if (strcmp(name, "--json") == 0) o->output = CLI_JSON;
+    else if (strcmp(name, "--quoted-json") == 0) o->output = CLI_QUOTED_JSON;
+    else return false;
+    /* Without this, JSON could not tell maps from arrays. -2 may still overrule it. */
+    if (o->output >= CLI_JSON && !o->protocol_given) o->protocol = 3;
+    return true;
+}
+
+static double seconds_parse(const char *text, const char *message) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= 0) || value > 1e9) fail("%s", message);
+    return value;
+}
+
+static int other_option(struct cli_options *o, int argc, char **argv, int i) {
+    const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+    if (output_option(o, name)) return 1;
+    if (strcmp(name, "-2") == 0 || strcmp(name, "-3") == 0) {
+        o->protocol = name[1] - '0';
+        o->protocol_given = true;
+        return 1;
+    }
+    if (strcmp(name, "-4") == 0 || strcmp(name, "-6") == 0) return 1;
+    static const char *const with_value[] = {"-r", "-i", "-n", "-t", "--quoted-pattern", "--show-pushes"};
+    size_t k = 0, count = sizeof with_value / sizeof *with_value;
+    while (k < count && strcmp(name, with_value[k]) != 0) k++;
+    if (k == count) return 0;
+    if (!value) return -1;
+    switch (k) {
+    case 0: o->repeat = strtoll(value, NULL, 10); break;
+    case 1:
+        o->interval_us = (int64_t)(seconds_parse(value, "Invalid interval for -i.") * 1e6);
+        o->interval_given = true;
+        break;
+    case 2: o->db = atoi(value); break;
+    case 3: o->timeout_ms = (uint32_t)(seconds_parse(value, "Invalid connection timeout for -t.") * 1000); break;
+    case 4: {
+        struct slice *words;
+        int words_count = words_split(slice_of(value), &words);
+        if (words_count != 1) fail("Invalid quoted string specified for %s", name);
+        text_set(&o->pattern, words[0].data);
+        words_free(words, words_count);
+        break;
+    }
+    default:
+        if (value[0] == 'y' || value[0] == 'Y') o->show_pushes = true;
+        else if (value[0] == 'n' || value[0] == 'N') o->show_pushes = false;
+        else fprintf(stderr, "Unknown --show-pushes value '%s' (valid: '[y]es', '[n]o')\n", value);
+    }
+    return 2;
+}
+
+/* Options that end the program, for good or bad. */
+static void final_option(int argc, char **argv, int i) {
+    if (strcmp(argv[i], "--help") == 0 || (strcmp(argv[i], "-h") == 0 && i + 1 == argc)) {
+        cli_help_print(strcmp(argv[i], "-h") == 0 ? stderr : stdout);
+        exit(0);
+    }
+    if (strcmp(argv[i], "--version") == 0 || strcmp(argv[i], "-v") == 0) {
+        puts("valkey-cli " PROJECT_VERSION);
+        exit(0);
+    }
+    static const char *const missing[] = {"--cluster", "--ldb", "--ldb-sync-mode"};
+    for (size_t k = 0; k < sizeof missing / sizeof *missing; k++) {
+        if (strcmp(argv[i], missing[k]) == 0) fail("%s is not in this version of valkey-cli.", argv[i]);
+    }
+}
+
+static void options_default(struct cli_options *o) {
+    memset(o, 0, sizeof *o);
+    endpoint_init(&o->endpoint);
+    bool tty = isatty(STDOUT_FILENO) || getenv("FAKETTY");
+    o->output = tty ? CLI_FORMATTED : CLI_RAW;
+    o->show_pushes = isatty(STDOUT_FILENO);
+    o->repeat = 1;
+    o->pipe_timeout_s = 30, o->count = 10, o->memkeys_samples = -1;
+    o->bulk_delimiter = mem_strdup("\n");
+    o->command_delimiter = mem_strdup("\n");
+    const char *password = getenv("VALKEYCLI_AUTH");
+    if (!password) password = getenv("REDISCLI_AUTH");
+    if (password && *password) text_set(&o->endpoint.password, password);
+}
+
+static void options_check(struct cli_options *o) {
+    const struct endpoint *e = &o->endpoint;
+    if (e->tls) fail("%s", "TLS was asked for, but this valkey-cli is built without it.");
+    if (!endpoint_transport(e)) fail("%s", "--rdma was asked for, but this valkey-cli is built without RDMA (make BUILD_RDMA=yes).");
+    if (o->stdin_last && o->stdin_tag) fail("%s", "Options -x and -X are mutually exclusive.");
+    if (o->password_from_options && !o->no_auth_warning) {
+        fputs("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.\n", stderr);
+    }
+    if (o->ask_password) {
+        char *password = getpass("Please input password: ");
+        if (password) text_set(&o->endpoint.password, password);
+    }
+}
+
+void cli_options_parse(struct cli_options *o, int argc, char **argv) {
+    options_default(o);
+    int i = 1;
+    while (i < argc && argv[i][0] == '-') {
+        char error[256];
+        final_option(argc, argv, i);
+        char *password = o->endpoint.password ? mem_strdup(o->endpoint.password) : NULL;
+        int used = endpoint_option(&o->endpoint, argc, argv, i, error, sizeof error);
+        if (used == -2) fail("%s", error);
+        if (used > 0 && o->endpoint.password && (!password || strcmp(password, o->endpoint.password) != 0)) {
+            o->password_from_options = true;
+        }
+        mem_free(password);
+        if (used > 0 && strcmp(argv[i], "-u") == 0) o->db = o->endpoint.db;
+        if (used == 0) used = table_option(o, argc, argv, i);
+        if (used == 0) used = other_option(o, argc, argv, i);
+        if (used <= 0) fail("Unrecognized option or bad number of args for: '%s'", argv[i]);
+        i += used;
+        
+    }
+    o->argc = argc - i;
+    o->argv = argv + i;
+    options_check(o);
+}

@@ -1,0 +1,130 @@
+/* cli_repl.c: the prompt, and the commands that are for valkey-cli itself. Where standard input is no terminal its lines are taken the
+ * same way, without prompt and editing. */
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "tools/cli.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+static void preference_set(struct cli *cli, int argc, const struct slice *argv, bool from_file) {
+    if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "hints")) cli->hints = true;
+    else if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "nohints")) cli->hints = false;
+    else if (!from_file) {
+        bool set = slice_is(argv[0], ":set");
+        struct slice what = set && argc > 1 ? argv[1] : argv[0];
+        printf("unknown valkey-cli %s '%.*s'\n", set ? "preference" : "internal command", (int)what.len, what.data);
+    }
+}
+
+/* ~/.valkeyclirc: lines like ":set nohints". */
+static void preferences_load(struct cli *cli) {
+    const char *path = getenv("VALKEYCLI_RCFILE"), *home = getenv("HOME");
+    if (!path) path = getenv("REDISCLI_RCFILE");
+    char room[4096];
+    if (!path && home) {
+        snprintf(room, sizeof room, "%s/.valkeyclirc", home);
+        path = room;
+    }
+    FILE *file = path && *path ? fopen(path, "r") : NULL;
+    if (!file) return;
+    char line[1024];
+    while (fgets(line, sizeof line, file)) {
+        struct slice *argv;
+        int argc = words_split(slice_of(line), &argv);
+        if (argc > 0) preference_set(cli, argc, argv, true);
+        if (argc >= 0) words_free(argv, argc);
+    }
+    fclose(file);
+}
+
+/* Lines that hold a password stay out of the history file. */
+static bool is_secret(int argc, const struct slice *argv) {
+    if (slice_is(argv[0], "auth")) return true;
+    if (argc < 2) return false;
+    if (slice_is(argv[0], "acl") && (slice_is(argv[1], "setuser") || slice_is(argv[1], "deluser"))) return true;
+    if (slice_is(argv[0], "config") && slice_is(argv[1], "set")) {
+        static const char *const names[] = {"masterauth", "primaryauth", "masteruser", "primaryuser", "requirepass", "tls-key-file-pass",
+                                            "tls-client-key-file-pass"};
+        for (int i = 2; i < argc; i += 2) {
+            for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+                if (slice_is(argv[i], names[k])) return true;
+            }
+        }
+    }
+    if (slice_is(argv[0], "hello") || slice_is(argv[0], "migrate")) {
+        for (int i = 1; i < argc; i++) {
+            if (slice_is(argv[i], "auth") || slice_is(argv[i], "auth2")) return true;
+        }
+    }
+    return slice_is(argv[0], "sentinel") && (slice_is(argv[1], "config") || slice_is(argv[1], "set"));
+}
+
+static void command_connect(struct cli *cli, const struct slice *argv) {
+    int64_t port;
+    struct endpoint *e = &cli->options.endpoint;
+    text_set(&e->host, argv[1].data);
+    if (parse_int64(argv[2], &port) && port >= 0 && port <= 65535) e->port = (int)port;
+    text_set(&e->socket, NULL);
+    cli_connect(cli, true, true);
+}
+
+/* False: the program is to end. */
+static bool line_run(struct cli *cli, int argc, struct slice *argv) {
+    int64_t repeat = cli->options.repeat;
+    if (argc == 1 && (slice_is(argv[0], "quit") || slice_is(argv[0], "exit"))) return false;
+    if (argv[0].data[0] == ':') {
+        preference_set(cli, argc, argv, false);
+    } else if (slice_is(argv[0], "restart")) {
+        printf("Use 'restart' only in Lua debugging mode.\n");
+    } else if (argc == 3 && slice_is(argv[0], "connect")) {
+        command_connect(cli, argv);
+    } else if (argc == 1 && slice_is(argv[0], "clear")) {
+        printf("\033[H\033[2J");
+        fflush(stdout);
+    } else {
+        int64_t number;
+        if (argc > 1 && parse_int64(argv[0], &number)) {
+            if (number <= 0) {
+                printf("Invalid valkey-cli repeat command option value.\n");
+                return true;
+            }
+            repeat = number, argc--, argv++;
+        }
+        if (cli->tty) cli_catch_interrupt(cli, true);
+        cli_command(cli, argc, argv, repeat);
+        if (cli->tty) cli_catch_interrupt(cli, false);
+    }
+    return true;
+}
+
+int cli_repl(struct cli *cli) {
+    cli->interactive = true;
+    cli->hints = true;
+    cli->options.exit_on_error = false;
+    preferences_load(cli);
+    cli_connect(cli, true, true);
+    if (cli->tty && cli->session.conn) cli->docs = docs_load(cli);
+    struct line_editor *editor = line_editor_new(cli);
+    bool go_on = true;
+    while (go_on) {
+        char prompt[320];
+        cli_prompt(cli, prompt, sizeof prompt);
+        fflush(stdout);
+        const char *line = line_read(editor, prompt);
+        if (!line) break;
+        struct slice *argv;
+        int argc = words_split(slice_of(line), &argv);
+        if (argc != 0 && (argc < 0 || !is_secret(argc, argv))) line_remember(editor, line);
+        if (argc < 0) {
+            printf("Invalid argument(s)\n");
+            continue;
+        }
+        if (argc > 0) go_on = line_run(cli, argc, argv);
+        words_free(argv, argc);
+        if (cli->tty && !cli->docs && cli->session.conn && !cli->subscribed && !cli->in_transaction) cli->docs = docs_load(cli);
+    }
+    line_editor_free(editor);
+    docs_free(cli->docs);
+    session_close(&cli->session);
+    return 0;
+}
