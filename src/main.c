@@ -55,6 +55,7 @@ static void parts_register(void) {
     commands_register(config_commands);
     commands_register(info_commands);
     commands_register(memory_commands);
+    commands_register(lolwut_commands);
     commands_register(debug_commands);
     data_commands_register();
 

@@ -137,5 +137,5 @@ static inline bool command_arity_ok(const struct command *command, int argc) {
 int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
 /* Tables of the server room itself. */
 extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[], debug_commands[], info_commands[],
-    memory_commands[];
+    memory_commands[], lolwut_commands[];
 #endif

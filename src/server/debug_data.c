@@ -236,7 +236,7 @@ const struct debug_subcommand debug_data_subcommands[] = {
     {"htstats-key", 1, 2, run_htstats_key, HELP("HTSTATS-KEY <key> [full]", "    Describe the hash table of a value that is one.")},
     {"object", 1, 2, run_object, HELP("OBJECT <key> [fast]", "    Show where and how a value is kept; fast: only what costs nothing.")},
     {"populate", 1, 3, run_populate,
-     HELP("POPULATE <count> [<prefix>] [<size>]", "    Add <count> strings under <prefix>:0, <prefix>:1 … (key: where no prefix is given), of <size> bytes.",
+     HELP("POPULATE <count> [<prefix>] [<size>]", "    Add <count> strings under <prefix>:0, <prefix>:1 and so on (key: where no prefix is given), of <size> bytes.",
           "    Replicas are not told.")},
     {"protocol", 1, 1, run_protocol,
      HELP("PROTOCOL <string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false>", "    Reply with a sample of that type.")},

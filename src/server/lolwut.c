@@ -1,0 +1,70 @@
+/* lolwut.c: LOLWUT: a picture in text, different each time, and the version. Ours is a landscape: hills are sums of waves under a sky with stars. */
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/random.h"
+#include "server/command.h"
+#include "server/server.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { WIDTH_MAX = 200, HEIGHT_MAX = 60, HILLS = 3, WAVES = 3 };
+struct hill {
+    double base, size[WAVES], length[WAVES], shift[WAVES];
+};
+static double draw(double low, double high) { return low + (high - low) * (double)random_below(1 << 20) / (1 << 20); }
+static double height_at(const struct hill *hill, int x) {
+    double height = hill->base;
+    for (int i = 0; i < WAVES; i++) height += hill->size[i] * sin(x / hill->length[i] + hill->shift[i]);
+    return height;
+}
+static void paint(struct output *out, int width, int height) {
+    static const char grounds[HILLS + 1] = " .:#";
+    struct hill hills[HILLS];
+    for (int i = 0; i < HILLS; i++) { /* the nearer the lower, and the steeper */
+        hills[i].base = height * (0.65 - 0.22 * i);
+        for (int j = 0; j < WAVES; j++) {
+            hills[i].size[j] = height * draw(0.02, 0.11) / (j + 1);
+            hills[i].length[j] = draw(6, 16) / (j + 1);
+            hills[i].shift[j] = draw(0, 6.3);
+        }
+    }
+    for (int row = height - 1; row >= 0; row--) {
+        char line[WIDTH_MAX + 2];
+        for (int x = 0; x < width; x++) {
+            int nearest = 0;
+            for (int i = 0; i < HILLS; i++)
+                if (row < height_at(&hills[i], x)) nearest = i + 1;
+            line[x] = nearest ? grounds[nearest] : random_below(40) ? ' ' : random_below(5) ? '\'' : '*';
+        }
+        line[width] = '\n';
+        output_write(out, (struct slice){line, (size_t)width + 1});
+    }
+}
+/* LOLWUT [VERSION n] [width] [height]. Pictures of other versions are those of other servers; ours is the same for all. */
+static void run_lolwut(struct call *call) {
+    int64_t width = 66, height = 16, version;
+    int at = 1;
+    if (call->argc >= 3 && slice_is(call->argv[1], "version")) {
+        if (!parse_int64(call->argv[2], &version)) {
+            reply_not_integer(call->reply);
+            return;
+        }
+        at = 3;
+    }
+    if ((call->argc > at && !parse_int64(call->argv[at], &width)) || (call->argc > at + 1 && !parse_int64(call->argv[at + 1], &height))) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    width = width < 1 ? 1 : width > WIDTH_MAX ? WIDTH_MAX : width;
+    height = height < 1 ? 1 : height > HEIGHT_MAX ? HEIGHT_MAX : height;
+    struct memory_output text;
+    memory_output_init(&text);
+    paint(&text.out, (int)width, (int)height);
+    output_write(&text.out, SLICE("\nValkey ver. " SERVER_VERSION "\n"));
+    reply_verbatim(call->reply, "txt", memory_output_slice(&text));
+    memory_output_free(&text);
+}
+const struct command_spec lolwut_commands[] = {
+    {.name = "lolwut", .run = run_lolwut, .arity = -1, .flags = CMD_READONLY | CMD_FAST, .group = GROUP_SERVER, .since = "5.0.0",
+     .summary = "Draws a picture in text and tells the version.", .syntax = "[VERSION version:integer]"},
+    {.name = NULL}};
