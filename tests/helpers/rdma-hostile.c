@@ -45,6 +45,7 @@ struct link {
 
 static const char *host = "127.0.0.1", *port = "6379";
 static int wait_ms = 5000;
+static unsigned long messages; /* work requests posted, of all cases */
 
 /* --- Random numbers: one seed gives the same cases everywhere. --- */
 
@@ -242,6 +243,7 @@ static void post(struct link *l, struct ibv_send_wr *wr) {
         return;
     }
     l->sends++;
+    messages++;
 }
 
 static void send_bytes(struct link *l, uint32_t length, enum ibv_wr_opcode opcode, uint32_t imm) {
@@ -768,6 +770,6 @@ int main(int argc, char **argv) {
     }
     for (int k = 0; k < KIND_COUNT; k++)
         if (runs[k]) printf("%6ld %s\n", runs[k], kinds[k].name);
-    printf("%ld cases, %ld failed\n", done, failed);
+    printf("%ld cases, %lu messages, %ld failed\n", done, messages, failed);
     return failed ? 1 : 0;
 }

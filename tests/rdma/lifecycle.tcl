@@ -40,6 +40,9 @@ start_server {} {
 
     test "CONFIG SET rdma-port listens on another port, clients stay connected" {
         set c [new_client]
+        # Connected to the proxy is not yet connected to the server.
+        $c ping
+        r ping
         set t [new_client -tcp 1]
         set new [free_port]
         at_test_end [list [new_client -tcp 1] config set rdma-port [srv port]]
@@ -56,6 +59,7 @@ start_server {} {
 
     test "CONFIG SET rdma-port 0 stops listening, a port starts again" {
         set t [new_client -tcp 1]
+        r ping
         at_test_end [list [new_client -tcp 1] config set rdma-port [srv port]]
         $t config set rdma-port 0
         assert_equal 0 [answers [srv port]]
