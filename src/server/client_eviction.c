@@ -19,8 +19,16 @@ static bool may_be_evicted(const struct client *client) {
     return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY));
 }
 
+/* What the client has caused: receive memory that its transport sets aside for every connection (RDMA) is not its fault. */
+static size_t share(const struct client *client) {
+    const struct connection *conn = client->conn;
+    size_t input = 0, output = 0, all = client_memory(client);
+    conn->transport->memory(conn, &input, &output);
+    return input > conn->in_len && all > input ? all - input + conn->in_len : all;
+}
+
 void client_memory_note(struct client *client) {
-    size_t now = may_be_evicted(client) ? client_memory(client) : 0;
+    size_t now = may_be_evicted(client) ? share(client) : 0;
     total += now - client->memory_noted;
     client->memory_noted = now;
 }
