@@ -20,7 +20,7 @@ static bool conditions_read(struct call *call, unsigned *read) {
         size_t c = 0;
         while (c < CONDITIONS && !slice_is(word, conditions[c].name)) c++;
         if (c == CONDITIONS) {
-            reply_error_format(call->reply, "ERR Unsupported option %.*s", (int)(word.len < 128 ? word.len : 128), word.data);
+            reply_error_format(call->reply, "ERR Unsupported option %.*s", shown_len(word), word.data);
             return false;
         }
         *read |= conditions[c].condition;

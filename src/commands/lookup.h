@@ -67,6 +67,10 @@ static inline void keys_ahead(struct call *call, int first, int index, int step,
     if ((index - first) / step % KEYS_AHEAD == 0 && index + step < end) keys_fetch(call, index, step, end);
 }
 
+/* An argument as an error text shows it: a length for "%.*s". */
+enum { SHOWN_MAX = 64 * 1024 };
+static inline int shown_len(struct slice word) { return word.len < SHOWN_MAX ? (int)word.len : SHOWN_MAX; }
+
 /* A primary's stream and an AOF were accepted once already: limits do not hold for them. */
 bool call_must_obey(const struct call *call);
 /* False, and an error replied, where a string of `len + more` bytes would pass proto-max-bulk-len. */

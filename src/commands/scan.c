@@ -88,7 +88,7 @@ static bool scan_type_read(struct call *call, struct slice name, int *type) {
     for (*type = 0; *type < VALUE_TYPES; ++*type) {
         if (slice_is(name, value_type_name((enum value_type)*type))) return true;
     }
-    reply_error_format(call->reply, "ERR unknown type name '%.*s'", (int)(name.len < 128 ? name.len : 128), name.data);
+    reply_error_format(call->reply, "ERR unknown type name '%.*s'", shown_len(name), name.data);
     return false;
 }
 
