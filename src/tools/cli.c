@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
     session_init(&cli.session);
     cli.tty = isatty(STDIN_FILENO);
     if (o->mode != MODE_NONE) return run_mode(o);
-    if (o->argc == 0 && !o->stdin_last && !o->stdin_tag) return cli_repl(&cli);
+    if (o->argc == 0) return cli_repl(&cli);
     int count;
     struct slice *words = arguments_make(o, &count);
     cli.tty = false;

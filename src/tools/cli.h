@@ -77,6 +77,8 @@ struct slice cli_read_stdin(void);
 /* --- Replies as text --------------------------------------------------------------------------------------------------- */
 
 void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as);
+/* Raw, without the delimiter after it. */
+void format_raw(struct output *out, const struct resp_value *v, const char *delimiter);
 /* "text" in quotes, with escapes as inline commands understand them. */
 void format_quoted(struct output *out, struct slice text);
 /* A push message: invalidations have a form of their own. */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { REDIRECTIONS_MAX = 16, SLOW_US = 500 * 1000 };
+enum { REDIRECTIONS_MAX = 16, SLOW_US = 500 * 1000, QUIET_MS = 100 };
 
 volatile bool cli_interrupted;
 static void on_interrupt(int signal_number) { cli_interrupted = true; }
@@ -200,11 +200,8 @@ static void show_reply(const struct cli *cli, const struct resp_value *reply, bo
     struct memory_output m;
     memory_output_init(&m);
     const struct cli_options *o = &cli->options;
-    if (as_text && o->output == CLI_FORMATTED && reply->type != RESP_ERROR && !resp_is_aggregate(reply)) {
-        output_write(&m.out, reply->text);
-    } else {
-        format_reply(&m.out, reply, o, o->output);
-    }
+    if (as_text) format_raw(&m.out, reply, o->bulk_delimiter);
+    else format_reply(&m.out, reply, o, o->output);
     show_bytes(&m);
 }
 
@@ -325,6 +322,16 @@ static int replies_expected(int argc, const struct slice *argv) {
     return is_subscribing(argc, argv) && argc > 2 ? argc - 1 : 1;
 }
 
+/* UNSUBSCRIBE without names is acknowledged once for each subscription, of which there may be any number: until it is quiet. */
+static void acknowledgements_show(struct cli *cli) {
+    while (cli->subscriptions > 0) {
+        struct resp_value *v = session_read(&cli->session, QUIET_MS);
+        if (!v) return;
+        is_pubsub(cli, v);
+        show_reply(cli, v, false);
+    }
+}
+
 static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
     bool subscribing = is_subscribing(argc, argv);
     for (int left = replies_expected(argc, argv); left > 0; left--) {
@@ -351,6 +358,7 @@ static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
         show_reply(cli, reply, is_text_command(argc, argv));
         if (reply->type != RESP_ERROR && command_is(argc, argv, "monitor", NULL)) return monitor_follow(cli);
     }
+    if (subscribing && argc == 1) acknowledgements_show(cli);
     return 0;
 }
 

@@ -108,7 +108,7 @@ static void format_tty(struct output *out, const struct resp_value *v, const cha
 
 /* --- Raw --- */
 
-static void format_raw(struct output *out, const struct resp_value *v, const char *delimiter) {
+void format_raw(struct output *out, const struct resp_value *v, const char *delimiter) {
     switch (v->type) {
     case RESP_NULL: return;
     case RESP_BOOLEAN: put(out, v->integer ? "(true)" : "(false)"); return;

@@ -26,6 +26,7 @@ struct survey {
     struct hot hot[HOT_KEPT]; /* hottest first */
     int hot_count;
     uint64_t sampled, key_bytes, database_keys;
+    double progress; /* percent, before the keys being looked at now */
 };
 
 static const struct {
@@ -55,10 +56,6 @@ static struct type *type_find(struct survey *survey, struct slice name) {
     return type;
 }
 
-static double progress(const struct survey *survey) {
-    return survey->database_keys ? 100.0 * (double)survey->sampled / (double)survey->database_keys : 0;
-}
-
 static void ask(struct survey *survey, int argc, const struct slice *argv) {
     request_write(&survey->cli->session.conn->out, argc, argv);
 }
@@ -79,7 +76,7 @@ static void size_note(struct survey *survey, struct type *type, struct slice key
     mem_free(type->biggest_key);
     type->biggest_key = quoted(key);
     type->biggest = size;
-    printf("[%05.2f%%] Biggest %-6s found so far '%s' with %llu %s\n", progress(survey), type->name, type->biggest_key,
+    printf("[%05.2f%%] Biggest %-6s found so far '%s' with %llu %s\n", survey->progress, type->name, type->biggest_key,
            (unsigned long long)size, type->unit);
 }
 
@@ -146,7 +143,7 @@ static void hot_note(struct survey *survey, struct slice key, uint64_t counter) 
     else survey->hot_count++;
     while (place > 0 && survey->hot[place - 1].counter < counter) survey->hot[place] = survey->hot[place - 1], place--;
     survey->hot[place] = (struct hot){counter, quoted(key)};
-    printf("[%05.2f%%] Hot key '%s' found so far with counter %llu\n", progress(survey), survey->hot[place].key, (unsigned long long)counter);
+    printf("[%05.2f%%] Hot key '%s' found so far with counter %llu\n", survey->progress, survey->hot[place].key, (unsigned long long)counter);
 }
 
 static void use_survey(struct survey *survey, const struct resp_value *keys) {
@@ -215,6 +212,7 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
     for (uint64_t round = 1;; round++) {
         struct resp_value reply = scan(survey, cursor);
         snprintf(cursor, sizeof cursor, "%s", reply.children[0].text.data);
+        survey->progress = survey->database_keys ? 100.0 * (double)survey->sampled / (double)survey->database_keys : 0;
         if (which == MODE_HOTKEYS) use_survey(survey, &reply.children[1]);
         else sizes_survey(survey, &reply.children[1]);
         resp_value_free(&reply);

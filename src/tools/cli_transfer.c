@@ -26,6 +26,7 @@ static void pipe_finish_input(struct pipe_run *p) {
     struct output *out = &p->cli->session.conn->out;
     event_watch_remove(p->cli->session.loop, &p->input);
     p->input_ended = true;
+    p->last_us = clock_monotonic_us();
     /* The empty line ends a last line that has no end. */
     output_write(out, SLICE("\r\n"));
     request_write(out, 2, (struct slice[]){SLICE("ECHO"), slice_make(p->mark, MARK)});
