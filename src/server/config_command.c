@@ -79,7 +79,6 @@ static bool may_change_protected(const struct call *call) {
 static const char *refuse(const struct call *call, const struct config_option *option, const struct setting *before, int count) {
     if (option->flags & CONFIG_IMMUTABLE) return "can't set immutable config";
     if (option->flags & CONFIG_PROTECTED && !may_change_protected(call)) return "can't set protected config";
-    if (option->flags & CONFIG_DENY_LOADING && server.loading) return "can't set this config while loading DB";
     for (int i = 0; i < count; i++)
         if (before[i].state->option == option) return "duplicate parameter";
     return NULL;
@@ -121,6 +120,10 @@ static int collect(struct call *call, struct setting *settings) {
             return -1;
         }
         const char *reason = refuse(call, entry->state->option, settings, count);
+        if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && server.loading) {
+            reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
+            return -1;
+        }
         if (reason) {
             reply_set_failed(call, entry->name, reason);
             return -1;

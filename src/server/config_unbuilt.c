@@ -113,6 +113,9 @@ static const char *check_primary(const struct config_option *option, struct slic
     return parse_int64(port, &number) && number >= 0 && number <= 65535 ? NULL : "Invalid primary port";
 }
 
+static const char no_users[] = "This build has no users with rights of their own; starting without them would let everybody in";
+static const char *check_no_users(const struct config_option *option, struct slice text) { return text.len ? no_users : NULL; }
+
 /* ---- lines that are no options ---- */
 
 static const char *rename_command(int count, const struct slice *words) { return command_rename(words[0], words[1]); }
@@ -124,7 +127,7 @@ static const char *refuse_user(int count, const struct slice *words) {
         all = false;
         for (size_t j = 0; j < sizeof harmless / sizeof *harmless; j++) all |= slice_is(words[i], harmless[j]);
     }
-    return all ? NULL : "This build has no users with rights of their own; starting without them would let everybody in";
+    return all ? NULL : no_users;
 }
 static const char *refuse_module(int count, const struct slice *words) { return "This build cannot load modules"; }
 static const char *ignore(int count, const struct slice *words) { return NULL; } /* had an effect in servers of long ago */
@@ -164,7 +167,7 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "loading-process-events-interval-bytes", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "2097152",
      .min = 1024, .max = INT32_MAX},
     /* Append-only file. */
-    {.name = "appendonly", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
+    {.name = "appendonly", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_DENY_LOADING, .initial = "no"},
     {.name = "appendfilename", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "appendonly.aof",
      .check = check_file_name},
     {.name = "appenddirname", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "appendonlydir",
@@ -197,7 +200,7 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "repl-diskless-sync", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
     {.name = "repl-diskless-sync-delay", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "5", .min = 0, .max = INT32_MAX},
     {.name = "repl-diskless-sync-max-replicas", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "0", .min = 0, .max = INT32_MAX},
-    {.name = "repl-diskless-load", .type = CONFIG_ENUM, .flags = CONFIG_NOT_BUILT, .initial = "disabled", .names = diskless_loads},
+    {.name = "repl-diskless-load", .type = CONFIG_ENUM, .flags = CONFIG_NOT_BUILT | CONFIG_DENY_LOADING, .initial = "disabled", .names = diskless_loads},
     {.name = "dual-channel-replication-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "repl-ping-replica-period", .alias = "repl-ping-slave-period", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "10", .min = 1,
      .max = INT32_MAX},
@@ -277,7 +280,7 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "tracking-table-max-keys", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "1000000", .min = 0, .max = INT64_MAX},
     {.name = "watchdog-period", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "0", .min = 0, .max = INT32_MAX},
     /* Access control, scripts, protocol. */
-    {.name = "aclfile", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = ""},
+    {.name = "aclfile", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "", .check = check_no_users},
     {.name = "acllog-max-len", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "128", .min = 0, .max = INT64_MAX},
     {.name = "acl-pubsub-default", .type = CONFIG_ENUM, .flags = CONFIG_NOT_BUILT, .initial = "resetchannels", .names = pubsub_defaults},
     {.name = "busy-reply-threshold", .alias = "lua-time-limit", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "5000", .min = 0,
