@@ -1,5 +1,6 @@
 /* What the device can do: two processes, the server on CPU 0, the client on CPU 1 (when there are two), connected by the
- * connection manager. Run it with `make bench`, or `softrdma build/bench [seconds per test]`. The figures are this
+ * connection manager. Run it with `make bench`, or `softrdma build/bench [seconds per test [part of a
+ * name]]`. The figures are this
  * machine's memory and caches, never a card's. */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -283,26 +284,34 @@ static void reads(struct end *e, const char *name, uint32_t size) {
     meet(e);
 }
 
-static void server(struct end *e) {
-    accept_one(e);
-    for (int i = 0; i < 4; i++) stream_in(e);
-    pong(e, 64, 0);
-    pong(e, 4096, 0);
-    pong(e, 64, 1);
-    for (int i = 0; i < 2; i++) meet(e), meet(e);
+static void idle(struct end *e) {
+    meet(e);
+    meet(e);
 }
 
-static void client(struct end *e) {
-    connect_one(e);
-    stream_out(e, "64-byte WRITE_WITH_IMM, inline, one a post", 64, IBV_WR_RDMA_WRITE_WITH_IMM);
-    stream_out(e, "4 KiB WRITE_WITH_IMM", 4096, IBV_WR_RDMA_WRITE_WITH_IMM);
-    stream_out(e, "64 KiB WRITE_WITH_IMM", 65536, IBV_WR_RDMA_WRITE_WITH_IMM);
-    stream_out(e, "1 MiB WRITE_WITH_IMM", 1 << 20, IBV_WR_RDMA_WRITE_WITH_IMM);
-    ping(e, "64-byte round trip, both spin", 64, 0);
-    ping(e, "4 KiB round trip, both spin", 4096, 0);
-    ping(e, "64-byte round trip, both sleep", 64, 1);
-    reads(e, "64-byte READ", 64);
-    reads(e, "1 MiB READ", 1 << 20);
+static const struct bench {
+    const char *name;
+    enum { STREAM, PING, SLEEPY_PING, READ } kind;
+    uint32_t size;
+} benches[] = {
+    {"64-byte WRITE_WITH_IMM, inline, one a post", STREAM, 64},
+    {"4 KiB WRITE_WITH_IMM", STREAM, 4096},
+    {"64 KiB WRITE_WITH_IMM", STREAM, 65536},
+    {"1 MiB WRITE_WITH_IMM", STREAM, 1 << 20},
+    {"64-byte round trip, both spin", PING, 64},
+    {"4 KiB round trip, both spin", PING, 4096},
+    {"64-byte round trip, both sleep", SLEEPY_PING, 64},
+    {"64-byte READ", READ, 64},
+    {"1 MiB READ", READ, 1 << 20},
+};
+
+static void run(struct end *e, const struct bench *b, int is_server) {
+    switch (b->kind) {
+    case STREAM: is_server ? stream_in(e) : stream_out(e, b->name, b->size, IBV_WR_RDMA_WRITE_WITH_IMM); break;
+    case PING:
+    case SLEEPY_PING: is_server ? pong(e, b->size, b->kind == SLEEPY_PING) : ping(e, b->name, b->size, b->kind == SLEEPY_PING); break;
+    case READ: is_server ? idle(e) : reads(e, b->name, b->size); break;
+    }
 }
 
 int main(int argc, char **argv) {
@@ -315,11 +324,13 @@ int main(int argc, char **argv) {
     pin(child ? 0 : 1);
     e.sock = pair[child ? 0 : 1];
     close(pair[child ? 1 : 0]);
-    if (!child) {
-        client(&e);
-        exit(0);
-    }
-    server(&e);
+    if (child)
+        accept_one(&e);
+    else
+        connect_one(&e);
+    for (size_t i = 0; i < sizeof(benches) / sizeof(*benches); i++)
+        if (argc < 3 || strstr(benches[i].name, argv[2])) run(&e, &benches[i], child != 0);
+    if (!child) exit(0);
     int status;
     waitpid(child, &status, 0);
     return status ? 1 : 0;

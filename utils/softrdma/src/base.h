@@ -17,6 +17,12 @@
 #define SR_EXPORT         __attribute__((visibility("default")))
 #define likely(x)         __builtin_expect(!!(x), 1)
 #define unlikely(x)       __builtin_expect(!!(x), 0)
+/* Payload races are the program's business, and statistics may be read while they are counted. */
+#ifdef __SANITIZE_THREAD__
+#define RACES_ALLOWED __attribute__((no_sanitize_thread))
+#else
+#define RACES_ALLOWED
+#endif
 #define CACHE_LINE        64
 #define NS_PER_SEC        1000000000ull
 #define NS_PER_MS         1000000ull

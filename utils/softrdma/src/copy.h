@@ -16,7 +16,7 @@ int copy_atomic(struct peer *peer, const struct mr_slot *slot, uint64_t at, bool
                 uint64_t *old);
 
 /* Up to 64 bytes without a call; two overlapping moves cover each size class. */
-static inline void copy_bytes(void *to, const void *from, uint64_t n) {
+RACES_ALLOWED static inline void copy_bytes(void *to, const void *from, uint64_t n) {
     typedef struct {
         uint64_t a, b;
     } __attribute__((packed, may_alias)) pair;

@@ -235,7 +235,7 @@ void srq_forget(void) {
     pthread_mutex_init(&lock, NULL);
 }
 
-void srq_sum_counters(struct softrdma_counters *out) {
+RACES_ALLOWED void srq_sum_counters(struct softrdma_counters *out) {
     pthread_mutex_lock(&lock);
     for (struct link *l = srqs.next; l && l != &srqs; l = l->next) out->recv_wrs += container_of(l, struct srq, link)->posts;
     pthread_mutex_unlock(&lock);
