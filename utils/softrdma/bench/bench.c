@@ -1,7 +1,6 @@
-/* What the device can do: two processes, the server on CPU 0, the client on CPU 1 (when there are two), connected by the
- * connection manager. Run it with `make bench`, or `softrdma build/bench [seconds per test [part of a
- * name]]`. The figures are this
- * machine's memory and caches, never a card's. */
+/* What the device can do: two processes, the server on CPU 0, the client on CPU 1 (when there are two),
+ * connected by the connection manager. Run it with `make bench`, or `softrdma build/bench [seconds per test
+ * [part of a name]]`. The figures are this machine's memory and caches, never a card's. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>
@@ -18,17 +17,17 @@
 
 #include <rdma/rdma_cma.h>
 
-#define DEPTH      1024
-#define SIGNAL     64
-#define BUFFER     (4u << 20)
-#define CREDIT_AT  (BUFFER - 64) /* the receiver writes here how much it has taken */
-#define STOP       0xffffffffu
-#define CHECK(x)                                                                                                       \
-    do {                                                                                                               \
-        if (!(x)) {                                                                                                    \
-            perror(#x);                                                                                                \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
+#define DEPTH     1024
+#define SIGNAL    64
+#define BUFFER    (4u << 20)
+#define CREDIT_AT (BUFFER - 64) /* the receiver writes here how much it has taken */
+#define STOP      0xffffffffu
+#define CHECK(x)                                                                                             \
+    do {                                                                                                     \
+        if (!(x)) {                                                                                          \
+            perror(#x);                                                                                      \
+            exit(1);                                                                                         \
+        }                                                                                                    \
     } while (0)
 
 struct end {
@@ -72,7 +71,8 @@ static struct rdma_cm_id *wait_event(struct end *e, enum rdma_cm_event_type type
         fprintf(stderr, "unexpected event %s (%d)\n", rdma_event_str(event->event), event->status);
         exit(1);
     }
-    if (remote && event->param.conn.private_data) memcpy(remote, event->param.conn.private_data, sizeof(*remote));
+    if (remote && event->param.conn.private_data)
+        memcpy(remote, event->param.conn.private_data, sizeof(*remote));
     struct rdma_cm_id *id = event->id;
     rdma_ack_cm_event(event);
     return id;
@@ -82,15 +82,19 @@ static void end_build(struct end *e) {
     CHECK(e->pd = ibv_alloc_pd(e->id->verbs));
     CHECK(e->channel = ibv_create_comp_channel(e->id->verbs));
     CHECK(e->cq = ibv_create_cq(e->id->verbs, 4 * DEPTH, NULL, e->channel, 0));
-    struct ibv_qp_init_attr attr = {
-        .send_cq = e->cq,
-        .recv_cq = e->cq,
-        .cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64},
-        .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr attr = {.send_cq = e->cq,
+                                    .recv_cq = e->cq,
+                                    .cap = {.max_send_wr = DEPTH,
+                                            .max_recv_wr = DEPTH,
+                                            .max_send_sge = 1,
+                                            .max_recv_sge = 1,
+                                            .max_inline_data = 64},
+                                    .qp_type = IBV_QPT_RC};
     CHECK(!rdma_create_qp(e->id, e->pd, &attr));
     e->buf = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(e->buf, 1, BUFFER);
-    CHECK(e->mr = ibv_reg_mr(e->pd, e->buf, BUFFER, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+    CHECK(e->mr = ibv_reg_mr(e->pd, e->buf, BUFFER,
+                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
     memset(e->buf, 0, BUFFER);
     struct ibv_recv_wr wr = {0}, *bad;
     for (int i = 0; i < DEPTH; i++) CHECK(!ibv_post_recv(e->id->qp, &wr, &bad));
@@ -185,7 +189,9 @@ static int take(struct end *e, uint64_t *bytes, int *stop) {
     return messages;
 }
 
-static volatile uint64_t *credit(struct end *e) { return (volatile uint64_t *)(e->buf + CREDIT_AT); }
+static volatile uint64_t *credit(struct end *e) {
+    return (volatile uint64_t *)(e->buf + CREDIT_AT);
+}
 
 static void stream_in(struct end *e) {
     uint64_t got = 0, told = 0;
@@ -216,9 +222,11 @@ static void stream_out(struct end *e, const char *name, uint32_t size, enum ibv_
         post_write(e, op, (sent % 16) * (uint64_t)size % (BUFFER / 2), size, 0);
     }
     post_write(e, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 0, STOP);
-    while (*credit(e) < sent) {}
+    while (*credit(e) < sent) {
+    }
     double t = now() - start;
-    printf("%-44s %8.2f M messages/s %8.2f GB/s\n", name, (double)sent / t / 1e6, (double)sent * size / t / 1e9);
+    printf("%-44s %8.2f M messages/s %8.2f GB/s\n", name, (double)sent / t / 1e6,
+           (double)sent * size / t / 1e9);
     meet(e);
     *credit(e) = 0;
     meet(e);
@@ -268,7 +276,11 @@ static void ping(struct end *e, const char *name, uint32_t size, int sleeps) {
 
 static void reads(struct end *e, const char *name, uint32_t size) {
     struct ibv_sge sge = {(uint64_t)(uintptr_t)e->buf, size, e->mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_READ,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     wr.wr.rdma.remote_addr = e->peer_addr;
     wr.wr.rdma.rkey = e->peer_rkey;
     uint64_t n = 0;
@@ -277,7 +289,8 @@ static void reads(struct end *e, const char *name, uint32_t size) {
     for (; now() < end; n++) {
         struct ibv_wc wc;
         CHECK(!ibv_post_send(e->id->qp, &wr, &bad));
-        while (!ibv_poll_cq(e->cq, 1, &wc)) {}
+        while (!ibv_poll_cq(e->cq, 1, &wc)) {
+        }
     }
     double t = now() - start;
     printf("%-44s %8.2f M reads/s    %8.2f GB/s\n", name, (double)n / t / 1e6, (double)n * size / t / 1e9);
@@ -307,9 +320,14 @@ static const struct bench {
 
 static void run(struct end *e, const struct bench *b, int is_server) {
     switch (b->kind) {
-    case STREAM: is_server ? stream_in(e) : stream_out(e, b->name, b->size, IBV_WR_RDMA_WRITE_WITH_IMM); break;
+    case STREAM:
+        is_server ? stream_in(e) : stream_out(e, b->name, b->size, IBV_WR_RDMA_WRITE_WITH_IMM);
+        break;
     case PING:
-    case SLEEPY_PING: is_server ? pong(e, b->size, b->kind == SLEEPY_PING) : ping(e, b->name, b->size, b->kind == SLEEPY_PING); break;
+    case SLEEPY_PING:
+        is_server ? pong(e, b->size, b->kind == SLEEPY_PING)
+                  : ping(e, b->name, b->size, b->kind == SLEEPY_PING);
+        break;
     case READ: is_server ? idle(e) : reads(e, b->name, b->size); break;
     }
 }

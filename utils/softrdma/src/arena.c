@@ -1,9 +1,10 @@
 /* The arena: creation, and two allocators whose book-keeping is private to the owner.
  *
- * Objects (queues, rings) come from power-of-two size classes, one set of free lists per kind, filled by bumping a cursor.
- * Spans come from a next-fit walk over the list of spans in use: the cursor only moves forward and wraps at the end, so a
- * freed span rests until 7/8 of the arena has been handed out once. Untouched pages of a sparse memfd cost nothing, so
- * neither allocator tries to be tight; freed pages are given back to the kernel.
+ * Objects (queues, rings) come from power-of-two size classes, one set of free lists per kind, filled by
+ * bumping a cursor. Spans come from a next-fit walk over the list of spans in use: the cursor only moves
+ * forward and wraps at the end, so a freed span rests until 3/4 of the arena has been handed out once.
+ * Untouched pages of a sparse memfd cost nothing, so neither allocator tries to be tight; freed pages are
+ * given back to the kernel.
  *
  * Rejected: a memfd per region, passed to every peer (a descriptor and a mapping per region and peer). */
 #define _GNU_SOURCE
@@ -41,7 +42,8 @@ static struct free_block *free_blocks[ARENA_KINDS][CLASSES];
 
 static void *map_arena(int fd, uint64_t size) {
     /* Aligned to a huge page, so that peers and owner can use huge pages where the kernel offers them. */
-    uint8_t *hole = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *hole =
+        mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (hole == MAP_FAILED) return NULL;
     uint8_t *at = (uint8_t *)round_up((uint64_t)(uintptr_t)hole, HUGE_PAGE);
     if (mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {
@@ -58,7 +60,8 @@ static int arena_create(void) {
     if (fd < 0) return -errno;
     int err = ENOMEM;
     /* Who runs under a limit of address space gets a smaller arena. */
-    for (uint64_t size = round_up(config()->arena_bytes, HUGE_PAGE); size >= 64ull << 20; size = round_up(size / 2, HUGE_PAGE)) {
+    for (uint64_t size = round_up(config()->arena_bytes, HUGE_PAGE); size >= 64ull << 20;
+         size = round_up(size / 2, HUGE_PAGE)) {
         if (ftruncate(fd, (off_t)size)) {
             err = errno;
             continue;
@@ -86,7 +89,8 @@ static void arena_lay_out(void) {
     head->size = arena.size;
     head->mr_table = PAGE;
     head->mr_slots = config()->max_mr + 1; /* index 0 is never given out: a key is never 0 */
-    while (getrandom(&head->uuid, sizeof(head->uuid), 0) != sizeof(head->uuid)) {}
+    while (getrandom(&head->uuid, sizeof(head->uuid), 0) != sizeof(head->uuid)) {
+    }
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0)) head->fences = 1;
     object_cursor = round_up(PAGE + (uint64_t)head->mr_slots * sizeof(struct mr_slot), PAGE);
     object_end = round_up(arena.size / 4, HUGE_PAGE);
@@ -119,7 +123,9 @@ static uint32_t size_class(size_t bytes) {
 }
 
 /* The whole pages of a large free ring have been given back to the kernel: they read as zero. */
-static bool block_has_hole(enum arena_kind kind, size_t bytes) { return kind == ARENA_RING && bytes >= 16 * PAGE; }
+static bool block_has_hole(enum arena_kind kind, size_t bytes) {
+    return kind == ARENA_RING && bytes >= 16 * PAGE;
+}
 
 static void clear_block(enum arena_kind kind, uint64_t off, size_t bytes) {
     if (!block_has_hole(kind, bytes)) {
@@ -143,7 +149,8 @@ uint64_t arena_alloc(enum arena_kind kind, size_t bytes) {
         free(block);
     } else if (object_cursor + size <= object_end) {
         off = object_cursor;
-        /* Objects need the bytes asked for, not their class: big sparse ones (ready sets) pack to the line. */
+        /* Objects need the bytes asked for, not their class: big sparse ones (ready sets) pack to the
+         * line. */
         object_cursor += kind == ARENA_RING ? size : round_up(bytes, CACHE_LINE);
         pthread_mutex_unlock(&lock);
         return off; /* fresh pages are zero */

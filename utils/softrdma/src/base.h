@@ -1,9 +1,10 @@
-/* The few things every file of the device needs: branch hints, a spin lock, a clock, list links, the export mark.
+/* The few things every file of the device needs: branch hints, a spin lock, a clock, list links, the export
+ * mark.
  *
- * The lock spins a little and then yields. Its holders never sleep while holding it, critical sections are tens of
- * nanoseconds, and unlocking is a plain store: a mutex costs a second locked instruction on every unlock. All locks are
- * private to a process; nothing here is ever placed in memory that two processes share, so a killed process leaves no
- * lock held. */
+ * The lock spins a little and then yields. Its holders never sleep while holding it, critical sections are
+ * tens of nanoseconds, and unlocking is a plain store: a mutex costs a second locked instruction on every
+ * unlock. All locks are private to a process; nothing here is ever placed in memory that two processes share,
+ * so a killed process leaves no lock held. */
 #ifndef SOFTRDMA_BASE_H
 #define SOFTRDMA_BASE_H
 
@@ -14,21 +15,21 @@
 #include <stdint.h>
 #include <time.h>
 
-#define SR_EXPORT         __attribute__((visibility("default")))
-#define likely(x)         __builtin_expect(!!(x), 1)
-#define unlikely(x)       __builtin_expect(!!(x), 0)
+#define SR_EXPORT   __attribute__((visibility("default")))
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
 /* Payload races are the program's business, and statistics may be read while they are counted. */
 #ifdef __SANITIZE_THREAD__
 #define RACES_ALLOWED __attribute__((no_sanitize_thread))
 #else
 #define RACES_ALLOWED
 #endif
-#define CACHE_LINE        64
-#define NS_PER_SEC        1000000000ull
-#define NS_PER_MS         1000000ull
-#define NS_PER_US         1000ull
-#define PAGE              4096ull
-#define ARRAY_LEN(a)      (sizeof(a) / sizeof((a)[0]))
+#define CACHE_LINE                    64
+#define NS_PER_SEC                    1000000000ull
+#define NS_PER_MS                     1000000ull
+#define NS_PER_US                     1000ull
+#define PAGE                          4096ull
+#define ARRAY_LEN(a)                  (sizeof(a) / sizeof((a)[0]))
 #define container_of(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))
 
 #define load_relaxed(p)     atomic_load_explicit((p), memory_order_relaxed)
@@ -63,7 +64,9 @@ static inline void spin_lock(struct spinlock *lock) {
         }
 }
 
-static inline void spin_unlock(struct spinlock *lock) { store_release(&lock->held, 0); }
+static inline void spin_unlock(struct spinlock *lock) {
+    store_release(&lock->held, 0);
+}
 
 static inline uint64_t now_ns(void) {
     struct timespec ts;
@@ -71,19 +74,33 @@ static inline uint64_t now_ns(void) {
     return (uint64_t)ts.tv_sec * NS_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-static inline uint32_t pow2_at_least(uint32_t n) { return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1)); }
-static inline uint32_t log2_of(uint32_t pow2) { return (uint32_t)__builtin_ctz(pow2); }
-static inline uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
-static inline uint64_t round_down(uint64_t n, uint64_t unit) { return n / unit * unit; }
+static inline uint32_t pow2_at_least(uint32_t n) {
+    return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1));
+}
+static inline uint32_t log2_of(uint32_t pow2) {
+    return (uint32_t)__builtin_ctz(pow2);
+}
+static inline uint64_t round_up(uint64_t n, uint64_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+static inline uint64_t round_down(uint64_t n, uint64_t unit) {
+    return n / unit * unit;
+}
 
 /* A doubly linked list with a sentinel; links live in the objects. */
 struct link {
     struct link *next, *prev;
 };
 
-static inline void list_init(struct link *head) { head->next = head->prev = head; }
-static inline bool list_empty(const struct link *head) { return head->next == head; }
-static inline bool link_is_listed(const struct link *l) { return l->next && l->next != l; }
+static inline void list_init(struct link *head) {
+    head->next = head->prev = head;
+}
+static inline bool list_empty(const struct link *head) {
+    return head->next == head;
+}
+static inline bool link_is_listed(const struct link *l) {
+    return l->next && l->next != l;
+}
 
 static inline void list_append(struct link *head, struct link *l) {
     l->next = head;

@@ -1,5 +1,6 @@
-/* The connection manager's insides, shared by its files: cm_event.c (channels and events), cm_id.c (identifiers, addresses,
- * options), cm_port.c (port numbers), cm_conn.c (the handshake), cm_ep.c (what librdmacm builds from these). */
+/* The connection manager's insides, shared by its files: cm_event.c (channels and events), cm_id.c
+ * (identifiers, addresses, options), cm_port.c (port numbers), cm_conn.c (the handshake), cm_ep.c (what
+ * librdmacm builds from these). */
 #ifndef SOFTRDMA_CM_H
 #define SOFTRDMA_CM_H
 
@@ -22,10 +23,10 @@ enum cm_state {
     CM_LISTENING,
     CM_ADDR_RESOLVED,
     CM_ROUTE_RESOLVED,
-    CM_CONNECTING,    /* request sent */
-    CM_REQUESTED,     /* request received */
-    CM_ACCEPTED,      /* answer sent */
-    CM_ANSWERED,      /* answer received, the program has not taken the event or not called rdma_establish */
+    CM_CONNECTING, /* request sent */
+    CM_REQUESTED,  /* request received */
+    CM_ACCEPTED,   /* answer sent */
+    CM_ANSWERED,   /* answer received, the program has not taken the event or not called rdma_establish */
     CM_ESTABLISHED,
     CM_DREQ_SENT,
     CM_DREQ_RECEIVED,
@@ -79,32 +80,41 @@ struct cm_event {
     uint8_t private_data[256];
 };
 
-static inline struct cm_id *to_cm(struct rdma_cm_id *id) { return (struct cm_id *)id; }
-static inline struct sockaddr *cm_src(struct cm_id *c) { return &c->id.route.addr.src_addr; }
-static inline struct sockaddr *cm_dst(struct cm_id *c) { return &c->id.route.addr.dst_addr; }
+static inline struct cm_id *to_cm(struct rdma_cm_id *id) {
+    return (struct cm_id *)id;
+}
+static inline struct sockaddr *cm_src(struct cm_id *c) {
+    return &c->id.route.addr.src_addr;
+}
+static inline struct sockaddr *cm_dst(struct cm_id *c) {
+    return &c->id.route.addr.dst_addr;
+}
 
 void cm_lock(void), cm_unlock(void); /* guards everything of the connection manager; outside qp->lock */
 
 /* cm_id.c */
 struct cm_id *cm_create(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps);
-struct cm_id *cm_find(uint32_t number);             /* locked */
+struct cm_id *cm_find(uint32_t number);                         /* locked */
 void cm_each(void (*visit)(struct cm_id *, void *), void *arg); /* locked */
-void cm_maybe_free(struct cm_id *c);                /* locked */
+void cm_maybe_free(struct cm_id *c);                            /* locked */
 int cm_attach_device(struct cm_id *c, const struct sockaddr *addr);
 void cm_fill_path(struct cm_id *c);
 
 /* cm_port.c */
 uint16_t port_take_ephemeral(void);
 void port_give_back(uint16_t port);
-int port_bind(struct cm_port *port, enum rdma_port_space ps, const struct sockaddr *addr, bool af_only); /* addr has the number */
+int port_bind(struct cm_port *port, enum rdma_port_space ps, const struct sockaddr *addr,
+              bool af_only); /* addr has the number */
 void port_release(struct cm_port *port);
-uint32_t port_names(char names[3][64], enum rdma_port_space ps, const struct sockaddr *addr); /* doors a dialler tries */
+uint32_t port_names(char names[3][64], enum rdma_port_space ps,
+                    const struct sockaddr *addr); /* doors a dialler tries */
 void port_forget(void);
 
 /* cm_event.c */
 struct cm_channel *cm_channel_create(void);
 /* Queues an event; `body` may be NULL. Locked. */
-void cm_raise(struct cm_id *c, enum rdma_cm_event_type type, int status, const struct cm_body *body, struct cm_id *listener);
+void cm_raise(struct cm_id *c, enum rdma_cm_event_type type, int status, const struct cm_body *body,
+              struct cm_id *listener);
 void cm_drop_events(struct cm_id *c); /* of an identifier that is being destroyed. Locked. */
 int cm_wait(struct cm_id *c);         /* synchronous identifiers wait for the outcome; others return 0 */
 
@@ -112,7 +122,7 @@ int cm_wait(struct cm_id *c);         /* synchronous identifiers wait for the ou
 void cm_conn_start(void);
 int cm_complete_answer(struct cm_id *c); /* moves the queue pair and confirms. Not locked; 0 or errno. */
 void cm_prepare_timer(struct cm_id *c);
-void cm_hang_up(struct cm_id *c);        /* tells the other end as rdma_destroy_id does. Locked. */
+void cm_hang_up(struct cm_id *c); /* tells the other end as rdma_destroy_id does. Locked. */
 int cm_to_init(struct rdma_cm_id *id, struct ibv_qp *qp);
 int cm_init_qp_attr(struct cm_id *c, struct ibv_qp_attr *attr, int *mask);
 

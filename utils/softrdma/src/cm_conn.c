@@ -9,9 +9,9 @@
  *   DISCONNECTED       <-- DREP --          rdma_disconnect, rdma_destroy_id, or death
  *   TIMEWAIT_EXIT                           TIMEWAIT_EXIT
  *
- * As with librdmacm, the queue pair of the active side is moved by the thread that takes the event; that of a side that is
- * told DISCONNECTED stays as it is until the program says rdma_disconnect. The death of a process looks to its peers like
- * what its kernel would have sent for it. */
+ * As with librdmacm, the queue pair of the active side is moved by the thread that takes the event; that of a
+ * side that is told DISCONNECTED stays as it is until the program says rdma_disconnect. The death of a
+ * process looks to its peers like what its kernel would have sent for it. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,9 @@ static void copy_private(struct cm_body *body, const void *data, uint8_t len) {
     if (len) memcpy(body->private_data, data, len);
 }
 
-static void start_timer(struct cm_id *c, uint32_t ms) { timer_set(&c->timer, now_ns() + ms * NS_PER_MS); }
+static void start_timer(struct cm_id *c, uint32_t ms) {
+    timer_set(&c->timer, now_ns() + ms * NS_PER_MS);
+}
 
 static void enter_timewait(struct cm_id *c) {
     c->state = CM_TIMEWAIT;
@@ -57,7 +59,8 @@ static void enter_timewait(struct cm_id *c) {
 /* ---- queue pairs ---- */
 
 static unsigned int access_flags(const struct cm_id *c) {
-    return IBV_ACCESS_REMOTE_WRITE | (c->responder_resources ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
+    return IBV_ACCESS_REMOTE_WRITE |
+           (c->responder_resources ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
 }
 
 int cm_init_qp_attr(struct cm_id *c, struct ibv_qp_attr *attr, int *mask) {
@@ -76,8 +79,8 @@ int cm_init_qp_attr(struct cm_id *c, struct ibv_qp_attr *attr, int *mask) {
         attr->min_rnr_timer = DEFAULT_RNR_TIMER;
         attr->ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}};
         net_gid_of(cm_dst(c), &attr->ah_attr.grh.dgid);
-        *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                IBV_QP_MIN_RNR_TIMER;
+        *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
         return 0;
     case IBV_QPS_RTS:
         attr->timeout = c->ack_timeout ? c->ack_timeout : DEFAULT_ACK_TIMEOUT;
@@ -85,7 +88,8 @@ int cm_init_qp_attr(struct cm_id *c, struct ibv_qp_attr *attr, int *mask) {
         attr->rnr_retry = c->rnr_retry;
         attr->sq_psn = c->number & 0xffffff;
         attr->max_rd_atomic = c->initiator_depth;
-        *mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+        *mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                IBV_QP_MAX_QP_RD_ATOMIC;
         return 0;
     default: return EINVAL;
     }
@@ -140,7 +144,8 @@ static bool takes_resources(uint8_t asked, uint8_t *out) {
     return *out <= most;
 }
 
-static int take_params(struct cm_id *c, const struct rdma_conn_param *p, uint32_t private_max, struct cm_body *body) {
+static int take_params(struct cm_id *c, const struct rdma_conn_param *p, uint32_t private_max,
+                       struct cm_body *body) {
     static const struct rdma_conn_param defaults = {
         .responder_resources = 0xff, .initiator_depth = 0xff, .retry_count = 7, .rnr_retry_count = 7};
     if (!p) p = &defaults;
@@ -174,7 +179,8 @@ static void dialled(struct dial *dial, struct peer *peer, int err) {
     if (!c || c->state != CM_CONNECTING) {
         peer_put(peer);
     } else if (!peer) {
-        /* Nobody listens, or listening ended while we knocked: that is a rejection. Else the path does not work. */
+        /* Nobody listens, or listening ended while we knocked: that is a rejection. Else the path does not
+         * work. */
         if (err == ECONNREFUSED || err == ECONNRESET)
             give_up(c, RDMA_CM_EVENT_REJECTED, REJ_NO_LISTENER, NULL);
         else
@@ -281,8 +287,10 @@ SR_EXPORT int rdma_establish(struct rdma_cm_id *id) {
 
 static bool listens_at(struct cm_id *c, const struct cm_body *req, bool exact) {
     const struct sockaddr *dst = (const struct sockaddr *)&req->dst, *at = cm_src(c);
-    if (c->state != CM_LISTENING || c->destroyed || c->id.ps != req->ps || net_port(at) != net_port(dst)) return false;
-    if (net_is_wildcard(at)) return !exact && (at->sa_family == dst->sa_family || (at->sa_family == AF_INET6 && !c->af_only));
+    if (c->state != CM_LISTENING || c->destroyed || c->id.ps != req->ps || net_port(at) != net_port(dst))
+        return false;
+    if (net_is_wildcard(at))
+        return !exact && (at->sa_family == dst->sa_family || (at->sa_family == AF_INET6 && !c->af_only));
     union ibv_gid a, b;
     net_gid_of(at, &a);
     net_gid_of(dst, &b);
@@ -344,7 +352,8 @@ static void on_req(struct peer *peer, const struct message *msg, int fd) {
     if (c) {
         cm_raise(c, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &msg->cm, listener);
     } else {
-        struct message rej = {.type = MSG_CM_REJ, .cm = {.to = msg->cm.from, .status = status ? status : REJ_CONSUMER}};
+        struct message rej = {.type = MSG_CM_REJ,
+                              .cm = {.to = msg->cm.from, .status = status ? status : REJ_CONSUMER}};
         peer_send(peer, &rej, -1);
     }
     cm_unlock();
@@ -356,7 +365,10 @@ SR_EXPORT int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param) 
     struct message rep = {.type = MSG_CM_REP};
     cm_lock();
     int err = c->state == CM_REQUESTED ? 0 : EINVAL;
-    struct rdma_conn_param filled = param ? *param : (struct rdma_conn_param){.responder_resources = 0xff, .initiator_depth = 0xff, .rnr_retry_count = 7};
+    struct rdma_conn_param filled = param ? *param
+                                          : (struct rdma_conn_param){.responder_resources = 0xff,
+                                                                     .initiator_depth = 0xff,
+                                                                     .rnr_retry_count = 7};
     if (filled.responder_resources == 0xff && c->request.initiator_depth < config()->max_rd_atomic)
         filled.responder_resources = c->request.initiator_depth;
     if (filled.initiator_depth == 0xff && c->request.responder_resources < config()->max_rd_atomic)
@@ -431,7 +443,7 @@ SR_EXPORT int rdma_disconnect(struct rdma_cm_id *id) {
     cm_lock();
     enum cm_state state = c->state;
     int err = state == CM_ESTABLISHED || state == CM_DREQ_RECEIVED ? 0 : EINVAL;
-    if (!err || state == CM_TIMEWAIT || state == CM_DREQ_SENT) fail_qp(c);
+    fail_qp(c); /* in any state, as librdmacm does */
     if (state == CM_ESTABLISHED) {
         if (!lost) say(c, MSG_CM_DREQ, 0, NULL);
         c->state = CM_DREQ_SENT;
@@ -538,7 +550,9 @@ static void on_peer_death(struct peer *peer) {
     cm_unlock();
 }
 
-void cm_prepare_timer(struct cm_id *c) { c->timer.fire = timer_fired; }
+void cm_prepare_timer(struct cm_id *c) {
+    c->timer.fire = timer_fired;
+}
 
 void cm_conn_start(void) {
     peer_handle(MSG_CM_REQ, on_req);

@@ -1,5 +1,5 @@
-/* What librdmacm offers on top of the connection manager: queue pairs and completion queues made for an identifier, end
- * points, address information, the list of devices. Also the calls that are declined. */
+/* What librdmacm offers on top of the connection manager: queue pairs and completion queues made for an
+ * identifier, end points, address information, the list of devices. Also the calls that are declined. */
 #define _GNU_SOURCE
 #include <netdb.h>
 #include <stdlib.h>
@@ -38,7 +38,8 @@ void cm_destroy_cqs(struct rdma_cm_id *id) {
     id->recv_cq_channel = id->send_cq_channel = NULL;
 }
 
-static int make_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_comp_channel **channel, struct ibv_cq **cq) {
+static int make_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_comp_channel **channel,
+                   struct ibv_cq **cq) {
     *channel = ibv_create_comp_channel(id->verbs);
     if (!*channel) return -1;
     *cq = ibv_create_cq(id->verbs, size ? (int)size : 1, id, *channel, 0);
@@ -46,7 +47,9 @@ static int make_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_comp_channel
 }
 
 static int make_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr) {
-    if (!attr->recv_cq && make_cq(id, attr->srq ? 1024 : attr->cap.max_recv_wr, &id->recv_cq_channel, &id->recv_cq)) return -1;
+    if (!attr->recv_cq &&
+        make_cq(id, attr->srq ? 1024 : attr->cap.max_recv_wr, &id->recv_cq_channel, &id->recv_cq))
+        return -1;
     if (!attr->send_cq && make_cq(id, attr->cap.max_send_wr, &id->send_cq_channel, &id->send_cq)) return -1;
     if (!attr->recv_cq) attr->recv_cq = id->recv_cq;
     if (!attr->send_cq) attr->send_cq = id->send_cq;
@@ -128,8 +131,10 @@ SR_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr
 }
 
 SR_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr) {
-    struct ibv_srq_init_attr_ex ex = {
-        .srq_context = attr->srq_context, .attr = attr->attr, .comp_mask = pd ? IBV_SRQ_INIT_ATTR_PD : 0, .pd = pd};
+    struct ibv_srq_init_attr_ex ex = {.srq_context = attr->srq_context,
+                                      .attr = attr->attr,
+                                      .comp_mask = pd ? IBV_SRQ_INIT_ATTR_PD : 0,
+                                      .pd = pd};
     int r = rdma_create_srq_ex(id, &ex);
     if (!r) attr->attr = ex.attr;
     return r;
@@ -140,7 +145,8 @@ SR_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id) {
     id->srq = NULL;
 }
 
-/* An event of the queue pair that the connection manager ought to know of: the first message may overtake the RTU. */
+/* An event of the queue pair that the connection manager ought to know of: the first message may overtake the
+ * RTU. */
 SR_EXPORT int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event) {
     struct cm_id *c = to_cm(id);
     if (event != IBV_EVENT_COMM_EST) return 0;
@@ -203,7 +209,9 @@ SR_EXPORT int rdma_getaddrinfo(const char *node, const char *service, const stru
     if (!hints) hints = &none;
     if (!node && !service && !hints->ai_src_addr && !hints->ai_dst_addr) return fail(EINVAL);
     bool passive = hints->ai_flags & RAI_PASSIVE;
-    struct addrinfo *found = NULL, ask = {.ai_socktype = SOCK_STREAM, .ai_family = hints->ai_flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC};
+    struct addrinfo *found = NULL,
+                    ask = {.ai_socktype = SOCK_STREAM,
+                           .ai_family = hints->ai_flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC};
     if (passive) ask.ai_flags |= AI_PASSIVE;
     if (hints->ai_flags & RAI_NUMERICHOST) ask.ai_flags |= AI_NUMERICHOST;
     if (node || service) {
@@ -238,7 +246,8 @@ SR_EXPORT int rdma_getaddrinfo(const char *node, const char *service, const stru
 
 /* ---- end points ---- */
 
-static int ep_passive(struct rdma_cm_id *id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr) {
+static int ep_passive(struct rdma_cm_id *id, struct rdma_addrinfo *res, struct ibv_pd *pd,
+                      struct ibv_qp_init_attr *attr) {
     struct cm_id *c = to_cm(id);
     if (rdma_bind_addr(id, res->ai_src_addr)) return -1;
     id->pd = pd;
@@ -249,7 +258,8 @@ static int ep_passive(struct rdma_cm_id *id, struct rdma_addrinfo *res, struct i
     return 0;
 }
 
-static int ep_active(struct rdma_cm_id *id, struct rdma_addrinfo *res, struct ibv_pd *pd, struct ibv_qp_init_attr *attr) {
+static int ep_active(struct rdma_cm_id *id, struct rdma_addrinfo *res, struct ibv_pd *pd,
+                     struct ibv_qp_init_attr *attr) {
     if (rdma_resolve_addr(id, res->ai_src_addr, res->ai_dst_addr, 2000)) return -1;
     if (rdma_resolve_route(id, 2000)) return -1;
     if (!attr) return 0;
@@ -288,7 +298,8 @@ SR_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id
     }
     if (rdma_get_cm_event(listen->channel, &event)) return -1;
     int err = event->status ? (event->status < 0 ? -event->status : ECONNABORTED)
-                            : event->event != RDMA_CM_EVENT_CONNECT_REQUEST ? EINVAL : 0;
+              : event->event != RDMA_CM_EVENT_CONNECT_REQUEST ? EINVAL
+                                                              : 0;
     if (!err && c->ep_has_attr) {
         struct ibv_qp_init_attr attr = c->ep_attr;
         attr.qp_context = event->id;
@@ -324,37 +335,58 @@ SR_EXPORT struct ibv_context **rdma_get_devices(int *num) {
     return NULL;
 }
 
-SR_EXPORT void rdma_free_devices(struct ibv_context **list) { free(list); }
+SR_EXPORT void rdma_free_devices(struct ibv_context **list) {
+    free(list);
+}
 
 /* ---- declined ---- */
 
 SR_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context) {
     return (void)id, (void)addr, (void)context, fail(EOPNOTSUPP);
 }
-SR_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr, void *context) {
+SR_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr,
+                                     void *context) {
     return (void)id, (void)attr, (void)context, fail(EOPNOTSUPP);
 }
-SR_EXPORT int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr) { return (void)id, (void)addr, fail(EOPNOTSUPP); }
-SR_EXPORT int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece) { return (void)id, (void)ece, fail(EOPNOTSUPP); }
-SR_EXPORT int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece) { return (void)id, (void)ece, fail(EOPNOTSUPP); }
-SR_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *data, uint8_t len) { return rdma_reject(id, data, len); }
-SR_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return (void)qp, (void)ece, EOPNOTSUPP; }
-SR_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) { return (void)qp, (void)ece, EOPNOTSUPP; }
+SR_EXPORT int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr) {
+    return (void)id, (void)addr, fail(EOPNOTSUPP);
+}
+SR_EXPORT int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece) {
+    return (void)id, (void)ece, fail(EOPNOTSUPP);
+}
+SR_EXPORT int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece) {
+    return (void)id, (void)ece, fail(EOPNOTSUPP);
+}
+SR_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *data, uint8_t len) {
+    return rdma_reject(id, data, len);
+}
+SR_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece) {
+    return (void)qp, (void)ece, EOPNOTSUPP;
+}
+SR_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) {
+    return (void)qp, (void)ece, EOPNOTSUPP;
+}
 
-#define DECLINE(name, ...)                                                                                             \
-    SR_EXPORT struct ibv_ah *name(__VA_ARGS__) {                                                                       \
-        errno = EOPNOTSUPP;                                                                                            \
-        return NULL;                                                                                                   \
+#define DECLINE(name, ...)                                                                                   \
+    SR_EXPORT struct ibv_ah *name(__VA_ARGS__) {                                                             \
+        errno = EOPNOTSUPP;                                                                                  \
+        return NULL;                                                                                         \
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 DECLINE(ibv_create_ah, struct ibv_pd *pd, struct ibv_ah_attr *attr)
 DECLINE(ibv_create_ah_from_wc, struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
-SR_EXPORT int ibv_init_ah_from_wc(struct ibv_context *ib, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
-                                  struct ibv_ah_attr *attr) {
+SR_EXPORT int ibv_init_ah_from_wc(struct ibv_context *ib, uint8_t port, struct ibv_wc *wc,
+                                  struct ibv_grh *grh, struct ibv_ah_attr *attr) {
     return fail(EOPNOTSUPP);
 }
-SR_EXPORT int ibv_destroy_ah(struct ibv_ah *ah) { return EINVAL; }
-SR_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) { return EOPNOTSUPP; }
-SR_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) { return EOPNOTSUPP; }
+SR_EXPORT int ibv_destroy_ah(struct ibv_ah *ah) {
+    return EINVAL;
+}
+SR_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) {
+    return EOPNOTSUPP;
+}
+SR_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid) {
+    return EOPNOTSUPP;
+}
 #pragma GCC diagnostic pop

@@ -1,5 +1,5 @@
-/* Event channels and events. A channel's descriptor is an eventfd in semaphore mode that counts the queued events, so it can
- * be polled, edge-triggered or not, and made non-blocking by the program. */
+/* Event channels and events. A channel's descriptor is an eventfd in semaphore mode that counts the queued
+ * events, so it can be polled, edge-triggered or not, and made non-blocking by the program. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,9 @@ SR_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel) {
     free(ch);
 }
 
-static struct cm_channel *channel_of(struct cm_id *c) { return (struct cm_channel *)c->id.channel; }
+static struct cm_channel *channel_of(struct cm_id *c) {
+    return (struct cm_channel *)c->id.channel;
+}
 
 static void enqueue(struct cm_event *e) {
     struct cm_channel *ch = channel_of(e->owner);
@@ -84,7 +86,8 @@ static uint8_t private_field(enum rdma_cm_event_type type) {
     }
 }
 
-void cm_raise(struct cm_id *c, enum rdma_cm_event_type type, int status, const struct cm_body *body, struct cm_id *listener) {
+void cm_raise(struct cm_id *c, enum rdma_cm_event_type type, int status, const struct cm_body *body,
+              struct cm_id *listener) {
     if (c->destroyed) return;
     struct cm_event *e = calloc(1, sizeof(*e));
     if (!e) return;
@@ -150,7 +153,8 @@ static struct cm_event *take_event(struct cm_channel *ch) {
     return e;
 }
 
-/* As in librdmacm the program's thread moves the queue pair of the active side and confirms, when it takes the answer. */
+/* As in librdmacm the program's thread moves the queue pair of the active side and confirms, when it takes
+ * the answer. */
 static void finish_answer(struct cm_event *e) {
     struct cm_id *c = e->owner;
     e->answer = false;
@@ -196,5 +200,7 @@ int cm_wait(struct cm_id *c) {
     if (rdma_get_cm_event(c->id.channel, &c->id.event)) return -1;
     const struct rdma_cm_event *e = c->id.event;
     if (!e->status) return 0;
-    return fail(e->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED : e->status < 0 ? -e->status : ECONNABORTED);
+    return fail(e->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED
+                : e->status < 0                    ? -e->status
+                                                   : ECONNABORTED);
 }

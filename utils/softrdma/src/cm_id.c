@@ -1,7 +1,7 @@
 /* Identifiers: creation, binding, resolving, listening, options, destruction.
  *
- * An identifier outlives rdma_destroy_id while the program holds events of it, and its memory is freed on the progress
- * thread, which may be looking at one of its doors. */
+ * An identifier outlives rdma_destroy_id while the program holds events of it, and its memory is freed on the
+ * progress thread, which may be looking at one of its doors. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,12 @@ static struct cm_id **table; /* by number & mask; a slot is used again only afte
 static uint32_t table_size, table_used, next_number;
 static struct link ids = {&ids, &ids};
 
-void cm_lock(void) { pthread_mutex_lock(&lock); }
-void cm_unlock(void) { pthread_mutex_unlock(&lock); }
+void cm_lock(void) {
+    pthread_mutex_lock(&lock);
+}
+void cm_unlock(void) {
+    pthread_mutex_unlock(&lock);
+}
 
 struct cm_id *cm_find(uint32_t number) {
     struct cm_id *c = table_size ? table[number & (table_size - 1)] : NULL;
@@ -47,7 +51,8 @@ static bool table_grow(void) {
     return true;
 }
 
-/* Numbers count upward, skipping those whose slot is in use: no number comes back before all 2^32 have been. */
+/* Numbers count upward, skipping those whose slot is in use: no number comes back before all 2^32 have
+ * been. */
 static bool number_take(struct cm_id *c) {
     if (table_used * 2 >= table_size && !table_grow()) return false;
     do ++next_number;
@@ -91,7 +96,8 @@ struct cm_id *cm_create(struct rdma_event_channel *channel, void *context, enum 
     return c;
 }
 
-static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps) {
+static int create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
+                     enum rdma_port_space ps) {
     int err = -device_start();
     if (!err) err = fault_errno(FAULT_CREATE_ID);
     if (!err && !device_count()) err = ENODEV;
@@ -146,7 +152,8 @@ SR_EXPORT int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *
         rdma_ack_cm_event(id->event);
         id->event = NULL;
     }
-    struct cm_channel *from = (struct cm_channel *)id->channel, *to = (struct cm_channel *)(channel ? channel : own);
+    struct cm_channel *from = (struct cm_channel *)id->channel,
+                      *to = (struct cm_channel *)(channel ? channel : own);
     struct rdma_event_channel *old = c->sync ? id->channel : NULL;
     cm_lock();
     /* What is queued goes along; the counts of both descriptors follow. */
@@ -295,7 +302,8 @@ static void wildcard_means_loopback(struct sockaddr *dst) {
         ((struct sockaddr_in6 *)dst)->sin6_addr = in6addr_loopback;
 }
 
-SR_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms) {
+SR_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst,
+                                int timeout_ms) {
     struct cm_id *c = to_cm(id);
     struct fault f;
     (void)timeout_ms;
@@ -342,8 +350,12 @@ SR_EXPORT int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms) {
     return err ? fail(err) : cm_wait(c);
 }
 
-SR_EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *id) { return htons(net_port(&id->route.addr.src_addr)); }
-SR_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id) { return htons(net_port(&id->route.addr.dst_addr)); }
+SR_EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *id) {
+    return htons(net_port(&id->route.addr.src_addr));
+}
+SR_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id) {
+    return htons(net_port(&id->route.addr.dst_addr));
+}
 
 /* ---- options ---- */
 

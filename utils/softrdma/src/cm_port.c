@@ -1,11 +1,13 @@
-/* Port numbers of the connection manager, machine-wide without any shared state: a number is taken by binding a name.
+/* Port numbers of the connection manager, machine-wide without any shared state: a number is taken by binding
+ * a name.
  *
- * A bound port has a front door per address: softrdma.<uid>.cm.<space>.<port>.<address>. Wildcards are `any4` and `any6`; an
- * IPv6 wildcard takes both unless it is told to keep to its family. A wildcard conflicts with any address and the other way
- * round: both sides bind their own name first and look for the other's second, so two can fail but never both succeed.
+ * A bound port has a front door per address: softrdma.<uid>.cm.<space>.<port>.<address>. Wildcards are `any4`
+ * and `any6`; an IPv6 wildcard takes both unless it is told to keep to its family. A wildcard conflicts with
+ * any address and the other way round: both sides bind their own name first and look for the other's second,
+ * so two can fail but never both succeed.
  *
- * Ephemeral ports of outgoing connections need no door, only to be unlike everybody's else; binding a name for each would
- * cost a descriptor for each. A process takes them in blocks: first 16, then 512 at a time. */
+ * Ephemeral ports of outgoing connections need no door, only to be unlike everybody's else; binding a name
+ * for each would cost a descriptor for each. A process takes them in blocks: first 16, then 512 at a time. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +52,8 @@ static bool block_add(void) {
     struct port_block *b = calloc(1, sizeof(*b));
     if (!b) return false;
     bool got = (block_count && block_bind(b, LARGE_FIRST, LARGE_SIZE, LARGE_BLOCKS)) ||
-               block_bind(b, SMALL_FIRST, SMALL_SIZE, SMALL_BLOCKS) || block_bind(b, LARGE_FIRST, LARGE_SIZE, LARGE_BLOCKS);
+               block_bind(b, SMALL_FIRST, SMALL_SIZE, SMALL_BLOCKS) ||
+               block_bind(b, LARGE_FIRST, LARGE_SIZE, LARGE_BLOCKS);
     if (!got) {
         free(b);
         return false;
@@ -95,7 +98,8 @@ static void address_name(char out[64], enum rdma_port_space ps, uint16_t port, c
     door_name(out, "cm.%x.%u.%s", (unsigned)ps, port, key);
 }
 
-/* Is the port bound to any single address, by anybody of our user? Only the kernel's list of sockets can say. */
+/* Is the port bound to any single address, by anybody of our user? Only the kernel's list of sockets can
+ * say. */
 static bool any_address_taken(enum rdma_port_space ps, uint16_t port, bool v4, bool v6) {
     char prefix[64], line[512];
     address_name(prefix, ps, port, "");

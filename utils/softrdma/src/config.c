@@ -1,5 +1,5 @@
-/* Reads the environment once, on first use. A value that is no number is refused with a message on stderr and the default
- * is taken: a typing error in a test must not silently test something else. */
+/* Reads the environment once, on first use. A value that is no number is refused with a message on stderr and
+ * the default is taken: a typing error in a test must not silently test something else. */
 #include "config.h"
 
 #include <errno.h>

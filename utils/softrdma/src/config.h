@@ -1,4 +1,5 @@
-/* What the environment sets: limits of the device, and its habits. Read once. README.md lists the variables. */
+/* What the environment sets: limits of the device, and its habits. Read once. README.md lists the
+ * variables. */
 #ifndef SOFTRDMA_CONFIG_H
 #define SOFTRDMA_CONFIG_H
 
@@ -6,9 +7,10 @@
 
 struct config {
     uint64_t arena_bytes;
-    uint64_t memlock; /* bytes that may be registered; UINT64_MAX: RLIMIT_MEMLOCK decides, for who lacks CAP_IPC_LOCK */
+    uint64_t memlock; /* bytes that may be registered; UINT64_MAX: as RLIMIT_MEMLOCK says */
     uint32_t devices;
-    uint32_t max_qp, max_cq, max_mr, max_pd, max_srq, max_cqe, max_qp_wr, max_srq_wr, max_sge, max_inline, max_rd_atomic;
+    uint32_t max_qp, max_cq, max_mr, max_pd, max_srq, max_cqe, max_qp_wr, max_srq_wr, max_sge, max_inline,
+        max_rd_atomic;
     uint32_t comp_vectors;
     uint32_t cm_timeout_ms, timewait_ms;
 };

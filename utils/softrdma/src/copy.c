@@ -1,8 +1,9 @@
-/* The slow way to a region: several segments, and the partial pages at its ends, which are in the owner's private memory.
+/* The slow way to a region: several segments, and the partial pages at its ends, which are in the owner's
+ * private memory.
  *
- * Those are read and written with process_vm_readv/writev. An atomic there is a read and a write under a lock on a byte of
- * the owner's memfd: the kernel drops such a lock when its holder dies. Atomics on whole pages are the processor's; an
- * eight-byte word is always in one class or the other, because words are aligned. */
+ * Those are read and written with process_vm_readv/writev. An atomic there is a read and a write under a lock
+ * on a byte of the owner's memfd: the kernel drops such a lock when its holder dies. Atomics on whole pages
+ * are the processor's; an eight-byte word is always in one class or the other, because words are aligned. */
 #define _GNU_SOURCE
 #include "copy.h"
 
@@ -22,7 +23,8 @@ static int edge_copy(struct peer *peer, uint64_t va, void *local, uint64_t len, 
     }
     stats_inc(edge_copies);
     for (uint64_t done = 0; done < len;) {
-        struct iovec here = {(char *)local + done, len - done}, there = {(void *)(uintptr_t)(va + done), len - done};
+        struct iovec here = {(char *)local + done, len - done},
+                     there = {(void *)(uintptr_t)(va + done), len - done};
         ssize_t n = to_peer ? process_vm_writev((pid_t)peer->pid, &here, 1, &there, 1, 0)
                             : process_vm_readv((pid_t)peer->pid, &here, 1, &there, 1, 0);
         if (n <= 0) return n ? -errno : -EFAULT;
@@ -31,7 +33,8 @@ static int edge_copy(struct peer *peer, uint64_t va, void *local, uint64_t len, 
     return 0;
 }
 
-int copy_scattered(struct peer *peer, const struct mr_slot *slot, uint64_t at, void *local, uint64_t len, bool to_peer) {
+int copy_scattered(struct peer *peer, const struct mr_slot *slot, uint64_t at, void *local, uint64_t len,
+                   bool to_peer) {
     struct mr_seg first = {slot->lo, slot->hi, slot->off};
     const struct mr_seg *segs = slot->nseg > 1 ? peer_ptr(peer, slot->off) : &first;
     uint32_t i = 0, n = slot->nseg;
@@ -61,12 +64,14 @@ static uint64_t atomic_step(_Atomic uint64_t *word, bool add, uint64_t compare, 
     return old;
 }
 
-static int edge_atomic(struct peer *peer, uint64_t va, bool add, uint64_t compare, uint64_t swap, uint64_t *old) {
+static int edge_atomic(struct peer *peer, uint64_t va, bool add, uint64_t compare, uint64_t swap,
+                       uint64_t *old) {
     static pthread_mutex_t in_process = PTHREAD_MUTEX_INITIALIZER; /* the file lock is one per process */
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     pthread_mutex_lock(&in_process);
     int r = 0;
-    while ((r = fcntl(peer->memfd, F_SETLKW, &whole)) && errno == EINTR) {}
+    while ((r = fcntl(peer->memfd, F_SETLKW, &whole)) && errno == EINTR) {
+    }
     r = r ? -errno : edge_copy(peer, va, old, sizeof(*old), false);
     uint64_t next = add ? *old + compare : swap;
     if (!r && (add || *old == compare)) r = edge_copy(peer, va, &next, sizeof(next), true);
@@ -76,8 +81,8 @@ static int edge_atomic(struct peer *peer, uint64_t va, bool add, uint64_t compar
     return r;
 }
 
-int copy_atomic(struct peer *peer, const struct mr_slot *slot, uint64_t at, bool add, uint64_t compare, uint64_t swap,
-                uint64_t *old) {
+int copy_atomic(struct peer *peer, const struct mr_slot *slot, uint64_t at, bool add, uint64_t compare,
+                uint64_t swap, uint64_t *old) {
     uint8_t *word = copy_direct(peer, slot, at, 8);
     if (!word && slot->nseg > 1) {
         const struct mr_seg *segs = peer_ptr(peer, slot->off);

@@ -1,15 +1,18 @@
 /* Completion queues: polling, arming, and the wake-up of who sleeps.
  *
- * What arrives lies in the rings of the queue pairs (wire.h), written there by the senders; a completion queue only knows
- * which rings to look at. Up to CQ_HOT of them are `hot`: their queue pair is marked watched, polling reads their next entry
- * directly and their senders touch nothing but the ring. All others announce themselves in the ready set. A hot entry is
- * given up for another only when it has been idle for a while, so the set of hot ones settles on who talks most. What this
- * process completes itself, sends and flushed receives, waits in `ring`.
+ * What arrives lies in the rings of the queue pairs (wire.h), written there by the senders; a completion
+ * queue only knows which rings to look at. Up to CQ_HOT of them are `hot`: their queue pair is marked
+ * watched, polling reads their next entry directly and their senders touch nothing but the ring. All others
+ * announce themselves in the ready set. A hot entry is given up for another only when it has been idle for a
+ * while, so the set of hot ones settles on who talks most. What this process completes itself, sends and
+ * flushed receives, waits in `ring`.
  *
- * Overrun: a completion queue smaller than the sum of the queues that complete into it can overrun, and only then is it
- * watched: polling counts what lies unpolled. A card notices as it happens, this device when the program polls next.
+ * Overrun: a completion queue smaller than the sum of the queues that complete into it can overrun, and only
+ * then is it watched: polling counts what lies unpolled. A card notices as it happens, this device when the
+ * program polls next.
  *
- * Programs destroy a completion queue before its queue pairs; it then lives on unseen until the last of them goes. */
+ * Programs destroy a completion queue before its queue pairs; it then lives on unseen until the last of them
+ * goes. */
 #define _GNU_SOURCE
 #include "cq.h"
 
@@ -241,9 +244,11 @@ void cq_repair(struct cq *cq) {
 
 /* ---- create, destroy ---- */
 
-static struct cq *cq_create(struct ibv_context *ib, int cqe, void *context, struct ibv_comp_channel *channel, uint32_t vector) {
+static struct cq *cq_create(struct ibv_context *ib, int cqe, void *context, struct ibv_comp_channel *channel,
+                            uint32_t vector) {
     int err = fault_errno(FAULT_CREATE_CQ);
-    if (!err && (cqe < 1 || (uint32_t)cqe > config()->max_cqe || vector >= config()->comp_vectors)) err = EINVAL;
+    if (!err && (cqe < 1 || (uint32_t)cqe > config()->max_cqe || vector >= config()->comp_vectors))
+        err = EINVAL;
     struct cq *cq = err ? NULL : calloc(1, sizeof(*cq));
     if (!err && !cq) err = ENOMEM;
     pthread_mutex_lock(&lock);
@@ -280,8 +285,8 @@ static struct cq *cq_create(struct ibv_context *ib, int cqe, void *context, stru
     return cq;
 }
 
-SR_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *ib, int cqe, void *context, struct ibv_comp_channel *channel,
-                                       int vector) {
+SR_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *ib, int cqe, void *context,
+                                       struct ibv_comp_channel *channel, int vector) {
     struct cq *cq = cq_create(ib, cqe, context, channel, (uint32_t)vector);
     return cq ? &cq->ib : NULL;
 }
@@ -437,7 +442,8 @@ static bool ring_grow(struct cq *cq) {
     uint32_t room = cq->ring_room ? cq->ring_room * 2 : 16;
     struct local_wc *bigger = malloc(room * sizeof(*bigger));
     if (!bigger) return false;
-    for (uint32_t i = 0; i < cq->ring_len; i++) bigger[i] = cq->ring[(cq->ring_head + i) & (cq->ring_room - 1)];
+    for (uint32_t i = 0; i < cq->ring_len; i++)
+        bigger[i] = cq->ring[(cq->ring_head + i) & (cq->ring_room - 1)];
     free(cq->ring);
     cq->ring = bigger;
     cq->ring_room = room;
@@ -453,7 +459,8 @@ static void cq_overrun(struct cq *cq) {
     for (uint32_t i = 0; i < cq->member_room; i++) {
         struct qp *qp = cq->members[i];
         if (!qp) continue;
-        struct message msg = {.type = MSG_QP_ERROR, .value = IBV_EVENT_QP_FATAL, .qp = {qp->off, qp->ib.qp_num, qp->token}};
+        struct message msg = {
+            .type = MSG_QP_ERROR, .value = IBV_EVENT_QP_FATAL, .qp = {qp->off, qp->ib.qp_num, qp->token}};
         peer_send(peer_self(), &msg, -1);
     }
 }
@@ -469,7 +476,8 @@ static void wake_late(struct timer *timer) {
     pthread_mutex_lock(&lock);
     struct cq_shared *sh = NULL;
     for (struct link *l = cqs.next; l != &cqs && !sh; l = l->next)
-        if (container_of(l, struct cq, link)->ib.handle == late->id) sh = container_of(l, struct cq, link)->sh;
+        if (container_of(l, struct cq, link)->ib.handle == late->id)
+            sh = container_of(l, struct cq, link)->sh;
     pthread_mutex_unlock(&lock);
     if (sh) cq_notify(peer_self(), sh, false);
     free(late);
@@ -550,7 +558,8 @@ static int take_ready(struct cq *cq, struct ibv_wc *wc, int n) {
         got += k;
         cq->taken &= ~(1ull << (bit % 64));
         if (!qp) continue;
-        if (k == room && qp_has_done(qp)) ready_add(&cq->sh->ready, (uint32_t)bit); /* more later, after the others */
+        if (k == room && qp_has_done(qp))
+            ready_add(&cq->sh->ready, (uint32_t)bit); /* more later, after the others */
         if (k) hot_consider(cq, qp);
     }
     return got;
@@ -558,9 +567,11 @@ static int take_ready(struct cq *cq, struct ibv_wc *wc, int n) {
 
 static void check_overrun(struct cq *cq) {
     uint32_t limit = (uint32_t)cq->ib.cqe, found = cq->ring_len;
-    for (uint32_t i = 0; i < cq->hot_count && found <= limit; i++) found += qp_count_done(cq->hot[i], limit + 1 - found);
+    for (uint32_t i = 0; i < cq->hot_count && found <= limit; i++)
+        found += qp_count_done(cq->hot[i], limit + 1 - found);
     for (uint32_t leaf = 0; leaf < cq->leaves && found <= limit; leaf++) {
-        uint64_t bits = load_relaxed(&cq->sh->ready.leaf[leaf]) | (cq->taken && cq->taken_leaf == leaf ? cq->taken : 0);
+        uint64_t bits =
+            load_relaxed(&cq->sh->ready.leaf[leaf]) | (cq->taken && cq->taken_leaf == leaf ? cq->taken : 0);
         for (; bits && found <= limit; bits &= bits - 1) {
             struct qp *qp = cq->members[leaf * 64 + (uint32_t)__builtin_ctzll(bits)];
             if (qp && qp->hot < 0) found += qp_count_done(qp, limit + 1 - found);
@@ -569,7 +580,8 @@ static void check_overrun(struct cq *cq) {
     if (found > limit) cq_overrun(cq);
 }
 
-/* Looks for an overrun when something may have gathered: after an empty poll, and every quarter of the queue. */
+/* Looks for an overrun when something may have gathered: after an empty poll, and every quarter of the
+ * queue. */
 static void maybe_check_overrun(struct cq *cq) {
     if (cq->was_empty || cq->since_check > (uint32_t)cq->ib.cqe / 4) {
         check_overrun(cq);
@@ -623,14 +635,18 @@ static int ex_next(struct ibv_cq_ex *ex) {
     return 0;
 }
 
-static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr) { return attr->comp_mask ? EINVAL : ex_next(ex); }
-static void ex_end(struct ibv_cq_ex *ex) { (void)ex; }
+static int ex_start(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr) {
+    return attr->comp_mask ? EINVAL : ex_next(ex);
+}
+static void ex_end(struct ibv_cq_ex *ex) {
+    (void)ex;
+}
 
-#define EX_READ(type, name, expression)                                                                                \
-    static type ex_##name(struct ibv_cq_ex *ex) {                                                                      \
-        const struct ibv_wc *wc = &((struct cq *)ex)->current;                                                         \
-        (void)wc;                                                                                                      \
-        return expression;                                                                                             \
+#define EX_READ(type, name, expression)                                                                      \
+    static type ex_##name(struct ibv_cq_ex *ex) {                                                            \
+        const struct ibv_wc *wc = &((struct cq *)ex)->current;                                               \
+        (void)wc;                                                                                            \
+        return expression;                                                                                   \
     }
 EX_READ(enum ibv_wc_opcode, opcode, wc->opcode)
 EX_READ(uint32_t, vendor_err, wc->vendor_err)
@@ -647,7 +663,8 @@ EX_READ(uint64_t, wallclock, now_ns())
 
 struct ibv_cq_ex *cq_create_ex(struct ibv_context *ib, struct ibv_cq_init_attr_ex *attr) {
     const uint64_t offered = IBV_WC_STANDARD_FLAGS;
-    if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) || (attr->wc_flags & ~offered)) {
+    if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) ||
+        (attr->wc_flags & ~offered)) {
         errno = EOPNOTSUPP;
         return NULL;
     }

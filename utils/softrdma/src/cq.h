@@ -57,7 +57,9 @@ struct cq {
     struct link link;
 };
 
-static inline struct cq *to_cq(struct ibv_cq *ib) { return (struct cq *)ib; }
+static inline struct cq *to_cq(struct ibv_cq *ib) {
+    return (struct cq *)ib;
+}
 
 void cq_start(void);
 void cq_forget(void);

@@ -1,12 +1,11 @@
-/* The devices as programs see them: listing, opening, asking, protection domains, asynchronous events. Also where the
- * library starts in a process, and where a forked child lets go of it.
+/* The devices as programs see them: listing, opening, asking, protection domains, asynchronous events. Also
+ * where the library starts in a process, and where a forked child lets go of it.
  *
  * The real libibverbs stays loaded for what is not defined here (names of statuses and events, rates). */
 #define _GNU_SOURCE
 #include "device.h"
 
 #include <errno.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +45,9 @@ static void before_fork(void) {
     pages_lock();
 }
 
-static void after_fork_in_parent(void) { pages_unlock(); }
+static void after_fork_in_parent(void) {
+    pages_unlock();
+}
 
 static int dead_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     (void)qp;
@@ -66,11 +67,15 @@ static int dead_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struc
     return EPERM;
 }
 
-static int dead_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc) { return (void)cq, (void)n, (void)wc, -1; }
-static int dead_req_notify(struct ibv_cq *cq, int solicited) { return (void)cq, (void)solicited, EPERM; }
+static int dead_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc) {
+    return (void)cq, (void)n, (void)wc, -1;
+}
+static int dead_req_notify(struct ibv_cq *cq, int solicited) {
+    return (void)cq, (void)solicited, EPERM;
+}
 
-/* Everything belongs to the parent: the child closes the library's descriptors (not those the program can see), makes
- * inherited contexts answer with errors, and could begin anew. */
+/* Everything belongs to the parent: the child closes the library's descriptors (not those the program can
+ * see), makes inherited contexts answer with errors, and could begin anew. */
 static void after_fork_in_child(void) {
     for (struct link *l = contexts.next; l != &contexts; l = l->next) {
         struct ibv_context_ops *ops = &container_of(l, struct context, link)->verbs.context.ops;
@@ -117,7 +122,8 @@ static int start_parts(void) {
     cq_start();
     qp_start();
     cm_start();
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* lets peers of our user reach the edges of regions under Yama */
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
+          0); /* lets peers of our user reach the edges of regions under Yama */
     return 0;
 }
 
@@ -139,9 +145,13 @@ int device_start(void) {
     return r;
 }
 
-uint32_t device_count(void) { return config()->devices; }
+uint32_t device_count(void) {
+    return config()->devices;
+}
 
-bool device_is_ours(const struct ibv_context *ib) { return ib->ops.poll_cq == cq_poll; }
+bool device_is_ours(const struct ibv_context *ib) {
+    return ib->ops.poll_cq == cq_poll;
+}
 
 /* ---- listing ---- */
 
@@ -158,18 +168,31 @@ SR_EXPORT struct ibv_device **ibv_get_device_list(int *num) {
     return list;
 }
 
-SR_EXPORT void ibv_free_device_list(struct ibv_device **list) { free(list); }
-SR_EXPORT const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
-SR_EXPORT int ibv_get_device_index(struct ibv_device *device) { return (int)((struct device *)device)->index; }
+SR_EXPORT void ibv_free_device_list(struct ibv_device **list) {
+    free(list);
+}
+SR_EXPORT const char *ibv_get_device_name(struct ibv_device *device) {
+    return device->name;
+}
+SR_EXPORT int ibv_get_device_index(struct ibv_device *device) {
+    return (int)((struct device *)device)->index;
+}
 
-static __be64 device_guid(uint32_t index) { return htobe64(0x02534f4654000000ull | index); }
+static __be64 device_guid(uint32_t index) {
+    return htobe64(0x02534f4654000000ull | index);
+}
 
-SR_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device) { return device_guid(((struct device *)device)->index); }
+SR_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device) {
+    return device_guid(((struct device *)device)->index);
+}
 
 SR_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size) {
     const char *value = NULL;
     if (!strncmp(dir, SYSFS_MARK, strlen(SYSFS_MARK)))
-        value = !strcmp(file, "fw_ver") ? FW_VERSION : !strcmp(file, "board_id") ? BOARD_ID : !strcmp(file, "node_type") ? "1: CA" : NULL;
+        value = !strcmp(file, "fw_ver")      ? FW_VERSION
+                : !strcmp(file, "board_id")  ? BOARD_ID
+                : !strcmp(file, "node_type") ? "1: CA"
+                                             : NULL;
     if (!value) return -1;
     return snprintf(buf, size, "%s", value);
 }
@@ -242,9 +265,11 @@ static int query_port(struct ibv_context *ib, uint8_t port, struct ibv_port_attr
 
 #undef ibv_query_port
 
-/* The symbol fills the first, older part of the structure; the macro of today's header goes through query_port. */
+/* The symbol fills the first, older part of the structure; the macro of today's header goes through
+ * query_port. */
 SR_EXPORT int ibv_query_port(struct ibv_context *ib, uint8_t port, struct _compat_ibv_port_attr *attr) {
-    return query_port(ib, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
+    return query_port(ib, port, (struct ibv_port_attr *)attr,
+                      offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
 static int read_gid(struct ibv_context *ib, uint32_t port, uint32_t index, union ibv_gid *gid) {
@@ -260,32 +285,30 @@ SR_EXPORT int ibv_query_gid(struct ibv_context *ib, uint8_t port, int index, uni
     return err ? -1 : 0;
 }
 
-static uint32_t gid_interface(const union ibv_gid *gid) {
-    (void)gid;
-    return if_nametoindex("lo");
-}
-
-SR_EXPORT int _ibv_query_gid_ex(struct ibv_context *ib, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-                                uint32_t flags, size_t size) {
+SR_EXPORT int _ibv_query_gid_ex(struct ibv_context *ib, uint32_t port, uint32_t index,
+                                struct ibv_gid_entry *entry, uint32_t flags, size_t size) {
     struct ibv_gid_entry full = {.gid_index = index, .port_num = port, .gid_type = IBV_GID_TYPE_ROCE_V2};
     if (flags) return EOPNOTSUPP;
     int err = read_gid(ib, port, index, &full.gid);
     if (err) return err;
-    full.ndev_ifindex = gid_interface(&full.gid);
+    full.ndev_ifindex = net_interface_of(&full.gid);
     memcpy(entry, &full, size < sizeof(full) ? size : sizeof(full));
     return 0;
 }
 
-SR_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *ib, struct ibv_gid_entry *entries, size_t max, uint32_t flags,
-                                       size_t size) {
+SR_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *ib, struct ibv_gid_entry *entries, size_t max,
+                                       uint32_t flags, size_t size) {
     size_t n = 0;
     for (; n < max; n++)
-        if (_ibv_query_gid_ex(ib, 1, (uint32_t)n, (struct ibv_gid_entry *)((char *)entries + n * size), flags, size)) break;
+        if (_ibv_query_gid_ex(ib, 1, (uint32_t)n, (struct ibv_gid_entry *)((char *)entries + n * size), flags,
+                              size))
+            break;
     return (ssize_t)n;
 }
 
 /* Of a private interface of libibverbs that its own tools use: 0 is IB or RoCE v1, 1 RoCE v2. */
-SR_EXPORT int ibv_query_gid_type(struct ibv_context *ib, uint8_t port, unsigned int index, unsigned int *type) {
+SR_EXPORT int ibv_query_gid_type(struct ibv_context *ib, uint8_t port, unsigned int index,
+                                 unsigned int *type) {
     union ibv_gid gid;
     if (read_gid(ib, port, index, &gid)) return -1;
     *type = 1;
@@ -477,4 +500,6 @@ SR_EXPORT int ibv_get_async_event(struct ibv_context *ib, struct ibv_async_event
     }
 }
 
-SR_EXPORT void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
+SR_EXPORT void ibv_ack_async_event(struct ibv_async_event *event) {
+    (void)event;
+}

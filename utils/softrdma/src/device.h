@@ -26,12 +26,17 @@ struct pd {
     _Atomic uint32_t users; /* regions, queue pairs, shared queues */
 };
 
-static inline struct context *to_context(struct ibv_context *ib) { return container_of(ib, struct context, verbs.context); }
-static inline struct pd *to_pd(struct ibv_pd *ib) { return (struct pd *)ib; }
+static inline struct context *to_context(struct ibv_context *ib) {
+    return container_of(ib, struct context, verbs.context);
+}
+static inline struct pd *to_pd(struct ibv_pd *ib) {
+    return (struct pd *)ib;
+}
 
 /* Starts the library in this process; idempotent. 0 or -errno. */
 int device_start(void);
-struct ibv_context *device_context(uint32_t index); /* the one the connection manager shares out; NULL and errno */
+struct ibv_context *
+device_context(uint32_t index); /* the one the connection manager shares out; NULL and errno */
 uint32_t device_count(void);
 
 /* Objects belong to the process that made them; in a forked child they are dead. */

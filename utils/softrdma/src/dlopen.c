@@ -1,8 +1,9 @@
-/* A program may load librdmacm and libibverbs while it runs and look symbols up in the handle, where a preloaded library is
- * not asked. So the names of the two lead here. This library is linked to both: what it does not define is found in them.
+/* A program may load librdmacm and libibverbs while it runs and look symbols up in the handle, where a
+ * preloaded library is not asked. So the names of the two lead here. This library is linked to both: what it
+ * does not define is found in them.
  *
- * Every other dlopen must look as if its caller had called the C library, which searches by the caller's own RUNPATH: hence
- * the tail call, and the optimisation level that guarantees it. */
+ * Every other dlopen must look as if its caller had called the C library, which searches by the caller's own
+ * RUNPATH: hence the tail call, and the optimisation level that guarantees it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

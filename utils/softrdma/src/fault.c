@@ -1,5 +1,5 @@
-/* Parses SOFTRDMA_FAULTS into rules and matches them. A rule that cannot be understood ends the program at once: a test
- * that means to inject a fault must not pass because of a typing error. */
+/* Parses SOFTRDMA_FAULTS into rules and matches them. A rule that cannot be understood ends the program at
+ * once: a test that means to inject a fault must not pass because of a typing error. */
 #define _GNU_SOURCE
 #include "fault.h"
 
@@ -51,10 +51,23 @@ static const struct {
                 {"FATAL_ERR", IBV_WC_FATAL_ERR},
                 {"RESP_TIMEOUT_ERR", IBV_WC_RESP_TIMEOUT_ERR},
                 {"GENERAL_ERR", IBV_WC_GENERAL_ERR}},
-  errnos[] = {{"ENOMEM", ENOMEM}, {"EAGAIN", EAGAIN},   {"EINVAL", EINVAL}, {"EPERM", EPERM},         {"EMFILE", EMFILE},
-              {"ENFILE", ENFILE}, {"ENODEV", ENODEV},   {"EBUSY", EBUSY},   {"EIO", EIO},             {"EACCES", EACCES},
-              {"EFAULT", EFAULT}, {"ENOSPC", ENOSPC},   {"EINTR", EINTR},   {"EADDRINUSE", EADDRINUSE},
-              {"ENOTSUP", ENOTSUP}, {"ETIMEDOUT", ETIMEDOUT}, {"ECONNREFUSED", ECONNREFUSED}};
+  errnos[] = {{"ENOMEM", ENOMEM},
+              {"EAGAIN", EAGAIN},
+              {"EINVAL", EINVAL},
+              {"EPERM", EPERM},
+              {"EMFILE", EMFILE},
+              {"ENFILE", ENFILE},
+              {"ENODEV", ENODEV},
+              {"EBUSY", EBUSY},
+              {"EIO", EIO},
+              {"EACCES", EACCES},
+              {"EFAULT", EFAULT},
+              {"ENOSPC", ENOSPC},
+              {"EINTR", EINTR},
+              {"EADDRINUSE", EADDRINUSE},
+              {"ENOTSUP", ENOTSUP},
+              {"ETIMEDOUT", ETIMEDOUT},
+              {"ECONNREFUSED", ECONNREFUSED}};
 
 static _Noreturn void bad_rule(const char *rule, const char *why) {
     fprintf(stderr, "softrdma: SOFTRDMA_FAULTS: \"%s\": %s\n", rule, why);
@@ -95,9 +108,15 @@ static void parse_action(const char *rule, char *text, struct rule *r) {
         const char *name;
         enum fault_action action;
         bool needs_value;
-    } actions[] = {{"drop", ACT_DROP, false},     {"delay", ACT_DELAY, true},   {"error", ACT_ERROR, true},
-                   {"rnr", ACT_RNR, false},       {"fail", ACT_FAIL, true},     {"reject", ACT_REJECT, false},
-                   {"unreachable", ACT_UNREACHABLE, false}, {"kill", ACT_KILL, false}, {"exit", ACT_EXIT, false}};
+    } actions[] = {{"drop", ACT_DROP, false},
+                   {"delay", ACT_DELAY, true},
+                   {"error", ACT_ERROR, true},
+                   {"rnr", ACT_RNR, false},
+                   {"fail", ACT_FAIL, true},
+                   {"reject", ACT_REJECT, false},
+                   {"unreachable", ACT_UNREACHABLE, false},
+                   {"kill", ACT_KILL, false},
+                   {"exit", ACT_EXIT, false}};
     char *value = strchr(text, '=');
     if (value) *value++ = 0;
     for (size_t i = 0; i < ARRAY_LEN(actions); i++) {
@@ -179,7 +198,8 @@ static void fault_parse(void) {
     const char *env = getenv("SOFTRDMA_FAULTS");
     if (!env || !*env) return;
     char *copy = strdup(env), *save = NULL;
-    for (char *rule = strtok_r(copy, "; \n", &save); rule; rule = strtok_r(NULL, "; \n", &save)) parse_rule(rule);
+    for (char *rule = strtok_r(copy, "; \n", &save); rule; rule = strtok_r(NULL, "; \n", &save))
+        parse_rule(rule);
     free(copy);
 }
 

@@ -1,7 +1,9 @@
-/* Registration: keys, limits, and the slot that peers read. How the bytes come into the arena is the business of pages.c.
+/* Registration: keys, limits, and the slot that peers read. How the bytes come into the arena is the business
+ * of pages.c.
  *
- * A key is an index and an eight-bit tag. Indices of dead regions queue up and are used again first in, first out, once
- * some thousands wait: a key in use after its region's end is caught, not taken for a newer region's. */
+ * A key is an index and an eight-bit tag. Indices of dead regions queue up and are used again first in, first
+ * out, once some thousands wait: a key in use after its region's end is caught, not taken for a newer
+ * region's. */
 #define _GNU_SOURCE
 #include "mr.h"
 
@@ -136,7 +138,8 @@ static int mr_publish(struct mr *mr, uint64_t iova, unsigned int access) {
     return 0;
 }
 
-static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access) {
+static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                  unsigned int access) {
     int err = fault_errno(FAULT_REG_MR);
     uint64_t va = (uint64_t)(uintptr_t)addr;
     if (!err && !device_is_ours(pd->context)) err = EPERM;
@@ -175,22 +178,25 @@ SR_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length
     return mr_register(pd, addr, length, (uint64_t)(uintptr_t)addr, (unsigned int)access);
 }
 
-SR_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access) {
+SR_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                         int access) {
     return mr_register(pd, addr, length, iova, (unsigned int)access);
 }
 
-SR_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access) {
+SR_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                          unsigned int access) {
     return mr_register(pd, addr, length, iova, access);
 }
 
-SR_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-                                           int access) {
+SR_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+                                           int fd, int access) {
     (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
     errno = EOPNOTSUPP;
     return NULL;
 }
 
-SR_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access) {
+SR_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+                           int access) {
     (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
     errno = EOPNOTSUPP;
     return IBV_REREG_MR_ERR_INPUT;
@@ -203,7 +209,8 @@ SR_EXPORT int ibv_dereg_mr(struct ibv_mr *ib) {
     store_release(&arena_mr_slots()[mr->index].key, 0);
     qp_quiesce_all();
     pages_release(&mr->hold);
-    if (mr->segs_off) arena_free(ARENA_RING, mr->segs_off, arena_mr_slots()[mr->index].nseg * sizeof(struct mr_seg));
+    if (mr->segs_off)
+        arena_free(ARENA_RING, mr->segs_off, arena_mr_slots()[mr->index].nseg * sizeof(struct mr_seg));
     mr->segs_off = 0;
     atomic_fetch_sub(&to_pd(ib->pd)->users, 1);
     stats_dec(mrs);
@@ -220,5 +227,9 @@ SR_EXPORT int ibv_fork_init(void) {
 SR_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void) {
     return pages_fork_safe() ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
 }
-SR_EXPORT int ibv_dontfork_range(void *base, size_t size) { return (void)base, (void)size, 0; }
-SR_EXPORT int ibv_dofork_range(void *base, size_t size) { return (void)base, (void)size, 0; }
+SR_EXPORT int ibv_dontfork_range(void *base, size_t size) {
+    return (void)base, (void)size, 0;
+}
+SR_EXPORT int ibv_dofork_range(void *base, size_t size) {
+    return (void)base, (void)size, 0;
+}

@@ -1,5 +1,5 @@
-/* See net.h. With several devices the addresses are dealt out to them in turn, so that a program meets requests on different
- * devices according to the address it was reached by. */
+/* See net.h. With several devices the addresses are dealt out to them in turn, so that a program meets
+ * requests on different devices according to the address it was reached by. */
 #define _GNU_SOURCE
 #include "net.h"
 
@@ -79,7 +79,9 @@ static uint32_t all_gids(union ibv_gid *out) {
     if (getifaddrs(&list)) return 0;
     for (int wanted = 0; wanted < 5; wanted++)
         for (struct ifaddrs *ifa = list; ifa && n < NET_MAX_GIDS; ifa = ifa->ifa_next) {
-            if (!ifa->ifa_addr || (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6)) continue;
+            if (!ifa->ifa_addr ||
+                (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
+                continue;
             if (!(ifa->ifa_flags & IFF_UP) || rank(ifa) != wanted) continue;
             net_gid_of(ifa->ifa_addr, &out[n++]);
         }
@@ -92,6 +94,21 @@ uint32_t net_gids(uint32_t device, union ibv_gid *out) {
     uint32_t n = all_gids(all), mine = 0, devices = config()->devices ? config()->devices : 1;
     for (uint32_t i = device; i < n; i += devices) out[mine++] = all[i];
     return mine;
+}
+
+uint32_t net_interface_of(const union ibv_gid *gid) {
+    struct ifaddrs *list;
+    uint32_t index = 0;
+    if (getifaddrs(&list)) return 0;
+    for (struct ifaddrs *ifa = list; ifa && !index; ifa = ifa->ifa_next) {
+        union ibv_gid its;
+        if (!ifa->ifa_addr || (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
+            continue;
+        net_gid_of(ifa->ifa_addr, &its);
+        if (!memcmp(&its, gid, sizeof(its))) index = if_nametoindex(ifa->ifa_name);
+    }
+    freeifaddrs(list);
+    return index;
 }
 
 uint32_t net_device_of(const struct sockaddr *addr) {

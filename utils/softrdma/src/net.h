@@ -10,6 +10,7 @@
 
 /* The GID table of device `device`: the machine's addresses, IPv4 ones in ::ffff: form. */
 uint32_t net_gids(uint32_t device, union ibv_gid *out);
+uint32_t net_interface_of(const union ibv_gid *gid); /* its index, or 0 */
 uint32_t net_device_of(const struct sockaddr *addr);
 bool net_is_local(const struct sockaddr *addr); /* may it be bound here? The wildcard may. */
 bool net_is_wildcard(const struct sockaddr *addr);

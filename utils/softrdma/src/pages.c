@@ -1,19 +1,22 @@
 /* How registered memory comes to lie in the arena.
  *
- * Only whole pages that lie inside the registered range and belong to a private anonymous mapping are moved: copied into a
- * span of the arena, then replaced by a mapping of it. The partial pages at the ends hold the program's other data; sharing
- * them would undo the copy-on-write a forked child relies on, so they stay where they are and peers reach them by
- * process_vm_readv/writev. The same goes for files, shared memory and the stack.
+ * Only whole pages that lie inside the registered range and belong to a private anonymous mapping are moved:
+ * copied into a span of the arena, then replaced by a mapping of it. The partial pages at the ends hold the
+ * program's other data; sharing them would undo the copy-on-write a forked child relies on, so they stay
+ * where they are and peers reach them by process_vm_readv/writev. The same goes for files, shared memory and
+ * the stack.
  *
- * Regions may overlap, so what is moved is counted: an extent is one moved range, and each region holds the extents it
- * touches. With the last hold gone the pages move back, in one mremap, and the memory is private again. A program may also
- * have unmapped the range before deregistering it; so the kernel is asked what is there before anything is put back.
+ * Regions may overlap, so what is moved is counted: an extent is one moved range, and each region holds the
+ * extents it touches. With the last hold gone the pages move back, in one mremap, and the memory is private
+ * again. A program may also have unmapped the range before deregistering it; so the kernel is asked what is
+ * there before anything is put back.
  *
- * Absent pages are not copied (pagemap tells), and pages never written stay absent (SEEK_DATA tells): registering a large
- * fresh buffer costs the pages that get used.
+ * Absent pages are not copied (pagemap tells), and pages never written stay absent (SEEK_DATA tells):
+ * registering a large fresh buffer costs the pages that get used.
  *
- * A write by another thread to the range while it is being registered or deregistered may be lost; a card has no such
- * window. Rejected: sharing the end pages (breaks fork); userfaultfd write protection to close the window (privileges). */
+ * A write by another thread to the range while it is being registered or deregistered may be lost; a card has
+ * no such window. Rejected: sharing the end pages (breaks fork); userfaultfd write protection to close the
+ * window (privileges). */
 #define _GNU_SOURCE
 #include "pages.h"
 
@@ -44,8 +47,12 @@ static uint32_t table_len, table_room;
 static bool dont_fork;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void pages_lock(void) { pthread_mutex_lock(&lock); }
-void pages_unlock(void) { pthread_mutex_unlock(&lock); }
+void pages_lock(void) {
+    pthread_mutex_lock(&lock);
+}
+void pages_unlock(void) {
+    pthread_mutex_unlock(&lock);
+}
 
 /* The first extent that ends after `addr`. */
 static uint32_t table_find(uint64_t addr) {
@@ -88,7 +95,8 @@ static void extent_free(struct extent *e) {
 }
 
 static bool vma_is_extent(const struct vma *v, const struct extent *e, uint64_t addr) {
-    return v->shared && v->inode == arena.inode && v->offset + (addr - v->start) == e->span->off + (addr - e->va);
+    return v->shared && v->inode == arena.inode &&
+           v->offset + (addr - v->start) == e->span->off + (addr - e->va);
 }
 
 static void copy_present_pages(uint64_t va, uint64_t len, uint8_t *to) {
@@ -118,8 +126,8 @@ static int extent_create(uint64_t va, uint64_t len, int prot) {
     *e = (struct extent){.va = va, .len = len, .span = e->span, .prot = prot};
     copy_present_pages(va, len, arena_ptr(e->span->off));
     void *at = (void *)(uintptr_t)va;
-    if (table_add(e) ||
-        mmap(at, len, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd, (off_t)e->span->off) == MAP_FAILED) {
+    if (table_add(e) || mmap(at, len, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd,
+                             (off_t)e->span->off) == MAP_FAILED) {
         if (e->indexed) table_drop(table_find(va));
         extent_free(e);
         return -ENOMEM;
@@ -132,7 +140,8 @@ static int extent_create(uint64_t va, uint64_t len, int prot) {
 /* Puts private memory with the same bytes back at the part of the extent that is still mapped. */
 static void restore_range(struct extent *e, uint64_t from, uint64_t to) {
     uint64_t len = to - from, base = e->span->off + (from - e->va);
-    uint8_t *fresh = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *fresh =
+        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (fresh == MAP_FAILED) return; /* the program keeps the arena's pages: still the right bytes */
     for (off_t at = (off_t)base, end = (off_t)(base + len); at < end;) {
         off_t data = lseek(arena.fd, at, SEEK_DATA);
@@ -143,7 +152,8 @@ static void restore_range(struct extent *e, uint64_t from, uint64_t to) {
         at = hole;
     }
     mprotect(fresh, len, e->prot);
-    if (mremap(fresh, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)from) == MAP_FAILED) munmap(fresh, len);
+    if (mremap(fresh, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)from) == MAP_FAILED)
+        munmap(fresh, len);
 }
 
 static void extent_restore(struct extent *e) {
@@ -254,21 +264,25 @@ void pages_release(struct page_hold *hold) {
 void pages_fork_init(void) {
     pages_lock();
     dont_fork = true;
-    for (uint32_t i = 0; i < table_len; i++) madvise((void *)(uintptr_t)table[i]->va, table[i]->len, MADV_DONTFORK);
+    for (uint32_t i = 0; i < table_len; i++)
+        madvise((void *)(uintptr_t)table[i]->va, table[i]->len, MADV_DONTFORK);
     pages_unlock();
 }
 
-bool pages_fork_safe(void) { return dont_fork; }
+bool pages_fork_safe(void) {
+    return dont_fork;
+}
 
-/* The child gets a private view of what was moved, unless ibv_fork_init was called: then it has no such pages, as with a
- * card. Called with the lock held since before the fork. */
+/* The child gets a private view of what was moved, unless ibv_fork_init was called: then it has no such
+ * pages, as with a card. Called with the lock held since before the fork. */
 void pages_forget_in_child(void) {
     for (uint32_t i = 0; !dont_fork && i < table_len; i++) {
         struct extent *e = table[i];
         struct vma v;
         if (vma_find(e->va, &v) || !vma_is_extent(&v, e, e->va)) continue;
         uint64_t len = v.end - e->va < e->len ? v.end - e->va : e->len;
-        mmap((void *)(uintptr_t)e->va, len, e->prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena.fd, (off_t)e->span->off);
+        mmap((void *)(uintptr_t)e->va, len, e->prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, arena.fd,
+             (off_t)e->span->off);
     }
     table = NULL;
     table_len = table_room = 0;

@@ -14,12 +14,12 @@ struct page_hold {
     uint32_t nseg;
 };
 
-/* Makes [addr, addr + len) reachable as far as that is possible. 0, or -EFAULT: not mapped, or not writable though
- * `writable` asks for it; -ENOMEM. The pages stay until pages_release. */
+/* Makes [addr, addr + len) reachable as far as that is possible. 0, or -EFAULT: not mapped, or not writable
+ * though `writable` asks for it; -ENOMEM. The pages stay until pages_release. */
 int pages_hold(uint64_t addr, uint64_t len, bool writable, struct page_hold *hold);
 void pages_release(struct page_hold *hold);
 
-void pages_fork_init(void);          /* from now on, held pages do not exist in a forked child */
+void pages_fork_init(void); /* from now on, held pages do not exist in a forked child */
 bool pages_fork_safe(void);
 void pages_lock(void), pages_unlock(void);
 void pages_forget_in_child(void);

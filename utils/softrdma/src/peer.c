@@ -56,7 +56,9 @@ static uint32_t cache_next;
 
 static void conn_ready(struct watch *watch, uint32_t events);
 
-void peer_handle(enum msg_type type, message_handler *handler) { handlers[type] = handler; }
+void peer_handle(enum msg_type type, message_handler *handler) {
+    handlers[type] = handler;
+}
 
 void peer_on_death(void (*hook)(struct peer *)) {
     for (size_t i = 0; i < ARRAY_LEN(death_hooks); i++)
@@ -66,7 +68,9 @@ void peer_on_death(void (*hook)(struct peer *)) {
         }
 }
 
-struct peer *peer_self(void) { return self; }
+struct peer *peer_self(void) {
+    return self;
+}
 
 int peer_start(void) {
     pthread_mutex_lock(&lock);
@@ -75,7 +79,8 @@ int peer_start(void) {
         list_init(&peers);
         list_init(&conns);
         list_init(&doors);
-        *self = (struct peer){.base = arena.base, .size = arena.size, .memfd = arena.fd, .is_self = true, .refs = 1};
+        *self = (struct peer){
+            .base = arena.base, .size = arena.size, .memfd = arena.fd, .is_self = true, .refs = 1};
         self->uuid = arena_head()->uuid;
         self->pid = arena_head()->pid;
         pthread_mutex_init(&self->lock, NULL);
@@ -102,7 +107,8 @@ void peer_put(struct peer *peer) {
 
 void peer_forget(void) {
     if (self) {
-        for (struct link *l = conns.next; l != &conns; l = l->next) close(container_of(l, struct conn, link)->watch.fd);
+        for (struct link *l = conns.next; l != &conns; l = l->next)
+            close(container_of(l, struct conn, link)->watch.fd);
         for (struct link *l = doors.next; l != &doors; l = l->next) {
             struct door *door = container_of(l, struct door, link);
             close(door->watch.fd);
@@ -155,7 +161,8 @@ static void deliver_to_self(struct task *task) {
 static int send_to_self(const struct message *msg, int fd) {
     struct self_msg *m = malloc(sizeof(*m));
     if (!m) return -ENOMEM;
-    *m = (struct self_msg){.task = {.run = deliver_to_self}, .fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3), .msg = *msg};
+    *m = (struct self_msg){
+        .task = {.run = deliver_to_self}, .fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3), .msg = *msg};
     progress_run(&m->task);
     return 0;
 }
@@ -184,7 +191,8 @@ int peer_send(struct peer *peer, const struct message *msg, int fd) {
 
 void peer_broadcast(const struct message *msg) {
     pthread_mutex_lock(&lock);
-    for (struct link *l = peers.next; l != &peers; l = l->next) peer_send(container_of(l, struct peer, link), msg, -1);
+    for (struct link *l = peers.next; l != &peers; l = l->next)
+        peer_send(container_of(l, struct peer, link), msg, -1);
     pthread_mutex_unlock(&lock);
 }
 
@@ -202,7 +210,9 @@ static void conn_flush(struct conn *conn) {
     pthread_mutex_unlock(&conn->peer->lock);
 }
 
-int peer_channel_fd(struct peer *peer, uint32_t id) { return id < peer->channel_len ? peer->channel_fds[id] : -1; }
+int peer_channel_fd(struct peer *peer, uint32_t id) {
+    return id < peer->channel_len ? peer->channel_fds[id] : -1;
+}
 
 void peer_set_channel_fd(struct peer *peer, uint32_t id, int fd) {
     pthread_mutex_lock(&peer->lock);
@@ -300,12 +310,14 @@ static struct peer *peer_create(const struct message *msg, int memfd) {
     uint8_t *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memfd, 0);
     if (base == MAP_FAILED) goto failed;
     const struct arena_head *head = (const struct arena_head *)base;
-    if (head->magic != ARENA_MAGIC || head->version != WIRE_VERSION || head->uuid != msg->uuid || head->size != size) {
+    if (head->magic != ARENA_MAGIC || head->version != WIRE_VERSION || head->uuid != msg->uuid ||
+        head->size != size) {
         munmap(base, size);
         goto failed;
     }
     madvise(base, size, MADV_DONTFORK);
-    *peer = (struct peer){.base = base, .size = size, .uuid = msg->uuid, .pid = msg->pid, .memfd = memfd, .refs = 1};
+    *peer = (struct peer){
+        .base = base, .size = size, .uuid = msg->uuid, .pid = msg->pid, .memfd = memfd, .refs = 1};
     pthread_mutex_init(&peer->lock, NULL);
     return peer;
 failed:
@@ -313,7 +325,8 @@ failed:
     return NULL;
 }
 
-/* Both ends of a greeting: finds or makes the peer and lets the socket be its link. `*known`: there was one already. */
+/* Both ends of a greeting: finds or makes the peer and lets the socket be its link. `*known`: there was one
+ * already. */
 static struct peer *peer_meet(struct conn *conn, const struct message *msg, int memfd, bool *known) {
     if (msg->version != WIRE_VERSION) return NULL;
     pthread_mutex_lock(&lock);
@@ -375,7 +388,8 @@ static int conn_read(struct conn *conn, struct message *msg, int *fd) {
         struct cmsghdr align;
     } control;
     struct iovec iov = {msg, sizeof(*msg)};
-    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    struct msghdr h = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     *fd = -1;
     memset(msg, 0, sizeof(*msg));
     ssize_t n = recvmsg(conn->watch.fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -383,7 +397,8 @@ static int conn_read(struct conn *conn, struct message *msg, int *fd) {
     if (n <= 0) return -1;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c))
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) memcpy(fd, CMSG_DATA(c), sizeof(int));
-    bool whole = (size_t)n >= offsetof(struct message, cm.private_data) && msg->cm.private_len <= sizeof(msg->cm.private_data);
+    bool whole = (size_t)n >= offsetof(struct message, cm.private_data) &&
+                 msg->cm.private_len <= sizeof(msg->cm.private_data);
     if (whole && msg->type < ARRAY_LEN(handlers)) return 1;
     if (*fd >= 0) close(*fd);
     return -1;
@@ -445,7 +460,8 @@ static void door_ready(struct watch *watch, uint32_t events) {
 int door_bind(struct door *door, const char *name) {
     struct sockaddr_un un;
     socklen_t len = door_address(&un, name);
-    door->watch = (struct watch){door_ready, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    door->watch =
+        (struct watch){door_ready, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
     door->listening = false;
     if (door->watch.fd < 0) return -errno;
     if (bind(door->watch.fd, (struct sockaddr *)&un, len)) {
@@ -532,7 +548,8 @@ static void dial_run(struct task *task) {
     }
     int r = -ECONNREFUSED;
     uint32_t n = 0;
-    for (; n < ARRAY_LEN(dial->names) && *dial->names[n] && r == -ECONNREFUSED; n++) r = dial_name(dial->names[n]);
+    for (; n < ARRAY_LEN(dial->names) && *dial->names[n] && r == -ECONNREFUSED; n++)
+        r = dial_name(dial->names[n]);
     if (r == -EAGAIN && dial->tries++ < DIAL_RETRIES) {
         dial->timer.fire = dial_again;
         timer_set(&dial->timer, now_ns() + NS_PER_MS);
@@ -549,7 +566,9 @@ static void dial_run(struct task *task) {
     greet(conn, MSG_HELLO, false);
 }
 
-static void dial_again(struct timer *timer) { dial_run(&container_of(timer, struct dial, timer)->task); }
+static void dial_again(struct timer *timer) {
+    dial_run(&container_of(timer, struct dial, timer)->task);
+}
 
 void peer_dial(struct dial *dial) {
     dial->task.run = dial_run;

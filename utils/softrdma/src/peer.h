@@ -1,10 +1,11 @@
 /* Other processes that use the device: finding them, the link to each, their arena mapped here.
  *
- * Finding goes by front doors: listening sockets with abstract names, softrdma.<uid>.<what>, one per bound port and one per
- * block of queue pair numbers. Binding a name is how a number is taken, machine-wide, and the kernel gives it back when
- * the process dies. Who dials a door says HELLO and is answered WELCOME; both carry the arena's descriptor. The socket then
- * becomes the link of this pair of processes, unless they have one already. However many connections two processes have,
- * they share one link (two if both dialled at once) and one mapping. */
+ * Finding goes by front doors: listening sockets with abstract names, softrdma.<uid>.<what>, one per bound
+ * port and one per block of queue pair numbers. Binding a name is how a number is taken, machine-wide, and
+ * the kernel gives it back when the process dies. Who dials a door says HELLO and is answered WELCOME; both
+ * carry the arena's descriptor. The socket then becomes the link of this pair of processes, unless they have
+ * one already. However many connections two processes have, they share one link (two if both dialled at once)
+ * and one mapping. */
 #ifndef SOFTRDMA_PEER_H
 #define SOFTRDMA_PEER_H
 
@@ -38,8 +39,9 @@ struct door {
     bool listening;
 };
 
-/* A search for the process behind the first of the names that somebody listens on. Runs on the progress thread and ends
- * there, calling `done` with a peer (the callee takes over a reference) or with NULL and an error. */
+/* A search for the process behind the first of the names that somebody listens on. Runs on the progress
+ * thread and ends there, calling `done` with a peer (the callee takes over a reference) or with NULL and an
+ * error. */
 struct dial {
     struct task task;
     struct timer timer;
@@ -68,17 +70,22 @@ void peer_dial(struct dial *dial);
 int peer_send(struct peer *peer, const struct message *msg, int fd);
 void peer_broadcast(const struct message *msg);
 
-/* The descriptor of the peer's completion channel, or -1 when it has not been sent yet. Call with peer->lock held. */
+/* The descriptor of the peer's completion channel, or -1 when it has not been sent yet. Call with peer->lock
+ * held. */
 int peer_channel_fd(struct peer *peer, uint32_t channel_id);
 void peer_set_channel_fd(struct peer *peer, uint32_t channel_id, int fd);
 
 int door_bind(struct door *door, const char *name); /* takes the name; -EADDRINUSE */
 int door_listen(struct door *door);                 /* from now on dialling finds it */
 void door_close(struct door *door);
-bool door_is_taken(const char *name);               /* is the name bound by anybody? */
+bool door_is_taken(const char *name); /* is the name bound by anybody? */
 void door_name(char out[64], const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static inline void *peer_ptr(const struct peer *peer, uint64_t off) { return peer->base + off; }
-static inline bool peer_is_dead(struct peer *peer) { return load_relaxed(&peer->dead); }
+static inline void *peer_ptr(const struct peer *peer, uint64_t off) {
+    return peer->base + off;
+}
+static inline bool peer_is_dead(struct peer *peer) {
+    return load_relaxed(&peer->dead);
+}
 
 #endif

@@ -1,5 +1,5 @@
-/* See progress.h. Timers are a binary heap; the thread sleeps until the earliest. All signals are blocked on the thread, so
- * that the program's handlers run on the program's threads. */
+/* See progress.h. Timers are a binary heap; the thread sleeps until the earliest. All signals are blocked on
+ * the thread, so that the program's handlers run on the program's threads. */
 #define _GNU_SOURCE
 #include "progress.h"
 
@@ -22,7 +22,9 @@ static struct timer *_Atomic firing;
 static bool awake; /* the thread is about to look at tasks and timers anyway */
 static _Thread_local bool is_me;
 
-bool progress_is_me(void) { return is_me; }
+bool progress_is_me(void) {
+    return is_me;
+}
 
 static void heap_put(uint32_t place, struct timer *t) {
     heap[place] = t;
@@ -113,7 +115,9 @@ void progress_rewatch(struct watch *watch, uint32_t events) {
     epoll_ctl(epoll_fd, EPOLL_CTL_MOD, watch->fd, &ev);
 }
 
-void progress_unwatch(struct watch *watch) { epoll_ctl(epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); }
+void progress_unwatch(struct watch *watch) {
+    epoll_ctl(epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+}
 
 /* Runs what is due; returns when the next timer is, or UINT64_MAX. */
 static uint64_t run_due(void) {

@@ -1,6 +1,6 @@
-/* The one thread the library runs in each process: it sleeps in epoll and wakes for control messages, front doors, timers
- * (retries of stalled sends, timeouts of the connection manager) and tasks. Nothing of an undisturbed message passes
- * through it. */
+/* The one thread the library runs in each process: it sleeps in epoll and wakes for control messages, front
+ * doors, timers (retries of stalled sends, timeouts of the connection manager) and tasks. Nothing of an
+ * undisturbed message passes through it. */
 #ifndef SOFTRDMA_PROGRESS_H
 #define SOFTRDMA_PROGRESS_H
 
@@ -25,8 +25,8 @@ struct timer {
     uint32_t place; /* in the heap, from 1; 0: not set */
 };
 
-int progress_start(void);         /* idempotent; 0 or -errno */
-void progress_forget(void);       /* in a forked child */
+int progress_start(void);   /* idempotent; 0 or -errno */
+void progress_forget(void); /* in a forked child */
 bool progress_is_me(void);
 
 int progress_watch(struct watch *watch, uint32_t events);
@@ -36,7 +36,8 @@ void progress_run(struct task *task); /* soon, on the thread */
 
 void timer_set(struct timer *timer, uint64_t due); /* also moves a set timer */
 void timer_cancel(struct timer *timer);
-/* After this the callback is neither pending nor running (unless it is the caller). Call it without locks the callback takes. */
+/* After this the callback is neither pending nor running (unless it is the caller). Call it without locks the
+ * callback takes. */
 void timer_cancel_wait(struct timer *timer);
 
 #endif

@@ -1,7 +1,8 @@
 /* Queue pairs: creation, state, the way to the peer, and the end. The data path is in send.c and recv.c.
  *
- * Locks, outermost first: qp->lock (sending and control), the lock of a completion queue, srq->lock. rlock stands alone.
- * No lock is held while waiting for another process, except qp->lock in qp_fail, whose wait is bounded. */
+ * Locks, outermost first: qp->lock (sending and control), the lock of a completion queue, srq->lock. rlock
+ * stands alone. No lock is held while waiting for another process, except qp->lock in qp_fail, whose wait is
+ * bounded. */
 #define _GNU_SOURCE
 #include "qp.h"
 
@@ -33,10 +34,11 @@ static uint32_t live;
 
 static int check_caps(struct ibv_qp_init_attr_ex *a) {
     const struct config *c = config();
-    const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-                         IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    const uint32_t known =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+                         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     if (a->qp_type != IBV_QPT_RC || (a->comp_mask & ~known)) return EOPNOTSUPP;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (a->send_ops_flags & ~ops)) return EOPNOTSUPP;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && a->create_flags) return EOPNOTSUPP;
@@ -221,14 +223,19 @@ SR_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_att
     return qp;
 }
 
-SR_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return &to_qp(qp)->ex; }
+SR_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) {
+    return &to_qp(qp)->ex;
+}
 
 /* ---- the way to the peer ---- */
 
-struct qp_address qp_address(const struct qp *qp) { return (struct qp_address){qp->off, qp->ib.qp_num, qp->token}; }
+struct qp_address qp_address(const struct qp *qp) {
+    return (struct qp_address){qp->off, qp->ib.qp_num, qp->token};
+}
 
 void qp_set_route(struct qp *qp, struct peer *peer, const struct qp_address *to) {
     struct route *r = &qp->route;
+    if (to->off % CACHE_LINE || to->off > peer->size - sizeof(struct qp_shared)) return;
     struct qp_shared *rqp = peer_ptr(peer, to->off);
     peer_put(r->peer);
     const struct arena_head *head = (const struct arena_head *)peer->base;
@@ -253,7 +260,9 @@ static void gate_open(struct qp *qp) {
     if (qp->route.peer) store_release(&qp->sh->gate, qp->route.token);
 }
 
-static void membarrier_others(void) { syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0); }
+static void membarrier_others(void) {
+    syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
 
 /* Until the peer's queue pair is not sending to us. Bounded: a stopped process must not stop others. */
 static void wait_not_busy(const struct route *r) {
@@ -369,7 +378,8 @@ static void qp_find_route(struct qp *qp, uint32_t dest) {
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)(DIAL_LIMIT / NS_PER_SEC);
     pthread_mutex_lock(&d->lock);
-    while (!d->done && !pthread_cond_timedwait(&d->answered, &d->lock, &until)) {}
+    while (!d->done && !pthread_cond_timedwait(&d->answered, &d->lock, &until)) {
+    }
     bool found = d->done && d->peer && d->address.off;
     pthread_mutex_unlock(&d->lock);
     if (found) {
@@ -429,7 +439,8 @@ static void merge_attr(struct qp *qp, const struct ibv_qp_attr *a, int mask) {
     if (mask & IBV_QP_RETRY_CNT) to->retry_cnt = a->retry_cnt;
     if (mask & IBV_QP_RNR_RETRY) to->rnr_retry = a->rnr_retry;
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) to->max_rd_atomic = a->max_rd_atomic;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) qp->sh->max_dest_rd_atomic = to->max_dest_rd_atomic = a->max_dest_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+        qp->sh->max_dest_rd_atomic = to->max_dest_rd_atomic = a->max_dest_rd_atomic;
     if (mask & IBV_QP_MIN_RNR_TIMER) qp->sh->min_rnr_timer = to->min_rnr_timer = a->min_rnr_timer;
 }
 
@@ -489,7 +500,8 @@ SR_EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mas
     return 0;
 }
 
-SR_EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init) {
+SR_EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask,
+                           struct ibv_qp_init_attr *init) {
     struct qp *qp = to_qp(ib);
     (void)mask;
     if (!device_is_ours(ib->context)) return EPERM;

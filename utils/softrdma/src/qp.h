@@ -1,5 +1,5 @@
-/* Queue pairs and shared receive queues. qp.c creates and changes them, send.c is the data path of the sender, recv.c posts
- * receives and turns what peers wrote into completions, srq.c has the shared queues. */
+/* Queue pairs and shared receive queues. qp.c creates and changes them, send.c is the data path of the
+ * sender, recv.c posts receives and turns what peers wrote into completions, srq.c has the shared queues. */
 #ifndef SOFTRDMA_QP_H
 #define SOFTRDMA_QP_H
 
@@ -12,8 +12,8 @@ struct srq {
     struct srq_shared *sh;
     struct spinlock lock;
     uint32_t max_wr, max_sge, ring_size;
-    uint64_t *wr_ids;     /* by receive */
-    uint32_t *free_wqes;  /* stack */
+    uint64_t *wr_ids;    /* by receive */
+    uint32_t *free_wqes; /* stack */
     uint32_t free_count;
     uint32_t posted;
     _Atomic uint32_t users;
@@ -48,9 +48,9 @@ struct pending {
     struct link link;
     struct ibv_send_wr wr;
     uint32_t index;
-    bool lost;            /* by a fault: it will time out */
-    bool rnr;             /* by a fault */
-    bool faults_done;     /* faults have been looked up */
+    bool lost;        /* by a fault: it will time out */
+    bool rnr;         /* by a fault */
+    bool faults_done; /* faults have been looked up */
     uint64_t not_before;
 };
 
@@ -100,8 +100,12 @@ struct qp {
     size_t cqe_bytes, wqe_bytes;
 };
 
-static inline struct qp *to_qp(struct ibv_qp *ib) { return (struct qp *)ib; }
-static inline struct srq *to_srq(struct ibv_srq *ib) { return (struct srq *)ib; }
+static inline struct qp *to_qp(struct ibv_qp *ib) {
+    return (struct qp *)ib;
+}
+static inline struct srq *to_srq(struct ibv_srq *ib) {
+    return (struct srq *)ib;
+}
 
 void qp_start(void);
 void qp_forget(void);

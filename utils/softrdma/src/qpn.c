@@ -1,6 +1,6 @@
-/* A process takes numbers in blocks of 1,024 by binding the front door named after the block; the door is also where others
- * ask for the queue pairs in it. Within its blocks a process goes round, so a number that has just been freed does not come
- * back at once. */
+/* A process takes numbers in blocks of 1,024 by binding the front door named after the block; the door is
+ * also where others ask for the queue pairs in it. Within its blocks a process goes round, so a number that
+ * has just been freed does not come back at once. */
 #define _GNU_SOURCE
 #include "qpn.h"
 
@@ -25,7 +25,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *own[MAX_OWN];
 static uint32_t own_count, cursor; /* over all own numbers */
 
-void qpn_door(char out[64], uint32_t qpn) { door_name(out, "qpn.%u", qpn >> BLOCK_BITS); }
+void qpn_door(char out[64], uint32_t qpn) {
+    door_name(out, "qpn.%u", qpn >> BLOCK_BITS);
+}
 
 static bool block_take(void) {
     struct block *block = own_count < MAX_OWN ? calloc(1, sizeof(*block)) : NULL;

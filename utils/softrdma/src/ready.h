@@ -1,9 +1,10 @@
-/* A set that many processes add to and one empties: which queue pairs of a completion queue have something to poll, which
- * queues of a channel have fired.
+/* A set that many processes add to and one empties: which queue pairs of a completion queue have something to
+ * poll, which queues of a channel have fired.
  *
- * Two levels of words: `leaf` holds the members, `summary` which leaves are worth reading. Adding is at most two atomic
- * ORs and usually none, because a member that is in already costs two loads. The owner clears the summary bit first and
- * takes the leaf second; an adder sets the leaf first and looks at the summary second: one of them sees the other.
+ * Two levels of words: `leaf` holds the members, `summary` which leaves are worth reading. Adding is at most
+ * two atomic ORs and usually none, because a member that is in already costs two loads. The owner clears the
+ * summary bit first and takes the leaf second; an adder sets the leaf first and looks at the summary second:
+ * one of them sees the other.
  *
  * A caller that adds after publishing something must put a full fence between (see doorbell in send.c). */
 #ifndef SOFTRDMA_READY_H
@@ -15,7 +16,8 @@ static inline void ready_add(struct ready_set *set, uint32_t member) {
     uint32_t leaf = member / 64;
     uint64_t bit = 1ull << (member % 64), mark = 1ull << (leaf % 64);
     if (!(load_relaxed(&set->leaf[leaf]) & bit)) atomic_fetch_or(&set->leaf[leaf], bit);
-    if (unlikely(!(load_relaxed(&set->summary[leaf / 64]) & mark))) atomic_fetch_or(&set->summary[leaf / 64], mark);
+    if (unlikely(!(load_relaxed(&set->summary[leaf / 64]) & mark)))
+        atomic_fetch_or(&set->summary[leaf / 64], mark);
 }
 
 static inline void ready_remove(struct ready_set *set, uint32_t member) {
@@ -28,7 +30,8 @@ static inline uint64_t ready_take_leaf(struct ready_set *set, uint32_t leaf) {
     return atomic_exchange(&set->leaf[leaf], 0);
 }
 
-/* The first leaf at or after `from` that is marked, going round once; -1: none. `leaves` is how many are in use. */
+/* The first leaf at or after `from` that is marked, going round once; -1: none. `leaves` is how many are in
+ * use. */
 static inline int ready_next_leaf(struct ready_set *set, uint32_t from, uint32_t leaves) {
     uint32_t words = (leaves + 63) / 64, word = from / 64;
     if (word >= words) word = from = 0;

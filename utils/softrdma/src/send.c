@@ -1,15 +1,18 @@
-/* The data path of the sender, which is nearly all there is: the thread that calls post_send carries the request out.
+/* The data path of the sender, which is nearly all there is: the thread that calls post_send carries the
+ * request out.
  *
- * It checks local keys, enters by the peer's gate (wire.h), checks the remote key in the peer's table, copies straight into
- * the peer's arena, writes a completion into the ring of the peer's queue pair, and rings: one full fence, then the ready
- * set unless the peer watches the ring anyway, then the armed flag. A chain rings once, so that its messages appear to a
- * sleeper as one batch; a spinning receiver sees each as it is written. There is no system call unless the peer sleeps.
+ * It checks local keys, enters by the peer's gate (wire.h), checks the remote key in the peer's table, copies
+ * straight into the peer's arena, writes a completion into the ring of the peer's queue pair, and rings: one
+ * full fence, then the ready set unless the peer watches the ring anyway, then the armed flag. A chain rings
+ * once, so that its messages appear to a sleeper as one batch; a spinning receiver sees each as it is
+ * written. There is no system call unless the peer sleeps.
  *
- * What cannot be carried out now waits in `pending`, and everything posted later waits behind it: no receive posted (RNR),
- * peer not ready or gone (the retries of a transport), a fault. The progress thread tries again until the queue pair's retry
- * counts and timeouts are used up, as a card would.
+ * What cannot be carried out now waits in `pending`, and everything posted later waits behind it: no receive
+ * posted (RNR), peer not ready or gone (the retries of a transport), a fault. The progress thread tries again
+ * until the queue pair's retry counts and timeouts are used up, as a card would.
  *
- * Slots of the send queue are freed the way a card frees them: when a signaled completion is polled, with all before it. */
+ * Slots of the send queue are freed the way a card frees them: when a signaled completion is polled, with all
+ * before it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -65,11 +68,13 @@ static inline void leave(struct qp *qp) {
 
 /* The peer's queue pair has met an error of our making. */
 static void tell_error(struct qp *qp, enum ibv_event_type event) {
-    struct message msg = {.type = MSG_QP_ERROR, .value = event, .qp = {.qpn = qp->route.qpn, .token = qp->route.token}};
+    struct message msg = {
+        .type = MSG_QP_ERROR, .value = event, .qp = {.qpn = qp->route.qpn, .token = qp->route.token}};
     peer_send(qp->route.peer, &msg, -1);
 }
 
-static inline void publish(struct route *r, uint64_t len, uint32_t imm, uint32_t wqe, uint32_t status, uint32_t flags) {
+static inline void publish(struct route *r, uint64_t len, uint32_t imm, uint32_t wqe, uint32_t status,
+                           uint32_t flags) {
     struct recv_cqe *cqe = &r->cqes[r->prod & r->mask];
     cqe->byte_len = (uint32_t)len;
     cqe->imm = imm;
@@ -91,7 +96,8 @@ static inline int64_t check_local(const struct qp *qp, const struct ibv_send_wr 
         const struct ibv_sge *sge = &wr->sg_list[i];
         total += sge->length;
         if ((wr->send_flags & IBV_SEND_INLINE) || !sge->length) continue;
-        if (!mr_check(slots, arena_head()->mr_slots, sge->lkey, sge->addr, sge->length, qp->pd->id, access, &at))
+        if (!mr_check(slots, arena_head()->mr_slots, sge->lkey, sge->addr, sge->length, qp->pd->id, access,
+                      &at))
             return -IBV_WC_LOC_PROT_ERR;
     }
     return total > MAX_MESSAGE ? -IBV_WC_LOC_LEN_ERR : (int64_t)total;
@@ -111,7 +117,8 @@ static inline int check_remote(struct qp *qp, uint64_t addr, uint32_t rkey, uint
     return IBV_WC_REM_ACCESS_ERR;
 }
 
-/* Is there a receive, and room for its completion? With a shared receive queue, takes the receive. 0 or NOT_NOW_…. */
+/* Is there a receive, and room for its completion? With a shared receive queue, takes the receive. 0 or
+ * NOT_NOW_…. */
 static inline int take_receive(struct route *r, uint32_t *wqe) {
     if (unlikely(r->prod == r->credit)) {
         r->credit = load_acquire(&r->rqp->posted);
@@ -124,7 +131,9 @@ static inline int take_receive(struct route *r, uint32_t *wqe) {
     return n < 0 ? NOT_NOW_RNR : 0;
 }
 
-static int copy_failed(int err) { return err == -ESRCH ? NOT_NOW_RETRY : IBV_WC_REM_OP_ERR; }
+static int copy_failed(int err) {
+    return err == -ESRCH ? NOT_NOW_RETRY : IBV_WC_REM_OP_ERR;
+}
 
 static void payload_fault(void) {
     struct fault f;
@@ -142,13 +151,16 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
     if (unlikely(total < 0)) return (int)-total;
     *len = (uint64_t)total;
     bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    int s = total ? check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_WRITE, &slot, &at) : 0;
+    int s = total ? check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_WRITE,
+                                 &slot, &at)
+                  : 0;
     if (unlikely(s)) return s;
     if (imm && unlikely(s = take_receive(r, &wqe))) return s;
     for (int i = 0; i < wr->num_sge; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
         if (!sge->length) continue;
-        if (unlikely(s = copy_to_peer(r->peer, slot, at, (const void *)(uintptr_t)sge->addr, sge->length))) return copy_failed(s);
+        if (unlikely(s = copy_to_peer(r->peer, slot, at, (const void *)(uintptr_t)sge->addr, sge->length)))
+            return copy_failed(s);
         at += sge->length;
     }
     if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault();
@@ -158,8 +170,10 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
     return 0;
 }
 
-/* Copies a message into the buffers of a receive, keys and lengths checked as it goes: 0 or the receiver's status. */
-static int scatter(struct route *r, const struct ibv_send_wr *wr, const struct recv_wqe *wqe, uint64_t total, uint32_t pd) {
+/* Copies a message into the buffers of a receive, keys and lengths checked as it goes: 0 or the receiver's
+ * status. */
+static int scatter(struct route *r, const struct ibv_send_wr *wr, const struct recv_wqe *wqe, uint64_t total,
+                   uint32_t pd) {
     uint32_t i = 0, used = 0;
     const struct mr_slot *slot = NULL;
     uint64_t at = 0;
@@ -171,7 +185,8 @@ static int scatter(struct route *r, const struct ibv_send_wr *wr, const struct r
             uint64_t room = to->length - used, part = left < room ? left : room;
             if (!used && room) {
                 uint64_t need = room < total ? room : total;
-                slot = mr_check(r->mrs, r->mr_slots, to->lkey, to->addr, need, pd, IBV_ACCESS_LOCAL_WRITE, &at);
+                slot =
+                    mr_check(r->mrs, r->mr_slots, to->lkey, to->addr, need, pd, IBV_ACCESS_LOCAL_WRITE, &at);
                 if (!slot) return IBV_WC_LOC_PROT_ERR;
             }
             if (part && copy_to_peer(r->peer, slot, at + used, from, part)) return IBV_WC_LOC_PROT_ERR;
@@ -202,8 +217,8 @@ static inline int do_send(struct qp *qp, const struct ibv_send_wr *wr, uint64_t 
     *len = (uint64_t)total;
     int s = take_receive(r, &n);
     if (unlikely(s)) return s;
-    const struct recv_wqe *wqe =
-        r->srq ? wqe_at(peer_ptr(r->peer, r->srq->wqes), r->srq->wqe_stride, n) : wqe_at(r->wqes, r->stride, n);
+    const struct recv_wqe *wqe = r->srq ? wqe_at(peer_ptr(r->peer, r->srq->wqes), r->srq->wqe_stride, n)
+                                        : wqe_at(r->wqes, r->stride, n);
     s = room_of(wqe) < *len ? IBV_WC_LOC_LEN_ERR : scatter(r, wr, wqe, *len, r->srq ? r->srq->pd : r->pd);
     if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault();
     uint32_t flags = wr->send_flags & IBV_SEND_SOLICITED ? CQE_SOLICITED : 0;
@@ -229,7 +244,9 @@ static int do_read(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
     if (total < 0) return (int)-total;
     *len = (uint64_t)total;
     int s = check_rd_atomic(qp);
-    if (!s && total) s = check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_READ, &slot, &at);
+    if (!s && total)
+        s = check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_READ, &slot,
+                         &at);
     for (int i = 0; i < wr->num_sge && !s && total; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
         s = copy_from_peer(qp->route.peer, slot, at, (void *)(uintptr_t)sge->addr, sge->length);
@@ -252,7 +269,9 @@ static int do_atomic(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len)
         tell_error(qp, IBV_EVENT_QP_REQ_ERR);
         s = IBV_WC_REM_INV_REQ_ERR;
     }
-    if (!s) s = check_remote(qp, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC, &slot, &at);
+    if (!s)
+        s = check_remote(qp, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC,
+                         &slot, &at);
     if (s) return s;
     s = copy_atomic(qp->route.peer, slot, at, add, wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
     if (s) return copy_failed(s);
@@ -268,8 +287,10 @@ static int do_atomic(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len)
 static inline int carry_out(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
     struct route *r = &qp->route;
     *len = 0;
-    if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->gate) != qp->token)) return NOT_NOW_RETRY;
-    if (likely(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE)) return do_write(qp, wr, len);
+    if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->gate) != qp->token))
+        return NOT_NOW_RETRY;
+    if (likely(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE))
+        return do_write(qp, wr, len);
     if (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM) return do_send(qp, wr, len);
     return wr->opcode == IBV_WR_RDMA_READ ? do_read(qp, wr, len) : do_atomic(qp, wr, len);
 }
@@ -284,8 +305,8 @@ static const uint8_t wc_opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
                                      [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
                                      [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
 
-static void push_completion(struct qp *qp, const struct ibv_send_wr *wr, uint32_t index, uint64_t len, uint32_t status,
-                            uint64_t not_before) {
+static void push_completion(struct qp *qp, const struct ibv_send_wr *wr, uint32_t index, uint64_t len,
+                            uint32_t status, uint64_t not_before) {
     struct local_wc e = {.qp = qp, .sq_index = index, .is_send = true, .not_before = not_before};
     e.wc.wr_id = wr->wr_id;
     e.wc.status = (enum ibv_wc_status)status;
@@ -298,7 +319,8 @@ static void push_completion(struct qp *qp, const struct ibv_send_wr *wr, uint32_
 }
 
 /* Completes one request; returns its status, which a fault may have changed. */
-static inline uint32_t complete(struct qp *qp, const struct ibv_send_wr *wr, uint32_t index, uint64_t len, uint32_t status) {
+static inline uint32_t complete(struct qp *qp, const struct ibv_send_wr *wr, uint32_t index, uint64_t len,
+                                uint32_t status) {
     uint64_t not_before = 0;
     struct fault f;
     if (fault_hit(FAULT_COMPLETE, op_name(wr->opcode), &f)) {
@@ -309,15 +331,17 @@ static inline uint32_t complete(struct qp *qp, const struct ibv_send_wr *wr, uin
         qp->messages++;
         qp->bytes += len;
     }
-    if (status || qp->sig_all || (wr->send_flags & IBV_SEND_SIGNALED)) push_completion(qp, wr, index, len, status, not_before);
+    if (status || qp->sig_all || (wr->send_flags & IBV_SEND_SIGNALED))
+        push_completion(qp, wr, index, len, status, not_before);
     return status;
 }
 
 /* ---- waiting ---- */
 
-static const uint32_t rnr_us[32] = {655360, 10,    20,    30,    40,    60,    80,     120,    160,    240,   320,
-                                    480,    640,   960,   1280,  1920,  2560,  3840,   5120,   7680,   10240, 15360,
-                                    20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+static const uint32_t rnr_us[32] = {655360, 10,    20,    30,     40,     60,     80,     120,
+                                    160,    240,   320,   480,    640,    960,    1280,   1920,
+                                    2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
+                                    40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
 static uint64_t backoff(struct qp *qp, uint64_t first, uint64_t most) {
     uint64_t wait = first << (qp->retry_round < 16 ? qp->retry_round++ : 16);
@@ -355,7 +379,8 @@ static uint32_t wait_or_give_up(struct qp *qp, int outcome) {
     return 0;
 }
 
-/* A deep copy: the caller may reuse everything it passed as soon as post_send returns (data only if inline). */
+/* A deep copy: the caller may reuse everything it passed as soon as post_send returns (data only if
+ * inline). */
 static struct pending *pending_create(const struct ibv_send_wr *wr, uint32_t index) {
     size_t data = 0, sges = (size_t)wr->num_sge * sizeof(struct ibv_sge);
     bool inlined = wr->send_flags & IBV_SEND_INLINE;
@@ -457,7 +482,8 @@ void send_discard(struct qp *qp) {
 
 static inline int check_wr(const struct qp *qp, const struct ibv_send_wr *wr) {
     if (unlikely(qp->sq_head - load_acquire(&qp->sq_done) >= qp->max_send_wr)) return ENOMEM;
-    if (unlikely((uint32_t)wr->opcode >= ARRAY_LEN(wc_opcodes) || wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->max_send_sge))
+    if (unlikely((uint32_t)wr->opcode >= ARRAY_LEN(wc_opcodes) || wr->num_sge < 0 ||
+                 (uint32_t)wr->num_sge > qp->max_send_sge))
         return EINVAL;
     if (!(wr->send_flags & IBV_SEND_INLINE)) return 0;
     uint64_t total = 0;
@@ -468,7 +494,8 @@ static inline int check_wr(const struct qp *qp, const struct ibv_send_wr *wr) {
 /* One request that does not go straight through: behind others, in another state, or under faults. */
 static int post_one_slowly(struct qp *qp, const struct ibv_send_wr *wr) {
     uint32_t state = load_relaxed(&qp->state);
-    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR && state != IBV_QPS_SQE) return EINVAL;
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR && state != IBV_QPS_SQE)
+        return EINVAL;
     int err = check_wr(qp, wr);
     if (err) return err;
     qp->send_wrs++;
@@ -484,7 +511,8 @@ static int post_one_slowly(struct qp *qp, const struct ibv_send_wr *wr) {
     return 0;
 }
 
-/* The usual way: returns when the chain is done, or *wr points to what the slow way must take, or to what is wrong. */
+/* The usual way: returns when the chain is done, or *wr points to what the slow way must take, or to what is
+ * wrong. */
 static inline int post_straight(struct qp *qp, struct ibv_send_wr **wr) {
     int err = 0;
     uint32_t status = 0;
@@ -507,7 +535,8 @@ int qp_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
     int err = fault_errno(FAULT_POST_SEND);
     spin_lock(&qp->lock);
     qp->doorbells++;
-    bool straight = load_relaxed(&qp->state) == IBV_QPS_RTS && list_empty(&qp->pending) && !fault_armed[FAULT_SEND];
+    bool straight =
+        load_relaxed(&qp->state) == IBV_QPS_RTS && list_empty(&qp->pending) && !fault_armed[FAULT_SEND];
     if (likely(straight && !err)) err = post_straight(qp, &wr);
     for (; wr && !err; wr = wr->next)
         if ((err = post_one_slowly(qp, wr))) break;

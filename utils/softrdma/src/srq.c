@@ -1,10 +1,11 @@
 /* Shared receive queues: any number of senders, in any number of processes, take receives from one ring.
  *
- * Taking is two compare-and-swaps and holds nothing: a sender swings the entry at `head` from POSTED to CLAIMED by its queue
- * pair, then moves `head`; whoever meets a CLAIMED entry at `head` moves it for the claimer. The completion goes to the ring
- * of the queue pair, like any other. Receives complete out of order, so their slots (wqes) are handed to the ring by number
- * and return to a free stack when their completion is polled. A claim whose sender died before completing is found by
- * `claimed_by` and given back when the queue pair is torn down; dying between the claim and that note loses one receive. */
+ * Taking is two compare-and-swaps and holds nothing: a sender swings the entry at `head` from POSTED to
+ * CLAIMED by its queue pair, then moves `head`; whoever meets a CLAIMED entry at `head` moves it for the
+ * claimer. The completion goes to the ring of the queue pair, like any other. Receives complete out of order,
+ * so their slots (wqes) are handed to the ring by number and return to a free stack when their completion is
+ * polled. A claim whose sender died before completing is found by `claimed_by` and given back when the queue
+ * pair is torn down; dying between the claim and that note loses one receive. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +21,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct link srqs = {&srqs, &srqs};
 static uint32_t live, numbers;
 
-static uint32_t wqe_stride(uint32_t max_sge) { return (uint32_t)(sizeof(struct recv_wqe) + max_sge * sizeof(struct ibv_sge)); }
+static uint32_t wqe_stride(uint32_t max_sge) {
+    return (uint32_t)(sizeof(struct recv_wqe) + max_sge * sizeof(struct ibv_sge));
+}
 
 static int srq_memory(struct srq *srq) {
     srq->ring_size = pow2_at_least(srq->max_wr);
@@ -57,7 +60,8 @@ struct ibv_srq *srq_create_ex(struct ibv_context *ib, struct ibv_srq_init_attr_e
     bool basic = !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC;
     if (!err && (!basic || !c->max_srq)) err = EOPNOTSUPP;
     if (!err && (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd)) err = EINVAL;
-    if (!err && (!attr->attr.max_wr || attr->attr.max_wr > c->max_srq_wr || attr->attr.max_sge > c->max_sge)) err = EINVAL;
+    if (!err && (!attr->attr.max_wr || attr->attr.max_wr > c->max_srq_wr || attr->attr.max_sge > c->max_sge))
+        err = EINVAL;
     struct srq *srq = err ? NULL : calloc(1, sizeof(*srq));
     pthread_mutex_lock(&lock);
     if (!err && (!srq || live >= c->max_srq)) err = ENOMEM;
@@ -198,8 +202,9 @@ int64_t srq_claim(struct peer *peer, struct srq_shared *sh, uint32_t qpn) {
         uint32_t turn = (head >> sh->shift) + 1;
         uint64_t entry = load_acquire(&ring[head & sh->mask]);
         uint64_t posted = SRQ_ENTRY(turn, SRQ_POSTED, 0);
-        bool mine = (entry & ~0xffffffffull) == posted &&
-                    atomic_compare_exchange_strong(&ring[head & sh->mask], &entry, SRQ_ENTRY(turn, SRQ_CLAIMED, qpn));
+        bool mine =
+            (entry & ~0xffffffffull) == posted &&
+            atomic_compare_exchange_strong(&ring[head & sh->mask], &entry, SRQ_ENTRY(turn, SRQ_CLAIMED, qpn));
         uint32_t next = head;
         if (mine) {
             uint32_t wqe = (uint32_t)entry;
@@ -237,6 +242,7 @@ void srq_forget(void) {
 
 RACES_ALLOWED void srq_sum_counters(struct softrdma_counters *out) {
     pthread_mutex_lock(&lock);
-    for (struct link *l = srqs.next; l && l != &srqs; l = l->next) out->recv_wrs += container_of(l, struct srq, link)->posts;
+    for (struct link *l = srqs.next; l && l != &srqs; l = l->next)
+        out->recv_wrs += container_of(l, struct srq, link)->posts;
     pthread_mutex_unlock(&lock);
 }

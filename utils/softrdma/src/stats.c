@@ -1,5 +1,5 @@
-/* See stats.h. The file is written with one write at exit, also when a fault kills the process; "%p" in its name becomes
- * the process number, so that a test of many processes gets one file each. */
+/* See stats.h. The file is written with one write at exit, also when a fault kills the process; "%p" in its
+ * name becomes the process number, so that a test of many processes gets one file each. */
 #define _GNU_SOURCE
 #include "stats.h"
 
@@ -34,7 +34,9 @@ void stats_write(void) {
     struct softrdma_counters c;
     softrdma_counters(&c);
     int len = 0;
-#define X(counter) len += snprintf(text + len, sizeof(text) - (size_t)len, "%s:%llu\n", #counter, (unsigned long long)c.counter);
+#define X(counter)                                                                                           \
+    len += snprintf(text + len, sizeof(text) - (size_t)len, "%s:%llu\n", #counter,                           \
+                    (unsigned long long)c.counter);
     SOFTRDMA_COUNTERS(X)
 #undef X
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -50,7 +52,9 @@ static void stats_at_exit(void) {
     if (getpid() == owner) stats_write();
 }
 
-static void stats_register(void) { atexit(stats_at_exit); }
+static void stats_register(void) {
+    atexit(stats_at_exit);
+}
 
 void stats_start(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -58,4 +62,6 @@ void stats_start(void) {
     pthread_once(&once, stats_register);
 }
 
-void stats_forget(void) { memset((void *)&stats, 0, sizeof(stats)); }
+void stats_forget(void) {
+    memset((void *)&stats, 0, sizeof(stats));
+}

@@ -1,5 +1,5 @@
-/* Counters for tests and for people; softrdma.h explains them. What is counted per message lives as a plain field in the
- * queue pair or completion queue it belongs to, and is summed when asked for. */
+/* Counters for tests and for people; softrdma.h explains them. What is counted per message lives as a plain
+ * field in the queue pair or completion queue it belongs to, and is summed when asked for. */
 #ifndef SOFTRDMA_STATS_H
 #define SOFTRDMA_STATS_H
 

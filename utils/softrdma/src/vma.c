@@ -1,5 +1,5 @@
-/* Asks the kernel what is mapped at an address: PROCMAP_QUERY (Linux 6.11) answers for one address in about a microsecond.
- * Older kernels are asked by reading /proc/self/maps, which costs O(mappings). */
+/* Asks the kernel what is mapped at an address: PROCMAP_QUERY (Linux 6.11) answers for one address in about a
+ * microsecond. Older kernels are asked by reading /proc/self/maps, which costs O(mappings). */
 #define _GNU_SOURCE
 #include "vma.h"
 
@@ -35,8 +35,10 @@ void vma_forget(void) {
 
 static int query_kernel(uint64_t addr, struct vma *vma) {
     char name[64] = "";
-    struct procmap_query q = {
-        .size = sizeof(q), .query_addr = addr, .vma_name_addr = (uint64_t)(uintptr_t)name, .vma_name_size = sizeof(name)};
+    struct procmap_query q = {.size = sizeof(q),
+                              .query_addr = addr,
+                              .vma_name_addr = (uint64_t)(uintptr_t)name,
+                              .vma_name_size = sizeof(name)};
     if (ioctl(maps_fd, PROCMAP_QUERY_IOCTL, &q)) {
         if (errno == ENAMETOOLONG) { /* some long file name: certainly not the stack */
             q.vma_name_size = 0;
@@ -69,8 +71,8 @@ static int read_maps(uint64_t addr, struct vma *vma) {
         unsigned long long start, end, offset, inode;
         unsigned int major_nr, minor_nr;
         char perms[5], name[16] = "";
-        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %15s", &start, &end, perms, &offset, &major_nr, &minor_nr, &inode,
-                   name) < 7)
+        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %15s", &start, &end, perms, &offset, &major_nr,
+                   &minor_nr, &inode, name) < 7)
             continue;
         if (addr < start || addr >= end) continue;
         *vma = (struct vma){.start = start,

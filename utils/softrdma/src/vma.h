@@ -13,7 +13,8 @@ struct vma {
     bool stack;
 };
 
-/* The mapping that covers `addr`: 0, or -EFAULT when there is none, or -ENOSYS when the kernel would not say. */
+/* The mapping that covers `addr`: 0, or -EFAULT when there is none, or -ENOSYS when the kernel would not
+ * say. */
 int vma_find(uint64_t addr, struct vma *vma);
 void vma_forget(void); /* in a forked child */
 

@@ -1,6 +1,7 @@
 /* Everything two processes share: the layout of an arena, and the messages of a control link.
  *
- * Each process owns one arena: a sparse memfd that its peers map whole, once. Every object in it is named by its offset.
+ * Each process owns one arena: a sparse memfd that its peers map whole, once. Every object in it is named by
+ * its offset.
  *
  *   0            arena_head
  *   mr_table     mr_slot[max_mr]          the owner writes, peers read
@@ -10,13 +11,13 @@
  * The rules that let a process die at any instant without harming another:
  *   - a word has one writer, or is changed by a single atomic instruction;
  *   - nothing is a lock: who finds work half done finds it as if it had not begun;
- *   - a sender marks itself busy in its OWN arena while it writes into a peer's, and enters only through the gate (below).
+ *   - a sender marks itself busy in its OWN arena while it writes into a peer's, and enters only by the gate.
  *
- * The gate. qp_shared.gate holds the token of the one remote queue pair that may enter, or 0. A sender sets its own
- * qp_shared.busy, then compares the gate with its token. An owner that closes a gate (error, destroy) or takes a memory
- * region back does so first, then waits until the sender's busy is clear. The pair of accesses needs a full fence on both
- * sides; since closing is rare and sending is not, the owner issues membarrier(GLOBAL_EXPEDITED), which puts the
- * sender's fence in for it. */
+ * The gate. qp_shared.gate holds the token of the one remote queue pair that may enter, or 0. A sender sets
+ * its own qp_shared.busy, then compares the gate with its token. An owner that closes a gate (error, destroy)
+ * or takes a memory region back does so first, then waits until the sender's busy is clear. The pair of
+ * accesses needs a full fence on both sides; since closing is rare and sending is not, the owner issues
+ * membarrier(GLOBAL_EXPEDITED), which puts the sender's fence in for it. */
 #ifndef SOFTRDMA_WIRE_H
 #define SOFTRDMA_WIRE_H
 
@@ -25,8 +26,8 @@
 
 #include "base.h"
 
-#define ARENA_MAGIC   0x534f4654524d4131ull /* "SOFTRMA1" */
-#define WIRE_VERSION  3
+#define ARENA_MAGIC  0x534f4654524d4131ull /* "SOFTRMA1" */
+#define WIRE_VERSION 3
 
 struct arena_head {
     uint64_t magic;
@@ -39,10 +40,10 @@ struct arena_head {
     uint32_t fences; /* 1: senders of this process fence by themselves, membarrier does not reach them */
 };
 
-/* One memory region. `key` is the remote and the local key, 0 while the slot is dead: index << 8 | a tag that changes with
- * each use. Bytes [lo, hi) of the region, counted from its start, are at arena offset `off` + (byte - lo); the others (the
- * partial pages at its ends) are still in the owner's private memory, at va + byte. With more than one segment `off` is
- * the offset of an mr_seg[nseg] and lo == hi == 0. */
+/* One memory region. `key` is the remote and the local key, 0 while the slot is dead: index << 8 | a tag that
+ * changes with each use. Bytes [lo, hi) of the region, counted from its start, are at arena offset `off` +
+ * (byte - lo); the others (the partial pages at its ends) are still in the owner's private memory, at va +
+ * byte. With more than one segment `off` is the offset of an mr_seg[nseg] and lo == hi == 0. */
 struct mr_slot {
     _Atomic uint32_t key;
     uint32_t pd;
@@ -58,9 +59,9 @@ struct mr_seg {
     uint64_t lo, hi, off;
 };
 
-/* A completion of a receive, written by the sending process into the ring of the receiving queue pair. Four to a cache
- * line: a stream of messages moves a quarter of a line for each. `word` is written last; it is new when its turn is the
- * one the reader expects, so nothing has to be cleared. */
+/* A completion of a receive, written by the sending process into the ring of the receiving queue pair. Four
+ * to a cache line: a stream of messages moves a quarter of a line for each. `word` is written last; it is new
+ * when its turn is the one the reader expects, so nothing has to be cleared. */
 struct recv_cqe {
     uint32_t byte_len;
     uint32_t imm;
@@ -69,11 +70,12 @@ struct recv_cqe {
 };
 
 enum { CQE_WITH_IMM = 1, CQE_IS_WRITE = 2, CQE_SOLICITED = 4 };
-#define CQE_WORD(turn, status, flags) (((uint32_t)(turn) << 16) | ((uint32_t)(status) << 8) | (uint32_t)(flags))
-#define CQE_TURN(index, shift)        ((((index) >> (shift)) + 1) & 0xffff)
+#define CQE_WORD(turn, status, flags)                                                                        \
+    (((uint32_t)(turn) << 16) | ((uint32_t)(status) << 8) | (uint32_t)(flags))
+#define CQE_TURN(index, shift) ((((index) >> (shift)) + 1) & 0xffff)
 
-/* A posted receive: written by the owner, read by the sender of a SEND. A WRITE_WITH_IMM never looks at it. The stride
- * of the ring is fixed at creation: 16 + 16 * max_sge. */
+/* A posted receive: written by the owner, read by the sender of a SEND. A WRITE_WITH_IMM never looks at it.
+ * The stride of the ring is fixed at creation: 16 + 16 * max_sge. */
 struct recv_wqe {
     uint32_t num_sge;
     _Atomic uint32_t claimed_by; /* shared queues: qpn of the queue pair whose peer took this one */
@@ -96,10 +98,11 @@ struct qp_shared {
     uint8_t cqe_shift;
     uint8_t max_dest_rd_atomic;
     uint8_t min_rnr_timer;
-    _Atomic uint8_t watched; /* the owner polls this ring directly: adding it to the ready set is not needed */
+    _Atomic uint8_t
+        watched; /* the owner polls this ring directly: adding it to the ready set is not needed */
     uint8_t spare[6];
-    /* Line 1: how far the peer may go. Own receive queue: receives posted so far. Shared receive queue: completions
-     * polled so far plus the size of the ring. */
+    /* Line 1: how far the peer may go. Own receive queue: receives posted so far. Shared receive queue:
+     * completions polled so far plus the size of the ring. */
     _Alignas(CACHE_LINE) _Atomic uint32_t posted;
     /* Line 2: written by the owner around each of its own sends. */
     _Alignas(CACHE_LINE) _Atomic uint32_t busy;
@@ -112,16 +115,17 @@ struct ready_set {
     _Atomic uint64_t leaf[READY_LEAVES];
 };
 
-/* armed: what the owner waits for. A sender that finds it armed moves it to FIRING with one compare-and-swap, delivers
- * the wake-up, and sets it IDLE if it is still FIRING: a queue found FIRING when a peer has died is fired again. */
+/* armed: what the owner waits for. A sender that finds it armed moves it to FIRING with one compare-and-swap,
+ * delivers the wake-up, and sets it IDLE if it is still FIRING: a queue found FIRING when a peer has died is
+ * fired again. */
 enum { CQ_IDLE = 0, CQ_ARMED_SOLICITED = 1, CQ_ARMED = 2, CQ_FIRING = 3 };
 
 struct cq_shared {
     _Atomic uint32_t armed;
     uint32_t id;
     uint32_t channel_bit;
-    uint32_t channel_id; /* 0: none */
-    uint64_t channel;    /* offset of channel_shared */
+    uint32_t channel_id;     /* 0: none */
+    uint64_t channel;        /* offset of channel_shared */
     _Atomic uint32_t events; /* fired, not yet taken by get_cq_event */
     _Alignas(CACHE_LINE) struct ready_set ready;
 };
@@ -131,12 +135,14 @@ struct channel_shared {
     _Alignas(CACHE_LINE) struct ready_set fired;
 };
 
-/* Shared receive queue. ring[i & mask] = turn << 40 | state << 32 | value. A claimer swings POSTED(wqe) to CLAIMED(qpn)
- * and then moves head on; whoever finds head at a claimed entry moves it on for the claimer, who may be dead. */
+/* Shared receive queue. ring[i & mask] = turn << 40 | state << 32 | value. A claimer swings POSTED(wqe) to
+ * CLAIMED(qpn) and then moves head on; whoever finds head at a claimed entry moves it on for the claimer, who
+ * may be dead. */
 enum { SRQ_EMPTY = 0, SRQ_POSTED = 1, SRQ_CLAIMED = 2 };
-#define SRQ_ENTRY(turn, state, value) (((uint64_t)(turn) << 40) | ((uint64_t)(state) << 32) | (uint32_t)(value))
-#define SRQ_STATE(e)                  ((uint32_t)((e) >> 32) & 0xff)
-#define SRQ_TURN(e)                   ((uint32_t)((e) >> 40))
+#define SRQ_ENTRY(turn, state, value)                                                                        \
+    (((uint64_t)(turn) << 40) | ((uint64_t)(state) << 32) | (uint32_t)(value))
+#define SRQ_STATE(e) ((uint32_t)((e) >> 32) & 0xff)
+#define SRQ_TURN(e)  ((uint32_t)((e) >> 40))
 
 struct srq_shared {
     uint64_t ring, wqes;

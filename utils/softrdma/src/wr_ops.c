@@ -1,5 +1,5 @@
-/* The ibv_wr_* interface: the requests between ibv_wr_start and ibv_wr_complete are gathered as ibv_send_wr and posted as one
- * chain. */
+/* The ibv_wr_* interface: the requests between ibv_wr_start and ibv_wr_complete are gathered as ibv_send_wr
+ * and posted as one chain. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -47,24 +47,34 @@ static struct ibv_send_wr *wr_add(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcod
     return wr;
 }
 
-static void wr_rdma(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t addr, __be32 imm) {
+static void wr_rdma(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t addr,
+                    __be32 imm) {
     struct ibv_send_wr *wr = wr_add(ex, opcode);
     wr->wr.rdma.remote_addr = addr;
     wr->wr.rdma.rkey = rkey;
     wr->imm_data = imm;
 }
 
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_rdma(ex, IBV_WR_RDMA_WRITE, rkey, addr, 0); }
+static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) {
+    wr_rdma(ex, IBV_WR_RDMA_WRITE, rkey, addr, 0);
+}
 
 static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm) {
     wr_rdma(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr, imm);
 }
 
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_rdma(ex, IBV_WR_RDMA_READ, rkey, addr, 0); }
-static void wr_send(struct ibv_qp_ex *ex) { wr_add(ex, IBV_WR_SEND); }
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm) { wr_add(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm; }
+static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) {
+    wr_rdma(ex, IBV_WR_RDMA_READ, rkey, addr, 0);
+}
+static void wr_send(struct ibv_qp_ex *ex) {
+    wr_add(ex, IBV_WR_SEND);
+}
+static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm) {
+    wr_add(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm;
+}
 
-static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap) {
+static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr,
+                      uint64_t compare, uint64_t swap) {
     struct ibv_send_wr *wr = wr_add(ex, op);
     wr->wr.atomic.remote_addr = addr;
     wr->wr.atomic.rkey = rkey;
@@ -72,7 +82,8 @@ static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey
     wr->wr.atomic.swap = swap;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap) {
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare,
+                              uint64_t swap) {
     wr_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
 }
 
@@ -106,7 +117,8 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
         }
         memcpy(b->data + b->data_len, bufs[i].addr, bufs[i].length);
         b->wrs[b->count - 1].send_flags |= IBV_SEND_INLINE;
-        add_sge(b, (struct ibv_sge){(uint64_t)(uintptr_t)(b->data + b->data_len), (uint32_t)bufs[i].length, 0});
+        add_sge(b,
+                (struct ibv_sge){(uint64_t)(uintptr_t)(b->data + b->data_len), (uint32_t)bufs[i].length, 0});
         b->data_len += (uint32_t)bufs[i].length;
     }
 }
@@ -130,7 +142,9 @@ static int wr_complete(struct ibv_qp_ex *ex) {
     return err;
 }
 
-static void wr_abort(struct ibv_qp_ex *ex) { spin_unlock(&((struct qp *)ex)->builder->lock); }
+static void wr_abort(struct ibv_qp_ex *ex) {
+    spin_unlock(&((struct qp *)ex)->builder->lock);
+}
 
 void wr_ops_install(struct qp *qp) {
     struct ibv_qp_ex *ex = &qp->ex;

@@ -1,5 +1,5 @@
-/* Runs every test in a process of its own, a few seconds at most each, and counts. Arguments select tests by a part of their
- * name. Must itself be run by the launcher; the last line is "N passed, N failed". */
+/* Runs every test in a process of its own, a few seconds at most each, and counts. Arguments select tests by
+ * a part of their name. Must itself be run by the launcher; the last line is "N passed, N failed". */
 #include <signal.h>
 #include <sys/wait.h>
 

@@ -72,8 +72,12 @@ int other_wait(struct other *o) {
     return status;
 }
 
-void other_join(struct other *o) { EQUAL(other_wait(o), 0); }
-void tell(int sock, uint64_t value) { CHECK(write(sock, &value, sizeof(value)) == sizeof(value)); }
+void other_join(struct other *o) {
+    EQUAL(other_wait(o), 0);
+}
+void tell(int sock, uint64_t value) {
+    CHECK(write(sock, &value, sizeof(value)) == sizeof(value));
+}
 
 uint64_t hear(int sock) {
     uint64_t value;
@@ -93,7 +97,9 @@ struct ibv_context *open_first(void) {
     return ctx;
 }
 
-static int or_default(int value, int fallback) { return value ? value : fallback; }
+static int or_default(int value, int fallback) {
+    return value ? value : fallback;
+}
 
 struct ibv_qp *qp_make(struct pair *p, struct ibv_cq *cq) {
     struct ibv_qp_init_attr attr = {.send_cq = cq,
@@ -111,14 +117,18 @@ struct ibv_qp *qp_make(struct pair *p, struct ibv_cq *cq) {
     return qp;
 }
 
-#define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define ALL_ACCESS                                                                                           \
+    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 int qp_init(struct ibv_qp *qp, int access) {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)or_default(access, ALL_ACCESS)};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)or_default(access, ALL_ACCESS)};
     return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static uint8_t resources(int wish) { return (uint8_t)(wish < 0 ? 0 : or_default(wish, 4)); }
+static uint8_t resources(int wish) {
+    return (uint8_t)(wish < 0 ? 0 : or_default(wish, 4));
+}
 
 int qp_rtr(struct ibv_qp *qp, uint32_t dest, const struct pair_options *o) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
@@ -155,7 +165,8 @@ static void buffer_make(struct pair *p, int i) {
     if (p->o.unaligned)
         p->buf[i] = (uint8_t *)malloc(bytes + 64) + 24;
     else
-        CHECK((p->buf[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED);
+        CHECK((p->buf[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) !=
+              MAP_FAILED);
     for (size_t k = 0; k < bytes; k++) p->buf[i][k] = (uint8_t)(k * 7 + (size_t)i);
     int access = p->o.mr_access ? p->o.mr_access : or_default(p->o.access, ALL_ACCESS);
     CHECK((p->mr[i] = ibv_reg_mr(p->pd, p->buf[i], bytes, access)));
@@ -195,7 +206,8 @@ void pair_free(struct pair *p) {
     EQUAL(ibv_close_device(p->ctx), 0);
 }
 
-static int post(struct ibv_qp *qp, struct ask a, uint64_t local, uint32_t lkey, uint64_t remote, uint32_t rkey) {
+static int post(struct ibv_qp *qp, struct ask a, uint64_t local, uint32_t lkey, uint64_t remote,
+                uint32_t rkey) {
     struct ibv_sge sge = {local + a.at, a.len, a.lkey ? a.lkey : lkey};
     struct ibv_send_wr wr = {.wr_id = a.id,
                              .sg_list = &sge,
@@ -219,8 +231,8 @@ static int post(struct ibv_qp *qp, struct ask a, uint64_t local, uint32_t lkey, 
 }
 
 int pair_post(struct pair *p, int from, struct ask a) {
-    return post(p->qp[from], a, (uint64_t)(uintptr_t)p->buf[from], p->mr[from]->lkey, (uint64_t)(uintptr_t)p->buf[!from],
-                p->mr[!from]->rkey);
+    return post(p->qp[from], a, (uint64_t)(uintptr_t)p->buf[from], p->mr[from]->lkey,
+                (uint64_t)(uintptr_t)p->buf[!from], p->mr[!from]->rkey);
 }
 
 int pair_recv(struct pair *p, int at, uint64_t id, uint64_t off, uint32_t len) {
@@ -259,7 +271,8 @@ bool stays_empty(struct ibv_cq *cq) {
 /* ---- an end ---- */
 
 struct sockaddr_in loopback(uint16_t port_be) {
-    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port_be, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = port_be, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
 struct rdma_cm_event *next_event(struct end *e) {
@@ -277,11 +290,13 @@ struct remote {
 
 struct rdma_cm_id *expect_event(struct end *e, enum rdma_cm_event_type type) {
     struct rdma_cm_event *event = next_event(e);
-    if (event->event != type) fprintf(stderr, "    got %s (%d)\n", rdma_event_str(event->event), event->status);
+    if (event->event != type)
+        fprintf(stderr, "    got %s (%d)\n", rdma_event_str(event->event), event->status);
     EQUAL(event->event, type);
     struct rdma_cm_id *id = event->id;
     struct remote remote = {0};
-    if (event->param.conn.private_data_len >= sizeof(remote)) memcpy(&remote, event->param.conn.private_data, sizeof(remote));
+    if (event->param.conn.private_data_len >= sizeof(remote))
+        memcpy(&remote, event->param.conn.private_data, sizeof(remote));
     if (remote.addr) {
         e->peer_addr = remote.addr;
         e->peer_rkey = remote.rkey;
@@ -303,13 +318,15 @@ void end_build(struct end *e) {
     CHECK((e->pd = ibv_alloc_pd(e->id->verbs)));
     CHECK((e->channel = ibv_create_comp_channel(e->id->verbs)));
     CHECK((e->cq = ibv_create_cq(e->id->verbs, 1024, NULL, e->channel, 0)));
-    struct ibv_qp_init_attr attr = {.send_cq = e->cq,
-                                    .recv_cq = e->cq,
-                                    .cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 2, .max_recv_sge = 2},
-                                    .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr attr = {
+        .send_cq = e->cq,
+        .recv_cq = e->cq,
+        .cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 2, .max_recv_sge = 2},
+        .qp_type = IBV_QPT_RC};
     CHECK(!rdma_create_qp(e->id, e->pd, &attr));
     e->cap = attr.cap;
-    CHECK((e->buf = mmap(NULL, END_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED);
+    CHECK((e->buf = mmap(NULL, END_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) !=
+          MAP_FAILED);
     CHECK((e->mr = ibv_reg_mr(e->pd, e->buf, END_BYTES, ALL_ACCESS)));
 }
 

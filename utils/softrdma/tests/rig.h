@@ -1,6 +1,6 @@
-/* What the tests stand on. Every test runs in a process of its own, which has not touched the device yet; so it may set the
- * device's environment first. `other` is a second process; a `pair` is two queue pairs of one process connected by hand; an
- * `end` is one side of a connection made by the connection manager. */
+/* What the tests stand on. Every test runs in a process of its own, which has not touched the device yet; so
+ * it may set the device's environment first. `other` is a second process; a `pair` is two queue pairs of one
+ * process connected by hand; an `end` is one side of a connection made by the connection manager. */
 #ifndef RIG_H
 #define RIG_H
 
@@ -25,30 +25,30 @@ struct test {
 };
 void test_add(struct test *test);
 
-#define TEST(name)                                                                                                     \
-    static void name(void);                                                                                            \
-    __attribute__((constructor)) static void add_##name(void) {                                                        \
-        static struct test test = {#name, name, NULL};                                                                 \
-        test_add(&test);                                                                                               \
-    }                                                                                                                  \
+#define TEST(name)                                                                                           \
+    static void name(void);                                                                                  \
+    __attribute__((constructor)) static void add_##name(void) {                                              \
+        static struct test test = {#name, name, NULL};                                                       \
+        test_add(&test);                                                                                     \
+    }                                                                                                        \
     static void name(void)
 
 _Noreturn void failed(const char *file, int line, const char *what, long long a, long long b, bool values);
-#define CHECK(x)                                                                                                       \
-    do {                                                                                                               \
-        if (!(x)) failed(__FILE__, __LINE__, #x, 0, 0, false);                                                         \
+#define CHECK(x)                                                                                             \
+    do {                                                                                                     \
+        if (!(x)) failed(__FILE__, __LINE__, #x, 0, 0, false);                                               \
     } while (0)
-#define EQUAL(a, b)                                                                                                    \
-    do {                                                                                                               \
-        long long a_ = (long long)(a), b_ = (long long)(b);                                                            \
-        if (a_ != b_) failed(__FILE__, __LINE__, #a " == " #b, a_, b_, true);                                          \
+#define EQUAL(a, b)                                                                                          \
+    do {                                                                                                     \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                                  \
+        if (a_ != b_) failed(__FILE__, __LINE__, #a " == " #b, a_, b_, true);                                \
     } while (0)
 /* A call that must fail with this errno, however the interface says so. */
-#define FAILS(call, err)                                                                                               \
-    do {                                                                                                               \
-        errno = 0;                                                                                                     \
-        CHECK(call);                                                                                                   \
-        EQUAL(errno, err);                                                                                             \
+#define FAILS(call, err)                                                                                     \
+    do {                                                                                                     \
+        errno = 0;                                                                                           \
+        CHECK(call);                                                                                         \
+        EQUAL(errno, err);                                                                                   \
     } while (0)
 
 /* ---- a second process ---- */
@@ -57,10 +57,10 @@ struct other {
     int sock;
 };
 struct other other_start(void (*run)(int sock));
-void other_join(struct other *o);           /* it must end well */
-int other_wait(struct other *o);            /* its wait status */
+void other_join(struct other *o); /* it must end well */
+int other_wait(struct other *o);  /* its wait status */
 void tell(int sock, uint64_t value);
-uint64_t hear(int sock);                    /* fails the test when the other side has gone */
+uint64_t hear(int sock); /* fails the test when the other side has gone */
 
 uint64_t now_us(void);
 struct softrdma_counters counters(void);
@@ -70,8 +70,8 @@ void assert_no_leaks(void); /* of verbs and connection manager objects in this p
 struct pair_options {
     int cqe, send_wr, recv_wr, send_sge, recv_sge, inline_data;
     bool sig_all, separate_cqs, events;
-    int access;      /* of queue pairs and regions; 0: everything */
-    int mr_access;   /* of regions, when different */
+    int access;    /* of queue pairs and regions; 0: everything */
+    int mr_access; /* of regions, when different */
     int rnr_retry, retry_cnt, timeout, rnr_timer;
     int rd_atomic, dest_rd_atomic; /* -1: none */
     int srq_wr;
@@ -128,7 +128,7 @@ struct end {
     struct ibv_qp_cap cap;
     uint64_t peer_addr;
     uint32_t peer_rkey;
-    uint8_t rnr_retry;   /* said to the other side */
+    uint8_t rnr_retry; /* said to the other side */
     uint8_t retry_count;
 };
 #define END_BYTES 65536

@@ -58,7 +58,9 @@ TEST(a_solicited_arm_fires_for_solicited_messages_and_errors_only) {
     message(&p, IBV_SEND_SOLICITED);
     take_event(&p, p.cq);
     EQUAL(ibv_req_notify_cq(p.cq, 1), 0);
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .rkey = 1, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .rkey = 1, .flags = IBV_SEND_SIGNALED}),
+          0);
     take_event(&p, p.cq);
     pair_free(&p);
 }
@@ -132,7 +134,9 @@ TEST(no_wakeup_is_lost_between_processes) {
     end_connect(&e, (uint16_t)hear(o.sock));
     hear(o.sock);
     for (uint32_t i = 0, got = 0; i < 500; i++) {
-        EQUAL(end_post(&e, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .imm = i, .flags = IBV_SEND_SIGNALED}), 0);
+        EQUAL(end_post(&e,
+                       (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .imm = i, .flags = IBV_SEND_SIGNALED}),
+              0);
         EQUAL(poll_one(e.cq).status, 0);
         while (i % 3 == 0 && got <= i) got = (uint32_t)hear(o.sock);
     }
@@ -190,7 +194,9 @@ TEST(destroying_a_queue_pair_takes_its_completions_out) {
 
 TEST(too_many_send_completions_overrun_the_queue) {
     struct pair p = pair_make((struct pair_options){.cqe = 4});
-    for (int i = 0; i < 5; i++) EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    for (int i = 0; i < 5; i++)
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}),
+              0);
     struct ibv_wc wc;
     struct ibv_async_event event;
     CHECK(!ibv_get_async_event(p.ctx, &event));
@@ -221,7 +227,8 @@ TEST(too_many_received_messages_overrun_the_queue) {
 TEST(many_queue_pairs_share_one_queue_fairly) {
     enum { N = 300 };
     static struct ibv_qp *qp[N][2];
-    struct pair p = pair_make((struct pair_options){.recv_wr = 8, .send_wr = 8, .cqe = 16384, .rnr_retry = 7});
+    struct pair p =
+        pair_make((struct pair_options){.recv_wr = 8, .send_wr = 8, .cqe = 16384, .rnr_retry = 7});
     for (int i = 0; i < N; i++) {
         for (int k = 0; k < 2; k++) {
             qp[i][k] = qp_make(&p, p.cq);
@@ -235,7 +242,10 @@ TEST(many_queue_pairs_share_one_queue_fairly) {
         memset(seen, 0, sizeof(seen));
         for (int i = 0; i < N; i++) {
             struct ibv_recv_wr rwr = {.wr_id = (uint64_t)i}, *rbad;
-            struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = (uint32_t)i, .send_flags = round % 4 ? 0 : IBV_SEND_SIGNALED}, *bad;
+            struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                     .imm_data = (uint32_t)i,
+                                     .send_flags = round % 4 ? 0 : IBV_SEND_SIGNALED},
+                               *bad;
             for (int k = 0; k < 2; k++) {
                 EQUAL(ibv_post_recv(qp[i][1], &rwr, &rbad), 0);
                 EQUAL(ibv_post_send(qp[i][0], &wr, &bad), 0);
@@ -252,7 +262,8 @@ TEST(many_queue_pairs_share_one_queue_fairly) {
         }
         for (int i = 0; i < N; i++) EQUAL(seen[i], 2);
         struct ibv_wc wc;
-        while (ibv_poll_cq(p.cq, 1, &wc)) {}
+        while (ibv_poll_cq(p.cq, 1, &wc)) {
+        }
     }
     for (int i = 0; i < N; i++)
         for (int k = 0; k < 2; k++) EQUAL(ibv_destroy_qp(qp[i][k]), 0);
@@ -273,7 +284,11 @@ TEST(extended_polling_reads_the_same_completions) {
     for (int i = 0; i < 2; i++) EQUAL(qp_rts(qp[i], &p.o), 0);
     struct ibv_recv_wr rwr = {.wr_id = 9}, *rbad;
     EQUAL(ibv_post_recv(qp[1], &rwr, &rbad), 0);
-    struct ibv_send_wr wr = {.wr_id = 8, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = 77, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 8,
+                             .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                             .imm_data = 77,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     EQUAL(ibv_post_send(qp[0], &wr, &bad), 0);
     struct ibv_poll_cq_attr poll_attr = {0};
     EQUAL(ibv_start_poll(ex, &poll_attr), 0);
@@ -301,7 +316,9 @@ TEST(extended_polling_reads_the_same_completions) {
 TEST(queues_can_be_resized_and_moderated) {
     struct pair p = pair_make((struct pair_options){.cqe = 4});
     EQUAL(ibv_resize_cq(p.cq, 200), 0);
-    for (int i = 0; i < 20; i++) EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    for (int i = 0; i < 20; i++)
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}),
+              0);
     EQUAL(ibv_resize_cq(p.cq, 10), EINVAL); /* more is in it */
     for (int i = 0; i < 20; i++) EQUAL(poll_one(p.cq).status, 0);
     struct ibv_modify_cq_attr attr = {.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {16, 10}};
@@ -321,7 +338,13 @@ TEST(queue_pairs_share_the_receives_of_an_srq) {
     uint32_t used = 0;
     for (int i = 0; i < 16; i++) {
         p.buf[i % 2][60000] = (uint8_t)i;
-        EQUAL(pair_post(&p, i % 2, (struct ask){.op = i % 3 ? IBV_WR_SEND_WITH_IMM : IBV_WR_RDMA_WRITE_WITH_IMM, .at = 60000, .to = 61000, .len = 1, .imm = (uint32_t)i}), 0);
+        EQUAL(pair_post(&p, i % 2,
+                        (struct ask){.op = i % 3 ? IBV_WR_SEND_WITH_IMM : IBV_WR_RDMA_WRITE_WITH_IMM,
+                                     .at = 60000,
+                                     .to = 61000,
+                                     .len = 1,
+                                     .imm = (uint32_t)i}),
+              0);
         struct ibv_wc wc = poll_one(p.cq);
         EQUAL(wc.status, 0);
         EQUAL(wc.imm_data, i);
@@ -332,7 +355,8 @@ TEST(queue_pairs_share_the_receives_of_an_srq) {
     EQUAL(used, 0xffff);
     for (uint64_t round = 0; round < 5000; round++) { /* the ring goes round */
         EQUAL(pair_recv(&p, 0, round, 0, 64), 0);
-        EQUAL(pair_post(&p, round % 2, (struct ask){.op = IBV_WR_SEND, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+        EQUAL(pair_post(&p, round % 2, (struct ask){.op = IBV_WR_SEND, .len = 8, .flags = IBV_SEND_SIGNALED}),
+              0);
         for (int i = 0; i < 2; i++) {
             struct ibv_wc wc = poll_one(p.cq);
             EQUAL(wc.status, 0);

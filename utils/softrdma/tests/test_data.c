@@ -4,7 +4,14 @@
 TEST(a_write_arrives_in_the_remote_buffer_and_nowhere_else) {
     struct pair p = pair_make((struct pair_options){0});
     uint8_t before = p.buf[1][99], after = p.buf[1][200];
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 5, .at = 7, .to = 100, .len = 100, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE,
+                                 .id = 5,
+                                 .at = 7,
+                                 .to = 100,
+                                 .len = 100,
+                                 .flags = IBV_SEND_SIGNALED}),
+          0);
     struct ibv_wc wc = poll_one(p.cq);
     EQUAL(wc.status, IBV_WC_SUCCESS);
     EQUAL(wc.opcode, IBV_WC_RDMA_WRITE);
@@ -20,7 +27,9 @@ TEST(a_write_arrives_in_the_remote_buffer_and_nowhere_else) {
 TEST(write_with_imm_consumes_a_receive_and_carries_length_and_immediate) {
     struct pair p = pair_make((struct pair_options){0});
     EQUAL(pair_recv(&p, 1, 77, 0, 0), 0);
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .len = 48, .imm = htonl(0x12345678)}), 0);
+    EQUAL(
+        pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .len = 48, .imm = htonl(0x12345678)}),
+        0);
     struct ibv_wc wc = poll_one(p.cq);
     EQUAL(wc.status, IBV_WC_SUCCESS);
     EQUAL(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
@@ -36,12 +45,18 @@ TEST(write_with_imm_consumes_a_receive_and_carries_length_and_immediate) {
 TEST(a_send_is_scattered_over_the_buffers_of_a_receive) {
     struct pair p = pair_make((struct pair_options){0});
     uint64_t base = (uint64_t)(uintptr_t)p.buf[1];
-    struct ibv_sge to[3] = {{base, 10, p.mr[1]->lkey}, {base + 1000, 1, p.mr[1]->lkey}, {base + 8000, 500, p.mr[1]->lkey}};
+    struct ibv_sge to[3] = {
+        {base, 10, p.mr[1]->lkey}, {base + 1000, 1, p.mr[1]->lkey}, {base + 8000, 500, p.mr[1]->lkey}};
     struct ibv_recv_wr rwr = {.wr_id = 3, .sg_list = to, .num_sge = 3}, *rbad;
     EQUAL(ibv_post_recv(p.qp[1], &rwr, &rbad), 0);
     uint64_t local = (uint64_t)(uintptr_t)p.buf[0];
     struct ibv_sge from[2] = {{local + 5, 4, p.mr[0]->lkey}, {local + 50, 96, p.mr[0]->lkey}};
-    struct ibv_send_wr wr = {.wr_id = 4, .sg_list = from, .num_sge = 2, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.wr_id = 4,
+                             .sg_list = from,
+                             .num_sge = 2,
+                             .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
     uint8_t sent[100];
     memcpy(sent, p.buf[0] + 5, 4);
@@ -51,7 +66,8 @@ TEST(a_send_is_scattered_over_the_buffers_of_a_receive) {
         EQUAL(wc.status, 0);
         if (wc.opcode == IBV_WC_RECV) EQUAL(wc.byte_len, 100);
     }
-    CHECK(!memcmp(p.buf[1], sent, 10) && p.buf[1][1000] == sent[10] && !memcmp(p.buf[1] + 8000, sent + 11, 89));
+    CHECK(!memcmp(p.buf[1], sent, 10) && p.buf[1][1000] == sent[10] &&
+          !memcmp(p.buf[1] + 8000, sent + 11, 89));
     pair_free(&p);
 }
 
@@ -74,7 +90,14 @@ TEST(send_with_imm_and_zero_length_messages_complete) {
 
 TEST(a_read_fetches_remote_bytes) {
     struct pair p = pair_make((struct pair_options){0});
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .id = 1, .at = 3, .to = 5000, .len = 10000, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_READ,
+                                 .id = 1,
+                                 .at = 3,
+                                 .to = 5000,
+                                 .len = 10000,
+                                 .flags = IBV_SEND_SIGNALED}),
+          0);
     struct ibv_wc wc = poll_one(p.cq);
     EQUAL(wc.status, 0);
     EQUAL(wc.opcode, IBV_WC_RDMA_READ);
@@ -87,15 +110,35 @@ TEST(atomics_return_the_old_value_and_change_the_remote_word) {
     struct pair p = pair_make((struct pair_options){0});
     uint64_t *word = (uint64_t *)(p.buf[1] + 64), *result = (uint64_t *)p.buf[0];
     *word = 100;
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_ATOMIC_FETCH_AND_ADD, .to = 64, .len = 8, .compare = 11, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                                 .to = 64,
+                                 .len = 8,
+                                 .compare = 11,
+                                 .flags = IBV_SEND_SIGNALED}),
+          0);
     EQUAL(poll_one(p.cq).opcode, IBV_WC_FETCH_ADD);
     EQUAL(*result, 100);
     EQUAL(*word, 111);
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_ATOMIC_CMP_AND_SWP, .to = 64, .len = 8, .compare = 5, .swap = 9, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_ATOMIC_CMP_AND_SWP,
+                                 .to = 64,
+                                 .len = 8,
+                                 .compare = 5,
+                                 .swap = 9,
+                                 .flags = IBV_SEND_SIGNALED}),
+          0);
     EQUAL(poll_one(p.cq).opcode, IBV_WC_COMP_SWAP);
     EQUAL(*result, 111);
     EQUAL(*word, 111);
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_ATOMIC_CMP_AND_SWP, .to = 64, .len = 8, .compare = 111, .swap = 9, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_ATOMIC_CMP_AND_SWP,
+                                 .to = 64,
+                                 .len = 8,
+                                 .compare = 111,
+                                 .swap = 9,
+                                 .flags = IBV_SEND_SIGNALED}),
+          0);
     EQUAL(poll_one(p.cq).status, 0);
     EQUAL(*word, 9);
     pair_free(&p);
@@ -106,7 +149,11 @@ TEST(inline_data_may_be_reused_at_once_and_needs_no_key) {
     uint8_t mine[220];
     memset(mine, 0xab, sizeof(mine));
     struct ibv_sge sge = {(uint64_t)(uintptr_t)mine, sizeof(mine), 0};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED},
+                       *bad;
     wr.wr.rdma.remote_addr = (uint64_t)(uintptr_t)p.buf[1];
     wr.wr.rdma.rkey = p.mr[1]->rkey;
     EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
@@ -118,10 +165,12 @@ TEST(inline_data_may_be_reused_at_once_and_needs_no_key) {
 
 TEST(more_inline_data_than_granted_is_refused) {
     struct pair p = pair_make((struct pair_options){.inline_data = 64});
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 65, .flags = IBV_SEND_INLINE}), EINVAL);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 65, .flags = IBV_SEND_INLINE}),
+          EINVAL);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .len = 8, .flags = IBV_SEND_INLINE}), EINVAL);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 64, .flags = IBV_SEND_INLINE}), 0);
-    struct ibv_qp_init_attr attr = {.send_cq = p.cq, .recv_cq = p.cq, .cap = {.max_inline_data = 100000}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr attr = {
+        .send_cq = p.cq, .recv_cq = p.cq, .cap = {.max_inline_data = 100000}, .qp_type = IBV_QPT_RC};
     FAILS(!ibv_create_qp(p.pd, &attr), EINVAL);
     pair_free(&p);
 }
@@ -132,7 +181,8 @@ TEST(every_size_from_0_to_300_arrives_whole) {
         memset(p.buf[1], 0xee, 400);
         for (uint32_t i = 0; i < 300; i++) p.buf[0][i] = (uint8_t)(i + len);
         unsigned flags = IBV_SEND_SIGNALED | (len <= 220 && len % 2 ? IBV_SEND_INLINE : 0);
-        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = len, .to = 1, .flags = flags}), 0);
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = len, .to = 1, .flags = flags}),
+              0);
         EQUAL(poll_one(p.cq).status, 0);
         CHECK(!memcmp(p.buf[1] + 1, p.buf[0], len));
         EQUAL(p.buf[1][0], 0xee);
@@ -148,7 +198,11 @@ TEST(a_chain_is_carried_out_in_order_with_one_doorbell) {
     for (int i = 0; i < 10; i++) {
         EQUAL(pair_recv(&p, 1, (uint64_t)i, 0, 0), 0);
         sge[i] = (struct ibv_sge){(uint64_t)(uintptr_t)p.buf[0], 4, p.mr[0]->lkey};
-        wr[i] = (struct ibv_send_wr){.next = i < 9 ? &wr[i + 1] : NULL, .sg_list = &sge[i], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = (uint32_t)i};
+        wr[i] = (struct ibv_send_wr){.next = i < 9 ? &wr[i + 1] : NULL,
+                                     .sg_list = &sge[i],
+                                     .num_sge = 1,
+                                     .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                     .imm_data = (uint32_t)i};
         wr[i].wr.rdma.remote_addr = (uint64_t)(uintptr_t)p.buf[1];
         wr[i].wr.rdma.rkey = p.mr[1]->rkey;
     }
@@ -162,7 +216,8 @@ TEST(a_chain_is_carried_out_in_order_with_one_doorbell) {
 TEST(a_full_send_queue_answers_enomem_and_names_the_bad_request) {
     struct pair p = pair_make((struct pair_options){.send_wr = 4});
     struct ibv_send_wr wr[6] = {0}, *bad = NULL;
-    for (int i = 0; i < 6; i++) wr[i] = (struct ibv_send_wr){.next = i < 5 ? &wr[i + 1] : NULL, .opcode = IBV_WR_RDMA_WRITE};
+    for (int i = 0; i < 6; i++)
+        wr[i] = (struct ibv_send_wr){.next = i < 5 ? &wr[i + 1] : NULL, .opcode = IBV_WR_RDMA_WRITE};
     EQUAL(ibv_post_send(p.qp[0], wr, &bad), ENOMEM);
     CHECK(bad == &wr[4]);
     pair_free(&p);
@@ -170,7 +225,8 @@ TEST(a_full_send_queue_answers_enomem_and_names_the_bad_request) {
 
 TEST(unsignaled_sends_keep_their_slots_until_a_later_signaled_one_is_polled) {
     struct pair p = pair_make((struct pair_options){.send_wr = 4});
-    struct ask quiet = {.op = IBV_WR_RDMA_WRITE, .len = 4}, loud = {.op = IBV_WR_RDMA_WRITE, .len = 4, .flags = IBV_SEND_SIGNALED};
+    struct ask quiet = {.op = IBV_WR_RDMA_WRITE, .len = 4},
+               loud = {.op = IBV_WR_RDMA_WRITE, .len = 4, .flags = IBV_SEND_SIGNALED};
     for (int i = 0; i < 3; i++) EQUAL(pair_post(&p, 0, quiet), 0);
     EQUAL(pair_post(&p, 0, loud), 0);
     EQUAL(pair_post(&p, 0, quiet), ENOMEM); /* completed, but not polled */
@@ -204,7 +260,11 @@ TEST(a_receive_ring_can_go_round_many_times) {
     struct pair p = pair_make((struct pair_options){.recv_wr = 5, .send_wr = 8});
     for (uint64_t i = 0; i < 5; i++) EQUAL(pair_recv(&p, 1, i, 0, 0), 0);
     for (uint64_t i = 0; i < 700000; i++) {
-        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .imm = (uint32_t)i, .flags = i % 4 ? 0 : IBV_SEND_SIGNALED}), 0);
+        EQUAL(pair_post(&p, 0,
+                        (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                     .imm = (uint32_t)i,
+                                     .flags = i % 4 ? 0 : IBV_SEND_SIGNALED}),
+              0);
         for (int got = 0; got < (i % 4 ? 1 : 2); got++) {
             struct ibv_wc wc = poll_one(p.cq);
             if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) continue;
@@ -222,12 +282,18 @@ TEST(buffers_without_a_whole_page_work_as_well) {
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_SEND, .len = 100}), 0);
     EQUAL(poll_one(p.cq).byte_len, 100);
     CHECK(!memcmp(p.buf[1] + 100, p.buf[0], 100));
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .len = 50, .to = 200, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_READ, .len = 50, .to = 200, .flags = IBV_SEND_SIGNALED}),
+          0);
     EQUAL(poll_one(p.cq).status, 0);
     CHECK(!memcmp(p.buf[0], p.buf[1] + 200, 50));
     uint64_t *word = (uint64_t *)p.buf[1];
     *word = 1;
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8, .compare = 5, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(
+        pair_post(&p, 0,
+                  (struct ask){
+                      .op = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8, .compare = 5, .flags = IBV_SEND_SIGNALED}),
+        0);
     EQUAL(poll_one(p.cq).status, 0);
     EQUAL(*word, 6);
     pair_free(&p);
@@ -269,7 +335,11 @@ TEST(another_process_reaches_partial_pages_too) {
     hear(o.sock);
     for (int i = 0; i < 16000; i++) p.buf[0][i] = (uint8_t)(i * 3);
     struct ibv_sge sge = {(uint64_t)(uintptr_t)p.buf[0], 16000, p.mr[0]->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     wr.wr.rdma.remote_addr = addr;
     wr.wr.rdma.rkey = rkey;
     EQUAL(ibv_post_send(qp, &wr, &bad), 0);
@@ -353,7 +423,10 @@ TEST(the_newer_posting_interface_does_the_same) {
     for (int i = 0; i < 3; i++) {
         struct ibv_wc wc = poll_one(p.cq);
         EQUAL(wc.status, 0);
-        seen |= wc.wr_id == 1 && wc.imm_data == 7 ? 1 : wc.wr_id == 2 && wc.byte_len == 6 ? 2 : wc.wr_id == 11 ? 4 : 0;
+        seen |= wc.wr_id == 1 && wc.imm_data == 7   ? 1
+                : wc.wr_id == 2 && wc.byte_len == 6 ? 2
+                : wc.wr_id == 11                    ? 4
+                                                    : 0;
     }
     EQUAL(seen, 7);
     CHECK(!memcmp(p.buf[1], p.buf[0], 128) && !strcmp((char *)p.buf[1] + 512, "hello"));

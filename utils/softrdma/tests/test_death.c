@@ -51,15 +51,20 @@ TEST(a_peer_killed_amid_a_stream_disturbs_no_other_connection) {
     hear(b.sock);
     for (uint64_t i = 0; i < 60; i++) {
         if (i == 30) kill(a.pid, SIGKILL);
-        EQUAL(end_post(&ea, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}), 0);
-        EQUAL(end_post(&eb, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}), 0);
+        EQUAL(end_post(&ea, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}),
+              0);
+        EQUAL(end_post(&eb, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}),
+              0);
         EQUAL(poll_one(eb.cq).status, 0);
     }
     other_wait(&a);
     EQUAL(end_post(&ea, (struct ask){.op = IBV_WR_SEND, .id = 60, .len = 60}), 0);
-    while (poll_one(ea.cq).status == IBV_WC_SUCCESS) {}
+    while (poll_one(ea.cq).status == IBV_WC_SUCCESS) {
+    }
     EQUAL(qp_state(ea.id->qp), IBV_QPS_ERR);
-    EQUAL(end_post(&eb, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 99, .len = 60, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(
+        end_post(&eb, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 99, .len = 60, .flags = IBV_SEND_SIGNALED}),
+        0);
     expect_wc(eb.cq, 99, IBV_WC_SUCCESS);
     kill(b.pid, SIGKILL);
     other_wait(&b);
@@ -78,16 +83,26 @@ static void streams_to(int sock) {
     tell(sock, 0);
     hear(sock);
     for (uint64_t i = 0; i < 1000; i++) {
-        EQUAL(end_post(&e, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .imm = (uint32_t)i, .len = 4096, .flags = IBV_SEND_SIGNALED}), 0);
+        EQUAL(end_post(&e, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                        .imm = (uint32_t)i,
+                                        .len = 4096,
+                                        .flags = IBV_SEND_SIGNALED}),
+              0);
         EQUAL(poll_one(e.cq).status, 0);
     }
     end_hang_up(&e);
     end_free(&e);
 }
 
-static void dies_before_send(int sock) { fault_then("send:kill,nth=500", streams_to, sock); }
-static void dies_amid_message(int sock) { fault_then("payload:kill,nth=500", streams_to, sock); }
-static void dies_disconnecting(int sock) { fault_then("disconnect:kill", streams_to, sock); }
+static void dies_before_send(int sock) {
+    fault_then("send:kill,nth=500", streams_to, sock);
+}
+static void dies_amid_message(int sock) {
+    fault_then("payload:kill,nth=500", streams_to, sock);
+}
+static void dies_disconnecting(int sock) {
+    fault_then("disconnect:kill", streams_to, sock);
+}
 
 /* The survivor's view: `messages` arrive, then DISCONNECTED, and the device still works. */
 static void survive(void (*mortal)(int), uint32_t messages) {
@@ -114,9 +129,15 @@ static void survive(void (*mortal)(int), uint32_t messages) {
     assert_no_leaks();
 }
 
-TEST(death_before_a_send) { survive(dies_before_send, 499); }
-TEST(death_between_payload_and_completion) { survive(dies_amid_message, 499); }
-TEST(death_while_disconnecting) { survive(dies_disconnecting, 1000); }
+TEST(death_before_a_send) {
+    survive(dies_before_send, 499);
+}
+TEST(death_between_payload_and_completion) {
+    survive(dies_amid_message, 499);
+}
+TEST(death_while_disconnecting) {
+    survive(dies_disconnecting, 1000);
+}
 
 static void connects_and_dies(const char *faults, int sock) {
     setenv("SOFTRDMA_FAULTS", faults, 1);
@@ -125,8 +146,12 @@ static void connects_and_dies(const char *faults, int sock) {
     end_connect(&e, port);
 }
 
-static void dies_connecting(int sock) { connects_and_dies("connect:kill", sock); }
-static void dies_answered(int sock) { connects_and_dies("establish:kill", sock); }
+static void dies_connecting(int sock) {
+    connects_and_dies("connect:kill", sock);
+}
+static void dies_answered(int sock) {
+    connects_and_dies("establish:kill", sock);
+}
 
 TEST(a_client_that_dies_before_its_request_leaves_no_trace) {
     struct end e = {0};
@@ -162,8 +187,12 @@ static void listens_and_dies(const char *faults, int sock) {
     end_accept(&e);
 }
 
-static void dies_requested(int sock) { listens_and_dies("request:kill", sock); }
-static void dies_accepting(int sock) { listens_and_dies("accept:kill", sock); }
+static void dies_requested(int sock) {
+    listens_and_dies("request:kill", sock);
+}
+static void dies_accepting(int sock) {
+    listens_and_dies("accept:kill", sock);
+}
 
 static void expect_rejection_by(void (*mortal)(int)) {
     struct other o = other_start(mortal);
@@ -178,15 +207,22 @@ static void expect_rejection_by(void (*mortal)(int)) {
     assert_no_leaks();
 }
 
-TEST(a_server_that_dies_upon_the_request_rejects) { expect_rejection_by(dies_requested); }
-TEST(a_server_that_dies_accepting_rejects) { expect_rejection_by(dies_accepting); }
+TEST(a_server_that_dies_upon_the_request_rejects) {
+    expect_rejection_by(dies_requested);
+}
+TEST(a_server_that_dies_accepting_rejects) {
+    expect_rejection_by(dies_accepting);
+}
 
 /* ---- faults that kill nobody ---- */
 
 TEST(a_dropped_message_ends_in_retry_exceeded) {
     setenv("SOFTRDMA_FAULTS", "send:drop,nth=3", 1);
     struct pair p = pair_make((struct pair_options){.timeout = 8, .retry_cnt = 1});
-    for (uint64_t i = 0; i < 3; i++) EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = i, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    for (uint64_t i = 0; i < 3; i++)
+        EQUAL(pair_post(&p, 0,
+                        (struct ask){.op = IBV_WR_RDMA_WRITE, .id = i, .len = 8, .flags = IBV_SEND_SIGNALED}),
+              0);
     expect_wc(p.cq, 0, IBV_WC_SUCCESS);
     expect_wc(p.cq, 1, IBV_WC_SUCCESS);
     expect_wc(p.cq, 2, IBV_WC_RETRY_EXC_ERR);
@@ -197,7 +233,9 @@ TEST(a_dropped_message_ends_in_retry_exceeded) {
 TEST(a_chosen_status_can_be_had_for_a_chosen_kind_of_request) {
     setenv("SOFTRDMA_FAULTS", "send:error=REM_OP_ERR,op=read", 1);
     struct pair p = pair_make((struct pair_options){0});
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}),
+          0);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .id = 2, .len = 8}), 0);
     expect_wc(p.cq, 1, IBV_WC_SUCCESS);
     expect_wc(p.cq, 2, IBV_WC_REM_OP_ERR);
@@ -211,9 +249,15 @@ TEST(a_delayed_message_keeps_its_connection_in_order_and_lets_others_pass) {
     for (int i = 0; i < 2; i++) EQUAL(qp_rtr(q.qp[i], q.qp[!i]->qp_num, &p.o), 0);
     for (int i = 0; i < 2; i++) EQUAL(qp_rts(q.qp[i], &p.o), 0);
     uint64_t start = now_us();
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 2, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
-    EQUAL(pair_post(&q, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 3, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}),
+          0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 2, .len = 8, .flags = IBV_SEND_SIGNALED}),
+          0);
+    EQUAL(pair_post(&q, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 3, .len = 8, .flags = IBV_SEND_SIGNALED}),
+          0);
     expect_wc(p.cq, 3, IBV_WC_SUCCESS);
     CHECK(now_us() - start < 30000);
     expect_wc(p.cq, 1, IBV_WC_SUCCESS);
@@ -230,7 +274,9 @@ TEST(a_delayed_completion_wakes_a_sleeper_when_it_is_due) {
     void *context;
     EQUAL(ibv_req_notify_cq(p.cq, 0), 0);
     uint64_t start = now_us();
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}),
+          0);
     CHECK(!ibv_get_cq_event(p.channel, &cq, &context));
     CHECK(now_us() - start >= 20000);
     struct ibv_wc wc;
@@ -263,11 +309,13 @@ TEST(calls_can_be_made_to_fail) {
     setenv("SOFTRDMA_FAULTS",
            "reg_mr:fail=ENOMEM,nth=3; create_qp:fail=EAGAIN,from=3; create_cq:fail=EMFILE,from=2;"
            "post_send:fail=ENOMEM,nth=2; modify_qp:fail=EIO,nth=7; alloc_pd:fail=12,nth=2;"
-           "create_channel:fail=EMFILE; create_srq:fail=ENOSPC; post_recv:fail=EINVAL; reg_mr:fail=1,proc=nobody",
+           "create_channel:fail=EMFILE; create_srq:fail=ENOSPC; post_recv:fail=EINVAL; "
+           "reg_mr:fail=1,proc=nobody",
            1);
     struct pair p = pair_make((struct pair_options){0});
     FAILS(!ibv_reg_mr(p.pd, p.buf[0], 4096, IBV_ACCESS_LOCAL_WRITE), ENOMEM);
-    struct ibv_qp_init_attr attr = {.send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr attr = {
+        .send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
     FAILS(!ibv_create_qp(p.pd, &attr), EAGAIN);
     FAILS(!ibv_create_cq(p.ctx, 1, NULL, NULL, 0), EMFILE);
     FAILS(!ibv_create_comp_channel(p.ctx), EMFILE);
@@ -405,7 +453,8 @@ TEST(statistics_are_written_at_exit) {
     FILE *f = fopen(path, "r");
     CHECK(f);
     int found = 0;
-    while (fgets(line, sizeof(line), f)) found += !strcmp(line, "qps:0\n") + !strcmp(line, "doorbells:1\n") + !strcmp(line, "bytes:8\n");
+    while (fgets(line, sizeof(line), f))
+        found += !strcmp(line, "qps:0\n") + !strcmp(line, "doorbells:1\n") + !strcmp(line, "bytes:8\n");
     fclose(f);
     unlink(path);
     EQUAL(found, 3);

@@ -1,4 +1,5 @@
 /* Registration, limits, fork. */
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -69,7 +70,11 @@ TEST(a_region_of_several_pieces_is_reached_everywhere) {
     struct ibv_mr *all = ibv_reg_mr(p.pd, m + 5, 4096 * 31, RW);
     CHECK(part && all);
     struct ibv_sge sge = {(uint64_t)(uintptr_t)p.buf[0], 4096 * 31, p.mr[0]->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     wr.wr.rdma.remote_addr = (uint64_t)(uintptr_t)m + 5;
     wr.wr.rdma.rkey = all->rkey;
     EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
@@ -90,7 +95,8 @@ TEST(memory_unmapped_before_deregistration_is_left_alone) {
     uint8_t *p = pages(16);
     struct ibv_mr *mr = ibv_reg_mr(c.pd, p, 16 * 4096, RW);
     CHECK(!munmap(p, 16 * 4096));
-    uint8_t *again = mmap(p, 16 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    uint8_t *again =
+        mmap(p, 16 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     CHECK(again == p);
     memset(p, 0x5a, 16 * 4096);
     struct ibv_mr *second = ibv_reg_mr(c.pd, p, 16 * 4096, RW);
@@ -127,7 +133,11 @@ TEST(shared_and_file_memory_can_be_registered) {
     CHECK(mr);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 0}), 0);
     struct ibv_sge sge = {(uint64_t)(uintptr_t)p.buf[0], 8192, p.mr[0]->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     wr.wr.rdma.remote_addr = (uint64_t)(uintptr_t)shared;
     wr.wr.rdma.rkey = mr->rkey;
     EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
@@ -142,7 +152,11 @@ TEST(an_iova_names_the_region_from_afar) {
     struct ibv_mr *mr = ibv_reg_mr_iova(p.pd, p.buf[1], 4096, 0x100000, RW);
     CHECK(mr);
     struct ibv_sge sge = {(uint64_t)(uintptr_t)p.buf[0], 100, p.mr[0]->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     wr.wr.rdma.remote_addr = 0x100000 + 50;
     wr.wr.rdma.rkey = mr->rkey;
     EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
@@ -194,7 +208,8 @@ TEST(limits_of_the_device_come_from_the_environment_and_are_kept) {
     EQUAL(ibv_query_device(p.ctx, &attr), 0);
     EQUAL(attr.max_qp, 2);
     EQUAL(attr.max_srq, 0);
-    struct ibv_qp_init_attr init = {.send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr init = {
+        .send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
     FAILS(!ibv_create_qp(p.pd, &init), ENOMEM);
     init.cap.max_inline_data = 17;
     FAILS(!ibv_create_qp(p.pd, &init), EINVAL);
@@ -212,7 +227,8 @@ TEST(limits_of_the_device_come_from_the_environment_and_are_kept) {
     int n;
     struct ibv_device **list = ibv_get_device_list(&n);
     EQUAL(n, 3);
-    CHECK(!strcmp(ibv_get_device_name(list[2]), "softrdma2") && ibv_get_device_guid(list[1]) != ibv_get_device_guid(list[2]));
+    CHECK(!strcmp(ibv_get_device_name(list[2]), "softrdma2") &&
+          ibv_get_device_guid(list[1]) != ibv_get_device_guid(list[2]));
     ibv_free_device_list(list);
     pair_free(&p);
 }
@@ -237,7 +253,8 @@ TEST(the_device_cannot_be_taken_for_a_card) {
     EQUAL(port.state, IBV_PORT_ACTIVE);
     EQUAL(port.link_layer, IBV_LINK_LAYER_ETHERNET);
     EQUAL(port.active_mtu, IBV_MTU_4096);
-    CHECK(port.gid_tbl_len > 0 && !ibv_query_gid(ctx, 1, 0, &gid) && ibv_query_gid(ctx, 1, port.gid_tbl_len, &gid));
+    CHECK(port.gid_tbl_len > 0 && !ibv_query_gid(ctx, 1, 0, &gid) &&
+          ibv_query_gid(ctx, 1, port.gid_tbl_len, &gid));
     EQUAL(ibv_query_port(ctx, 2, &port), EINVAL);
     struct ibv_gid_entry entries[300];
     EQUAL(ibv_query_gid_table(ctx, entries, 300, 0), port.gid_tbl_len);
@@ -247,6 +264,18 @@ TEST(the_device_cannot_be_taken_for_a_card) {
     CHECK(!ibv_query_device_ex(ctx, NULL, &ex) && ex.orig_attr.max_qp == attr.max_qp);
     EQUAL(ibv_close_device(ctx), 0);
     assert_no_leaks();
+}
+
+TEST(a_program_that_loads_the_libraries_while_it_runs_gets_the_device) {
+    void *cm = dlopen("librdmacm.so.1", RTLD_NOW), *verbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+    CHECK(cm && verbs);
+    struct rdma_event_channel *(*create)(void);
+    struct ibv_device **(*list)(int *);
+    *(void **)&create = dlsym(cm, "rdma_create_event_channel");
+    *(void **)&list = dlsym(verbs, "ibv_get_device_list");
+    CHECK(create == rdma_create_event_channel && list == ibv_get_device_list);
+    CHECK(dlsym(cm, "rdma_event_str") && dlsym(verbs, "ibv_wc_status_str")); /* from the real ones */
+    CHECK(dlopen("libm.so.6", RTLD_NOW) && !dlopen("libnowhere.so.9", RTLD_NOW));
 }
 
 /* ---- fork ---- */
@@ -272,7 +301,9 @@ static void child_scribbles(struct pair *p, uint8_t *heap) {
     EQUAL(ibv_destroy_qp(p->qp[0]), EPERM);
     EQUAL(ibv_dereg_mr(p->mr[0]), EPERM);
     struct pair own = pair_make((struct pair_options){0}); /* but it may begin anew */
-    EQUAL(pair_post(&own, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&own, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}),
+          0);
     expect_wc(own.cq, 4, IBV_WC_SUCCESS);
     pair_free(&own);
 }
@@ -280,7 +311,8 @@ static void child_scribbles(struct pair *p, uint8_t *heap) {
 TEST(a_forked_child_does_not_disturb_its_parent) {
     struct pair p = pair_make((struct pair_options){0});
     uint8_t *heap = malloc(8192);
-    struct ibv_mr *mr = ibv_reg_mr(p.pd, heap + 100, 7000, RW); /* the rest of these pages belongs to the heap */
+    struct ibv_mr *mr =
+        ibv_reg_mr(p.pd, heap + 100, 7000, RW); /* the rest of these pages belongs to the heap */
     CHECK(mr);
     heap[0] = 1;
     heap[8191] = 2;
@@ -288,7 +320,9 @@ TEST(a_forked_child_does_not_disturb_its_parent) {
     EQUAL(p.buf[0][0], 0);
     EQUAL(p.buf[0][1], 7);
     CHECK(heap[0] == 1 && heap[8191] == 2);
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0,
+                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}),
+          0);
     expect_wc(p.cq, 4, IBV_WC_SUCCESS);
     EQUAL(ibv_dereg_mr(mr), 0);
     pair_free(&p);
@@ -352,7 +386,11 @@ TEST(a_parent_goes_on_while_its_child_saves_and_the_childs_end_is_not_noticed) {
                 exit(0);
             }
         }
-        EQUAL(end_post(&e, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .len = 64, .imm = i, .flags = IBV_SEND_SIGNALED}), 0);
+        EQUAL(end_post(&e, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                        .len = 64,
+                                        .imm = i,
+                                        .flags = IBV_SEND_SIGNALED}),
+              0);
         EQUAL(poll_one(e.cq).status, 0);
     }
     for (int status; waitpid(child, &status, 0) == child;) EQUAL(status, 0);
