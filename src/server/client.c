@@ -193,11 +193,12 @@ static __attribute__((noinline)) bool query_limit_passed(struct client *client) 
     return true;
 }
 
-/* An argument of the request goes straight into its blob. `used`: what was executed before it, not yet consumed. */
-static __attribute__((noinline)) void request_receive_large(struct client *client, size_t used) {
+/* An argument of the request goes straight into its blob. What was executed before it is consumed with what there is of the request. */
+static __attribute__((noinline)) void request_receive_large(struct client *client) {
     struct request_reader *reader = &client->reader;
     if (query_limit_passed(client)) return;
-    conn_consume(client->conn, used + reader->size);
+    conn_consume(client->conn, client->used + reader->size);
+    client->used = 0;
     conn_receive_into(client->conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);
 }
 
@@ -222,23 +223,24 @@ static __attribute__((noinline)) size_t pipeline_fetch(struct client *client, st
 
 enum turn_end { TURN_DONE, TURN_OVER /* time is up */, TURN_HELD, TURN_LARGE };
 
-/* Executes what the input holds; *used is what of it is to be consumed. */
-static enum turn_end turn_execute(struct client *client, size_t *used) {
+/* Executes what the input holds; client->used is what of it is to be consumed. */
+static enum turn_end turn_execute(struct client *client) {
     struct connection *conn = client->conn;
     const struct request_limits *limits = client_limits(client);
     uint64_t limit = dispatch_ticks + ticks_of_us(TURN_US);
     size_t fetched = 1; /* a single request has nothing to gain */
-    while (conn->in_len > *used) {
-        if (*used >= fetched) fetched = *used + pipeline_fetch(client, (struct slice){conn->in + *used, conn->in_len - *used});
-        switch (request_read(&client->reader, (struct slice){conn->in + *used, conn->in_len - *used}, limits)) {
+    while (conn->in_len > client->used) {
+        struct slice input = {conn->in + client->used, conn->in_len - client->used};
+        if (client->used >= fetched) fetched = client->used + pipeline_fetch(client, input);
+        switch (request_read(&client->reader, input, limits)) {
         case REQUEST_READY: break;
         case REQUEST_PARTIAL: return TURN_DONE;
-        case REQUEST_LARGE: request_receive_large(client, *used); return TURN_LARGE;
+        case REQUEST_LARGE: request_receive_large(client); return TURN_LARGE;
         case REQUEST_FAILED: request_refuse(client); return TURN_DONE;
         }
         if (!request_execute(client)) return TURN_HELD;
         if (__builtin_expect(client->flags & CLIENT_STOPS, 0)) return TURN_DONE;
-        *used += client->reader.size;
+        client->used += client->reader.size;
         request_done(&client->reader);
         if (__builtin_expect(limits->unauthenticated || !client->authenticated, 0)) limits = client_limits(client);
         if (__builtin_expect(client->holds, 0)) return TURN_DONE;
@@ -248,10 +250,11 @@ static enum turn_end turn_execute(struct client *client, size_t *used) {
     return TURN_DONE;
 }
 
-static void turn_finish(struct client *client, enum turn_end end, size_t used) {
+static void turn_finish(struct client *client, enum turn_end end) {
     struct connection *conn = client->conn;
     if (client->flags & CLIENT_CLOSING) return;
-    if (used && end != TURN_LARGE) conn_consume(conn, used);
+    if (client->used) conn_consume(conn, client->used);
+    client->used = 0;
     client_count_bytes(client);
     if (end == TURN_HELD) {
         client->held = true;
@@ -265,12 +268,11 @@ static void turn_finish(struct client *client, enum turn_end end, size_t used) {
 
 static void client_turn(struct client *client) {
     if (client->holds || client->held || (client->flags & CLIENT_STOPS) || client->conn->sink_len) return;
-    size_t used = 0;
     dispatch_ticks = ticks_now();
     produced_start(client);
     client->active_ms = clock_ms();
-    enum turn_end end = turn_execute(client, &used);
-    turn_finish(client, end, used);
+    enum turn_end end = turn_execute(client);
+    turn_finish(client, end);
     if (!(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
 }
 

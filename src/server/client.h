@@ -32,6 +32,7 @@ struct client {
     bool held;               /* the reader holds a whole request that waits for client_release() */
     uint8_t holds;           /* client_hold() without client_release() */
     struct request_reader reader;
+    size_t used;                 /* bytes of the input that were executed in this turn and are not consumed yet */
     struct list_link turn_link;  /* waits for its next turn, or for a release */
     struct list_link flush_link; /* has output that goes out before the loop waits */
     struct event_deferred deferred;

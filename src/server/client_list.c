@@ -76,6 +76,8 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
     size_t argv_bytes = 0;
     for (int i = 0; i < client->reader.argc; i++) argv_bytes += client->reader.argv[i].len;
     size_t queued_blocks = pending > 16 * 1024 ? (pending + 16 * 1024 - 1) / (16 * 1024) : 0;
+    /* The request that runs and those before it are no longer waiting. */
+    size_t done = client->used + client->reader.size, waiting = conn->in_len > done ? conn->in_len - done : 0;
     int64_t now = clock_ms();
     int len = snprintf(
         line, size,
@@ -85,7 +87,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         (unsigned long long)client->id, peer, local, fd, redacted ? "*redacted*" : client->name ? client->name : "",
         (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, client->db ? db_id(client->db) : 0,
         client->subscriptions[0], client->subscriptions[1], client->subscriptions[2], client->queued_commands - 1, client->watched_keys,
-        conn->in_len, input > conn->in_len ? input - conn->in_len : 0, argv_bytes, 0, output, (size_t)0, queued_blocks ? 0 : pending,
+        waiting, input > conn->in_len ? input - conn->in_len : 0, argv_bytes, 0, output, (size_t)0, queued_blocks ? 0 : pending,
         queued_blocks, queued_blocks ? output : 0, memory, events, client->current ? client->current->full_name : "NULL",
         redacted ? "*redacted*" : client->user, client->reply.protocol, client->lib_name ? client->lib_name : "",
         client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out,
