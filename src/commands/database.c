@@ -5,7 +5,9 @@
 #include "server/server.h"
 #include <limits.h>
 
-static void dbsize_run(struct call *call) { reply_integer(call->reply, (int64_t)db_size(call->db)); }
+static void dbsize_run(struct call *call) {
+    reply_integer(call->reply, (int64_t)db_size(call->db));
+}
 
 static bool flush_options_read(struct call *call, bool *lazy) {
     *lazy = store_settings.lazy_user_flush;
@@ -35,7 +37,8 @@ static void flushdb_run(struct call *call) {
 static void flushall_run(struct call *call) {
     bool lazy;
     if (!flush_options_read(call, &lazy)) return;
-    for (int id = 0; id < keyspace_databases(server.keyspace); id++) call->dirty += db_flush(keyspace_db(server.keyspace, id), lazy);
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        call->dirty += db_flush(keyspace_db(server.keyspace, id), lazy);
     flush_done(call);
 }
 
@@ -51,7 +54,9 @@ static bool swap_index_read(struct call *call, int index, const char *error, int
 
 static void swapdb_run(struct call *call) {
     int first, second;
-    if (!swap_index_read(call, 1, "ERR invalid first DB index", &first) || !swap_index_read(call, 2, "ERR invalid second DB index", &second)) return;
+    if (!swap_index_read(call, 1, "ERR invalid first DB index", &first) ||
+        !swap_index_read(call, 2, "ERR invalid second DB index", &second))
+        return;
     struct db *a = keyspace_db(server.keyspace, first), *b = keyspace_db(server.keyspace, second);
     if (!a || !b) {
         reply_error(call->reply, "ERR DB index is out of range");
@@ -62,22 +67,55 @@ static void swapdb_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-#define FLUSH_SYNTAX "[flush-type(ASYNC@4.0.0|SYNC@6.2.0)]"
+#define FLUSH_SYNTAX  "[flush-type(ASYNC@4.0.0|SYNC@6.2.0)]"
 #define FLUSH_HISTORY WORDS("4.0.0", "The option `ASYNC`.", "6.2.0", "The option `SYNC`.")
-#define FLUSH_TIPS WORDS("request_policy:all_shards", "response_policy:all_succeeded")
+#define FLUSH_TIPS    WORDS("request_policy:all_shards", "response_policy:all_succeeded")
 
 const struct command_spec database_commands[] = {
-    {.name = "dbsize", .run = dbsize_run, .arity = 1, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_SERVER,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Tells how many keys the database has.", .syntax = "",
+    {.name = "dbsize",
+     .run = dbsize_run,
+     .arity = 1,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells how many keys the database has.",
+     .syntax = "",
      .tips = WORDS("request_policy:all_shards", "response_policy:agg_sum")},
-    {.name = "flushdb", .run = flushdb_run, .arity = -1, .flags = CMD_WRITE, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER,
-     .since = "1.0.0", .complexity = "O(N) where N is how many keys the database has.", .summary = "Deletes all keys of the database.",
-     .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY, .tips = FLUSH_TIPS},
-    {.name = "flushall", .run = flushall_run, .arity = -1, .flags = CMD_WRITE, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER,
-     .since = "1.0.0", .complexity = "O(N) where N is how many keys there are in all databases.", .summary = "Deletes all keys of all databases.",
-     .syntax = FLUSH_SYNTAX, .history = FLUSH_HISTORY, .tips = FLUSH_TIPS},
-    {.name = "swapdb", .run = swapdb_run, .arity = 3, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER,
-     .since = "4.0.0", .complexity = "O(N) where N is how many clients watch or wait for keys of the two databases.",
-     .summary = "Exchanges the contents of two databases.", .syntax = "index1:integer index2:integer"},
+    {.name = "flushdb",
+     .run = flushdb_run,
+     .arity = -1,
+     .flags = CMD_WRITE,
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many keys the database has.",
+     .summary = "Deletes all keys of the database.",
+     .syntax = FLUSH_SYNTAX,
+     .history = FLUSH_HISTORY,
+     .tips = FLUSH_TIPS},
+    {.name = "flushall",
+     .run = flushall_run,
+     .arity = -1,
+     .flags = CMD_WRITE,
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many keys there are in all databases.",
+     .summary = "Deletes all keys of all databases.",
+     .syntax = FLUSH_SYNTAX,
+     .history = FLUSH_HISTORY,
+     .tips = FLUSH_TIPS},
+    {.name = "swapdb",
+     .run = swapdb_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "O(N) where N is how many clients watch or wait for keys of the two databases.",
+     .summary = "Exchanges the contents of two databases.",
+     .syntax = "index1:integer index2:integer"},
     {.name = NULL},
 };

@@ -40,7 +40,8 @@ static bool conditions_read(struct call *call, unsigned *read) {
 static bool conditions_met(unsigned wanted, int64_t now_at, int64_t at) {
     bool never = now_at == -1;
     return !((wanted & CONDITION_NX) && !never) && !((wanted & CONDITION_XX) && never) &&
-           !((wanted & CONDITION_GT) && (never || at <= now_at)) && !((wanted & CONDITION_LT) && !never && at >= now_at);
+           !((wanted & CONDITION_GT) && (never || at <= now_at)) &&
+           !((wanted & CONDITION_LT) && !never && at >= now_at);
 }
 
 static void propagate_pexpireat(struct call *call, int64_t at, unsigned wanted) {
@@ -81,10 +82,18 @@ static void expire_generic(struct call *call, bool seconds, bool relative) {
     call->dirty++;
     if (seconds || relative) propagate_pexpireat(call, at, wanted);
 }
-static void expire_run(struct call *call) { expire_generic(call, true, true); }
-static void pexpire_run(struct call *call) { expire_generic(call, false, true); }
-static void expireat_run(struct call *call) { expire_generic(call, true, false); }
-static void pexpireat_run(struct call *call) { expire_generic(call, false, false); }
+static void expire_run(struct call *call) {
+    expire_generic(call, true, true);
+}
+static void pexpire_run(struct call *call) {
+    expire_generic(call, false, true);
+}
+static void expireat_run(struct call *call) {
+    expire_generic(call, true, false);
+}
+static void pexpireat_run(struct call *call) {
+    expire_generic(call, false, false);
+}
 
 static void persist_run(struct call *call) {
     struct slice key = call->argv[1];
@@ -98,7 +107,9 @@ static void persist_run(struct call *call) {
     reply_integer(call->reply, had);
 }
 
-static int64_t to_seconds(int64_t ms) { return ms / 1000 + (ms % 1000 >= 500); }
+static int64_t to_seconds(int64_t ms) {
+    return ms / 1000 + (ms % 1000 >= 500);
+}
 
 static void ttl_generic(struct call *call, bool seconds, bool relative) {
     struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
@@ -110,45 +121,134 @@ static void ttl_generic(struct call *call, bool seconds, bool relative) {
     if (relative) at = at > clock_ms() ? at - clock_ms() : 0;
     reply_integer(call->reply, seconds ? to_seconds(at) : at);
 }
-static void ttl_run(struct call *call) { ttl_generic(call, true, true); }
-static void pttl_run(struct call *call) { ttl_generic(call, false, true); }
-static void expiretime_run(struct call *call) { ttl_generic(call, true, false); }
-static void pexpiretime_run(struct call *call) { ttl_generic(call, false, false); }
+static void ttl_run(struct call *call) {
+    ttl_generic(call, true, true);
+}
+static void pttl_run(struct call *call) {
+    ttl_generic(call, false, true);
+}
+static void expiretime_run(struct call *call) {
+    ttl_generic(call, true, false);
+}
+static void pexpiretime_run(struct call *call) {
+    ttl_generic(call, false, false);
+}
 
-#define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)@7.0.0]"
+#define CONDITION_SYNTAX  " [condition(NX|XX|GT|LT)@7.0.0]"
 #define CONDITION_HISTORY WORDS("7.0.0", "The options `NX`, `XX`, `GT` and `LT`.")
-#define TTL_HISTORY WORDS("2.8.0", "The reply -2.")
-#define FAST_WRITE (CMD_WRITE | CMD_FAST)
-#define FAST_READ (CMD_READONLY | CMD_FAST)
-#define UPDATED_KEY FIRST_KEY(KEY_RW | KEY_UPDATE)
-#define READ_KEY FIRST_KEY(KEY_RO | KEY_ACCESS)
+#define TTL_HISTORY       WORDS("2.8.0", "The reply -2.")
+#define FAST_WRITE        (CMD_WRITE | CMD_FAST)
+#define FAST_READ         (CMD_READONLY | CMD_FAST)
+#define UPDATED_KEY       FIRST_KEY(KEY_RW | KEY_UPDATE)
+#define READ_KEY          FIRST_KEY(KEY_RO | KEY_ACCESS)
 
 const struct command_spec expire_commands[] = {
-    {.name = "expire", .run = expire_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Lets a key expire after some seconds.", .syntax = "key:key seconds:integer" CONDITION_SYNTAX,
-     .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
-    {.name = "pexpire", .run = pexpire_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.6.0",
-     .complexity = "O(1)", .summary = "Lets a key expire after some milliseconds.", .syntax = "key:key milliseconds:integer" CONDITION_SYNTAX,
-     .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
-    {.name = "expireat", .run = expireat_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "1.2.0", .complexity = "O(1)", .summary = "Lets a key expire at a Unix time in seconds.",
-     .syntax = "key:key unix-time-seconds:unix-time" CONDITION_SYNTAX, .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
-    {.name = "pexpireat", .run = pexpireat_run, .arity = -3, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "2.6.0", .complexity = "O(1)", .summary = "Lets a key expire at a Unix time in milliseconds.",
-     .syntax = "key:key unix-time-milliseconds:unix-time" CONDITION_SYNTAX, .history = CONDITION_HISTORY, .keys = UPDATED_KEY},
-    {.name = "persist", .run = persist_run, .arity = 2, .flags = FAST_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.2.0",
-     .complexity = "O(1)", .summary = "Takes the expiry from a key.", .syntax = "key:key", .keys = UPDATED_KEY},
-    {.name = "ttl", .run = ttl_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Tells how many seconds a key has left.", .syntax = "key:key", .history = TTL_HISTORY,
-     .tips = WORDS("nondeterministic_output"), .keys = READ_KEY},
-    {.name = "pttl", .run = pttl_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.6.0",
-     .complexity = "O(1)", .summary = "Tells how many milliseconds a key has left.", .syntax = "key:key", .history = TTL_HISTORY,
-     .tips = WORDS("nondeterministic_output"), .keys = READ_KEY},
-    {.name = "expiretime", .run = expiretime_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "7.0.0", .complexity = "O(1)", .summary = "Tells when a key expires, as a Unix time in seconds.", .syntax = "key:key",
+    {.name = "expire",
+     .run = expire_run,
+     .arity = -3,
+     .flags = FAST_WRITE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Lets a key expire after some seconds.",
+     .syntax = "key:key seconds:integer" CONDITION_SYNTAX,
+     .history = CONDITION_HISTORY,
+     .keys = UPDATED_KEY},
+    {.name = "pexpire",
+     .run = pexpire_run,
+     .arity = -3,
+     .flags = FAST_WRITE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "2.6.0",
+     .complexity = "O(1)",
+     .summary = "Lets a key expire after some milliseconds.",
+     .syntax = "key:key milliseconds:integer" CONDITION_SYNTAX,
+     .history = CONDITION_HISTORY,
+     .keys = UPDATED_KEY},
+    {.name = "expireat",
+     .run = expireat_run,
+     .arity = -3,
+     .flags = FAST_WRITE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.2.0",
+     .complexity = "O(1)",
+     .summary = "Lets a key expire at a Unix time in seconds.",
+     .syntax = "key:key unix-time-seconds:unix-time" CONDITION_SYNTAX,
+     .history = CONDITION_HISTORY,
+     .keys = UPDATED_KEY},
+    {.name = "pexpireat",
+     .run = pexpireat_run,
+     .arity = -3,
+     .flags = FAST_WRITE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "2.6.0",
+     .complexity = "O(1)",
+     .summary = "Lets a key expire at a Unix time in milliseconds.",
+     .syntax = "key:key unix-time-milliseconds:unix-time" CONDITION_SYNTAX,
+     .history = CONDITION_HISTORY,
+     .keys = UPDATED_KEY},
+    {.name = "persist",
+     .run = persist_run,
+     .arity = 2,
+     .flags = FAST_WRITE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "2.2.0",
+     .complexity = "O(1)",
+     .summary = "Takes the expiry from a key.",
+     .syntax = "key:key",
+     .keys = UPDATED_KEY},
+    {.name = "ttl",
+     .run = ttl_run,
+     .arity = 2,
+     .flags = FAST_READ,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells how many seconds a key has left.",
+     .syntax = "key:key",
+     .history = TTL_HISTORY,
+     .tips = WORDS("nondeterministic_output"),
      .keys = READ_KEY},
-    {.name = "pexpiretime", .run = pexpiretime_run, .arity = 2, .flags = FAST_READ, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "7.0.0", .complexity = "O(1)", .summary = "Tells when a key expires, as a Unix time in milliseconds.", .syntax = "key:key",
+    {.name = "pttl",
+     .run = pttl_run,
+     .arity = 2,
+     .flags = FAST_READ,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "2.6.0",
+     .complexity = "O(1)",
+     .summary = "Tells how many milliseconds a key has left.",
+     .syntax = "key:key",
+     .history = TTL_HISTORY,
+     .tips = WORDS("nondeterministic_output"),
+     .keys = READ_KEY},
+    {.name = "expiretime",
+     .run = expiretime_run,
+     .arity = 2,
+     .flags = FAST_READ,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "7.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells when a key expires, as a Unix time in seconds.",
+     .syntax = "key:key",
+     .keys = READ_KEY},
+    {.name = "pexpiretime",
+     .run = pexpiretime_run,
+     .arity = 2,
+     .flags = FAST_READ,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "7.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells when a key expires, as a Unix time in milliseconds.",
+     .syntax = "key:key",
      .keys = READ_KEY},
     {.name = NULL},
 };

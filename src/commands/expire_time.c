@@ -14,7 +14,9 @@ bool expire_option_read(const struct call *call, int *index, struct expire_optio
                  {"pxat", 4, EXPIRE_PXAT}, {"keepttl", 7, EXPIRE_KEEPTTL}, {"persist", 7, EXPIRE_PERSIST}};
     struct slice word = call->argv[*index];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (word.len != names[i].len || !(names[i].kind & allowed) || strncasecmp(word.data, names[i].name, word.len) != 0) continue;
+        if (word.len != names[i].len || !(names[i].kind & allowed) ||
+            strncasecmp(word.data, names[i].name, word.len) != 0)
+            continue;
         if (option->kind != EXPIRE_NONE && option->kind != names[i].kind) return false;
         option->kind = names[i].kind;
         if (!(option->kind & EXPIRE_TIMES)) return true;
@@ -41,14 +43,17 @@ bool expire_option_time(struct call *call, const struct expire_option *option, i
         reply_not_integer(call->reply);
         return false;
     }
-    if (value > 0 && expire_time_make(value, option->kind & (EXPIRE_EX | EXPIRE_EXAT), option->kind & (EXPIRE_EX | EXPIRE_PX), at)) {
+    if (value > 0 && expire_time_make(value, option->kind & (EXPIRE_EX | EXPIRE_EXAT),
+                                      option->kind & (EXPIRE_EX | EXPIRE_PX), at)) {
         return true;
     }
     reply_invalid_expire(call);
     return false;
 }
 
-bool expire_time_is_past(int64_t at) { return at <= clock_ms() && !server.loading && !store_settings.keep_expired; }
+bool expire_time_is_past(int64_t at) {
+    return at <= clock_ms() && !server.loading && !store_settings.keep_expired;
+}
 
 void expire_now(struct call *call, struct slice key) {
     bool lazy = store_settings.lazy_expire;

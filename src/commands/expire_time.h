@@ -5,7 +5,13 @@
 #include "server/command.h"
 
 enum expire_kind {
-    EXPIRE_NONE = 0, EXPIRE_EX = 1 << 0, EXPIRE_PX = 1 << 1, EXPIRE_EXAT = 1 << 2, EXPIRE_PXAT = 1 << 3, EXPIRE_KEEPTTL = 1 << 4, EXPIRE_PERSIST = 1 << 5,
+    EXPIRE_NONE = 0,
+    EXPIRE_EX = 1 << 0,
+    EXPIRE_PX = 1 << 1,
+    EXPIRE_EXAT = 1 << 2,
+    EXPIRE_PXAT = 1 << 3,
+    EXPIRE_KEEPTTL = 1 << 4,
+    EXPIRE_PERSIST = 1 << 5,
     EXPIRE_TIMES = EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT | EXPIRE_PXAT
 };
 struct expire_option {

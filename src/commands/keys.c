@@ -19,8 +19,12 @@ static void delete_all(struct call *call, bool lazy) {
     call->dirty += deleted;
     reply_integer(call->reply, (int64_t)deleted);
 }
-static void del_run(struct call *call) { delete_all(call, store_settings.lazy_user_del); }
-static void unlink_run(struct call *call) { delete_all(call, true); }
+static void del_run(struct call *call) {
+    delete_all(call, store_settings.lazy_user_del);
+}
+static void unlink_run(struct call *call) {
+    delete_all(call, true);
+}
 
 static void exists_run(struct call *call) {
     int64_t found = 0;
@@ -74,8 +78,12 @@ static void rename_key(struct call *call, bool only_new) {
         reply_ok(call->reply);
     }
 }
-static void rename_run(struct call *call) { rename_key(call, false); }
-static void renamenx_run(struct call *call) { rename_key(call, true); }
+static void rename_run(struct call *call) {
+    rename_key(call, false);
+}
+static void renamenx_run(struct call *call) {
+    rename_key(call, true);
+}
 
 /* The database that argv[index] names; NULL: the error is replied. */
 static struct db *argument_db(struct call *call, int index) {
@@ -90,7 +98,9 @@ static struct db *argument_db(struct call *call, int index) {
     return db;
 }
 
-static void reply_same_object(struct call *call) { reply_error(call->reply, "ERR source and destination objects are the same"); }
+static void reply_same_object(struct call *call) {
+    reply_error(call->reply, "ERR source and destination objects are the same");
+}
 
 static void move_run(struct call *call) {
     struct slice key = call->argv[1];
@@ -145,38 +155,114 @@ static void copy_run(struct call *call) {
 }
 
 #define FROM_KEY(...) KEY_RANGE(1, 0, 1, __VA_ARGS__)
-#define TO_KEY(...) KEY_RANGE(2, 0, 1, __VA_ARGS__)
-#define MANY_SUM WORDS("request_policy:multi_shard", "response_policy:agg_sum")
+#define TO_KEY(...)   KEY_RANGE(2, 0, 1, __VA_ARGS__)
+#define MANY_SUM      WORDS("request_policy:multi_shard", "response_policy:agg_sum")
 
 const struct command_spec key_commands[] = {
-    {.name = "del", .run = del_run, .arity = -2, .flags = CMD_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys are deleted. For a key that holds no string add O(M) where M is how many elements it has.",
-     .summary = "Deletes keys.", .syntax = "key:key...", .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
-    {.name = "unlink", .run = unlink_run, .arity = -2, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "4.0.0",
-     .complexity = "O(1) for each key, whatever is in it. Then, in another thread, O(N) where N is how many allocations the deleted values were made of.",
-     .summary = "Deletes keys; memory of large values is freed in the background.", .syntax = "key:key...", .tips = MANY_SUM,
+    {.name = "del",
+     .run = del_run,
+     .arity = -2,
+     .flags = CMD_WRITE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many keys are deleted. For a key that holds no string add O(M) where "
+                   "M is how many elements it has.",
+     .summary = "Deletes keys.",
+     .syntax = "key:key...",
+     .tips = MANY_SUM,
      .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
-    {.name = "exists", .run = exists_run, .arity = -2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "1.0.0", .complexity = "O(N) where N is how many keys are asked for.", .summary = "Counts which of the keys exist.",
-     .syntax = "key:key...", .history = WORDS("3.0.3", "Takes several `key` arguments."), .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RO)},
-    {.name = "touch", .run = touch_run, .arity = -2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "3.2.1", .complexity = "O(N) where N is how many keys are touched.",
-     .summary = "Counts which of the keys exist and marks them as used just now.", .syntax = "key:key...", .tips = MANY_SUM, .keys = ALL_KEYS(KEY_RO)},
-    {.name = "type", .run = type_run, .arity = 2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Tells what type of value a key holds.", .syntax = "key:key", .keys = FIRST_KEY(KEY_RO)},
-    {.name = "rename", .run = rename_run, .arity = 3, .flags = CMD_WRITE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Gives a key another name; a key of that name is replaced.", .syntax = "key:key newkey:key(#1)",
+    {.name = "unlink",
+     .run = unlink_run,
+     .arity = -2,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "4.0.0",
+     .complexity = "O(1) for each key, whatever is in it. Then, in another thread, O(N) where N is how many "
+                   "allocations the deleted values were made of.",
+     .summary = "Deletes keys; memory of large values is freed in the background.",
+     .syntax = "key:key...",
+     .tips = MANY_SUM,
+     .keys = ALL_KEYS(KEY_RM | KEY_DELETE)},
+    {.name = "exists",
+     .run = exists_run,
+     .arity = -2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many keys are asked for.",
+     .summary = "Counts which of the keys exist.",
+     .syntax = "key:key...",
+     .history = WORDS("3.0.3", "Takes several `key` arguments."),
+     .tips = MANY_SUM,
+     .keys = ALL_KEYS(KEY_RO)},
+    {.name = "touch",
+     .run = touch_run,
+     .arity = -2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "3.2.1",
+     .complexity = "O(N) where N is how many keys are touched.",
+     .summary = "Counts which of the keys exist and marks them as used just now.",
+     .syntax = "key:key...",
+     .tips = MANY_SUM,
+     .keys = ALL_KEYS(KEY_RO)},
+    {.name = "type",
+     .run = type_run,
+     .arity = 2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells what type of value a key holds.",
+     .syntax = "key:key",
+     .keys = FIRST_KEY(KEY_RO)},
+    {.name = "rename",
+     .run = rename_run,
+     .arity = 3,
+     .flags = CMD_WRITE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Gives a key another name; a key of that name is replaced.",
+     .syntax = "key:key newkey:key(#1)",
      .keys = {FROM_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE), TO_KEY(KEY_OW | KEY_UPDATE)}},
-    {.name = "renamenx", .run = renamenx_run, .arity = 3, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Gives a key another name, unless a key of that name exists.",
-     .syntax = "key:key newkey:key(#1)", .history = WORDS("3.2.0", "Equal names are no error any more."),
+    {.name = "renamenx",
+     .run = renamenx_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Gives a key another name, unless a key of that name exists.",
+     .syntax = "key:key newkey:key(#1)",
+     .history = WORDS("3.2.0", "Equal names are no error any more."),
      .keys = {FROM_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE), TO_KEY(KEY_OW | KEY_INSERT)}},
-    {.name = "move", .run = move_run, .arity = 3, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Moves a key to another database, unless it exists there.", .syntax = "key:key db:integer",
+    {.name = "move",
+     .run = move_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Moves a key to another database, unless it exists there.",
+     .syntax = "key:key db:integer",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "copy", .run = copy_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "6.2.0", .complexity = "O(N) at worst, where N is how many elements the value has. O(1) for strings.",
+    {.name = "copy",
+     .run = copy_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "6.2.0",
+     .complexity = "O(N) at worst, where N is how many elements the value has. O(1) for strings.",
      .summary = "Copies the value of a key, and its expiry, to another key.",
      .syntax = "source:key destination:key(#1) [DB destination-db:integer] [REPLACE]",
      .keys = {FROM_KEY(KEY_RO | KEY_ACCESS), TO_KEY(KEY_OW | KEY_UPDATE)}},

@@ -64,8 +64,10 @@ static void reply_range(struct reply *reply, size_t end, size_t len) {
 }
 
 /* Replies with a match, unless it is too short; returns how many elements that makes. */
-static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match, const struct lcs_options *options) {
-    if (match->len == 0 || (options->min_match_len > 0 && match->len < (uint64_t)options->min_match_len)) return 0;
+static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match,
+                              const struct lcs_options *options) {
+    if (match->len == 0 || (options->min_match_len > 0 && match->len < (uint64_t)options->min_match_len))
+        return 0;
     reply_array(reply, options->with_match_len ? 3 : 2);
     reply_range(reply, match->a_end, match->len);
     reply_range(reply, match->b_end, match->len);
@@ -74,14 +76,16 @@ static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match
 }
 
 /* Walks from the end of both strings to a beginning. Fills `text` (the subsequence, lcs->len bytes) where it is not NULL, else replies with the matches. */
-static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply, const struct lcs_options *options) {
+static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply,
+                       const struct lcs_options *options) {
     size_t i = lcs->a.len, j = lcs->b.len, left = lcs->len, matches = 0;
     struct lcs_match match = {0, 0, 0};
     while (i > 0 && j > 0) {
         if (lcs->a.data[i - 1] == lcs->b.data[j - 1]) {
             if (text) {
                 text[--left] = lcs->a.data[i - 1];
-            } else if (match.len == 0 || match.a_end - match.len != i - 1 || match.b_end - match.len != j - 1) {
+            } else if (match.len == 0 || match.a_end - match.len != i - 1 ||
+                       match.b_end - match.len != j - 1) {
                 matches += lcs_match_reply(reply, &match, options);
                 match = (struct lcs_match){i - 1, j - 1, 1};
             } else {
@@ -148,13 +152,15 @@ static void lcs_run(struct call *call) {
     struct lcs_options options = {0};
     if (!lcs_options_read(call, &options)) return;
     char first_text[STRING_NUMBER_TEXT], second_text[STRING_NUMBER_TEXT];
-    struct lcs lcs = {.a = first ? entry_string(first, first_text) : SLICE(""), .b = second ? entry_string(second, second_text) : SLICE("")};
+    struct lcs lcs = {.a = first ? entry_string(first, first_text) : SLICE(""),
+                      .b = second ? entry_string(second, second_text) : SLICE("")};
     if (lcs.a.len >= UINT32_MAX - 1 || lcs.b.len >= UINT32_MAX - 1) {
         reply_error(call->reply, "ERR String too long for LCS");
         return;
     }
     if (!string_size_fits(((uint64_t)lcs.a.len + 1) * ((uint64_t)lcs.b.len + 1), sizeof(uint32_t))) {
-        reply_error(call->reply, "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+        reply_error(call->reply,
+                    "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
         return;
     }
     if (lcs_fill(&lcs, !options.len)) {
@@ -167,8 +173,15 @@ static void lcs_run(struct call *call) {
 }
 
 const struct command_spec lcs_commands[] = {
-    {.name = "lcs", .run = lcs_run, .arity = -3, .flags = CMD_READONLY, .categories = CAT_STRING, .group = GROUP_STRING, .since = "7.0.0",
-     .complexity = "O(N*M) where N and M are the lengths of the two strings.", .summary = "Finds the longest common subsequence of two strings.",
+    {.name = "lcs",
+     .run = lcs_run,
+     .arity = -3,
+     .flags = CMD_READONLY,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "7.0.0",
+     .complexity = "O(N*M) where N and M are the lengths of the two strings.",
+     .summary = "Finds the longest common subsequence of two strings.",
      .syntax = "key1:key key2:key [LEN] [IDX] [MINMATCHLEN min-match-len:integer] [WITHMATCHLEN]",
      .keys = {KEY_RANGE(1, 1, 1, KEY_RO | KEY_ACCESS)}},
     {.name = NULL},

@@ -5,12 +5,14 @@
 
 enum { STRING_SIZE_MAX = 512 * 1024 * 1024 };
 
-bool call_must_obey(const struct call *call) { return (call->client->flags & CLIENT_PRIMARY) || server.loading; }
+bool call_must_obey(const struct call *call) {
+    return (call->client->flags & CLIENT_PRIMARY) || server.loading;
+}
 
 static uint64_t string_size_max(void) {
     static const struct config_option *option;
     if (!option) option = config_find(SLICE("proto-max-bulk-len"));
-    return option ? (uint64_t)*(const int64_t *)option->value : STRING_SIZE_MAX;
+    return option ? (uint64_t) * (const int64_t *)option->value : STRING_SIZE_MAX;
 }
 
 void keys_fetch(struct call *call, int index, int step, int end) {

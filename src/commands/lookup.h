@@ -15,7 +15,8 @@
 static inline int lookup_flags(const struct call *call) {
     uint32_t flags = call->client->flags;
     if (__builtin_expect((flags & (CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE)) == 0, 1)) return 0;
-    return (flags & CLIENT_NO_TOUCH ? LOOKUP_NOTOUCH : 0) | (flags & CLIENT_IMPORT_SOURCE ? LOOKUP_NOEXPIRE : 0);
+    return (flags & CLIENT_NO_TOUCH ? LOOKUP_NOTOUCH : 0) |
+           (flags & CLIENT_IMPORT_SOURCE ? LOOKUP_NOEXPIRE : 0);
 }
 
 static inline struct entry *find_read_with(struct call *call, struct slice key, int flags) {
@@ -23,7 +24,9 @@ static inline struct entry *find_read_with(struct call *call, struct slice key, 
     if (!entry) notify(call->db, NOTIFY_KEY_MISS, "keymiss", key);
     return entry;
 }
-static inline struct entry *find_read(struct call *call, struct slice key) { return find_read_with(call, key, 0); }
+static inline struct entry *find_read(struct call *call, struct slice key) {
+    return find_read_with(call, key, 0);
+}
 
 static inline struct entry *find_write(struct call *call, struct slice key) {
     return db_find(call->db, key, LOOKUP_WRITE | lookup_flags(call));
@@ -49,7 +52,8 @@ static inline void reply_string_value(struct call *call, const struct entry *ent
 
 /* The blob that a large argument came in, to be handed to the store; NULL where there is none. */
 static inline struct blob *argument_blob(struct call *call, int index) {
-    return __builtin_expect(call->argv[index].len >= REQUEST_LARGE_MIN, 0) ? call_take_blob(call, index) : NULL;
+    return __builtin_expect(call->argv[index].len >= REQUEST_LARGE_MIN, 0) ? call_take_blob(call, index)
+                                                                           : NULL;
 }
 
 /* An integer argument; false: the error is replied. */
@@ -69,7 +73,9 @@ static inline void keys_ahead(struct call *call, int first, int index, int step,
 
 /* An argument as an error text shows it: a length for "%.*s". */
 enum { SHOWN_MAX = 64 * 1024 };
-static inline int shown_len(struct slice word) { return word.len < SHOWN_MAX ? (int)word.len : SHOWN_MAX; }
+static inline int shown_len(struct slice word) {
+    return word.len < SHOWN_MAX ? (int)word.len : SHOWN_MAX;
+}
 
 /* A primary's stream and an AOF were accepted once already: limits do not hold for them. */
 bool call_must_obey(const struct call *call);

@@ -5,7 +5,8 @@
 
 /* NULL: there is none, and that is replied. */
 static struct entry *find_object(struct call *call) {
-    struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS | lookup_flags(call));
+    struct entry *entry =
+        db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS | lookup_flags(call));
     if (!entry) reply_null(call->reply);
     return entry;
 }
@@ -21,7 +22,8 @@ static void freq_run(struct call *call) {
     if (store_settings.lfu) {
         reply_integer(call->reply, entry_frequency(entry));
     } else {
-        reply_error(call->reply, "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between "
+        reply_error(call->reply, "ERR An LFU maxmemory policy is not selected, access frequency not tracked. "
+                                 "Please note that when switching between "
                                  "policies at runtime LRU and LFU data will take some time to adjust.");
     }
 }
@@ -32,7 +34,8 @@ static void idletime_run(struct call *call) {
     if (!store_settings.lfu) {
         reply_integer(call->reply, entry_idle_seconds(entry));
     } else {
-        reply_error(call->reply, "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at "
+        reply_error(call->reply, "ERR An LFU maxmemory policy is selected, idle time not tracked. Please "
+                                 "note that when switching between policies at "
                                  "runtime LRU and LFU data will take some time to adjust.");
     }
 }
@@ -63,22 +66,41 @@ static void help_run(struct call *call) {
     for (size_t i = 0; i < count; i++) reply_status(call->reply, lines[i]);
 }
 
-#define OBJECT_SUBCOMMAND(word, function, version, text) \
-    {.name = (word), .run = (function), .arity = 3, .flags = CMD_READONLY, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = (version), \
-     .complexity = "O(1)", .summary = (text), .syntax = "key:key", .tips = WORDS("nondeterministic_output"), .keys = {KEY_RANGE(2, 0, 1, KEY_RO)}}
+#define OBJECT_SUBCOMMAND(word, function, version, text)                                                     \
+    {                                                                                                        \
+        .name = (word), .run = (function), .arity = 3, .flags = CMD_READONLY, .categories = CAT_KEYSPACE,    \
+        .group = GROUP_GENERIC, .since = (version), .complexity = "O(1)", .summary = (text),                 \
+        .syntax = "key:key", .tips = WORDS("nondeterministic_output"), .keys = {                             \
+            KEY_RANGE(2, 0, 1, KEY_RO)                                                                       \
+        }                                                                                                    \
+    }
 
 static const struct command_spec object_subcommands[] = {
-    OBJECT_SUBCOMMAND("encoding", encoding_run, "2.2.3", "Names the representation in which a value is kept."),
+    OBJECT_SUBCOMMAND("encoding", encoding_run, "2.2.3",
+                      "Names the representation in which a value is kept."),
     OBJECT_SUBCOMMAND("freq", freq_run, "4.0.0", "Tells the logarithmic access counter of a key."),
     OBJECT_SUBCOMMAND("idletime", idletime_run, "2.2.3", "Tells how long a key has not been used."),
     OBJECT_SUBCOMMAND("refcount", refcount_run, "2.2.3", "Tells how many references there are to a value."),
-    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC,
-     .since = "6.2.0", .complexity = "O(1)", .summary = "Explains the subcommands.", .syntax = ""},
+    {.name = "help",
+     .run = help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Explains the subcommands.",
+     .syntax = ""},
     {.name = NULL},
 };
 
 const struct command_spec object_commands[] = {
-    {.name = "object", .arity = -2, .group = GROUP_GENERIC, .since = "2.2.3", .complexity = "Depends on the subcommand.",
-     .summary = "Holds the commands that look at how values are kept.", .subcommands = object_subcommands},
+    {.name = "object",
+     .arity = -2,
+     .group = GROUP_GENERIC,
+     .since = "2.2.3",
+     .complexity = "Depends on the subcommand.",
+     .summary = "Holds the commands that look at how values are kept.",
+     .subcommands = object_subcommands},
     {.name = NULL},
 };

@@ -38,7 +38,7 @@ struct scan {
     struct reply *reply;
     struct slice pattern;
     bool match;
-    int type;             /* -1: any */
+    int type; /* -1: any */
     size_t sampled, found;
     struct slice *expired; /* copies of keys */
     size_t expired_count, expired_capacity;
@@ -86,7 +86,7 @@ bool scan_cursor_parse(struct slice text, uint64_t *cursor) {
 
 static bool scan_type_read(struct call *call, struct slice name, int *type) {
     for (*type = 0; *type < VALUE_TYPES; ++*type) {
-        if (slice_is(name, value_type_name((enum value_type)*type))) return true;
+        if (slice_is(name, value_type_name((enum value_type) * type))) return true;
     }
     reply_error_format(call->reply, "ERR unknown type name '%.*s'", shown_len(name), name.data);
     return false;
@@ -154,18 +154,41 @@ static void scan_run(struct call *call) {
 }
 
 const struct command_spec scan_commands[] = {
-    {.name = "keys", .run = keys_run, .arity = 2, .flags = CMD_READONLY, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_GENERIC,
-     .since = "1.0.0", .complexity = "O(N) where N is how many keys the database has, if names and pattern are of limited length.",
-     .summary = "Returns all names of keys that match a pattern.", .syntax = "pattern:pattern",
+    {.name = "keys",
+     .run = keys_run,
+     .arity = 2,
+     .flags = CMD_READONLY,
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity =
+         "O(N) where N is how many keys the database has, if names and pattern are of limited length.",
+     .summary = "Returns all names of keys that match a pattern.",
+     .syntax = "pattern:pattern",
      .tips = WORDS("request_policy:all_shards", "nondeterministic_output_order")},
-    {.name = "randomkey", .run = randomkey_run, .arity = 1, .flags = CMD_READONLY, .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC, .since = "1.0.0", .complexity = "O(1)", .summary = "Returns the name of some key.", .syntax = "",
+    {.name = "randomkey",
+     .run = randomkey_run,
+     .arity = 1,
+     .flags = CMD_READONLY,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Returns the name of some key.",
+     .syntax = "",
      .tips = WORDS("request_policy:all_shards", "response_policy:special", "nondeterministic_output")},
-    {.name = "scan", .run = scan_run, .arity = -2, .flags = CMD_READONLY, .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC, .since = "2.8.0",
-     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 again. N is how many keys there are.",
+    {.name = "scan",
+     .run = scan_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "2.8.0",
+     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor "
+                   "is 0 again. N is how many keys there are.",
      .summary = "Goes through the names of the keys, a few with each call.",
-     .syntax = "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type:string@6.0.0]", .history = WORDS("6.0.0", "The option `TYPE`."),
+     .syntax = "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type:string@6.0.0]",
+     .history = WORDS("6.0.0", "The option `TYPE`."),
      .tips = WORDS("nondeterministic_output", "request_policy:special", "response_policy:special")},
     {.name = NULL},
 };

@@ -4,10 +4,18 @@
 #include "server/command.h"
 
 /* One key spec: keys from argv[first] to argv[first + last] (last < 0: from the end), every `step`. */
-#define KEY_RANGE(first, last, step, ...) \
-    {.flags = (__VA_ARGS__), .begin = BEGIN_INDEX, .index = (first), .find = FIND_RANGE, .a = (last), .b = (step), .c = 0}
-#define FIRST_KEY(...) {KEY_RANGE(1, 0, 1, __VA_ARGS__)}
-#define ALL_KEYS(...) {KEY_RANGE(1, -1, 1, __VA_ARGS__)}
+#define KEY_RANGE(first, last, step, ...)                                                                    \
+    {                                                                                                        \
+        .flags = (__VA_ARGS__), .begin = BEGIN_INDEX, .index = (first), .find = FIND_RANGE, .a = (last),     \
+        .b = (step), .c = 0                                                                                  \
+    }
+#define FIRST_KEY(...)                                                                                       \
+    { KEY_RANGE(1, 0, 1, __VA_ARGS__) }
+#define ALL_KEYS(...)                                                                                        \
+    { KEY_RANGE(1, -1, 1, __VA_ARGS__) }
 /* History and tips: words that end with NULL. */
-#define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
+#define WORDS(...)                                                                                           \
+    (const char *const[]) {                                                                                  \
+        __VA_ARGS__, NULL                                                                                    \
+    }
 #endif

@@ -19,9 +19,11 @@ struct set_options {
 };
 
 /* Sets the key to argv[value_index], whatever is there. */
-static void string_put(struct call *call, struct slice key, int value_index, int64_t expire_at, bool keep_ttl) {
+static void string_put(struct call *call, struct slice key, int value_index, int64_t expire_at,
+                       bool keep_ttl) {
     bool existed;
-    db_put_string(call->db, key, call->argv[value_index], argument_blob(call, value_index), expire_at, keep_ttl ? PUT_KEEP_TTL : 0, &existed);
+    db_put_string(call->db, key, call->argv[value_index], argument_blob(call, value_index), expire_at,
+                  keep_ttl ? PUT_KEEP_TTL : 0, &existed);
     if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
     notify(call->db, NOTIFY_STRING, "set", key);
     if (expire_at != -1) notify(call->db, NOTIFY_GENERIC, "expire", key);
@@ -44,7 +46,8 @@ static bool set_options_read(struct call *call, struct set_options *options) {
             options->flags |= SET_XX;
         } else if (slice_is(word, "get")) {
             options->flags |= SET_GET;
-        } else if (slice_is(word, "ifeq") && !(options->flags & (SET_NX | SET_XX | SET_IFEQ)) && i + 1 < call->argc) {
+        } else if (slice_is(word, "ifeq") && !(options->flags & (SET_NX | SET_XX | SET_IFEQ)) &&
+                   i + 1 < call->argc) {
             options->flags |= SET_IFEQ;
             options->comparison = ++i;
         } else if (!expire_option_read(call, &i, &options->expire, EXPIRE_TIMES | EXPIRE_KEEPTTL)) {
@@ -59,7 +62,8 @@ static void propagate_set_without_reply(struct call *call, const struct set_opti
     struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
     int count = 0;
     for (int i = 0; i < call->argc; i++) {
-        bool dropped = i >= 3 && (slice_is(call->argv[i], "get") || i == options->comparison || i + 1 == options->comparison);
+        bool dropped = i >= 3 && (slice_is(call->argv[i], "get") || i == options->comparison ||
+                                  i + 1 == options->comparison);
         if (!dropped) args[count++] = call->argv[i];
     }
     call_propagate(call, count, args);
@@ -69,7 +73,8 @@ static void propagate_set_without_reply(struct call *call, const struct set_opti
 static void set_propagate(struct call *call, const struct set_options *options, int64_t at) {
     struct slice key = call->argv[1], value = call->argv[2];
     enum expire_kind kind = options->expire.kind;
-    if ((kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) || (kind == EXPIRE_PXAT && (options->flags & SET_IFEQ))) {
+    if ((kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) ||
+        (kind == EXPIRE_PXAT && (options->flags & SET_IFEQ))) {
         propagate_set_at(call, key, value, at);
     } else if (kind != EXPIRE_PXAT && (options->flags & (SET_GET | SET_IFEQ))) {
         propagate_set_without_reply(call, options);
@@ -96,8 +101,9 @@ static void set_with_options(struct call *call) {
     if ((options.flags & (SET_GET | SET_IFEQ)) && !type_ok(call, entry, TYPE_STRING)) return;
     if (get && entry) reply_string_value(call, entry);
     if (get && !entry) reply_null(call->reply);
-    bool refused = ((options.flags & SET_NX) && entry) || ((options.flags & SET_XX) && !entry) ||
-                   ((options.flags & SET_IFEQ) && !(entry && string_equals(entry, call->argv[options.comparison])));
+    bool refused =
+        ((options.flags & SET_NX) && entry) || ((options.flags & SET_XX) && !entry) ||
+        ((options.flags & SET_IFEQ) && !(entry && string_equals(entry, call->argv[options.comparison])));
     if (refused) {
         if (!get) reply_null(call->reply);
         return;
@@ -134,8 +140,12 @@ static void set_expiring(struct call *call, enum expire_kind kind) {
     string_put(call, key, 3, at, false);
     propagate_set_at(call, key, call->argv[3], at);
 }
-static void setex_run(struct call *call) { set_expiring(call, EXPIRE_EX); }
-static void psetex_run(struct call *call) { set_expiring(call, EXPIRE_PX); }
+static void setex_run(struct call *call) {
+    set_expiring(call, EXPIRE_EX);
+}
+static void psetex_run(struct call *call) {
+    set_expiring(call, EXPIRE_PX);
+}
 
 /* Replies as GET does; false where that was an error. *there tells whether there was a value. */
 static bool reply_present_value(struct call *call, bool *there) {
@@ -222,46 +232,135 @@ static void delifeq_run(struct call *call) {
 }
 
 /* SET needs to read the key only where it is to show or compare the old value. */
-static int set_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+static int set_find_keys(const struct command *command, int argc, const struct slice *argv,
+                         struct key_position *positions, int max) {
     bool reads = false;
     for (int i = 3; i < argc && !reads; i++) reads = slice_is(argv[i], "get") || slice_is(argv[i], "ifeq");
-    if (max > 0) positions[0] = (struct key_position){1, reads ? KEY_RW | KEY_ACCESS | KEY_UPDATE : KEY_OW | KEY_UPDATE};
+    if (max > 0)
+        positions[0] =
+            (struct key_position){1, reads ? KEY_RW | KEY_ACCESS | KEY_UPDATE : KEY_OW | KEY_UPDATE};
     return 1;
 }
 
 const struct command_spec string_commands[] = {
-    {.name = "set", .run = set_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Gives a key a string value, whatever was there before. Conditions and an expiry may be added.",
-     .syntax = "key:key value:string [condition(NX|XX|IFEQ comparison-value:string@8.1.0)@2.6.12] [GET@6.2.0] [expiration(EX seconds:integer@2.6.12|"
-               "PX milliseconds:integer@2.6.12|EXAT unix-time-seconds:unix-time@6.2.0|PXAT unix-time-milliseconds:unix-time@6.2.0|KEEPTTL@6.0.0)]",
-     .history = WORDS("2.6.12", "The options `EX`, `PX`, `NX` and `XX`.", "6.0.0", "The option `KEEPTTL`.", "6.2.0", "The options `GET`, `EXAT` and `PXAT`.",
-                     "7.0.0", "`NX` and `GET` may be used together.", "8.1.0", "The option `IFEQ`."),
-     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE | KEY_VARIABLE_FLAGS), .keys[0].notes = "reads the key only with `GET` or `IFEQ`", .find_keys = set_find_keys},
-    {.name = "setnx", .run = setnx_run, .arity = 3, .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Sets a string value only where the key is missing.", .syntax = "key:key value:string",
-     .deprecated_since = "2.6.12", .replaced_by = "`SET` with the `NX` argument", .keys = FIRST_KEY(KEY_OW | KEY_INSERT)},
-    {.name = "setex", .run = setex_run, .arity = 4, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING, .since = "2.0.0",
-     .complexity = "O(1)", .summary = "Sets a string value that expires after some seconds.", .syntax = "key:key seconds:integer value:string",
-     .deprecated_since = "2.6.12", .replaced_by = "`SET` with the `EX` argument", .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
-    {.name = "psetex", .run = psetex_run, .arity = 4, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "2.6.0", .complexity = "O(1)", .summary = "Sets a string value that expires after some milliseconds.",
-     .syntax = "key:key milliseconds:integer value:string", .deprecated_since = "2.6.12", .replaced_by = "`SET` with the `PX` argument",
+    {.name = "set",
+     .run = set_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary =
+         "Gives a key a string value, whatever was there before. Conditions and an expiry may be added.",
+     .syntax = "key:key value:string [condition(NX|XX|IFEQ comparison-value:string@8.1.0)@2.6.12] "
+               "[GET@6.2.0] [expiration(EX seconds:integer@2.6.12|"
+               "PX milliseconds:integer@2.6.12|EXAT unix-time-seconds:unix-time@6.2.0|PXAT "
+               "unix-time-milliseconds:unix-time@6.2.0|KEEPTTL@6.0.0)]",
+     .history = WORDS("2.6.12", "The options `EX`, `PX`, `NX` and `XX`.", "6.0.0", "The option `KEEPTTL`.",
+                      "6.2.0", "The options `GET`, `EXAT` and `PXAT`.", "7.0.0",
+                      "`NX` and `GET` may be used together.", "8.1.0", "The option `IFEQ`."),
+     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE | KEY_VARIABLE_FLAGS),
+     .keys[0].notes = "reads the key only with `GET` or `IFEQ`",
+     .find_keys = set_find_keys},
+    {.name = "setnx",
+     .run = setnx_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Sets a string value only where the key is missing.",
+     .syntax = "key:key value:string",
+     .deprecated_since = "2.6.12",
+     .replaced_by = "`SET` with the `NX` argument",
+     .keys = FIRST_KEY(KEY_OW | KEY_INSERT)},
+    {.name = "setex",
+     .run = setex_run,
+     .arity = 4,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "2.0.0",
+     .complexity = "O(1)",
+     .summary = "Sets a string value that expires after some seconds.",
+     .syntax = "key:key seconds:integer value:string",
+     .deprecated_since = "2.6.12",
+     .replaced_by = "`SET` with the `EX` argument",
      .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
-    {.name = "get", .run = get_run, .arity = 2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Returns the string value of a key.", .syntax = "key:key", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "getset", .run = getset_run, .arity = 3, .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Sets a string value and returns the one that was there.", .syntax = "key:key value:string",
-     .deprecated_since = "6.2.0", .replaced_by = "`SET` with the `!GET` argument", .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "getdel", .run = getdel_run, .arity = 2, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING, .since = "6.2.0",
-     .complexity = "O(1)", .summary = "Returns the string value of a key and deletes the key.", .syntax = "key:key",
+    {.name = "psetex",
+     .run = psetex_run,
+     .arity = 4,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "2.6.0",
+     .complexity = "O(1)",
+     .summary = "Sets a string value that expires after some milliseconds.",
+     .syntax = "key:key milliseconds:integer value:string",
+     .deprecated_since = "2.6.12",
+     .replaced_by = "`SET` with the `PX` argument",
+     .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
+    {.name = "get",
+     .run = get_run,
+     .arity = 2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Returns the string value of a key.",
+     .syntax = "key:key",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "getset",
+     .run = getset_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Sets a string value and returns the one that was there.",
+     .syntax = "key:key value:string",
+     .deprecated_since = "6.2.0",
+     .replaced_by = "`SET` with the `!GET` argument",
+     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {.name = "getdel",
+     .run = getdel_run,
+     .arity = 2,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Returns the string value of a key and deletes the key.",
+     .syntax = "key:key",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE)},
-    {.name = "getex", .run = getex_run, .arity = -2, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING, .since = "6.2.0",
-     .complexity = "O(1)", .summary = "Returns the string value of a key and may set or remove its expiry.",
-     .syntax = "key:key [expiration(EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|"
-               "PXAT unix-time-milliseconds:unix-time|PERSIST)]",
-     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE), .keys[0].notes = "a change of the expiry is an update"},
-    {.name = "delifeq", .run = delifeq_run, .arity = 3, .flags = CMD_WRITE | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING, .since = "9.0.0",
-     .complexity = "O(1)", .summary = "Deletes a key only where its string value equals the one given.", .syntax = "key:key value:string",
+    {.name = "getex",
+     .run = getex_run,
+     .arity = -2,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Returns the string value of a key and may set or remove its expiry.",
+     .syntax =
+         "key:key [expiration(EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|"
+         "PXAT unix-time-milliseconds:unix-time|PERSIST)]",
+     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE),
+     .keys[0].notes = "a change of the expiry is an update"},
+    {.name = "delifeq",
+     .run = delifeq_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "9.0.0",
+     .complexity = "O(1)",
+     .summary = "Deletes a key only where its string value equals the one given.",
+     .syntax = "key:key value:string",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE)},
     {.name = NULL},
 };

@@ -77,26 +77,73 @@ static void getrange_run(struct call *call) {
 
 static void strlen_run(struct call *call) {
     struct entry *entry = find_read(call, call->argv[1]);
-    if (type_ok(call, entry, TYPE_STRING)) reply_integer(call->reply, entry ? (int64_t)entry_string_len(entry) : 0);
+    if (type_ok(call, entry, TYPE_STRING))
+        reply_integer(call->reply, entry ? (int64_t)entry_string_len(entry) : 0);
 }
 
-#define RANGE_COMPLEXITY "O(N) where N is how long the returned part is. Making a part is cheap, so for small strings it may be taken for O(1)."
+#define RANGE_COMPLEXITY                                                                                     \
+    "O(N) where N is how long the returned part is. Making a part is cheap, so for small strings it may be " \
+    "taken for O(1)."
 
 const struct command_spec string_edit_commands[] = {
-    {.name = "append", .run = append_run, .arity = 3, .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "2.0.0", .complexity = "O(1). Amortized, for small additions to a string of any size: room is kept for what may follow.",
-     .summary = "Adds bytes to the end of a string; a missing key is created.", .syntax = "key:key value:string", .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
-    {.name = "setrange", .run = setrange_run, .arity = 4, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "2.2.0", .complexity = "O(1), without the copying of the new bytes. Usually they are few; otherwise O(M) where M is the length of the value.",
-     .summary = "Overwrites a part of a string from an offset on, filling up with zero bytes.", .syntax = "key:key offset:integer value:string",
+    {.name = "append",
+     .run = append_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "2.0.0",
+     .complexity =
+         "O(1). Amortized, for small additions to a string of any size: room is kept for what may follow.",
+     .summary = "Adds bytes to the end of a string; a missing key is created.",
+     .syntax = "key:key value:string",
+     .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
+    {.name = "setrange",
+     .run = setrange_run,
+     .arity = 4,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "2.2.0",
+     .complexity = "O(1), without the copying of the new bytes. Usually they are few; otherwise O(M) where M "
+                   "is the length of the value.",
+     .summary = "Overwrites a part of a string from an offset on, filling up with zero bytes.",
+     .syntax = "key:key offset:integer value:string",
      .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
-    {.name = "getrange", .run = getrange_run, .arity = 4, .flags = CMD_READONLY, .categories = CAT_STRING, .group = GROUP_STRING, .since = "2.4.0",
-     .complexity = RANGE_COMPLEXITY, .summary = "Returns a part of a string.", .syntax = "key:key start:integer end:integer",
+    {.name = "getrange",
+     .run = getrange_run,
+     .arity = 4,
+     .flags = CMD_READONLY,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "2.4.0",
+     .complexity = RANGE_COMPLEXITY,
+     .summary = "Returns a part of a string.",
+     .syntax = "key:key start:integer end:integer",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "substr", .run = getrange_run, .arity = 4, .flags = CMD_READONLY, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = RANGE_COMPLEXITY, .summary = "Returns a part of a string.", .syntax = "key:key start:integer end:integer",
-     .deprecated_since = "2.0.0", .replaced_by = "`GETRANGE`", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "strlen", .run = strlen_run, .arity = 2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "2.2.0", .complexity = "O(1)", .summary = "Returns how many bytes a string has.", .syntax = "key:key", .keys = FIRST_KEY(KEY_RO)},
+    {.name = "substr",
+     .run = getrange_run,
+     .arity = 4,
+     .flags = CMD_READONLY,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = RANGE_COMPLEXITY,
+     .summary = "Returns a part of a string.",
+     .syntax = "key:key start:integer end:integer",
+     .deprecated_since = "2.0.0",
+     .replaced_by = "`GETRANGE`",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "strlen",
+     .run = strlen_run,
+     .arity = 2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "2.2.0",
+     .complexity = "O(1)",
+     .summary = "Returns how many bytes a string has.",
+     .syntax = "key:key",
+     .keys = FIRST_KEY(KEY_RO)},
     {.name = NULL},
 };

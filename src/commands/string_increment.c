@@ -30,8 +30,12 @@ static void increment(struct call *call, int64_t by) {
     reply_integer(call->reply, value);
 }
 
-static void incr_run(struct call *call) { increment(call, 1); }
-static void decr_run(struct call *call) { increment(call, -1); }
+static void incr_run(struct call *call) {
+    increment(call, 1);
+}
+static void decr_run(struct call *call) {
+    increment(call, -1);
+}
 static void incrby_run(struct call *call) {
     int64_t by;
     if (argument_int64(call, 2, &by)) increment(call, by);
@@ -52,7 +56,8 @@ static void incrbyfloat_run(struct call *call) {
     if (!type_ok(call, entry, TYPE_STRING)) return;
     char number[STRING_NUMBER_TEXT];
     long double value = 0, by;
-    if ((entry && !parse_long_double(entry_string(entry, number), &value)) || !parse_long_double(call->argv[2], &by)) {
+    if ((entry && !parse_long_double(entry_string(entry, number), &value)) ||
+        !parse_long_double(call->argv[2], &by)) {
         reply_error(call->reply, "ERR value is not a valid float");
         return;
     }
@@ -73,21 +78,63 @@ static void incrbyfloat_run(struct call *call) {
 }
 
 #define COUNTER_FLAGS (CMD_WRITE | CMD_DENYOOM | CMD_FAST)
-#define COUNTER_KEY FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)
+#define COUNTER_KEY   FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)
 
 const struct command_spec string_increment_commands[] = {
-    {.name = "incr", .run = incr_run, .arity = 2, .flags = COUNTER_FLAGS, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Adds one to the integer at a key; a missing key counts from 0.", .syntax = "key:key", .keys = COUNTER_KEY},
-    {.name = "decr", .run = decr_run, .arity = 2, .flags = COUNTER_FLAGS, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Takes one from the integer at a key; a missing key counts from 0.", .syntax = "key:key", .keys = COUNTER_KEY},
-    {.name = "incrby", .run = incrby_run, .arity = 3, .flags = COUNTER_FLAGS, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Adds an integer to the one at a key; a missing key counts from 0.", .syntax = "key:key increment:integer",
+    {.name = "incr",
+     .run = incr_run,
+     .arity = 2,
+     .flags = COUNTER_FLAGS,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Adds one to the integer at a key; a missing key counts from 0.",
+     .syntax = "key:key",
      .keys = COUNTER_KEY},
-    {.name = "decrby", .run = decrby_run, .arity = 3, .flags = COUNTER_FLAGS, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Takes an integer from the one at a key; a missing key counts from 0.", .syntax = "key:key decrement:integer",
+    {.name = "decr",
+     .run = decr_run,
+     .arity = 2,
+     .flags = COUNTER_FLAGS,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Takes one from the integer at a key; a missing key counts from 0.",
+     .syntax = "key:key",
      .keys = COUNTER_KEY},
-    {.name = "incrbyfloat", .run = incrbyfloat_run, .arity = 3, .flags = COUNTER_FLAGS, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "2.6.0", .complexity = "O(1)", .summary = "Adds a floating point number to the one at a key; a missing key counts from 0.",
-     .syntax = "key:key increment:double", .keys = COUNTER_KEY},
+    {.name = "incrby",
+     .run = incrby_run,
+     .arity = 3,
+     .flags = COUNTER_FLAGS,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Adds an integer to the one at a key; a missing key counts from 0.",
+     .syntax = "key:key increment:integer",
+     .keys = COUNTER_KEY},
+    {.name = "decrby",
+     .run = decrby_run,
+     .arity = 3,
+     .flags = COUNTER_FLAGS,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Takes an integer from the one at a key; a missing key counts from 0.",
+     .syntax = "key:key decrement:integer",
+     .keys = COUNTER_KEY},
+    {.name = "incrbyfloat",
+     .run = incrbyfloat_run,
+     .arity = 3,
+     .flags = COUNTER_FLAGS,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "2.6.0",
+     .complexity = "O(1)",
+     .summary = "Adds a floating point number to the one at a key; a missing key counts from 0.",
+     .syntax = "key:key increment:double",
+     .keys = COUNTER_KEY},
     {.name = NULL},
 };

@@ -25,7 +25,8 @@ static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at
         keys_ahead(call, first, i, 2, first + 2 * pairs);
         struct slice key = call->argv[i];
         bool existed;
-        db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, put_flags, &existed);
+        db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, put_flags,
+                      &existed);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_STRING, "set", key);
         if (expire_at != -1) notify(call->db, NOTIFY_GENERIC, "expire", key);
@@ -36,13 +37,15 @@ static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at
 /* How many of the keys of these pairs there are, as far as it takes to know that it is `enough`. */
 static int pairs_existing(struct call *call, int first, int pairs, int enough) {
     int existing = 0;
-    for (int i = first; i < first + 2 * pairs && existing < enough; i += 2) existing += find_write(call, call->argv[i]) != NULL;
+    for (int i = first; i < first + 2 * pairs && existing < enough; i += 2)
+        existing += find_write(call, call->argv[i]) != NULL;
     return existing;
 }
 
 static bool pairs_complete(struct call *call) {
     if (call->argc % 2) return true;
-    reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
+    reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
+                       call->command->full_name);
     return false;
 }
 
@@ -103,7 +106,8 @@ static void msetex_run(struct call *call) {
     }
     int64_t at;
     if (!expire_option_time(call, &option, &at)) return;
-    if ((nx && pairs_existing(call, 2, count, 1) > 0) || (xx && pairs_existing(call, 2, count, count) < count)) {
+    if ((nx && pairs_existing(call, 2, count, 1) > 0) ||
+        (xx && pairs_existing(call, 2, count, count) < count)) {
         reply_integer(call->reply, 0);
         return;
     }
@@ -117,23 +121,61 @@ static void msetex_run(struct call *call) {
 }
 
 const struct command_spec string_multi_commands[] = {
-    {.name = "mget", .run = mget_run, .arity = -2, .flags = CMD_READONLY | CMD_FAST, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys are asked for.", .summary = "Returns the string values of several keys.", .syntax = "key:key...",
-     .tips = WORDS("request_policy:multi_shard"), .keys = ALL_KEYS(KEY_RO | KEY_ACCESS)},
-    {.name = "mset", .run = mset_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING, .since = "1.0.1",
-     .complexity = "O(N) where N is how many keys are set.", .summary = "Sets the string values of several keys in one step.",
-     .syntax = "data{key:key value:string}...", .tips = WORDS("request_policy:multi_shard", "response_policy:all_succeeded"),
+    {.name = "mget",
+     .run = mget_run,
+     .arity = -2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many keys are asked for.",
+     .summary = "Returns the string values of several keys.",
+     .syntax = "key:key...",
+     .tips = WORDS("request_policy:multi_shard"),
+     .keys = ALL_KEYS(KEY_RO | KEY_ACCESS)},
+    {.name = "mset",
+     .run = mset_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.1",
+     .complexity = "O(N) where N is how many keys are set.",
+     .summary = "Sets the string values of several keys in one step.",
+     .syntax = "data{key:key value:string}...",
+     .tips = WORDS("request_policy:multi_shard", "response_policy:all_succeeded"),
      .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_UPDATE)}},
-    {.name = "msetnx", .run = msetnx_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_STRING, .group = GROUP_STRING,
-     .since = "1.0.1", .complexity = "O(N) where N is how many keys are set.",
-     .summary = "Sets the string values of several keys in one step, only where all of them are missing.", .syntax = "data{key:key value:string}...",
+    {.name = "msetnx",
+     .run = msetnx_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "1.0.1",
+     .complexity = "O(N) where N is how many keys are set.",
+     .summary = "Sets the string values of several keys in one step, only where all of them are missing.",
+     .syntax = "data{key:key value:string}...",
      .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_INSERT)}},
-    {.name = "msetex", .run = msetex_run, .arity = -4, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, .categories = CAT_STRING,
-     .group = GROUP_STRING, .since = "9.1.0", .complexity = "O(N) where N is how many keys are set.",
-     .summary = "Sets the string values of several keys in one step, with one expiry for all and a condition on all.",
-     .syntax = "numkeys:integer data{key:key value:string}... [condition(NX|XX)] [expiration(EX seconds:integer|PX milliseconds:integer|"
+    {.name = "msetex",
+     .run = msetex_run,
+     .arity = -4,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
+     .categories = CAT_STRING,
+     .group = GROUP_STRING,
+     .since = "9.1.0",
+     .complexity = "O(N) where N is how many keys are set.",
+     .summary = "Sets the string values of several keys in one step, with one expiry for all and a condition "
+                "on all.",
+     .syntax = "numkeys:integer data{key:key value:string}... [condition(NX|XX)] [expiration(EX "
+               "seconds:integer|PX milliseconds:integer|"
                "EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time|KEEPTTL)]",
      .tips = WORDS("request_policy:multi_shard", "response_policy:all_succeeded"),
-     .keys = {{.flags = KEY_OW | KEY_UPDATE, .begin = BEGIN_INDEX, .index = 1, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 2}}},
+     .keys = {{.flags = KEY_OW | KEY_UPDATE,
+               .begin = BEGIN_INDEX,
+               .index = 1,
+               .find = FIND_KEYNUM,
+               .a = 0,
+               .b = 1,
+               .c = 2}}},
     {.name = NULL},
 };

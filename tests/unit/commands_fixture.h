@@ -21,18 +21,20 @@
 #include "server/propagate.h"
 #include "server/server.h"
 
-#define NOW INT64_C(1700000000000)
-#define WRONGTYPE "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+#define NOW         INT64_C(1700000000000)
+#define WRONGTYPE   "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 #define NOT_INTEGER "-ERR value is not an integer or out of range\r\n"
-#define SYNTAX "-ERR syntax error\r\n"
-#define NIL "$-1\r\n"
-#define OK "+OK\r\n"
+#define SYNTAX      "-ERR syntax error\r\n"
+#define NIL         "$-1\r\n"
+#define OK          "+OK\r\n"
 
 static struct client *client;
 static struct memory_output reply_memory, propagated_memory, events_memory;
 static uint64_t dirty_before;
 
-static void say(struct memory_output *memory, struct slice text) { output_write(&memory->out, text); }
+static void say(struct memory_output *memory, struct slice text) {
+    output_write(&memory->out, text);
+}
 static const char *heard(struct memory_output *memory) {
     *output_reserve(&memory->out, 1) = '\0';
     return memory->data;
@@ -50,9 +52,11 @@ static void propagation_heard(struct propagation_listener *self, int db, int arg
 }
 
 /* "event(key) ", "db:" in front where it is not 0. */
-static void event_heard(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event, struct slice key) {
+static void event_heard(struct notify_receiver *self, struct db *db, enum notify_class class,
+                        const char *event, struct slice key) {
     char text[32];
-    if (db_id(db)) say(&events_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db_id(db))});
+    if (db_id(db))
+        say(&events_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db_id(db))});
     say(&events_memory, slice_of(event));
     say(&events_memory, SLICE("("));
     say(&events_memory, key);
@@ -62,7 +66,9 @@ static void event_heard(struct notify_receiver *self, struct db *db, enum notify
 static struct propagation_listener listener = {.command = propagation_heard};
 static struct notify_receiver receiver = {.classes = ~0u, .event = event_heard};
 
-static void key_expired(struct db *db, struct slice key) { notify(db, NOTIFY_EXPIRED, "expired", key); }
+static void key_expired(struct db *db, struct slice key) {
+    notify(db, NOTIFY_EXPIRED, "expired", key);
+}
 
 static void time_set(int64_t ms) {
     clock_cache.wall_ms = ms;
@@ -125,17 +131,23 @@ static const char *run(const char *line) {
 }
 
 /* After a run: what it changed, repeated and told. */
-static inline void assert_dirty(uint64_t changes) { assert_int_equal(server.dirty - dirty_before, changes); }
-static inline void assert_propagated(const char *lines) { assert_string_equal(heard(&propagated_memory), lines); }
-static inline void assert_events(const char *events) { assert_string_equal(heard(&events_memory), events); }
+static inline void assert_dirty(uint64_t changes) {
+    assert_int_equal(server.dirty - dirty_before, changes);
+}
+static inline void assert_propagated(const char *lines) {
+    assert_string_equal(heard(&propagated_memory), lines);
+}
+static inline void assert_events(const char *events) {
+    assert_string_equal(heard(&events_memory), events);
+}
 #define replies(line, bytes) assert_string_equal(run(line), bytes)
 /* All at once. */
-#define does(line, bytes, changes, lines, events) \
-    do {                                          \
-        replies(line, bytes);                     \
-        assert_dirty(changes);                    \
-        assert_propagated(lines);                 \
-        assert_events(events);                    \
+#define does(line, bytes, changes, lines, events)                                                            \
+    do {                                                                                                     \
+        replies(line, bytes);                                                                                \
+        assert_dirty(changes);                                                                               \
+        assert_propagated(lines);                                                                            \
+        assert_events(events);                                                                               \
     } while (0)
 #define unchanged(line, bytes) does(line, bytes, 0, "", "")
 

@@ -130,8 +130,10 @@ static void conditions_of_expire(void **state) {
 
 static void expire_refuses(void **state) {
     replies("SET a 1", OK);
-    unchanged("EXPIRE a 10 NX XX", "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
-    unchanged("EXPIRE a 10 GT NX", "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
+    unchanged("EXPIRE a 10 NX XX",
+              "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
+    unchanged("EXPIRE a 10 GT NX",
+              "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
     unchanged("EXPIRE none 10 LT GT", "-ERR GT and LT options at the same time are not compatible\r\n");
     unchanged("EXPIRE a 10 foo", "-ERR Unsupported option foo\r\n");
     unchanged("EXPIRE none x bar", "-ERR Unsupported option bar\r\n");
@@ -147,7 +149,8 @@ static void expire_refuses(void **state) {
 }
 
 static void times_that_are_over_delete(void **state) {
-    static const char *const lines[] = {"EXPIRE a 0", "EXPIRE a -1", "PEXPIRE a -9223372036854775808", "EXPIREAT a 1", "PEXPIREAT a -1", "PEXPIREAT a 1700000000000"};
+    static const char *const lines[] = {"EXPIRE a 0",   "EXPIRE a -1",    "PEXPIRE a -9223372036854775808",
+                                        "EXPIREAT a 1", "PEXPIREAT a -1", "PEXPIREAT a 1700000000000"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         replies("SET a 1", OK);
         does(lines[i], ":1\r\n", 1, "UNLINK a\n", "del(a) ");
@@ -212,7 +215,8 @@ static void scan_filters(void **state) {
 }
 
 static void scan_refuses(void **state) {
-    static const char *const cursors[] = {"foo", "-1", "18446744073709551616", "0x0", "\"\"", "1.5", "\"0 \""};
+    static const char *const cursors[] = {"foo", "-1",    "18446744073709551616", "0x0", "\"\"",
+                                          "1.5", "\"0 \""};
     for (size_t i = 0; i < sizeof cursors / sizeof *cursors; i++) {
         char line[64];
         snprintf(line, sizeof line, "SCAN %s COUNT x", cursors[i]);
@@ -255,11 +259,13 @@ static void object_looks_without_a_trace(void **state) {
     assert_int_equal(store_stats.hits, hits);
     assert_int_equal(store_stats.misses, misses);
     run("OBJECT FREQ a");
-    assert_string_equal(reply_memory.data, "-ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at "
+    assert_string_equal(reply_memory.data, "-ERR An LFU maxmemory policy is not selected, access frequency "
+                                           "not tracked. Please note that when switching between policies at "
                                            "runtime LRU and LFU data will take some time to adjust.\r\n");
     store_settings.lfu = true;
     run("OBJECT IDLETIME a");
-    assert_string_equal(reply_memory.data, "-ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU "
+    assert_string_equal(reply_memory.data, "-ERR An LFU maxmemory policy is selected, idle time not tracked. "
+                                           "Please note that when switching between policies at runtime LRU "
                                            "and LFU data will take some time to adjust.\r\n");
     replies("SET f 1", OK);
     run("OBJECT FREQ f");
@@ -268,7 +274,8 @@ static void object_looks_without_a_trace(void **state) {
     unchanged("OBJECT FOO", "-ERR unknown subcommand 'FOO'. Try OBJECT HELP.\r\n");
     unchanged("OBJECT ENCODING", "-ERR wrong number of arguments for 'object|encoding' command\r\n");
     run("OBJECT HELP");
-    assert_memory_equal(reply_memory.data, "*13\r\n+OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n", 70);
+    assert_memory_equal(reply_memory.data,
+                        "*13\r\n+OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n", 70);
 }
 
 static void flushing(void **state) {

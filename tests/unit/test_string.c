@@ -40,7 +40,8 @@ static void get_option_replies_with_the_old_value(void **state) {
     does("SET k 2 GET GET", "$1\r\n1\r\n", 1, "SET k 2\n", "set(k) ");
     does("SET k 3 NX GET", "$1\r\n2\r\n", 0, "", "");
     does("SET other 3 XX GET", NIL, 0, "", "keymiss(other) ");
-    does("SET other 3 KEEPTTL NX GET", NIL, 1, "SET other 3 KEEPTTL NX\n", "keymiss(other) new(other) set(other) ");
+    does("SET other 3 KEEPTTL NX GET", NIL, 1, "SET other 3 KEEPTTL NX\n",
+         "keymiss(other) new(other) set(other) ");
     replies("GET k", "$1\r\n2\r\n");
 }
 
@@ -81,7 +82,14 @@ static void set_with_a_time_is_propagated_as_an_absolute_one(void **state) {
 }
 
 static void set_refuses_bad_times(void **state) {
-    static const char *const bad[] = {"EX 0", "EX -1", "PX 0", "EXAT 0", "PXAT -5", "EX 9223372036854775807", "EX 9223372036854776", "PX 9223372036854775807",
+    static const char *const bad[] = {"EX 0",
+                                      "EX -1",
+                                      "PX 0",
+                                      "EXAT 0",
+                                      "PXAT -5",
+                                      "EX 9223372036854775807",
+                                      "EX 9223372036854776",
+                                      "PX 9223372036854775807",
                                       "EXAT 9223372036854775807"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[128];
@@ -137,10 +145,12 @@ static void an_expired_key_is_missing(void **state) {
 
 static void wrong_types_are_refused_where_the_value_matters(void **state) {
     int dummy = 0;
-    static const struct value_ops ops = {.free = (void (*)(void *, enum value_encoding)) (void *)abs};
+    static const struct value_ops ops = {.free = (void (*)(void *, enum value_encoding))(void *)abs};
     value_ops_register(TYPE_LIST, &ops);
-    static const char *const refused[] = {"GET l", "GETDEL l", "GETSET l v", "GETEX l EX 10", "SET l v GET", "SET l v NX GET", "SET l v IFEQ x", "DELIFEQ l x",
-                                          "APPEND l x", "SETRANGE l 0 x", "GETRANGE l 0 1", "STRLEN l", "INCR l", "INCRBYFLOAT l 1"};
+    static const char *const refused[] = {"GET l",       "GETDEL l",       "GETSET l v",     "GETEX l EX 10",
+                                          "SET l v GET", "SET l v NX GET", "SET l v IFEQ x", "DELIFEQ l x",
+                                          "APPEND l x",  "SETRANGE l 0 x", "GETRANGE l 0 1", "STRLEN l",
+                                          "INCR l",      "INCRBYFLOAT l 1"};
     db_add_value(client->db, SLICE("l"), TYPE_LIST, ENCODING_LISTPACK, &dummy);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) unchanged(refused[i], WRONGTYPE);
     replies("TYPE l", "+list\r\n");
@@ -241,7 +251,8 @@ static void encodings_show(void **state) {
 static void key_flags_of_set_depend_on_its_options(void **state) {
     struct key_position position;
     const struct command *set = command_find(SLICE("set"));
-    struct slice plain[] = {SLICE("SET"), SLICE("k"), SLICE("get")}, get[] = {SLICE("SET"), SLICE("k"), SLICE("v"), SLICE("get")};
+    struct slice plain[] = {SLICE("SET"), SLICE("k"), SLICE("get")},
+                 get[] = {SLICE("SET"), SLICE("k"), SLICE("v"), SLICE("get")};
     assert_int_equal(command_find_keys(set, 3, plain, &position, 1), 1);
     assert_int_equal(position.index, 1);
     assert_int_equal(position.flags, KEY_OW | KEY_UPDATE);

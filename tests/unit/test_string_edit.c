@@ -24,7 +24,8 @@ static void append_grows_past_every_representation(void **state) {
         len += step;
         char expected[32];
         snprintf(expected, sizeof expected, ":%zu\r\n", len);
-        assert_string_equal(run_words(3, (struct slice[]){SLICE("APPEND"), SLICE("k"), {piece, step}}), expected);
+        assert_string_equal(run_words(3, (struct slice[]){SLICE("APPEND"), SLICE("k"), {piece, step}}),
+                            expected);
         mem_free(piece);
     }
     char text[STRING_NUMBER_TEXT];
@@ -58,7 +59,8 @@ static void setrange_refuses_what_does_not_fit(void **state) {
     unchanged("SETRANGE k x a", NOT_INTEGER);
     unchanged("SETRANGE k 536870912 a", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     unchanged("SETRANGE k 536870911 ab", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
-    unchanged("SETRANGE k 9223372036854775807 a", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
+    unchanged("SETRANGE k 9223372036854775807 a",
+              "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     unchanged("SETRANGE k 536870912 \"\"", ":0\r\n");
     replies("SETRANGE k 1000000 a", ":1000001\r\n");
     replies("STRLEN k", ":1000001\r\n");
@@ -68,9 +70,17 @@ static void setrange_refuses_what_does_not_fit(void **state) {
 static void getrange_cuts(void **state) {
     replies("SET k 12345", OK);
     static const char *const cases[][2] = {
-        {"0 -1", "$5\r\n12345\r\n"}, {"1 2", "$2\r\n23\r\n"},     {"-2 -1", "$2\r\n45\r\n"}, {"-1 -2", "$0\r\n\r\n"},
-        {"10 20", "$0\r\n\r\n"},     {"0 -100", "$1\r\n1\r\n"},   {"-100 1", "$2\r\n12\r\n"}, {"3 1", "$0\r\n\r\n"},
-        {"-100 -50", "$1\r\n1\r\n"}, {"-50 -100", "$0\r\n\r\n"},  {"4 9223372036854775807", "$1\r\n5\r\n"},
+        {"0 -1", "$5\r\n12345\r\n"},
+        {"1 2", "$2\r\n23\r\n"},
+        {"-2 -1", "$2\r\n45\r\n"},
+        {"-1 -2", "$0\r\n\r\n"},
+        {"10 20", "$0\r\n\r\n"},
+        {"0 -100", "$1\r\n1\r\n"},
+        {"-100 1", "$2\r\n12\r\n"},
+        {"3 1", "$0\r\n\r\n"},
+        {"-100 -50", "$1\r\n1\r\n"},
+        {"-50 -100", "$0\r\n\r\n"},
+        {"4 9223372036854775807", "$1\r\n5\r\n"},
         {"-9223372036854775808 9223372036854775807", "$5\r\n12345\r\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -113,7 +123,8 @@ static void counters_refuse(void **state) {
     replies("INCRBY k -9223372036854775808", ":-1\r\n");
     replies("SET k -9223372036854775808", OK);
     unchanged("DECR k", "-ERR increment or decrement would overflow\r\n");
-    static const char *const bad[] = {"\" 5\"", "\"5 \"", "05", "+5", "1.5", "abc", "\"\"", "9223372036854775808"};
+    static const char *const bad[] = {"\" 5\"", "\"5 \"", "05",   "+5",
+                                      "1.5",    "abc",    "\"\"", "9223372036854775808"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[64];
         snprintf(line, sizeof line, "SET k %s", bad[i]);
@@ -176,7 +187,8 @@ static void msetnx_sets_all_or_none(void **state) {
 }
 
 static void msetex_sets_all_with_one_time(void **state) {
-    does("MSETEX 2 a 1 b 2 EX 10", ":1\r\n", 2, "MSETEX 2 a 1 b 2 PXAT 1700000010000\n", "new(a) set(a) expire(a) new(b) set(b) expire(b) ");
+    does("MSETEX 2 a 1 b 2 EX 10", ":1\r\n", 2, "MSETEX 2 a 1 b 2 PXAT 1700000010000\n",
+         "new(a) set(a) expire(a) new(b) set(b) expire(b) ");
     replies("PTTL b", ":10000\r\n");
     does("MSETEX 1 a 2 KEEPTTL", ":1\r\n", 1, "MSETEX 1 a 2 KEEPTTL\n", "set(a) ");
     replies("PTTL a", ":10000\r\n");
@@ -184,7 +196,8 @@ static void msetex_sets_all_with_one_time(void **state) {
     replies("PTTL a", ":-1\r\n");
     unchanged("MSETEX 2 c 1 b 2 NX", ":0\r\n");
     unchanged("MSETEX 2 c 1 b 2 XX PX 100", ":0\r\n");
-    does("MSETEX 2 a 3 b 4 XX PX 100", ":1\r\n", 2, "MSETEX 2 a 3 b 4 XX PXAT 1700000000100\n", "set(a) expire(a) set(b) expire(b) ");
+    does("MSETEX 2 a 3 b 4 XX PX 100", ":1\r\n", 2, "MSETEX 2 a 3 b 4 XX PXAT 1700000000100\n",
+         "set(a) expire(a) set(b) expire(b) ");
     does("MSETEX 2 a 3 b 4 PXAT 1", ":1\r\n", 2, "UNLINK a\nUNLINK b\n", "del(a) del(b) ");
     replies("EXISTS a b", ":0\r\n");
 }
@@ -206,7 +219,8 @@ static void msetex_refuses(void **state) {
 
 static void keys_of_msetex_are_counted(void **state) {
     struct key_position positions[4];
-    struct slice words[] = {SLICE("MSETEX"), SLICE("2"), SLICE("a"), SLICE("1"), SLICE("b"), SLICE("2"), SLICE("EX"), SLICE("10")};
+    struct slice words[] = {SLICE("MSETEX"), SLICE("2"), SLICE("a"),  SLICE("1"),
+                            SLICE("b"),      SLICE("2"), SLICE("EX"), SLICE("10")};
     assert_int_equal(command_find_keys(command_find(SLICE("msetex")), 8, words, positions, 4), 2);
     assert_int_equal(positions[0].index, 2);
     assert_int_equal(positions[1].index, 4);
@@ -216,10 +230,11 @@ static void the_longest_common_subsequence_is_found(void **state) {
     replies("MSET x ohmytext y mynewtext n 12345", OK);
     unchanged("LCS x y", "$6\r\nmytext\r\n");
     unchanged("LCS x y LEN", ":6\r\n");
-    replies("LCS x y IDX",
-            "*4\r\n$7\r\nmatches\r\n*2\r\n*2\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n*2\r\n*2\r\n:2\r\n:3\r\n*2\r\n:0\r\n:1\r\n$3\r\nlen\r\n:6\r\n");
-    replies("LCS x y IDX MINMATCHLEN 4 WITHMATCHLEN",
-            "*4\r\n$7\r\nmatches\r\n*1\r\n*3\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n:4\r\n$3\r\nlen\r\n:6\r\n");
+    replies("LCS x y IDX", "*4\r\n$7\r\nmatches\r\n*2\r\n*2\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n*2\r\n*"
+                           "2\r\n:2\r\n:3\r\n*2\r\n:0\r\n:1\r\n$3\r\nlen\r\n:6\r\n");
+    replies(
+        "LCS x y IDX MINMATCHLEN 4 WITHMATCHLEN",
+        "*4\r\n$7\r\nmatches\r\n*1\r\n*3\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n:4\r\n$3\r\nlen\r\n:6\r\n");
     replies("LCS n n", "$5\r\n12345\r\n");
     does("LCS x none", "$0\r\n\r\n", 0, "", "keymiss(none) ");
     replies("LCS x none IDX", "*4\r\n$7\r\nmatches\r\n*0\r\n$3\r\nlen\r\n:0\r\n");
@@ -235,7 +250,8 @@ static void lcs_refuses(void **state) {
     unchanged("LCS x y MINMATCHLEN x", NOT_INTEGER);
     replies("SETRANGE x 12000 a", ":12001\r\n");
     replies("SETRANGE y 12000 a", ":12001\r\n");
-    unchanged("LCS x y LEN", "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len\r\n");
+    unchanged("LCS x y LEN",
+              "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len\r\n");
 }
 
 int main(void) {
