@@ -69,8 +69,11 @@ static int key_read(EditLine *edit, wchar_t *key) {
     mbstate_t state;
     for (;;) {
         ssize_t got = read(STDIN_FILENO, bytes + have, 1);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
+        if (got < 0 && errno == EINTR && !cli_interrupted) continue;
+        if (got <= 0) {
+            editor->ended = true;
+            break;
+        }
         have++;
         memset(&state, 0, sizeof state);
         size_t used = mbrtowc(key, bytes, have, &state);
@@ -130,7 +133,7 @@ static void completion_list(const struct completion *c) {
     fflush(stdout);
 }
 
-static unsigned char key_complete(EditLine *edit, int key) {
+static unsigned char key_complete(EditLine *edit, int key) { /* Tab */
     struct line_editor *editor = editor_of(edit);
     const LineInfo *line = el_line(edit);
     if (!editor->cli->docs || line->cursor != line->lastchar) return CC_ERROR;
@@ -156,12 +159,6 @@ static unsigned char key_complete(EditLine *edit, int key) {
     for (int i = 0; i < c.count; i++) mem_free(c.found[i]);
     mem_free(c.found);
     return result;
-}
-
-/* Ctrl-C at the prompt ends the program, as does the end of input on an empty line. */
-static unsigned char key_interrupt(EditLine *edit, int key) {
-    editor_of(edit)->ended = true;
-    return CC_EOF;
 }
 
 /* --- History --- */
@@ -233,7 +230,6 @@ struct line_editor *line_editor_new(struct cli *cli) {
     el_set(editor->edit, EL_SIGNAL, 0);
     el_set(editor->edit, EL_HIST, history, editor->history);
     el_set(editor->edit, EL_ADDFN, "valkey-complete", "complete a command", key_complete);
-    el_set(editor->edit, EL_ADDFN, "valkey-interrupt", "end the program", key_interrupt);
     el_set(editor->edit, EL_BIND, "^I", "valkey-complete", NULL);
     el_set(editor->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_set(editor->edit, EL_GETCFN, key_read);

@@ -90,9 +90,7 @@ static bool line_run(struct cli *cli, int argc, struct slice *argv) {
             }
             repeat = number, argc--, argv++;
         }
-        if (cli->tty) cli_catch_interrupt(cli, true);
         cli_command(cli, argc, argv, repeat);
-        if (cli->tty) cli_catch_interrupt(cli, false);
     }
     return true;
 }
@@ -105,6 +103,8 @@ int cli_repl(struct cli *cli) {
     cli_connect(cli, true, true);
     if (cli->tty && cli->session.conn) cli->docs = docs_load(cli);
     struct line_editor *editor = line_editor_new(cli);
+    /* At the prompt an interrupt ends the program, while it waits for the server it ends the wait. */
+    if (cli->tty) cli_catch_interrupt(cli, true);
     bool go_on = true;
     while (go_on) {
         char prompt[320];
@@ -119,6 +119,7 @@ int cli_repl(struct cli *cli) {
             printf("Invalid argument(s)\n");
             continue;
         }
+        cli_interrupted = false;
         if (argc > 0) go_on = line_run(cli, argc, argv);
         words_free(argv, argc);
         if (cli->tty && !cli->docs && cli->session.conn && !cli->subscribed && !cli->in_transaction) cli->docs = docs_load(cli);
