@@ -328,6 +328,7 @@ static enum verdict whatever(struct link *l) {
 }
 
 static const char ping[] = "PING\r\n";
+static const char half[] = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100\r\nhalf";
 
 static enum verdict lawful_ping(void) {
     struct link *l = link_open(3, NULL, 0);
@@ -636,7 +637,7 @@ static enum verdict gone_at_any_moment(void) {
         case 1:
             register_lawful(l);
             message(l, 0);
-            write_lawful(l, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100\r\nhalf", 32);
+            write_lawful(l, half, sizeof half - 1);
             break;
         case 2:
             register_lawful(l);

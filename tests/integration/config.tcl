@@ -118,8 +118,8 @@ start_server {tags {config}} {
             {config set maxmemory-clients 5%} +OK
             {config get maxmemory-clients} {* $maxmemory-clients $5%}
             {config set maxmemory-clients 101%} "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-clients') - percentage argument must be less or equal to 100"
-            {config set maxmemory-clients 1mb} +OK
-            {config get maxmemory-clients} {* $maxmemory-clients $1048576}
+            {config set maxmemory-clients 100mb} +OK
+            {config get maxmemory-clients} {* $maxmemory-clients $104857600}
             {config set maxmemory-clients 0} +OK
         }
     }

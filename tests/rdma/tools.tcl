@@ -16,7 +16,8 @@ start_server {} {
         set got [over_rdma valkey-cli get k]
         assert_equal "over rdma" [string trim [dict get $got out]]
         set got [over_rdma valkey-cli -3 client info]
-        assert_match "*rdma*resp=3*" [string map {\n " "} [dict get $got out]]
+        assert_match "*resp=3*" [dict get $got out]
+        assert_match "*rdma*" [dict get $got out]
     }
 
     test "valkey-cli --rdma takes commands from standard input" -needs [list file $cli] {
