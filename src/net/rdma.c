@@ -105,38 +105,52 @@ static void give_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
     rdma_chunk_give(c->device ? &c->device->memory : NULL, chunk);
 }
 
-static void free_segment(struct rdma_connection *c, struct segment *segment) {
-    list_remove(&c->segments, &segment->link);
-    if (segment->chunk)
-        segment->chunk->unsent--;
-    else
-        blob_release(segment->blob);
-    mem_free(segment);
+static bool in_flight(const struct rdma_connection *c, const struct rdma_chunk *chunk) {
+    return chunk->used && !reached(chunk->last_seq, c->retired);
 }
 
-static bool chunk_is_free(const struct rdma_connection *c, const struct rdma_chunk *chunk) {
-    return chunk->unsent == 0 && (!chunk->used || reached(chunk->last_seq, c->retired));
-}
-
-static void hold(struct rdma_connection *c, struct rdma_chunk *chunk) {
+/* Nothing unsent lies in the chunk any more and nothing is written to it: it goes back, or waits for its requests to be done. */
+static void chunk_sent(struct rdma_connection *c, struct rdma_chunk *chunk) {
+    if (!in_flight(c, chunk)) {
+        give_chunk(c, chunk);
+        return;
+    }
     chunk->next = NULL;
     *c->held_end = chunk;
     c->held_end = &chunk->next;
 }
 
+static void leave_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
+    if (--chunk->unsent == 0 && chunk != c->chunk) chunk_sent(c, chunk);
+}
+
+static void free_segment(struct rdma_connection *c, struct segment *segment) {
+    list_remove(&c->segments, &segment->link);
+    if (segment->chunk)
+        leave_chunk(c, segment->chunk);
+    else
+        blob_release(segment->blob);
+    mem_free(segment);
+}
+
+/* Nothing more is written to the chunk of conn.out. All of it is sealed or sent. */
+static void retire_chunk(struct rdma_connection *c) {
+    struct rdma_chunk *chunk = c->chunk;
+    c->chunk = NULL;
+    c->chunk_start = c->conn.out.pos = c->conn.out.end = NULL;
+    if (chunk && chunk->unsent == 0) chunk_sent(c, chunk);
+}
+
 /* Gives back what no request reads any more. */
 static void reap(struct rdma_connection *c) {
-    while (c->held && chunk_is_free(c, c->held)) {
+    while (c->held && !in_flight(c, c->held)) {
         struct rdma_chunk *chunk = c->held;
         c->held = chunk->next;
         if (!c->held) c->held_end = &c->held;
         give_chunk(c, chunk);
     }
-    if (c->chunk && c->chunk_start == c->conn.out.pos && chunk_is_free(c, c->chunk)) {
-        give_chunk(c, c->chunk);
-        c->chunk = NULL;
-        c->chunk_start = c->conn.out.pos = c->conn.out.end = NULL;
-    }
+    if (c->chunk && c->chunk_start == c->conn.out.pos && c->chunk->unsent == 0 && !in_flight(c, c->chunk))
+        retire_chunk(c);
 }
 
 /* Turns what was written to the chunk since the last time into a segment. */
@@ -154,20 +168,17 @@ static void seal(struct rdma_connection *c) {
 void rdma_connection_unregister_queue(struct rdma_connection *c) {
     if (c->chunk && c->chunk->registered) {
         seal(c);
-        hold(c, c->chunk);
-        c->chunk = NULL;
-        c->chunk_start = c->conn.out.pos = c->conn.out.end = NULL;
+        retire_chunk(c);
     }
     for (struct list_link *link = c->segments.head.next; link != &c->segments.head; link = link->next) {
         struct segment *segment = container_of(link, struct segment, link);
         if (!segment->chunk || !segment->chunk->registered || !segment->len) continue;
         struct rdma_chunk *plain = rdma_chunk_plain();
         memcpy(plain->data, segment->data, segment->len);
-        segment->chunk->unsent--;
+        plain->unsent = 1;
+        leave_chunk(c, segment->chunk);
         segment->chunk = plain;
         segment->data = plain->data;
-        plain->unsent = 1;
-        hold(c, plain);
     }
     reap(c);
 }
@@ -176,9 +187,7 @@ static void drop_output(struct rdma_connection *c) {
     while (c->segments.len) free_segment(c, container_of(list_first(&c->segments), struct segment, link));
     c->queued = 0;
     c->waiting = false;
-    if (c->chunk) hold(c, c->chunk);
-    c->chunk = NULL;
-    c->chunk_start = c->conn.out.pos = c->conn.out.end = NULL;
+    retire_chunk(c);
     reap(c);
 }
 
@@ -196,8 +205,7 @@ static void rdma_make_room(struct output *out, size_t len) {
     }
     if (c->chunk) {
         seal(c);
-        hold(c, c->chunk);
-        c->chunk = NULL;
+        retire_chunk(c);
     }
     if (c->phase == RDMA_ESTABLISHED && !c->stalled && c->queued < REGISTERED_MAX)
         c->chunk = rdma_chunk_take(&c->device->memory);
@@ -304,7 +312,7 @@ static void post_marker(struct rdma_connection *c) {
     post(c, &wr, 1, true);
 }
 
-/* The first segment with something to send. An inlined blob stays in the list, empty, until it has been posted. */
+/* The first segment with something to send. An inlined segment stays in the list, empty, until it has been posted. */
 static struct segment *first_segment(const struct rdma_connection *c) {
     for (struct list_link *link = c->segments.head.next; link != &c->segments.head; link = link->next) {
         struct segment *segment = container_of(link, struct segment, link);
@@ -343,7 +351,7 @@ static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq,
     }
     to->last_seq = seq;
     to->used = true;
-    hold(c, to);
+    chunk_sent(c, to);
     *sge = (struct ibv_sge){.addr = (uintptr_t)to->data, .length = filled, .lkey = to->lkey};
     return true;
 }
@@ -367,11 +375,11 @@ static bool gather(struct rdma_connection *c, uint32_t max, uint32_t seq, bool i
         return true;
     }
     advance_segment(c, segment, len);
-    if (segment->len == 0 && segment->chunk) free_segment(c, segment);
+    if (segment->len == 0 && !inlined) free_segment(c, segment);
     return true;
 }
 
-static void drop_posted_blobs(struct rdma_connection *c) {
+static void drop_posted(struct rdma_connection *c) {
     while (c->segments.len) {
         struct segment *segment = container_of(list_first(&c->segments), struct segment, link);
         if (segment->len) break;
@@ -420,7 +428,7 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
     c->owner->stats.bytes_out += total;
     c->owner->stats.messages_out++;
     bool good = post(c, wrs, requests, false);
-    drop_posted_blobs(c);
+    drop_posted(c);
     return good && !starved;
 }
 

@@ -4,7 +4,7 @@
  * Sending.  conn.out writes into a chunk of registered memory. What is written makes segments; a flush sends as much as the peer's buffer and
  *   the send queue take, in messages of at most MESSAGE_MAX bytes: WRITE … WRITE_WITH_IMM(total), each gathering several
  *   segments. Small messages travel inside the work request, so their chunk is free at once. Chunks that a request still reads wait in `held`
- *   until a completion says that it is done; completions are asked for every quarter of the send queue or 64 KiB, and by
+ *   until a completion says so; completions are asked for every quarter of the send queue or 64 KiB, and by
  *   the tick when a connection has become quiet. What waits beyond a limit waits in ordinary memory.
  * Receiving.  The peer writes into `rx` from its start on; each immediate says how much. The bytes are shown in place. When the buffer is exactly full
  *   and consumed, RegisterXferMemory starts it anew; a rest that is not consumed by then moves to `side` first, and further bytes are

@@ -446,7 +446,7 @@ static bool raw_post(struct ibv_send_wr *wr, const void *data, uint32_t len) {
     while (raw_completion(&wc, 3000)) {
         bool receive = wc.status == IBV_WC_SUCCESS && (wc.opcode & IBV_WC_RECV);
         if (!receive) return wc.status == IBV_WC_SUCCESS;
-        raw_note(&wc); /* it came before our own completion */
+        if (wc.opcode == IBV_WC_RECV) raw_note(&wc); /* it came before our own completion */
     }
     return false;
 }
