@@ -234,7 +234,7 @@ static pid_t start_peer(const char *mode) {
 
 static int wait_for_peer(pid_t pid) {
     int status = -1;
-    uint64_t give_up = clock_monotonic_us() + 20 * 1000000ull;
+    uint64_t give_up = clock_monotonic_us() + 90 * 1000000ull;
     while (waitpid(pid, &status, WNOHANG) == 0) {
         event_loop_turn(loop, 10000);
         if (clock_monotonic_us() > give_up) {
