@@ -5,6 +5,7 @@
 #include "lib/number.h"
 #include "server/client.h"
 #include "server/client_private.h"
+#include "server/help.h"
 #include <ctype.h>
 
 static void id_run(struct call *call) { reply_integer(call->reply, (int64_t)call->client->id); }
@@ -173,7 +174,6 @@ static void no_touch_run(struct call *call) { flag_run(call, CLIENT_NO_TOUCH); }
 
 static void help_run(struct call *call) {
     static const char *const lines[] = {
-        "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         "CAPA <option> [options...]", "    Tell what this client is able to do. Options are:", "    * REDIRECT: it follows -REDIRECT to another server.",
         "GETNAME", "    The name of this connection.",
         "ID", "    The id of this connection.",
@@ -198,10 +198,8 @@ static void help_run(struct call *call) {
         "    * LIB-NAME: name of its library.", "    * LIB-VER: version of it.",
         "NO-EVICT (ON|OFF)", "    Protect this connection from being closed for want of memory.",
         "NO-TOUCH (ON|OFF)", "    Let commands of this connection leave the keys' access times alone.",
-        "HELP", "    Print this help."};
-    size_t count = sizeof lines / sizeof *lines;
-    reply_array(call->reply, count);
-    for (size_t i = 0; i < count; i++) reply_status(call->reply, lines[i]);
+        NULL};
+    reply_help(call->reply, "CLIENT", lines);
 }
 
 #define OWN_FLAGS (CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)

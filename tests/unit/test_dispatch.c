@@ -1,0 +1,361 @@
+/* The registry of commands and what dispatch does around a call: refusals, statistics, propagation, gates. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "lib/memory.h"
+#include "server/auth.h"
+#include "server/client.h"
+#include "server/commandlog.h"
+#include "server/config.h"
+#include "server/dispatch.h"
+#include "server/errorstats.h"
+#include "server/propagate.h"
+#include "server/server.h"
+#include "server/store_events.h"
+#include "server/ticks.h"
+
+static struct client *client;
+static struct memory_output replies, heard;
+
+/* Commands for these tests */
+
+static void ok_run(struct call *call) { reply_ok(call->reply); }
+static void fail_run(struct call *call) { reply_error(call->reply, "WRONG it is"); }
+static void write_run(struct call *call) {
+    call->dirty++;
+    reply_ok(call->reply);
+}
+static void twice_run(struct call *call) {
+    struct slice first[] = {SLICE("a"), SLICE("1")}, second[] = {SLICE("b")};
+    call->dirty += 2;
+    call_propagate(call, 2, first);
+    call_propagate(call, 1, second);
+    reply_ok(call->reply);
+}
+static void silent_run(struct call *call) {
+    call->dirty++;
+    call_propagate_nothing(call);
+    reply_ok(call->reply);
+}
+static void suicide_run(struct call *call) {
+    client_free(call->client);
+    reply_ok(call->reply);
+}
+static void redact_run(struct call *call) {
+    call_redact(call, 1);
+    reply_ok(call->reply);
+}
+
+#define TEST_COMMAND .since = "1.0.0", .summary = "For a test."
+static const struct command_spec subcommands[] = {
+    {.name = "one", .run = ok_run, .arity = 2, .flags = CMD_FAST, TEST_COMMAND},
+    {.name = "two", .run = fail_run, .arity = -3, TEST_COMMAND},
+    {.name = NULL},
+};
+static const struct command_spec commands[] = {
+    {.name = "ok", .run = ok_run, .arity = -1, TEST_COMMAND},
+    {.name = "get", .run = ok_run, .arity = 2, .flags = CMD_READONLY | CMD_FAST, .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_INDEX, 1, NULL, FIND_RANGE, 0, 1, 0}}, TEST_COMMAND},
+    {.name = "mset", .run = write_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .keys = {{KEY_OW | KEY_UPDATE, NULL, BEGIN_INDEX, 1, NULL, FIND_RANGE, -1, 2, 0}}, TEST_COMMAND},
+    {.name = "zunion", .run = ok_run, .arity = -3, .flags = CMD_READONLY, .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_INDEX, 1, NULL, FIND_KEYNUM, 0, 1, 1}}, TEST_COMMAND},
+    {.name = "xread", .run = ok_run, .arity = -4, .flags = CMD_READONLY, .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_KEYWORD, 1, "STREAMS", FIND_RANGE, -1, 1, 2}}, TEST_COMMAND},
+    {.name = "write", .run = write_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
+    {.name = "twice", .run = twice_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
+    {.name = "silent", .run = silent_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
+    {.name = "suicide", .run = suicide_run, .arity = -1, TEST_COMMAND},
+    {.name = "redact", .run = redact_run, .arity = -1, TEST_COMMAND},
+    {.name = "login", .run = ok_run, .arity = -1, .flags = CMD_NO_AUTH, TEST_COMMAND},
+    {.name = "a-rather-long-name-of-a-command", .run = ok_run, .arity = -1, TEST_COMMAND},
+    {.name = "many", .arity = -2, .subcommands = subcommands, TEST_COMMAND},
+    {.name = NULL},
+};
+
+static void command_heard(struct propagation_listener *self, int db, int argc, const struct slice *argv) {
+    for (int i = 0; i < argc; i++) {
+        if (i) output_write(&heard.out, SLICE(" "));
+        output_write(&heard.out, argv[i]);
+    }
+    output_write(&heard.out, SLICE(";"));
+}
+static void begin_heard(struct propagation_listener *self, int db) { output_write(&heard.out, SLICE("(")); }
+static void end_heard(struct propagation_listener *self) { output_write(&heard.out, SLICE(")")); }
+static struct propagation_listener listener = {.command = command_heard, .begin = begin_heard, .end = end_heard};
+
+static int set_up(void **state) {
+    static bool once;
+    if (!once) {
+        ticks_start();
+        config_register(auth_options);
+        commands_register(commands);
+        server.keyspace = keyspace_new(2, &store_events);
+        memory_output_init(&replies);
+        memory_output_init(&heard);
+        once = true;
+    }
+    client = client_new(NULL);
+    client->reply.out = &replies.out;
+    memory_output_clear(&replies);
+    memory_output_clear(&heard);
+    propagate_listen(&listener);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    propagate_unlisten(&listener);
+    if (client) client_free(client);
+    return 0;
+}
+
+/* Runs words separated by single spaces; the reply. */
+static const char *run(const char *line) {
+    struct slice argv[64];
+    int argc = 0;
+    for (const char *p = line; argc < 64;) {
+        const char *end = strchr(p, ' ');
+        argv[argc++] = (struct slice){p, end ? (size_t)(end - p) : strlen(p)};
+        if (!end) break;
+        p = end + 1;
+    }
+    memory_output_clear(&replies);
+    memory_output_clear(&heard);
+    client_execute(client, argc, argv);
+    *output_reserve(&replies.out, 1) = 0;
+    *output_reserve(&heard.out, 1) = 0;
+    return replies.data;
+}
+
+static struct command *found(const char *name) { return command_find(slice_of(name)); }
+
+/* Lookup */
+
+static void names_are_found_in_any_case(void **state) {
+    assert_string_equal(run("ok"), "+OK\r\n");
+    assert_string_equal(run("OK"), "+OK\r\n");
+    assert_string_equal(run("oK x"), "+OK\r\n");
+    assert_string_equal(run("A-Rather-LONG-name-of-a-command"), "+OK\r\n");
+    assert_non_null(found("MANY|one"));
+    assert_null(found("many|three"));
+    assert_null(found("one"));
+}
+
+static void names_that_look_alike_are_not_taken_for_each_other(void **state) {
+    /* The last byte of these differs from the true one in the bit that case does. */
+    static const char *const wrong[] = {"o", "okk", "ko", "ge", "gett", "a\rrather-long-name-of-a-command", "a-rather-long-nbme-of-a-command"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        run("ok"); /* and it is remembered */
+        assert_memory_equal(run(wrong[i]), "-ERR unknown command", 20);
+    }
+    struct slice empty = {"", 0};
+    assert_null(command_lookup(1, &empty, NULL));
+}
+
+static void keys_are_found(void **state) {
+    struct key_position keys[8];
+    struct slice get[] = {SLICE("get"), SLICE("a")};
+    assert_int_equal(command_find_keys(found("get"), 2, get, keys, 8), 1);
+    assert_int_equal(keys[0].index, 1);
+    struct slice mset[] = {SLICE("mset"), SLICE("a"), SLICE("1"), SLICE("b"), SLICE("2")};
+    assert_int_equal(command_find_keys(found("mset"), 5, mset, keys, 8), 2);
+    assert_int_equal(keys[1].index, 3);
+    assert_int_equal(command_find_keys(found("mset"), 5, mset, keys, 1), 1);
+    struct slice zunion[] = {SLICE("zunion"), SLICE("2"), SLICE("a"), SLICE("b"), SLICE("weights")};
+    assert_int_equal(command_find_keys(found("zunion"), 5, zunion, keys, 8), 2);
+    assert_int_equal(keys[1].index, 3);
+    static const char *const bad_counts[] = {"4", "-1", "x", "99999999999999999999", "2147483647"};
+    for (size_t i = 0; i < sizeof bad_counts / sizeof *bad_counts; i++) {
+        zunion[1] = slice_of(bad_counts[i]);
+        assert_int_equal(command_find_keys(found("zunion"), 5, zunion, keys, 8), -1);
+    }
+    struct slice xread[] = {SLICE("xread"), SLICE("count"), SLICE("streams"), SLICE("a"), SLICE("b"), SLICE("0"), SLICE("1")};
+    assert_int_equal(command_find_keys(found("xread"), 7, xread, keys, 8), 2);
+    assert_int_equal(keys[0].index, 3);
+    assert_int_equal(keys[1].index, 4);
+    assert_int_equal(command_find_keys(found("xread"), 3, xread, keys, 8), 0);
+}
+
+static void a_renamed_command_has_its_new_name_only(void **state) {
+    assert_null(command_rename(SLICE("silent"), SLICE("Quiet")));
+    assert_memory_equal(run("silent"), "-ERR unknown command", 20);
+    assert_string_equal(run("quiet"), "+OK\r\n");
+    assert_non_null(command_rename(SLICE("silent"), SLICE("x")));
+    assert_non_null(command_rename(SLICE("quiet"), SLICE("get")));
+    size_t count = commands_count();
+    assert_null(command_rename(SLICE("quiet"), SLICE("")));
+    assert_memory_equal(run("quiet"), "-ERR unknown command", 20);
+    assert_int_equal(commands_count(), count - 1);
+}
+
+/* Refusals */
+
+static void refusals_have_valkeys_texts(void **state) {
+    assert_string_equal(run("foo a b"), "-ERR unknown command 'foo', with args beginning with: 'a' 'b' \r\n");
+    assert_string_equal(run("foo"), "-ERR unknown command 'foo', with args beginning with: \r\n");
+    assert_string_equal(run("get"), "-ERR wrong number of arguments for 'get' command\r\n");
+    assert_string_equal(run("get a b"), "-ERR wrong number of arguments for 'get' command\r\n");
+    assert_string_equal(run("many"), "-ERR wrong number of arguments for 'many' command\r\n");
+    assert_string_equal(run("many three"), "-ERR unknown subcommand 'three'. Try MANY HELP.\r\n");
+    assert_string_equal(run("many two"), "-ERR wrong number of arguments for 'many|two' command\r\n");
+}
+
+static void an_unknown_command_is_shown_in_part(void **state) {
+    char line[2048], expected[512];
+    memset(line, 'x', 600);
+    line[200] = line[400] = ' ';
+    line[600] = 0;
+    snprintf(expected, sizeof expected, "-ERR unknown command '%.128s', with args beginning with: '%.128s' \r\n", line, line + 201);
+    assert_string_equal(run(line), expected);
+}
+
+static void a_stranger_may_do_little(void **state) {
+    struct slice words[] = {SLICE("secret")}, none[] = {SLICE("")};
+    assert_null(config_assign("requirepass", 1, words));
+    client->authenticated = false;
+    assert_string_equal(run("ok"), "-NOAUTH Authentication required.\r\n");
+    assert_string_equal(run("get"), "-ERR wrong number of arguments for 'get' command\r\n");
+    assert_string_equal(run("login"), "+OK\r\n");
+    assert_false(auth_login(client, SLICE("default"), SLICE("secre")));
+    assert_false(auth_login(client, SLICE("default"), SLICE("secretsecret")));
+    assert_false(auth_login(client, SLICE("default"), SLICE("")));
+    assert_false(auth_login(client, SLICE("other"), SLICE("secret")));
+    assert_true(auth_login(client, SLICE("default"), SLICE("secret")));
+    assert_string_equal(run("ok"), "+OK\r\n");
+    client->authenticated = false;
+    assert_null(config_assign("requirepass", 1, none));
+    assert_string_equal(run("ok"), "+OK\r\n");
+}
+
+/* Gates */
+
+static enum gate_answer answer;
+static int asked;
+static enum gate_answer ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
+    asked++;
+    *error = "CODE no";
+    return answer;
+}
+
+static void a_gate_stops_what_it_is_asked_about(void **state) {
+    struct command_gate gate = {.order = GATE_MEMORY, .flags = CMD_WRITE, .ask = ask};
+    uint64_t rejected = found("write")->rejected, calls = found("write")->calls;
+    dispatch_add_gate(&gate);
+    asked = 0;
+    answer = GATE_REFUSE;
+    assert_string_equal(run("ok"), "+OK\r\n");
+    assert_int_equal(asked, 0);
+    assert_string_equal(run("write"), "-CODE no\r\n");
+    assert_int_equal(found("write")->rejected, rejected + 1);
+    assert_int_equal(found("write")->calls, calls);
+    answer = GATE_TAKEN;
+    assert_string_equal(run("write"), "");
+    answer = GATE_HOLD;
+    struct slice argv[] = {SLICE("write")};
+    assert_false(dispatch_request(client, 1, argv));
+    answer = GATE_PASS;
+    assert_string_equal(run("write"), "+OK\r\n");
+    dispatch_remove_gate(&gate);
+}
+
+static enum gate_answer first_ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
+    *error = "FIRST no";
+    return GATE_REFUSE;
+}
+
+static void gates_are_asked_in_their_order(void **state) {
+    struct command_gate late = {.order = GATE_LOADING, .ask = ask}, early = {.order = GATE_ACL, .ask = first_ask};
+    answer = GATE_REFUSE;
+    dispatch_add_gate(&late);
+    dispatch_add_gate(&early);
+    assert_string_equal(run("ok"), "-FIRST no\r\n");
+    dispatch_remove_gate(&early);
+    assert_string_equal(run("ok"), "-CODE no\r\n");
+    dispatch_remove_gate(&late);
+}
+
+/* Around the call */
+
+static void calls_and_failures_are_counted(void **state) {
+    struct command *two = found("many|two");
+    uint64_t calls = two->calls, failed = two->failed, total = dispatch_commands, errors = errorstats_total();
+    run("many two x");
+    assert_int_equal(two->calls, calls + 1);
+    assert_int_equal(two->failed, failed + 1);
+    assert_int_equal(dispatch_commands, total + 1);
+    assert_int_equal(errorstats_total(), errors + 1);
+    assert_non_null(two->latency);
+    commands_reset_stats();
+    assert_int_equal(two->calls, 0);
+    assert_null(two->latency);
+}
+
+static void errors_are_counted_by_their_code(void **state) {
+    struct reply none = {0};
+    errorstats_reset();
+    for (int i = 0; i < 200; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "C%d x", i);
+        errorstats_count(&none, slice_of(text));
+    }
+    errorstats_count(&none, SLICE("C5"));
+    assert_int_equal(errorstats_total(), 201);
+    run("foo");
+    assert_int_equal(errorstats_total(), 202);
+}
+
+static void a_write_is_propagated_once(void **state) {
+    uint64_t dirty = server.dirty;
+    run("ok");
+    assert_string_equal(heard.data, "");
+    run("write x y");
+    assert_string_equal(heard.data, "write x y;");
+    assert_int_equal(server.dirty, dirty + 1);
+    run("twice");
+    assert_string_equal(heard.data, "(a 1;b;)");
+    assert_int_equal(server.dirty, dirty + 3);
+}
+
+static void nothing_is_kept_when_nobody_listens(void **state) {
+    propagate_unlisten(&listener);
+    run("twice");
+    propagate_listen(&listener);
+    run("ok");
+    assert_string_equal(heard.data, "");
+}
+
+static void a_client_may_be_freed_by_its_own_command(void **state) {
+    /* Without a loop its memory would go at once; so somebody else's command frees it. */
+    struct client *other = client_new(NULL);
+    uint64_t id = other->id;
+    client_free(other);
+    assert_null(client_by_id(id));
+    server.loop = event_loop_new();
+    run("suicide");
+    assert_string_equal(replies.data, ""); /* nobody is there to be answered */
+    assert_true(client->flags & CLIENT_CLOSING);
+    client_free(client); /* again: nothing happens */
+    event_loop_free(server.loop);
+    server.loop = NULL;
+    client = NULL;
+}
+
+static void secrets_are_marked(void **state) {
+    run("redact a b");
+    assert_int_equal(client->redacted, 2);
+    run("ok");
+    assert_int_equal(client->redacted, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        TEST(names_are_found_in_any_case), TEST(names_that_look_alike_are_not_taken_for_each_other), TEST(keys_are_found),
+        TEST(refusals_have_valkeys_texts), TEST(an_unknown_command_is_shown_in_part), TEST(a_stranger_may_do_little),
+        TEST(a_gate_stops_what_it_is_asked_about), TEST(gates_are_asked_in_their_order), TEST(calls_and_failures_are_counted),
+        TEST(errors_are_counted_by_their_code), TEST(a_write_is_propagated_once), TEST(nothing_is_kept_when_nobody_listens),
+        TEST(a_client_may_be_freed_by_its_own_command), TEST(secrets_are_marked), TEST(a_renamed_command_has_its_new_name_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
