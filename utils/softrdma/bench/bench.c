@@ -36,6 +36,7 @@ struct end {
     struct ibv_pd *pd;
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
+    struct ibv_srq *srq;
     struct ibv_mr *mr;
     uint8_t *buf;
     uint64_t peer_addr;
@@ -50,6 +51,7 @@ struct remote {
 };
 
 static double seconds = 1.0;
+static int use_srq;
 
 static double now(void) {
     struct timespec ts;
@@ -78,6 +80,13 @@ static struct rdma_cm_id *wait_event(struct end *e, enum rdma_cm_event_type type
     return id;
 }
 
+static void post_receives(struct end *e, int n) {
+    static struct ibv_recv_wr wrs[64];
+    struct ibv_recv_wr *bad;
+    for (int i = 0; i < n; i++) wrs[i].next = i + 1 < n ? &wrs[i + 1] : NULL;
+    if (n) CHECK(!(e->srq ? ibv_post_srq_recv(e->srq, wrs, &bad) : ibv_post_recv(e->id->qp, wrs, &bad)));
+}
+
 static void end_build(struct end *e) {
     CHECK(e->pd = ibv_alloc_pd(e->id->verbs));
     CHECK(e->channel = ibv_create_comp_channel(e->id->verbs));
@@ -90,14 +99,15 @@ static void end_build(struct end *e) {
                                             .max_recv_sge = 1,
                                             .max_inline_data = 64},
                                     .qp_type = IBV_QPT_RC};
+    struct ibv_srq_init_attr srq = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
+    if (use_srq) CHECK(attr.srq = e->srq = ibv_create_srq(e->pd, &srq));
     CHECK(!rdma_create_qp(e->id, e->pd, &attr));
     e->buf = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(e->buf, 1, BUFFER);
     CHECK(e->mr = ibv_reg_mr(e->pd, e->buf, BUFFER,
                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
     memset(e->buf, 0, BUFFER);
-    struct ibv_recv_wr wr = {0}, *bad;
-    for (int i = 0; i < DEPTH; i++) CHECK(!ibv_post_recv(e->id->qp, &wr, &bad));
+    for (int i = 0; i < DEPTH; i += 64) post_receives(e, 64);
 }
 
 static struct rdma_conn_param params(struct end *e, struct remote *mine) {
@@ -164,13 +174,6 @@ static void post_write(struct end *e, enum ibv_wr_opcode op, uint64_t at, uint32
         e->unsignaled = 0;
     }
     CHECK(!ibv_post_send(e->id->qp, &wr, &bad));
-}
-
-static void post_receives(struct end *e, int n) {
-    static struct ibv_recv_wr wrs[64];
-    struct ibv_recv_wr *bad;
-    for (int i = 0; i < n; i++) wrs[i].next = i + 1 < n ? &wrs[i + 1] : NULL;
-    if (n) CHECK(!ibv_post_recv(e->id->qp, wrs, &bad));
 }
 
 /* Takes up to 64 completions: the number of messages, their bytes, and whether the last was STOP. */
@@ -335,6 +338,7 @@ static void run(struct end *e, const struct bench *b, int is_server) {
 int main(int argc, char **argv) {
     int pair[2];
     if (argc > 1) seconds = atof(argv[1]);
+    use_srq = argc > 3 && !strcmp(argv[3], "srq");
     setvbuf(stdout, NULL, _IOLBF, 0);
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
     struct end e = {0};

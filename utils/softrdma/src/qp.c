@@ -22,7 +22,7 @@
 #include "ready.h"
 #include "stats.h"
 
-#define SRQ_RING      256 /* completions of one queue pair on a shared receive queue that may be unpolled */
+#define SRQ_RING      512 /* completions of one queue pair on a shared receive queue that may be unpolled */
 #define QUIESCE_LIMIT NS_PER_SEC
 #define DIAL_LIMIT    (5 * NS_PER_SEC)
 

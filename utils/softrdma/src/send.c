@@ -507,7 +507,10 @@ static int post_one_slowly(struct qp *qp, const struct ibv_send_wr *wr) {
     if (!p) return ENOMEM;
     qp->sq_head++;
     list_append(&qp->pending, &p->link);
-    if (state == IBV_QPS_RTS && qp->stall == STALL_NONE) pump(qp);
+    /* Waiting for the receiver costs a caller who comes by only a look; clocks belong to the timer. */
+    bool look = qp->stall == STALL_NONE || qp->stall == STALL_FULL ||
+                (qp->stall == STALL_RNR && qp->attr.rnr_retry == 7);
+    if (state == IBV_QPS_RTS && look) pump(qp);
     return 0;
 }
 
