@@ -8,7 +8,7 @@ extern const struct transport transport_rdma;
 
 struct rdma_settings {
     uint32_t rx_size;        /* receive buffer of a connection, bytes; 64 KiB … 16 MiB, default 1 MiB */
-    int completion_vector;   /* -1: random, N: that one (modulo what the device has) */
+    int completion_vector;   /* -1: random, N: that one (modulo what the device has), RDMA_VECTOR_AUTO */
     uint32_t busy_poll_us;   /* spin this long after the last completion before sleeping */
     uint32_t keepalive_ms;   /* period of Keepalive messages, 0: none */
     uint32_t connect_timeout_ms;
@@ -17,6 +17,8 @@ struct rdma_settings {
 };
 extern struct rdma_settings rdma_settings;
 
+/* The vector whose interrupt is served on the CPUs that the thread is pinned to (net/pin.h); a random one where there is none. */
+enum { RDMA_VECTOR_AUTO = -2 };
 enum { RDMA_RX_SIZE_MIN = 64 * 1024, RDMA_RX_SIZE_MAX = 16 * 1024 * 1024, RDMA_RX_SIZE_DEFAULT = 1024 * 1024 };
 
 /* Counters of the process, for INFO. */

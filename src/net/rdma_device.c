@@ -8,6 +8,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/random.h"
+#include "net/pin.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -326,6 +327,32 @@ static void async_ready(struct event_watch *watch, int mask) {
 
 /* Queues and queue pairs */
 
+/* The choice is kept: a further queue of this thread belongs where the first one is, and connecting is no time to read files. */
+static int own_vector(struct rdma_device *device, int vectors) {
+    if (device->own_vector != RDMA_VECTOR_AUTO) return device->own_vector;
+    cpu_set_t cpus;
+    char reason[256];
+    int error = pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus);
+    if (error) {
+        snprintf(reason, sizeof reason, "its CPUs cannot be had: %s", strerror(error));
+        device->own_vector = -1;
+    } else {
+        device->own_vector = pin_completion_vector(&pin_trees_here, device->name, vectors, &cpus, reason, sizeof reason);
+    }
+    if (device->own_vector >= 0)
+        log_notice("RDMA: completion vector %d of %s: %s", device->own_vector, device->name, reason);
+    else
+        log_notice("RDMA: a random completion vector of %s: %s", device->name, reason);
+    return device->own_vector;
+}
+
+static int choose_vector(struct rdma_device *device) {
+    int vectors = device->verbs->num_comp_vectors > 0 ? device->verbs->num_comp_vectors : 1;
+    int vector = rdma_settings.completion_vector;
+    if (vector == RDMA_VECTOR_AUTO) vector = own_vector(device, vectors);
+    return vector < 0 ? (int)random_below((uint64_t)vectors) : vector % vectors;
+}
+
 static bool add_queue(struct rdma_device *device, uint32_t capacity) {
     if (device->queue_count == RDMA_QUEUES_MAX) {
         errno = ENOSPC;
@@ -333,12 +360,9 @@ static bool add_queue(struct rdma_device *device, uint32_t capacity) {
     }
     if (device->limits.max_cqe > 0 && capacity > (uint32_t)device->limits.max_cqe)
         capacity = (uint32_t)device->limits.max_cqe;
-    int vectors = device->verbs->num_comp_vectors > 0 ? device->verbs->num_comp_vectors : 1;
-    int vector = rdma_settings.completion_vector;
-    vector = vector < 0 ? (int)random_below((uint64_t)vectors) : vector % vectors;
     struct rdma_queue *queue = &device->queues[device->queue_count];
     *queue = (struct rdma_queue){.capacity = capacity};
-    queue->cq = ibv_create_cq(device->verbs, (int)capacity, queue, device->channel, vector);
+    queue->cq = ibv_create_cq(device->verbs, (int)capacity, queue, device->channel, choose_vector(device));
     if (!queue->cq) return false;
     device->queue_count++;
     return true;
@@ -516,6 +540,7 @@ struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *
     device->owner = owner;
     device->verbs = verbs;
     device->name = ibv_get_device_name(verbs->device);
+    device->own_vector = RDMA_VECTOR_AUTO;
     device->watch.fd = device->async_watch.fd = -1;
     list_init(&device->starved);
     const char *what;

@@ -74,6 +74,7 @@ struct rdma_device {
     struct ibv_comp_channel *channel;
     struct rdma_queue queues[RDMA_QUEUES_MAX];
     int queue_count;
+    int own_vector; /* RDMA_VECTOR_AUTO's choice for this thread; RDMA_VECTOR_AUTO: not chosen yet */
     struct ibv_srq *srq; /* NULL: the device has none */
     struct rdma_slot *slots;
     struct ibv_mr *slots_mr;

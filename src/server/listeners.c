@@ -7,6 +7,7 @@
 #include "server/listeners.h"
 #include "lib/log.h"
 #include "lib/memory.h"
+#include "lib/number.h"
 #include "net/connection.h"
 #include "server/client.h"
 #include "server/info.h"
@@ -215,6 +216,27 @@ static const char *check_rdma_bind(const struct config_option *option, struct sl
     return reason ? reason : check_bind(option, text);
 }
 
+/* A number, or "auto". */
+enum { VECTOR_AUTO = -2, VECTOR_MAX = 1024 };
+#ifdef USE_RDMA
+_Static_assert((int)VECTOR_AUTO == (int)RDMA_VECTOR_AUTO, "");
+#endif
+static const char *set_rdma_vector(const struct config_option *option, int count, const struct slice *words) {
+    int64_t number = VECTOR_AUTO;
+    if (count != 1) return "wrong number of arguments";
+    if (!slice_is(words[0], "auto")) {
+        if (!parse_int64(words[0], &number)) return "argument couldn't be parsed into an integer";
+        if (number < -1 || number > VECTOR_MAX) return config_reason("argument must be between -1 and %d inclusive", VECTOR_MAX);
+    }
+    rdma_vector = (int)number;
+    return NULL;
+}
+static void get_rdma_vector(const struct config_option *option, struct output *out) {
+    char text[NUMBER_TEXT_MAX];
+    if (rdma_vector == VECTOR_AUTO) output_write(out, slice_of("auto"));
+    else output_write(out, (struct slice){text, format_int64(text, rdma_vector)});
+}
+
 static const char *apply_rdma_settings(void) {
 #ifdef USE_RDMA
     rdma_settings.rx_size = (uint32_t)rdma_rx_size;
@@ -245,8 +267,9 @@ const struct config_option listener_options[] = {
      .help = "RDMA port; 0: no RDMA."},
     {.name = "rdma-rx-size", .type = CONFIG_MEMORY, .value = &rdma_rx_size, .initial = "1048576", .min = 64 * 1024, .max = 16 * 1024 * 1024,
      .apply = apply_rdma_settings, .help = "Bytes of a connection's RDMA receive buffer."},
-    {.name = "rdma-completion-vector", .type = CONFIG_INT, .value = &rdma_vector, .initial = "-1", .min = -1, .max = 1024,
-     .apply = apply_rdma_settings, .help = "Completion vector whose interrupt serves the connections; -1: a random one."},
+    {.name = "rdma-completion-vector", .type = CONFIG_CUSTOM, .initial = "-1", .set = set_rdma_vector, .get = get_rdma_vector,
+     .apply = apply_rdma_settings,
+     .help = "Completion vector whose interrupt serves the connections; -1: a random one; auto: that of the server's CPU."},
     {.name = "rdma-busy-poll-us", .type = CONFIG_INT, .value = &rdma_busy_poll_us, .initial = "0", .min = 0, .max = 1000000,
      .apply = apply_rdma_settings, .help = "Microseconds to go on polling for RDMA completions before sleeping; 0: sleep at once."},
     {.name = NULL},

@@ -81,7 +81,7 @@ start_server {} {
         foreach {name bad} {rdma-port 65536 rdma-port -1 rdma-rx-size 65535 rdma-rx-size 16777217 rdma-completion-vector -2} {
             assert_error_like "ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between * inclusive" {r config set $name $bad}
         }
-        foreach {name good} {rdma-rx-size 131072 rdma-completion-vector 0 rdma-completion-vector -1 rdma-rx-size 1048576} {
+        foreach {name good} {rdma-rx-size 131072 rdma-completion-vector 0 rdma-completion-vector auto rdma-completion-vector -1 rdma-rx-size 1048576} {
             assert_equal OK [r config set $name $good]
         }
     }
