@@ -116,7 +116,8 @@ static int collect(struct call *call, struct setting *settings) {
         struct slice name = call->argv[i];
         struct config_name_entry *entry = config_name_find(name);
         if (!entry) {
-            reply_error_format(call->reply, "ERR Unknown option or number of arguments for CONFIG SET - '%.*s'", (int)name.len, name.data);
+            reply_error_format(call->reply, "ERR Unknown option or number of arguments for CONFIG SET - '%.*s'",
+                               name.len < 1024 ? (int)name.len : 1024, name.data);
             return -1;
         }
         const char *reason = refuse(call, entry->state->option, settings, count);
