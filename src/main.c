@@ -18,6 +18,7 @@
 #include "server/memory_report.h"
 #include "server/process.h"
 #include "server/process_title.h"
+#include "server/rdma_info.h"
 #include "server/server.h"
 #include "server/settings.h"
 #include "server/shutdown.h"
@@ -63,6 +64,7 @@ static void parts_register(void) {
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(info_sections_basic);
+    info_register(rdma_sections);
 
     server_add_part(&eviction_part);
     server_add_part(&commandlog_part);
