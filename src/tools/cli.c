@@ -24,7 +24,10 @@ static struct slice *arguments_make(const struct cli_options *o, int *count) {
         } else if (o->quoted_input) {
             struct slice *words;
             int words_count = words_split(slice_of(o->argv[i]), &words);
-            if (words_count != 1) fail("Invalid quoted string");
+            if (words_count != 1) {
+                puts("Invalid quoted string"); /* not on standard error: so it is with Valkey's own tool */
+                exit(1);
+            }
             argv[i] = words[0];
             mem_free(words);
         } else {

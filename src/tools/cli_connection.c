@@ -311,7 +311,7 @@ static int redirect(struct cli *cli, const struct resp_value *reply) {
     if (*host && *host != '?') text_set(&e->host, host);
     text_set(&e->socket, NULL);
     e->port = port;
-    if (cli->options.output == CLI_FORMATTED) printf("-> Redirected to slot [%d] located at %s:%d\n", slot, e->host, e->port);
+    if (cli->interactive) printf("-> Redirected to slot [%d] located at %s:%d\n", slot, e->host, e->port);
     if (cli_connect(cli, true, true) < 0) return -1;
     if (ask && !SESSION_CALL(&cli->session, "ASKING")) return connection_failed(cli);
     return 1;

@@ -1,0 +1,368 @@
+# valkey-cli: one command after another, its options, its output, its exit codes.
+
+# TOOLS=/usr/bin runs them with the tools of that directory: what these tests pin is what Valkey's own tools do.
+set cli [file join [expr {[info exists ::env(TOOLS)] ? $::env(TOOLS) : "$::root/src"}] valkey-cli]
+
+# Runs the cli against the server of the suite: {code out err}.
+proc cli {args} {
+    set got [run $::cli -h [srv host] -p [srv port] {*}$args]
+    return [list [dict get $got code] [dict get $got out] [dict get $got err]]
+}
+proc cli_in {stdin args} {
+    set got [run -stdin $stdin $::cli -h [srv host] -p [srv port] {*}$args]
+    return [list [dict get $got code] [dict get $got out] [dict get $got err]]
+}
+# What a command prints, which is to succeed without a word on standard error.
+proc cli_out {args} {
+    lassign [cli {*}$args] code out err
+    assert_equal {0 {}} [list $code $err] $args
+    return $out
+}
+
+# A server that answers with what it is told to.
+proc canned_start {} {
+    set file [file join $::unit_dir canned.port]
+    file delete $file
+    set handle [spawn [info nameofexecutable] [file join $::root tests helpers canned-replies.tcl] $file]
+    wait_for_condition 10000 {[file exists $file]}
+    return [list $handle [file_bytes $file]]
+}
+
+# A reply, and how it is shown: --no-raw --raw --csv --json --quoted-json.
+set shown_replies {
+    {+OK\r\n}
+        "OK\n" "OK\n" "\"OK\"\n" "\"OK\"\n" "\"OK\"\n"
+    {-ERR bad thing\r\n}
+        "(error) ERR bad thing\n" "ERR bad thing\n\n" "ERROR,\"ERR bad thing\"\n" "error:\"ERR bad thing\"\n" "error:\"ERR bad thing\"\n"
+    {:42\r\n}
+        "(integer) 42\n" "42\n" "42\n" "42\n" "42\n"
+    {:-1\r\n}
+        "(integer) -1\n" "-1\n" "-1\n" "-1\n" "-1\n"
+    {$5\r\nhello\r\n}
+        "\"hello\"\n" "hello\n" "\"hello\"\n" "\"hello\"\n" "\"hello\"\n"
+    {$0\r\n\r\n}
+        "\"\"\n" "\n" "\"\"\n" "\"\"\n" "\"\"\n"
+    {$-1\r\n}
+        "(nil)\n" "\n" "NULL\n" "null\n" "null\n"
+    {*-1\r\n}
+        "(nil)\n" "\n" "NULL\n" "null\n" "null\n"
+    {*0\r\n}
+        "(empty array)\n" "\n" "\n" "\[\]\n" "\[\]\n"
+    {$14\r\na"b\\c\nd\r\t\x07\x08\x01\xff\xc3\r\n}
+        "\"a\\\"b\\\\c\\nd\\r\\t\\a\\b\\x01\\xff\\xc3\"\n" "a\"b\\c\nd\r\t\x07\x08\x01\xff\xc3\n" "\"a\\\"b\\\\c\\nd\\r\\t\\a\\b\\x01\\xff\\xc3\"\n" "\"a\\\"b\\\\c\\nd\\r\\t\\u0007\\b\\u0001\xff\xc3\"\n" "\"a\\\\\"b\\\\\\\\c\\\\nd\\\\r\\\\t\\\\a\\\\b\\\\x01\\\\xff\\\\xc3\"\n"
+    {*3\r\n$1\r\na\r\n:2\r\n$-1\r\n}
+        "1) \"a\"\n2) (integer) 2\n3) (nil)\n" "a\n2\n\n" "\"a\",2,NULL\n" "\[\"a\",2,null\]\n" "\[\"a\",2,null\]\n"
+    {*2\r\n*2\r\n$1\r\na\r\n*1\r\n:1\r\n*0\r\n}
+        "1) 1) \"a\"\n   2) 1) (integer) 1\n2) (empty array)\n" "a\n1\n\n" "\"a\",1,\n" "\[\[\"a\",\[1\]\],\[\]\]\n" "\[\[\"a\",\[1\]\],\[\]\]\n"
+    {*11\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n*2\r\n:10\r\n:11\r\n*1\r\n*1\r\n:5\r\n}
+        " 1) (integer) 1\n 2) (integer) 2\n 3) (integer) 3\n 4) (integer) 4\n 5) (integer) 5\n 6) (integer) 6\n 7) (integer) 7\n 8) (integer) 8\n 9) (integer) 9\n10) 1) (integer) 10\n    2) (integer) 11\n11) 1) 1) (integer) 5\n" "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n5\n" "1,2,3,4,5,6,7,8,9,10,11,5\n" "\[1,2,3,4,5,6,7,8,9,\[10,11\],\[\[5\]\]\]\n" "\[1,2,3,4,5,6,7,8,9,\[10,11\],\[\[5\]\]\]\n"
+    {_\r\n}
+        "(nil)\n" "\n" "NULL\n" "null\n" "null\n"
+    {,1.5\r\n}
+        "(double) 1.5\n" "1.5\n" "1.5\n" "1.5\n" "1.5\n"
+    {,inf\r\n}
+        "(double) inf\n" "inf\n" "inf\n" "inf\n" "inf\n"
+    {,-inf\r\n}
+        "(double) -inf\n" "-inf\n" "-inf\n" "-inf\n" "-inf\n"
+    {,nan\r\n}
+        "(double) nan\n" "nan\n" "nan\n" "nan\n" "nan\n"
+    {,3.0000000000000000001\r\n}
+        "(double) 3.0000000000000000001\n" "3.0000000000000000001\n" "3.0000000000000000001\n" "3.0000000000000000001\n" "3.0000000000000000001\n"
+    {,1e100\r\n}
+        "(double) 1e100\n" "1e100\n" "1e100\n" "1e100\n" "1e100\n"
+    {#t\r\n}
+        "(true)\n" "(true)\n" "true\n" "true\n" "true\n"
+    {#f\r\n}
+        "(false)\n" "(false)\n" "false\n" "false\n" "false\n"
+    {(1234567890123456789012345678901234567890\r\n}
+        "(big number) 1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n" "1234567890123456789012345678901234567890\n"
+    {=10\r\ntxt:line1\n\r\n}
+        "line1\n\n" "line1\n\n" "\"line1\\n\"\n" "\"line1\\n\"\n" "\"line1\\\\n\"\n"
+    {=8\r\nmkd:"a"\n\r\n}
+        "\"a\"\n\n" "\"a\"\n\n" "\"\\\"a\\\"\\n\"\n" "\"\\\"a\\\"\\n\"\n" "\"\\\\\"a\\\\\"\\\\n\"\n"
+    {%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n*2\r\n:1\r\n:2\r\n}
+        "1# \"a\" => (integer) 1\n2# \"b\" => \n   1) (integer) 1\n   2) (integer) 2\n" "a 1\nb 1\n2\n" "\"a\",1,\"b\",1,2\n" "\{\"a\":1,\"b\":\[1,2\]\}\n" "\{\"a\":1,\"b\":\[1,2\]\}\n"
+    {%1\r\n$1\r\na\r\n%1\r\n+b\r\n%0\r\n}
+        "1# \"a\" => 1# b => (empty hash)\n" "a b \n" "\"a\",\"b\",\n" "\{\"a\":\{\"b\":\{\}\}\}\n" "\{\"a\":\{\"b\":\{\}\}\}\n"
+    {%0\r\n}
+        "(empty hash)\n" "\n" "\n" "\{\}\n" "\{\}\n"
+    {~3\r\n:1\r\n$1\r\nx\r\n#t\r\n}
+        "1~ (integer) 1\n2~ \"x\"\n3~ (true)\n" "1\nx\n(true)\n" "1,\"x\",true\n" "\[1,\"x\",true\]\n" "\[1,\"x\",true\]\n"
+    {~0\r\n}
+        "(empty set)\n" "\n" "\n" "\[\]\n" "\[\]\n"
+    {%3\r\n:1\r\n:2\r\n,1.5\r\n#f\r\n_\r\n*1\r\n_\r\n}
+        "1# (integer) 1 => (integer) 2\n2# (double) 1.5 => (false)\n3# (nil) => 1) (nil)\n" "1 2\n1.5 (false)\n \n" "1,2,1.5,false,NULL,NULL\n" "\{\"1\":2,\"1.5\":false,\"null\":\[null\]\}\n" "\{\"1\":2,\"1.5\":false,\"null\":\[null\]\}\n"
+    {%1\r\n*1\r\n:1\r\n:3\r\n}
+        "1# 1) (integer) 1 => (integer) 3\n" "1 3\n" "1,3\n" "\{\"\[1\]\":3\}\n" "\{\"\[1\]\":3\}\n"
+    {*3\r\n+OK\r\n-ERR inner\r\n_\r\n}
+        "1) OK\n2) (error) ERR inner\n3) (nil)\n" "OK\nERR inner\n\n\n" "\"OK\",ERROR,\"ERR inner\",NULL\n" "\[\"OK\",error:\"ERR inner\",null\]\n" "\[\"OK\",error:\"ERR inner\",null\]\n"
+    {>2\r\n+push\r\n:1\r\n+OK\r\n}
+        "OK\n" "OK\n" "\"OK\"\n" "\"OK\"\n" "\"OK\"\n"
+    {|1\r\n+attr\r\n:1\r\n+OK\r\n}
+        "OK\n" "OK\n" "\"OK\"\n" "\"OK\"\n" "\"OK\"\n"
+    {|1\r\n+attr\r\n:1\r\n*1\r\n|1\r\n+x\r\n:9\r\n:2\r\n}
+        "1) (integer) 2\n" "2\n" "2\n" "\[2\]\n" "\[2\]\n"
+    {*2\r\n,1.25\r\n(99\r\n}
+        "1) (double) 1.25\n2) (big number) 99\n" "1.25\n99\n" "1.25,99\n" "\[1.25,99\]\n" "\[1.25,99\]\n"
+    {!9\r\nERR a\r\nb\r\n}
+        "\[rc=124\]\n" "\[rc=124\]\n" "\[rc=124\]\n" "\[rc=124\]\n" "\[rc=124\]\n"
+    {$9\r\nh\xc3\xa9llo \x00x\r\n}
+        "\"h\\xc3\\xa9llo \\x00x\"\n" "h\xc3\xa9llo \x00x\n" "\"h\\xc3\\xa9llo \\x00x\"\n" "\"h\xc3\xa9llo \\u0000x\"\n" "\"h\\\\xc3\\\\xa9llo \\\\x00x\"\n"
+    {+with "quotes" and \\ \r\n}
+        "with \"quotes\" and \\ \n" "with \"quotes\" and \\ \n" "\"with \\\"quotes\\\" and \\\\ \"\n" "\"with \\\"quotes\\\" and \\\\ \"\n" "\"with \\\\\"quotes\\\\\" and \\\\\\\\ \"\n"
+    {*1\r\n$11\r\nmulti\nline\n\r\n}
+        "1) \"multi\\nline\\n\"\n" "multi\nline\n\n" "\"multi\\nline\\n\"\n" "\[\"multi\\nline\\n\"\]\n" "\[\"multi\\\\nline\\\\n\"\]\n"
+    {*2\r\n$3\r\na,b\r\n$3\r\na"b\r\n}
+        "1) \"a,b\"\n2) \"a\\\"b\"\n" "a,b\na\"b\n" "\"a,b\",\"a\\\"b\"\n" "\[\"a,b\",\"a\\\"b\"\]\n" "\[\"a,b\",\"a\\\\\"b\"\]\n"
+    {$9\r\n\xe2\x82\xac\x7f\x1b\x0c\x0b"/\r\n}
+        "\"\\xe2\\x82\\xac\\x7f\\x1b\\x0c\\x0b\\\"/\"\n" "\xe2\x82\xac\x7f\x1b\x0c\x0b\"/\n" "\"\\xe2\\x82\\xac\\x7f\\x1b\\x0c\\x0b\\\"/\"\n" "\"\xe2\x82\xac\x7f\\u001b\\f\\u000b\\\"/\"\n" "\"\\\\xe2\\\\x82\\\\xac\\\\x7f\\\\x1b\\\\x0c\\\\x0b\\\\\"/\"\n"
+    {%12\r\n:1\r\n:1\r\n:2\r\n:2\r\n:3\r\n:3\r\n:4\r\n:4\r\n:5\r\n:5\r\n:6\r\n:6\r\n:7\r\n:7\r\n:8\r\n:8\r\n:9\r\n:9\r\n:10\r\n*2\r\n:1\r\n:2\r\n:11\r\n:11\r\n:12\r\n~2\r\n:1\r\n:2\r\n}
+        " 1# (integer) 1 => (integer) 1\n 2# (integer) 2 => (integer) 2\n 3# (integer) 3 => (integer) 3\n 4# (integer) 4 => (integer) 4\n 5# (integer) 5 => (integer) 5\n 6# (integer) 6 => (integer) 6\n 7# (integer) 7 => (integer) 7\n 8# (integer) 8 => (integer) 8\n 9# (integer) 9 => (integer) 9\n10# (integer) 10 => \n    1) (integer) 1\n    2) (integer) 2\n11# (integer) 11 => (integer) 11\n12# (integer) 12 => \n    1~ (integer) 1\n    2~ (integer) 2\n" "1 1\n2 2\n3 3\n4 4\n5 5\n6 6\n7 7\n8 8\n9 9\n10 1\n2\n11 11\n12 1\n2\n" "1,1,2,2,3,3,4,4,5,5,6,6,7,7,8,8,9,9,10,1,2,11,11,12,1,2\n" "\{\"1\":1,\"2\":2,\"3\":3,\"4\":4,\"5\":5,\"6\":6,\"7\":7,\"8\":8,\"9\":9,\"10\":\[1,2\],\"11\":11,\"12\":\[1,2\]\}\n" "\{\"1\":1,\"2\":2,\"3\":3,\"4\":4,\"5\":5,\"6\":6,\"7\":7,\"8\":8,\"9\":9,\"10\":\[1,2\],\"11\":11,\"12\":\[1,2\]\}\n"
+}
+
+start_server {} {
+    test "every type of reply is shown in every form as Valkey's own tool shows it" {
+        lassign [canned_start] canned port
+        foreach {reply expected} [lmap line [split [string trim $::shown_replies] \n] {string trim $line}] {
+            set reply [lindex $reply 0]
+            foreach form {--no-raw --raw --csv --json --quoted-json} text $expected {
+                foreach protocol {-3 {}} {
+                    set got [run -stdin $reply $::cli -p $port {*}$protocol $form -x RAW]
+                    assert_equal [list 0 $text] [list [dict get $got code] [dict get $got out]] "$form $reply [dict get $got err]"
+                }
+            }
+        }
+        kill_process TERM [spawn_pid $canned]
+        spawn_wait $canned
+    }
+
+    test "raw is the form where the output is no terminal" {
+        r set k "two\nlines"
+        assert_equal "two\nlines\n" [cli_out get k]
+        assert_equal "\"two\\nlines\"\n" [cli_out --no-raw get k]
+        r del k
+    }
+
+    test "-d and -D delimit raw replies and their elements" {
+        r mset a 1 b 2
+        assert_equal "1,2;" [cli_out -d , -D {;} mget a b]
+        assert_equal "1\n2" [cli_out -D "" mget a b]
+    }
+
+    test "texts for people are shown as they are, in every form" {
+        foreach form {--no-raw --raw --csv --json} {
+            assert_match "# Server\r\n*" [cli_out $form info server]
+            assert_match "id=*\n" [cli_out $form client list]
+        }
+    }
+
+    test "-2 and -3 choose the protocol, JSON means RESP3" {
+        assert_equal "\[\"maxmemory\",\"0\"\]\n" [cli_out -2 --json config get maxmemory]
+        assert_equal "{\"maxmemory\":\"0\"}\n" [cli_out --json config get maxmemory]
+        assert_equal "1# \"maxmemory\" => \"0\"\n" [cli_out -3 --no-raw config get maxmemory]
+        assert_equal "1) \"maxmemory\"\n2) \"0\"\n" [cli_out --no-raw config get maxmemory]
+    }
+
+    test "a failed command is shown, and fails the program only with -e" {
+        assert_equal [list 0 "ERR unknown command 'foo', with args beginning with: 'bar' \n\n" ""] [cli foo bar]
+        assert_equal [list 1 "" "ERR unknown command 'foo', with args beginning with: 'bar' \n"] [cli -e foo bar]
+        assert_equal [list 1 "" "ERR wrong number of arguments for 'get' command\n"] [cli -e get]
+    }
+
+    test "-r repeats, -i waits in between" {
+        r del n
+        set start [clock milliseconds]
+        assert_equal "1\n2\n3\n" [cli_out -r 3 -i 0.1 incr n]
+        assert_morethan [expr {[clock milliseconds] - $start}] 199
+    }
+
+    test "-x takes the last argument from standard input, -X the one named" {
+        assert_equal [list 0 "OK\n" ""] [cli_in "some\0data\n" -x set k]
+        assert_equal "some\0data\n" [r get k]
+        assert_equal [list 0 "OK\n" ""] [cli_in "k2" -X name set name v]
+        assert_equal v [r get k2]
+        assert_equal [list 1 "" "Using -X option but stdin tag not match.\n"] [cli_in "k2" -X name set k v]
+        assert_equal [list 1 "" "Options -x and -X are mutually exclusive.\n"] [cli_in "k2" -x -X k set k]
+    }
+
+    test "--quoted-input understands quotes" {
+        assert_equal "OK\n" [cli_out --quoted-input set {"a\x00b"} 'q']
+        assert_equal q [r get a\0b]
+        assert_equal [list 1 "Invalid quoted string\n" ""] [cli --quoted-input get {"a}]
+    }
+
+    test "-n selects a database" {
+        assert_equal "OK\n" [cli_out -n 3 set only3 1]
+        assert_equal "1\n" [cli_out -n 3 exists only3]
+        assert_equal "0\n" [cli_out exists only3]
+        lassign [cli -n 9999 ping] code out err
+        assert_equal [list 0 "PONG\n" "SELECT 9999 failed: ERR DB index is out of range\n"] [list $code $out $err]
+    }
+
+    test "-u says all at once" {
+        set got [run $::cli -u valkey://[srv host]:[srv port]/5 set only5 1]
+        assert_equal [list 0 "OK\n"] [list [dict get $got code] [dict get $got out]]
+        assert_equal "1\n" [cli_out -n 5 exists only5]
+        set got [run $::cli -u redis://[srv host]:[srv port] ping]
+        assert_equal "PONG\n" [dict get $got out]
+        set got [run $::cli -u http://x ping]
+        assert_equal [list 1 "Invalid URI scheme\n"] [list [dict get $got code] [dict get $got err]]
+    }
+
+    test "nobody listens: exit code 1 and the reason" {
+        set port [free_port]
+        set got [run $::cli -p $port ping]
+        assert_equal [list 1 "" "Could not connect to Valkey at 127.0.0.1:$port: Connection refused\n"] [list [dict get $got code] [dict get $got out] [dict get $got err]]
+        set got [run $::cli -s /nonexistent/socket ping]
+        assert_equal [list 1 "Could not connect to Valkey at /nonexistent/socket: No such file or directory\n"] [list [dict get $got code] [dict get $got err]]
+        set got [run -stdin "ping\n" $::cli -p $port]
+        assert_equal [list 0 ""] [list [dict get $got code] [dict get $got out]]
+    }
+
+    test "a server that closes the connection: exit code 1 and the reason" {
+        lassign [canned_start] canned port
+        set got [run $::cli -p $port close]
+        assert_equal [list 1 "" "Error: Server closed the connection\n"] [list [dict get $got code] [dict get $got out] [dict get $got err]]
+        set got [run $::cli -p $port RAW {hello\r\n}]
+        assert_equal [list 1 "Error: Protocol error, got \"h\" as reply type byte\n"] [list [dict get $got code] [dict get $got err]]
+        kill_process TERM [spawn_pid $canned]
+        spawn_wait $canned
+    }
+
+    test "wrong options are refused by name" {
+        foreach option {--bogus -p --eval -i} {
+            lassign [cli $option] code out err
+            assert_equal [list 1 "Unrecognized option or bad number of args for: '$option'\n"] [list $code $err]
+        }
+        assert_equal [list 1 "" "Invalid connection timeout for -t.\n"] [cli -t x ping]
+        assert_equal [list 0 "PONG\n" "Unknown --show-pushes value 'maybe' (valid: '\[y\]es', '\[n\]o')\n"] [cli --show-pushes maybe ping]
+        lassign [cli --cluster info] code out err
+        assert_equal 1 $code
+        assert_match "*--cluster*" $err
+        lassign [cli --tls ping] code out err
+        assert_equal 1 $code
+        assert_match "*TLS*" $err
+    }
+
+    test "--help and --version" {
+        assert_match "valkey-cli \[0-9\]*" [cli_out --version]
+        assert_match "*Usage: valkey-cli*" [cli_out --help]
+        assert_match "*--rdma*" [cli_out --help]
+    }
+
+    test "lines of standard input are commands" {
+        lassign [cli_in "set a 1\nget a\n\n  \nget \"a\nfoo\n3 incr cc\n-1 get a\n\"get\" \"\\x61\"\nexit\nget a\n"] code out err
+        assert_equal 0 $code
+        assert_equal "OK\n1\nInvalid argument(s)\nERR unknown command 'foo', with args beginning with: \n\n1\n2\n3\nInvalid valkey-cli repeat command option value.\n1\n" $out
+        lassign [cli_in "select 4\nset in4 1\nget in4" --no-raw] code out err
+        assert_equal "OK\nOK\n\"1\"\n" $out
+        assert_equal "1\n" [cli_out -n 4 exists in4]
+    }
+
+    test "-c follows redirections, without it they are errors" {
+        lassign [canned_start] canned port
+        set moved "-MOVED 5 [srv host]:[srv port]\\r\\n"
+        set got [run $::cli -p $port --no-raw RAW $moved]
+        assert_equal "(error) MOVED 5 [srv host]:[srv port]\n" [dict get $got out]
+        set got [run $::cli -p $port -c --no-raw RAW $moved]
+        assert_match "(error) ERR unknown command 'RAW'*" [dict get $got out]
+        set got [run -stdin "RAW \"$moved\"\nping\n" $::cli -p $port -c --no-raw]
+        assert_match "-> Redirected to slot ?5? located at [srv host]:[srv port]\n(error) ERR unknown command 'RAW'*PONG\n" [dict get $got out]
+        kill_process TERM [spawn_pid $canned]
+        spawn_wait $canned
+    }
+
+    test "help tells what the server says about its commands" {
+        set out [cli_out help get]
+        assert_match "*GET*key*summary:*since:*1.0.0*group:*string*" $out
+        assert_match "*APPEND*GETSET*" [cli_out help @string]
+        assert_match "*To get help about Valkey commands type:*" [cli_out help]
+    }
+
+    test "--scan lists the keys that match" {
+        r flushall
+        for {set i 0} {$i < 100} {incr i} {r set key:$i v}
+        r set other "v"
+        assert_equal 101 [llength [split [string trim [cli_out --scan]] \n]]
+        assert_equal 11 [llength [split [string trim [cli_out --scan --pattern key:5* --count 7]] \n]]
+        assert_equal "other\n" [cli_out --scan --quoted-pattern {"o\x74her"}]
+        assert_equal "\"other\"\n" [cli_out --no-raw --scan --pattern o*]
+    }
+
+    test "--pipe sends lines and RESP and counts the replies" {
+        set in ""
+        for {set i 0} {$i < 20000} {incr i} {append in "*3\r\n\$3\r\nSET\r\n\$[string length p:$i]\r\np:$i\r\n\$[string length $i]\r\n$i\r\n"}
+        lassign [cli_in $in --pipe] code out err
+        assert_equal {0 {}} [list $code $err]
+        assert_equal "All data transferred. Waiting for the last reply...\nLast reply received from server.\nerrors: 0, replies: 20000\n" $out
+        assert_equal 19999 [r get p:19999]
+        lassign [cli_in "set a b\r\nfoo\r\nset b c" --pipe] code out err
+        assert_equal [list 1 "ERR unknown command 'foo', with args beginning with: \n"] [list $code $err]
+        assert_match "*errors: 1, replies: 3\n" $out
+        assert_equal c [r get b]
+    }
+
+    test "--pipe gives up when the last reply does not come" {
+        lassign [canned_start] canned port
+        set got [run -stdin "*2\r\n\$3\r\nRAW\r\n\$0\r\n\r\n" $::cli -p $port --pipe --pipe-timeout 1]
+        assert_equal 1 [dict get $got code]
+        assert_match "*No replies for 1 seconds: exiting.*" [dict get $got err]
+        kill_process TERM [spawn_pid $canned]
+        spawn_wait $canned
+    }
+
+    test "--stat shows a line of figures each interval" {
+        set id [spawn $::cli -h [srv host] -p [srv port] --stat -i 0.05]
+        wait_for_condition 10000 {[llength [split [spawn_out $id] \n]] > 5}
+        kill_process TERM [spawn_pid $id]
+        set lines [split [dict get [spawn_wait $id] out] \n]
+        assert_equal "------- data ------ --------------------- load -------------------- - child -" [lindex $lines 0]
+        assert_match "keys       mem      clients blocked requests            connections*" [lindex $lines 1]
+        assert_regexp {^\d+ +\d+\.\d\d[KMG] +\d+ +\d+ +\d+ \(\+\d+\) +\d+ } [lindex $lines 3]
+    }
+
+    test "--latency samples for its interval and gives one line" {
+        assert_regexp {^\d+ \d+ \d+\.\d\d \d+\n$} [cli_out --latency -i 0.1]
+        assert_regexp {^\d+,\d+,\d+\.\d\d,\d+\n$} [cli_out --csv --latency -i 0.1]
+    }
+
+    test "--intrinsic-latency needs no server" {
+        set got [run $::cli -p [free_port] --intrinsic-latency 1]
+        assert_equal 0 [dict get $got code]
+        assert_match "*total runs (avg latency:*Worst run took*" [dict get $got out]
+    }
+
+    test "--bigkeys finds the biggest" {
+        r flushall
+        r set small x
+        r set large [string repeat x 1000]
+        set out [cli_out --bigkeys]
+        assert_match "*Biggest string found '\"large\"' has 1000 bytes*" $out
+        assert_match "*2 strings with 1001 bytes (100.00% of keys, avg size 500.50)*" $out
+        assert_match "*Sampled 2 keys in the keyspace!*" $out
+    }
+}
+
+start_server {overrides {requirepass secret}} {
+    test "a password on the command line, with its warning" {
+        set warning "Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.\n"
+        assert_equal [list 0 "PONG\n" $warning] [cli -a secret ping]
+        assert_equal [list 0 "PONG\n" $warning] [cli --pass secret ping]
+        assert_equal [list 0 "PONG\n" ""] [cli -a secret --no-auth-warning ping]
+        assert_equal [list 0 "PONG\n" ""] [cli --user default -a secret --no-auth-warning ping]
+        set got [run $::cli -u valkey://default:secret@[srv host]:[srv port] --no-auth-warning ping]
+        assert_equal "PONG\n" [dict get $got out]
+    }
+
+    test "a password from the environment" {
+        foreach name {VALKEYCLI_AUTH REDISCLI_AUTH} {
+            set got [run env $name=secret $::cli -h [srv host] -p [srv port] ping]
+            assert_equal [list 0 "PONG\n" ""] [list [dict get $got code] [dict get $got out] [dict get $got err]]
+        }
+    }
+
+    test "no password, or a wrong one" {
+        assert_equal [list 0 "NOAUTH Authentication required.\n\n" ""] [cli ping]
+        assert_equal [list 0 "NOAUTH Authentication required.\n\n" "AUTH failed: WRONGPASS invalid username-password pair or user is disabled.\n"] [cli -a wrong --no-auth-warning ping]
+    }
+}
