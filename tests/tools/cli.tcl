@@ -104,8 +104,8 @@ set shown_replies {
         "1) (integer) 2\n" "2\n" "2\n" "\[2\]\n" "\[2\]\n"
     {*2\r\n,1.25\r\n(99\r\n}
         "1) (double) 1.25\n2) (big number) 99\n" "1.25\n99\n" "1.25,99\n" "\[1.25,99\]\n" "\[1.25,99\]\n"
-    {!9\r\nERR a\r\nb\r\n}
-        "\[rc=124\]\n" "\[rc=124\]\n" "\[rc=124\]\n" "\[rc=124\]\n" "\[rc=124\]\n"
+    {!5\r\nERR x\r\n}
+        "(error) ERR x\n" "ERR x\n\n" "ERROR,\"ERR x\"\n" "error:\"ERR x\"\n" "error:\"ERR x\"\n"
     {$9\r\nh\xc3\xa9llo \x00x\r\n}
         "\"h\\xc3\\xa9llo \\x00x\"\n" "h\xc3\xa9llo \x00x\n" "\"h\\xc3\\xa9llo \\x00x\"\n" "\"h\xc3\xa9llo \\u0000x\"\n" "\"h\\\\xc3\\\\xa9llo \\\\x00x\"\n"
     {+with "quotes" and \\ \r\n}
