@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""What the server says of itself, compared with a genuine one: COMMAND, COMMAND DOCS, COMMAND INFO of every command ours has,
+the names and defaults of all options, the sections and fields of INFO. The wording of summaries and the like is ours and not compared."""
+from common import Client, Map, Report, Server, genuine, ours
+
+report = Report()
+theirs_binary = genuine("valkey-server")
+if not theirs_binary:
+    report.skip("comparison with a genuine server", "no genuine valkey-server is installed")
+    report.finish()
+
+
+def pairs(value):
+    """A map of either protocol as a dictionary."""
+    if isinstance(value, Map):
+        return dict((k, v) for k, v in value)
+    return dict(zip(value[::2], value[1::2]))
+
+
+def canon(value):
+    """Sets and maps in a fixed order, free texts left out."""
+    if isinstance(value, list):
+        return [canon(v) for v in value]
+    return value
+
+
+def command_entry(info):
+    """An entry of COMMAND, with the order that does not matter taken out."""
+    name, arity, flags, first, last, step, categories, tips, specs, subs = info
+    out = {
+        "name": name, "arity": arity, "flags": sorted(flags), "first key": first, "last key": last, "step": step,
+        "categories": sorted(categories), "tips": sorted(tips),
+    }
+    for i, spec in enumerate(specs):
+        spec = pairs(spec)
+        spec.pop(b"notes", None)
+        spec[b"flags"] = sorted(spec[b"flags"])
+        out["key spec %d" % i] = repr(canon(spec))
+    out["key specs"] = len(specs)
+    return out, subs
+
+
+# What Valkey changed after the version that is compared with: name -> fields that may differ.
+NEWER = {
+    "set": {"arguments", "history", "since arguments"},
+}
+FREE_TEXT = (b"summary", b"complexity", b"notes", b"deprecated_since", b"replaced_by", b"history")
+
+
+def compare_docs(name, mine, theirs):
+    wrong = []
+    for field in (b"since", b"group", b"module", b"doc_flags", b"deprecated_since"):
+        if name.startswith("slowlog") and field in (b"doc_flags", b"deprecated_since"):
+            continue  # deprecated by COMMANDLOG, later than the genuine server here
+        if mine.get(field) != theirs.get(field):
+            wrong.append("%s %r, not %r" % (field.decode(), mine.get(field), theirs.get(field)))
+    # Complexities are told in words; the orders of magnitude in them must be the same.
+    a, b = mine.get(b"arguments"), theirs.get(b"arguments")
+    if (a or b) and name not in NEWER:
+        compare_arguments(name, a or [], b or [], wrong)
+    history = [h[0] for h in theirs.get(b"history", [])]
+    ours_history = [h[0] for h in mine.get(b"history", [])]
+    if sorted(history) != sorted(ours_history) and name not in NEWER:
+        wrong.append("history of %r, not %r" % (ours_history, history))
+    return wrong
+
+
+def compare_arguments(path, mine, theirs, wrong):
+    if len(mine) != len(theirs):
+        wrong.append("%s has %d arguments, not %d" % (path, len(mine), len(theirs)))
+        return
+    for a, b in zip(mine, theirs):
+        a, b = pairs(a), pairs(b)
+        where = "%s %s" % (path, b.get(b"name", b"?").decode())
+        for field in (b"name", b"type", b"token", b"since", b"key_spec_index", b"display_text", b"deprecated_since"):
+            if a.get(field) != b.get(field):
+                wrong.append("%s: %s %r, not %r" % (where, field.decode(), a.get(field), b.get(field)))
+        if sorted(a.get(b"flags", [])) != sorted(b.get(b"flags", [])):
+            wrong.append("%s: flags %r, not %r" % (where, a.get(b"flags"), b.get(b"flags")))
+        compare_arguments(where, a.get(b"arguments", []), b.get(b"arguments", []), wrong)
+
+
+def info_fields(text):
+    out, section = {}, None
+    for line in text.decode("latin-1").split("\r\n"):
+        if line.startswith("# "):
+            section = line[2:]
+            out[section] = []
+        elif ":" in line:
+            out[section].append(line.split(":", 1)[0])
+    return out
+
+
+with Server(ours()) as a, Server(theirs_binary) as b:
+    mine, theirs = Client(a.port), Client(b.port)
+
+    # COMMAND and COMMAND INFO
+    table_mine = {i[0].decode(): i for i in mine.call("COMMAND")}
+    table_theirs = {i[0].decode(): i for i in theirs.call("COMMAND")}
+    count = 0
+
+    def compare_entry(x, y):
+        global count
+        count += 1
+        ex, subs_x = command_entry(x)
+        ey, subs_y = command_entry(y)
+        wrong = ["%s: %r, not %r" % (k, ex.get(k), ey.get(k)) for k in sorted(set(ex) | set(ey)) if ex.get(k) != ey.get(k)]
+        report.check("COMMAND of " + ey["name"].decode(), not wrong, "; ".join(wrong))
+        names_y = {s[0]: s for s in subs_y}
+        for s in subs_x:
+            if s[0] in names_y:
+                compare_entry(s, names_y[s[0]])
+            elif s[0].split(b"|")[0].decode() not in ("client", "cluster", "debug", "commandlog"):
+                report.check("COMMAND of " + s[0].decode(), False, "the genuine server has no such subcommand")
+
+    known_newer = {"delifeq", "msetex", "commandlog", "clusterscan", "hexpire", "hpexpire", "hexpireat", "hpexpireat", "hpersist", "httl", "hpttl",
+                   "hexpiretime", "hpexpiretime", "hgetex", "hsetex", "hgetdel"}
+    for name in sorted(table_mine):
+        if name in table_theirs:
+            compare_entry(table_mine[name], table_theirs[name])
+        else:
+            report.check("%s is a command of newer servers" % name, name in known_newer, "the genuine server has no such command")
+    report.check("commands in common", count > 30, "only %d" % count)
+    print("%d commands and subcommands compared; %d of the genuine server's are not there yet" %
+          (count, len(set(table_theirs) - set(table_mine))))
+
+    for name in ("get", "client|kill", "config|set", "nosuch"):
+        x, y = mine.call("COMMAND", "INFO", name), theirs.call("COMMAND", "INFO", name)
+        report.check("COMMAND INFO " + name, (x[0] is None) == (y[0] is None) and (x[0] is None or command_entry(x[0])[0] == command_entry(y[0])[0]), x)
+
+    # COMMAND DOCS
+    docs_mine = {k.decode(): pairs(v) for k, v in pairs(mine.call("COMMAND", "DOCS")).items()}
+    docs_theirs = {k.decode(): pairs(v) for k, v in pairs(theirs.call("COMMAND", "DOCS")).items()}
+
+    def compare_doc(name, x, y):
+        wrong = compare_docs(name, x, y)
+        report.check("COMMAND DOCS of " + name, not wrong, "; ".join(wrong))
+        subs = pairs(y.get(b"subcommands", []))
+        for sub, doc in pairs(x.get(b"subcommands", [])).items():
+            if sub in subs:
+                compare_doc(sub.decode(), pairs(doc), pairs(subs[sub]))
+
+    for name in sorted(docs_mine):
+        if name in docs_theirs:
+            compare_doc(name, docs_mine[name], docs_theirs[name])
+
+    # COMMAND LIST and its filters, for what both have
+    both = set(table_mine) & set(table_theirs)
+    for filter_by in (("PATTERN", "*set*"), ("ACLCAT", "fast"), ("ACLCAT", "dangerous"), ("ACLCAT", "string"), ("PATTERN", "client|*")):
+        x = {n for n in mine.call("COMMAND", "LIST", "FILTERBY", *filter_by) if n.split(b"|")[0].decode() in both}
+        y = {n for n in theirs.call("COMMAND", "LIST", "FILTERBY", *filter_by) if n in x or n.split(b"|")[0].decode() in both and b"|" not in n}
+        report.check("COMMAND LIST FILTERBY " + " ".join(filter_by), y <= x, "missing %r" % sorted(y - x))
+
+    # GETKEYS of lines that both know
+    lines = ["GET a", "MSET a 1 b 2", "SET a b EX 10", "SET a b GET", "COPY a b", "RENAME a b", "LCS a b", "OBJECT ENCODING a", "DEL a b c",
+             "BITOP AND a b c", "EVAL x 2 a b c", "ZUNIONSTORE d 2 a b", "XREAD STREAMS a b 0 0", "SORT a STORE b", "MIGRATE h 1 k 0 1", "PING"]
+    for line in lines:
+        words = line.split()
+        if words[0].lower() not in both:
+            continue
+        for how in ("GETKEYS", "GETKEYSANDFLAGS"):
+            x, y = mine.call("COMMAND", how, *words), theirs.call("COMMAND", how, *words)
+            report.equal("COMMAND %s %s" % (how, line), repr(canon(y)), repr(canon(x)))
+
+    # CONFIG GET *
+    config_mine = pairs(mine.call("CONFIG", "GET", "*"))
+    config_theirs = pairs(theirs.call("CONFIG", "GET", "*"))
+    missing = sorted(k.decode() for k in set(config_theirs) - set(config_mine) if not k.startswith(b"tls"))
+    report.check("CONFIG GET * has every option of the genuine server", not missing, missing)
+    # Values that depend on how the servers were started here.
+    differ = {b"port", b"dir", b"bind", b"pidfile", b"logfile", b"save", b"unixsocket", b"jemalloc-bg-thread"}
+    for key in sorted(set(config_mine) & set(config_theirs)):
+        if key not in differ:
+            report.equal("default of " + key.decode(), config_theirs[key], config_mine[key])
+
+    # INFO
+    info_mine, info_theirs = info_fields(mine.call("INFO", "everything")), info_fields(theirs.call("INFO", "everything"))
+    for section, fields in info_theirs.items():
+        if section in ("Commandstats", "Errorstats", "Latencystats", "Keyspace", "Modules"):
+            continue
+        missing = [f for f in fields if f not in info_mine.get(section, [])]
+        report.check("INFO %s has the fields of the genuine server" % section, not missing, missing)
+
+    # HELP texts name the same subcommands.
+    for container in sorted(both):
+        if not any(s[0].endswith(b"|help") for s in table_theirs[container][9]) or container in ("cluster",):
+            continue
+        x, y = mine.call(container, "HELP"), theirs.call(container, "HELP")
+        if not isinstance(x, list):
+            report.check("%s HELP" % container, False, x)
+            continue
+        report.equal("%s HELP: first line" % container, y[0], x[0])
+        report.equal("%s HELP: last lines" % container, y[-2:], x[-2:])
+
+report.finish()
