@@ -1,6 +1,7 @@
 # make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side
 # make test                builds and runs every test; ends with "N passed, N failed"
+# make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated machine without root)
 # make install PREFIX=…    make clean   make distclean   make help
 #
 # Options: BUILD_RDMA=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
@@ -102,7 +103,7 @@ objects = $(patsubst %.c,$(B)/%.o,$(1))
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
-.PHONY: all test test-programs run-tests unit demo install clean distclean help install-deps check-includes helpers softrdma FORCE
+.PHONY: all test test-rxe test-programs run-tests unit demo install clean distclean help install-deps check-includes helpers softrdma FORCE
 all: $(PROGRAMS) $(SOFTRDMA)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
@@ -152,6 +153,9 @@ run-tests: test-programs
 test:
 	@deps/install --test
 	@$(MAKE) --no-print-directory run-tests
+# Not part of `make test`: it takes minutes, and packages of 700 MB (deps/install --rxe). Without them it is skipped.
+test-rxe: all helpers
+	@tests/rxe/run
 demo:
 	@deps/install
 	@$(MAKE) --no-print-directory all

@@ -194,6 +194,7 @@ proc resp::wait_channel {fd how end what} {
 # The moment until which a wait of that many milliseconds may go on: not beyond
 # what the running test is allowed.
 proc resp::deadline {ms} {
+    if {[info exists ::test_patience]} {set ms [expr {$ms * $::test_patience}]}
     set end [expr {[clock milliseconds] + $ms}]
     if {[info exists ::test_deadline] && $::test_deadline > 0 && $end > $::test_deadline} {set end $::test_deadline}
     return $end

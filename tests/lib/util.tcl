@@ -22,6 +22,20 @@ proc wait_for_condition {ms condition {otherwise ""}} {
 
 proc fail {message} {fail_assertion $message}
 
+# RDMA_TEST_SCALE=N tells that everything is about N times slower than usual (a device of the kernel in an emulated machine): counts are
+# divided by it, waiting is more patient. Only counts that stand for "many" are scaled, never what a test is about.
+set ::test_scale 1
+if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RDMA_TEST_SCALE)] && $::env(RDMA_TEST_SCALE) > 1} {
+    set ::test_scale $::env(RDMA_TEST_SCALE)
+}
+set ::test_patience [expr {$::test_scale > 1 ? 4 : 1}]
+proc scaled {count {least 1}} {expr {min($count, max($least, $count / $::test_scale))}}
+# Of these sizes in bytes those that end in reasonable time.
+proc scaled_sizes {sizes} {
+    if {$::test_scale == 1} {return $sizes}
+    lmap size $sizes {if {$size > 2200000} continue; set size}
+}
+
 # Random bytes. Kinds: alpha, binary, compr (few different bytes).
 proc randstring {min max {kind binary}} {
     set len [expr {$min + int(rand() * ($max - $min + 1))}]

@@ -81,6 +81,7 @@ proc test {name args} {
     set line [suite_line]
     set seconds [expr {[dict get $o -timeout] ? [dict get $o -timeout] : $::opt(timeout)}]
     if {$::opt(valgrind)} {set seconds [expr {$seconds * 10}]}
+    set seconds [expr {$seconds * $::test_patience}]
     set reason [unmet_need [dict get $o -needs]]
     if {$reason ne ""} {
         tell skip $name $reason

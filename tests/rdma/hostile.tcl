@@ -12,11 +12,11 @@ start_server {overrides {loglevel verbose}} {
     foreach kind $kinds {
         test "peer: [string map {_ { }} $kind]" {
             set from [log_size]
-            set got [hostile --kind $kind --cases 5 --seed $::opt(seed)]
+            set got [hostile --kind $kind --cases [scaled 5] --seed $::opt(seed)]
             if {[dict get $got code] ne 0} {fail "seed $::opt(seed): [dict get $got out][dict get $got err]"}
             assert_equal PONG [r ping]
             if {$kind in {control_short control_empty control_long control_opcode feature_unknown immediate_beyond_the_buffer immediate_beyond_the_rest}} {
-                wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}} [log_text $from]] >= 5}
+                wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}} [log_text $from]] >= [scaled 5]}
             }
             if {[string match lawful* $kind]} {
                 assert_not_match "*broke the protocol*" [log_text $from]
@@ -38,7 +38,7 @@ start_server {} {
         set messages 0
         # In parts, to look after the server between them.
         for {set part 0} {$part < 10} {incr part} {
-            set got [hostile --cases 300 --seed [expr {$::opt(seed) + $part}]]
+            set got [hostile --cases [scaled 300 5] --seed [expr {$::opt(seed) + $part}]]
             if {[dict get $got code] ne 0} {fail "seed [expr {$::opt(seed) + $part}]: [dict get $got out][dict get $got err]"}
             regexp {(\d+) messages} [dict get $got out] -> n
             incr messages $n
@@ -47,7 +47,7 @@ start_server {} {
             assert_equal PONG [$c ping]
             $c -close
         }
-        assert_morethan $messages 10000
+        assert_morethan $messages [scaled 10000 50]
         wait_for_condition 20000 {[info_field clients connected_clients] <= 2}
         assert_lessthan [expr {[process_memory [srv pid]] - $before}] 200000
     }
@@ -59,7 +59,7 @@ start_server {overrides {requirepass secret} auth secret} {
         # Its lawful kinds expect PONG and get NOAUTH here; only dying counts.
         assert_equal PONG [r ping]
         foreach kind {control_short control_long immediate_beyond_the_buffer memory_of_huge_length write_outside read_of_the_buffer} {
-            set got [hostile --kind $kind --cases 5]
+            set got [hostile --kind $kind --cases [scaled 5]]
             if {[dict get $got code] ne 0} {fail [dict get $got out][dict get $got err]}
         }
         assert_equal PONG [r ping]

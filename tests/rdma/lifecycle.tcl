@@ -116,7 +116,7 @@ start_server {} {
         lassign [own_proxy] pid port
         set n [info_field clients connected_clients]
         set c [new_client -host 127.0.0.1 -port $port]
-        for {set i 0} {$i < 20} {incr i} {$c -send get big}
+        for {set i 0} {$i < [scaled 20 3]} {incr i} {$c -send get big}
         assert_equal 5000000 [string length [$c -read]]
         kill_process KILL $pid
         for {set i 0} {$i < 20} {incr i} {assert_equal PONG [r ping]}
@@ -171,7 +171,7 @@ start_server {} {
     test "the server ends in order with connected RDMA clients" {
         expect_server_exit
         set clients {}
-        for {set i 0} {$i < 50} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
+        for {set i 0} {$i < [scaled 50 10]} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
         set t [new_client -tcp 1]
         $t -send shutdown nosave
         assert_equal 0 [server_reap [srv id]]

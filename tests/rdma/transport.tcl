@@ -76,22 +76,23 @@ start_server {} {
     }
 
     test "replies larger than the peer's receive buffer" -timeout 90 {
-        foreach size {1048575 1048576 1048577 2097152 5000000 20000000} {
+        foreach size [scaled_sizes {1048575 1048576 1048577 2097152 5000000 20000000}] {
             set v [string repeat 0123456789 [expr {$size / 10 + 1}]]
             set v [string range $v 0 $size-1]
             r set v $v
             if {[r get v] ne $v} {fail "a value of $size bytes did not come back"}
         }
         set c [new_client]
-        for {set i 0} {$i < 5} {incr i} {$c -send get v}
+        set n [scaled 5 2]
+        for {set i 0} {$i < $n} {incr i} {$c -send get v}
         $c -send ping
-        for {set i 0} {$i < 5} {incr i} {assert_equal 20000000 [string length [$c -read]]}
+        for {set i 0} {$i < $n} {incr i} {assert_equal $size [string length [$c -read]]}
         assert_equal PONG [$c -read]
         r del v
     }
 
     test "pipelines of many small commands" {
-        foreach n {10 1000 50000} {
+        foreach n [list 10 [scaled 1000 200] [scaled 50000 1000]] {
             set c [new_client]
             set out ""
             for {set i 0} {$i < $n} {incr i} {append out "*2\r\n\$4\r\nECHO\r\n\$6\r\n[format %06d $i]\r\n"}
@@ -105,23 +106,24 @@ start_server {} {
     test "a pipeline of big and small commands in both directions" {
         set c [new_client]
         set sizes {}
-        for {set i 0} {$i < 300} {incr i} {lappend sizes [expr {50 + [randint [pick 100 1000 100000]]}]}
+        for {set i 0} {$i < [scaled 300 40]} {incr i} {lappend sizes [expr {50 + [randint [pick 100 1000 100000]]}]}
         check_echoes $c $sizes
     }
 
     test "a client that reads late gets everything" {
         r set big [string repeat x 3000000]
         set c [new_client]
-        for {set i 0} {$i < 10} {incr i} {$c -send get big}
+        set n [scaled 10 2]
+        for {set i 0} {$i < $n} {incr i} {$c -send get big}
         for {set i 0} {$i < 50} {incr i} {r ping}
-        for {set i 0} {$i < 10} {incr i} {assert_equal 3000000 [string length [$c -read]]}
+        for {set i 0} {$i < $n} {incr i} {assert_equal 3000000 [string length [$c -read]]}
         r del big
     }
 
     test "100,000 random keys and values are read back" -timeout 180 {
         r flushall
         set c [new_client]
-        set count 100000
+        set count [scaled 100000 4000]
         expr {srand(4711)}
         set batch 2000
         for {set i 0} {$i < $count} {incr i $batch} {
@@ -149,18 +151,19 @@ start_server {} {
 
     test "500 connections" -timeout 120 {
         set clients {}
-        for {set i 0} {$i < 500} {incr i} {lappend clients [new_client]}
+        set n [scaled 500 20]
+        for {set i 0} {$i < $n} {incr i} {lappend clients [new_client]}
         foreach round {1 2 3} {
             foreach c $clients {$c -send echo $c}
             foreach c $clients {assert_equal $c [$c -read]}
         }
-        assert_morethan [info_field clients connected_clients] 500
+        assert_morethan [info_field clients connected_clients] $n
         foreach c $clients {$c -close}
         wait_for_condition 15000 {[info_field clients connected_clients] == 1}
     }
 
     test "500 connections come and go one after the other" -timeout 120 {
-        for {set i 0} {$i < 500} {incr i} {
+        for {set i 0} {$i < [scaled 500 20]} {incr i} {
             set c [new_client]
             assert_equal $i [$c echo $i]
             $c -close
@@ -170,13 +173,14 @@ start_server {} {
 
     test "what connections hold is given back" {
         set clients {}
-        for {set i 0} {$i < 50} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
+        set n [scaled 50 10]
+        for {set i 0} {$i < $n} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
         foreach c $clients {$c -close}
         wait_for_condition 15000 {[info_field clients connected_clients] == 1}
         set before [process_memory [srv pid]]
-        for {set round 0} {$round < 4} {incr round} {
+        for {set round 0} {$round < [scaled 4 2]} {incr round} {
             set clients {}
-            for {set i 0} {$i < 50} {incr i} {lappend clients [new_client]; [lindex $clients end] echo [string repeat x 100000]}
+            for {set i 0} {$i < $n} {incr i} {lappend clients [new_client]; [lindex $clients end] echo [string repeat x 100000]}
             foreach c $clients {$c -close}
             wait_for_condition 15000 {[info_field clients connected_clients] == 1}
         }
@@ -187,7 +191,7 @@ start_server {} {
 
 start_server {overrides {rdma-rx-size 65536}} {
     test "requests larger than rdma-rx-size" {
-        foreach size {65537 100000 131072 200000 1000000 10000000} {
+        foreach size [scaled_sizes {65537 100000 131072 200000 1000000 10000000}] {
             set v [string repeat y $size]
             if {[r echo $v] ne $v} {fail "an ECHO of $size bytes did not come back"}
             r set v $v
@@ -205,7 +209,7 @@ start_server {overrides {rdma-rx-size 65536}} {
     }
 
     test "every size of a request around the end of the receive buffer" -timeout 120 {
-        for {set d -40} {$d <= 40} {incr d} {
+        for {set d -40} {$d <= 40} {incr d [expr {$::test_scale > 1 ? 8 : 1}]} {
             set c [new_client]
             check_echoes $c [list [expr {65536 + $d}] 50 [expr {65536 - $d - 50}] 60]
             assert_equal PONG [$c ping]
@@ -214,7 +218,7 @@ start_server {overrides {rdma-rx-size 65536}} {
     }
 
     test "a small request at every offset before the end of the receive buffer" -timeout 120 {
-        for {set d 0} {$d <= 60} {incr d} {
+        for {set d 0} {$d <= 60} {incr d [expr {$::test_scale > 1 ? 7 : 1}]} {
             set c [new_client]
             check_echoes $c [list [expr {65536 - $d}] 50 50]
             $c -close
@@ -223,7 +227,7 @@ start_server {overrides {rdma-rx-size 65536}} {
 
     test "the buffer wraps many times under a pipeline" {
         set c [new_client]
-        for {set round 0} {$round < 20} {incr round} {
+        for {set round 0} {$round < [scaled 20 3]} {incr round} {
             set sizes {}
             for {set i 0} {$i < 40} {incr i} {lappend sizes [expr {45 + [randint 20000]}]}
             check_echoes $c $sizes
@@ -232,8 +236,8 @@ start_server {overrides {rdma-rx-size 65536}} {
 
     test "many clients with small buffers at the same time" {
         set clients {}
-        for {set i 0} {$i < 40} {incr i} {lappend clients [new_client]}
-        for {set round 0} {$round < 5} {incr round} {
+        for {set i 0} {$i < [scaled 40 8]} {incr i} {lappend clients [new_client]}
+        for {set round 0} {$round < [scaled 5 2]} {incr round} {
             foreach c $clients {
                 set length($c) [expr {100 + [randint 150000]}]
                 $c -send echo [string repeat z $length($c)]
@@ -243,7 +247,7 @@ start_server {overrides {rdma-rx-size 65536}} {
     }
 }
 
-foreach rx {131072 1048576 16777216} {
+foreach rx [scaled_sizes {131072 1048576 16777216}] {
     start_server [list overrides [list rdma-rx-size $rx]] {
         test "rdma-rx-size $rx serves values of all sizes" {
             foreach size [list 10 65536 [expr {$rx - 1}] $rx [expr {$rx + 1}] [expr {2 * $rx + 7}]] {
