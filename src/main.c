@@ -19,6 +19,7 @@
 #include "server/process.h"
 #include "server/process_title.h"
 #include "server/rdma_info.h"
+#include "server/rdma_options.h"
 #include "server/server.h"
 #include "server/settings.h"
 #include "server/shutdown.h"
@@ -39,6 +40,7 @@ static void parts_register(void) {
     config_register(eviction_options);
     config_register(auth_options);
     config_register(listener_options);
+    config_register(rdma_options);
     config_register(process_options);
     config_register(process_title_options);
     config_register(shutdown_options);
@@ -63,8 +65,8 @@ static void parts_register(void) {
     debug_register_own();
     server_add_part(&memory_report_part);
     info_register(stats_sections);
-    info_register(info_sections_basic);
     info_register(rdma_sections);
+    info_register(info_sections_basic);
 
     server_add_part(&eviction_part);
     server_add_part(&commandlog_part);

@@ -46,7 +46,7 @@ struct client *client_new(struct connection *conn) {
     if (!nowhere.out.ops) null_output_init(&nowhere);
     client->conn = conn;
     client->id = next_id++;
-    client->reply = (struct reply){.out = conn ? &conn->out : &nowhere.out, .protocol = 2, .error_hook = errorstats_count};
+    client->reply = (struct reply){.out = conn ? &conn->out : &nowhere.out, .protocol = (uint8_t)client_settings.protocol, .error_hook = errorstats_count};
     client->db = server.keyspace ? keyspace_db(server.keyspace, 0) : NULL;
     client->user = default_user;
     client->created_ms = client->active_ms = clock_ms();
@@ -381,7 +381,7 @@ void client_reset(struct client *client) {
     client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT | CLIENT_NO_TOUCH | CLIENT_READONLY);
     client_events_tell_reset(client);
     client_retarget(client);
-    client->reply.protocol = 2;
+    client->reply.protocol = (uint8_t)client_settings.protocol;
     client->db = keyspace_db(server.keyspace, 0);
     client->authenticated = !auth_required();
     client_set_name(client, SLICE(""));

@@ -102,7 +102,7 @@ struct client_watcher {
 void clients_watch(struct client_watcher *watcher);
 
 struct client_settings {
-    int timeout, tcp_keepalive;
+    int timeout, tcp_keepalive, protocol /* until HELLO */;
     int64_t maxclients, query_buffer_limit, bulk_max;
     struct client_limit {
         uint64_t hard, soft, soft_seconds;

@@ -287,7 +287,6 @@ const struct config_option config_options_unbuilt[] = {
      .max = INT64_MAX},
     {.name = "lua-enable-insecure-api", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "no"},
     {.name = "extended-redis-compatibility", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "client-default-resp", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "2", .min = 2, .max = 3},
     {.name = "import-mode", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     /* Threads, sockets, start-up. */
     {.name = "io-threads", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "1", .min = 1, .max = 256},

@@ -4,6 +4,7 @@
  * finding the request in the input and looking it up, some tens of nanoseconds; in exchange a call costs one reading of the counter. */
 #include "server/dispatch.h"
 #include "lib/blob.h"
+#include "lib/clock.h"
 #include "lib/histogram.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -135,9 +136,11 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     client->reply.failed = false;
     client->redacted = 0;
     if (unlikely(observers.len)) observers_before(&self.call);
+    clock_freeze();
 
     command->spec->run(&self.call);
 
+    clock_thaw();
     uint64_t now = ticks_now(), ticks = now - dispatch_ticks;
     dispatch_ticks = now;
     if (unlikely(client->reply.failed)) command->failed++;

@@ -7,17 +7,14 @@
 #include "server/listeners.h"
 #include "lib/log.h"
 #include "lib/memory.h"
-#include "lib/number.h"
 #include "net/connection.h"
 #include "server/client.h"
 #include "server/info.h"
 #include "server/server.h"
 #include "server/settings.h"
-#ifdef USE_RDMA
-#include "net/rdma.h"
-#endif
 #include <errno.h>
 #include "server/process_title.h"
+#include "server/rdma_options.h"
 #include <stdio.h>
 
 enum { BIND_MAX = 16 };
@@ -25,8 +22,6 @@ enum { BIND_MAX = 16 };
 static struct config_strings bind_addresses, rdma_addresses;
 static int port, rdma_port, backlog, unix_mode, mark, accept_batch;
 static char *unix_path, *unix_group;
-static int64_t rdma_rx_size;
-static int rdma_vector, rdma_busy_poll_us;
 
 struct group {
     const struct transport *transport;
@@ -44,7 +39,6 @@ static struct group unix_group_ = {0};
 static struct group *const groups[] = {&tcp_group, &unix_group_, &rdma_group};
 enum { GROUPS = sizeof groups / sizeof *groups };
 static bool started;
-static const char *apply_rdma_settings(void);
 
 static void group_close(struct group *group) {
     for (int i = 0; i < group->count; i++) listener_close(group->listeners[i]);
@@ -127,7 +121,7 @@ static const char *apply_accept_batch(void) {
 }
 
 bool listeners_start(void) {
-    apply_rdma_settings();
+    rdma_options_apply();
     tcp_group.transport = transport_find("tcp");
     unix_group_.transport = transport_find("unix");
     rdma_group.transport = transport_find("rdma");
@@ -205,45 +199,9 @@ static const char *check_bind(const struct config_option *option, struct slice t
     return words > BIND_MAX ? "Too many bind addresses specified." : NULL;
 }
 
-/* Without RDMA in the build nothing can listen on it. How it would be tuned does not matter then. */
-static const char *check_rdma(const struct config_option *option, struct slice text) {
-    if (transport_find("rdma") || slice_equal(text, slice_of(option->initial))) return NULL;
-    return "this server was built without RDMA (BUILD_RDMA=no)";
-}
-
 static const char *check_rdma_bind(const struct config_option *option, struct slice text) {
-    const char *reason = check_rdma(option, text);
+    const char *reason = rdma_option_check(option, text);
     return reason ? reason : check_bind(option, text);
-}
-
-/* A number, or "auto". */
-enum { VECTOR_AUTO = -2, VECTOR_MAX = 1024 };
-#ifdef USE_RDMA
-_Static_assert((int)VECTOR_AUTO == (int)RDMA_VECTOR_AUTO, "");
-#endif
-static const char *set_rdma_vector(const struct config_option *option, int count, const struct slice *words) {
-    int64_t number = VECTOR_AUTO;
-    if (count != 1) return "wrong number of arguments";
-    if (!slice_is(words[0], "auto")) {
-        if (!parse_int64(words[0], &number)) return "argument couldn't be parsed into an integer";
-        if (number < -1 || number > VECTOR_MAX) return config_reason("argument must be between -1 and %d inclusive", VECTOR_MAX);
-    }
-    rdma_vector = (int)number;
-    return NULL;
-}
-static void get_rdma_vector(const struct config_option *option, struct output *out) {
-    char text[NUMBER_TEXT_MAX];
-    if (rdma_vector == VECTOR_AUTO) output_write(out, slice_of("auto"));
-    else output_write(out, (struct slice){text, format_int64(text, rdma_vector)});
-}
-
-static const char *apply_rdma_settings(void) {
-#ifdef USE_RDMA
-    rdma_settings.rx_size = (uint32_t)rdma_rx_size;
-    rdma_settings.completion_vector = rdma_vector;
-    rdma_settings.busy_poll_us = (uint32_t)rdma_busy_poll_us;
-#endif
-    return NULL;
 }
 
 const struct config_option listener_options[] = {
@@ -263,14 +221,7 @@ const struct config_option listener_options[] = {
      .help = "Connections accepted in one turn of the loop."},
     {.name = "rdma-bind", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .value = &rdma_addresses, .initial = "", .check = check_rdma_bind, .apply = apply_rdma,
      .help = "Addresses of RDMA devices to listen on."},
-    {.name = "rdma-port", .type = CONFIG_INT, .value = &rdma_port, .initial = "0", .min = 0, .max = 65535, .check = check_rdma, .apply = apply_rdma,
+    {.name = "rdma-port", .type = CONFIG_INT, .value = &rdma_port, .initial = "0", .min = 0, .max = 65535, .check = rdma_option_check, .apply = apply_rdma,
      .help = "RDMA port; 0: no RDMA."},
-    {.name = "rdma-rx-size", .type = CONFIG_MEMORY, .value = &rdma_rx_size, .initial = "1048576", .min = 64 * 1024, .max = 16 * 1024 * 1024,
-     .apply = apply_rdma_settings, .help = "Bytes of a connection's RDMA receive buffer."},
-    {.name = "rdma-completion-vector", .type = CONFIG_CUSTOM, .initial = "-1", .set = set_rdma_vector, .get = get_rdma_vector,
-     .apply = apply_rdma_settings,
-     .help = "Completion vector whose interrupt serves the connections; -1: a random one; auto: that of the server's CPU."},
-    {.name = "rdma-busy-poll-us", .type = CONFIG_INT, .value = &rdma_busy_poll_us, .initial = "0", .min = 0, .max = 1000000,
-     .apply = apply_rdma_settings, .help = "Microseconds to go on polling for RDMA completions before sleeping; 0: sleep at once."},
     {.name = NULL},
 };
