@@ -84,6 +84,11 @@ class Server:
         lines = self.call("INFO", section).decode().split("\r\n")
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
+    def cpu_seconds(self):
+        """User and system time of the server process until now (taskset and the launcher have become it)."""
+        fields = open("/proc/%d/stat" % self.process.pid).read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         if self not in Server.running:
             return
