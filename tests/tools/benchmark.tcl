@@ -1,0 +1,187 @@
+# valkey-benchmark: what it sends, what it counts, what it prints.
+
+set bench [file join [expr {[info exists ::env(TOOLS)] ? $::env(TOOLS) : "$::root/src"}] valkey-benchmark]
+
+# Runs the benchmark against the server of the suite: {code out err}.
+proc bench {args} {
+    set got [run -timeout 50 $::bench -h [srv host] -p [srv port] {*}$args]
+    return [list [dict get $got code] [dict get $got out] [dict get $got err]]
+}
+proc bench_out {args} {
+    lassign [bench {*}$args] code out err
+    assert_equal {0 {}} [list $code $err] $args
+    return $out
+}
+proc calls {command} {
+    set stats [r info commandstats]
+    if {![regexp "cmdstat_$command:calls=(\\d+)" $stats -> n]} {return 0}
+    return $n
+}
+
+start_server {} {
+    test "exactly as many requests are sent as were asked for" {
+        foreach args {{-n 1000 -c 7} {-n 1003 -c 5 -P 16} {-n 1 -c 50} {-n 5000 -c 10 --threads 2} {-n 777 -c 4 -P 10 --threads 3}} {
+            r set counted 0
+            set out [bench_out -q {*}$args incr counted]
+            assert_equal [lindex $args 1] [r get counted] $args
+            assert_regexp {^incr counted: \d+\.\d\d requests per second, p50=\d+\.\d\d\d msec\n$} [string map {\r {}} $out]
+        }
+    }
+
+    test "the report has all its parts" {
+        set out [bench_out -n 2000 -c 5 -t set]
+        foreach line {"====== SET ======" "  2000 requests completed in * seconds" "  5 parallel clients" "  3 bytes payload" "  keep alive: 1"
+            "  transport: tcp" "  host configuration \"save\": *" "  host configuration \"appendonly\": no" "  multi-thread: no"
+            "Latency by percentile distribution:" "0.000% <= * milliseconds (cumulative count *)" "100.000% <= * milliseconds (cumulative count 2000)"
+            "Cumulative distribution of latencies:" "Summary:" "  throughput summary: * requests per second" "  latency summary (msec):"
+            "          avg       min       p50       p95       p99       max"} {
+            assert {[lsearch -glob [split $out \n] $line] >= 0} "no line like $line"
+        }
+        assert_regexp {\n +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}\n} $out
+    }
+
+    test "--csv has a header and a row for each test" {
+        set lines [split [string trim [bench_out --csv -n 500 -t ping,set,get]] \n]
+        assert_equal {"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"} [lindex $lines 0]
+        assert_equal "PING_INLINE PING_MBULK SET GET" [lmap l [lrange $lines 1 end] {string trim [lindex [split $l ,] 0] \"}]
+        foreach l [lrange $lines 1 end] {assert_regexp {^"[A-Z_]+"(,"\d+\.\d+"){7}$} $l}
+    }
+
+    test "the shares of the distribution only grow, and end with all requests" {
+        set out [bench_out -n 3000 -c 10 -P 3 -t set]
+        foreach part {{Latency by percentile distribution:} {Cumulative distribution of latencies:}} {
+            set at [string first $part $out]
+            set last -1
+            set latency -1
+            foreach line [split [string range $out $at [string first \n\n $out $at]] \n] {
+                if {![regexp {<= ([\d.]+) milliseconds \(cumulative count (\d+)\)} $line -> ms count]} continue
+                assert {$count >= $last && $ms >= $latency} $line
+                set last $count
+                set latency $ms
+            }
+            assert_equal 3000 $last
+        }
+    }
+
+    test "keys, values and random numbers are what the options say" {
+        r flushall
+        bench_out -q -n 100 -t set -d 100
+        assert_equal key:__rand_int__ [r keys *]
+        assert_equal 100 [string length [r get key:__rand_int__]]
+        r flushall
+        bench_out -q -n 3000 -r 50 -P 10 -t set
+        assert_equal 50 [r dbsize]
+        for {set i 0} {$i < 50} {incr i} {assert_equal 1 [r exists [format key:%012d $i]]}
+        r flushall
+        bench_out -q -n 1000 -r 1000 --sequential -P 7 set seq:__rand_int__ __data__
+        assert_equal 1000 [r dbsize]
+        r flushall
+        bench_out -q -n 500 -r 1000000 mset __rand_1st__ __rand_2nd__ same:__rand_1st__ __rand_1st__
+        foreach key [r keys same:*] {assert_equal [r get $key] [string range $key 5 end]}
+        assert_morethan [llength [r keys same:*]] 400
+    }
+
+    test "--seed repeats the random numbers" {
+        foreach round {1 2} {
+            r flushall
+            bench_out -q -n 50 -c 1 -r 1000000 --seed 42 -t set
+            lappend seen [lsort [r keys *]]
+        }
+        assert_equal [lindex $seen 0] [lindex $seen 1]
+    }
+
+    test "--dbnum and -3 are said on every connection" {
+        r flushall
+        bench_out -q -n 50 -c 5 -3 --dbnum 4 -t set
+        assert_equal 0 [r dbsize]
+        assert_match "*db4:keys=1*" [r info keyspace]
+    }
+
+    test "-k 0 connects for each request" {
+        set before [info_field stats total_connections_received]
+        lassign [bench -q -n 100 -c 3 -k 0 -t ping_mbulk] code out err
+        assert_equal 0 $code
+        assert_morethan [expr {[info_field stats total_connections_received] - $before}] 99
+    }
+
+    test "-x takes the last argument from standard input" {
+        set got [run -stdin "from stdin" $::bench -h [srv host] -p [srv port] -q -n 10 -x set stdin:k]
+        assert_equal 0 [dict get $got code]
+        assert_equal "from stdin" [r get stdin:k]
+    }
+
+    test "an error of the server ends an own command" {
+        lassign [bench -q -n 100 foo bar] code out err
+        assert_equal [list 1 "Error from server: ERR unknown command 'foo', with args beginning with: 'bar' \n"] [list $code $err]
+        r set text abc
+        lassign [bench -q -n 100 -P 10 incr text] code out err
+        assert_equal [list 1 "Error from server: ERR value is not an integer or out of range\n"] [list $code $err]
+    }
+
+    test "nobody listens: exit code 1 and the reason" {
+        set port [free_port]
+        set got [run $::bench -p $port -q -t set]
+        assert_equal [list 1 "" "Could not connect to server at 127.0.0.1:$port: Connection refused\n"] [list [dict get $got code] [dict get $got out] [dict get $got err]]
+    }
+
+    test "wrong options are refused by name" {
+        foreach option {--bogus -n -t} {
+            lassign [bench $option] code out err
+            assert_equal 1 $code
+            assert_match "Invalid option \"$option\" or option argument missing*" $err$out
+        }
+        foreach args {{-n x} {-c 0} {-P -1} {-d 99999999999}} {assert_equal 1 [lindex [bench {*}$args] 0] $args}
+    }
+
+    test "--help and --version" {
+        assert_match "*Usage: valkey-benchmark*--rdma*" [bench_out --help]
+        assert_match "valkey-benchmark \[0-9\]*" [bench_out --version]
+    }
+
+    test "-I opens connections and waits" {
+        set id [spawn $::bench -h [srv host] -p [srv port] -I -c 20]
+        wait_for_condition 10000 {[info_field clients connected_clients] >= 21}
+        assert_match "Creating 20 idle connections and waiting forever*" [spawn_out $id]
+        kill_process TERM [spawn_pid $id]
+        spawn_wait $id
+    }
+
+    test "all standard tests run, or say that the server does not know their command" {
+        lassign [bench -q -n 200 -c 5 -P 4 -r 100] code out err
+        assert_equal 0 $code $err
+        foreach name {PING_INLINE PING_MBULK SET GET INCR LPUSH RPUSH LPOP RPOP SADD HSET SPOP ZADD ZPOPMIN LRANGE_100 LRANGE_600 MSET XADD FCALL} {
+            assert_match "*$name*" $out$err
+        }
+        foreach line [split [string trim $err] \n] {assert_match "*: left out, the server does not know the command" $line}
+    }
+
+    test "values larger than any buffer come back whole" {
+        bench_out -q -n 100 -c 4 -d 3000000 -t set,get
+        assert_equal 3000000 [r strlen key:__rand_int__]
+    }
+
+    test "a server that goes away in the middle is reported" {
+        set id [spawn $::bench -h [srv host] -p [srv port] -q -n 100000000 -c 5 -t ping_mbulk]
+        wait_for_condition 10000 {[info_field clients connected_clients] > 5}
+        r client kill type normal skipme yes
+        set got [spawn_wait $id]
+        assert_equal 1 [dict get $got code]
+        assert_match "*rror*" [dict get $got err]
+    }
+}
+
+start_server {overrides {requirepass secret}} {
+    test "a password is given on every connection" {
+        assert_match "*requests per second*" [bench_out -a secret -q -n 100 -t set]
+        assert_match "*requests per second*" [bench_out -a secret --user default -q -n 100 -t set]
+        set got [run $::bench -u valkey://default:secret@[srv host]:[srv port] -q -n 100 -t set]
+        assert_equal 0 [dict get $got code]
+    }
+
+    test "no password, or a wrong one, ends the program" {
+        lassign [bench -q -n 100 -t set] code out err
+        assert_equal [list 1 "Node [srv host]:[srv port] replied with error:\nNOAUTH Authentication required.\n"] [list $code $err]
+        lassign [bench -a wrong -q -n 100 -t set] code out err
+        assert_equal [list 1 "Node [srv host]:[srv port] replied with error:\nWRONGPASS invalid username-password pair or user is disabled.\n"] [list $code $err]
+    }
+}
