@@ -3,7 +3,8 @@
 # seconds: 60
 
 proc hostile {args} {
-    run -timeout 170 {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] {*}$args
+    run -timeout 170 {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] \
+        --wait [expr {5000 * $::test_patience}] {*}$args
 }
 set kinds [split [string trim [exec [tool rdma-hostile] --list]] \n]
 
@@ -47,7 +48,7 @@ start_server {} {
             assert_equal PONG [$c ping]
             $c -close
         }
-        assert_morethan $messages [scaled 10000 50]
+        assert_morethan $messages [expr {$::test_scale > 1 ? 50 : 10000}]
         wait_for_condition 20000 {[info_field clients connected_clients] <= 2}
         assert_lessthan [expr {[process_memory [srv pid]] - $before}] 200000
     }
@@ -55,7 +56,7 @@ start_server {} {
 
 start_server {overrides {requirepass secret} auth secret} {
     test "hostile peers without authentication leave the server serving" {
-        set got [hostile --cases 33 --wait 3000]
+        set got [hostile --cases [scaled 33 11] --wait 3000]
         # Its lawful kinds expect PONG and get NOAUTH here; only dying counts.
         assert_equal PONG [r ping]
         foreach kind {control_short control_long immediate_beyond_the_buffer memory_of_huge_length write_outside read_of_the_buffer} {
