@@ -164,6 +164,7 @@ int main(int argc, char **argv) {
     server_start();
     banner();
     if (!listeners_start()) exit(1);
+    process_write_pid_file();
     process_title();
     stats_started();
     log_notice("PID: %d", (int)getpid());

@@ -156,6 +156,7 @@ static __attribute__((noinline)) void reply_measure(struct client *client, const
 }
 
 static __attribute__((noinline)) void request_measure(struct client *client) {
+    if (client->flags & CLIENT_CLOSING) return;
     uint64_t size = 0;
     for (int i = 0; i < client->reader.argc; i++) size += client->reader.argv[i].len;
     if (size >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST] && client->current)
@@ -173,6 +174,8 @@ static inline bool request_execute(struct client *client) {
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
         if (__builtin_expect(out->end != end || (uint64_t)(out->pos - from) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY], 0)) reply_measure(client, from);
         if (__builtin_expect(reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST], 0)) request_measure(client);
+    } else {
+        dispatch_ticks = ticks_now(); /* empty lines take time too */
     }
     return true;
 }
@@ -256,13 +259,13 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (client->used) conn_consume(conn, client->used);
     client->used = 0;
     client_count_bytes(client);
-    if (end == TURN_HELD) {
-        client->held = true;
-        conn_set_reading(conn, false); /* so that the request's arguments stay where they are */
-    } else if (end == TURN_OVER && conn->in_len) {
-        turn_queue(client);
-    }
-    if (client->flags & CLIENT_CLOSE_AFTER_REPLY) conn_set_reading(conn, false);
+    /* Nothing more is received until what is there was executed; above all not the end of the connection, by which it would be lost. */
+    bool over = end == TURN_OVER && conn->in_len;
+    if (over != client->waits_for_turn) conn_set_reading(conn, !over);
+    client->waits_for_turn = over;
+    if (over) turn_queue(client);
+    if (end == TURN_HELD) client->held = true;
+    if (end == TURN_HELD || (client->flags & CLIENT_CLOSE_AFTER_REPLY)) conn_set_reading(conn, false);
     client_flush(client);
 }
 
@@ -276,8 +279,8 @@ static void client_turn(struct client *client) {
     if (!(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
 }
 
-/* A client that was held goes on, first with the request that it holds. What was found of it in the input is found again, unless parts of it are no longer
- * there (large arguments). */
+/* A client that was held goes on, first with the request that it holds. The input may have moved since: the request is found in it again, unless parts of it are no
+ * longer there (large arguments). */
 static void turn_resume(struct client *client) {
     if (client->held && !client->reader.larges_count) {
         client->held = false;

@@ -30,6 +30,7 @@ struct client {
     bool authenticated;
     uint32_t redacted;       /* arguments of the last call that are secret, a bit each (call_redact) */
     bool held;               /* the reader holds a whole request that waits for client_release() */
+    bool waits_for_turn;     /* its time was up with input left; reading is off */
     uint8_t holds;           /* client_hold() without client_release() */
     struct request_reader reader;
     size_t used;                 /* bytes of the input that were executed in this turn and are not consumed yet */

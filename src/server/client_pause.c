@@ -5,6 +5,7 @@
 #include "server/dispatch.h"
 #include "server/server.h"
 
+static const int64_t LONGEST_MS = INT64_MAX / 2000; /* for ever, and still a time in microseconds */
 static struct list paused = {.head = {&paused.head, &paused.head}};
 static enum pause_kind pause_kind;
 static int64_t pause_until_ms;
@@ -56,5 +57,6 @@ void clients_pause(enum pause_kind kind, int64_t until_ms) {
     if (until_ms > pause_until_ms) pause_until_ms = until_ms;
     server_stand_still(STAND_STILL_PAUSE, true);
     int64_t left = pause_until_ms - clock_ms();
+    if (left > LONGEST_MS) left = LONGEST_MS;
     event_timer_set(server.loop, &pause_timer, left > 0 ? (uint64_t)left * 1000 : 0, pause_over);
 }

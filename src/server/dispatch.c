@@ -166,6 +166,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
 /* Refusing */
 
 static void refuse(struct client *client, struct command *command, const char *error) {
+    dispatch_ticks = ticks_now(); /* the turn of a client that is only refused ends in time as well */
     if (command) command->rejected++;
     reply_error(&client->reply, error);
     if (dispatch_refused) dispatch_refused(client, command);

@@ -119,7 +119,7 @@ void process_daemonize(void) {
     if (null > STDERR_FILENO) close(null);
 }
 
-static void write_pid_file(void) {
+void process_write_pid_file(void) {
     const char *path = pid_file;
     if (!path[0]) {
         if (!process_daemonizes()) return;
@@ -249,7 +249,6 @@ void process_adjust_open_files(void) {
 }
 
 void process_setup(void) {
-    write_pid_file();
     pin(server_cpulist, "the server");
     process_set_oom_score(PROCESS_PRIMARY);
 }

@@ -7,7 +7,8 @@ extern const struct config_option process_options[];
 bool process_is_supervised(void);                   /* finds out at the first call */
 void process_daemonize(void);                       /* where configured; forks */
 bool process_daemonizes(void);
-void process_setup(void);        /* pid file, limits, CPUs, OOM score */
+void process_setup(void);        /* CPUs, OOM score */
+void process_write_pid_file(void);
 void process_adjust_open_files(void); /* for maxclients; may lower it */
 void process_tell_ready(void);   /* the supervisor */
 void process_tell_stopping(void);

@@ -219,7 +219,7 @@ static void stats_write(struct output *out) {
 }
 
 static void stats_reset(void) {
-    client_stats = (struct client_stats){0};
+    client_stats = (struct client_stats){.memory_normal = client_stats.memory_normal};
     dispatch_commands = dispatch_ticks_total = 0;
     struct store_stats fresh = {.lazyfree_pending = store_stats.lazyfree_pending};
     store_stats = fresh;
