@@ -760,6 +760,10 @@ void rdma_connection_tick(struct rdma_connection *c, uint64_t now) {
         send_room(c))
         post_marker(c);
     c->tick_posted = c->posted;
+    if (c->control && c->posted == c->retired) {
+        rdma_chunk_give(&c->device->memory, c->control);
+        c->control = NULL;
+    }
 }
 
 static uint64_t lingered_enough(struct event_timer *timer) {

@@ -336,6 +336,27 @@ static void features_are_answered_with_none(void **state) {
     the_listener_still_serves();
 }
 
+static void a_storm_of_failures_leaves_nothing_behind(void **state) {
+    static const char *const faults[] = {
+        "send:delay=10-2000,p=1,seed=7",
+        "complete:error=REM_ACCESS_ERR,p=1,seed=1; complete:error=RETRY_EXC_ERR,p=1,seed=2",
+        "create_qp:fail=ENOMEM,p=20,seed=3; reg_mr:fail=ENOMEM,p=30,from=4,seed=4",
+        "connect:reject,p=10; request:drop,p=5; accept:drop,p=5; establish:drop,p=5; disconnect:drop,p=20",
+        "post_send:fail=ENOMEM,p=1,seed=5; post_recv:fail=ENOMEM,p=1,seed=6",
+        "resolve_addr:fail=ENODEV,p=10; resolve_route:unreachable,p=10; create_id:fail=ENOMEM,p=5; "
+        "req_notify:fail=EIO,p=5",
+        "event:delay=100-50000,p=50,seed=8; poll:delay=10-1000,p=1,seed=9",
+    };
+    if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        setenv("SOFTRDMA_FAULTS", faults[i], 1);
+        pid_t pid = start_peer("storm");
+        unsetenv("SOFTRDMA_FAULTS");
+        int status = wait_for_peer(pid);
+        if (status != 0) fail_msg("with \"%s\": status %x", faults[i], (unsigned)status);
+    }
+}
+
 static void a_forked_child_leaves_the_connections_alone(void **state) {
     open_both();
     pid_t pid = fork();
@@ -514,9 +535,90 @@ static void raw_misbehave(const char *mode) {
     }
 }
 
+/* A storm: connections come, stream, and are closed at random times from either end, while the device fails as SOFTRDMA_FAULTS says.
+ * Anything may fail; nothing may crash, hang, be corrupted or stay behind. */
+enum { STORM_CONNECTIONS = 24, STORM_MS = 2500 };
+static struct end storm_near[STORM_CONNECTIONS], storm_far[STORM_CONNECTIONS * 8];
+static void storm_accept(struct listener *from, struct connection *conn) {
+    for (size_t i = 0; i < sizeof storm_far / sizeof *storm_far; i++) {
+        struct end *end = &storm_far[i];
+        if (end->conn) continue;
+        *end = (struct end){.conn = conn,
+                            .send_seed = 23,
+                            .expect_seed = 11,
+                            .pending_bound = 1 << 20,
+                            .on_drained = end_pump};
+        conn->events = &end_events;
+        conn->owner = end;
+        if (random_below(10) == 0) {
+            close_self(end);
+            return;
+        }
+        end->close_when_sent = random_below(4) == 0;
+        send_stream(end, random_below(random_below(2) ? 500 : 2000000));
+        return;
+    }
+    conn_close(conn);
+}
+static void storm_step(struct end *end) {
+    if (!end->conn) {
+        *end = (struct end){.send_seed = 11,
+                            .expect_seed = 23,
+                            .pending_bound = 1 << 20,
+                            .on_drained = end_pump,
+                            .on_connected = end_pump};
+        end->to_send = random_below(random_below(2) ? 500 : 2000000);
+        dial(end);
+    } else if (random_below(30) == 0)
+        close_self(end);
+    else if (random_below(3) == 0 && conn_is_open(end->conn))
+        conn_set_reading(end->conn, random_below(3) != 0);
+}
+static int storm_main(const char *host) {
+    use_rdma(NULL);
+    snprintf(suite.host, sizeof suite.host, "%s", host);
+    log_level = LOG_LEVEL_NOTHING;
+    loop = event_loop_new();
+    char error[256];
+    struct listen_options options = listen_here();
+    options.accepted = storm_accept;
+    rdma_settings.send_memory = 4 << 20;
+    rdma_settings.keepalive_ms = 50;
+    for (int i = 0; i < 50 && !listener; i++)
+        listener = conn_listen(suite.transport, loop, &options, error, sizeof error);
+    if (!listener) return 20;
+    suite.port = listener->address.port;
+    uint64_t until = clock_monotonic_us() + STORM_MS * 1000;
+    while (clock_monotonic_us() < until) {
+        storm_step(&storm_near[random_below(STORM_CONNECTIONS)]);
+        for (int i = 0; i < 3; i++) event_loop_turn(loop, 300);
+    }
+    int bad = 0;
+    for (size_t i = 0; i < STORM_CONNECTIONS; i++) {
+        if (storm_near[i].conn) close_self(&storm_near[i]);
+        bad |= storm_near[i].corrupt;
+    }
+    for (size_t i = 0; i < sizeof storm_far / sizeof *storm_far; i++) {
+        if (storm_far[i].conn) close_self(&storm_far[i]);
+        bad |= storm_far[i].corrupt;
+    }
+    /* Whatever lingers gives up in bounded time. */
+    until = clock_monotonic_us() + 60 * 1000000;
+    while (rdma_stats()->connections && clock_monotonic_us() < until) event_loop_turn(loop, 10000);
+    if (rdma_stats()->connections) return 21;
+    listener_close(listener);
+    event_loop_free(loop);
+    if (getenv("RDMA_TEST_VERBOSE"))
+        printf("accepted %lu failed %lu refused %lu stalls %lu bytes %lu violations %lu\n",
+               rdma_stats()->accepted, rdma_stats()->failed, rdma_stats()->refused, rdma_stats()->stalls,
+               rdma_stats()->bytes_in, rdma_stats()->protocol_errors);
+    return bad ? 22 : rdma_stats()->registered_bytes ? 23 : 0;
+}
+
 static int peer_main(char **argv) {
     const char *mode = argv[2], *host = argv[3], *port = argv[4];
     clock_update();
+    if (strcmp(mode, "storm") == 0) exit(storm_main(host));
     raw_connect(host, port);
     if (strcmp(mode, "talk") == 0) { /* until killed */
         raw_register_own();
@@ -601,6 +703,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(writing_outside_its_buffer_fails_the_writer_alone),
         SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
         SUITE_TEST(features_are_answered_with_none),
+        SUITE_TEST(a_storm_of_failures_leaves_nothing_behind),
         SUITE_TEST(a_forked_child_leaves_the_connections_alone),
     };
     const struct CMUnitTest large[] = {
