@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 static struct cli cli;
+static struct slice *words; /* the command; kept until the program ends, as all it was made of */
 
 static void fail(const char *text) {
     fprintf(stderr, "%s\n", text);
@@ -13,8 +14,8 @@ static void fail(const char *text) {
 }
 
 /* The arguments of the command line as they are to be sent: unquoted, completed from standard input. */
-static struct slice *arguments_make(const struct cli_options *o, int *count) {
-    struct slice *argv = mem_alloc((size_t)(o->argc + 1) * sizeof *argv);
+static int arguments_make(const struct cli_options *o) {
+    struct slice *argv = words = mem_alloc((size_t)(o->argc + 1) * sizeof *argv);
     int argc = o->argc;
     bool tag_found = false;
     for (int i = 0; i < argc; i++) {
@@ -22,22 +23,20 @@ static struct slice *arguments_make(const struct cli_options *o, int *count) {
             tag_found = true;
             argv[i] = cli_read_stdin();
         } else if (o->quoted_input) {
-            struct slice *words;
-            int words_count = words_split(slice_of(o->argv[i]), &words);
-            if (words_count != 1) {
+            struct slice *unquoted;
+            if (words_split(slice_of(o->argv[i]), &unquoted) != 1) {
                 puts("Invalid quoted string"); /* not on standard error: so it is with Valkey's own tool */
                 exit(1);
             }
-            argv[i] = words[0];
-            mem_free(words);
+            argv[i] = unquoted[0];
+            mem_free(unquoted);
         } else {
             argv[i] = slice_of(o->argv[i]);
         }
     }
     if (o->stdin_tag && !tag_found) fail("Using -X option but stdin tag not match.");
     if (o->stdin_last) argv[argc++] = cli_read_stdin();
-    *count = argc;
-    return argv;
+    return argc;
 }
 
 static struct slice file_read(const char *path) {
@@ -59,7 +58,7 @@ static struct slice file_read(const char *path) {
 
 /* EVAL script numkeys key … arg …: the keys are what stands before the comma. */
 static int run_eval(const struct cli_options *o) {
-    struct slice *argv = mem_alloc((size_t)(o->argc + 3) * sizeof *argv);
+    struct slice *argv = words = mem_alloc((size_t)(o->argc + 3) * sizeof *argv);
     char keys_text[24];
     int argc = 3, keys = -1;
     argv[0] = SLICE("EVAL");
@@ -103,8 +102,7 @@ int main(int argc, char **argv) {
     cli.tty = isatty(STDIN_FILENO);
     if (o->mode != MODE_NONE) return run_mode(o);
     if (o->argc == 0) return cli_repl(&cli);
-    int count;
-    struct slice *words = arguments_make(o, &count);
+    int count = arguments_make(o);
     cli.tty = false;
     return cli_command(&cli, count, words, o->repeat) < 0;
 }

@@ -190,7 +190,8 @@ static struct resp_value scan(struct survey *survey, const char *cursor) {
 }
 
 int mode_keys(struct cli *cli, enum cli_mode which) {
-    struct survey *survey = mem_calloc(1, sizeof *survey);
+    static struct survey static_survey;
+    struct survey *survey = &static_survey;
     survey->cli = cli;
     survey->which = which;
     for (size_t i = 0; i < sizeof known_types / sizeof *known_types; i++) {

@@ -20,6 +20,12 @@
 
 enum { HISTORY_MAX = 1000 };
 
+#ifdef __SANITIZE_ADDRESS__
+/* libedit does not free the names given to EL_ADDFN. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:wcsdup\n"; }
+#endif
+
 struct line_editor {
     struct cli *cli;
     EditLine *edit; /* NULL: no terminal */
