@@ -32,7 +32,7 @@ set ::test_patience [expr {$::test_scale > 1 ? 4 : 1}]
 proc scaled {count {least 1}} {expr {min($count, max($least, $count / $::test_scale))}}
 # Of these sizes in bytes those that end in reasonable time.
 proc scaled_sizes {sizes} {
-    if {$::test_scale == 1} {return $sizes}
+    if {$::test_scale < 10} {return $sizes}
     lmap size $sizes {if {$size > 2200000} continue; set size}
 }
 

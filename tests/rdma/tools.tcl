@@ -42,7 +42,7 @@ start_server {} {
     }
 
     test "valkey-benchmark --rdma runs its tests" -needs [list file $bench] {
-        set got [over_rdma valkey-benchmark -n [scaled 20000 400] -c 20 -q -t ping,set,get]
+        set got [over_rdma valkey-benchmark -n [scaled 20000 400] -c [scaled 20 4] -q -t ping,set,get]
         assert_equal 0 [dict get $got code] [dict get $got out][dict get $got err]
         foreach name {PING_INLINE PING_MBULK SET GET} {assert_regexp "$name: \[0-9.]+ requests per second" [dict get $got out]}
         assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]
@@ -51,7 +51,8 @@ start_server {} {
 
     test "valkey-benchmark --rdma with pipelines, big values and threads" -needs [list file $bench] {
         foreach args {{-P 32 -n 50000 -c 10 -t set,get} {--threads 2 -n 20000 -c 20 -t get} {-d 100000 -n 2000 -c 5 -t set,get} {-d 2000000 -n 60 -c 3 -t set,get}} {
-            if {$::test_scale > 1} {dict set args -n [expr {[dict exists $args -d] ? 4 : 1000}]}
+            dict set args -n [scaled [dict get $args -n] [expr {[dict exists $args -d] ? 4 : 1000}]]
+            dict set args -c [scaled [dict get $args -c] 4]
             set got [over_rdma valkey-benchmark -q {*}$args]
             assert_equal 0 [dict get $got code] "$args: [dict get $got out][dict get $got err]"
             assert_regexp "requests per second" [dict get $got out]
@@ -64,8 +65,8 @@ start_server {} {
     }
 
     test "two benchmarks and a client at the same time" -needs [list file $bench] {
-        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n [scaled 30000 600] -c 10 -P 4 -t set]
-        set b [spawn $::bench -h 127.0.0.1 -p [srv port] -q -n [scaled 30000 600] -c 10 -P 4 -t get]
+        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n [scaled 30000 600] -c [scaled 10 4] -P 4 -t set]
+        set b [spawn $::bench -h 127.0.0.1 -p [srv port] -q -n [scaled 30000 600] -c [scaled 10 4] -P 4 -t get]
         for {set i 0} {$i < [scaled 200 50]} {incr i} {assert_equal PONG [r ping]}
         assert_equal 0 [dict get [spawn_wait $a 40000] code]
         assert_equal 0 [dict get [spawn_wait $b 40000] code]
