@@ -186,7 +186,11 @@ proc spawn_wait {id {ms 10000}} {
         }
     }
     unset ::spawned($id)
-    return [dict create code $code out [file_bytes [dict get $s out]] err [file_bytes [dict get $s err]]]
+    set err [file_bytes [dict get $s err]]
+    if {[regexp -line {^.*(ERROR: \w+Sanitizer|runtime error:).*$} $err report]} {
+        error "process $pid: $report\n[string range $err 0 3000]" {} SANITIZER
+    }
+    return [dict create code $code out [file_bytes [dict get $s out]] err $err]
 }
 # Runs a command to its end: like exec, but never raises an error for what the command does.
 proc run {args} {
