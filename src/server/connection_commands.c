@@ -180,6 +180,18 @@ static void shutdown_run(struct call *call) {
     server_shutdown_for(call->client, flags);
 }
 
+/* What a connection says to a node of a cluster; this server is none. */
+static void cluster_only_run(struct call *call) { reply_error(call->reply, "ERR This instance has cluster support disabled"); }
+
+static void readonly_run(struct call *call) {
+    call->client->flags |= CLIENT_READONLY;
+    reply_ok(call->reply);
+}
+static void readwrite_run(struct call *call) {
+    call->client->flags &= ~(uint32_t)CLIENT_READONLY;
+    reply_ok(call->reply);
+}
+
 #define CONNECTION_FLAGS (CMD_LOADING | CMD_STALE | CMD_FAST)
 #define HANDSHAKE_FLAGS (CONNECTION_FLAGS | CMD_NOSCRIPT | CMD_NO_AUTH | CMD_ALLOW_BUSY)
 
@@ -207,6 +219,12 @@ const struct command_spec connection_commands[] = {
      .replaced_by = "just closing the connection"},
     {.name = "reset", .run = reset_run, .arity = 1, .flags = HANDSHAKE_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
      .since = "6.2.0", .complexity = "O(1)", .summary = "Puts the connection back into the state in which it was opened."},
+    {.name = "asking", .run = cluster_only_run, .arity = 1, .flags = CMD_FAST, .categories = CAT_CONNECTION, .group = GROUP_CLUSTER, .since = "3.0.0",
+     .complexity = "O(1)", .summary = "Says that the next command follows an -ASK redirection."},
+    {.name = "readonly", .run = readonly_run, .arity = 1, .flags = CONNECTION_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CLUSTER,
+     .since = "3.0.0", .complexity = "O(1)", .summary = "Says that the client is content with what a replica knows."},
+    {.name = "readwrite", .run = readwrite_run, .arity = 1, .flags = CONNECTION_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CLUSTER,
+     .since = "3.0.0", .complexity = "O(1)", .summary = "Ends what READONLY allowed."},
     {.name = NULL},
 };
 

@@ -21,7 +21,7 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-enum { CLOCK_STALE_US = 500, UNKNOWN_SHOWN = 128, BROWSER_LOG_US = 60 * 1000000, LATENCY_BITS = 6 /* 1.6 % */ };
+enum { CLOCK_STALE_TICKS = 1 << 20 /* some hundred microseconds on any machine */, UNKNOWN_SHOWN = 128, BROWSER_LOG_US = 60 * 1000000, LATENCY_BITS = 6 /* 1.6 % */ };
 #define LATENCY_HIGHEST (UINT64_C(1) << 36) /* ticks: at least a quarter of a minute */
 
 uint64_t dispatch_ticks, dispatch_commands, dispatch_ticks_total;
@@ -160,7 +160,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     if (unlikely(observers.len)) observers_after(&self.call, ticks);
     running = self.outer;
     /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh one. */
-    if (unlikely(ticks > ticks_of_us(CLOCK_STALE_US)) && !running) clock_update();
+    if (unlikely(ticks > CLOCK_STALE_TICKS) && !running) clock_update();
 }
 
 /* Refusing */
