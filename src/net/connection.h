@@ -12,6 +12,10 @@
  * Life.     conn_close() at any moment, from any handler: no callback follows it; the memory goes at the end of the loop's turn.
  *   When the peer closes or the transport fails, `closed` is called once, with conn->error (0: orderly end); the owner then calls
  *   conn_close(). Bytes received before the end are still shown first.
+ *   What was written before conn_close() still goes: over RDMA until the peer's card has it (2 seconds at most), over a socket as far as the kernel
+ *   takes it at once; wait for conn_pending() == 0 where that is not enough.
+ * Inner turns. While `readable` runs, what it was shown stays, even if it turns the loop. Elsewhere, pause reading to keep it in place.
+ * Fork.     A child shares the loop's epoll instance and must not use or close connections; it closes descriptors where it has to.
  * Threads.  A connection belongs to the thread of its loop. */
 #ifndef NET_CONNECTION_H
 #define NET_CONNECTION_H

@@ -794,6 +794,7 @@ void rdma_connection_release(struct rdma_connection *c) {
     c->released = true;
     list_remove(&c->owner->connections, &c->link);
     c->owner->stats.connections--;
+    if (c->passive) c->owner->accepted--;
     if (c->device) {
         rdma_device_drain(c->device); /* its receives come back before the queue pair goes */
         rdma_queue_pair_destroy(c);

@@ -12,7 +12,7 @@ struct rdma_settings {
     uint32_t busy_poll_us;   /* spin this long after the last completion before sleeping */
     uint32_t keepalive_ms;   /* period of Keepalive messages, 0: none */
     uint32_t connect_timeout_ms;
-    uint32_t max_clients;    /* 0: no bound of its own */
+    uint32_t max_clients;    /* accepted connections of one loop; 0: no bound of its own */
     uint64_t send_memory;    /* bytes of registered send memory of one loop's device, at least 2 MiB; more waits in ordinary memory */
 };
 extern struct rdma_settings rdma_settings;

@@ -142,7 +142,7 @@ static uint64_t accept_timed_out(struct event_timer *timer) {
 
 static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
     struct rdma_loop *owner = l->owner;
-    if (rdma_settings.max_clients && owner->stats.connections >= rdma_settings.max_clients) {
+    if (rdma_settings.max_clients && owner->accepted >= rdma_settings.max_clients) {
         refuse(l, id, "there are %u RDMA connections already", rdma_settings.max_clients);
         rdma_destroy_id(id);
         return;
@@ -152,6 +152,7 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
     c->id = id;
     id->context = c;
     c->passive = true;
+    owner->accepted++;
     c->listener = l;
     c->phase = RDMA_CONNECTING;
     conn_format_address(&c->conn, true, c->target);

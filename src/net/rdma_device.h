@@ -58,6 +58,7 @@ struct rdma_loop {
     struct rdma_event_channel *channel; /* NULL: not opened */
     struct event_watch channel_watch;
     struct list devices, connections, listeners;
+    uint32_t accepted; /* of the connections: those that came to us */
     struct list ready;       /* connections that have something to tell their owners */
     struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
     struct rdma_stats stats;

@@ -7,6 +7,8 @@
  *   region over a slab, each peer could write into its neighbours' buffers. A peer that is gone still knows its key, so a buffer that is
  *   given back is registered anew right then, while nobody waits, and what the peer wrote is wiped: a later peer could otherwise
  *   announce bytes that it never wrote and have another's requests interpreted. Buffers beyond RX_KEPT_BYTES are unregistered and their pages returned.
+ *   What is left: keys are 32 bits, and a peer may guess a neighbour's. A wrong guess costs it the connection. Memory windows of type 2 would close
+ *   that; not every device has them.
  * All of it is huge pages where the system has them. */
 #ifndef NET_RDMA_MEMORY_H
 #define NET_RDMA_MEMORY_H
