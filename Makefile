@@ -143,7 +143,7 @@ utils/softrdma/libsoftrdma.so: FORCE
 	$(Q)$(MAKE) --no-print-directory -C utils/softrdma
 softrdma: utils/softrdma/libsoftrdma.so
 
-unit: $(UNIT_PROGRAMS)
+unit: $(UNIT_PROGRAMS) $(SOFTRDMA)
 	@tests/unit/run $(UNIT_PROGRAMS)
 
 # Everything the tests need, without running them.
