@@ -2,6 +2,7 @@
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side
 # make test                builds and runs every test; ends with "N passed, N failed"
 # make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated machine without root)
+# make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target so long (clang)
 # make install PREFIX=…    make clean   make distclean   make help
 #
 # Options: BUILD_RDMA=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
@@ -26,7 +27,7 @@ endif
 
 found = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 # Goals that install packages first, or build nothing, must work where nothing is installed yet.
-goals_without_build := clean distclean help install-deps check-includes demo test
+goals_without_build := clean distclean help install-deps check-includes demo test fuzz
 ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifeq ($(BUILD_RDMA),)
     ifeq ($(call found,libibverbs librdmacm),yes)
@@ -69,6 +70,8 @@ LIBS := $(LIBS_LIB)
 ifneq ($(SANITIZER),)
 override CFLAGS += -fsanitize=$(SANITIZER) -fno-sanitize-recover=undefined
 override LDFLAGS += -fsanitize=$(SANITIZER)
+# An empty slice may be at NULL, and NULL + 0 is what it says; clang's check of pointer arithmetic disagrees.
+override CFLAGS += $(if $(findstring fuzzer,$(SANITIZER)),-fno-sanitize=pointer-overflow)
 endif
 ifeq ($(MALLOC),jemalloc)
 override CPPFLAGS += -DUSE_JEMALLOC
@@ -137,6 +140,29 @@ tests/helpers/%: $(B)/tests/helpers/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
 helpers: $(HELPER_PROGRAMS)
+
+# Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and its own clock.
+FUZZ_TARGETS ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma),$(FUZZ_TARGETS)))
+FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ))
+FUZZ_SECONDS ?= 20
+link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(1)
+$(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(call objects,$(filter-out src/lib/clock.c,$(COMMON)))
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(call link_fuzz,$(LIBS_LIB))
+fuzz_config := $(call objects,src/server/config.c src/server/config_file.c src/server/config_rewrite.c)
+$(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(call link_fuzz,$(LIBS))
+fuzz-programs: $(FUZZ_PROGRAMS)
+	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_PROGRAMS)
+fuzz:
+	@if echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null; then \
+	    $(MAKE) --no-print-directory CC=clang SANITIZER=fuzzer-no-link,address,undefined OPTIMIZATION=-O1 fuzz-programs; \
+	else echo "fuzz: skipped: clang with libFuzzer was not found; deps/install --test installs it"; echo "0 passed, 0 failed"; fi
 .SECONDARY:
 
 utils/softrdma/libsoftrdma.so: FORCE
@@ -179,4 +205,4 @@ check-includes:
 help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
--include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(UNIT) $(HELPERS)))
+-include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c))

@@ -1,0 +1,56 @@
+/* fuzz.h: what the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput; it turns the fuzzer's bytes into a situation and
+ * ends the program where a promise of the code does not hold. Nothing in it may depend on time or chance: an input that failed once must fail again. */
+#ifndef TESTS_FUZZ_H
+#define TESTS_FUZZ_H
+#include "lib/slice.h"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+#define FUZZ_CHECK(promise, ...)                                                                             \
+    do {                                                                                                     \
+        if (!(promise)) {                                                                                    \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #promise);                                    \
+            fprintf(stderr, __VA_ARGS__);                                                                    \
+            fputc('\n', stderr);                                                                             \
+            abort();                                                                                         \
+        }                                                                                                    \
+    } while (0)
+
+/* The input, taken from its start. Where it has run out everything is zero. */
+struct fuzz_input {
+    const uint8_t *at, *end;
+};
+static inline uint8_t fuzz_byte(struct fuzz_input *in) {
+    return in->at < in->end ? *in->at++ : 0;
+}
+static inline uint32_t fuzz_u32(struct fuzz_input *in) {
+    uint32_t value = 0;
+    for (int i = 0; i < 4; i++) value = value << 8 | fuzz_byte(in);
+    return value;
+}
+static inline struct slice fuzz_take(struct fuzz_input *in, size_t len) {
+    if (len > (size_t)(in->end - in->at)) len = (size_t)(in->end - in->at);
+    struct slice taken = {(const char *)in->at, len};
+    in->at += len;
+    return taken;
+}
+
+/* How a stream is cut into pieces: sizes taken from the input over and over; 0 stands for one large piece. */
+struct fuzz_cuts {
+    struct slice sizes;
+    size_t next;
+};
+static inline struct fuzz_cuts fuzz_take_cuts(struct fuzz_input *in) {
+    uint8_t count = fuzz_byte(in);
+    return (struct fuzz_cuts){fuzz_take(in, count & 15), 0};
+}
+static inline size_t fuzz_piece(struct fuzz_cuts *cuts) {
+    if (!cuts->sizes.len) return SIZE_MAX;
+    uint8_t size = (uint8_t)cuts->sizes.data[cuts->next++ % cuts->sizes.len];
+    return size == 0 ? 40000 : size;
+}
+#endif

@@ -1,0 +1,578 @@
+/* The RDMA transport against any peer and any order of things. The input is a script: connection requests, control messages, immediates, good and
+ * bad completions, events of the connection manager, failing calls, what our own side does in between, and the passing of time, for
+ * up to PEERS connections at once, accepted and made by us. The device is fake_verbs.c.
+ *
+ * Promised and checked: what is shown is the stream that the peer wrote, at its place and nothing beside it; what is sent is the stream that was
+ * written, within the peer's buffer, and lies unchanged until its completion; an immediate says how much; a violation ends its
+ * connection with EPROTO and no other; `closed` comes at most once and nothing after it; queues do not overrun; receives and chunks are
+ * neither lost nor doubled; counters agree with what happened; at the end nothing is left.
+ *
+ * Time is the script's, so that an input always does the same: this file stands in for lib/clock.c. */
+#include "fake_verbs.h"
+#include "fuzz.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "net/rdma_connection.h"
+#include <endian.h>
+#include <errno.h>
+
+enum { PEERS = 3, RX_SIZE = RDMA_RX_SIZE_MIN, STEPS_MAX = 2000, TURNS_TO_END = 14 };
+
+static uint64_t now_us = 1000000;
+_Thread_local struct clock_cache clock_cache;
+int64_t clock_wall_us(void) {
+    return (int64_t)now_us;
+}
+uint64_t clock_monotonic_us(void) {
+    return now_us;
+}
+uint64_t clock_monotonic_ns(void) {
+    return now_us * 1000;
+}
+void clock_update(void) {
+    clock_cache.wall_us = (int64_t)now_us;
+    clock_cache.wall_ms = (int64_t)now_us / 1000;
+    clock_cache.monotonic_us = now_us;
+}
+
+/* The far end of a connection, and our owner of the near one. */
+struct peer {
+    struct rdma_cm_id *id;
+    struct connection *conn;
+    bool used, told_end, closed, violated;
+    bool ended; /* something that may end it otherwise has happened */
+    bool
+        early; /* it told of data before it knew of a buffer: that may be just in time, but what is there is not its stream */
+    /* From us to the peer. */
+    uint64_t addr;
+    uint32_t size, key, filled;
+    uint32_t message; /* bytes of the message that is being sent */
+    uint64_t written, arrived;
+    /* From the peer to us. */
+    char *rx;
+    uint32_t rx_size, rx_filled;
+    uint64_t sent, consumed;
+    uint8_t manner; /* of our handlers */
+    char *sink;
+    size_t sink_size;
+};
+static struct peer peers[PEERS];
+static struct event_loop *loop;
+static struct listener *listener;
+static struct rdma_loop *owner;
+
+static inline char byte_in(const struct peer *p, uint64_t at) {
+    return (char)(at * 131 + (at >> 9) + (uint64_t)(p - peers) * 29);
+}
+static inline char byte_out(const struct peer *p, uint64_t at) {
+    return (char)(at * 37 + (at >> 8) + 101 + (uint64_t)(p - peers) * 53);
+}
+
+static struct peer *peer_of_id(const struct rdma_cm_id *id) {
+    for (int i = 0; i < PEERS; i++)
+        if (peers[i].used && id && peers[i].id == id) return &peers[i];
+    for (int i = 0; i < PEERS; i++) { /* one that we connect: it has got an identifier meanwhile */
+        struct peer *p = &peers[i];
+        if (!p->used || p->id || !p->conn || p->closed || p->told_end || rdma_of(p->conn)->id != id) continue;
+        p->id = (struct rdma_cm_id *)(uintptr_t)id;
+        return p;
+    }
+    return NULL;
+}
+static struct fake_qp *qp_of(const struct peer *p) {
+    return p->id ? (struct fake_qp *)p->id->qp : NULL;
+}
+
+/* What we send */
+
+static void check_bytes(const struct peer *p, const struct fake_send *send) {
+    uint64_t at = send->offset;
+    for (int i = 0; i < send->count; i++) {
+        const char *bytes = (const char *)(uintptr_t)send->elements[i].addr;
+        for (uint32_t j = 0; j < send->elements[i].length; j++, at++)
+            FUZZ_CHECK(bytes[j] == byte_out(p, at), "byte %llu of the stream", (unsigned long long)at);
+    }
+}
+
+static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fake_send *send) {
+    struct peer *p = peer_of_id(qp->id);
+    FUZZ_CHECK(p, "a send of nobody");
+    if (wr->opcode == IBV_WR_SEND) {
+        union rdma_wire_message message;
+        FUZZ_CHECK(wr->num_sge == 1 && wr->sg_list->length == sizeof message, "a control message");
+        memcpy(&message, (const void *)(uintptr_t)wr->sg_list->addr, sizeof message);
+        if (be16toh(message.opcode) != RDMA_OP_REGISTER_XFER_MEMORY) return;
+        FUZZ_CHECK(p->rx_filled == p->rx_size, "the buffer is announced anew with %u bytes free",
+                   p->rx_size - p->rx_filled);
+        p->rx = (char *)(uintptr_t)be64toh(message.memory.addr);
+        p->rx_size = be32toh(message.memory.length);
+        p->rx_filled = 0;
+        return;
+    }
+    uint32_t len = 0;
+    for (int i = 0; i < wr->num_sge; i++) len += wr->sg_list[i].length;
+    if (len == 0) return; /* a marker */
+    FUZZ_CHECK(wr->wr.rdma.rkey == p->key && wr->wr.rdma.remote_addr == p->addr + p->filled,
+               "not where the peer's buffer goes on");
+    FUZZ_CHECK(len <= p->size - p->filled, "%u bytes where %u are left", len, p->size - p->filled);
+    send->offset = p->arrived;
+    check_bytes(p, send);
+    p->arrived += len;
+    p->filled += len;
+    p->message += len;
+    FUZZ_CHECK(p->arrived <= p->written, "more than was written");
+    if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return;
+    FUZZ_CHECK(be32toh(wr->imm_data) == p->message, "an immediate of %u for %u bytes", be32toh(wr->imm_data),
+               p->message);
+    p->message = 0;
+}
+static void on_completed(struct fake_qp *qp, const struct fake_send *send) {
+    struct peer *p = peer_of_id(qp->id);
+    if (!p || send->inlined || !send->count || send->elements[0].length == sizeof(union rdma_wire_message))
+        return;
+    check_bytes(p, send);
+}
+static void on_id_destroyed(struct rdma_cm_id *id) {
+    for (int i = 0; i < PEERS; i++)
+        if (peers[i].id == id) peers[i].id = NULL;
+}
+static void on_qp_destroyed(struct fake_qp *qp) {
+    struct peer *p = peer_of_id(qp->id);
+    if (p) p->rx_size = p->rx_filled = 0;
+}
+
+/* Our side */
+
+static void write_out(struct peer *p, uint32_t len, bool as_blob) {
+    struct connection *conn = p->conn;
+    bool takes = conn->state <= CONN_OPEN;
+    if (as_blob && takes) {
+        struct blob *blob = blob_new(len, len);
+        for (uint32_t i = 0; i < len; i++) blob->data[i] = byte_out(p, p->written++);
+        output_write_blob(&conn->out, blob);
+        blob_release(blob);
+        return;
+    }
+    for (uint32_t i = 0; i < len; i++) {
+        char byte = byte_out(p, p->written);
+        output_write(&conn->out, (struct slice){&byte, 1});
+        p->written++;
+    }
+}
+
+static void check_shown(const struct peer *p) {
+    struct slice in = conn_peek(p->conn);
+    if (p->early) return;
+    FUZZ_CHECK(p->consumed + in.len <= p->sent, "%llu bytes shown, %llu sent",
+               (unsigned long long)(p->consumed + in.len), (unsigned long long)p->sent);
+    for (size_t i = 0; i < in.len; i++)
+        FUZZ_CHECK(in.data[i] == byte_in(p, p->consumed + i), "byte %llu is not what was sent",
+                   (unsigned long long)(p->consumed + i));
+}
+static void consume(struct peer *p, size_t len) {
+    conn_consume(p->conn, len);
+    p->consumed += len;
+}
+static void drop_sink(struct peer *p) {
+    mem_free(p->sink);
+    p->sink = NULL;
+}
+static void close_ours(struct peer *p) {
+    if (p->closed || !p->conn) return;
+    p->closed = true;
+    conn_close(p->conn);
+    drop_sink(p);
+}
+static void sink_check(struct peer *p) {
+    if (!p->sink || p->conn->sink_len) return;
+    for (size_t i = 0; i < p->sink_size && !p->early; i++)
+        FUZZ_CHECK(p->sink[i] == byte_in(p, p->consumed + i), "byte %zu of the sink", i);
+    p->consumed += p->sink_size;
+    drop_sink(p);
+}
+static void sink_begin(struct peer *p, size_t len) {
+    if (p->sink || len == 0) return;
+    p->sink = mem_alloc(len);
+    p->sink_size = len;
+    conn_receive_into(p->conn, p->sink, len);
+    sink_check(p);
+}
+
+static void on_readable(struct connection *conn) {
+    struct peer *p = conn->owner;
+    FUZZ_CHECK(!p->closed && !p->told_end, "shown after the end");
+    sink_check(p);
+    if (p->sink) return;
+    check_shown(p);
+    size_t len = conn_peek(conn).len;
+    switch (p->manner % 8) {
+    case 0: consume(p, len); break;
+    case 1: consume(p, len / 2); break;
+    case 2: break;
+    case 3:
+        consume(p, len);
+        write_out(p, (uint32_t)len, false);
+        conn_flush(conn);
+        break;
+    case 4: close_ours(p); break;
+    case 5: conn_set_reading(conn, false); break;
+    case 6: sink_begin(p, len + p->manner * 64u); break;
+    case 7: consume(p, len > p->manner ? len - p->manner : 0); break;
+    }
+}
+static void on_drained(struct connection *conn) {
+    struct peer *p = conn->owner;
+    FUZZ_CHECK(!p->closed && !p->told_end, "drained after the end");
+    FUZZ_CHECK(conn_pending(conn) == 0, "drained with %zu pending", conn_pending(conn));
+    if (p->manner & 8) write_out(p, 100, false);
+    if (p->manner & 16) close_ours(p);
+}
+static void on_closed(struct connection *conn) {
+    struct peer *p = conn->owner;
+    FUZZ_CHECK(!p->closed && !p->told_end, "closed twice");
+    p->told_end = true;
+    if (p->violated && !p->ended) FUZZ_CHECK(conn->error == EPROTO, "a violation ended with %d", conn->error);
+    conn_error_text(conn);
+    close_ours(p);
+}
+static void on_connected(struct connection *conn) {
+    struct peer *p = conn->owner;
+    FUZZ_CHECK(!p->closed && !p->told_end, "connected after the end");
+}
+static const struct connection_events events = {on_connected, on_readable, on_drained, on_closed};
+
+static void on_accepted(struct listener *from, struct connection *conn) {
+    struct peer *p = peer_of_id(rdma_of(conn)->id);
+    FUZZ_CHECK(p && !p->conn, "a connection of nobody");
+    conn->owner = p;
+    conn->events = &events;
+    p->conn = conn;
+    if ((p->manner & 0xC7) == 0xC4) close_ours(p);
+}
+
+/* The script */
+
+static void turn(int64_t timeout_us) {
+    rdma_cm_handle_events(owner); /* by the loop it would depend on the kernel when they come */
+    event_loop_turn(loop, timeout_us);
+    for (int i = 0; i < PEERS; i++) {
+        struct peer *p = &peers[i];
+        if (!p->conn || p->closed) continue;
+        const struct rdma_connection *c = rdma_of(p->conn);
+        if (!c->rx || p->told_end) continue;
+        if (!p->early)
+            FUZZ_CHECK(p->conn->bytes_in <= p->sent, "%llu bytes counted, %llu sent",
+                       (unsigned long long)p->conn->bytes_in, (unsigned long long)p->sent);
+        if (!p->ended)
+            FUZZ_CHECK(p->conn->bytes_out == p->arrived, "%llu bytes counted out",
+                       (unsigned long long)p->conn->bytes_out);
+        FUZZ_CHECK(c->taken <= c->received && c->received <= c->rx->size, "%u %u of %u", c->taken,
+                   c->received, c->rx->size);
+        FUZZ_CHECK(c->send_depth == 0 || c->posted - c->retired <= c->send_depth, "%u under way",
+                   c->posted - c->retired);
+        if (c->side)
+            FUZZ_CHECK(p->conn->in >= c->side && p->conn->in + p->conn->in_len <= c->side + c->side_size,
+                       "beside");
+        else if (p->conn->in_len)
+            FUZZ_CHECK(p->conn->in >= c->rx->data &&
+                           p->conn->in + p->conn->in_len <= c->rx->data + c->rx->size,
+                       "outside the buffer");
+    }
+}
+
+static void peer_forget(struct peer *p) {
+    drop_sink(p);
+    *p = (struct peer){0};
+}
+/* A place for another connection: one that is free, or whose connection is over. */
+static struct peer *peer_new(struct fuzz_input *in) {
+    for (int i = 0; i < PEERS; i++) {
+        struct peer *p = &peers[i];
+        if (p->used && (p->id || (p->conn && !p->closed))) continue;
+        peer_forget(p);
+        p->used = true;
+        p->manner = fuzz_byte(in);
+        p->ended = fake_fail_in != 0;
+        return p;
+    }
+    return NULL;
+}
+
+static uint32_t choose_length(struct fuzz_input *in, uint32_t left) {
+    uint8_t how = fuzz_byte(in);
+    switch (how & 7) {
+    case 0: return left;
+    case 1: return left + 1 + (how >> 3);
+    case 2: return how >> 3;
+    case 3: return fuzz_u32(in);
+    case 4: return left > (how >> 3) ? left - (how >> 3) : left;
+    case 5: return 4096u + (how >> 3) * 997u;
+    default: return 1 + fuzz_byte(in) * 8u + (how >> 3);
+    }
+}
+
+/* The peer writes bytes and tells it: within the buffer where it is honest. */
+static void step_data(struct peer *p, struct fuzz_input *in) {
+    struct fake_qp *qp = qp_of(p);
+    uint32_t left = p->rx_size - p->rx_filled, len = choose_length(in, left);
+    if (!qp || qp->failed) return;
+    bool honest = len && len <= left;
+    if (honest && !p->early)
+        for (uint32_t i = 0; i < len; i++) p->rx[p->rx_filled + i] = byte_in(p, p->sent + i);
+    if (!fake_receive_immediate(qp, htobe32(len))) return;
+    if (honest) {
+        p->rx_filled += len;
+        if (p->violated) return;
+        p->sent += len;
+    } else if (p->rx_size)
+        p->violated = true;
+    else
+        p->early = p->ended = true;
+}
+
+static void step_register(struct peer *p, struct fuzz_input *in) {
+    struct fake_qp *qp = qp_of(p);
+    if (!qp || qp->failed) return;
+    uint8_t how = fuzz_byte(in);
+    uint32_t size = how & 1 ? fuzz_u32(in) : 64 + fuzz_byte(in) * (how & 2 ? 1024u : 3u), key = fuzz_u32(in);
+    uint64_t addr = how & 4 ? (uint64_t)fuzz_u32(in) << 32 | fuzz_u32(in) : 0x10000;
+    union rdma_wire_message message = {.memory = {.opcode = htobe16(RDMA_OP_REGISTER_XFER_MEMORY),
+                                                  .addr = htobe64(addr),
+                                                  .length = htobe32(size),
+                                                  .key = htobe32(key)}};
+    bool honest = size && size <= 1u << 30 && addr && addr + size >= addr && p->filled == p->size;
+    if (how & 8 && p->filled != p->size) return; /* honest peers only, most of the time */
+    if (!fake_receive(qp, &message, sizeof message, IBV_WC_SUCCESS)) return;
+    if (!honest) p->violated = true;
+    if (p->violated) return;
+    p->addr = addr, p->size = size, p->key = key, p->filled = 0;
+}
+
+static void step_control(struct peer *p, struct fuzz_input *in) {
+    struct fake_qp *qp = qp_of(p);
+    if (!qp || qp->failed) return;
+    uint8_t how = fuzz_byte(in), bytes[64] = {0};
+    uint32_t len = how & 1 ? fuzz_byte(in) % 65u : 32;
+    struct slice given = fuzz_take(in, how & 2 ? 32 : 2);
+    memcpy(bytes, given.data, given.len);
+    uint16_t opcode = (uint16_t)(bytes[0] << 8 | bytes[1]);
+    if (opcode == RDMA_OP_REGISTER_XFER_MEMORY && len == 32) return; /* step_register */
+    if (how & 4) bytes[1] = (uint8_t)(RDMA_OP_KEEPALIVE), bytes[0] = (uint8_t)(RDMA_OP_KEEPALIVE >> 8);
+    for (int i = how & 8 ? 1 + (how >> 2) : 1; i > 0 && !qp->failed; i--)
+        if (!fake_receive(qp, bytes, len, IBV_WC_SUCCESS)) break;
+    p->ended = true; /* whether it was a violation is told by other tests */
+}
+
+static void step_cm(struct peer *p, struct fuzz_input *in) {
+    static const enum rdma_cm_event_type failures[] = {
+        RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_UNREACHABLE,    RDMA_CM_EVENT_REJECTED,
+        RDMA_CM_EVENT_DISCONNECTED,  RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_TIMEWAIT_EXIT,
+        RDMA_CM_EVENT_ADDR_CHANGE};
+    uint8_t how = fuzz_byte(in);
+    peer_of_id(p->conn && !p->closed ? rdma_of(p->conn)->id : NULL);
+    if (!p->id) return;
+    enum fake_stage *stage = fake_stage(p->id);
+    if (how & 3) { /* the next good thing */
+        if (*stage == FAKE_ADDRESS)
+            fake_event(p->id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+        else if (*stage == FAKE_ROUTE)
+            fake_event(p->id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+        else if (*stage == FAKE_CONNECT)
+            fake_event(p->id, RDMA_CM_EVENT_ESTABLISHED, 0);
+        *stage = *stage == FAKE_CONNECT || *stage == FAKE_OPEN ? FAKE_OPEN : FAKE_NEW;
+    } else if (*stage == FAKE_ADDRESS || *stage == FAKE_ROUTE) {
+        p->ended = true;
+        fake_event(p->id, *stage == FAKE_ADDRESS ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ROUTE_ERROR,
+                   how & 4 ? -ENODEV : 0);
+        *stage = FAKE_NEW;
+    } else if (*stage >= FAKE_CONNECT) {
+        enum rdma_cm_event_type type = failures[(how >> 2) % 7];
+        if (*stage == FAKE_OPEN && type < RDMA_CM_EVENT_DISCONNECTED) type = RDMA_CM_EVENT_DISCONNECTED;
+        p->ended = true;
+        if (type == RDMA_CM_EVENT_DISCONNECTED && qp_of(p)) qp_of(p)->failed = true;
+        fake_event(p->id, type, how & 128 ? -ETIMEDOUT : 0);
+    }
+}
+
+static void step_own(struct peer *p, struct fuzz_input *in) {
+    uint8_t how = fuzz_byte(in);
+    if (!p->conn || p->closed) return;
+    struct connection *conn = p->conn;
+    switch (how % 10) {
+    case 0: write_out(p, 1 + fuzz_byte(in), false); break;
+    case 1: write_out(p, 1 + fuzz_byte(in) * 257u, false); break;
+    case 2: write_out(p, OUTPUT_SHARE_MIN + fuzz_byte(in) * 300u, true); break;
+    case 3: conn_flush(conn); break;
+    case 4: close_ours(p); break;
+    case 5: conn_set_reading(conn, how & 16); break;
+    case 6: conn_set_in_limit(conn, 1 + fuzz_byte(in) * 600u); break;
+    case 7:
+        if (conn->state == CONN_OPEN) sink_begin(p, fuzz_byte(in) * 300u);
+        break;
+    case 8:
+        if (!p->sink) consume(p, conn->in_len / (1 + how / 16u));
+        break;
+    case 9: p->manner = fuzz_byte(in); break;
+    }
+}
+
+static void step_complete(struct peer *p, struct fuzz_input *in) {
+    struct fake_qp *qp = qp_of(p);
+    uint8_t how = fuzz_byte(in);
+    if (!qp) return;
+    if (!qp->failed && how < 224) {
+        for (int i = how & 15; i >= 0; i--)
+            if (!fake_complete_send(qp, IBV_WC_SUCCESS)) break;
+        return;
+    }
+    enum ibv_wc_status status = how & 7 && !qp->failed ? (enum ibv_wc_status)(how % 21) : IBV_WC_WR_FLUSH_ERR;
+    if (status == IBV_WC_SUCCESS) status = IBV_WC_WR_FLUSH_ERR;
+    p->ended = true;
+    if (how & 8)
+        fake_receive(qp, NULL, 0, status);
+    else
+        fake_complete_send(qp, status);
+    for (int i = 0; qp->failed && i < 80 && how & 16; i++) /* all of it is flushed */
+        if (!fake_complete_send(qp, IBV_WC_WR_FLUSH_ERR)) break;
+}
+
+static void all_may_end(void) {
+    for (int i = 0; i < PEERS; i++) peers[i].ended = true;
+}
+
+static void step(struct fuzz_input *in) {
+    uint8_t what = fuzz_byte(in);
+    struct peer *p = &peers[(what >> 6) % PEERS];
+    switch (what & 31) {
+    case 0:
+    case 1:
+        if ((p = peer_new(in)))
+            p->id = fake_request(container_of(listener, struct rdma_listener, listener)->id, what & 1);
+        break;
+    case 2:
+    case 3:
+        if ((p = peer_new(in))) {
+            struct connect_options options = {
+                .host = "127.0.0.1", .port = 6379, .events = &events, .owner = p};
+            fake_next_device = what & 1;
+            p->conn = conn_connect(&transport_rdma, loop, &options);
+        }
+        break;
+    case 4:
+    case 5: step_cm(p, in); break;
+    case 6:
+        fake_fail_in = 1 + fuzz_byte(in) % 24;
+        all_may_end();
+        break;
+    case 7: fake_stray(what >> 7, fuzz_u32(in) % 9000, fuzz_u32(in), (enum ibv_wc_status)(what >> 5)); break;
+    case 8: step_control(p, in); break;
+    case 9:
+        now_us += fuzz_byte(in) * UINT64_C(50000);
+        all_may_end();
+        break;
+    case 10: turn(1); break;
+    case 11:
+    case 12:
+    case 13: step_complete(p, in); break;
+    case 14:
+    case 15: step_register(p, in); break;
+    case 16:
+    case 17:
+    case 18:
+    case 19: step_own(p, in); break;
+    case 20:
+    case 21:
+    case 22:
+    case 23:
+    case 24: step_data(p, in); break;
+    default: turn(0); break;
+    }
+    now_us++;
+}
+
+/* Ends everything; what was taken must have come back. */
+static void settle_all(void) {
+    fake_fail_in = 0;
+    for (int i = 0; i < TURNS_TO_END; i++) turn(0);
+    for (int i = 0; i < PEERS; i++) { /* nothing lies about unshown to an owner that takes it */
+        const struct peer *p = &peers[i];
+        if (!p->conn || p->closed || p->conn->state != CONN_OPEN || p->conn->reading_paused || p->sink)
+            continue;
+        const struct rdma_connection *c = rdma_of(p->conn);
+        if (!c->end_pending && p->conn->in_len < p->conn->in_limit)
+            FUZZ_CHECK(c->received == c->taken, "%u bytes are not shown", c->received - c->taken);
+    }
+    for (int i = 0; i < TURNS_TO_END; i++) {
+        turn(0);
+        for (int k = 0; k < PEERS; k++) {
+            close_ours(&peers[k]);
+            if (peers[k].id && i > 2) fake_event(peers[k].id, RDMA_CM_EVENT_DISCONNECTED, 0);
+        }
+        now_us += 1000000;
+    }
+    for (int i = 0; i < PEERS; i++) peer_forget(&peers[i]);
+    FUZZ_CHECK(owner->connections.len == 0 && owner->stats.connections == 0, "%zu connections are left",
+               owner->connections.len);
+    FUZZ_CHECK(fake_counts.queue_pairs == 0 && fake_counts.ids == 1,
+               "%d queue pairs, %d identifiers are left", fake_counts.queue_pairs, fake_counts.ids - 1);
+    FUZZ_CHECK(owner->stats.registered_bytes == fake_counts.registered_bytes,
+               "%llu bytes are registered, %llu are counted",
+               (unsigned long long)fake_counts.registered_bytes,
+               (unsigned long long)owner->stats.registered_bytes);
+    list_each(&owner->devices, link) {
+        struct rdma_device *device = container_of(link, struct rdma_device, link);
+        size_t chunks = 0;
+        for (const struct rdma_chunk *chunk = device->memory.free_chunks; chunk; chunk = chunk->next)
+            chunks++;
+        FUZZ_CHECK(chunks == device->memory.send_bytes / RDMA_CHUNK_SIZE, "%zu chunks of %zu are back",
+                   chunks, device->memory.send_bytes / RDMA_CHUNK_SIZE);
+        uint32_t shared = device->srq ? device->queues[0].committed : 0;
+        for (int i = 1; i < device->queue_count; i++)
+            FUZZ_CHECK(device->queues[i].committed == 0, "room of a queue is lost");
+        FUZZ_CHECK(device->srq || device->queues[0].committed == 0, "room of the queue is lost");
+        uint32_t depth, posted = fake_shared_receives(strcmp(device->name, "fake_1") == 0, &depth);
+        FUZZ_CHECK(shared == depth && posted == depth, "%u of %u receives are posted", posted, depth);
+    }
+}
+
+static void all_up(void) {
+    char error[200];
+    loop = event_loop_new();
+    owner = rdma_loop_of(loop);
+    struct listen_options options = {.host = "127.0.0.1", .port = 6379, .accepted = on_accepted};
+    listener = conn_listen(&transport_rdma, loop, &options, error, sizeof error);
+    FUZZ_CHECK(listener, "%s", error);
+}
+static void all_down(void) {
+    event_loop_free(loop);
+    FUZZ_CHECK(fake_counts.regions == 0 && fake_counts.ids == 0, "%d regions, %d identifiers",
+               fake_counts.regions, fake_counts.ids);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    log_level = LOG_LEVEL_NOTHING;
+    fake_hooks = (struct fake_hooks){on_sent, on_completed, on_id_destroyed, on_qp_destroyed};
+    rdma_settings.rx_size = RX_SIZE;
+    rdma_settings.completion_vector = 0;
+    rdma_settings.busy_poll_us = 0;
+    rdma_settings.send_memory = RDMA_SLAB_SIZE;
+    clock_update();
+    all_up();
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static unsigned runs;
+    struct fuzz_input in = {data, data + size};
+    now_us += 1000000;
+    clock_update();
+    owner->stats = (struct rdma_stats){.registered_bytes = owner->stats.registered_bytes};
+    for (int i = 0; in.at < in.end && i < STEPS_MAX; i++) step(&in);
+    settle_all();
+    if (++runs % 64 == 0) { /* making and freeing device contexts is slow */
+        all_down();
+        all_up();
+    }
+    return 0;
+}
