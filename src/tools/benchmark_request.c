@@ -90,11 +90,17 @@ void request_free(struct bench_request *r) {
     memset(r, 0, sizeof *r);
 }
 
-static inline void digits_write(char *at, uint64_t value) {
-    for (int i = DIGITS - 1; i >= 0; i--) {
-        at[i] = (char)('0' + value % 10);
-        value /= 10;
+/* Twelve digits, in two halves of 32 bits, two digits at a time. */
+static inline void six_digits_write(char *at, uint32_t value) {
+    for (int i = 4; i >= 0; i -= 2, value /= 100) {
+        uint32_t pair = value % 100;
+        at[i] = (char)('0' + pair / 10);
+        at[i + 1] = (char)('0' + pair % 10);
     }
+}
+static inline void digits_write(char *at, uint64_t value) {
+    six_digits_write(at, (uint32_t)(value / 1000000));
+    six_digits_write(at + DIGITS / 2, (uint32_t)(value % 1000000));
 }
 
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count, const char *tag,
