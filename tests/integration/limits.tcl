@@ -157,6 +157,8 @@ start_server {tags {limits}} {
 
     test "volatile policies evict only keys with an expiry" {
         r flushall
+        # What is still being freed in the background would make the limit too high.
+        wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
         r debug populate 200 stay 1000
         set limit [expr {[info_field memory used_memory] + 1000000}]
         r config set maxmemory-policy volatile-lru maxmemory $limit
