@@ -15,7 +15,9 @@ struct histogram *histogram_new(unsigned bits, uint64_t highest) {
     return h;
 }
 
-void histogram_free(struct histogram *h) { mem_free(h); }
+void histogram_free(struct histogram *h) {
+    mem_free(h);
+}
 
 void histogram_clear(struct histogram *h) {
     h->count = h->sum = h->max = 0;
@@ -52,4 +54,6 @@ uint64_t histogram_count_up_to(const struct histogram *h, uint64_t value) {
     return seen;
 }
 
-size_t histogram_memory(const struct histogram *h) { return mem_size(h); }
+size_t histogram_memory(const struct histogram *h) {
+    return mem_size(h);
+}

@@ -32,7 +32,9 @@ static inline void head_write(struct reply *r, char type, uint64_t value) {
     output_commit(r->out, head_put(p, type, value));
 }
 
-void reply_raw(struct reply *r, struct slice bytes) { output_write(r->out, bytes); }
+void reply_raw(struct reply *r, struct slice bytes) {
+    output_write(r->out, bytes);
+}
 
 void reply_ok(struct reply *r) {
     memcpy(output_reserve(r->out, 5), "+OK\r\n", 5);
@@ -54,7 +56,9 @@ static __attribute__((noinline)) void line_write(struct reply *r, char type, str
     output_commit(r->out, text.len + 3);
 }
 
-void reply_status(struct reply *r, const char *text) { line_write(r, '+', slice_of(text)); }
+void reply_status(struct reply *r, const char *text) {
+    line_write(r, '+', slice_of(text));
+}
 
 void reply_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
@@ -115,7 +119,9 @@ __attribute__((noinline)) void reply_bulk(struct reply *r, struct slice bytes) {
     output_commit(r->out, head + bytes.len + 2);
 }
 
-void reply_bulk_text(struct reply *r, const char *text) { reply_bulk(r, slice_of(text)); }
+void reply_bulk_text(struct reply *r, const char *text) {
+    reply_bulk(r, slice_of(text));
+}
 
 void reply_bulk_blob(struct reply *r, struct blob *blob) {
     if (blob->len < OUTPUT_SHARE_MIN) {
@@ -140,27 +146,39 @@ void reply_null_array(struct reply *r) {
     output_write(r->out, r->protocol > 2 ? SLICE("_\r\n") : SLICE("*-1\r\n"));
 }
 
-void reply_array(struct reply *r, size_t len) { head_write(r, '*', len); }
-
-void reply_map(struct reply *r, size_t pairs) {
-    if (r->protocol > 2) head_write(r, '%', pairs);
-    else head_write(r, '*', pairs * 2);
+void reply_array(struct reply *r, size_t len) {
+    head_write(r, '*', len);
 }
 
-void reply_set(struct reply *r, size_t len) { head_write(r, r->protocol > 2 ? '~' : '*', len); }
+void reply_map(struct reply *r, size_t pairs) {
+    if (r->protocol > 2)
+        head_write(r, '%', pairs);
+    else
+        head_write(r, '*', pairs * 2);
+}
 
-void reply_push(struct reply *r, size_t len) { head_write(r, r->protocol > 2 ? '>' : '*', len); }
+void reply_set(struct reply *r, size_t len) {
+    head_write(r, r->protocol > 2 ? '~' : '*', len);
+}
+
+void reply_push(struct reply *r, size_t len) {
+    head_write(r, r->protocol > 2 ? '>' : '*', len);
+}
 
 void reply_attribute(struct reply *r, size_t pairs) {
-    if (r->protocol > 2) head_write(r, '|', pairs);
-    else head_write(r, '*', pairs * 2);
+    if (r->protocol > 2)
+        head_write(r, '|', pairs);
+    else
+        head_write(r, '*', pairs * 2);
 }
 
 void reply_double(struct reply *r, double value) {
     char text[40];
     struct slice digits = {text, format_double(text, value)};
-    if (r->protocol > 2) line_write(r, ',', digits);
-    else reply_bulk(r, digits);
+    if (r->protocol > 2)
+        line_write(r, ',', digits);
+    else
+        reply_bulk(r, digits);
 }
 
 void reply_human_long_double(struct reply *r, long double value) {
@@ -169,8 +187,10 @@ void reply_human_long_double(struct reply *r, long double value) {
 }
 
 void reply_boolean(struct reply *r, bool value) {
-    if (r->protocol > 2) output_write(r->out, value ? SLICE("#t\r\n") : SLICE("#f\r\n"));
-    else output_write(r->out, value ? SLICE(":1\r\n") : SLICE(":0\r\n"));
+    if (r->protocol > 2)
+        output_write(r->out, value ? SLICE("#t\r\n") : SLICE("#f\r\n"));
+    else
+        output_write(r->out, value ? SLICE(":1\r\n") : SLICE(":0\r\n"));
 }
 
 void reply_verbatim(struct reply *r, const char *extension, struct slice text) {
@@ -188,16 +208,24 @@ void reply_verbatim(struct reply *r, const char *extension, struct slice text) {
 }
 
 void reply_big_number(struct reply *r, struct slice digits) {
-    if (r->protocol > 2) line_write(r, '(', digits);
-    else reply_bulk(r, digits);
+    if (r->protocol > 2)
+        line_write(r, '(', digits);
+    else
+        reply_bulk(r, digits);
 }
 
 void reply_wrong_type(struct reply *r) {
     reply_error(r, "WRONGTYPE Operation against a key holding the wrong kind of value");
 }
-void reply_syntax_error(struct reply *r) { reply_error(r, "ERR syntax error"); }
-void reply_not_integer(struct reply *r) { reply_error(r, "ERR value is not an integer or out of range"); }
-void reply_no_such_key(struct reply *r) { reply_error(r, "ERR no such key"); }
+void reply_syntax_error(struct reply *r) {
+    reply_error(r, "ERR syntax error");
+}
+void reply_not_integer(struct reply *r) {
+    reply_error(r, "ERR value is not an integer or out of range");
+}
+void reply_no_such_key(struct reply *r) {
+    reply_error(r, "ERR no such key");
+}
 
 void reply_deferred_begin(struct reply *r, struct reply_deferred *deferred) {
     deferred->outer = r->out;
@@ -205,7 +233,8 @@ void reply_deferred_begin(struct reply *r, struct reply_deferred *deferred) {
     r->out = &deferred->memory.out;
 }
 
-void reply_deferred_end(struct reply *r, struct reply_deferred *deferred, enum reply_aggregate kind, size_t len) {
+void reply_deferred_end(struct reply *r, struct reply_deferred *deferred, enum reply_aggregate kind,
+                        size_t len) {
     r->out = deferred->outer;
     switch (kind) {
     case REPLY_ARRAY: reply_array(r, len); break;

@@ -7,7 +7,9 @@
 #include "lib/number.h"
 #include <stdio.h>
 
-static bool is_type(char type) { return type && strchr("+-:$*_,#(=!%~>|", type); }
+static bool is_type(char type) {
+    return type && strchr("+-:$*_,#(=!%~>|", type);
+}
 
 /* Finds the end of the line at `at`, whose text is `*text`, and returns where the next begins. NULL: it has not arrived whole. Nearly all
  * lines are short: a few bytes looked at one by one cost less than a call of memchr. */
@@ -27,7 +29,8 @@ static inline bool length_parse(struct slice text, int64_t *value) {
     int64_t sum = 0;
     if (__builtin_expect(text.len - 1 < 4, 1)) {
         size_t i = 0;
-        for (; i < text.len && (unsigned char)(text.data[i] - '0') < 10; i++) sum = sum * 10 + (text.data[i] - '0');
+        for (; i < text.len && (unsigned char)(text.data[i] - '0') < 10; i++)
+            sum = sum * 10 + (text.data[i] - '0');
         if (i == text.len) {
             *value = sum;
             return true;
@@ -45,7 +48,8 @@ static bool element_count(struct reply_counter *c, char type, struct slice text,
     case '-':
         if (first) {
             c->errors++;
-            snprintf(c->error_text, sizeof c->error_text, "%.*s", (int)(text.len < 255 ? text.len : 255), text.data);
+            snprintf(c->error_text, sizeof c->error_text, "%.*s", (int)(text.len < 255 ? text.len : 255),
+                     text.data);
         }
         c->missing--;
         return true;
@@ -63,8 +67,10 @@ static bool element_count(struct reply_counter *c, char type, struct slice text,
             c->errors++;
             strcpy(c->error_text, "an error in the form of a bulk");
         }
-        if (len < 0) c->missing--;
-        else c->skip = (uint64_t)len + 2;
+        if (len < 0)
+            c->missing--;
+        else
+            c->skip = (uint64_t)len + 2;
         return true;
     case '*':
     case '~':
@@ -134,7 +140,9 @@ const struct resp_value *resp_value_get(const struct resp_value *map, const char
     return NULL;
 }
 
-void reply_reader_init(struct reply_reader *reader) { memset(reader, 0, sizeof *reader); }
+void reply_reader_init(struct reply_reader *reader) {
+    memset(reader, 0, sizeof *reader);
+}
 
 void reply_reader_free(struct reply_reader *reader) {
     resp_value_free(&reader->value);
@@ -193,7 +201,8 @@ static enum reply_status bulk_read(struct reply_reader *reader, const char **at,
         if (here > reader->bulk_missing) here = (size_t)reader->bulk_missing;
         if (value->text.len + here > reader->bulk_capacity) {
             size_t capacity = (value->text.len + here) * 2;
-            if (capacity - value->text.len > reader->bulk_missing) capacity = value->text.len + (size_t)reader->bulk_missing;
+            if (capacity - value->text.len > reader->bulk_missing)
+                capacity = value->text.len + (size_t)reader->bulk_missing;
             char *data = mem_try_realloc((char *)value->text.data, capacity + 1);
             if (!data) return reply_fail(reader, "not enough memory for the reply");
             value->text.data = data;
@@ -210,7 +219,8 @@ static enum reply_status bulk_read(struct reply_reader *reader, const char **at,
     ((char *)value->text.data)[value->text.len] = '\0';
     reader->bulk = NULL;
     if (value->type == RESP_VERBATIM) {
-        if (value->text.len < 4 || value->text.data[3] != ':') return reply_fail(reader, "a verbatim string without a format");
+        if (value->text.len < 4 || value->text.data[3] != ':')
+            return reply_fail(reader, "a verbatim string without a format");
         memcpy(value->extension, value->text.data, 3);
         value->text.len -= 4;
         memmove((char *)value->text.data, value->text.data + 4, value->text.len + 1);
@@ -219,13 +229,15 @@ static enum reply_status bulk_read(struct reply_reader *reader, const char **at,
     return REPLY_READY;
 }
 
-static enum reply_status scalar_read(struct reply_reader *reader, struct resp_value *value, struct slice text) {
+static enum reply_status scalar_read(struct reply_reader *reader, struct resp_value *value,
+                                     struct slice text) {
     switch (value->type) {
     case RESP_INTEGER:
         if (!parse_int64(text, &value->integer)) return reply_fail(reader, "not an integer");
         break;
     case RESP_BOOLEAN:
-        if (text.len != 1 || (text.data[0] != 't' && text.data[0] != 'f')) return reply_fail(reader, "not a boolean");
+        if (text.len != 1 || (text.data[0] != 't' && text.data[0] != 'f'))
+            return reply_fail(reader, "not a boolean");
         value->integer = text.data[0] == 't';
         break;
     case RESP_DOUBLE: {
@@ -238,7 +250,8 @@ static enum reply_status scalar_read(struct reply_reader *reader, struct resp_va
     case RESP_BIG_NUMBER:
         for (size_t i = 0; i < text.len; i++) {
             bool sign = i == 0 && text.len > 1 && (text.data[0] == '-' || text.data[0] == '+');
-            if (!sign && (text.data[i] < '0' || text.data[i] > '9')) return reply_fail(reader, "not a big number");
+            if (!sign && (text.data[i] < '0' || text.data[i] > '9'))
+                return reply_fail(reader, "not a big number");
         }
         if (text.len == 0) return reply_fail(reader, "not a big number");
         break;
@@ -289,7 +302,8 @@ enum reply_status reply_read(struct reply_reader *reader, struct slice input, si
             continue;
         }
         if (at < end && !is_type(*at)) {
-            snprintf(reader->error, sizeof reader->error, "got \"%c\" as reply type byte", *at >= ' ' && *at <= '~' ? *at : '?');
+            snprintf(reader->error, sizeof reader->error, "got \"%c\" as reply type byte",
+                     *at >= ' ' && *at <= '~' ? *at : '?');
             return REPLY_FAILED;
         }
         struct slice text;

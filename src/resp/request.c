@@ -24,7 +24,7 @@ enum {
     BULK_UNKNOWN = -1, /* the "$len" line has not been read */
     BULK_TAIL = -2,    /* the bytes are in a blob; the CRLF after them is still to come */
     ARGV_INLINE = 8,
-    ARGV_KEEP = 1024,         /* an argv larger than this is given back after the request */
+    ARGV_KEEP = 1024, /* an argv larger than this is given back after the request */
     DETACHED_KEEP = 16 * 1024,
     BULK_MAX_DEFAULT = 512 * 1024 * 1024,
 };
@@ -36,7 +36,8 @@ static enum request_status request_fail(struct request_reader *reader, const cha
 
 static void memory_count(struct request_reader *reader) {
     reader->memory = reader->detached_capacity + (size_t)reader->larges_capacity * sizeof *reader->larges;
-    if (reader->argv != reader->argv_inline) reader->memory += (size_t)reader->argv_capacity * sizeof *reader->argv;
+    if (reader->argv != reader->argv_inline)
+        reader->memory += (size_t)reader->argv_capacity * sizeof *reader->argv;
     for (int i = 0; i < reader->larges_count; i++) {
         if (reader->larges[i].blob) reader->memory += sizeof(struct blob) + reader->larges[i].blob->capacity;
     }
@@ -128,7 +129,8 @@ static void detached_reserve(struct request_reader *reader, size_t len) {
     reader->detached_capacity = capacity;
     for (int i = 0; old && i < reader->args_detached; i++) {
         uintptr_t at = (uintptr_t)reader->argv[i].data;
-        if (at >= from && at - from <= reader->detached_len) reader->argv[i].data = reader->detached + (at - from);
+        if (at >= from && at - from <= reader->detached_len)
+            reader->argv[i].data = reader->detached + (at - from);
     }
     memory_count(reader);
 }
@@ -162,8 +164,8 @@ void request_moved(struct request_reader *reader, struct slice input) {
 /* A length line: `*123\r\n` behind its first byte. */
 enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG };
 
-static __attribute__((noinline)) enum line length_read_slow(struct request_reader *reader, struct slice input, int64_t *value,
-                                                            size_t *next) {
+static __attribute__((noinline)) enum line length_read_slow(struct request_reader *reader, struct slice input,
+                                                            int64_t *value, size_t *next) {
     size_t start = reader->offset, from = reader->scanned > start ? reader->scanned : start;
     const char *cr = memchr(input.data + from, '\r', input.len - from);
     if (!cr) {
@@ -174,11 +176,13 @@ static __attribute__((noinline)) enum line length_read_slow(struct request_reade
     if (reader->scanned + 2 > input.len) return LINE_PARTIAL;
     *next = reader->scanned + 2;
     const char *digits = input.data + start + 1;
-    return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE : LINE_BAD;
+    return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE
+                                                                                            : LINE_BAD;
 }
 
 /* Reads the line at reader->offset. The common case, a few digits that are all there, needs neither memchr nor a call. */
-static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value, size_t *next) {
+static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value,
+                                    size_t *next) {
     const char *first = input.data + reader->offset + 1, *end = input.data + input.len, *p = first;
     if (end - first > 12) end = first + 12;
     int64_t sum = 0;
@@ -191,7 +195,8 @@ static inline enum line length_read(struct request_reader *reader, struct slice 
     return length_read_slow(reader, input, value, next);
 }
 
-static enum request_status head_read(struct request_reader *reader, struct slice input, const struct request_limits *limits) {
+static enum request_status head_read(struct request_reader *reader, struct slice input,
+                                     const struct request_limits *limits) {
     int64_t count;
     size_t next;
     switch (length_read(reader, input, &count, &next)) {
@@ -225,8 +230,9 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
     }
     if (line == LINE_BAD || len < 0) return request_fail(reader, "invalid bulk length");
     if (len > limits->bulk_max) {
-        return request_fail(reader, limits->unauthenticated && len <= BULK_MAX_DEFAULT ? "unauthenticated bulk length"
-                                                                                       : "invalid bulk length");
+        return request_fail(reader, limits->unauthenticated && len <= BULK_MAX_DEFAULT
+                                        ? "unauthenticated bulk length"
+                                        : "invalid bulk length");
     }
     reader->offset = next;
     reader->bulk_len = len;
@@ -234,7 +240,8 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
 }
 
 /* The argument is large and has not arrived whole: let the rest of it come into a blob. */
-static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader, struct slice input) {
+static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader,
+                                                                 struct slice input) {
     struct blob *blob = blob_try_new((size_t)reader->bulk_len);
     if (!blob) return request_fail(reader, "not enough memory for the argument");
     arguments_detach(reader);
@@ -242,7 +249,8 @@ static __attribute__((noinline)) enum request_status large_begin(struct request_
     if (reader->large_have) memcpy(blob->data, input.data + reader->offset, reader->large_have);
     if (reader->larges_count == reader->larges_capacity) {
         reader->larges_capacity = reader->larges_capacity ? reader->larges_capacity * 2 : 2;
-        reader->larges = mem_realloc(reader->larges, (size_t)reader->larges_capacity * sizeof *reader->larges);
+        reader->larges =
+            mem_realloc(reader->larges, (size_t)reader->larges_capacity * sizeof *reader->larges);
     }
     reader->larges[reader->larges_count++] = (struct request_large){reader->argc, false, blob};
     argv_add(reader, blob->data, blob->len);
@@ -284,8 +292,12 @@ static enum request_status arguments_read(struct request_reader *reader, struct 
 }
 
 /* What separates words (after a closing quote, before a word): C's isspace. Inside a bare word only four of them end it. */
-static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-static bool ends_word(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+static bool ends_word(char c) {
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
 
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -336,8 +348,10 @@ static int word_next(const char **at, const char *end, char *room, struct slice 
         }
         if (!quote) {
             if (ends_word(*p)) break;
-            if (*p == '"' || *p == '\'') quote = *p++;
-            else *out++ = *p++;
+            if (*p == '"' || *p == '\'')
+                quote = *p++;
+            else
+                *out++ = *p++;
         } else if (*p == quote) {
             p++;
             if (p < end && !is_space(*p)) return -1; /* a closing quote ends the word */
@@ -361,7 +375,8 @@ static enum request_status inline_read(struct request_reader *reader, struct sli
     const char *newline = memchr(input.data + reader->scanned, '\n', input.len - reader->scanned);
     if (!newline) {
         reader->scanned = input.len;
-        return input.len > REQUEST_INLINE_MAX ? request_fail(reader, "too big inline request") : REQUEST_PARTIAL;
+        return input.len > REQUEST_INLINE_MAX ? request_fail(reader, "too big inline request")
+                                              : REQUEST_PARTIAL;
     }
     const char *at = input.data, *end = newline;
     if (end > at && end[-1] == '\r') end--;
@@ -381,7 +396,8 @@ static enum request_status inline_read(struct request_reader *reader, struct sli
     return REQUEST_READY;
 }
 
-enum request_status request_read(struct request_reader *reader, struct slice input, const struct request_limits *limits) {
+enum request_status request_read(struct request_reader *reader, struct slice input,
+                                 const struct request_limits *limits) {
     if (__builtin_expect(input.data != reader->base, 1)) {
         if (reader->argc > reader->args_detached) arguments_move(reader, input.data);
         reader->base = input.data;

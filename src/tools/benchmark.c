@@ -29,8 +29,10 @@ static bool test_run(void *context, const char *title, const struct bench_reques
         cluster_free(&bench->cluster);
         cluster_discover(&bench->cluster, &bench->options);
     }
-    if (result.outcome == BENCH_DONE) report_result(&bench->report, &result);
-    else report_clear_line(&bench->report);
+    if (result.outcome == BENCH_DONE)
+        report_result(&bench->report, &result);
+    else
+        report_clear_line(&bench->report);
     histogram_free(result.latencies);
     if (result.outcome == BENCH_DONE) return true;
     fflush(stdout);
@@ -39,7 +41,8 @@ static bool test_run(void *context, const char *title, const struct bench_reques
         fprintf(stderr, "%s: left out, the server does not know the command\n", title);
         return true;
     }
-    fprintf(stderr, "%s%s\n", result.outcome == BENCH_SERVER_ERROR ? "Error from server: " : "", result.error);
+    fprintf(stderr, "%s%s\n", result.outcome == BENCH_SERVER_ERROR ? "Error from server: " : "",
+            result.error);
     exit(1);
 }
 
@@ -75,9 +78,12 @@ int main(int argc, char **argv) {
     bench.report.options = o;
     bench.report.cluster = &bench.cluster;
     transport_announce(o);
-    if (!o->keep_alive) fprintf(stderr, "WARNING: without keep-alive the time to connect is part of what is measured, and ports may run out\n");
+    if (!o->keep_alive)
+        fprintf(stderr, "WARNING: without keep-alive the time to connect is part of what is measured, and "
+                        "ports may run out\n");
     if (o->idle) {
-        printf("Creating %lld idle connections and waiting forever (Ctrl+C when done)\n", (long long)o->clients);
+        printf("Creating %lld idle connections and waiting forever (Ctrl+C when done)\n",
+               (long long)o->clients);
         fflush(stdout);
         struct bench_request none;
         struct bench_result result;
@@ -88,8 +94,10 @@ int main(int argc, char **argv) {
     }
     if (o->output == OUTPUT_CSV) report_csv_header();
     do {
-        if (o->command_argc > 0) command_run(&bench);
-        else tests_run(o, test_run, &bench);
+        if (o->command_argc > 0)
+            command_run(&bench);
+        else
+            tests_run(o, test_run, &bench);
     } while (o->loop);
     cluster_free(&bench.cluster);
     return 0;

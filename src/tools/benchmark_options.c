@@ -79,7 +79,8 @@ static struct number_option {
     size_t offset;
     int64_t min, max;
 } const numbers[] = {
-#define NUMBER(name, field, min, max) {name, offsetof(struct bench_options, field), min, max}
+#define NUMBER(name, field, min, max)                                                                        \
+    { name, offsetof(struct bench_options, field), min, max }
     NUMBER("-c", clients, 1, 1000000),
     NUMBER("-n", requests, 1, INT64_MAX / 2),
     NUMBER("-d", data_size, 0, 1024 * 1024 * 1024),
@@ -99,10 +100,10 @@ static struct flag_option {
     const char *name;
     size_t offset;
 } const flags[] = {
-#define FLAG(name, field) {name, offsetof(struct bench_options, field)}
-    FLAG("-3", resp3),       FLAG("--cluster", cluster), FLAG("--enable-tracking", tracking),
-    FLAG("-l", loop),        FLAG("-I", idle),           FLAG("-x", stdin_argument),
-    FLAG("--sequential", sequential),
+#define FLAG(name, field)                                                                                    \
+    { name, offsetof(struct bench_options, field) }
+    FLAG("-3", resp3), FLAG("--cluster", cluster), FLAG("--enable-tracking", tracking), FLAG("-l", loop),
+    FLAG("-I", idle),  FLAG("-x", stdin_argument), FLAG("--sequential", sequential),
 #undef FLAG
 };
 
@@ -119,8 +120,8 @@ static int table_option(struct bench_options *o, int argc, char **argv, int i) {
         if (i + 1 >= argc) return -1;
         int64_t value;
         if (!parse_int64(slice_of(argv[i + 1]), &value) || value < number->min || value > number->max) {
-            fprintf(stderr, "%s takes a number from %lld to %lld, not \"%s\"\n", number->name, (long long)number->min,
-                    (long long)number->max, argv[i + 1]);
+            fprintf(stderr, "%s takes a number from %lld to %lld, not \"%s\"\n", number->name,
+                    (long long)number->min, (long long)number->max, argv[i + 1]);
             exit(1);
         }
         *(int64_t *)((char *)o + number->offset) = value;
@@ -220,7 +221,8 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
     command_take(o, argc - i, argv + i);
     if (o->sequential && !o->random_keys) fail("--sequential needs -r");
     if (o->endpoint.tls) fail("TLS was asked for, but this valkey-benchmark is built without it");
-    if (!endpoint_transport(&o->endpoint)) fail("--rdma was asked for, but this valkey-benchmark is built without RDMA (make BUILD_RDMA=yes)");
+    if (!endpoint_transport(&o->endpoint))
+        fail("--rdma was asked for, but this valkey-benchmark is built without RDMA (make BUILD_RDMA=yes)");
     if (o->precision < 3) o->precision = 3;
     if (o->threads < 1) o->threads = 1;
     if (o->threads > o->clients) o->threads = o->clients;

@@ -64,8 +64,10 @@ static int run_eval(const struct cli_options *o) {
     argv[0] = SLICE("EVAL");
     argv[1] = file_read(o->eval_file);
     for (int i = 0; i < o->argc; i++) {
-        if (keys < 0 && strcmp(o->argv[i], ",") == 0) keys = argc - 3;
-        else argv[argc++] = slice_of(o->argv[i]);
+        if (keys < 0 && strcmp(o->argv[i], ",") == 0)
+            keys = argc - 3;
+        else
+            argv[argc++] = slice_of(o->argv[i]);
     }
     snprintf(keys_text, sizeof keys_text, "%d", keys < 0 ? argc - 3 : keys);
     argv[2] = slice_of(keys_text);

@@ -16,7 +16,9 @@
 enum { REDIRECTIONS_MAX = 16, SLOW_US = 500 * 1000, QUIET_MS = 100 };
 
 volatile bool cli_interrupted;
-static void on_interrupt(int signal_number) { cli_interrupted = true; }
+static void on_interrupt(int signal_number) {
+    cli_interrupted = true;
+}
 
 void cli_catch_interrupt(struct cli *cli, bool on) {
     struct sigaction action = {.sa_handler = on ? on_interrupt : SIG_DFL};
@@ -27,7 +29,9 @@ void cli_catch_interrupt(struct cli *cli, bool on) {
 
 /* --- Connecting --- */
 
-static void server_name(const struct cli *cli, char *text, size_t size) { endpoint_format(&cli->options.endpoint, text, size); }
+static void server_name(const struct cli *cli, char *text, size_t size) {
+    endpoint_format(&cli->options.endpoint, text, size);
+}
 
 static bool reply_failed(struct cli *cli, const struct resp_value *reply, const char *what) {
     if (reply && reply->type != RESP_ERROR) return false;
@@ -49,7 +53,8 @@ static void greet(struct cli *cli) {
         snprintf(what, sizeof what, "SELECT %s", text);
         if (!reply_failed(cli, SESSION_CALL(s, "SELECT", text), what)) cli->db = cli->options.db;
     }
-    if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) cli->protocol = 3;
+    if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3"))
+        cli->protocol = 3;
 }
 
 int cli_connect(struct cli *cli, bool anew, bool loud) {
@@ -103,8 +108,11 @@ void cli_prompt(const struct cli *cli, char *text, size_t size) {
     server_name(cli, name, sizeof name);
     if (cli->db) snprintf(db, sizeof db, "[%d]", cli->db);
     const struct endpoint *e = &cli->options.endpoint;
-    snprintf(text, size, "%s%s%s%s%s> ", e->rdma ? "rdma://" : e->socket ? "valkey " : "", name, db,
-             cli->in_transaction ? "(TX)" : "", cli->subscribed ? "(subscribed mode)" : "");
+    snprintf(text, size, "%s%s%s%s%s> ",
+             e->rdma     ? "rdma://"
+             : e->socket ? "valkey "
+                         : "",
+             name, db, cli->in_transaction ? "(TX)" : "", cli->subscribed ? "(subscribed mode)" : "");
 }
 
 struct slice cli_read_stdin(void) {
@@ -127,7 +135,8 @@ static bool command_is(int argc, const struct slice *argv, const char *name, con
 }
 
 static bool is_subscribing(int argc, const struct slice *argv) {
-    static const char *const names[] = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"};
+    static const char *const names[] = {"subscribe",   "psubscribe",   "ssubscribe",
+                                        "unsubscribe", "punsubscribe", "sunsubscribe"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (command_is(argc, argv, names[i], NULL)) return true;
     }
@@ -137,9 +146,20 @@ static bool is_subscribing(int argc, const struct slice *argv) {
 /* Commands whose reply is a text for people, shown as it is. */
 static bool is_text_command(int argc, const struct slice *argv) {
     static const char *const names[][2] = {
-        {"info", NULL},           {"lolwut", NULL},           {"debug", "htstats"},  {"debug", "htstats-key"}, {"debug", "client-eviction"},
-        {"memory", "malloc-stats"}, {"memory", "doctor"},     {"cluster", "nodes"},  {"cluster", "info"},      {"client", "list"},
-        {"client", "info"},       {"latency", "graph"},       {"latency", "doctor"}, {"proxy", "info"},
+        {"info", NULL},
+        {"lolwut", NULL},
+        {"debug", "htstats"},
+        {"debug", "htstats-key"},
+        {"debug", "client-eviction"},
+        {"memory", "malloc-stats"},
+        {"memory", "doctor"},
+        {"cluster", "nodes"},
+        {"cluster", "info"},
+        {"client", "list"},
+        {"client", "info"},
+        {"latency", "graph"},
+        {"latency", "doctor"},
+        {"proxy", "info"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (command_is(argc, argv, names[i][0], names[i][1])) return true;
@@ -147,14 +167,17 @@ static bool is_text_command(int argc, const struct slice *argv) {
     return false;
 }
 
-static void state_follow(struct cli *cli, int argc, const struct slice *argv, const struct resp_value *reply) {
+static void state_follow(struct cli *cli, int argc, const struct slice *argv,
+                         const struct resp_value *reply) {
     if (reply->type == RESP_ERROR) {
         if (command_is(argc, argv, "exec", NULL)) cli->in_transaction = false;
         return;
     }
     int64_t number;
-    if (command_is(argc, argv, "multi", NULL)) cli->in_transaction = true;
-    else if (command_is(argc, argv, "exec", NULL) || command_is(argc, argv, "discard", NULL)) cli->in_transaction = false;
+    if (command_is(argc, argv, "multi", NULL))
+        cli->in_transaction = true;
+    else if (command_is(argc, argv, "exec", NULL) || command_is(argc, argv, "discard", NULL))
+        cli->in_transaction = false;
     if (cli->in_transaction) return;
     if (argc == 2 && command_is(argc, argv, "select", NULL) && parse_int64(argv[1], &number)) {
         cli->db = cli->options.db = (int)number; /* a new connection goes there too */
@@ -177,7 +200,8 @@ static bool is_pubsub(struct cli *cli, const struct resp_value *v) {
     if ((v->type != RESP_PUSH && v->type != RESP_ARRAY) || v->count < 3) return false;
     struct slice kind = v->children[0].text;
     const struct resp_value *last = &v->children[2];
-    static const char *const acks[] = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"};
+    static const char *const acks[] = {"subscribe",   "psubscribe",   "ssubscribe",
+                                       "unsubscribe", "punsubscribe", "sunsubscribe"};
     for (size_t i = 0; i < sizeof acks / sizeof *acks; i++) {
         if (!slice_is(kind, acks[i]) || last->type != RESP_INTEGER) continue;
         cli->subscriptions = last->integer;
@@ -200,8 +224,10 @@ static void show_reply(const struct cli *cli, const struct resp_value *reply, bo
     struct memory_output m;
     memory_output_init(&m);
     const struct cli_options *o = &cli->options;
-    if (as_text) format_raw(&m.out, reply, o->bulk_delimiter);
-    else format_reply(&m.out, reply, o, o->output);
+    if (as_text)
+        format_raw(&m.out, reply, o->bulk_delimiter);
+    else
+        format_reply(&m.out, reply, o, o->output);
     show_bytes(&m);
 }
 
@@ -272,15 +298,21 @@ static int monitor_follow(struct cli *cli) {
 static int messages_follow(struct cli *cli) {
     struct session *s = &cli->session;
     bool keys = cli->interactive && cli->tty;
-    if (keys) fprintf(stderr, "\033[1;90mReading messages... (press Ctrl-C to quit or any key to type command)\033[0m\r"), fflush(stderr);
+    if (keys)
+        fprintf(stderr,
+                "\033[1;90mReading messages... (press Ctrl-C to quit or any key to type command)\033[0m\r"),
+            fflush(stderr);
     int result = 0;
     while (cli->subscribed) {
         struct resp_value *v = session_read(s, keys ? 50 : -1);
         if (v) {
             if (keys) fprintf(stderr, "\033[K");
-            if (v->type != RESP_PUSH) is_pubsub(cli, v); /* it may have been the last subscription that ended */
-            if (v->type == RESP_PUSH) show_push(cli, v);
-            else show_reply(cli, v, false);
+            if (v->type != RESP_PUSH)
+                is_pubsub(cli, v); /* it may have been the last subscription that ended */
+            if (v->type == RESP_PUSH)
+                show_push(cli, v);
+            else
+                show_reply(cli, v, false);
             continue;
         }
         if (cli_interrupted || !session_is_open(s)) {
@@ -305,7 +337,9 @@ static int redirect(struct cli *cli, const struct resp_value *reply) {
     const char *text = reply->text.data + (ask ? 4 : 6);
     if (!ask && strncmp(reply->text.data, "MOVED ", 6) != 0) return 0;
     const char *space = strchr(text, ' '), *colon = strrchr(text, ':');
-    if (!space || !colon || colon < space || sscanf(text, "%d", &slot) != 1 || sscanf(colon + 1, "%d", &port) != 1) return 0;
+    if (!space || !colon || colon < space || sscanf(text, "%d", &slot) != 1 ||
+        sscanf(colon + 1, "%d", &port) != 1)
+        return 0;
     snprintf(host, sizeof host, "%.*s", (int)(colon - space - 1), space + 1);
     struct endpoint *e = &cli->options.endpoint;
     if (*host && *host != '?') text_set(&e->host, host);
@@ -364,7 +398,8 @@ static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
 
 static int command_once(struct cli *cli, int argc, const struct slice *argv) {
     if (cli_connect(cli, false, true) < 0) return -1;
-    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL)) return mode_replica(cli);
+    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL))
+        return mode_replica(cli);
     for (int i = 0; i < REDIRECTIONS_MAX; i++) {
         session_send(&cli->session, argc, argv);
         int result = replies_show(cli, argc, argv);
@@ -385,7 +420,8 @@ int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t rep
         int result = command_once(cli, argc, argv);
         if (result < 0) return result;
         uint64_t took = clock_monotonic_us() - start;
-        if (cli->interactive && cli->tty && cli->options.output == CLI_FORMATTED && took >= SLOW_US) printf("(%.2fs)\n", (double)took / 1e6);
+        if (cli->interactive && cli->tty && cli->options.output == CLI_FORMATTED && took >= SLOW_US)
+            printf("(%.2fs)\n", (double)took / 1e6);
         if (cli->options.interval_us) usleep((useconds_t)cli->options.interval_us);
         if (cli_interrupted) break;
     }

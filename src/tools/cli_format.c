@@ -4,8 +4,12 @@
 #include "tools/cli.h"
 #include <stdio.h>
 
-static void put(struct output *out, const char *text) { output_write(out, slice_of(text)); }
-static void put_char(struct output *out, char c) { output_write(out, (struct slice){&c, 1}); }
+static void put(struct output *out, const char *text) {
+    output_write(out, slice_of(text));
+}
+static void put_char(struct output *out, char c) {
+    output_write(out, (struct slice){&c, 1});
+}
 
 /* The text between the quotes. */
 static void escape(struct output *out, struct slice text) {
@@ -41,7 +45,8 @@ void format_quoted(struct output *out, struct slice text) {
 
 static void format_tty(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len);
 
-static void format_map_value(struct output *out, const struct resp_value *value, const char *prefix, size_t prefix_len) {
+static void format_map_value(struct output *out, const struct resp_value *value, const char *prefix,
+                             size_t prefix_len) {
     put(out, " => ");
     if (resp_is_aggregate(value) && value->count > (value->type == RESP_MAP ? 2u : 1u)) {
         put_char(out, '\n');
@@ -50,10 +55,14 @@ static void format_map_value(struct output *out, const struct resp_value *value,
     format_tty(out, value, prefix, prefix_len);
 }
 
-static void format_aggregate(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len) {
+static void format_aggregate(struct output *out, const struct resp_value *v, const char *prefix,
+                             size_t prefix_len) {
     bool map = v->type == RESP_MAP || v->type == RESP_ATTRIBUTE;
     if (v->count == 0) {
-        put(out, map ? "(empty hash)\n" : v->type == RESP_SET ? "(empty set)\n" : v->type == RESP_PUSH ? "(empty push)\n" : "(empty array)\n");
+        put(out, map                    ? "(empty hash)\n"
+                 : v->type == RESP_SET  ? "(empty set)\n"
+                 : v->type == RESP_PUSH ? "(empty push)\n"
+                                        : "(empty array)\n");
         return;
     }
     char mark = map ? '#' : v->type == RESP_SET ? '~' : ')';
@@ -86,7 +95,8 @@ static void format_aggregate(struct output *out, const struct resp_value *v, con
     }
 }
 
-static void format_tty(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len) {
+static void format_tty(struct output *out, const struct resp_value *v, const char *prefix,
+                       size_t prefix_len) {
     switch (v->type) {
     case RESP_ERROR: put(out, "(error) "); break;
     case RESP_INTEGER: put(out, "(integer) "); break;
@@ -223,8 +233,10 @@ static void format_json(struct output *out, const struct resp_value *v, bool asc
     case RESP_STATUS:
     case RESP_BULK:
     case RESP_VERBATIM:
-        if (ascii) format_json_ascii(out, v->text);
-        else format_json_text(out, v->text);
+        if (ascii)
+            format_json_ascii(out, v->text);
+        else
+            format_json_text(out, v->text);
         return;
     default: break;
     }
@@ -244,7 +256,8 @@ static void format_json(struct output *out, const struct resp_value *v, bool asc
 
 /* --- All of them --- */
 
-void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as) {
+void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o,
+                  enum cli_output as) {
     switch (as) {
     case CLI_FORMATTED: format_tty(out, v, "", 0); break;
     case CLI_RAW:

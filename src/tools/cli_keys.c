@@ -31,7 +31,7 @@ struct survey {
 
 static const struct {
     const char *name, *size_command, *unit;
-} known_types[] = {{"list", "LLEN", "items"},      {"hash", "HLEN", "fields"}, {"stream", "XLEN", "entries"},
+} known_types[] = {{"list", "LLEN", "items"},     {"hash", "HLEN", "fields"},  {"stream", "XLEN", "entries"},
                    {"string", "STRLEN", "bytes"}, {"set", "SCARD", "members"}, {"zset", "ZCARD", "members"}};
 
 static char *quoted(struct slice text) {
@@ -76,18 +76,20 @@ static void size_note(struct survey *survey, struct type *type, struct slice key
     mem_free(type->biggest_key);
     type->biggest_key = quoted(key);
     type->biggest = size;
-    printf("[%05.2f%%] Biggest %-6s found so far '%s' with %llu %s\n", survey->progress, type->name, type->biggest_key,
-           (unsigned long long)size, type->unit);
+    printf("[%05.2f%%] Biggest %-6s found so far '%s' with %llu %s\n", survey->progress, type->name,
+           type->biggest_key, (unsigned long long)size, type->unit);
 }
 
 static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
     size_t count = keys->count;
     struct type **types = mem_calloc(count + 1, sizeof *types);
-    for (size_t i = 0; i < count; i++) ask(survey, 2, (struct slice[]){SLICE("TYPE"), keys->children[i].text});
+    for (size_t i = 0; i < count; i++)
+        ask(survey, 2, (struct slice[]){SLICE("TYPE"), keys->children[i].text});
     conn_flush(survey->cli->session.conn);
     for (size_t i = 0; i < count; i++) {
         struct slice name = cli_text(answer(survey));
-        if (!slice_equal(name, SLICE("none"))) types[i] = type_find(survey, name); /* "none": it went away meanwhile */
+        if (!slice_equal(name, SLICE("none")))
+            types[i] = type_find(survey, name); /* "none": it went away meanwhile */
     }
     char samples[24];
     snprintf(samples, sizeof samples, "%lld", (long long)survey->cli->options.memkeys_samples);
@@ -109,8 +111,10 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
         uint64_t size = 0;
         if (survey->which == MODE_MEMKEYS || types[i]->size_command) {
             const struct resp_value *reply = answer(survey);
-            if (reply->type == RESP_INTEGER) size = (uint64_t)reply->integer;
-            else if (reply->type == RESP_ERROR) fprintf(stderr, "Warning:  %s\n", reply->text.data);
+            if (reply->type == RESP_INTEGER)
+                size = (uint64_t)reply->integer;
+            else if (reply->type == RESP_ERROR)
+                fprintf(stderr, "Warning:  %s\n", reply->text.data);
         }
         size_note(survey, types[i], keys->children[i].text, size);
     }
@@ -118,18 +122,22 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
 }
 
 static void sizes_summarize(const struct survey *survey) {
-    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
+    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n",
+           (unsigned long long)survey->sampled);
     printf("Total key length in bytes is %llu (avg len %.2f)\n\n", (unsigned long long)survey->key_bytes,
            survey->sampled ? (double)survey->key_bytes / (double)survey->sampled : 0);
     for (int i = 0; i < survey->types_count; i++) {
         const struct type *t = &survey->types[i];
-        if (t->biggest_key) printf("Biggest %6s found '%s' has %llu %s\n", t->name, t->biggest_key, (unsigned long long)t->biggest, t->unit);
+        if (t->biggest_key)
+            printf("Biggest %6s found '%s' has %llu %s\n", t->name, t->biggest_key,
+                   (unsigned long long)t->biggest, t->unit);
     }
     putchar('\n');
     for (int i = 0; i < survey->types_count; i++) {
         const struct type *t = &survey->types[i];
-        printf("%llu %ss with %llu %s (%05.2f%% of keys, avg size %.2f)\n", (unsigned long long)t->keys, t->name, (unsigned long long)t->total,
-               t->unit, survey->sampled ? 100.0 * (double)t->keys / (double)survey->sampled : 0,
+        printf("%llu %ss with %llu %s (%05.2f%% of keys, avg size %.2f)\n", (unsigned long long)t->keys,
+               t->name, (unsigned long long)t->total, t->unit,
+               survey->sampled ? 100.0 * (double)t->keys / (double)survey->sampled : 0,
                t->keys ? (double)t->total / (double)t->keys : 0);
     }
 }
@@ -139,15 +147,20 @@ static void sizes_summarize(const struct survey *survey) {
 static void hot_note(struct survey *survey, struct slice key, uint64_t counter) {
     int place = survey->hot_count;
     if (place == HOT_KEPT && counter <= survey->hot[HOT_KEPT - 1].counter) return;
-    if (place == HOT_KEPT) mem_free(survey->hot[--place].key);
-    else survey->hot_count++;
-    while (place > 0 && survey->hot[place - 1].counter < counter) survey->hot[place] = survey->hot[place - 1], place--;
+    if (place == HOT_KEPT)
+        mem_free(survey->hot[--place].key);
+    else
+        survey->hot_count++;
+    while (place > 0 && survey->hot[place - 1].counter < counter)
+        survey->hot[place] = survey->hot[place - 1], place--;
     survey->hot[place] = (struct hot){counter, quoted(key)};
-    printf("[%05.2f%%] Hot key '%s' found so far with counter %llu\n", survey->progress, survey->hot[place].key, (unsigned long long)counter);
+    printf("[%05.2f%%] Hot key '%s' found so far with counter %llu\n", survey->progress,
+           survey->hot[place].key, (unsigned long long)counter);
 }
 
 static void use_survey(struct survey *survey, const struct resp_value *keys) {
-    for (size_t i = 0; i < keys->count; i++) ask(survey, 3, (struct slice[]){SLICE("OBJECT"), SLICE("FREQ"), keys->children[i].text});
+    for (size_t i = 0; i < keys->count; i++)
+        ask(survey, 3, (struct slice[]){SLICE("OBJECT"), SLICE("FREQ"), keys->children[i].text});
     conn_flush(survey->cli->session.conn);
     for (size_t i = 0; i < keys->count; i++) {
         const struct resp_value *reply = answer(survey);
@@ -156,14 +169,17 @@ static void use_survey(struct survey *survey, const struct resp_value *keys) {
             exit(1);
         }
         survey->sampled++;
-        if (reply->type == RESP_INTEGER && reply->integer > 0) hot_note(survey, keys->children[i].text, (uint64_t)reply->integer);
+        if (reply->type == RESP_INTEGER && reply->integer > 0)
+            hot_note(survey, keys->children[i].text, (uint64_t)reply->integer);
     }
 }
 
 static void use_summarize(const struct survey *survey) {
-    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
+    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n",
+           (unsigned long long)survey->sampled);
     for (int i = 0; i < survey->hot_count; i++) {
-        printf("hot key found with counter: %llu\tkeyname: %s\n", (unsigned long long)survey->hot[i].counter, survey->hot[i].key);
+        printf("hot key found with counter: %llu\tkeyname: %s\n", (unsigned long long)survey->hot[i].counter,
+               survey->hot[i].key);
     }
 }
 
@@ -213,15 +229,20 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
     for (uint64_t round = 1;; round++) {
         struct resp_value reply = scan(survey, cursor);
         snprintf(cursor, sizeof cursor, "%s", reply.children[0].text.data);
-        survey->progress = survey->database_keys ? 100.0 * (double)survey->sampled / (double)survey->database_keys : 0;
-        if (which == MODE_HOTKEYS) use_survey(survey, &reply.children[1]);
-        else sizes_survey(survey, &reply.children[1]);
+        survey->progress =
+            survey->database_keys ? 100.0 * (double)survey->sampled / (double)survey->database_keys : 0;
+        if (which == MODE_HOTKEYS)
+            use_survey(survey, &reply.children[1]);
+        else
+            sizes_survey(survey, &reply.children[1]);
         resp_value_free(&reply);
         fflush(stdout);
         if (cli_interrupted || strcmp(cursor, "0") == 0) break;
         if (cli->options.interval_us && round % 100 == 0) usleep((useconds_t)cli->options.interval_us);
     }
-    if (which == MODE_HOTKEYS) use_summarize(survey);
-    else sizes_summarize(survey);
+    if (which == MODE_HOTKEYS)
+        use_summarize(survey);
+    else
+        sizes_summarize(survey);
     return 0;
 }

@@ -23,7 +23,9 @@ enum { HISTORY_MAX = 1000 };
 #ifdef __SANITIZE_ADDRESS__
 /* libedit does not free the names given to EL_ADDFN. */
 const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) { return "leak:wcsdup\n"; }
+const char *__lsan_default_suppressions(void) {
+    return "leak:wcsdup\n";
+}
 #endif
 
 struct line_editor {
@@ -43,7 +45,9 @@ static struct line_editor *editor_of(EditLine *edit) {
     el_get(edit, EL_CLIENTDATA, &data);
     return data;
 }
-static char *prompt_show(EditLine *edit) { return (char *)editor_of(edit)->prompt; }
+static char *prompt_show(EditLine *edit) {
+    return (char *)editor_of(edit)->prompt;
+}
 
 /* --- Hints --- */
 
@@ -54,7 +58,9 @@ static int terminal_columns(void) {
 
 static bool hint_draw(struct line_editor *editor) {
     const LineInfo *line = el_line(editor->edit);
-    if (!editor->cli->hints || !editor->cli->docs || line->cursor != line->lastchar || line->cursor == line->buffer) return false;
+    if (!editor->cli->hints || !editor->cli->docs || line->cursor != line->lastchar ||
+        line->cursor == line->buffer)
+        return false;
     size_t len = (size_t)(line->lastchar - line->buffer);
     char hint[512];
     if (!docs_hint(editor->cli->docs, slice_make(line->buffer, len), hint, sizeof hint)) return false;
@@ -203,7 +209,8 @@ static void history_save(struct line_editor *editor) {
     if (!file) return;
     chmod(editor->history_path, 0600);
     HistEvent event;
-    for (int found = history(editor->history, &event, H_LAST); found >= 0; found = history(editor->history, &event, H_PREV)) {
+    for (int found = history(editor->history, &event, H_LAST); found >= 0;
+         found = history(editor->history, &event, H_PREV)) {
         fprintf(file, "%.*s\n", (int)strcspn(event.str, "\r\n"), event.str);
     }
     fclose(file);

@@ -35,8 +35,10 @@ static void format_human(char *text, size_t size, int64_t bytes) {
     double value = (double)bytes;
     int unit = 0;
     for (; value >= 1024 && unit < 5; unit++) value /= 1024;
-    if (unit == 0) snprintf(text, size, "%lldB", (long long)bytes);
-    else snprintf(text, size, "%.2f%c", value, units[unit]);
+    if (unit == 0)
+        snprintf(text, size, "%lldB", (long long)bytes);
+    else
+        snprintf(text, size, "%.2f%c", value, units[unit]);
 }
 
 int mode_stat(struct cli *cli) {
@@ -52,12 +54,19 @@ int mode_stat(struct cli *cli) {
         char memory[32], requests[64];
         int64_t total = info_number(info, "total_commands_processed");
         format_human(memory, sizeof memory, info_number(info, "used_memory"));
-        snprintf(requests, sizeof requests, "%lld (+%lld)", (long long)total, (long long)(row ? total - before : 0));
+        snprintf(requests, sizeof requests, "%lld (+%lld)", (long long)total,
+                 (long long)(row ? total - before : 0));
         before = total;
-        bool save = info_number(info, "rdb_bgsave_in_progress") != 0, rewrite = info_number(info, "aof_rewrite_in_progress") != 0;
+        bool save = info_number(info, "rdb_bgsave_in_progress") != 0,
+             rewrite = info_number(info, "aof_rewrite_in_progress") != 0;
         printf("%-10lld %-8s %-7lld %-7lld %-19s %-12lld%s\n", (long long)info_keys(info), memory,
-               (long long)info_number(info, "connected_clients"), (long long)info_number(info, "blocked_clients"), requests,
-               (long long)info_number(info, "total_connections_received"), save && rewrite ? "SAVE+AOF" : save ? "SAVE" : rewrite ? "AOF" : "");
+               (long long)info_number(info, "connected_clients"),
+               (long long)info_number(info, "blocked_clients"), requests,
+               (long long)info_number(info, "total_connections_received"),
+               save && rewrite ? "SAVE+AOF"
+               : save          ? "SAVE"
+               : rewrite       ? "AOF"
+                               : "");
         fflush(stdout);
         usleep(interval);
     }
@@ -86,8 +95,10 @@ int mode_scan(struct cli *cli) {
         for (size_t i = 0; i < keys->count; i++) {
             struct memory_output line;
             memory_output_init(&line);
-            if (o->output == CLI_FORMATTED) format_quoted(&line.out, keys->children[i].text);
-            else output_write(&line.out, keys->children[i].text);
+            if (o->output == CLI_FORMATTED)
+                format_quoted(&line.out, keys->children[i].text);
+            else
+                output_write(&line.out, keys->children[i].text);
             output_write(&line.out, SLICE("\n"));
             fwrite(line.data, 1, memory_output_slice(&line).len, stdout);
             memory_output_free(&line);
@@ -116,11 +127,15 @@ static void latency_show(const struct cli *cli, const struct latency *l) {
     double average = l->count ? (double)l->sum / (double)l->count : 0;
     unsigned long long min = l->min, max = l->max, count = l->count;
     switch (cli->options.output) {
-    case CLI_FORMATTED: printf("min: %llu, max: %llu, avg: %.2f (%llu samples)", min, max, average, count); break;
+    case CLI_FORMATTED:
+        printf("min: %llu, max: %llu, avg: %.2f (%llu samples)", min, max, average, count);
+        break;
     case CLI_CSV: printf("%llu,%llu,%.2f,%llu\n", min, max, average, count); break;
     case CLI_RAW: printf("%llu %llu %.2f %llu\n", min, max, average, count); break;
     case CLI_JSON:
-    case CLI_QUOTED_JSON: printf("{\"min\": %llu, \"max\": %llu, \"avg\": %.2f, \"count\": %llu}\n", min, max, average, count); break;
+    case CLI_QUOTED_JSON:
+        printf("{\"min\": %llu, \"max\": %llu, \"avg\": %.2f, \"count\": %llu}\n", min, max, average, count);
+        break;
     }
     fflush(stdout);
 }
@@ -128,7 +143,9 @@ static void latency_show(const struct cli *cli, const struct latency *l) {
 int mode_latency(struct cli *cli, bool history) {
     const struct cli_options *o = &cli->options;
     bool live = o->output == CLI_FORMATTED;
-    uint64_t interval = o->interval_us ? (uint64_t)o->interval_us : history ? LATENCY_HISTORY_US : LATENCY_ONCE_US;
+    uint64_t interval = o->interval_us ? (uint64_t)o->interval_us
+                        : history      ? LATENCY_HISTORY_US
+                                       : LATENCY_ONCE_US;
     struct latency l = {0};
     uint64_t start = clock_monotonic_us();
     for (;;) {
@@ -143,8 +160,10 @@ int mode_latency(struct cli *cli, bool history) {
         }
         uint64_t passed = clock_monotonic_us() - start;
         if ((history || !live) && passed >= interval) {
-            if (live) printf(" -- %.2f seconds range\n", (double)passed / 1e6);
-            else latency_show(cli, &l);
+            if (live)
+                printf(" -- %.2f seconds range\n", (double)passed / 1e6);
+            else
+                latency_show(cli, &l);
             if (!history) return 0;
             start = clock_monotonic_us();
             l = (struct latency){0};
@@ -159,14 +178,17 @@ static const struct {
     uint64_t below_us; /* 0: no bound */
     char mark;
 } spectrum[] = {
-    {10, '.'},       {125, '-'},      {250, '*'},       {500, '#'},       {1000, '1'},      {2000, '2'},      {3000, '3'},      {4000, '4'},
-    {5000, '5'},     {6000, '6'},     {7000, '7'},      {8000, '8'},      {9000, '9'},      {10000, 'A'},     {20000, 'B'},     {30000, 'C'},
-    {40000, 'D'},    {50000, 'E'},    {100000, 'F'},    {200000, 'G'},    {300000, 'H'},    {400000, 'I'},    {500000, 'J'},    {1000000, 'K'},
-    {2000000, 'L'},  {4000000, 'M'},  {8000000, 'N'},   {16000000, 'O'},  {30000000, 'P'},  {60000000, 'Q'},  {0, '?'},
+    {10, '.'},      {125, '-'},     {250, '*'},     {500, '#'},      {1000, '1'},     {2000, '2'},
+    {3000, '3'},    {4000, '4'},    {5000, '5'},    {6000, '6'},     {7000, '7'},     {8000, '8'},
+    {9000, '9'},    {10000, 'A'},   {20000, 'B'},   {30000, 'C'},    {40000, 'D'},    {50000, 'E'},
+    {100000, 'F'},  {200000, 'G'},  {300000, 'H'},  {400000, 'I'},   {500000, 'J'},   {1000000, 'K'},
+    {2000000, 'L'}, {4000000, 'M'}, {8000000, 'N'}, {16000000, 'O'}, {30000000, 'P'}, {60000000, 'Q'},
+    {0, '?'},
 };
 enum { SPECTRUM = sizeof spectrum / sizeof *spectrum };
 /* From black over grey and yellow to red, in the 256 colours of terminals. */
-static const int palette[] = {0, 233, 234, 235, 237, 239, 241, 243, 245, 247, 144, 143, 142, 184, 226, 214, 208, 202, 196};
+static const int palette[] = {0,   233, 234, 235, 237, 239, 241, 243, 245, 247,
+                              144, 143, 142, 184, 226, 214, 208, 202, 196};
 enum { PALETTE = sizeof palette / sizeof *palette };
 
 static void spectrum_legend(void) {
@@ -230,8 +252,10 @@ int mode_intrinsic_latency(struct cli *cli) {
         fflush(stdout);
     }
     double average = runs ? (double)(now - start) / (double)runs : 0;
-    printf("\n%llu total runs (avg latency: %.4f microseconds / %.2f nanoseconds per run).\n", (unsigned long long)runs, average, average * 1000);
-    printf("Worst run took %.0fx longer than the average latency.\n", average > 0 ? (double)max / average : 0);
+    printf("\n%llu total runs (avg latency: %.4f microseconds / %.2f nanoseconds per run).\n",
+           (unsigned long long)runs, average, average * 1000);
+    printf("Worst run took %.0fx longer than the average latency.\n",
+           average > 0 ? (double)max / average : 0);
     return 0;
 }
 
@@ -263,14 +287,18 @@ int mode_lru_test(struct cli *cli) {
             for (int i = 0; i < LRU_PIPELINE; i++) {
                 const struct resp_value *reply = session_read(&cli->session, -1);
                 if (!reply) cli_connect_or_exit(cli), exit(1);
-                if (reply->type == RESP_ERROR) failed++;
-                else if (reply->type != RESP_NULL) hits++;
-                else memmove(names[missed++], names[i], sizeof names[i]);
+                if (reply->type == RESP_ERROR)
+                    failed++;
+                else if (reply->type != RESP_NULL)
+                    hits++;
+                else
+                    memmove(names[missed++], names[i], sizeof names[i]);
             }
             if (failed) fprintf(stderr, "%d GETs failed\n", failed);
             misses += (uint64_t)missed;
             for (int i = 0; i < missed; i++) {
-                request_write(&cli->session.conn->out, 3, (struct slice[]){SLICE("SET"), slice_of(names[i]), SLICE(value)});
+                request_write(&cli->session.conn->out, 3,
+                              (struct slice[]){SLICE("SET"), slice_of(names[i]), SLICE(value)});
             }
             conn_flush(cli->session.conn);
             for (int i = 0; i < missed; i++) {
@@ -280,8 +308,10 @@ int mode_lru_test(struct cli *cli) {
             }
         }
         double total = (double)(hits + misses);
-        printf("%llu Gets/sec | Hits: %llu (%.2f%%) | Misses: %llu (%.2f%%)\n", (unsigned long long)(hits + misses), (unsigned long long)hits,
-               total > 0 ? 100 * (double)hits / total : 0, (unsigned long long)misses, total > 0 ? 100 * (double)misses / total : 0);
+        printf("%llu Gets/sec | Hits: %llu (%.2f%%) | Misses: %llu (%.2f%%)\n",
+               (unsigned long long)(hits + misses), (unsigned long long)hits,
+               total > 0 ? 100 * (double)hits / total : 0, (unsigned long long)misses,
+               total > 0 ? 100 * (double)misses / total : 0);
         fflush(stdout);
     }
 }

@@ -90,7 +90,9 @@ static const char help[] =
     "  valkey-cli --scan --pattern '*:12345*' --count 100\n"
     "  valkey-cli --eval myscript.lua key1 key2 , arg1 arg2 arg3\n";
 
-void cli_help_print(FILE *file) { fputs(help, file); }
+void cli_help_print(FILE *file) {
+    fputs(help, file);
+}
 
 static void fail(const char *format, const char *text) {
     fprintf(stderr, format, text);
@@ -113,9 +115,12 @@ struct mode_option {
 };
 
 static const struct text_option texts[] = {
-    {"-d", offsetof(struct cli_options, bulk_delimiter)},  {"-D", offsetof(struct cli_options, command_delimiter)},
-    {"-X", offsetof(struct cli_options, stdin_tag)},       {"--pattern", offsetof(struct cli_options, pattern)},
-    {"--rdb", offsetof(struct cli_options, file)},         {"--functions-rdb", offsetof(struct cli_options, file)},
+    {"-d", offsetof(struct cli_options, bulk_delimiter)},
+    {"-D", offsetof(struct cli_options, command_delimiter)},
+    {"-X", offsetof(struct cli_options, stdin_tag)},
+    {"--pattern", offsetof(struct cli_options, pattern)},
+    {"--rdb", offsetof(struct cli_options, file)},
+    {"--functions-rdb", offsetof(struct cli_options, file)},
     {"--eval", offsetof(struct cli_options, eval_file)},
 };
 static const struct text_option flags[] = {
@@ -128,8 +133,10 @@ static const struct text_option flags[] = {
     {"--askpass", offsetof(struct cli_options, ask_password)},
 };
 static const struct number_option numbers[] = {
-    {"--pipe-timeout", offsetof(struct cli_options, pipe_timeout_s), 0}, {"--count", offsetof(struct cli_options, count), 1},
-    {"--memkeys-samples", offsetof(struct cli_options, memkeys_samples), 0}, {"--lru-test", offsetof(struct cli_options, lru_keys), 1},
+    {"--pipe-timeout", offsetof(struct cli_options, pipe_timeout_s), 0},
+    {"--count", offsetof(struct cli_options, count), 1},
+    {"--memkeys-samples", offsetof(struct cli_options, memkeys_samples), 0},
+    {"--lru-test", offsetof(struct cli_options, lru_keys), 1},
     {"--intrinsic-latency", offsetof(struct cli_options, intrinsic_s), 1},
 };
 static const struct mode_option modes[] = {
@@ -174,19 +181,26 @@ static int table_option(struct cli_options *o, int argc, char **argv, int i) {
         if (strcmp(argv[i], numbers[k].name) != 0) continue;
         if (i + 1 >= argc) return -1;
         int64_t *value = (int64_t *)((char *)o + numbers[k].offset);
-        if (!parse_int64(slice_of(argv[i + 1]), value) || *value < numbers[k].min) fail("Invalid number for %s.", argv[i]);
+        if (!parse_int64(slice_of(argv[i + 1]), value) || *value < numbers[k].min)
+            fail("Invalid number for %s.", argv[i]);
         return 2;
     }
     return used;
 }
 
 static bool output_option(struct cli_options *o, const char *name) {
-    if (strcmp(name, "--raw") == 0) o->output = CLI_RAW;
-    else if (strcmp(name, "--no-raw") == 0) o->output = CLI_FORMATTED;
-    else if (strcmp(name, "--csv") == 0) o->output = CLI_CSV;
-    else if (strcmp(name, "--json") == 0) o->output = CLI_JSON;
-    else if (strcmp(name, "--quoted-json") == 0) o->output = CLI_QUOTED_JSON;
-    else return false;
+    if (strcmp(name, "--raw") == 0)
+        o->output = CLI_RAW;
+    else if (strcmp(name, "--no-raw") == 0)
+        o->output = CLI_FORMATTED;
+    else if (strcmp(name, "--csv") == 0)
+        o->output = CLI_CSV;
+    else if (strcmp(name, "--json") == 0)
+        o->output = CLI_JSON;
+    else if (strcmp(name, "--quoted-json") == 0)
+        o->output = CLI_QUOTED_JSON;
+    else
+        return false;
     /* Without this, JSON could not tell maps from arrays. -2 may still overrule it. */
     if (o->output >= CLI_JSON && !o->protocol_given) o->protocol = 3;
     return true;
@@ -220,7 +234,9 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
         o->interval_given = true;
         break;
     case 2: o->db = atoi(value); break;
-    case 3: o->timeout_ms = (uint32_t)(seconds_parse(value, "Invalid connection timeout for -t.") * 1000); break;
+    case 3:
+        o->timeout_ms = (uint32_t)(seconds_parse(value, "Invalid connection timeout for -t.") * 1000);
+        break;
     case 4: {
         struct slice *words;
         int words_count = words_split(slice_of(value), &words);
@@ -230,9 +246,12 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
         break;
     }
     default:
-        if (value[0] == 'y' || value[0] == 'Y') o->show_pushes = true;
-        else if (value[0] == 'n' || value[0] == 'N') o->show_pushes = false;
-        else fprintf(stderr, "Unknown --show-pushes value '%s' (valid: '[y]es', '[n]o')\n", value);
+        if (value[0] == 'y' || value[0] == 'Y')
+            o->show_pushes = true;
+        else if (value[0] == 'n' || value[0] == 'N')
+            o->show_pushes = false;
+        else
+            fprintf(stderr, "Unknown --show-pushes value '%s' (valid: '[y]es', '[n]o')\n", value);
     }
     return 2;
 }
@@ -271,10 +290,13 @@ static void options_default(struct cli_options *o) {
 static void options_check(struct cli_options *o) {
     const struct endpoint *e = &o->endpoint;
     if (e->tls) fail("%s", "TLS was asked for, but this valkey-cli is built without it.");
-    if (!endpoint_transport(e)) fail("%s", "--rdma was asked for, but this valkey-cli is built without RDMA (make BUILD_RDMA=yes).");
+    if (!endpoint_transport(e))
+        fail("%s", "--rdma was asked for, but this valkey-cli is built without RDMA (make BUILD_RDMA=yes).");
     if (o->stdin_last && o->stdin_tag) fail("%s", "Options -x and -X are mutually exclusive.");
     if (o->password_from_options && !o->no_auth_warning) {
-        fputs("Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe.\n", stderr);
+        fputs("Warning: Using a password with '-a' or '-u' option on the command line interface may not be "
+              "safe.\n",
+              stderr);
     }
     if (o->ask_password) {
         char *password = getpass("Please input password: ");
@@ -300,7 +322,6 @@ void cli_options_parse(struct cli_options *o, int argc, char **argv) {
         if (used == 0) used = other_option(o, argc, argv, i);
         if (used <= 0) fail("Unrecognized option or bad number of args for: '%s'", argv[i]);
         i += used;
-        
     }
     o->argc = argc - i;
     o->argv = argv + i;

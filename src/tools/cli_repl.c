@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 static void preference_set(struct cli *cli, int argc, const struct slice *argv, bool from_file) {
-    if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "hints")) cli->hints = true;
-    else if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "nohints")) cli->hints = false;
+    if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "hints"))
+        cli->hints = true;
+    else if (argc == 2 && slice_is(argv[0], ":set") && slice_is(argv[1], "nohints"))
+        cli->hints = false;
     else if (!from_file) {
         bool set = slice_is(argv[0], ":set");
         struct slice what = set && argc > 1 ? argv[1] : argv[0];
-        printf("unknown valkey-cli %s '%.*s'\n", set ? "preference" : "internal command", (int)what.len, what.data);
+        printf("unknown valkey-cli %s '%.*s'\n", set ? "preference" : "internal command", (int)what.len,
+               what.data);
     }
 }
 
@@ -41,9 +44,15 @@ static void preferences_load(struct cli *cli) {
 static bool is_secret(int argc, const struct slice *argv) {
     if (slice_is(argv[0], "auth")) return true;
     if (argc < 2) return false;
-    if (slice_is(argv[0], "acl") && (slice_is(argv[1], "setuser") || slice_is(argv[1], "deluser"))) return true;
+    if (slice_is(argv[0], "acl") && (slice_is(argv[1], "setuser") || slice_is(argv[1], "deluser")))
+        return true;
     if (slice_is(argv[0], "config") && slice_is(argv[1], "set")) {
-        static const char *const names[] = {"masterauth", "primaryauth", "masteruser", "primaryuser", "requirepass", "tls-key-file-pass",
+        static const char *const names[] = {"masterauth",
+                                            "primaryauth",
+                                            "masteruser",
+                                            "primaryuser",
+                                            "requirepass",
+                                            "tls-key-file-pass",
                                             "tls-client-key-file-pass"};
         for (int i = 2; i < argc; i += 2) {
             for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
@@ -122,7 +131,8 @@ int cli_repl(struct cli *cli) {
         cli_interrupted = false;
         if (argc > 0) go_on = line_run(cli, argc, argv);
         words_free(argv, argc);
-        if (cli->tty && !cli->docs && cli->session.conn && !cli->subscribed && !cli->in_transaction) cli->docs = docs_load(cli);
+        if (cli->tty && !cli->docs && cli->session.conn && !cli->subscribed && !cli->in_transaction)
+            cli->docs = docs_load(cli);
     }
     line_editor_free(editor);
     docs_free(cli->docs);

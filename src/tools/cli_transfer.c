@@ -85,7 +85,8 @@ static bool pipe_replies(struct pipe_run *p) {
         if (p->done) return true;
     }
     if (conn_is_open(s->conn)) return true;
-    fprintf(stderr, "Error: %s\n", s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
+    fprintf(stderr, "Error: %s\n",
+            s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
     return false;
 }
 
@@ -102,15 +103,18 @@ int mode_pipe(struct cli *cli) {
     uint64_t timeout_us = (uint64_t)cli->options.pipe_timeout_s * 1000 * 1000;
     while (!p->done) {
         bool full = conn_pending(s->conn) >= PIPE_QUEUED_MAX;
-        if (!p->input_ended && !watched) pipe_input(&p->input, EVENT_READ);
-        else if (!p->input_ended) event_watch_set(s->loop, &p->input, STDIN_FILENO, full ? 0 : EVENT_READ, pipe_input);
+        if (!p->input_ended && !watched)
+            pipe_input(&p->input, EVENT_READ);
+        else if (!p->input_ended)
+            event_watch_set(s->loop, &p->input, STDIN_FILENO, full ? 0 : EVENT_READ, pipe_input);
         if (!p->done) event_loop_turn(s->loop, !p->input_ended && !watched && !full ? 0 : 100 * 1000);
         if (!pipe_replies(p)) {
             p->errors++;
             break;
         }
         if (p->input_ended && !p->done && timeout_us && clock_monotonic_us() - p->last_us > timeout_us) {
-            fprintf(stderr, "No replies for %lld seconds: exiting.\n", (long long)cli->options.pipe_timeout_s);
+            fprintf(stderr, "No replies for %lld seconds: exiting.\n",
+                    (long long)cli->options.pipe_timeout_s);
             p->errors++;
             break;
         }
@@ -126,7 +130,8 @@ enum { EOF_MARK = 40 };
 
 static void stream_fail(struct cli *cli, const char *what) {
     struct session *s = &cli->session;
-    fprintf(stderr, "%s: %s\n", what, s->conn && s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
+    fprintf(stderr, "%s: %s\n", what,
+            s->conn && s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
     exit(1);
 }
 
@@ -148,7 +153,8 @@ static int64_t sync_begin(struct cli *cli, char mark[EOF_MARK]) {
         struct slice input = conn_peek(s->conn);
         const char *end = memchr(input.data, '\n', input.len);
         if (!end) {
-            if (input.len > 1024 || conn_wait_readable(s->conn, input.len, -1) != 0) stream_fail(cli, "Error reading the answer to SYNC");
+            if (input.len > 1024 || conn_wait_readable(s->conn, input.len, -1) != 0)
+                stream_fail(cli, "Error reading the answer to SYNC");
             continue;
         }
         char line[128] = "";
@@ -205,13 +211,15 @@ static uint64_t snapshot_read(struct cli *cli, int64_t size, const char mark[EOF
                 conn_consume(conn, (size_t)(found - input.data) + EOF_MARK);
                 return total;
             }
-            take = input.len >= EOF_MARK ? input.len - EOF_MARK + 1 : 0; /* the rest may be the beginning of the mark */
+            take = input.len >= EOF_MARK ? input.len - EOF_MARK + 1
+                                         : 0; /* the rest may be the beginning of the mark */
         }
         bytes_keep(fd, input.data, take);
         total += take;
         if (take) conn_consume(conn, take);
         if (size >= 0 && total == (uint64_t)size) return total;
-        if (conn_wait_readable(conn, input.len - take, -1) != 0) stream_fail(cli, "Error reading the snapshot");
+        if (conn_wait_readable(conn, input.len - take, -1) != 0)
+            stream_fail(cli, "Error reading the snapshot");
     }
 }
 
@@ -224,8 +232,12 @@ int mode_rdb(struct cli *cli, bool functions_only) {
     if (functions_only) replconf(cli, "rdb-filter-only", "functions");
     int64_t size = sync_begin(cli, mark);
     bool standard = strcmp(file, "-") == 0;
-    if (size < 0) fprintf(stderr, "SYNC sent to primary, writing bytes of bulk transfer until EOF marker to '%s'\n", standard ? "stdout" : file);
-    else fprintf(stderr, "SYNC sent to primary, writing %lld bytes to '%s'\n", (long long)size, standard ? "stdout" : file);
+    if (size < 0)
+        fprintf(stderr, "SYNC sent to primary, writing bytes of bulk transfer until EOF marker to '%s'\n",
+                standard ? "stdout" : file);
+    else
+        fprintf(stderr, "SYNC sent to primary, writing %lld bytes to '%s'\n", (long long)size,
+                standard ? "stdout" : file);
     int fd = standard ? STDOUT_FILENO : open(file, O_CREAT | O_WRONLY | O_TRUNC, 0644);
     if (fd < 0) {
         fprintf(stderr, "Error opening '%s': %s\n", file, strerror(errno));
@@ -237,8 +249,10 @@ int mode_rdb(struct cli *cli, bool functions_only) {
         fprintf(stderr, "Fail to fsync '%s': %s\n", file, strerror(errno));
         return 1;
     }
-    if (size < 0) fprintf(stderr, "Transfer finished with success after %llu bytes\n", (unsigned long long)total);
-    else fprintf(stderr, "Transfer finished with success.\n");
+    if (size < 0)
+        fprintf(stderr, "Transfer finished with success after %llu bytes\n", (unsigned long long)total);
+    else
+        fprintf(stderr, "Transfer finished with success.\n");
     return 0;
 }
 
@@ -247,14 +261,18 @@ int mode_replica(struct cli *cli) {
     cli_connect_or_exit(cli);
     replconf(cli, "capa", "eof");
     int64_t size = sync_begin(cli, mark);
-    if (size < 0) fprintf(stderr, "SYNC with primary, discarding bytes of bulk transfer until EOF marker...\n");
-    else fprintf(stderr, "SYNC with primary, discarding %lld bytes of bulk transfer...\n", (long long)size);
+    if (size < 0)
+        fprintf(stderr, "SYNC with primary, discarding bytes of bulk transfer until EOF marker...\n");
+    else
+        fprintf(stderr, "SYNC with primary, discarding %lld bytes of bulk transfer...\n", (long long)size);
     uint64_t total = snapshot_read(cli, size, mark, -1);
-    fprintf(stderr, "SYNC done after %llu bytes. Logging commands from primary.\n", (unsigned long long)total);
+    fprintf(stderr, "SYNC done after %llu bytes. Logging commands from primary.\n",
+            (unsigned long long)total);
     for (;;) {
         /* Between commands there may be bare line ends: signs of life. */
         struct slice input = conn_peek(cli->session.conn);
-        if (input.len && (*input.data == '\n' || *input.data == '\r') && cli->session.reader.depth == 0 && !cli->session.reader.bulk) {
+        if (input.len && (*input.data == '\n' || *input.data == '\r') && cli->session.reader.depth == 0 &&
+            !cli->session.reader.bulk) {
             conn_consume(cli->session.conn, 1);
             continue;
         }

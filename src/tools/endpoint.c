@@ -77,8 +77,9 @@ bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t
     static const struct {
         const char *text;
         bool tls, rdma, path;
-    } schemes[] = {{"valkey://", false, false, false}, {"redis://", false, false, false}, {"valkeys://", true, false, false},
-                   {"rediss://", true, false, false},  {"rdma://", false, true, false},   {"unix://", false, false, true}};
+    } schemes[] = {{"valkey://", false, false, false}, {"redis://", false, false, false},
+                   {"valkeys://", true, false, false}, {"rediss://", true, false, false},
+                   {"rdma://", false, true, false},    {"unix://", false, false, true}};
     size_t i = 0, count = sizeof schemes / sizeof *schemes;
     while (i < count && strncasecmp(uri, schemes[i].text, strlen(schemes[i].text)) != 0) i++;
     if (i == count) return uri_fail(error, error_size, "Invalid URI scheme");
@@ -86,7 +87,8 @@ bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t
     if (schemes[i].tls) e->tls = true;
     if (schemes[i].rdma) e->rdma = true;
     const char *end = schemes[i].path ? at + strlen(at) : at + strcspn(at, "/?#");
-    if (!uri_read_user(e, &at, end)) return uri_fail(error, error_size, "Invalid URI: a percent sign needs two hexadecimal digits");
+    if (!uri_read_user(e, &at, end))
+        return uri_fail(error, error_size, "Invalid URI: a percent sign needs two hexadecimal digits");
     if (schemes[i].path) {
         if (at == end) return uri_fail(error, error_size, "Invalid URI: the path of the socket is missing");
         text_set(&e->socket, at);
@@ -109,7 +111,8 @@ bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t
     if (host_end < end && *host_end == ':') {
         char *rest;
         long port = strtol(host_end + 1, &rest, 10);
-        if (rest != end || port < 0 || port > 65535) return uri_fail(error, error_size, "Invalid URI: bad port number");
+        if (rest != end || port < 0 || port > 65535)
+            return uri_fail(error, error_size, "Invalid URI: bad port number");
         if (host_end + 1 < end) e->port = (int)port;
     }
     if (*end == '/') e->db = atoi(end + 1);
@@ -120,9 +123,10 @@ enum { TLS_NO_ARGUMENT, TLS_ARGUMENT };
 static const struct {
     const char *name;
     int arguments;
-} tls_options[] = {{"--tls", TLS_NO_ARGUMENT},      {"--insecure", TLS_NO_ARGUMENT},  {"--sni", TLS_ARGUMENT},
-                   {"--cacert", TLS_ARGUMENT},      {"--cacertdir", TLS_ARGUMENT},    {"--cert", TLS_ARGUMENT},
-                   {"--key", TLS_ARGUMENT},         {"--tls-ciphers", TLS_ARGUMENT},  {"--tls-ciphersuites", TLS_ARGUMENT}};
+} tls_options[] = {
+    {"--tls", TLS_NO_ARGUMENT}, {"--insecure", TLS_NO_ARGUMENT}, {"--sni", TLS_ARGUMENT},
+    {"--cacert", TLS_ARGUMENT}, {"--cacertdir", TLS_ARGUMENT},   {"--cert", TLS_ARGUMENT},
+    {"--key", TLS_ARGUMENT},    {"--tls-ciphers", TLS_ARGUMENT}, {"--tls-ciphersuites", TLS_ARGUMENT}};
 
 static int port_parse(struct endpoint *e, const char *text, char *error, size_t error_size) {
     int64_t port;
@@ -181,8 +185,10 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
 }
 
 void endpoint_format(const struct endpoint *e, char *text, size_t size) {
-    if (e->socket && !e->rdma) snprintf(text, size, "%s", e->socket);
-    else snprintf(text, size, strchr(e->host, ':') ? "[%s]:%d" : "%s:%d", e->host, e->port);
+    if (e->socket && !e->rdma)
+        snprintf(text, size, "%s", e->socket);
+    else
+        snprintf(text, size, strchr(e->host, ':') ? "[%s]:%d" : "%s:%d", e->host, e->port);
 }
 
 void endpoint_format_transport(const struct endpoint *e, char *text, size_t size) {

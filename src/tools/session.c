@@ -84,9 +84,12 @@ struct resp_value *session_read(struct session *s, int64_t timeout_ms) {
         if (status == REPLY_READY) return &s->reader.value;
         int result = wait_input(s, input.len - used, timeout_ms);
         if (result == 0) continue;
-        if (result == -ETIMEDOUT || result == -EINTR) snprintf(s->error, sizeof s->error, "%s", strerror(-result));
-        else if (s->conn->error) snprintf(s->error, sizeof s->error, "%s", conn_error_text(s->conn));
-        else snprintf(s->error, sizeof s->error, "Server closed the connection");
+        if (result == -ETIMEDOUT || result == -EINTR)
+            snprintf(s->error, sizeof s->error, "%s", strerror(-result));
+        else if (s->conn->error)
+            snprintf(s->error, sizeof s->error, "%s", conn_error_text(s->conn));
+        else
+            snprintf(s->error, sizeof s->error, "Server closed the connection");
         return NULL;
     }
 }
@@ -116,5 +119,6 @@ static bool call_succeeded(struct session *s, const struct resp_value *value) {
 
 bool session_authenticate(struct session *s, const struct endpoint *e) {
     if (!e->password) return true;
-    return call_succeeded(s, e->user ? SESSION_CALL(s, "AUTH", e->user, e->password) : SESSION_CALL(s, "AUTH", e->password));
+    return call_succeeded(s, e->user ? SESSION_CALL(s, "AUTH", e->user, e->password)
+                                     : SESSION_CALL(s, "AUTH", e->password));
 }

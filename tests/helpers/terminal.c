@@ -38,9 +38,13 @@ static bool prompt_stands(const char *prompt) {
     for (size_t i = from; i < screen_len; i++) {
         if (screen[i] == '\033' && i + 1 < screen_len) {
             char kind = screen[++i];
-            if (kind == '7') saved = true;
-            else if (kind == '8') saved = false;
-            else if (kind == '[') while (i + 1 < screen_len && !(screen[++i] >= '@' && screen[i] <= '~')) {}
+            if (kind == '7')
+                saved = true;
+            else if (kind == '8')
+                saved = false;
+            else if (kind == '[')
+                while (i + 1 < screen_len && !(screen[++i] >= '@' && screen[i] <= '~')) {
+                }
         } else if (!saved) {
             plain[len++] = screen[i];
         }
@@ -71,12 +75,16 @@ static void keys_type(int terminal, const char *keys) {
         char key = *keys;
         if (key == '\\') {
             key = *++keys;
-            if (key == 'r') key = '\r';
-            else if (key == 'e') key = '\033';
-            else if (key == 'x') key = (char)strtol((char[3]){keys[1], keys[2]}, NULL, 16), keys += 2;
+            if (key == 'r')
+                key = '\r';
+            else if (key == 'e')
+                key = '\033';
+            else if (key == 'x')
+                key = (char)strtol((char[3]){keys[1], keys[2]}, NULL, 16), keys += 2;
             else if (key == 'p') {
                 int64_t end = now_ms() + PAUSE_MS;
-                while (now_ms() < end && screen_read(terminal, 20)) {}
+                while (now_ms() < end && screen_read(terminal, 20)) {
+                }
                 continue;
             }
         }
@@ -121,6 +129,7 @@ int main(int argc, char **argv) {
     fwrite(screen, 1, screen_len, stdout);
     fflush(stdout);
     int status;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
     return hung ? 99 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

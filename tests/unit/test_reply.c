@@ -72,8 +72,9 @@ static void resp3_types_and_what_resp2_clients_get(void **state) {
     BOTH(reply_double(&r2, -INFINITY), reply_double(&r3, INFINITY), "$4\r\n-inf\r\n", ",inf\r\n");
     BOTH(reply_verbatim(&r2, "txt", SLICE("some text")), reply_verbatim(&r3, "txt", SLICE("some text")),
          "$9\r\nsome text\r\n", "=13\r\ntxt:some text\r\n");
-    BOTH(reply_big_number(&r2, SLICE("12345678901234567890123")), reply_big_number(&r3, SLICE("12345678901234567890123")),
-         "$23\r\n12345678901234567890123\r\n", "(12345678901234567890123\r\n");
+    BOTH(reply_big_number(&r2, SLICE("12345678901234567890123")),
+         reply_big_number(&r3, SLICE("12345678901234567890123")), "$23\r\n12345678901234567890123\r\n",
+         "(12345678901234567890123\r\n");
 }
 
 static char hooked[100];
@@ -85,7 +86,8 @@ static void errors_are_one_line_and_are_told(void **state) {
     reply_error(&r2, "ERR plain"), expect("-ERR plain\r\n");
     assert_true(r2.failed);
     assert_string_equal(hooked, "ERR plain");
-    reply_error_format(&r2, "ERR unknown command '%s' %d", "a\r\n+OK\r\n", 7), expect("-ERR unknown command 'a  +OK  ' 7\r\n");
+    reply_error_format(&r2, "ERR unknown command '%s' %d", "a\r\n+OK\r\n", 7),
+        expect("-ERR unknown command 'a  +OK  ' 7\r\n");
     assert_string_equal(hooked, "ERR unknown command 'a  +OK  ' 7");
     reply_syntax_error(&r2), expect("-ERR syntax error\r\n");
     reply_wrong_type(&r2), expect("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");

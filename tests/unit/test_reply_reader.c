@@ -31,7 +31,8 @@ static void stream_describe(struct slice stream, size_t piece, bool shuffle, str
     size_t consumed = 0, arrived = 0;
     for (;;) {
         size_t len = arrived - consumed, used;
-        char *input = mem_alloc(len ? len : 1); /* a block of its own: reading past its end shows under a sanitizer */
+        char *input =
+            mem_alloc(len ? len : 1); /* a block of its own: reading past its end shows under a sanitizer */
         memcpy(input, stream.data + consumed, len);
         enum reply_status status = reply_read(&reader, (struct slice){input, len}, &used);
         mem_free(input);
@@ -94,11 +95,13 @@ static void expect_meaning(struct slice stream, const char *meaning, int64_t rep
 
 static void simple_types(void **state) {
     EXPECT("+OK\r\n:-12\r\n$3\r\na\r\n\r\n$0\r\n\r\n$-1\r\n*-1\r\n", "+OK;:-12;$a\r\n;$;_;_;", 6, 0);
-    EXPECT("_\r\n,1.5\r\n,inf\r\n,nan\r\n#t\r\n#f\r\n(-123\r\n=7\r\ntxt:abc\r\n", "_;,1.5;,inf;,nan;#t;#f;(-123;=txtabc;", 8, 0);
+    EXPECT("_\r\n,1.5\r\n,inf\r\n,nan\r\n#t\r\n#f\r\n(-123\r\n=7\r\ntxt:abc\r\n",
+           "_;,1.5;,inf;,nan;#t;#f;(-123;=txtabc;", 8, 0);
     EXPECT("+\r\n", "+;", 1, 0);
 }
 static void errors_are_counted_where_they_are_the_reply(void **state) {
-    EXPECT("-ERR x\r\n+OK\r\n*2\r\n-ERR inner\r\n+a\r\n*1\r\n-E\r\n!5\r\nERR z\r\n", "-ERR x;+OK;*(-ERR inner +a);*(-E);-ERR z;", 5, 2);
+    EXPECT("-ERR x\r\n+OK\r\n*2\r\n-ERR inner\r\n+a\r\n*1\r\n-E\r\n!5\r\nERR z\r\n",
+           "-ERR x;+OK;*(-ERR inner +a);*(-E);-ERR z;", 5, 2);
 }
 static void the_text_of_an_error_is_kept(void **state) {
     struct reply_counter counter = {0};
@@ -113,7 +116,8 @@ static void aggregates_nest(void **state) {
 }
 static void pushes_and_attributes_are_not_counted(void **state) {
     EXPECT(">2\r\n+message\r\n*1\r\n:1\r\n+OK\r\n>0\r\n:1\r\n", ">(+message *(:1));+OK;>();:1;", 2, 0);
-    EXPECT("|1\r\n+ttl\r\n:3600\r\n*2\r\n:1\r\n|1\r\n+a\r\n*1\r\n+b\r\n:2\r\n+OK\r\n", "|(+ttl :3600);*(:1 |(+a *(+b)) :2);+OK;", 2, 0);
+    EXPECT("|1\r\n+ttl\r\n:3600\r\n*2\r\n:1\r\n|1\r\n+a\r\n*1\r\n+b\r\n:2\r\n+OK\r\n",
+           "|(+ttl :3600);*(:1 |(+a *(+b)) :2);+OK;", 2, 0);
     EXPECT("|0\r\n+OK\r\n", "|();+OK;", 1, 0);
 }
 static void counting_stops_at_the_limit(void **state) {
@@ -128,8 +132,24 @@ static void counting_stops_at_the_limit(void **state) {
 }
 
 static void what_is_not_resp_is_refused(void **state) {
-    const char *bad[] = {"hello\r\n", "\r\n", "$x\r\n", "$\r\n", "*-2\r\n", "$-2\r\n", ":\r\n", ":1.5\r\n", "#x\r\n", ",x\r\n", "(12a\r\n", "(\r\n",
-                         "(-\r\n", "=3\r\nabc\r\n", "$99999999999999999999\r\n", "*4611686018427387904\r\n", "\xff\r\n", "*1\r\n?\r\n"};
+    const char *bad[] = {"hello\r\n",
+                         "\r\n",
+                         "$x\r\n",
+                         "$\r\n",
+                         "*-2\r\n",
+                         "$-2\r\n",
+                         ":\r\n",
+                         ":1.5\r\n",
+                         "#x\r\n",
+                         ",x\r\n",
+                         "(12a\r\n",
+                         "(\r\n",
+                         "(-\r\n",
+                         "=3\r\nabc\r\n",
+                         "$99999999999999999999\r\n",
+                         "*4611686018427387904\r\n",
+                         "\xff\r\n",
+                         "*1\r\n?\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         expect_by(slice_of(bad[i]), "failed", 1000, false);
         expect_by(slice_of(bad[i]), "failed", 1, false);
@@ -156,7 +176,8 @@ static void an_announced_length_costs_no_memory(void **state) {
     size_t before = mem_used(), used;
     struct reply_reader reader;
     reply_reader_init(&reader);
-    assert_int_equal(reply_read(&reader, SLICE("*1000000000000\r\n$1000000000000\r\nabc"), &used), REPLY_PARTIAL);
+    assert_int_equal(reply_read(&reader, SLICE("*1000000000000\r\n$1000000000000\r\nabc"), &used),
+                     REPLY_PARTIAL);
     assert_true(mem_used() - before < 10000);
     reply_reader_free(&reader);
     assert_int_equal(mem_used(), before);

@@ -19,8 +19,12 @@ struct feed {
     size_t piece_size;
     char *memory; /* the input as it is shown now: a fresh block for each call */
 };
-static size_t piece_fixed(struct feed *feed) { return feed->piece_size; }
-static size_t piece_random(struct feed *feed) { return 1 + random_below(feed->piece_size); }
+static size_t piece_fixed(struct feed *feed) {
+    return feed->piece_size;
+}
+static size_t piece_random(struct feed *feed) {
+    return 1 + random_below(feed->piece_size);
+}
 
 static struct slice feed_show(struct feed *feed) {
     mem_free(feed->memory);
@@ -75,7 +79,8 @@ static void stream_describe(struct feed *feed, struct memory_output *meaning) {
     mem_free(feed->memory);
 }
 
-static void expect_meaning_by(struct slice stream, struct slice expected, size_t (*piece)(struct feed *), size_t size) {
+static void expect_meaning_by(struct slice stream, struct slice expected, size_t (*piece)(struct feed *),
+                              size_t size) {
     struct feed feed = {.stream = stream, .piece = piece, .piece_size = size};
     struct memory_output meaning;
     memory_output_init(&meaning);
@@ -92,7 +97,8 @@ static void expect_meaning_by(struct slice stream, struct slice expected, size_t
 static void expect_meaning(struct slice stream, struct slice expected) {
     expect_meaning_by(stream, expected, piece_fixed, stream.len);
     expect_meaning_by(stream, expected, piece_fixed, 1);
-    for (int i = 0; i < 20; i++) expect_meaning_by(stream, expected, piece_random, stream.len < 8 ? stream.len : stream.len / 3);
+    for (int i = 0; i < 20; i++)
+        expect_meaning_by(stream, expected, piece_random, stream.len < 8 ? stream.len : stream.len / 3);
 }
 #define EXPECT(stream, meaning) expect_meaning(SLICE(stream), SLICE(meaning))
 
@@ -100,7 +106,8 @@ static void arrays_of_bulks(void **state) {
     EXPECT("*1\r\n$4\r\nPING\r\n", "1:[PING]");
     EXPECT("*2\r\n$3\r\nGET\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n", "2:[GET][]1:[PING]");
     EXPECT("*3\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$3\r\n\0$*\r\n", "3:[SET][a\r\nb][\0$*]");
-    EXPECT("*10\r\n$1\r\n0\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n4\r\n$1\r\n5\r\n$1\r\n6\r\n$1\r\n7\r\n$1\r\n8\r\n$1\r\n9\r\n",
+    EXPECT("*10\r\n$1\r\n0\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n4\r\n$1\r\n5\r\n$1\r\n6\r\n$1\r\n7\r\n$"
+           "1\r\n8\r\n$1\r\n9\r\n",
            "10:[0][1][2][3][4][5][6][7][8][9]");
 }
 
@@ -117,7 +124,9 @@ static void inline_requests(void **state) {
     EXPECT("PING\n", "1:[PING]");
     EXPECT("PING\r\r\n", "1:[PING]");
     EXPECT("\r\n\n  \r\n PING  \r\n", "0:0:0:1:[PING]");
-    EXPECT("ECHO \t\x0b" "ab\x0c\r\n", "2:[ECHO][ab\x0c]");
+    EXPECT("ECHO \t\x0b"
+           "ab\x0c\r\n",
+           "2:[ECHO][ab\x0c]");
     EXPECT("+OK\r\n$5\r\n", "1:[+OK]1:[$5]");
 }
 
@@ -135,19 +144,33 @@ static void inline_quotes_unbalanced(void **state) {
 }
 
 static void malformed_lengths(void **state) {
-    const char *counts[] = {"*x\r\n", "*\r\n", "*+1\r\n", "* 1\r\n", "*01\r\n", "*-0\r\n", "*2147483648\r\n",
-                            "*99999999999999999999999999\r\n", "*1\n\n$4\r\nPING\r\n"};
+    const char *counts[] = {"*x\r\n",
+                            "*\r\n",
+                            "*+1\r\n",
+                            "* 1\r\n",
+                            "*01\r\n",
+                            "*-0\r\n",
+                            "*2147483648\r\n",
+                            "*99999999999999999999999999\r\n",
+                            "*1\n\n$4\r\nPING\r\n"};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         expect_meaning(slice_of(counts[i]), SLICE("ERR Protocol error: invalid multibulk length"));
     }
-    const char *lengths[] = {"*1\r\n$x\r\n", "*1\r\n$\r\n", "*1\r\n$-1\r\n", "*1\r\n$-0\r\n", "*1\r\n$007\r\n",
-                             "*1\r\n$536870913\r\n", "*1\r\n$9223372036854775808\r\n"};
+    const char *lengths[] = {"*1\r\n$x\r\n",
+                             "*1\r\n$\r\n",
+                             "*1\r\n$-1\r\n",
+                             "*1\r\n$-0\r\n",
+                             "*1\r\n$007\r\n",
+                             "*1\r\n$536870913\r\n",
+                             "*1\r\n$9223372036854775808\r\n"};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         expect_meaning(slice_of(lengths[i]), SLICE("ERR Protocol error: invalid bulk length"));
     }
     EXPECT("*1\r\nfoo\r\n", "ERR Protocol error: expected '$', got 'f'");
     EXPECT("*1\r\n\r\n", "ERR Protocol error: expected '$', got ' '");
-    EXPECT("*1\r\n\xff" "1\r\n", "ERR Protocol error: expected '$', got '\xff'");
+    EXPECT("*1\r\n\xff"
+           "1\r\n",
+           "ERR Protocol error: expected '$', got '\xff'");
 }
 
 static void expect_long_line(const char *head, char fill, const char *error) {
@@ -209,7 +232,8 @@ static void arguments_lie_in_the_input(void **state) {
 static struct slice large_request(struct memory_output *stream, struct memory_output *meaning, size_t large) {
     char *bytes = mem_alloc(large);
     for (size_t i = 0; i < large; i++) bytes[i] = (char)('a' + i % 26);
-    struct slice argv[] = {SLICE("MSET"), SLICE("k1"), {bytes, large}, SLICE("k2"), {bytes, large - 1}, SLICE("")};
+    struct slice argv[] = {SLICE("MSET"), SLICE("k1"),        {bytes, large},
+                           SLICE("k2"),   {bytes, large - 1}, SLICE("")};
     for (int round = 0; round < 3; round++) {
         request_write(&stream->out, 6, argv);
         output_write(&meaning->out, SLICE("6:"));
