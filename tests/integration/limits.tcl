@@ -48,6 +48,12 @@ start_server {overrides {maxclients 10} tags {limits}} {
     }
 }
 
+# Empties the database and waits until the memory is back: limits are set relative to what is used.
+proc flush_all {} {
+    r flushall sync
+    wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
+}
+
 start_server {tags {limits}} {
     test "timeout closes idle clients and nobody else" {
         set idle [new_client]
@@ -120,7 +126,7 @@ start_server {tags {limits}} {
     }
 
     test "maxmemory with noeviction refuses writes that need memory and nothing else" {
-        r flushall
+        flush_all
         r set a 1
         r config set maxmemory 1 maxmemory-policy noeviction
         replies {
@@ -138,9 +144,8 @@ start_server {tags {limits}} {
 
     foreach policy {allkeys-lru allkeys-lfu allkeys-random volatile-lru volatile-lfu volatile-random volatile-ttl} {
         test "maxmemory with $policy evicts" {
-            r flushall
+            flush_all
             r config resetstat
-            wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
             set limit [expr {[info_field memory used_memory] + 2000000}]
             r config set maxmemory-policy $policy maxmemory $limit
             for {set i 0} {$i < 6000} {incr i 100} {
@@ -156,24 +161,22 @@ start_server {tags {limits}} {
     }
 
     test "volatile policies evict only keys with an expiry" {
-        r flushall
-        # What is still being freed in the background would make the limit too high.
-        wait_for_condition 5000 {[info_field memory lazyfree_pending_objects] == 0}
+        flush_all
         r debug populate 200 stay 1000
         set limit [expr {[info_field memory used_memory] + 1000000}]
         r config set maxmemory-policy volatile-lru maxmemory $limit
         for {set i 0} {$i < 2000} {incr i} {r set go:$i [string repeat v 1000] ex 1000}
         assert_equal 200 [llength [r keys stay:*]]
         assert_lessthan [r dbsize] 2000
-        r flushall
+        flush_all
         r debug populate 3000 stay 1000
         assert_typed "-OOM command not allowed when used memory > 'maxmemory'." set x y
         r config set maxmemory 0 maxmemory-policy noeviction
-        r flushall
+        flush_all
     }
 
     test "volatile-ttl evicts what would expire first" {
-        r flushall
+        flush_all
         for {set i 0} {$i < 100} {incr i} {
             r set near:$i [string repeat v 1000] ex 100
             r set far:$i [string repeat v 1000] ex 100000
@@ -186,7 +189,7 @@ start_server {tags {limits}} {
     }
 
     test "allkeys-lru spares what is used" {
-        r flushall
+        flush_all
         r debug populate 300 old 1000
         r config set maxmemory-samples 64
         wait_for_condition 4000 {[r object idletime old:0] >= 2}
@@ -204,7 +207,7 @@ start_server {tags {limits}} {
     }
 
     test "maxmemory-clients closes the clients that hold most" {
-        r flushall
+        flush_all
         r set big [string repeat x 1000000]
         set c [new_client]
         $c client setname hog

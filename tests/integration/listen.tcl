@@ -29,7 +29,9 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
     }
 
     test "CONFIG SET bind listens elsewhere, clients stay connected" {
+        # In the backlog of a listener is not yet accepted.
         set c [new_client]
+        $c ping
         r config set bind "127.0.0.1 127.0.0.3"
         assert {[listens 127.0.0.3 [srv port]]}
         assert {![listens 127.0.0.2 [srv port]]}
@@ -58,6 +60,8 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
         set old [srv port]
         set new [free_port]
         set c [new_client]
+        $c ping
+        at_test_end [list r config set port $old]
         r config set port $new
         assert {[listens 127.0.0.1 $new]}
         assert {![listens 127.0.0.1 $old]}
@@ -82,6 +86,7 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
 
     test "CONFIG SET port 0 stops listening on TCP, another port starts again" {
         set c [new_client]
+        at_test_end [list $c config set port [srv port]]
         $c config set port 0
         assert {![listens 127.0.0.1 [srv port]]}
         assert_equal PONG [$c ping]
@@ -92,6 +97,7 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
     test "CONFIG SET bind and port together" {
         set old [srv port]
         set new [free_port]
+        at_test_end [list r config set port $old bind 127.0.0.1]
         r config set port $new bind "127.0.0.1 127.0.0.4"
         assert {[listens 127.0.0.4 $new]}
         assert {![listens 127.0.0.1 $old]}
