@@ -142,6 +142,7 @@ start_server {tags {connection}} {
 
     test "CLIENT ID grows with every connection" {
         set a [new_client]
+        $a ping
         set b [new_client]
         assert_equal [expr {[$a client id] + 1}] [$b client id]
         assert_equal [$a client id] [$a client id]
@@ -292,6 +293,7 @@ start_server {tags {connection}} {
         assert_typed :0 client kill laddr 1.2.3.4:5
         set c [new_client]
         set d [new_client]
+        $d ping
         set laddr [dict get [client_fields [$c client info]] laddr]
         # The one who asks is spared.
         assert_range [r client kill laddr $laddr] 2 10
