@@ -201,8 +201,11 @@ static int fetch_completions(struct rdma_device *device) {
     if (device->completion_next < device->completion_count)
         return device->completion_count - device->completion_next;
     int count = 0;
+    int first = device->queue_first;
     for (int i = 0; i < device->queue_count && count < RDMA_BATCH; i++) {
-        int n = ibv_poll_cq(device->queues[i].cq, RDMA_BATCH - count, device->completions + count);
+        int at = first + i < device->queue_count ? first + i : first + i - device->queue_count;
+        device->queue_first = at + 1 < device->queue_count ? at + 1 : 0;
+        int n = ibv_poll_cq(device->queues[at].cq, RDMA_BATCH - count, device->completions + count);
         if (n < 0) {
             log_warning("RDMA: polling a completion queue failed (%s)", device->name);
             continue;

@@ -75,6 +75,7 @@ struct rdma_device {
     struct ibv_comp_channel *channel;
     struct rdma_queue queues[RDMA_QUEUES_MAX];
     int queue_count;
+    int queue_first; /* to be polled next: the first of them holds all receives and must not keep the others waiting */
     int own_vector; /* RDMA_VECTOR_AUTO's choice for this thread; RDMA_VECTOR_AUTO: not chosen yet */
     struct ibv_srq *srq; /* NULL: the device has none */
     struct rdma_slot *slots;

@@ -5,6 +5,7 @@
  * client-output-buffer-limit are on that queue. */
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "server/auth.h"
 #include "server/client_private.h"
 
 /* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies through. */
@@ -62,7 +63,13 @@ static __attribute__((noinline)) bool limit_passed(struct client *client) {
     return false;
 }
 
+/* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the limits say. */
+static bool owed_before_auth(const struct client *client) {
+    return !client->authenticated && auth_required() && client->conn && conn_pending(client->conn) > OUTPUT_FREE;
+}
+
 bool client_check_output(struct client *client) {
+    if (__builtin_expect(!client->authenticated, 0) && owed_before_auth(client)) return limit_passed(client);
     const struct client_limit *limit = &client_settings.limits[client_class(client)];
     if (__builtin_expect(!(limit->hard | limit->soft), 1) || !client->conn) return true;
     size_t pending = conn_pending(client->conn);

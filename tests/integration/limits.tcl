@@ -220,3 +220,28 @@ start_server {tags {limits}} {
         r config set maxmemory-clients 0
     }
 }
+
+start_server {overrides {requirepass secret} tags {limits}} {
+    # As Valkey since 8.0.3, whose limits for normal clients are off by default too.
+    test "who has not logged in cannot make replies pile up that it does not read" -needs {ours 1} {
+        set admin [new_client]
+        $admin auth secret
+        set c [new_client]
+        set flood [string repeat "*1\r\n\$4\r\nPING\r\n" 20000]
+        set closed 0
+        for {set i 0} {$i < 200 && !$closed} {incr i} {set closed [catch {$c -write $flood}]}
+        assert {$closed || [$c -eof 5000]}
+        wait_for_condition 5000 {[regexp {client_output_buffer_limit_disconnections:1\M} [$admin info stats]]}
+        $admin -close
+    }
+
+    test "who has not logged in is answered as long as it reads" -needs {ours 1} {
+        set c [new_client]
+        for {set i 0} {$i < 20} {incr i} {
+            $c -write [string repeat "*1\r\n\$4\r\nPING\r\n" 500]
+            for {set j 0} {$j < 500} {incr j} {assert_equal "-NOAUTH Authentication required." [$c -readline]}
+        }
+        assert_equal OK [$c auth secret]
+        $c -close
+    }
+}
