@@ -4,6 +4,7 @@
 #include "lib/version.h"
 #include "tools/cli.h"
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static const char help[] =
@@ -221,7 +222,10 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
         o->protocol_given = true;
         return 1;
     }
-    if (strcmp(name, "-4") == 0 || strcmp(name, "-6") == 0) return 1;
+    if (strcmp(name, "-4") == 0 || strcmp(name, "-6") == 0) {
+        o->endpoint.family = name[1] == '4' ? AF_INET : AF_INET6;
+        return 1;
+    }
     static const char *const with_value[] = {"-r", "-i", "-n", "-t", "--quoted-pattern", "--show-pushes"};
     size_t k = 0, count = sizeof with_value / sizeof *with_value;
     while (k < count && strcmp(name, with_value[k]) != 0) k++;

@@ -5,6 +5,8 @@
 #ifdef USE_RDMA
 #include "net/rdma.h"
 #endif
+#include <arpa/inet.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -173,10 +175,20 @@ const struct transport *endpoint_transport(const struct endpoint *e) {
     return e->socket ? &transport_unix : &transport_tcp;
 }
 
+/* The first address of the preferred family; the name itself where there is none. */
+static const char *host_prefer(const struct endpoint *e, char address[static INET6_ADDRSTRLEN]) {
+    struct addrinfo hints = {.ai_family = e->family, .ai_socktype = SOCK_STREAM}, *found;
+    if (!e->family || getaddrinfo(e->host, NULL, &hints, &found) != 0) return e->host;
+    int failed = getnameinfo(found->ai_addr, found->ai_addrlen, address, INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST);
+    freeaddrinfo(found);
+    return failed ? e->host : address;
+}
+
 struct connection *endpoint_connect(const struct endpoint *e, struct event_loop *loop, uint32_t timeout_ms,
                                     const struct connection_events *events, void *owner) {
     bool path = e->socket && !e->rdma;
-    struct connect_options options = {.host = path ? e->socket : e->host,
+    char address[INET6_ADDRSTRLEN];
+    struct connect_options options = {.host = path ? e->socket : host_prefer(e, address),
                                       .port = path ? 0 : e->port,
                                       .timeout_ms = timeout_ms,
                                       .events = events,

@@ -8,7 +8,8 @@ struct endpoint {
     int port;
     char *socket; /* path of a Unix socket; overrides host and port */
     char *user, *password;
-    int db; /* from the URI */
+    int db;     /* from the URI */
+    int family; /* AF_INET or AF_INET6: which addresses of a name to prefer; 0: as the system orders them */
     bool rdma, tls;
 };
 
