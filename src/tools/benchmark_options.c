@@ -20,7 +20,7 @@ static const char help[] =
     "                    left out keeps its default. rdma:// for RDMA.\n"
     " --rdma             Connect by RDMA\n"
     " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
-    "                    (default: 100 where there are CPUs to spare, else 0)\n"
+    "                    (default: 10 where there are CPUs to spare, else 0)\n"
     " -a <password>      Password\n"
     " --user <username>  User of that password (default: the default user)\n"
     " --dbnum <db>       Database (default 0)\n"

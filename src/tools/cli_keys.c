@@ -222,7 +222,9 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
     cli_connect_or_exit(cli);
     cli_catch_interrupt(cli, true); /* what was found until then is shown */
     cli->session.interrupt = NULL;
-    CLI_CALL(cli, "READONLY"); /* so that a replica in a cluster answers; nobody else minds whether it is an error */
+    CLI_CALL(
+        cli,
+        "READONLY"); /* so that a replica in a cluster answers; nobody else minds whether it is an error */
     const struct resp_value *size = CLI_CALL(cli, "DBSIZE");
     cli_text(size);
     survey->database_keys = (uint64_t)size->integer;

@@ -179,7 +179,8 @@ const struct transport *endpoint_transport(const struct endpoint *e) {
 static const char *host_prefer(const struct endpoint *e, char address[static INET6_ADDRSTRLEN]) {
     struct addrinfo hints = {.ai_family = e->family, .ai_socktype = SOCK_STREAM}, *found;
     if (!e->family || getaddrinfo(e->host, NULL, &hints, &found) != 0) return e->host;
-    int failed = getnameinfo(found->ai_addr, found->ai_addrlen, address, INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST);
+    int failed =
+        getnameinfo(found->ai_addr, found->ai_addrlen, address, INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST);
     freeaddrinfo(found);
     return failed ? e->host : address;
 }
