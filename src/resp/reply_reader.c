@@ -62,7 +62,7 @@ static bool element_count(struct reply_counter *c, char type, struct slice text,
     case '$':
     case '=':
     case '!':
-        if (!length_parse(text, &len)) return false;
+        if (!length_parse(text, &len) || (len < 0 && type != '$')) return false;
         if (type == '!' && first) {
             c->errors++;
             strcpy(c->error_text, "an error in the form of a bulk");
@@ -77,7 +77,7 @@ static bool element_count(struct reply_counter *c, char type, struct slice text,
     case '%':
     case '>':
     case '|':
-        if (!length_parse(text, &len)) return false;
+        if (!length_parse(text, &len) || (len < 0 && type != '*')) return false;
         if (len < 0) len = 0;
         if ((uint64_t)len > MISSING_MAX / 4 || c->missing > MISSING_MAX) return false;
         if (type == '%' || type == '|') len *= 2;
@@ -265,7 +265,8 @@ static enum reply_status scalar_read(struct reply_reader *reader, struct resp_va
 static enum reply_status element_read(struct reply_reader *reader, char type, struct slice text) {
     int64_t len = 0;
     bool has_length = strchr("$=!*~%>|", type) != NULL;
-    if (has_length && (!parse_int64(text, &len) || len < -1 || len > INT64_MAX / 4)) {
+    int64_t least = type == '$' || type == '*' ? -1 : 0; /* RESP2's nulls; what came with RESP3 has none of its own */
+    if (has_length && (!parse_int64(text, &len) || len < least || len > INT64_MAX / 4)) {
         return reply_fail(reader, "a length that cannot be");
     }
     struct resp_value *value = element_new(reader);

@@ -149,6 +149,8 @@ static void what_is_not_resp_is_refused(void **state) {
                          "$99999999999999999999\r\n",
                          "*4611686018427387904\r\n",
                          "\xff\r\n",
+                         "%-1\r\n", "=-1\r\n", "!-1\r\n", ">-1\r\n",
+                         "*2\r\n|-1\r\n:1\r\n",
                          "*1\r\n?\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         expect_by(slice_of(bad[i]), "failed", 1000, false);
@@ -157,6 +159,8 @@ static void what_is_not_resp_is_refused(void **state) {
     uint64_t errors;
     assert_int_equal(count_by(SLICE("hello\r\n"), 3, &errors), -1);
     assert_int_equal(count_by(SLICE("*2\r\n*4611686018427387904\r\n"), 3, &errors), -1);
+    assert_int_equal(count_by(SLICE("*2\r\n|-1\r\n:1\r\n"), 3, &errors), -1);
+    assert_int_equal(count_by(SLICE("!-1\r\n"), 3, &errors), -1);
 }
 static void nesting_is_bounded(void **state) {
     struct memory_output m;
