@@ -230,8 +230,9 @@ start_server {overrides {requirepass secret} tags {limits}} {
         set flood [string repeat "*1\r\n\$4\r\nPING\r\n" 20000]
         set closed 0
         for {set i 0} {$i < 200 && !$closed} {incr i} {set closed [catch {$c -write $flood}]}
+        # Whoever waits for the end of the connection reads, and then nothing piles up: first ask the server.
+        wait_for_condition 30000 {[regexp {client_output_buffer_limit_disconnections:1\M} [$admin info stats]]}
         assert {$closed || [$c -eof 30000]}
-        wait_for_condition 5000 {[regexp {client_output_buffer_limit_disconnections:1\M} [$admin info stats]]}
         $admin -close
     }
 
