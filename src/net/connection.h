@@ -63,6 +63,9 @@ struct address {
 /* What a transport offers. Everybody else uses the conn_ functions below. */
 struct transport {
     const char *name; /* "tcp", "unix", "rdma" */
+    /* Sending costs a system call and wakes the peer: replies to several connections had better leave one after the other, before the loop waits,
+     * than each between two reads. */
+    bool flush_late;
     struct connection *(*connect)(struct event_loop *loop, const struct connect_options *options);
     struct listener *(*listen)(struct event_loop *loop, const struct listen_options *options, char *error, size_t error_size);
     void (*consume)(struct connection *conn, size_t len);

@@ -220,6 +220,7 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
 
 const struct transport transport_tcp = {
     .name = "tcp",
+    .flush_late = true,
     .connect = tcp_connect,
     .listen = tcp_listen,
     .consume = stream_consume,

@@ -70,12 +70,9 @@ void client_accept(struct listener *listener, struct connection *conn);
 /* Executes a command for a client as if it had sent it: used by scripts, replica links, AOF loading. The reply goes to client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);
 
-/* Output. A client's own replies are flushed when its input is used up; whoever else writes to a client (messages, monitors, replicas) calls
+/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (transport->flush_late); whoever else writes to a client (messages, monitors, replicas) calls
  * client_flush_later(), and client_check_output() after a good deal. */
 void client_flush_later(struct client *client);
-/* When replies leave: at once, or before the loop waits (an AOF that must be on disk first). */
-enum client_flush { CLIENT_FLUSH_AT_ONCE, CLIENT_FLUSH_BEFORE_WAIT };
-void clients_set_flush(enum client_flush when);
 void clients_flush(void); /* all that wait; before the loop waits */
 /* Applies the class's output limits. False: they were passed and the client is gone. */
 bool client_check_output(struct client *client);

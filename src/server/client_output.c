@@ -1,7 +1,7 @@
 /* client_output.c: when replies leave, and how many may wait.
  *
- * By default a client's replies leave at the end of its turn. With CLIENT_FLUSH_BEFORE_WAIT, and for what others write to a client, they
- * leave before the loop waits: such clients stand in one list. What the peer does not take is queued in the connection; the limits of
+ * Over RDMA a client's replies leave at the end of its turn: sending is a few stores. Over sockets, where it is a system call that wakes the peer,
+ * and for what others write to a client, they leave before the loop waits: such clients stand in one list. What the peer does not take is queued in the connection; the limits of
  * client-output-buffer-limit are on that queue. */
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -11,7 +11,6 @@
 /* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies through. */
 enum { OUTPUT_FREE = 16 * 1024 };
 static struct list flushes = {.head = {&flushes.head, &flushes.head}};
-static enum client_flush flush_when;
 
 void client_count_bytes(struct client *client) {
     const struct connection *conn = client->conn;
@@ -39,11 +38,9 @@ static void flush_now(struct client *client) {
 }
 
 void client_flush(struct client *client) {
-    if (flush_when == CLIENT_FLUSH_AT_ONCE) flush_now(client);
-    else client_flush_later(client);
+    if (client->conn->transport->flush_late) client_flush_later(client);
+    else flush_now(client);
 }
-
-void clients_set_flush(enum client_flush when) { flush_when = when; }
 
 void clients_flush(void) {
     /* Closing a client may make others write; they are appended and have their turn too. */
