@@ -52,6 +52,9 @@ ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifneq ($(call found,libedit),yes)
     $(error libedit was not found; `make install-deps` installs what is missing)
   endif
+  ifneq ($(call found,liblzf),yes)
+    $(error liblzf was not found; `make install-deps` installs what is missing)
+  endif
 endif
 
 include deps/packages.mk
@@ -64,7 +67,7 @@ ifeq ($(WERROR),yes)
 WARNINGS += -Werror
 endif
 override CFLAGS += -std=c11 -D_GNU_SOURCE -pthread $(OPTIMIZATION) $(DEBUG_FLAGS) -fno-omit-frame-pointer -fno-strict-aliasing $(WARNINGS)
-override CPPFLAGS += -Isrc -I$(B)
+override CPPFLAGS += -Isrc -I$(B) $(CFLAGS_LZF)
 override LDFLAGS += -pthread -rdynamic
 LIBS := $(LIBS_LIB)
 ifneq ($(SANITIZER),)
@@ -153,6 +156,7 @@ $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(
 	$(call link_fuzz,$(LIBS_LIB))
 fuzz_config := $(call objects,src/server/config.c src/server/config_file.c src/server/config_rewrite.c)
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
+$(B)/fuzz/fuzz_restore: $(call objects,$(wildcard src/store/*.c src/persist/*.c))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

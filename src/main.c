@@ -3,7 +3,9 @@
 #include "lib/background.h"
 #include "lib/log.h"
 #include "lib/memory.h"
+#include "pubsub/pubsub.h"
 #include "server/auth.h"
+#include "server/blocking.h"
 #include "server/client.h"
 #include "server/client_commands.h"
 #include "server/commandlog.h"
@@ -12,18 +14,21 @@
 #include "server/crash.h"
 #include "server/eviction.h"
 #include "server/info.h"
+#include "server/io_threads.h"
 #include "server/latency_monitor.h"
 #include "server/listeners.h"
 #include "server/monitor.h"
 #include "server/memory_report.h"
 #include "server/process.h"
 #include "server/process_title.h"
+#include "server/rdma_debug.h"
 #include "server/rdma_info.h"
 #include "server/rdma_options.h"
 #include "server/server.h"
 #include "server/settings.h"
 #include "server/shutdown.h"
 #include "server/stats.h"
+#include "server/transactions.h"
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +44,7 @@ static void parts_register(void) {
     config_register(client_eviction_options);
     config_register(eviction_options);
     config_register(auth_options);
+    config_register(io_threads_options);
     config_register(listener_options);
     config_register(rdma_options);
     config_register(process_options);
@@ -47,12 +53,17 @@ static void parts_register(void) {
     config_register(stats_options);
     config_register(commandlog_options);
     config_register(latency_options);
+    config_register(notification_options);
+    config_register(hyperloglog_options);
+    config_register(dump_options);
+    config_register(type_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);
     commands_register(commandlog_commands);
     commands_register(latency_commands);
     commands_register(monitor_commands);
+    commands_register(transaction_commands);
     commands_register(server_commands);
     commands_register(command_commands);
     commands_register(config_commands);
@@ -60,17 +71,25 @@ static void parts_register(void) {
     commands_register(memory_commands);
     commands_register(lolwut_commands);
     commands_register(debug_commands);
+    commands_register(pubsub_commands);
     data_commands_register();
 
+    transactions_init();
+    blocking_init();
+    pubsub_init();
     debug_register_own();
+    debug_register(rdma_debug_subcommands);
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(rdma_sections);
+    info_register(pubsub_sections);
     info_register(info_sections_basic);
 
+    server_add_part(&io_threads_part);
     server_add_part(&eviction_part);
     server_add_part(&commandlog_part);
     server_add_part(&latency_part);
+    server_add_part(&rdma_info_part);
 }
 
 static void version_print(void) {

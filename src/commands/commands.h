@@ -2,10 +2,19 @@
 #ifndef COMMANDS_COMMANDS_H
 #define COMMANDS_COMMANDS_H
 #include "server/command.h"
+#include "server/config.h"
 
 extern const struct command_spec string_commands[], string_edit_commands[], string_multi_commands[],
     string_increment_commands[], lcs_commands[];
 extern const struct command_spec key_commands[], scan_commands[], expire_commands[], object_commands[],
     database_commands[];
+extern const struct command_spec hash_commands[], set_commands[], set_algebra_commands[], list_commands[], list_blocking_commands[];
+extern const struct command_spec bitmap_commands[], bitfield_commands[], hyperloglog_commands[];
+extern const struct command_spec zset_commands[], zset_range_commands[], zset_algebra_commands[], zset_blocking_commands[];
+extern const struct command_spec dump_commands[], geo_commands[], geo_search_commands[], sort_commands[];
+extern const struct config_option hyperloglog_options[], dump_options[];
+extern const struct config_option type_options[]; /* when values change their encoding */
+/* What DEBUG shows of the types; part of data_commands_register. */
+void type_debug_register(void);
 void data_commands_register(void);
 #endif

@@ -109,6 +109,9 @@ static bool scan_options_read(struct call *call, struct scan *scan, int64_t *cou
         } else if (slice_is(word, "novalues")) {
             reply_error(call->reply, "ERR NOVALUES option can only be used in HSCAN");
             return false;
+        } else if (slice_is(word, "noscores")) {
+            reply_error(call->reply, "ERR NOSCORES option can only be used in ZSCAN");
+            return false;
         } else {
             reply_syntax_error(call->reply);
             return false;

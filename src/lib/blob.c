@@ -10,27 +10,48 @@ static bool blob_bytes(size_t capacity, size_t *bytes) {
     return !__builtin_add_overflow(capacity, sizeof(struct blob) + 1, bytes);
 }
 
+static const struct blob_allocator *large_allocator;
+static _Atomic size_t large_min = SIZE_MAX;
+
+void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min) {
+    large_allocator = allocator;
+    atomic_store_explicit(&large_min, min, memory_order_release);
+}
+
 /* All that the allocator gave is capacity. */
-static struct blob *blob_setup(struct blob *blob, size_t len, size_t usable) {
+static struct blob *blob_setup(struct blob *blob, size_t len, size_t usable, bool large) {
     atomic_init(&blob->references, 1);
+    blob->large = large;
     blob->len = len;
     blob->capacity = usable - sizeof(struct blob) - 1;
     return blob;
+}
+
+/* NULL: it is not that large, or there is no such memory. */
+static inline struct blob *large_new(size_t len, size_t bytes) {
+    if (__builtin_expect(bytes - sizeof(struct blob) - 1 < atomic_load_explicit(&large_min, memory_order_acquire), 1)) return NULL;
+    size_t usable;
+    struct blob *blob = large_allocator->take(bytes, &usable);
+    return blob ? blob_setup(blob, len, usable, true) : NULL;
 }
 
 struct blob *blob_new(size_t len, size_t capacity) {
     size_t bytes, usable;
     if (capacity < len) capacity = len;
     if (!blob_bytes(capacity, &bytes)) bytes = SIZE_MAX; /* ends in the out-of-memory handler */
-    struct blob *blob = mem_alloc_usable(bytes, &usable);
-    return blob_setup(blob, len, usable);
+    struct blob *blob = large_new(len, bytes);
+    if (blob) return blob;
+    blob = mem_alloc_usable(bytes, &usable);
+    return blob_setup(blob, len, usable, false);
 }
 
 struct blob *blob_try_new(size_t len) {
     size_t bytes;
     if (!blob_bytes(len, &bytes)) return NULL;
-    struct blob *blob = mem_try_alloc(bytes);
-    return blob ? blob_setup(blob, len, bytes) : NULL;
+    struct blob *blob = large_new(len, bytes);
+    if (blob) return blob;
+    blob = mem_try_alloc(bytes);
+    return blob ? blob_setup(blob, len, bytes, false) : NULL;
 }
 
 struct blob *blob_copy(struct slice bytes) {
@@ -48,10 +69,27 @@ bool blob_is_shared(const struct blob *blob) {
     return atomic_load_explicit(&blob->references, memory_order_acquire) != 1;
 }
 
+static void blob_free(struct blob *blob) {
+    if (blob->large)
+        large_allocator->give(blob);
+    else
+        mem_free(blob);
+}
+
 /* Nobody can take another reference from the last one but its holder, who is here: then no locked instruction is needed. */
 void blob_release(struct blob *blob) {
     if (!blob_is_shared(blob) || atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1)
-        mem_free(blob);
+        blob_free(blob);
+}
+
+size_t blob_memory(const struct blob *blob) {
+    return blob->large ? large_allocator->size(blob) : mem_size(blob);
+}
+
+static struct blob *blob_move(struct blob *from, struct blob *to) {
+    memcpy(to->data, from->data, from->len);
+    blob_free(from);
+    return to;
 }
 
 struct blob *blob_grow(struct blob *blob, size_t capacity) {
@@ -61,6 +99,9 @@ struct blob *blob_grow(struct blob *blob, size_t capacity) {
     if (wanted < capacity) wanted = capacity;
     if (!blob_bytes(wanted, &bytes)) bytes = SIZE_MAX;
     size_t len = blob->len;
+    struct blob *large = large_new(len, bytes);
+    if (large) return blob_move(blob, large);
+    if (blob->large) return blob_move(blob, blob_new(len, wanted));
     blob = mem_realloc_usable(blob, bytes, &usable);
-    return blob_setup(blob, len, usable);
+    return blob_setup(blob, len, usable, false);
 }

@@ -1,5 +1,6 @@
 /* clock.c: the two clocks and each thread's cache of them; see clock.h. */
 #include "lib/clock.h"
+#include "lib/ticks.h"
 #include <time.h>
 
 _Thread_local struct clock_cache clock_cache;
@@ -20,7 +21,13 @@ uint64_t clock_monotonic_us(void) {
 
 void clock_update(void) {
     clock_cache.monotonic_us = clock_monotonic_us();
+    clock_cache.read_at = 0;
     if (clock_cache.frozen) return;
+    clock_cache.read_at = ticks_now();
     clock_cache.wall_us = clock_wall_us();
     clock_cache.wall_ms = clock_cache.wall_us / 1000;
+}
+
+void clock_follow(void) {
+    if (ticks_now() - clock_cache.read_at >= (uint64_t)(ticks_per_us() * CLOCK_LAG_US)) clock_update();
 }

@@ -24,13 +24,13 @@
 
 enum { LINE_SIZE = 2048, STAMP_SIZE = 64, PATH_SIZE = 4096 };
 
-enum log_level log_level = LOG_LEVEL_NOTICE;
+_Atomic(enum log_level) log_level = LOG_LEVEL_NOTICE;
 
 static _Atomic char role = 'M';
 static char path[PATH_SIZE]; /* "": standard output */
-static bool use_syslog;
-static enum log_format line_format = LOG_FORMAT_LEGACY;
-static enum log_timestamp stamp_format = LOG_TIMESTAMP_LEGACY;
+static _Atomic bool use_syslog;
+static _Atomic(enum log_format) line_format = LOG_FORMAT_LEGACY;
+static _Atomic(enum log_timestamp) stamp_format = LOG_TIMESTAMP_LEGACY;
 
 /* Set-up and lines may come from different threads; what a line needs is copied out under the lock. A forked child
  * finds it free (see fork_ functions). */

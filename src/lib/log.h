@@ -9,7 +9,7 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_VERBOSE, LOG_LEVEL_NOTICE, LOG_LEVEL
 enum log_format { LOG_FORMAT_LEGACY, LOG_FORMAT_LOGFMT };
 enum log_timestamp { LOG_TIMESTAMP_LEGACY, LOG_TIMESTAMP_ISO8601, LOG_TIMESTAMP_MILLISECONDS };
 
-extern enum log_level log_level; /* lines below are not written; test it before costly preparation */
+extern _Atomic(enum log_level) log_level; /* lines below are not written; test it before costly preparation */
 void log_set_role(char role);    /* 'M' primary, 'S' replica, 'C' child, 'X' sentinel */
 int log_set_file(const char *path); /* "" or NULL: standard output. Checks that it can be opened: 0 or -errno */
 void log_set_syslog(bool enabled, const char *ident, int facility);

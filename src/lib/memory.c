@@ -78,6 +78,10 @@ static inline void count(size_t bytes) { /* a negative number wraps, and so does
     atomic_store_explicit(&c->bytes, now + bytes, memory_order_relaxed);
 }
 
+void mem_count(size_t bytes) {
+    count(bytes);
+}
+
 size_t mem_used(void) {
     size_t sum = 0;
     for (struct counter *c = atomic_load(&counters); c; c = c->next)

@@ -26,6 +26,7 @@ char *mem_strdup(const char *text);
 char *mem_strndup(const char *text, size_t len);
 
 size_t mem_used(void); /* bytes in use, over all threads */
+void mem_count(size_t bytes); /* an allocator beside this one has given out, or (a negative number) got back, so many bytes */
 void mem_set_oom_handler(void (*handler)(size_t size));
 
 /* What the allocator and the kernel say; zero where the allocator cannot tell. Slow: for INFO and cron. */

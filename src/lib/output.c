@@ -17,9 +17,10 @@ void output_write_slow(struct output *out, struct slice bytes) {
 }
 
 void output_write_blob(struct output *out, struct blob *blob) {
-    if (blob->len >= OUTPUT_SHARE_MIN && out->ops->share)
+    if (output_shares(out, blob)) {
         out->ops->share(out, blob_hold(blob));
-    else
+        if (out->end > out->pos) out->end--; /* see output.h */
+    } else
         output_write(out, blob_slice(blob));
 }
 
@@ -53,7 +54,7 @@ static void null_make_room(struct output *out, size_t len) {
 static void null_share(struct output *out, struct blob *blob) {
     blob_release(blob);
 }
-static const struct output_ops null_ops = {.make_room = null_make_room, .share = null_share};
+static const struct output_ops null_ops = {.make_room = null_make_room, .share = null_share, .share_min = OUTPUT_SHARE_MIN};
 
 void null_output_init(struct null_output *n) {
     n->out.ops = &null_ops;

@@ -1,7 +1,9 @@
 /* connection.c: what is the same for all transports. */
 #include "net/connection.h"
 #include "lib/clock.h"
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #ifdef USE_RDMA
@@ -23,7 +25,9 @@ const struct transport *transport_find(const char *name) {
 
 struct connection *conn_connect(const struct transport *transport, struct event_loop *loop,
                                 const struct connect_options *options) {
-    return transport->connect(loop, options);
+    struct connection *conn = transport->connect(loop, options);
+    conn->trusted = true; /* no handler was called yet */
+    return conn;
 }
 
 struct listener *conn_listen(const struct transport *transport, struct event_loop *loop,
@@ -59,12 +63,47 @@ void conn_set_in_limit(struct connection *conn, size_t limit) {
     conn->transport->set_reading(conn);
 }
 
+void conn_set_trusted(struct connection *conn, bool trusted) {
+    if (conn->trusted == trusted) return;
+    conn->trusted = trusted;
+    if (conn->transport->set_trusted) conn->transport->set_trusted(conn);
+}
+
 void conn_close(struct connection *conn) {
     if (conn->state != CONN_CLOSED) conn->transport->close(conn);
 }
 
 const char *conn_error_text(const struct connection *conn) {
     return conn->transport->error_text(conn);
+}
+
+/* Addresses */
+
+bool address_from(const struct sockaddr *from, struct address *address) {
+    const void *ip;
+    if (from->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)from;
+        ip = &v4->sin_addr;
+        address->port = ntohs(v4->sin_port);
+    } else if (from->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)from;
+        ip = &v6->sin6_addr;
+        address->port = ntohs(v6->sin6_port);
+    } else
+        return false;
+    return inet_ntop(from->sa_family, ip, address->host, sizeof address->host) != NULL;
+}
+
+bool address_is_loopback(const struct address *address) {
+    return strncmp(address->host, "127.", 4) == 0 || strcmp(address->host, "::1") == 0;
+}
+
+int address_resolve(const char *host, int port, int flags, struct addrinfo **found) {
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    return getaddrinfo(host, service, &hints, found);
 }
 
 void conn_format_address(const struct connection *conn, bool peer, char text[static 128]) {

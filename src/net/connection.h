@@ -13,10 +13,11 @@
  *   When the peer closes or the transport fails, `closed` is called once, with conn->error (0: orderly end); the owner then calls
  *   conn_close(). Bytes received before the end are still shown first.
  *   What was written before conn_close() still goes: over RDMA until the peer's card has it (2 seconds at most), over a socket as far as the kernel
- *   takes it at once; wait for conn_pending() == 0 where that is not enough.
+ *   takes it at once; wait for conn_pending() == 0 where that is not enough. What the kernel has taken arrives, even if the peer goes on sending (stream.h).
  * Inner turns. While `readable` runs, what it was shown stays, even if it turns the loop. Elsewhere, pause reading to keep it in place.
  * Fork.     A child shares the loop's epoll instance and must not use or close connections; it closes descriptors where it has to.
- * Threads.  A connection belongs to the thread of its loop. */
+ * Threads.  A connection belongs to the thread of its loop. A listener may place what it accepts on another thread's loop; see remote.h for how its user
+ *   then goes on as if it were here. */
 #ifndef NET_CONNECTION_H
 #define NET_CONNECTION_H
 #include "lib/output.h"
@@ -46,6 +47,8 @@ struct connection {
     enum connection_state state;
     int error; /* errno of the failure */
     bool reading_paused;
+    bool wants_drained; /* set before conn_flush(): `drained` is wanted. A connection on another thread tells it only then */
+    bool trusted; /* the owner knows the peer; see conn_set_trusted() */
     const char *in; /* received, not consumed */
     size_t in_len;
     size_t in_limit;
@@ -68,8 +71,10 @@ struct transport {
     bool flush_late;
     struct connection *(*connect)(struct event_loop *loop, const struct connect_options *options);
     struct listener *(*listen)(struct event_loop *loop, const struct listen_options *options, char *error, size_t error_size);
+    bool (*join)(struct event_loop *loop); /* before connections are placed there, and before its thread runs; NULL: nothing to do. False: none can be */
     void (*consume)(struct connection *conn, size_t len);
     void (*set_reading)(struct connection *conn); /* reading_paused, in_limit or sink changed */
+    void (*set_trusted)(struct connection *conn); /* NULL: makes no difference */
     void (*flush)(struct connection *conn);
     size_t (*pending)(const struct connection *conn);
     void (*close)(struct connection *conn);
@@ -100,8 +105,15 @@ struct listener {
     struct address address; /* really bound; shows the port where 0 was asked */
     /* Called for each new connection, already open. Set conn->events and conn->owner, or conn_close() it. */
     void (*accepted)(struct listener *listener, struct connection *conn);
+    /* Chooses the loop where the next connection shall live; NULL: here. On another thread's loop `arrived` is called there instead of
+     * `accepted` here. Both may be NULL. */
+    struct event_loop *(*place)(struct listener *listener);
+    void (*arrived)(struct connection *conn);
     void *owner;
     void (*close)(struct listener *listener);
+    /* Whether a further connection could stay; NULL: always. A transport that can refuse one before it costs anything may ask; it still lets some through to
+     * `accepted`, which tells them why they must go. */
+    bool (*has_room)(struct listener *listener);
     int accept_batch; /* the most to accept in one turn of the loop; may be changed at any time */
 };
 struct listen_options {
@@ -113,6 +125,9 @@ struct listen_options {
     uint32_t mark;           /* SO_MARK, 0: none */
     int accept_batch;        /* 0: 10 */
     void (*accepted)(struct listener *, struct connection *);
+    bool (*has_room)(struct listener *); /* as in struct listener; may be NULL */
+    struct event_loop *(*place)(struct listener *); /* as in struct listener */
+    void (*arrived)(struct connection *);
     void *owner;
 };
 /* NULL on failure, with errno set and `error` saying what failed: device or family, address, and the errno's text. */
@@ -127,11 +142,21 @@ static inline void conn_consume(struct connection *conn, size_t len) { conn->tra
 void conn_receive_into(struct connection *conn, char *memory, size_t len);
 void conn_set_reading(struct connection *conn, bool on); /* off: nothing is received, the peer is made to wait */
 void conn_set_in_limit(struct connection *conn, size_t limit);
+/* Whether the peer is known (authenticated, or nobody has to be). A connection that was accepted begins untrusted, and a transport spends no more on it
+ * than it must until its owner trusts it; one that we made is trusted: we chose the peer. */
+void conn_set_trusted(struct connection *conn, bool trusted);
 static inline void conn_flush(struct connection *conn) { conn->transport->flush(conn); }
 static inline size_t conn_pending(const struct connection *conn) { return conn->transport->pending(conn); }
 void conn_close(struct connection *conn);
 static inline bool conn_is_open(const struct connection *conn) { return conn->state == CONN_OPEN; }
 const char *conn_error_text(const struct connection *conn);
+/* False: a family without IP addresses. */
+struct sockaddr;
+bool address_from(const struct sockaddr *from, struct address *address);
+bool address_is_loopback(const struct address *address);
+/* Streams to or at host and port (AI_ flags); freeaddrinfo() what is found. 0, or the error number of getaddrinfo. */
+struct addrinfo;
+int address_resolve(const char *host, int port, int flags, struct addrinfo **found);
 /* "127.0.0.1:6379", "[::1]:6379", "/path:0" */
 void conn_format_address(const struct connection *conn, bool peer, char text[static 128]);
 

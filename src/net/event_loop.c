@@ -4,16 +4,19 @@
  * events of every turn on the stack, so nothing is looked up by descriptor and a descriptor number that comes back at once
  * cannot receive its predecessor's event.
  *
- * Spinning. While a polled source had work during the last `spin_us`, the loop does not sleep, and asks epoll (without waiting) only
+ * Spinning. While a polled source had work during the last `spin_us`, or posts came in the last turn, the loop does not sleep, and asks epoll (without waiting) only
  * when EPOLL_INTERVAL_US have passed, when the last question found something, or when event_loop_wake() was called: a source that is
  * polled costs no system call a turn, descriptors are served at most that much later, and a busy TCP side beside a busy polled one is
- * asked every turn. The clocks are read once a turn, through the vDSO.
+ * asked every turn. As long as that is so and the sources have nothing, a turn goes on polling them: an empty look costs the look and every
+ * few of them a reading of the CPU's counter, not a turn with its hooks. The clocks are read anew every CLOCK_LAG_US: through the vDSO both take longer than all the rest
+ * of such a turn.
  *
  * Rejected: a timer wheel (timers here are few or far apart; the heap is exact and cheaper at rest) and edge triggering (it
  * needs reading to EAGAIN, one more system call for each readiness than reading once). */
 #include "net/event_loop.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
+#include "lib/ticks.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,7 +24,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { EVENTS_A_TURN = 256, EPOLL_INTERVAL_US = 50 };
+enum { EVENTS_A_TURN = 256, EPOLL_INTERVAL_US = 50, LOOKS_A_CLOCK = 8, OUTBOX_BATCH = 16 };
 
 /* The events a turn has fetched and still has to handle; turns may be nested. */
 struct dispatch {
@@ -43,6 +46,13 @@ struct event_loop {
     struct event_hooks hooks;
     struct event_loop_stats stats;
     uint64_t last_epoll_us, last_turn_us;
+    bool takes_posts, posts_busy; /* busy: the last turn ran some */
+    struct event_post *fetched;   /* to be run, the oldest first */
+    struct list outboxes;         /* of this loop, that hold something */
+    /* What other threads touch; away from what the loop itself writes all the time. */
+    char apart[64];
+    _Atomic(struct event_post *) posts; /* published, the newest first */
+    atomic_bool asleep;
 };
 
 struct event_loop *event_loop_new(void) {
@@ -53,11 +63,13 @@ struct event_loop *event_loop_new(void) {
     if (loop->epoll_fd < 0 || loop->wake_fd < 0 ||
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0)
         abort(); /* no descriptors at start: nothing can run */
+    ticks_start();
     loop->timer_capacity = 64;
     loop->timers = mem_alloc(loop->timer_capacity * sizeof *loop->timers);
     list_init(&loop->pollers);
     list_init(&loop->deferred);
     list_init(&loop->attachments);
+    list_init(&loop->outboxes);
     clock_update();
     loop->last_turn_us = clock_mono();
     return loop;
@@ -103,6 +115,77 @@ void event_loop_wake(struct event_loop *loop) {
     while (write(loop->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
     errno = saved;
+}
+
+/* Posts */
+
+void event_loop_take_posts(struct event_loop *loop) {
+    loop->takes_posts = true;
+}
+
+/* A chain of posts, linked from the newest to the oldest. */
+static void publish(struct event_loop *to, struct event_post *newest, struct event_post *oldest) {
+    oldest->next = atomic_load_explicit(&to->posts, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak(&to->posts, &oldest->next, newest)) {
+    }
+    if (atomic_load(&to->asleep)) event_loop_wake(to);
+}
+
+void event_loop_post(struct event_loop *to, struct event_post *post) {
+    publish(to, post, post);
+}
+
+void event_outbox_init(struct event_outbox *outbox, struct event_loop *from, struct event_loop *to) {
+    *outbox = (struct event_outbox){.from = from, .to = to};
+}
+
+void event_outbox_publish(struct event_outbox *outbox) {
+    if (!outbox->count) return;
+    list_remove(&outbox->from->outboxes, &outbox->link);
+    publish(outbox->to, outbox->newest, outbox->oldest);
+    outbox->newest = outbox->oldest = NULL;
+    outbox->count = 0;
+}
+
+void event_outbox_add(struct event_outbox *outbox, struct event_post *post) {
+    post->next = outbox->newest;
+    outbox->newest = post;
+    if (!outbox->count++) {
+        outbox->oldest = post;
+        list_append(&outbox->from->outboxes, &outbox->link);
+    }
+    if (outbox->count >= OUTBOX_BATCH || atomic_load_explicit(&outbox->to->asleep, memory_order_relaxed))
+        event_outbox_publish(outbox);
+}
+
+static void publish_outboxes(struct event_loop *loop) {
+    while (loop->outboxes.len)
+        event_outbox_publish(container_of(list_first(&loop->outboxes), struct event_outbox, link));
+}
+
+/* Runs what is published by now. An inner turn goes on with what the outer one has fetched. */
+static int run_posts(struct event_loop *loop) {
+    int done = 0;
+    struct event_post *post = loop->fetched ? NULL : atomic_exchange(&loop->posts, NULL);
+    while (post) { /* turn the order round */
+        struct event_post *older = post->next;
+        post->next = loop->fetched;
+        loop->fetched = post;
+        post = older;
+    }
+    while ((post = loop->fetched)) {
+        loop->fetched = post->next;
+        post->run(post);
+        done++;
+    }
+    loop->posts_busy = done > 0;
+    return done;
+}
+
+/* The loop is about to sleep. False: posts have come meanwhile. */
+static bool fall_asleep(struct event_loop *loop) {
+    atomic_store(&loop->asleep, true);
+    return !atomic_load(&loop->posts);
 }
 
 /* Descriptors */
@@ -252,6 +335,7 @@ static int poll_sources(struct event_loop *loop) {
     return done;
 }
 
+/* The `now` of the last work is as old as the clock may be (CLOCK_LAG_US). */
 static bool sources_busy(const struct event_loop *loop) {
     uint64_t now = clock_mono();
     for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = link->next) {
@@ -321,12 +405,13 @@ static int64_t until_next_timer(const struct event_loop *loop, int64_t timeout_u
 
 /* Waits as long as nothing is known to be there to do. Returns how many events were fetched. */
 static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_t timeout_us) {
-    bool busy = loop->pollers.len && sources_busy(loop);
+    if (loop->outboxes.len) publish_outboxes(loop);
+    bool busy = loop->posts_busy || (loop->pollers.len && sources_busy(loop));
     if (busy) {
         loop->stats.spins++;
         if (!loop->descriptors_busy && clock_mono() - loop->last_epoll_us < EPOLL_INTERVAL_US &&
             !atomic_load_explicit(&loop->woken, memory_order_relaxed)) {
-            clock_update();
+            clock_follow();
             return 0;
         }
         timeout_us = 0;
@@ -334,6 +419,8 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
     if (loop->deferred.len && loop->depth == 1) timeout_us = 0;
     timeout_us = until_next_timer(loop, timeout_us);
     if (timeout_us != 0 && loop->pollers.len && !sources_let_sleep(loop)) timeout_us = 0;
+    bool said_asleep = timeout_us != 0 && loop->takes_posts;
+    if (said_asleep && !fall_asleep(loop)) timeout_us = 0;
     uint64_t before = 0;
     if (timeout_us != 0) {
         before = clock_monotonic_us();
@@ -341,6 +428,7 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
         loop->stats.busy_us += before - loop->last_turn_us;
     }
     int count = wait_events(loop, events, timeout_us);
+    if (said_asleep) atomic_store_explicit(&loop->asleep, false, memory_order_relaxed);
     clock_update();
     if (timeout_us != 0) {
         loop->stats.sleep_us += clock_mono() - before;
@@ -360,6 +448,24 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
     return count;
 }
 
+/* Whether nothing but the polled sources can have something to do now. */
+static bool only_sources(const struct event_loop *loop) {
+    uint64_t now = clock_mono();
+    return !loop->stopped && !loop->descriptors_busy && now - loop->last_epoll_us < EPOLL_INTERVAL_US &&
+           !atomic_load_explicit(&loop->woken, memory_order_relaxed) &&
+           !atomic_load_explicit(&loop->posts, memory_order_relaxed) && (loop->depth > 1 || loop->deferred.len == 0) &&
+           (loop->timer_count == 0 || loop->timers[1]->due_us > now);
+}
+
+static int poll_turn(struct event_loop *loop, bool may_spin) {
+    int done = poll_sources(loop);
+    while (done == 0 && may_spin && sources_busy(loop) && only_sources(loop)) {
+        clock_follow();
+        for (int looks = 0; done == 0 && looks < LOOKS_A_CLOCK; looks++, loop->stats.spins++) done = poll_sources(loop);
+    }
+    return done;
+}
+
 int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     struct epoll_event events[EVENTS_A_TURN];
     bool outermost = ++loop->depth == 1;
@@ -370,8 +476,10 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     loop->stats.turns++;
     if (outermost && loop->hooks.after_wait) loop->hooks.after_wait(loop->hooks.context);
     int done = 0;
-    if (loop->pollers.len) done += poll_sources(loop);
+    if (loop->pollers.len) done += poll_turn(loop, timeout_us != 0 && dispatch.count == 0);
     done += dispatch_events(&dispatch);
+    if (loop->takes_posts && (loop->fetched || loop->posts_busy || atomic_load_explicit(&loop->posts, memory_order_relaxed)))
+        done += run_posts(loop);
     loop->dispatch = dispatch.outer;
     if (loop->timer_count) done += fire_timers(loop);
     if (outermost && loop->deferred.len) run_deferred(loop);

@@ -1,12 +1,13 @@
-/* event_loop.h: one thread's loop over file descriptors (epoll), timers and polled sources.
+/* event_loop.h: one thread's loop over file descriptors (epoll), timers, polled sources, and what other threads post to it.
  *
  * A turn: hook before_wait; wait for descriptors (not at all while a polled source is busy); clock_update(); hook after_wait; poll the
- * polled sources; run the handlers of ready descriptors; run due timers; run deferred work.
+ * polled sources, repeatedly while one of them is busy and there is nothing else to do; run the handlers of ready descriptors; run posts; run due timers; run
+ * deferred work.
  *
  * A handler may turn the loop itself (a blocking wait, a script that runs for long). Such an inner turn calls no hooks and runs no deferred
  * work: what outer handlers look at stays.
  *
- * Everything here belongs to the loop's thread, except event_loop_wake(). A handler may add, change and remove any watch or timer,
+ * Everything here belongs to the loop's thread, except event_loop_wake() and event_loop_post(). A handler may add, change and remove any watch or timer,
  * its own included; a removed watch is not called again even when its event was already fetched. Objects that handlers still on the
  * stack may look at are freed through event_loop_defer(). */
 #ifndef NET_EVENT_LOOP_H
@@ -66,6 +67,32 @@ struct event_deferred {
 };
 void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, void (*run)(struct event_deferred *));
 
+/* Posts: how one thread hands work to another's loop. A post is run once, by the loop it was posted to; from then on it belongs to whoever runs it. Posts of one
+ * thread to one loop keep their order.
+ *
+ * The loop holds one atomic pointer to the posts that were published and not fetched, the newest first; it fetches all of them at once and
+ * runs them from the oldest on. No lock, nothing to wait for on either side, any number of senders. A loop that is about to sleep says so and looks once more;
+ * who publishes after that wakes it, and nobody else pays for a wake-up.
+ *
+ * An outbox collects the posts of one loop to another, so that a turn publishes them together: when OUTBOX_BATCH have come, when the other
+ * loop sleeps anyway, and at the latest before the sender's loop waits. */
+struct event_post {
+    struct event_post *next;
+    void (*run)(struct event_post *post);
+};
+void event_loop_take_posts(struct event_loop *loop); /* before anybody posts; loops to which nobody does pay nothing */
+void event_loop_post(struct event_loop *to, struct event_post *post); /* from any thread */
+
+struct event_outbox {
+    struct list_link link; /* in `from`'s list of outboxes that hold something */
+    struct event_loop *from, *to;
+    struct event_post *newest, *oldest;
+    unsigned count;
+};
+void event_outbox_init(struct event_outbox *outbox, struct event_loop *from, struct event_loop *to);
+void event_outbox_add(struct event_outbox *outbox, struct event_post *post); /* from `from`'s thread */
+void event_outbox_publish(struct event_outbox *outbox);                      /* at once */
+
 /* Called each turn: before the loop waits, and after the wait. */
 struct event_hooks {
     void (*before_wait)(void *context);
@@ -85,7 +112,7 @@ struct event_attachment *event_loop_attachment(struct event_loop *loop, const vo
 void event_loop_attach(struct event_loop *loop, struct event_attachment *attachment);
 
 struct event_loop_stats {
-    uint64_t turns, sleeps, spins;   /* spins: turns that did not sleep because a source was being polled */
+    uint64_t turns, sleeps, spins;   /* spins: looks at polled sources in place of sleep */
     uint64_t busy_us, sleep_us;
 };
 const struct event_loop_stats *event_loop_stats(const struct event_loop *loop);

@@ -18,24 +18,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EVENTS_AT_ONCE = 32, RETRY_COUNT = 7, RNR_RETRY_FOR_EVER = 7 };
+enum { EVENTS_AT_ONCE = 32, RETRY_COUNT = 7, RNR_RETRY_FOR_EVER = 7, REFUSALS_TOLD_A_SECOND = 10, COURTESIES_A_SECOND = 100 };
 
 /* Addresses */
-
-static bool address_from(const struct sockaddr *from, struct address *address) {
-    const void *ip;
-    if (from->sa_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)from;
-        ip = &v4->sin_addr;
-        address->port = ntohs(v4->sin_port);
-    } else if (from->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)from;
-        ip = &v6->sin6_addr;
-        address->port = ntohs(v6->sin6_port);
-    } else
-        return false;
-    return inet_ntop(from->sa_family, ip, address->host, sizeof address->host) != NULL;
-}
 
 bool rdma_connection_address(const struct connection *conn, bool peer, struct address *address) {
     const struct rdma_connection *c = rdma_of(conn);
@@ -46,16 +31,8 @@ bool rdma_connection_address(const struct connection *conn, bool peer, struct ad
 bool rdma_connection_is_local(const struct connection *conn) {
     struct address peer, own;
     if (!rdma_connection_address(conn, true, &peer)) return false;
-    if (strncmp(peer.host, "127.", 4) == 0 || strcmp(peer.host, "::1") == 0) return true;
+    if (address_is_loopback(&peer)) return true;
     return rdma_connection_address(conn, false, &own) && strcmp(peer.host, own.host) == 0;
-}
-
-static int resolve(const char *host, int port, int flags, struct addrinfo **found) {
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-    return getaddrinfo(host, service, &hints, found);
 }
 
 /* Ending */
@@ -74,7 +51,8 @@ void rdma_connection_finish(struct rdma_connection *c) {
     c->conn.state = CONN_CLOSED;
     event_timer_cancel(c->conn.loop, &c->timer);
     if (list_is_linked(&c->ready_link)) list_remove(&c->owner->ready, &c->ready_link);
-    if (list_is_linked(&c->starved_link)) list_remove(&c->device->starved, &c->starved_link);
+    rdma_starved_end(c);
+    rdma_stall_end(c);
     rdma_queue_pair_forget(c);
     if (c->phase == RDMA_ESTABLISHED) rdma_disconnect(c->id);
     c->phase = RDMA_OVER;
@@ -85,11 +63,8 @@ void rdma_connection_finish(struct rdma_connection *c) {
 static int equip(struct rdma_connection *c, char *error, size_t error_size) {
     c->device = rdma_device_of(c->owner, c->id->verbs, error, error_size);
     if (!c->device) return -errno;
-    uint32_t size = rdma_settings.rx_size;
-    if (size < RDMA_RX_SIZE_MIN) size = RDMA_RX_SIZE_MIN;
-    if (size > RDMA_RX_SIZE_MAX) size = RDMA_RX_SIZE_MAX;
-    c->rx = rdma_rx_take(&c->device->memory, size);
-    if (!c->rx) {
+    rdma_port_note(c->id);
+    if (!rdma_receive_equip(c)) {
         int failure = errno;
         rdma_registration_error(failure, c->device->name, error, error_size);
         return -failure;
@@ -111,39 +86,81 @@ static void fill_parameters(const struct rdma_connection *c, struct rdma_conn_pa
     };
 }
 
+/* A reason as part of a line that says already what it is about. */
+static const char *without_prefix(const char *reason) {
+    return strncmp(reason, "RDMA: ", 6) == 0 ? reason + 6 : reason;
+}
+
 /* Accepting */
 
-static void refuse(struct rdma_listener *l, struct rdma_cm_id *id, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void refuse(struct rdma_listener *l, struct rdma_cm_id *id, const char *format, ...) {
-    static _Thread_local uint64_t last_told_us;
-    uint64_t now = clock_mono();
-    l->owner->stats.refused++;
-    if (last_told_us == 0 || now - last_told_us > 1000000) {
-        char text[400];
+static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...) {
+    static _Thread_local uint64_t second, told;
+    uint64_t now = clock_mono() / 1000000;
+    owner->stats.refused++;
+    owner->stats.refusals[cause]++;
+    if (now != second) second = now, told = 0;
+    if (told++ < REFUSALS_TOLD_A_SECOND) {
+        char text[400], device[RDMA_NAME_MAX];
         struct address from = {.host = "?"};
         va_list arguments;
         va_start(arguments, format);
         vsnprintf(text, sizeof text, format, arguments);
         va_end(arguments);
         address_from(rdma_get_peer_addr(id), &from);
-        last_told_us = now;
-        log_warning("RDMA: refused a connection from %s:%d: %s", from.host, from.port, text);
+        log_warning("RDMA: refused a connection from %s:%d (%s): %s", from.host, from.port,
+                    rdma_device_text(id, device), without_prefix(text));
     }
     rdma_reject(id, NULL, 0);
 }
 
 static uint64_t accept_timed_out(struct event_timer *timer) {
     struct rdma_connection *c = container_of(timer, struct rdma_connection, timer);
-    log_verbose("RDMA: %s did not complete its connect in time", c->target);
+    char name[RDMA_NAME_MAX];
+    log_verbose("RDMA: %s did not complete its connect in time", rdma_connection_name(c, name));
+    c->owner->stats.failed++;
+    c->owner->stats.errors[RDMA_ERROR_TIMEOUT]++;
     rdma_connection_finish(c);
     return 0;
 }
 
-static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
-    struct rdma_loop *owner = l->owner;
-    if (rdma_settings.max_clients && owner->accepted >= rdma_settings.max_clients) {
-        refuse(l, id, "there are %u RDMA connections already", rdma_settings.max_clients);
+/* Where there is no room, some are let in all the same, so that `accepted` tells them why they must go; a flood of them is not. */
+static bool may_be_told(struct rdma_loop *owner) {
+    uint64_t second = clock_mono() / 1000000;
+    if (second != owner->courtesy_second) {
+        owner->courtesy_second = second;
+        owner->courtesies = 0;
+    }
+    return owner->courtesies++ < COURTESIES_A_SECOND;
+}
+
+/* Before anything is spent on it, on the loop where it is to live. */
+static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id) {
+    uint32_t size = rdma_receive_first_size(true);
+    if (rdma_settings.max_clients && rdma_accepted >= rdma_settings.max_clients) {
+        refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "there are %u RDMA connections already (rdma-max-clients)", rdma_settings.max_clients);
+        return false;
+    }
+    if (rdma_settings.max_untrusted && rdma_untrusted + size > rdma_settings.max_untrusted) {
+        refuse(owner, id, RDMA_REFUSED_UNTRUSTED, "clients that have not authenticated yet hold %llu bytes (rdma-max-unauthenticated-memory)",
+               (unsigned long long)rdma_untrusted);
+        return false;
+    }
+    struct rdma_device *device = rdma_device_known(owner, id->verbs);
+    if (device && !rdma_rx_available(&device->memory, size)) {
+        char text[320];
+        rdma_registration_error(EDQUOT, device->name, text, sizeof text);
+        refuse(owner, id, RDMA_REFUSED_MEMORY, "%s", text);
+        return false;
+    }
+    return true;
+}
+
+/* Accepts on this loop: for its listener, or for one of another loop (then `arrived`). */
+static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct rdma_listener *l,
+                        void (*arrived)(struct connection *)) {
+    if (!admit(owner, id)) {
         rdma_destroy_id(id);
         return;
     }
@@ -152,8 +169,9 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
     c->id = id;
     id->context = c;
     c->passive = true;
-    owner->accepted++;
+    rdma_accepted++;
     c->listener = l;
+    c->arrived = arrived;
     c->phase = RDMA_CONNECTING;
     conn_format_address(&c->conn, true, c->target);
     char error[400];
@@ -167,12 +185,50 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
         }
     }
     if (result < 0) {
-        refuse(l, id, "%s", error);
+        refuse(owner, id, result == -EDQUOT ? RDMA_REFUSED_MEMORY : RDMA_REFUSED_RESOURCES, "%s", error);
         rdma_connection_finish(c);
         return;
     }
     uint32_t timeout_ms = rdma_settings.connect_timeout_ms ? rdma_settings.connect_timeout_ms : 5000;
     event_timer_set(owner->loop, &c->timer, (uint64_t)timeout_ms * 1000, accept_timed_out);
+}
+
+/* A request for a connection on its way to another loop. Its identifier has moved to that loop's event channel already; events that come before it was accepted
+ * there are passed over: then accepting fails, or is not completed in time. */
+struct placed {
+    struct event_post post; /* must be first */
+    struct rdma_loop *owner;
+    struct rdma_cm_id *id;
+    void (*arrived)(struct connection *conn);
+};
+
+static void placed_arrives(struct event_post *post) {
+    struct placed *placed = (struct placed *)post;
+    accept_here(placed->owner, placed->id, NULL, placed->arrived);
+    mem_free(placed);
+}
+
+static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
+    if (l->listener.has_room && !l->listener.has_room(&l->listener) && !may_be_told(l->owner)) {
+        refuse(l->owner, id, RDMA_REFUSED_FULL, "there are as many clients as maxclients allows, and many more try");
+        rdma_destroy_id(id);
+        return;
+    }
+    struct event_loop *loop = l->listener.place ? l->listener.place(&l->listener) : NULL;
+    if (!loop || loop == l->owner->loop) {
+        accept_here(l->owner, id, l, NULL);
+        return;
+    }
+    struct rdma_loop *owner = rdma_loop_find(loop);
+    id->context = NULL;
+    if (rdma_migrate_id(id, owner->channel) < 0) {
+        refuse(l->owner, id, RDMA_REFUSED_RESOURCES, "cannot hand it to another thread: %s", strerror(errno));
+        rdma_destroy_id(id);
+        return;
+    }
+    struct placed *placed = mem_alloc(sizeof *placed);
+    *placed = (struct placed){.post.run = placed_arrives, .owner = owner, .id = id, .arrived = l->listener.arrived};
+    event_loop_post(loop, &placed->post);
 }
 
 /* Connecting */
@@ -187,7 +243,7 @@ static uint32_t milliseconds_left(const struct rdma_connection *c) {
 static void connect_failed(struct rdma_connection *c, int error, const char *reason) {
     char text[640];
     snprintf(text, sizeof text, "RDMA: cannot connect to %s%s%s%s: %s", c->target, c->device ? " (" : "",
-             c->device ? c->device->name : "", c->device ? ")" : "", reason ? reason : strerror(error));
+             c->device ? c->device->name : "", c->device ? ")" : "", reason ? without_prefix(reason) : strerror(error));
     rdma_connection_failed(c, error ? error : ECONNREFUSED, text);
 }
 
@@ -266,9 +322,9 @@ struct connection *rdma_connect_start(struct event_loop *loop, const struct conn
     uint32_t timeout_ms = options->timeout_ms ? options->timeout_ms : rdma_settings.connect_timeout_ms;
     c->deadline_us = clock_monotonic_us() + (uint64_t)(timeout_ms ? timeout_ms : 5000) * 1000;
     int result = rdma_loop_open(owner, error, sizeof error);
-    int unknown = result < 0 ? 0 : resolve(options->host, options->port, 0, &c->addresses);
+    int unknown = result < 0 ? 0 : address_resolve(options->host, options->port, 0, &c->addresses);
     if (result == 0 && unknown == 0 && options->source_host && options->source_host[0])
-        unknown = resolve(options->source_host, 0, 0, &c->source);
+        unknown = address_resolve(options->source_host, 0, 0, &c->source);
     if (unknown) {
         result = unknown == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
         snprintf(error, sizeof error, "%s", unknown == EAI_SYSTEM ? strerror(errno) : gai_strerror(unknown));
@@ -287,14 +343,22 @@ static void on_established(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     struct rdma_listener *l = c->listener;
     c->listener = NULL;
-    if (c->passive && !l) {
+    if (c->passive && !l && !c->arrived) {
         rdma_connection_finish(c);
         return;
     }
     rdma_connection_opened(c);
     if (c->passive) {
         c->owner->stats.accepted++;
-        l->listener.accepted(&l->listener, conn);
+        if (log_level <= LOG_LEVEL_VERBOSE) {
+            char name[RDMA_NAME_MAX];
+            log_verbose("RDMA: accepted %s, queue pair %u, %u bytes to receive into", rdma_connection_name(c, name), c->qp_num,
+                        c->rx->size);
+        }
+        if (c->arrived)
+            c->arrived(conn);
+        else
+            l->listener.accepted(&l->listener, conn);
     } else if (conn->events->connected)
         conn->events->connected(conn);
     if (conn->state != CONN_OPEN) return;
@@ -305,10 +369,26 @@ static void on_established(struct rdma_connection *c) {
 static void on_failed(struct rdma_connection *c, enum rdma_cm_event_type type, int status) {
     int error = status < 0 ? -status : EHOSTUNREACH;
     if (type == RDMA_CM_EVENT_REJECTED) error = ECONNREFUSED;
-    if (c->passive)
-        rdma_connection_finish(c);
-    else
+    if (!c->passive) {
         next_attempt(c, error);
+        return;
+    }
+    char name[RDMA_NAME_MAX];
+    log_verbose("RDMA: %s gave up connecting: %s (%s, errno %d)", rdma_connection_name(c, name), rdma_event_str(type),
+                strerror(error), error);
+    c->owner->stats.failed++;
+    c->owner->stats.errors[RDMA_ERROR_CONNECT]++;
+    rdma_connection_finish(c);
+}
+
+/* Once a second: a device that goes takes all its connections along. */
+static void removal_log(const struct rdma_cm_id *id) {
+    static _Thread_local uint64_t last_told_us;
+    uint64_t now = clock_mono();
+    if (last_told_us && now - last_told_us < 1000000) return;
+    char device[RDMA_NAME_MAX];
+    last_told_us = now;
+    log_warning("RDMA: the device %s was removed", rdma_device_text(id, device));
 }
 
 static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, int status) {
@@ -332,6 +412,7 @@ static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, in
             rdma_connection_failed(c, 0, NULL);
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        removal_log(c->id);
         rdma_connection_failed(c, ENODEV, "the RDMA device was removed");
         break;
     default: break;
@@ -349,8 +430,8 @@ void rdma_cm_handle_events(struct rdma_loop *owner) {
         if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
             on_request(listen_id->context, id);
         else if (type == RDMA_CM_EVENT_DEVICE_REMOVAL && !id->qp)
-            log_warning("RDMA: a device was removed");
-        else if (type != RDMA_CM_EVENT_TIMEWAIT_EXIT && type != RDMA_CM_EVENT_ADDR_CHANGE)
+            removal_log(id);
+        else if (id->context && type != RDMA_CM_EVENT_TIMEWAIT_EXIT && type != RDMA_CM_EVENT_ADDR_CHANGE)
             on_event(id->context, type, status);
     }
 }
@@ -401,11 +482,10 @@ struct listener *rdma_listen_start(struct event_loop *loop, const struct listen_
                        : strcmp(options->host, "::*") == 0 ? "::"
                                                            : options->host;
     char reason[300] = "";
-    const char *device = "";
     struct rdma_loop *owner = rdma_loop_of(loop);
     struct addrinfo *found = NULL;
     int result = rdma_loop_open(owner, reason, sizeof reason);
-    int unknown = result < 0 ? 0 : resolve(host, options->port, AI_PASSIVE, &found);
+    int unknown = result < 0 ? 0 : address_resolve(host, options->port, AI_PASSIVE, &found);
     if (unknown) {
         result = -EADDRNOTAVAIL;
         snprintf(reason, sizeof reason, "%s",
@@ -416,6 +496,9 @@ struct listener *rdma_listen_start(struct event_loop *loop, const struct listen_
     l->listener = (struct listener){.transport = &transport_rdma,
                                     .loop = loop,
                                     .accepted = options->accepted,
+                                    .has_room = options->has_room,
+                                    .place = options->place,
+                                    .arrived = options->arrived,
                                     .owner = options->owner,
                                     .close = listener_stop,
                                     .accept_batch = options->accept_batch};
@@ -427,15 +510,16 @@ struct listener *rdma_listen_start(struct event_loop *loop, const struct listen_
             snprintf(l->listener.address.host, sizeof l->listener.address.host, "%s", host);
         l->listener.address.port = ntohs(rdma_get_src_port(l->id));
         list_append(&owner->listeners, &l->link);
-        if (l->id->verbs) device = ibv_get_device_name(l->id->verbs->device);
-        log_verbose("RDMA: listening on %s:%d%s%s", l->listener.address.host, l->listener.address.port,
-                    *device ? " on " : "", device);
+        char device[RDMA_NAME_MAX];
+        rdma_port_note(l->id);
+        log_notice("RDMA: listening on %s:%d (%s)", l->listener.address.host, l->listener.address.port,
+                   rdma_device_text(l->id, device));
         return &l->listener;
     }
-    device = rdma_device_name();
-    snprintf(error, error_size, "RDMA: cannot listen on %s:%d%s%s%s: %s", options->host, options->port,
+    const char *device = rdma_device_name();
+    snprintf(error, error_size, "RDMA: cannot listen on %s:%d%s%s%s: %s (errno %d)", options->host, options->port,
              device ? " (" : "", device ? device : "", device ? ")" : "",
-             reason[0] ? reason : strerror(-result));
+             reason[0] ? reason : strerror(-result), -result);
     mem_free(l);
     errno = -result;
     return NULL;

@@ -19,9 +19,12 @@
 
 enum {
     TICK_US = 250 * 1000,
+    TIDY_US = 10 * 1000, /* between two goes at what was given back, */
+    TIDY_BUDGET_US = 1000, /* of so long each */
     QUEUE_CAPACITY = 8192,
     ACKNOWLEDGE_AT = 64,
     EVENTS_AT_ONCE = 64,
+    STATS_WAIT_MS = 100,
 };
 
 struct rdma_settings rdma_settings = {
@@ -30,7 +33,9 @@ struct rdma_settings rdma_settings = {
     .busy_poll_us = 20,
     .keepalive_ms = 3000,
     .connect_timeout_ms = 5000,
+    .features = RDMA_FEATURE_RING,
     .send_memory = 256 * 1024 * 1024,
+    .zero_copy_min = RDMA_ZERO_COPY_MIN_DEFAULT,
 };
 
 /* The process */
@@ -38,12 +43,19 @@ struct rdma_settings rdma_settings = {
 static bool in_forked_child;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t stats_shown = PTHREAD_COND_INITIALIZER;
 static struct list registry;             /* of rdma_loops */
 static struct rdma_stats finished_stats; /* of loops that are gone */
 
 static void process_init(void) {
     ibv_fork_init(); /* before anything is registered */
     list_init(&registry);
+}
+
+void rdma_settings_changed(void) {
+    pthread_mutex_lock(&registry_lock);
+    rdma_values_changed();
+    pthread_mutex_unlock(&registry_lock);
 }
 
 bool rdma_usable(void) {
@@ -59,35 +71,90 @@ static void add_stats(struct rdma_stats *sum, const struct rdma_stats *part) {
     for (size_t i = 0; i < sizeof *sum / sizeof *to; i++) to[i] += from[i];
 }
 
+static void loop_trim(struct rdma_loop *owner) {
+    list_each(&owner->devices, link) rdma_memory_trim(&container_of(link, struct rdma_device, link)->memory);
+}
+
+static void show_stats(struct event_post *post) {
+    struct rdma_loop *owner = container_of(post, struct rdma_loop, show_stats);
+    pthread_mutex_lock(&registry_lock);
+    bool trim = owner->trim;
+    owner->trim = false;
+    if (trim) { /* takes its time, which others need not wait for */
+        pthread_mutex_unlock(&registry_lock);
+        loop_trim(owner);
+        pthread_mutex_lock(&registry_lock);
+    }
+    owner->shown = owner->stats;
+    owner->asked = false;
+    pthread_cond_broadcast(&stats_shown);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* Has the loops of other threads copy their counters, and waits for it; a thread that is in trouble does not hold up who asks. */
+static void ask_stats(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += STATS_WAIT_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    list_each(&registry, link) {
+        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+        if (!owner->joined || owner->asked) continue;
+        owner->asked = true;
+        owner->show_stats.run = show_stats;
+        event_loop_post(owner->loop, &owner->show_stats);
+    }
+    list_each(&registry, link) {
+        const struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+        while (owner->asked && pthread_cond_timedwait(&stats_shown, &registry_lock, &until) != ETIMEDOUT) {
+        }
+    }
+}
+
 const struct rdma_stats *rdma_stats(void) {
     static _Thread_local struct rdma_stats sum;
     pthread_once(&process_once, process_init);
     pthread_mutex_lock(&registry_lock);
+    ask_stats();
     sum = finished_stats;
-    list_each(&registry, link) add_stats(&sum, &container_of(link, struct rdma_loop, registry_link)->stats);
+    list_each(&registry, link) {
+        const struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+        add_stats(&sum, owner->joined ? &owner->shown : &owner->stats);
+    }
     pthread_mutex_unlock(&registry_lock);
     return &sum;
 }
 
-const char *rdma_device_name(void) {
-    static char found[64];
-    if (found[0] || !rdma_usable()) return found[0] ? found : NULL;
-    int count = 0;
-    struct ibv_device **devices = ibv_get_device_list(&count);
-    for (int i = 0; devices && i < count && !found[0]; i++) {
-        struct ibv_context *verbs = ibv_open_device(devices[i]);
-        struct ibv_device_attr limits;
-        if (!verbs) continue;
-        int ports = ibv_query_device(verbs, &limits) == 0 ? limits.phys_port_cnt : 0;
-        for (int port = 1; port <= ports && !found[0]; port++) {
-            struct ibv_port_attr attr;
-            if (ibv_query_port(verbs, (uint8_t)port, &attr) == 0 && attr.state == IBV_PORT_ACTIVE)
-                snprintf(found, sizeof found, "%s", ibv_get_device_name(devices[i]));
-        }
-        ibv_close_device(verbs);
+void rdma_trim(struct event_loop *loop) {
+    loop_trim(rdma_loop_of(loop));
+    pthread_mutex_lock(&registry_lock);
+    list_each(&registry, link) {
+        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+        owner->trim = owner->joined;
     }
-    if (devices) ibv_free_device_list(devices);
-    return found[0] ? found : NULL;
+    ask_stats();
+    pthread_mutex_unlock(&registry_lock);
+}
+
+bool rdma_join(struct event_loop *loop) {
+    char error[300];
+    struct rdma_loop *owner = rdma_loop_of(loop);
+    pthread_mutex_lock(&registry_lock);
+    owner->joined = true;
+    pthread_mutex_unlock(&registry_lock);
+    return rdma_loop_open(owner, error, sizeof error) == 0;
+}
+
+struct rdma_loop *rdma_loop_find(const struct event_loop *loop) {
+    struct rdma_loop *found = NULL;
+    pthread_mutex_lock(&registry_lock);
+    list_each(&registry, link) {
+        struct rdma_loop *owner = container_of(link, struct rdma_loop, registry_link);
+        if (owner->loop == loop) found = owner;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return found;
 }
 
 /* Queue pairs by number */
@@ -113,9 +180,25 @@ static void fill_receive(struct ibv_recv_wr *wr, struct ibv_sge *sge, struct rdm
     *wr = (struct ibv_recv_wr){.wr_id = (uintptr_t)slot | RDMA_RECEIVE_TAG, .sg_list = sge, .num_sge = 1};
 }
 
-/* Posts slots given by `reposts`, all of one connection or all of the shared queue, with one doorbell. */
+static inline void note_shared_receives(struct rdma_device *device, int64_t change) {
+    device->receives_posted += change;
+    device->owner->stats.receives_posted += (uint64_t)change;
+}
+
+static void loop_tidy_soon(struct rdma_loop *owner);
+
+/* The device did not take it. Lost, it would be missing for ever; so it is posted again a little later. */
+static void keep_unposted(struct rdma_device *device, struct rdma_slot *slot, struct rdma_connection *c) {
+    slot->unposted.next = device->unposted;
+    slot->unposted.conn = c;
+    device->unposted = slot;
+    device->owner->stats.unposted_receives++;
+}
+
+/* Posts slots given by `reposts`, all of one connection or all of the shared queue, with one doorbell; keeps those that cannot be. Returns how many were
+ * posted; errno when it is less than all. */
 static int post_receives(struct rdma_device *device, const struct rdma_repost *reposts, int count) {
-    struct ibv_recv_wr wrs[RDMA_BATCH], *bad;
+    struct ibv_recv_wr wrs[RDMA_BATCH], *bad = NULL;
     struct ibv_sge sges[RDMA_BATCH];
     struct rdma_connection *c = reposts[0].conn;
     uint32_t lkey = c ? c->slots_mr->lkey : device->slots_mr->lkey;
@@ -123,19 +206,59 @@ static int post_receives(struct rdma_device *device, const struct rdma_repost *r
         fill_receive(&wrs[i], &sges[i], reposts[i].slot, lkey);
         if (i) wrs[i - 1].next = &wrs[i];
     }
-    return c ? ibv_post_recv(c->qp, wrs, &bad) : ibv_post_srq_recv(device->srq, wrs, &bad);
+    int error = c ? ibv_post_recv(c->qp, wrs, &bad) : ibv_post_srq_recv(device->srq, wrs, &bad);
+    int posted = !error ? count : bad ? (int)(bad - wrs) : 0;
+    for (int i = posted; i < count; i++) keep_unposted(device, reposts[i].slot, c);
+    if (!c) note_shared_receives(device, posted);
+    errno = error;
+    return posted;
+}
+
+static void could_not_post(struct rdma_device *device) {
+    static _Thread_local uint64_t told_us;
+    uint64_t now = clock_mono();
+    int error = errno;
+    if (told_us == 0 || now - told_us > 1000000) {
+        told_us = now;
+        log_warning("RDMA: cannot post receives (%s): %s (errno %d); trying again", device->name, strerror(error), error);
+    }
+    loop_tidy_soon(device->owner);
+}
+
+/* True: none are left. */
+static bool post_unposted(struct rdma_device *device) {
+    struct rdma_repost reposts[RDMA_BATCH];
+    while (device->unposted) {
+        int count = 0;
+        struct rdma_connection *c = device->unposted->unposted.conn;
+        while (count < RDMA_BATCH && device->unposted && device->unposted->unposted.conn == c) {
+            reposts[count++] = (struct rdma_repost){device->unposted, c};
+            device->unposted = device->unposted->unposted.next;
+            device->owner->stats.unposted_receives--;
+        }
+        if (post_receives(device, reposts, count) < count) return false;
+    }
+    return true;
+}
+
+/* The slots of a connection, or (NULL) of the shared queue, are to go. */
+static void forget_unposted(struct rdma_device *device, const struct rdma_connection *c) {
+    for (struct rdma_slot **at = &device->unposted; *at;) {
+        struct rdma_slot *slot = *at;
+        if (slot->unposted.conn != c) {
+            at = &slot->unposted.next;
+            continue;
+        }
+        *at = slot->unposted.next;
+        device->owner->stats.unposted_receives--;
+    }
 }
 
 static void flush_reposts(struct rdma_device *device) {
     for (int from = 0, to; from < device->repost_count; from = to) {
         struct rdma_connection *c = device->reposts[from].conn;
         for (to = from + 1; to < device->repost_count && device->reposts[to].conn == c;) to++;
-        int error = post_receives(device, &device->reposts[from], to - from);
-        if (error == 0) continue;
-        if (c)
-            rdma_connection_failed(c, error, NULL);
-        else
-            log_warning("RDMA: cannot post receives (%s): %s", device->name, strerror(error));
+        if (post_receives(device, &device->reposts[from], to - from) < to - from) could_not_post(device);
     }
     device->repost_count = 0;
 }
@@ -145,32 +268,36 @@ static struct rdma_slot *make_slots(struct rdma_device *device, size_t count, st
     size_t size = count * sizeof(struct rdma_slot);
     struct rdma_slot *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (slots == MAP_FAILED) return NULL;
-    *mr = ibv_reg_mr(device->pd, slots, size, IBV_ACCESS_LOCAL_WRITE);
-    if (!*mr) {
-        int error = errno;
-        munmap(slots, size);
-        errno = error;
-        return NULL;
-    }
-    device->owner->stats.registered_bytes += size;
-    return slots;
+    *mr = rdma_register(&device->memory, slots, size, IBV_ACCESS_LOCAL_WRITE, RDMA_MEMORY_CONTROL);
+    if (*mr) return slots;
+    int error = errno;
+    munmap(slots, size);
+    errno = error;
+    return NULL;
 }
 
 static void drop_slots(struct rdma_device *device, struct rdma_slot *slots, size_t count, struct ibv_mr *mr) {
     if (!slots) return;
-    ibv_dereg_mr(mr);
+    rdma_unregister(&device->memory, mr, RDMA_MEMORY_CONTROL);
     munmap(slots, count * sizeof *slots);
-    device->owner->stats.registered_bytes -= count * sizeof *slots;
 }
 
+/* Where some can be posted, the others follow later. 0, or -errno when none can. */
 static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_slot *slots,
                     uint32_t count) {
     struct rdma_repost reposts[RDMA_BATCH];
     for (uint32_t at = 0; at < count;) {
         int n = 0;
         while (n < RDMA_BATCH && at < count) reposts[n++] = (struct rdma_repost){&slots[at++], c};
-        int error = post_receives(device, reposts, n);
-        if (error) return -error;
+        int posted = post_receives(device, reposts, n);
+        if (posted == n) continue;
+        if (at == (uint32_t)n && posted == 0) {
+            int error = errno;
+            forget_unposted(device, c);
+            return -error;
+        }
+        could_not_post(device);
+        while (at < count) keep_unposted(device, &slots[at++], c);
     }
     return 0;
 }
@@ -180,6 +307,7 @@ static int post_all(struct rdma_device *device, struct rdma_connection *c, struc
 static void handle_completion(struct rdma_device *device, const struct ibv_wc *wc) {
     struct rdma_connection *c = find_connection(device, wc->qp_num);
     if (rdma_is_receive(wc)) {
+        if (device->srq) note_shared_receives(device, -1);
         struct rdma_slot *slot = (struct rdma_slot *)(uintptr_t)(wc->wr_id & ~(uint64_t)RDMA_RECEIVE_TAG);
         bool good = wc->status == IBV_WC_SUCCESS;
         if (c && good)
@@ -215,6 +343,7 @@ static int fetch_completions(struct rdma_device *device) {
     device->completion_next = 0;
     device->completion_count = count;
     device->owner->stats.polls++;
+    if (!count) device->owner->stats.empty_polls++;
     device->owner->stats.completions += (uint64_t)count;
     return count;
 }
@@ -222,11 +351,11 @@ static int fetch_completions(struct rdma_device *device) {
 static int drain(struct rdma_device *device, int max) {
     int total = 0;
     for (;;) {
+        if (device->repost_count) flush_reposts(device); /* room for those of a batch */
         int count = fetch_completions(device);
         if (!count) break;
         while (device->completion_next < device->completion_count)
             handle_completion(device, &device->completions[device->completion_next++]);
-        if (device->repost_count) flush_reposts(device);
         total += count;
         if (count < RDMA_BATCH || total >= max) break;
     }
@@ -234,14 +363,16 @@ static int drain(struct rdma_device *device, int max) {
 }
 
 void rdma_device_drain(struct rdma_device *device) {
-    if (rdma_usable()) drain(device, QUEUE_CAPACITY);
+    if (!rdma_usable()) return;
+    drain(device, QUEUE_CAPACITY);
+    if (device->repost_count) flush_reposts(device);
 }
 
 /* Peers whose buffers are full hold send memory that others could use: what they wait for moves to ordinary memory. */
 void rdma_device_relieve(struct rdma_device *device) {
     list_each(&device->owner->connections, link) {
         struct rdma_connection *c = container_of(link, struct rdma_connection, link);
-        if (c->device == device && c->stalled) rdma_connection_unregister_queue(c);
+        if (c->device == device && c->stalled) rdma_send_unregister(c);
     }
 }
 
@@ -251,8 +382,8 @@ static void feed_starved(struct rdma_device *device) {
          left--) {
         struct rdma_connection *c =
             container_of(list_first(&device->starved), struct rdma_connection, starved_link);
-        list_remove(&device->starved, &c->starved_link);
-        rdma_connection_pump(c);
+        rdma_starved_end(c);
+        rdma_send_pump(c);
     }
 }
 
@@ -276,6 +407,8 @@ static int device_poll(struct event_poller *poller) {
         done += (int)device->owner->ready.len;
         rdma_loop_run_ready(device->owner);
     }
+    /* Receives are posted anew when what came has been answered: nobody waits for them, and somebody for the answer. */
+    if (device->repost_count) flush_reposts(device);
     return done;
 }
 
@@ -285,9 +418,11 @@ static bool device_prepare_sleep(struct event_poller *poller) {
     if (device->owner->ready.len) return false;
     for (int i = 0; i < device->queue_count; i++) {
         struct rdma_queue *queue = &device->queues[i];
-        if (!queue->armed) queue->armed = ibv_req_notify_cq(queue->cq, 0) == 0;
+        if (!queue->armed && !(queue->armed = ibv_req_notify_cq(queue->cq, 0) == 0)) return false; /* nobody would wake us */
     }
-    return fetch_completions(device) == 0;
+    if (fetch_completions(device)) return false;
+    device->owner->stats.sleeps++;
+    return true;
 }
 
 static void channel_ready(struct event_watch *watch, int mask) {
@@ -368,6 +503,7 @@ static bool add_queue(struct rdma_device *device, uint32_t capacity) {
     queue->cq = ibv_create_cq(device->verbs, (int)capacity, queue, device->channel, choose_vector(device));
     if (!queue->cq) return false;
     device->queue_count++;
+    device->owner->stats.completion_queues++;
     return true;
 }
 
@@ -398,11 +534,24 @@ static int create_with_inline(struct rdma_connection *c, struct ibv_qp_init_attr
     return -error;
 }
 
+/* What the connection makes of its queue pair, less what is left out for measuring. */
+static void choose_techniques(struct rdma_connection *c) {
+    uint32_t without = rdma_settings.without;
+    c->signal_every = without & RDMA_SIGNALLING ? 1 : c->send_depth / 4;
+    c->message_requests = without & RDMA_CHAINING ? 1 : RDMA_MESSAGE_REQUESTS;
+    c->request_elements = without & RDMA_CHAINING ? 1 : (uint32_t)c->device->max_sge;
+    if (without & RDMA_INLINE) c->max_inline = 0;
+    c->in_side = c->copies_in = without & RDMA_ZERO_COPY_IN;
+}
+
 int rdma_queue_pair_create(struct rdma_connection *c) {
     struct rdma_device *device = c->device;
     uint32_t own = device->srq ? 0 : device->own_depth, need = device->send_depth + own;
     struct rdma_queue *queue = queue_with_room(device, need);
-    if (!queue) return -errno;
+    if (!queue) {
+        device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
+        return -errno;
+    }
     struct ibv_qp_init_attr attr = {
         .send_cq = queue->cq,
         .recv_cq = device->srq ? device->queues[0].cq : queue->cq,
@@ -414,11 +563,17 @@ int rdma_queue_pair_create(struct rdma_connection *c) {
                 .max_recv_sge = 1},
     };
     int result = create_with_inline(c, &attr);
-    if (result < 0) return result;
+    if (result < 0) {
+        device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
+        return result;
+    }
+    device->owner->stats.queue_pairs++;
+    device->owner->stats.receives_posted += own;
     c->qp = c->id->qp;
     c->qp_num = c->qp->qp_num;
     c->send_queue = queue;
     c->send_depth = device->send_depth;
+    choose_techniques(c);
     queue->committed += need;
     *table_place(device, c->qp_num, true) = c;
     if (own) {
@@ -439,29 +594,40 @@ void rdma_queue_pair_destroy(struct rdma_connection *c) {
     if (!c->qp) return;
     rdma_queue_pair_forget(c);
     rdma_destroy_qp(c->id);
+    device->owner->stats.queue_pairs--;
     c->qp = NULL;
     uint32_t own = device->srq ? 0 : device->own_depth;
     c->send_queue->committed -= device->send_depth + own;
+    device->owner->stats.receives_posted -= own;
+    if (own) forget_unposted(device, c);
     drop_slots(device, c->slots, own, c->slots_mr);
     c->slots = NULL;
 }
 
 /* Making and freeing device contexts */
 
+static void memory_has_work(struct rdma_memory *memory);
+
 static void device_free(struct rdma_device *device) {
     event_poller_remove(device->owner->loop, &device->poller);
     event_watch_remove(device->owner->loop, &device->watch);
     event_watch_remove(device->owner->loop, &device->async_watch);
     if (device->srq) ibv_destroy_srq(device->srq);
+    note_shared_receives(device, -device->receives_posted);
+    forget_unposted(device, NULL);
     for (int i = 0; i < device->queue_count; i++) {
         if (device->queues[i].unacknowledged)
             ibv_ack_cq_events(device->queues[i].cq, device->queues[i].unacknowledged);
         ibv_destroy_cq(device->queues[i].cq);
+        device->owner->stats.completion_queues--;
     }
     if (device->channel) ibv_destroy_comp_channel(device->channel);
     drop_slots(device, device->slots, device->slots_size, device->slots_mr);
-    rdma_memory_free(&device->memory);
-    if (device->pd) ibv_dealloc_pd(device->pd);
+    rdma_values_free(device);
+    if (device->pd) { /* before it there was no memory */
+        rdma_memory_free(&device->memory);
+        ibv_dealloc_pd(device->pd);
+    }
     for (int i = 0; i < RDMA_QP_PAGE; i++) mem_free(device->pages[i]);
     mem_free(device);
 }
@@ -478,7 +644,10 @@ static void make_shared_receives(struct rdma_device *device) {
     if (depth > device->queues[0].capacity / 2) depth = device->queues[0].capacity / 2;
     struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
     device->srq = ibv_create_srq(device->pd, &attr);
-    if (!device->srq) return;
+    if (!device->srq) {
+        device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
+        return;
+    }
     device->slots = make_slots(device, depth, &device->slots_mr);
     device->slots_size = depth;
     if (device->slots && post_all(device, NULL, device->slots, depth) == 0) {
@@ -487,6 +656,8 @@ static void make_shared_receives(struct rdma_device *device) {
     }
     ibv_destroy_srq(device->srq);
     device->srq = NULL;
+    forget_unposted(device, NULL);
+    note_shared_receives(device, -device->receives_posted);
 }
 
 /* Fills the context. False: errno, and `what` failed. */
@@ -501,6 +672,7 @@ static bool device_open(struct rdma_device *device, const char **what) {
     *what = "make a protection domain";
     if (!(device->pd = ibv_alloc_pd(device->verbs))) return false;
     rdma_memory_init(&device->memory, device->pd, &device->owner->stats);
+    device->memory.work = memory_has_work;
     *what = "make a completion channel";
     if (!(device->channel = ibv_create_comp_channel(device->verbs)) ||
         set_nonblocking(device->channel->fd) < 0)
@@ -533,13 +705,19 @@ static bool device_open(struct rdma_device *device, const char **what) {
     return true;
 }
 
-struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *verbs, char *error,
-                                   size_t error_size) {
+struct rdma_device *rdma_device_known(struct rdma_loop *owner, const struct ibv_context *verbs) {
     list_each(&owner->devices, link) {
         struct rdma_device *device = container_of(link, struct rdma_device, link);
         if (device->verbs == verbs) return device;
     }
-    struct rdma_device *device = mem_calloc(1, sizeof *device);
+    return NULL;
+}
+
+struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *verbs, char *error,
+                                   size_t error_size) {
+    struct rdma_device *device = rdma_device_known(owner, verbs);
+    if (device) return device;
+    device = mem_calloc(1, sizeof *device);
     device->owner = owner;
     device->verbs = verbs;
     device->name = ibv_get_device_name(verbs->device);
@@ -573,6 +751,7 @@ static uint64_t loop_tick(struct event_timer *timer) {
         rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
     list_each(&owner->devices, device_link) {
         struct rdma_device *device = container_of(device_link, struct rdma_device, link);
+        device->memory.growths_left = RDMA_GROWTHS_A_TICK;
         if (!device->starved.len) continue;
         rdma_device_relieve(device);
         feed_starved(device);
@@ -582,6 +761,31 @@ static uint64_t loop_tick(struct event_timer *timer) {
 
 void rdma_loop_tick_start(struct rdma_loop *owner) {
     if (!owner->tick.heap_index) event_timer_set(owner->loop, &owner->tick, TICK_US, loop_tick);
+}
+
+/* What has time until nobody waits: buffers that were given back, memory that nobody needs, receives that the device did not take. */
+static uint64_t loop_tidy(struct event_timer *timer) {
+    struct rdma_loop *owner = container_of(timer, struct rdma_loop, tidy);
+    if (!rdma_usable()) return 0;
+    uint64_t now = clock_mono();
+    bool age = now - owner->aged_us >= RDMA_MEMORY_AGE_US, soon = false, later = false;
+    if (age) owner->aged_us = now;
+    list_each(&owner->devices, link) {
+        struct rdma_device *device = container_of(link, struct rdma_device, link);
+        if (!post_unposted(device)) soon = true;
+        if (rdma_memory_tidy(&device->memory, TIDY_BUDGET_US)) soon = true;
+        if (!age || rdma_memory_age(&device->memory)) later = true;
+        if (rdma_values_tidy(device)) later = true;
+    }
+    return soon ? TIDY_US : later ? RDMA_MEMORY_AGE_US : 0;
+}
+
+static void loop_tidy_soon(struct rdma_loop *owner) {
+    if (!owner->tidy.heap_index || owner->tidy.due_us > clock_mono() + TIDY_US) event_timer_set(owner->loop, &owner->tidy, TIDY_US, loop_tidy);
+}
+
+static void memory_has_work(struct rdma_memory *memory) {
+    loop_tidy_soon(container_of(memory, struct rdma_device, memory)->owner);
 }
 
 static void loop_free(struct event_attachment *attachment) {
@@ -600,6 +804,7 @@ static void loop_free(struct event_attachment *attachment) {
         rdma_connection_release(c);
     }
     event_timer_cancel(owner->loop, &owner->tick);
+    event_timer_cancel(owner->loop, &owner->tidy);
     event_watch_remove(owner->loop, &owner->channel_watch);
     while (owner->devices.len) {
         struct rdma_device *device = container_of(list_first(&owner->devices), struct rdma_device, link);
@@ -633,6 +838,7 @@ struct rdma_loop *rdma_loop_of(struct event_loop *loop) {
     owner->attachment.free = loop_free;
     event_loop_attach(loop, &owner->attachment);
     pthread_mutex_lock(&registry_lock);
+    rdma_values_start();
     list_append(&registry, &owner->registry_link);
     pthread_mutex_unlock(&registry_lock);
     return owner;

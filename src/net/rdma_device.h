@@ -12,6 +12,7 @@
 #ifndef NET_RDMA_DEVICE_H
 #define NET_RDMA_DEVICE_H
 #include "net/rdma_memory.h"
+#include "net/rdma_values.h"
 #include "net/rdma_wire.h"
 #include <rdma/rdma_cma.h>
 
@@ -23,6 +24,7 @@ enum {
     RDMA_POLL_MAX = 128,      /* completions handled before others have their turn */
     RDMA_INLINE_WANTED = 220,
     RDMA_SGE_MAX = 4,
+    RDMA_MESSAGE_REQUESTS = 4, /* work requests of one message, at most */
     RDMA_QUEUES_MAX = 16,
     RDMA_QP_PAGE = 4096,
 };
@@ -43,7 +45,13 @@ static inline bool rdma_is_receive(const struct ibv_wc *wc) { return wc->wr_id &
 
 /* A control message's place to arrive at. */
 struct rdma_slot {
-    union rdma_wire_message message;
+    union {
+        union rdma_wire_message message;
+        struct { /* while the device does not take it */
+            struct rdma_slot *next;
+            struct rdma_connection *conn; /* NULL: of the shared queue */
+        } unposted;
+    };
 };
 
 /* Receives that are to be posted again. */
@@ -58,11 +66,18 @@ struct rdma_loop {
     struct rdma_event_channel *channel; /* NULL: not opened */
     struct event_watch channel_watch;
     struct list devices, connections, listeners;
-    uint32_t accepted; /* of the connections: those that came to us */
     struct list ready;       /* connections that have something to tell their owners */
     struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
+    struct event_timer tidy; /* memory that was given back, receives that could not be posted; runs while there is something to do */
+    uint64_t aged_us;        /* memory was aged last */
+    uint64_t courtesy_second; /* connections that were let in only to be told that there is no room */
+    unsigned courtesies;
     struct rdma_stats stats;
     struct list_link registry_link; /* of the process's loops, for rdma_stats() */
+    /* Of a loop on another thread (rdma_join): its thread copies the counters when it is asked to. Under the registry's lock. */
+    bool joined, asked, trim;
+    struct event_post show_stats;
+    struct rdma_stats shown;
 };
 
 struct rdma_device {
@@ -81,6 +96,8 @@ struct rdma_device {
     struct rdma_slot *slots;
     struct ibv_mr *slots_mr;
     size_t slots_size;
+    int64_t receives_posted; /* to the shared receive queue */
+    struct rdma_slot *unposted;
     struct rdma_connection **pages[RDMA_QP_PAGE]; /* by queue pair number, 12 + 12 bits */
     struct event_poller poller;
     struct event_watch watch, async_watch;
@@ -89,6 +106,7 @@ struct rdma_device {
     struct rdma_repost reposts[RDMA_BATCH];
     int repost_count;
     struct rdma_memory memory;
+    struct rdma_values values;
     struct list starved; /* connections waiting for send memory */
     uint32_t max_inline; /* what creating a queue pair last granted */
     int max_sge;
@@ -97,11 +115,17 @@ struct rdma_device {
 
 /* The loop's RDMA side, made at the first call. */
 struct rdma_loop *rdma_loop_of(struct event_loop *loop);
+/* For a loop that another thread will run, before it does: what is placed there needs its RDMA side. From then on that side is found from any thread. */
+bool rdma_join(struct event_loop *loop);
+struct rdma_loop *rdma_loop_find(const struct event_loop *loop);
 /* Opens the channel unless it is open. 0, or -errno with the reason in `error`. */
 int rdma_loop_open(struct rdma_loop *loop, char *error, size_t error_size);
 /* The context of the device, made at the first call. NULL: text in `error`, errno. */
 struct rdma_device *rdma_device_of(struct rdma_loop *loop, struct ibv_context *verbs, char *error,
                                    size_t error_size);
+
+/* The context if it was made already, or NULL. */
+struct rdma_device *rdma_device_known(struct rdma_loop *loop, const struct ibv_context *verbs);
 
 /* A queue pair on conn->id, entered in the table of queue pairs. 0 or -errno. Sets conn->qp and its depths. */
 int rdma_queue_pair_create(struct rdma_connection *conn);

@@ -1,96 +1,118 @@
-/* rdma_memory.c: slabs of registered memory. See rdma_memory.h. */
+/* rdma_memory.c: slabs of registered memory. See rdma_memory.h.
+ *
+ * Rejected: unregistering a buffer in the moment it is given back (it costs tens of microseconds on a card, and five thousand connections may go at once). */
 #include "net/rdma_memory.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include <errno.h>
 #include <linux/mman.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+enum {
+    CHUNKS_A_SLAB = RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE,
+    AGE_AT_ONCE = 256, /* registrations undone in one ageing */
+    GROWTH_SHARE = 8,  /* growth leaves one part in so many of the bound to connections that come */
+};
+
 /* A mapping, and what is registered of it. */
 struct rdma_slab {
     struct rdma_slab *next;
     char *base;
     size_t size;
+    bool reserved_huge;        /* MAP_HUGETLB */
+    bool in_parts;             /* registered piece by piece */
+    bool whole_pages;          /* pages can be given back one buffer at a time */
     struct ibv_mr *mr;         /* send slabs */
     struct rdma_chunk *chunks; /* send slabs */
+    size_t free_count;         /* send slabs, while rdma_memory_age() counts */
     struct rdma_rx *buffers;   /* receive slabs */
-    size_t buffer_count;
+    size_t buffer_count, cold_count;
 };
 
 struct rdma_rx_class {
     struct rdma_rx_class *next;
     uint32_t size;
-    struct rdma_rx *ready; /* registered, wiped */
-    struct rdma_rx *cold;  /* neither registered nor in memory */
+    struct list ready, stale, cold;
+    size_t ready_low; /* the fewest that were ready since the last ageing */
 };
 
 void rdma_memory_init(struct rdma_memory *memory, struct ibv_pd *pd, struct rdma_stats *stats) {
-    *memory = (struct rdma_memory){.pd = pd, .stats = stats};
+    *memory = (struct rdma_memory){.pd = pd, .stats = stats, .growths_left = RDMA_GROWTHS_A_TICK};
 }
 
-static struct ibv_mr *register_memory(struct rdma_memory *memory, void *base, size_t size, int access) {
+/* Registration */
+
+static _Atomic(uint64_t) registered; /* bytes, of the process */
+
+uint64_t rdma_registered(void) {
+    return atomic_load_explicit(&registered, memory_order_relaxed);
+}
+
+static bool charge(size_t size) {
+    uint64_t bound = rdma_settings.max_registered;
+    if (atomic_fetch_add(&registered, size) + size <= bound || !bound) return true;
+    atomic_fetch_sub(&registered, size);
+    errno = EDQUOT;
+    return false;
+}
+
+static bool unregister_ready(struct rdma_memory *memory, size_t size);
+
+static struct ibv_mr *try_register(struct rdma_memory *memory, void *base, size_t size, int access) {
+    if (!charge(size)) return NULL;
     struct ibv_mr *mr = ibv_reg_mr(memory->pd, base, size, access);
-    if (mr) memory->stats->registered_bytes += size;
+    if (mr) return mr;
+    int error = errno;
+    atomic_fetch_sub(&registered, size);
+    errno = error;
+    return NULL;
+}
+
+struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access, enum rdma_memory_kind kind) {
+    struct ibv_mr *mr = try_register(memory, base, size, access);
+    if (!mr && (errno == EDQUOT || errno == ENOMEM)) {
+        int error = errno;
+        if (unregister_ready(memory, size)) mr = try_register(memory, base, size, access);
+        else errno = error;
+    }
+    if (!mr) {
+        int error = errno;
+        if (error != EDQUOT) memory->stats->errors[RDMA_ERROR_REGISTRATION]++;
+        errno = error;
+        return NULL;
+    }
+    memory->stats->memory_regions++;
+    memory->stats->registered_bytes += size;
+    memory->stats->registered[kind] += size;
     return mr;
 }
 
-static void unregister_memory(struct rdma_memory *memory, struct ibv_mr *mr) {
-    if (!mr) return;
-    memory->stats->registered_bytes -= mr->length;
-    ibv_dereg_mr(mr);
-}
-
-/* Anonymous memory, aligned to huge pages and made of them where possible. */
-static char *map_slab(size_t size) {
-    char *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
-    if (base != MAP_FAILED) return base;
-    size_t wide = size + RDMA_SLAB_SIZE;
-    base = mmap(NULL, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) return NULL;
-    size_t skip = (size_t)(-(uintptr_t)base & (RDMA_SLAB_SIZE - 1));
-    if (skip) munmap(base, skip);
-    if (wide - skip > size) munmap(base + skip + size, wide - skip - size);
-    madvise(base + skip, size, MADV_HUGEPAGE);
-    return base + skip;
-}
-
-static struct rdma_slab *slab_new(struct rdma_memory *memory, size_t size) {
-    char *base = map_slab(size);
-    if (!base) return NULL;
-    struct rdma_slab *slab = mem_calloc(1, sizeof *slab);
-    *slab = (struct rdma_slab){.base = base, .size = size, .next = memory->slabs};
-    memory->slabs = slab;
-    return slab;
-}
-
-void rdma_memory_free(struct rdma_memory *memory) {
-    while (memory->slabs) {
-        struct rdma_slab *slab = memory->slabs;
-        memory->slabs = slab->next;
-        for (size_t i = 0; i < slab->buffer_count; i++) unregister_memory(memory, slab->buffers[i].mr);
-        unregister_memory(memory, slab->mr);
-        munmap(slab->base, slab->size);
-        mem_free(slab->buffers);
-        mem_free(slab->chunks);
-        mem_free(slab);
-    }
-    while (memory->classes) {
-        struct rdma_rx_class *class = memory->classes;
-        memory->classes = class->next;
-        mem_free(class);
-    }
+bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind) {
+    if (!mr) return true;
+    size_t size = mr->length;
+    int error = ibv_dereg_mr(mr);
+    if (error) log_warning("RDMA: cannot unregister memory (%s): %s", ibv_get_device_name(memory->pd->context->device), strerror(error));
+    memory->stats->memory_regions--;
+    memory->stats->registered_bytes -= size;
+    memory->stats->registered[kind] -= size;
+    atomic_fetch_sub(&registered, size);
+    return error == 0;
 }
 
 void rdma_registration_error(int error, const char *device, char *text, size_t size) {
     struct rlimit limit;
     bool locked = (error == ENOMEM || error == EPERM || error == EAGAIN) &&
                   getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-    if (locked)
+    if (error == EDQUOT)
+        snprintf(text, size, "RDMA: no more memory may be registered (%s): %llu bytes are, and rdma-max-registered-memory is %llu", device,
+                 (unsigned long long)rdma_registered(), (unsigned long long)rdma_settings.max_registered);
+    else if (locked)
         snprintf(text, size,
                  "RDMA: cannot register memory (%s): %s; the limit of locked memory (RLIMIT_MEMLOCK) is %llu "
                  "bytes: "
@@ -100,6 +122,81 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
         snprintf(text, size, "RDMA: cannot register memory (%s): %s", device, strerror(error));
 }
 
+/* Slabs */
+
+/* Anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece by piece. */
+static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_parts, struct rdma_slab *slab) {
+    bool huge = (!in_parts || ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) && !(rdma_settings.without & RDMA_HUGE_PAGES);
+    slab->whole_pages = !huge;
+    char *base = MAP_FAILED;
+    slab->in_parts = in_parts;
+    if (huge && !memory->no_reserved_huge[in_parts])
+        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+    slab->reserved_huge = base != MAP_FAILED;
+    if (slab->reserved_huge) return base;
+    size_t wide = size + RDMA_SLAB_SIZE;
+    base = mmap(NULL, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return NULL;
+    size_t skip = (size_t)(-(uintptr_t)base & (RDMA_SLAB_SIZE - 1));
+    if (skip) munmap(base, skip);
+    if (wide - skip > size) munmap(base + skip + size, wide - skip - size);
+    madvise(base + skip, size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    return base + skip;
+}
+
+static struct rdma_slab *slab_new(struct rdma_memory *memory, size_t size, bool in_parts) {
+    struct rdma_slab *slab = mem_calloc(1, sizeof *slab);
+    slab->base = map_slab(memory, size, in_parts, slab);
+    if (!slab->base) {
+        int error = errno;
+        mem_free(slab);
+        errno = error;
+        return NULL;
+    }
+    slab->size = size;
+    slab->next = memory->slabs;
+    memory->slabs = slab;
+    return slab;
+}
+
+static void slab_free(struct rdma_memory *memory, struct rdma_slab *slab) {
+    struct rdma_slab **at = &memory->slabs;
+    while (*at != slab) at = &(*at)->next;
+    *at = slab->next;
+    for (size_t i = 0; i < slab->buffer_count; i++) {
+        struct rdma_rx *rx = &slab->buffers[i];
+        if (slab->reserved_huge && rx->mr) memory->stats->huge_bytes -= rx->size;
+        rdma_unregister(memory, rx->mr, RDMA_MEMORY_RECEIVE);
+    }
+    if (slab->reserved_huge && slab->mr) memory->stats->huge_bytes -= slab->size;
+    rdma_unregister(memory, slab->mr, RDMA_MEMORY_SEND);
+    munmap(slab->base, slab->size);
+    mem_free(slab->buffers);
+    mem_free(slab->chunks);
+    mem_free(slab);
+}
+
+void rdma_memory_free(struct rdma_memory *memory) {
+    memory->stats->send_chunks -= memory->send_bytes / RDMA_CHUNK_SIZE;
+    memory->send_bytes = 0;
+    while (memory->slabs) slab_free(memory, memory->slabs);
+    while (memory->classes) {
+        struct rdma_rx_class *class = memory->classes;
+        memory->classes = class->next;
+        memory->stats->receive_ready -= class->ready.len;
+        mem_free(class);
+    }
+}
+
+/* Not every kernel and driver can register reserved huge pages (EINVAL); then there will be none. True: try again without. */
+static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge, bool in_parts, int error) {
+    if (!reserved_huge || error == EDQUOT || memory->no_reserved_huge[in_parts]) return false;
+    memory->no_reserved_huge[in_parts] = true;
+    log_notice("RDMA: %sreserved huge pages cannot be registered (%s): %s (errno %d); going on without them", in_parts ? "parts of " : "", ibv_get_device_name(memory->pd->context->device),
+                strerror(error), error);
+    return true;
+}
+
 /* Send memory */
 
 static bool add_send_slab(struct rdma_memory *memory) {
@@ -107,14 +204,14 @@ static bool add_send_slab(struct rdma_memory *memory) {
         errno = ENOBUFS;
         return false;
     }
-    struct rdma_slab *slab = slab_new(memory, RDMA_SLAB_SIZE);
+    struct rdma_slab *slab = slab_new(memory, RDMA_SLAB_SIZE, false);
     if (!slab) return false;
-    slab->mr = register_memory(memory, slab->base, slab->size, 0);
+    slab->mr = rdma_register(memory, slab->base, slab->size, 0, RDMA_MEMORY_SEND);
     if (!slab->mr) {
         int error = errno;
-        memory->slabs = slab->next;
-        munmap(slab->base, slab->size);
-        mem_free(slab);
+        bool reserved_huge = slab->reserved_huge;
+        slab_free(memory, slab);
+        if (without_reserved_huge(memory, reserved_huge, false, error)) return add_send_slab(memory);
         if (!memory->exhausted_told) {
             char text[320];
             rdma_registration_error(error, ibv_get_device_name(memory->pd->context->device), text,
@@ -125,10 +222,11 @@ static bool add_send_slab(struct rdma_memory *memory) {
         errno = error;
         return false;
     }
-    enum { COUNT = RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE };
-    slab->chunks = mem_calloc(COUNT, sizeof *slab->chunks);
-    for (int i = COUNT - 1; i >= 0; i--) {
+    if (slab->reserved_huge) memory->stats->huge_bytes += slab->size;
+    slab->chunks = mem_calloc(CHUNKS_A_SLAB, sizeof *slab->chunks);
+    for (int i = CHUNKS_A_SLAB - 1; i >= 0; i--) {
         struct rdma_chunk *chunk = &slab->chunks[i];
+        chunk->slab = slab;
         chunk->data = slab->base + (size_t)i * RDMA_CHUNK_SIZE;
         chunk->lkey = slab->mr->lkey;
         chunk->registered = true;
@@ -136,6 +234,8 @@ static bool add_send_slab(struct rdma_memory *memory) {
         memory->free_chunks = chunk;
     }
     memory->send_bytes += slab->size;
+    memory->stats->send_chunks += CHUNKS_A_SLAB;
+    if (memory->send_bytes > RDMA_SLAB_SIZE && memory->work) memory->work(memory); /* it is to go again */
     return true;
 }
 
@@ -143,6 +243,7 @@ struct rdma_chunk *rdma_chunk_take(struct rdma_memory *memory) {
     if (!memory->free_chunks && !add_send_slab(memory)) return NULL;
     struct rdma_chunk *chunk = memory->free_chunks;
     memory->free_chunks = chunk->next;
+    if (++memory->stats->send_chunks_used > memory->send_peak) memory->send_peak = memory->stats->send_chunks_used;
     chunk->next = NULL;
     chunk->unsent = 0;
     chunk->used = false;
@@ -160,8 +261,43 @@ void rdma_chunk_give(struct rdma_memory *memory, struct rdma_chunk *chunk) {
         mem_free(chunk);
         return;
     }
+    memory->stats->send_chunks_used--;
     chunk->next = memory->free_chunks;
     memory->free_chunks = chunk;
+}
+
+/* Takes slabs of which no chunk is in use, `most` of them at most, out of the free list and frees them. */
+static void drop_send_slabs(struct rdma_memory *memory, size_t most) {
+    for (struct rdma_slab *slab = memory->slabs; slab; slab = slab->next) slab->free_count = 0;
+    for (struct rdma_chunk *chunk = memory->free_chunks; chunk; chunk = chunk->next) chunk->slab->free_count++;
+    size_t dropped = 0;
+    for (struct rdma_slab *slab = memory->slabs; slab; slab = slab->next) {
+        bool drop = slab->chunks && slab->free_count == CHUNKS_A_SLAB && dropped < most;
+        slab->free_count = drop ? SIZE_MAX : 0;
+        dropped += drop;
+    }
+    if (!dropped) return;
+    struct rdma_chunk **at = &memory->free_chunks;
+    while (*at) {
+        if ((*at)->slab->free_count == SIZE_MAX) *at = (*at)->next;
+        else at = &(*at)->next;
+    }
+    for (struct rdma_slab *slab = memory->slabs, *next; slab; slab = next) {
+        next = slab->next;
+        if (slab->free_count == SIZE_MAX) slab_free(memory, slab);
+    }
+    memory->send_bytes -= dropped * RDMA_SLAB_SIZE;
+    memory->stats->send_chunks -= dropped * CHUNKS_A_SLAB;
+    memory->exhausted_told = false;
+}
+
+/* Half of the slabs that were not needed since the last time go. True: there may be more to give up. */
+static bool age_send(struct rdma_memory *memory) {
+    uint64_t slabs = memory->send_bytes / RDMA_SLAB_SIZE, needed = (memory->send_peak + CHUNKS_A_SLAB - 1) / CHUNKS_A_SLAB;
+    memory->send_peak = memory->stats->send_chunks_used;
+    if (needed == 0) needed = 1;
+    if (slabs > needed) drop_send_slabs(memory, (size_t)(slabs - needed + 1) / 2);
+    return memory->send_bytes > RDMA_SLAB_SIZE;
 }
 
 /* Receive memory */
@@ -171,62 +307,192 @@ static struct rdma_rx_class *class_of(struct rdma_memory *memory, uint32_t size)
         if (class->size == size) return class;
     struct rdma_rx_class *class = mem_calloc(1, sizeof *class);
     *class = (struct rdma_rx_class){.size = size, .next = memory->classes};
+    list_init(&class->ready);
+    list_init(&class->stale);
+    list_init(&class->cold);
     memory->classes = class;
     return class;
 }
 
 static bool add_rx_slab(struct rdma_memory *memory, struct rdma_rx_class *class) {
-    size_t size = class->size < RDMA_SLAB_SIZE
-                      ? RDMA_SLAB_SIZE
-                      : (class->size + RDMA_SLAB_SIZE - 1) / RDMA_SLAB_SIZE * (size_t)RDMA_SLAB_SIZE;
-    struct rdma_slab *slab = slab_new(memory, size);
+    size_t size = ((size_t)class->size + RDMA_SLAB_SIZE - 1) / RDMA_SLAB_SIZE * RDMA_SLAB_SIZE;
+    struct rdma_slab *slab = slab_new(memory, size, class->size != size);
     if (!slab) return false;
-    slab->buffer_count = size / class->size;
+    slab->buffer_count = slab->cold_count = size / class->size;
     slab->buffers = mem_calloc(slab->buffer_count, sizeof *slab->buffers);
-    for (size_t i = slab->buffer_count; i-- > 0;) {
+    for (size_t i = 0; i < slab->buffer_count; i++) {
         struct rdma_rx *rx = &slab->buffers[i];
-        *rx =
-            (struct rdma_rx){.data = slab->base + i * class->size, .size = class->size, .next = class->cold};
-        class->cold = rx;
+        *rx = (struct rdma_rx){.slab = slab, .data = slab->base + i * class->size, .size = class->size};
+        list_append(&class->cold, &rx->link);
     }
     return true;
 }
 
 /* The peer writes, nobody reads from afar. */
 static bool rx_register(struct rdma_memory *memory, struct rdma_rx *rx) {
-    rx->mr = register_memory(memory, rx->data, rx->size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    rx->mr = rdma_register(memory, rx->data, rx->size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, RDMA_MEMORY_RECEIVE);
+    if (rx->mr && rx->slab->reserved_huge) memory->stats->huge_bytes += rx->size;
+    rx->told = false;
     return rx->mr != NULL;
 }
 
-struct rdma_rx *rdma_rx_take(struct rdma_memory *memory, uint32_t size) {
-    uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
-    size = (size + page - 1) / page * page;
-    struct rdma_rx_class *class = class_of(memory, size);
-    struct rdma_rx *rx = class->ready;
-    if (rx) {
-        class->ready = rx->next;
-        memory->rx_kept_bytes -= rx->size;
-        return rx;
+/* False: a peer may still write to it. Then it is nobody's any more, and its slab stays to the end. */
+static bool rx_unregister(struct rdma_memory *memory, struct rdma_rx *rx) {
+    if (rx->slab->reserved_huge) memory->stats->huge_bytes -= rx->size;
+    bool good = rdma_unregister(memory, rx->mr, RDMA_MEMORY_RECEIVE);
+    rx->mr = NULL;
+    return good;
+}
+
+/* Unregistered, in no list: its memory goes back to the system, and so does a slab of which all is cold. */
+static void rx_to_cold(struct rdma_memory *memory, struct rdma_rx_class *class, struct rdma_rx *rx) {
+    struct rdma_slab *slab = rx->slab;
+    if (++slab->cold_count == slab->buffer_count) {
+        for (size_t i = 0; i < slab->buffer_count; i++)
+            if (list_is_linked(&slab->buffers[i].link)) list_remove(&class->cold, &slab->buffers[i].link);
+        slab_free(memory, slab);
+        return;
     }
-    if (!class->cold && !add_rx_slab(memory, class)) return NULL;
-    rx = class->cold;
-    if (!rx_register(memory, rx)) return NULL;
-    class->cold = rx->next;
+    /* Amid a huge page nothing can be given back without breaking it. */
+    if (!slab->whole_pages || madvise(rx->data, rx->size, MADV_DONTNEED) < 0) memset(rx->data, 0, rx->size);
+    list_append(&class->cold, &rx->link);
+}
+
+static void rx_to_ready(struct rdma_memory *memory, struct rdma_rx_class *class, struct rdma_rx *rx) {
+    list_prepend(&class->ready, &rx->link); /* the last one given is the warmest */
+    memory->rx_kept_bytes += rx->size;
+    memory->stats->receive_ready++;
+}
+
+static struct rdma_rx *pop(struct list *list) {
+    struct list_link *link = list_first(list);
+    if (!link) return NULL;
+    list_remove(list, link);
+    return container_of(link, struct rdma_rx, link);
+}
+
+static struct rdma_rx *pop_ready(struct rdma_memory *memory, struct rdma_rx_class *class) {
+    struct rdma_rx *rx = pop(&class->ready);
+    if (!rx) return NULL;
+    memory->rx_kept_bytes -= rx->size;
+    memory->stats->receive_ready--;
+    if (class->ready.len < class->ready_low) class->ready_low = class->ready.len;
     return rx;
+}
+
+/* The bound is met: ready buffers of any class go until `size` bytes are free again. */
+static bool unregister_ready(struct rdma_memory *memory, size_t size) {
+    size_t freed = 0;
+    for (struct rdma_rx_class *class = memory->classes; class; class = class->next) {
+        struct rdma_rx *rx;
+        while (freed < size && ((rx = pop(&class->stale)) || (rx = pop_ready(memory, class)))) {
+            freed += rx->size;
+            if (rx_unregister(memory, rx)) rx_to_cold(memory, class, rx);
+        }
+    }
+    return freed > 0;
+}
+
+static struct rdma_rx *make_ready(struct rdma_memory *memory, struct rdma_rx_class *class) {
+    struct rdma_rx *rx = pop(&class->stale);
+    if (rx && rx_unregister(memory, rx)) {
+        memset(rx->data, 0, rx->size);
+        rx->slab->cold_count++;
+        list_append(&class->cold, &rx->link);
+    } else if (!class->cold.len && !add_rx_slab(memory, class))
+        return NULL;
+    /* The last one that became cold may still be in memory. Registering may turn other buffers cold, and free their slabs, but this one is in no list then. */
+    rx = container_of(class->cold.head.prev, struct rdma_rx, link);
+    list_remove(&class->cold, &rx->link);
+    rx->slab->cold_count--;
+    if (rx_register(memory, rx)) return rx;
+    int error = errno;
+    bool reserved_huge = rx->slab->reserved_huge, in_parts = rx->slab->in_parts;
+    rx_to_cold(memory, class, rx);
+    if (without_reserved_huge(memory, reserved_huge, in_parts, error)) return make_ready(memory, class);
+    errno = error;
+    return NULL;
+}
+
+struct rdma_rx *rdma_rx_take(struct rdma_memory *memory, uint32_t size) {
+    struct rdma_rx_class *class = class_of(memory, size);
+    struct rdma_rx *rx = pop_ready(memory, class);
+    if (!rx) rx = make_ready(memory, class);
+    if (rx) memory->stats->receive_buffers++;
+    return rx;
+}
+
+bool rdma_memory_is_short(void) {
+    uint64_t bound = rdma_settings.max_registered;
+    return bound && rdma_registered() > bound - bound / GROWTH_SHARE;
+}
+
+struct rdma_rx *rdma_rx_take_to_grow(struct rdma_memory *memory, uint32_t size) {
+    uint64_t bound = rdma_settings.max_registered;
+    if (!class_of(memory, size)->ready.len) {
+        if (memory->growths_left == 0 || (bound && rdma_registered() + size > bound - bound / GROWTH_SHARE)) {
+            errno = EDQUOT;
+            return NULL;
+        }
+        memory->growths_left--;
+    }
+    return rdma_rx_take(memory, size);
+}
+
+bool rdma_rx_available(struct rdma_memory *memory, uint32_t size) {
+    uint64_t bound = rdma_settings.max_registered, idle = memory->rx_kept_bytes;
+    if (!bound || rdma_registered() + size <= bound) return true;
+    for (struct rdma_rx_class *class = memory->classes; class; class = class->next) idle += class->stale.len * class->size;
+    return rdma_registered() + size <= bound + idle;
 }
 
 void rdma_rx_give(struct rdma_memory *memory, struct rdma_rx *rx) {
     struct rdma_rx_class *class = class_of(memory, rx->size);
-    unregister_memory(memory, rx->mr);
-    rx->mr = NULL;
-    memset(rx->data, 0, rx->size);
-    if (memory->rx_kept_bytes + rx->size <= RDMA_RX_KEPT_BYTES && rx_register(memory, rx)) {
-        rx->next = class->ready;
-        class->ready = rx;
-        memory->rx_kept_bytes += rx->size;
-        return;
+    memory->stats->receive_buffers--;
+    if (rx->told) list_append(&class->stale, &rx->link);
+    else rx_to_ready(memory, class, rx);
+    if (memory->work) memory->work(memory);
+}
+
+bool rdma_memory_tidy(struct rdma_memory *memory, uint64_t budget_us) {
+    uint64_t end = clock_monotonic_us() + budget_us;
+    for (struct rdma_rx_class *class = memory->classes; class; class = class->next) {
+        struct rdma_rx *rx;
+        while ((rx = pop(&class->stale))) {
+            if (!rx_unregister(memory, rx)) continue;
+            if (memory->rx_kept_bytes + rx->size > RDMA_RX_KEPT_MOST || rdma_memory_is_short())
+                rx_to_cold(memory, class, rx);
+            else {
+                memset(rx->data, 0, rx->size);
+                if (rx_register(memory, rx)) rx_to_ready(memory, class, rx);
+                else rx_to_cold(memory, class, rx);
+            }
+            if (clock_monotonic_us() >= end) return true;
+        }
     }
-    madvise(rx->data, rx->size, MADV_DONTNEED);
-    rx->next = class->cold;
-    class->cold = rx;
+    return false;
+}
+
+static void age_class(struct rdma_memory *memory, struct rdma_rx_class *class) {
+    size_t unused = class->ready_low < class->ready.len ? class->ready_low : class->ready.len, go = (unused + 1) / 2;
+    if (go > AGE_AT_ONCE) go = AGE_AT_ONCE;
+    while (go-- > 0 && memory->rx_kept_bytes > RDMA_RX_KEPT_LEAST) {
+        struct rdma_rx *rx = container_of(class->ready.head.prev, struct rdma_rx, link);
+        list_remove(&class->ready, &rx->link);
+        memory->rx_kept_bytes -= rx->size;
+        memory->stats->receive_ready--;
+        if (rx_unregister(memory, rx)) rx_to_cold(memory, class, rx);
+    }
+    class->ready_low = class->ready.len;
+}
+
+bool rdma_memory_age(struct rdma_memory *memory) {
+    bool more = age_send(memory);
+    for (struct rdma_rx_class *class = memory->classes; class; class = class->next) age_class(memory, class);
+    return more || memory->rx_kept_bytes > RDMA_RX_KEPT_LEAST;
+}
+
+void rdma_memory_trim(struct rdma_memory *memory) {
+    unregister_ready(memory, SIZE_MAX);
+    if (memory->send_bytes > RDMA_SLAB_SIZE) drop_send_slabs(memory, memory->send_bytes / RDMA_SLAB_SIZE - 1);
 }

@@ -17,10 +17,44 @@
  *       16     8  addr       of the sender's receive buffer
  *       24     4  length     of it
  *       28     4  key        remote key
+ *   Credit 0x8000 (feature ring)
+ *        0     2  opcode
+ *        2    22  reserved   zero
+ *       24     4  bytes      of the sender's receive buffer that are free again
+ *       28     4  reserved   zero
+ *   BufferTaken 0x8001 (feature ring)
+ *        0     2  opcode
+ *        2    30  reserved   zero
  *
  * Payload is written into the peer's receive buffer by any number of RDMA WRITEs, the last one WRITE_WITH_IMM whose immediate
  * (big-endian) is the number of bytes since the last immediate. When the buffer is exactly full its owner sends RegisterXferMemory anew
- * and both sides begin at its start again. */
+ * and both sides begin at its start again.
+ *
+ * That is the base protocol, and all that a peer sees which asks for nothing. Features of our own have the upper half of the bits and of the opcodes; the
+ * lower halves are Valkey's.
+ *
+ *   client                                server
+ *     GetServerFeature          ------>            at any time; nothing waits for the answer
+ *                               <------   GetServerFeature(bits it offers)
+ *     SetClientFeature(subset)  ------>            not sent where it would be 0
+ *                               <------   SetClientFeature(the same bits)
+ *
+ * SetClientFeature with bits says of its sender: "from here on my receive buffer is what the bits say". Each end sends it once, the client
+ * first; what its sender writes obeys the base protocol until it has got the other's. So each direction changes at a point of the stream that both
+ * ends see, and nothing stops meanwhile.
+ *
+ * Ring (bit 32).  The receive buffer is a ring. What the peer had filled before stays filled and where it is; if it was full, the next byte goes to its start.
+ *   The sender of the stream may have written and not got back at most `length` bytes; when it reaches the end of the buffer it goes on at its start, within a
+ *   message, too (WRITE to the end, WRITE from the start, the immediate counts both). A Credit gives bytes back, in the order they were
+ *   written; it is never 0 and never more than was written and not given back.
+ *   RegisterXferMemory now announces another buffer at any time, except that it must not follow another one before BufferTaken has come. Who gets it
+ *   answers BufferTaken: all immediates before BufferTaken are of the old buffer, all after it of the new one, from its start, with nothing of it
+ *   written yet. Between RegisterXferMemory and BufferTaken its sender gives no Credit, and what was written to the old buffer is never given back. (The first
+ *   RegisterXferMemory of a connection is answered by nothing, even if it comes after SetClientFeature.)
+ *
+ * Violations, each of which ends the connection: SetClientFeature with bits that were not offered, twice, or by a server that was not
+ * asked or with other bits than it was; GetServerFeature after SetClientFeature; an answer that nobody asked for; Credit or BufferTaken without the feature or
+ * against what is said above; an immediate of zero bytes or of more than is free. */
 #ifndef NET_RDMA_WIRE_H
 #define NET_RDMA_WIRE_H
 #include <stdint.h>
@@ -30,7 +64,11 @@ enum rdma_opcode {
     RDMA_OP_SET_CLIENT_FEATURE = 1,
     RDMA_OP_KEEPALIVE = 2,
     RDMA_OP_REGISTER_XFER_MEMORY = 3,
+    RDMA_OP_CREDIT = 0x8000,
+    RDMA_OP_BUFFER_TAKEN = 0x8001,
 };
+
+#define RDMA_FEATURE_RING (UINT64_C(1) << 32)
 
 struct rdma_wire_feature {
     uint16_t opcode, select;
@@ -48,15 +86,23 @@ struct rdma_wire_memory {
     uint32_t length;
     uint32_t key;
 };
+struct rdma_wire_credit {
+    uint16_t opcode;
+    uint8_t reserved[22];
+    uint32_t bytes;
+    uint8_t reserved_too[4];
+};
 union rdma_wire_message {
     uint16_t opcode;
     struct rdma_wire_feature feature;
     struct rdma_wire_keepalive keepalive;
     struct rdma_wire_memory memory;
+    struct rdma_wire_credit credit;
     uint8_t bytes[32];
 };
 _Static_assert(sizeof(union rdma_wire_message) == 32, "control messages are 32 bytes");
 _Static_assert(__builtin_offsetof(struct rdma_wire_feature, features) == 24, "wire layout");
 _Static_assert(__builtin_offsetof(struct rdma_wire_memory, addr) == 16, "wire layout");
+_Static_assert(__builtin_offsetof(struct rdma_wire_credit, bytes) == 24, "wire layout");
 _Static_assert(__builtin_offsetof(struct rdma_wire_memory, key) == 28, "wire layout");
 #endif

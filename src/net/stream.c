@@ -23,6 +23,10 @@ enum {
     WRITTEN_A_TURN = 1024 * 1024, /* then others have their turn */
     RETRY_US = 1000,
     ACCEPT_PAUSE_US = 100 * 1000,
+    LINGER_US = 2 * 1000 * 1000,
+    LINGER_BYTES = 16 * 1024 * 1024,
+    LINGER_MAX = 64,
+    LINGER_READS = 4, /* at a time */
 };
 
 struct stream_chunk {
@@ -38,6 +42,7 @@ struct stream_pool {
     unsigned free_count;
     struct stream_chunk *free;
     char *shared;
+    struct list lingering; /* streams, the oldest first */
 };
 
 /* A part of the queue: bytes in a chunk or in a blob. */
@@ -57,8 +62,11 @@ static struct stream *stream_of(const struct connection *conn) {
 
 static const char pool_key;
 
+static void linger_end(struct stream *s);
+
 static void pool_free(struct event_attachment *attachment) {
     struct stream_pool *pool = container_of(attachment, struct stream_pool, attachment);
+    while (pool->lingering.len) linger_end(container_of(list_first(&pool->lingering), struct stream, linger_link));
     while (pool->free) {
         struct stream_chunk *chunk = pool->free;
         pool->free = chunk->next_free;
@@ -73,6 +81,7 @@ static struct stream_pool *pool_of(struct event_loop *loop) {
     if (attachment) return container_of(attachment, struct stream_pool, attachment);
     struct stream_pool *pool = mem_calloc(1, sizeof *pool);
     pool->shared = mem_alloc(SHARED_SIZE);
+    list_init(&pool->lingering);
     pool->attachment.key = &pool_key;
     pool->attachment.free = pool_free;
     event_loop_attach(loop, &pool->attachment);
@@ -167,7 +176,7 @@ static void stream_share(struct output *out, struct blob *blob) {
     s->queued += blob->len;
 }
 
-static const struct output_ops stream_output_ops = {.make_room = stream_make_room, .share = stream_share};
+static const struct output_ops stream_output_ops = {.make_room = stream_make_room, .share = stream_share, .share_min = OUTPUT_SHARE_MIN};
 
 size_t stream_pending(const struct connection *conn) {
     const struct stream *s = stream_of(conn);
@@ -452,7 +461,9 @@ static struct stream *stream_new(struct event_loop *loop, const struct transport
 }
 
 struct stream *stream_accept(struct event_loop *loop, const struct transport *transport, int fd) {
-    return stream_new(loop, transport, fd, CONN_OPEN);
+    struct stream *s = stream_new(loop, transport, fd, CONN_OPEN);
+    s->accepted = true;
+    return s;
 }
 
 void stream_start(struct stream *s) {
@@ -466,16 +477,62 @@ static void stream_free(struct event_deferred *deferred) {
     mem_free(s);
 }
 
+/* Closed by its owner, it has told the peer that there is no more, and waits for the peer's end */
+
+static void linger_end(struct stream *s) {
+    list_remove(&s->pool->lingering, &s->linger_link);
+    event_watch_remove(s->conn.loop, &s->watch);
+    event_timer_cancel(s->conn.loop, &s->timer);
+    close(s->fd);
+    s->fd = -1;
+    event_loop_defer(s->conn.loop, &s->conn.deferred, stream_free);
+}
+
+static uint64_t lingered_enough(struct event_timer *timer) {
+    linger_end(container_of(timer, struct stream, timer));
+    return 0;
+}
+
+/* Reads what nobody wants. False: the peer has ended, or has sent enough of it. */
+static bool linger_drain(struct stream *s) {
+    char dropped[16 * 1024];
+    for (int i = 0; i < LINGER_READS; i++) {
+        ssize_t n = read(s->fd, dropped, sizeof dropped);
+        if (n < 0) return errno == EAGAIN || errno == EINTR;
+        s->lingered += (size_t)n;
+        if (n == 0 || s->lingered > LINGER_BYTES) return false;
+    }
+    return true;
+}
+
+static void linger_ready(struct event_watch *watch, int mask) {
+    struct stream *s = container_of(watch, struct stream, watch);
+    if (!linger_drain(s)) linger_end(s);
+}
+
+static bool linger_begin(struct stream *s) {
+    struct connection *conn = &s->conn;
+    if (!s->accepted || !conn->bytes_out || conn->error || s->write_error) return false;
+    if (shutdown(s->fd, SHUT_WR) < 0 || !linger_drain(s)) return false;
+    if (event_watch_set(conn->loop, &s->watch, s->fd, EVENT_READ, linger_ready) < 0) return false;
+    event_timer_set(conn->loop, &s->timer, LINGER_US, lingered_enough);
+    struct list *all = &s->pool->lingering;
+    list_append(all, &s->linger_link);
+    if (all->len > LINGER_MAX) linger_end(container_of(list_first(all), struct stream, linger_link));
+    return true;
+}
+
 void stream_close(struct connection *conn) {
     struct stream *s = stream_of(conn);
-    if (conn->state == CONN_OPEN && takes_output(s))
-        write_all(s); /* what the socket takes at once still goes */
+    bool open = conn->state == CONN_OPEN;
+    if (open && takes_output(s)) write_all(s); /* what the socket takes at once still goes */
     conn->state = CONN_CLOSED;
     conn->in_len = 0;
     conn->sink = NULL;
     event_watch_remove(conn->loop, &s->watch);
     event_timer_cancel(conn->loop, &s->timer);
     drop_output(s);
+    if (open && linger_begin(s)) return;
     if (s->fd >= 0) close(s->fd);
     s->fd = -1;
     if (s->dial) s->dial->free(s->dial);
@@ -611,6 +668,8 @@ static uint64_t accept_again(struct event_timer *timer) {
 
 /* No descriptors or memory: the backlog stays readable, so stop looking at it for a while instead of spinning. */
 static void accept_failed(struct stream_listener *l, int error) {
+    struct list *lingering = &pool_of(l->listener.loop)->lingering;
+    while (lingering->len) linger_end(container_of(list_first(lingering), struct stream, linger_link));
     static _Thread_local uint64_t last_told_us;
     uint64_t now = clock_mono();
     if (now - last_told_us > 1000000 || last_told_us == 0) {
@@ -620,6 +679,34 @@ static void accept_failed(struct stream_listener *l, int error) {
     }
     event_watch_remove(l->listener.loop, &l->watch);
     event_timer_set(l->listener.loop, &l->retry, ACCEPT_PAUSE_US, accept_again);
+}
+
+/* A descriptor on its way to another thread's loop. */
+struct placed {
+    struct event_post post; /* must be first */
+    struct event_loop *loop;
+    const struct transport *transport;
+    void (*arrived)(struct connection *conn);
+    int fd;
+};
+
+static void placed_arrives(struct event_post *post) {
+    struct placed *placed = (struct placed *)post;
+    struct stream *s = stream_accept(placed->loop, placed->transport, placed->fd);
+    placed->arrived(&s->conn);
+    stream_start(s);
+    mem_free(placed);
+}
+
+/* False: it stays here. */
+static bool accept_elsewhere(struct listener *listener, int fd) {
+    struct event_loop *loop = listener->place ? listener->place(listener) : NULL;
+    if (!loop || loop == listener->loop) return false;
+    struct placed *placed = mem_alloc(sizeof *placed);
+    *placed = (struct placed){
+        .post.run = placed_arrives, .loop = loop, .transport = listener->transport, .arrived = listener->arrived, .fd = fd};
+    event_loop_post(loop, &placed->post);
+    return true;
 }
 
 static void accept_ready(struct event_watch *watch, int mask) {
@@ -633,6 +720,7 @@ static void accept_ready(struct event_watch *watch, int mask) {
             return;
         }
         if (l->prepare) l->prepare(fd);
+        if (accept_elsewhere(&l->listener, fd)) continue;
         struct stream *s = stream_accept(l->listener.loop, l->listener.transport, fd);
         l->listener.accepted(&l->listener, &s->conn);
         stream_start(s);
@@ -660,6 +748,8 @@ int stream_listener_start(struct stream_listener *l, const struct transport *tra
     l->listener.transport = transport;
     l->listener.loop = loop;
     l->listener.accepted = options->accepted;
+    l->listener.place = options->place;
+    l->listener.arrived = options->arrived;
     l->listener.owner = options->owner;
     l->listener.close = listener_stop;
     l->listener.accept_batch = options->accept_batch ? options->accept_batch : ACCEPT_BATCH_DEFAULT;

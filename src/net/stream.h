@@ -4,7 +4,11 @@
  *   is then left unconsumed is copied out. An idle connection holds no receive memory. While a handler that was shown the shared
  *   buffer is on the stack (it may turn the loop), others read into memory of their own.
  * Sending.  conn->out writes into a chunk from the loop's pool. A flush writes it with one system call and the chunk goes back.
- *   Only what a flush could not write, and shared blobs, become segments in a queue, written by writev. */
+ *   Only what a flush could not write, and shared blobs, become segments in a queue, written by writev.
+ * Ending.  A socket that is closed while input lies unread in it, or comes later, is reset by the kernel, which then drops what it has not yet sent:
+ *   the last reply is lost, and it is the one that says why. So who has accepted a connection and wrote to it says that there is no more
+ *   (shutdown), and keeps the socket until the peer ends too: for LINGER_US, LINGER_BYTES of input, and LINGER_MAX such sockets of a loop at most. Rejected:
+ *   to do so for connections that we made; who calls has nothing to tell any more. */
 #ifndef NET_STREAM_H
 #define NET_STREAM_H
 #include "net/connection.h"
@@ -32,6 +36,9 @@ struct stream {
     size_t queued; /* bytes in segments */
     bool blocked;  /* the socket took no more; waiting to write */
     bool showing;  /* `readable` is on the stack: an inner turn of the loop must not move what it looks at */
+    bool accepted; /* the peer called us */
+    struct list_link linger_link; /* closed, and waiting for the peer's end */
+    size_t lingered;              /* bytes that came meanwhile */
 };
 
 /* How a transport makes its outgoing sockets. */

@@ -5,7 +5,6 @@
 #include "net/stream.h"
 #include "lib/log.h"
 #include "lib/memory.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -22,34 +21,19 @@ static void set_flag(int fd, int level, int option, int value) {
 
 /* Addresses */
 
-static bool address_from(const struct sockaddr_storage *from, struct address *address) {
-    const void *ip;
-    if (from->ss_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)from;
-        ip = &v4->sin_addr;
-        address->port = ntohs(v4->sin_port);
-    } else if (from->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)from;
-        ip = &v6->sin6_addr;
-        address->port = ntohs(v6->sin6_port);
-    } else
-        return false;
-    return inet_ntop(from->ss_family, ip, address->host, sizeof address->host) != NULL;
-}
-
 static bool tcp_address(const struct connection *conn, bool peer, struct address *address) {
     struct sockaddr_storage found;
     socklen_t len = sizeof found;
     int fd = stream_fd(conn);
     if (fd < 0) return false;
     if ((peer ? getpeername : getsockname)(fd, (struct sockaddr *)&found, &len) < 0) return false;
-    return address_from(&found, address);
+    return address_from((const struct sockaddr *)&found, address);
 }
 
 static bool tcp_is_local(const struct connection *conn) {
     struct address address;
     if (!tcp_address(conn, true, &address)) return false;
-    return strncmp(address.host, "127.", 4) == 0 || strcmp(address.host, "::1") == 0;
+    return address_is_loopback(&address);
 }
 
 static int tcp_set_keepalive(struct connection *conn, int seconds) {
@@ -118,23 +102,14 @@ static void tcp_dial_free(struct stream_dial *base) {
     mem_free(dial);
 }
 
-/* 0, or the error number of getaddrinfo. */
-static int resolve(const char *host, int port, int flags, struct addrinfo **found) {
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
-    return getaddrinfo(host, service, &hints, found);
-}
-
 static struct connection *tcp_connect(struct event_loop *loop, const struct connect_options *options) {
     struct tcp_dial *dial = mem_calloc(1, sizeof *dial);
     dial->dial.attempt = tcp_attempt;
     dial->dial.free = tcp_dial_free;
     dial->mark = options->mark;
-    int result = resolve(options->host, options->port, 0, &dial->addresses);
+    int result = address_resolve(options->host, options->port, 0, &dial->addresses);
     if (result == 0 && options->source_host && options->source_host[0])
-        result = resolve(options->source_host, 0, 0, &dial->source);
+        result = address_resolve(options->source_host, 0, 0, &dial->source);
     dial->next = dial->addresses;
     int failure = result == 0 ? 0 : result == EAI_SYSTEM ? errno : EHOSTUNREACH;
     const char *note = result != 0 && result != EAI_SYSTEM ? gai_strerror(result) : NULL;
@@ -182,7 +157,7 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
                        : strcmp(options->host, "::*") == 0 ? "::"
                                                            : options->host;
     struct addrinfo *found = NULL;
-    int result = resolve(host, options->port, AI_PASSIVE, &found);
+    int result = address_resolve(host, options->port, AI_PASSIVE, &found);
     if (result != 0) {
         snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port,
                  result == EAI_SYSTEM ? strerror(errno) : gai_strerror(result));
@@ -206,7 +181,7 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
     struct sockaddr_storage bound;
     socklen_t len = sizeof bound;
     if (result == 0 &&
-        (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 || !address_from(&bound, &l->listener.address)))
+        (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 || !address_from((struct sockaddr *)&bound, &l->listener.address)))
         result = -EADDRNOTAVAIL;
     if (result < 0) {
         listener_close(&l->listener);

@@ -124,7 +124,7 @@ void reply_bulk_text(struct reply *r, const char *text) {
 }
 
 void reply_bulk_blob(struct reply *r, struct blob *blob) {
-    if (blob->len < OUTPUT_SHARE_MIN) {
+    if (!output_shares(r->out, blob)) {
         reply_bulk(r, blob_slice(blob));
         return;
     }

@@ -127,7 +127,7 @@ static void detached_reserve(struct request_reader *reader, size_t len) {
     uintptr_t from = (uintptr_t)old;
     reader->detached = mem_realloc(reader->detached, capacity);
     reader->detached_capacity = capacity;
-    for (int i = 0; old && i < reader->args_detached; i++) {
+    for (int i = 0; old && i < reader->argc; i++) { /* those of an inline request are not counted by args_detached */
         uintptr_t at = (uintptr_t)reader->argv[i].data;
         if (at >= from && at - from <= reader->detached_len)
             reader->argv[i].data = reader->detached + (at - from);
@@ -159,6 +159,21 @@ static __attribute__((noinline)) void arguments_move(struct request_reader *read
 
 void request_moved(struct request_reader *reader, struct slice input) {
     if (input.data != reader->base) arguments_move(reader, input.data);
+}
+
+void request_hand_over(struct request_reader *from, struct request_reader *to) {
+    arguments_detach(from);
+    if (to->argv != to->argv_inline) mem_free(to->argv);
+    mem_free(to->detached);
+    mem_free(to->larges);
+    *to = *from;
+    if (from->argv == from->argv_inline) {
+        to->argv = to->argv_inline;
+        to->argv_capacity = ARGV_INLINE;
+    }
+    to->base = NULL;
+    request_reader_init(from);
+    memory_count(to);
 }
 
 /* A length line: `*123\r\n` behind its first byte. */
@@ -279,7 +294,7 @@ static enum request_status arguments_read(struct request_reader *reader, struct 
             reader->offset += 2;
         } else {
             size_t len = (size_t)reader->bulk_len;
-            if (left < len && len >= REQUEST_LARGE_MIN) return large_begin(reader, input);
+            if (left < len && len >= REQUEST_LARGE_MIN && !limits->unauthenticated) return large_begin(reader, input);
             if (left < len + 2) return REQUEST_PARTIAL;
             argv_add(reader, input.data + reader->offset, len);
             reader->offset += len + 2;

@@ -4,7 +4,8 @@
  * command line. Arguments are slices of that input; nothing is copied. A request that has not arrived whole is continued where the
  * reader stopped when more is there, never read twice from its start: the cost of a request is linear however it is cut.
  *
- * A bulk of at least REQUEST_LARGE_MIN bytes that has not arrived whole is received straight into a blob:
+ * A bulk of at least REQUEST_LARGE_MIN bytes that has not arrived whole is received straight into a blob (but for peers that are not authenticated, for whose
+ * word alone no memory is spent). From 8 KiB on that costs less than copying what lies at the end of a receive buffer once more:
  *
  *     switch (request_read(&reader, conn_peek(conn))) {
  *     case REQUEST_READY:   execute reader.argv[0..argc); then conn_consume(conn, reader.size); request_done(&reader)
@@ -22,7 +23,7 @@
 #include "lib/slice.h"
 #include <stdint.h>
 
-enum { REQUEST_LARGE_MIN = 64 * 1024, REQUEST_INLINE_MAX = 64 * 1024 };
+enum { REQUEST_LARGE_MIN = 8 * 1024, REQUEST_INLINE_MAX = 64 * 1024 };
 enum request_status { REQUEST_PARTIAL, REQUEST_READY, REQUEST_LARGE, REQUEST_FAILED };
 
 struct request_limits {
@@ -66,6 +67,24 @@ void request_reader_free(struct request_reader *reader);
 enum request_status request_read(struct request_reader *reader, struct slice input, const struct request_limits *limits);
 /* A request that was found is kept for later, and the input has moved meanwhile: argv follows it. Not for inline requests. */
 void request_moved(struct request_reader *reader, struct slice input);
+/* A request that another reader has found, perhaps on another thread, becomes this one's, which holds none. Lent: argv and the input it lies in stay where they
+ * are until request_give_back(); then the reader is as before. Handed over: whatever belongs to it goes along, nothing of it lies in the
+ * input any more, and `from` is as after request_done(). */
+static inline void request_lend(struct request_reader *reader, struct slice *argv, int argc, size_t size) {
+    reader->argv = argv;
+    reader->argc = argc;
+    reader->size = size;
+}
+static inline void request_give_back(struct request_reader *reader) {
+    reader->argv = reader->argv_inline;
+    reader->argc = 0;
+    reader->size = 0;
+}
+void request_hand_over(struct request_reader *from, struct request_reader *to);
+/* Whether some of the request's arguments lie outside the input, so that it cannot be lent. */
+static inline bool request_is_apart(const struct request_reader *reader) {
+    return reader->larges_count || reader->detached_len;
+}
 void request_done(struct request_reader *reader); /* forget this request; drops the references to its blobs */
 /* Gives the caller a reference to the blob that holds argument `index`, once; NULL where it is not one or was given already. The reader keeps a
  * reference of its own until request_done, so argv stays valid whatever becomes of the blob. */

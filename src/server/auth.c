@@ -27,6 +27,7 @@ bool auth_login(struct client *client, struct slice user, struct slice given) {
         return false;
     }
     client->authenticated = true;
+    if (client->conn) conn_set_trusted(client->conn, true);
     return true;
 }
 

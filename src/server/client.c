@@ -11,13 +11,15 @@
 #include "lib/hashtable.h"
 #include "lib/log.h"
 #include "lib/memory.h"
+#include "net/remote.h"
 #include "resp/request_ahead.h"
 #include "server/auth.h"
 #include "server/commandlog.h"
 #include "server/dispatch.h"
 #include "server/errorstats.h"
+#include "server/io_threads.h"
 #include "server/server.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 
 enum { TURN_US = 1000, CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY, CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT };
 
@@ -57,6 +59,7 @@ struct client *client_new(struct connection *conn) {
         return client;
     }
     client->authenticated = !auth_required();
+    conn_set_trusted(conn, client->authenticated);
     if (!by_id) by_id = hashtable_new(&id_type);
     hashtable_add(by_id, client);
     list_append(&clients, &client->link);
@@ -86,6 +89,7 @@ void client_free(struct client *client) {
         list_remove(&clients, &client->link);
         hashtable_pop(by_id, id_key(client));
         conn_close(client->conn);
+        client_count_bytes(client); /* what left with it */
         client->conn = NULL;
     }
     if (server.loop) event_loop_defer(server.loop, &client->deferred, client_memory_free);
@@ -187,12 +191,16 @@ static __attribute__((noinline)) void request_refuse(struct client *client) {
 }
 
 /* A request that cannot be had whole within client-query-buffer-limit. */
-static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
-    size_t size = client->conn->in_len + client->reader.memory;
-    if (size < (size_t)client_settings.query_buffer_limit) return false;
+static __attribute__((noinline)) void query_limit_close(struct client *client, size_t size) {
     log_warning("Closing client that reached max query buffer length: %s (%zu bytes)", client_log_text(client), size);
     client_stats.query_limit_closed++;
     client_free(client);
+}
+
+static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
+    size_t size = client->conn->in_len + client->reader.memory;
+    if (size < (size_t)client_settings.query_buffer_limit) return false;
+    query_limit_close(client, size);
     return true;
 }
 
@@ -253,6 +261,33 @@ static enum turn_end turn_execute(struct client *client) {
     return TURN_DONE;
 }
 
+/* The same for a client of an I/O thread, which has found the requests. */
+static enum turn_end turn_execute_threaded(struct client *client) {
+    struct io_batch *batch = io_batch_of(client->conn);
+    struct request_reader *reader = &client->reader;
+    uint64_t limit = dispatch_ticks + ticks_of_us(TURN_US);
+    while (batch) {
+        size_t size = 0;
+        io_batch_prefetch(batch, client->db);
+        switch (io_batch_next(batch, reader, &size)) {
+        case REQUEST_READY: break;
+        case REQUEST_PARTIAL: return TURN_DONE;
+        case REQUEST_LARGE: query_limit_close(client, size); return TURN_DONE;
+        case REQUEST_FAILED: request_refuse(client); return TURN_DONE;
+        }
+        if (!request_execute(client)) {
+            io_batch_hold(batch, reader);
+            return TURN_HELD;
+        }
+        client->used += reader->size;
+        io_batch_done(batch, reader);
+        if (client->flags & CLIENT_STOPS || client->holds) return TURN_DONE;
+        if (dispatch_ticks > limit) return TURN_OVER;
+        if (client_settings.limits[CLIENT_CLASS_NORMAL].hard && !client_check_output(client)) return TURN_DONE;
+    }
+    return TURN_DONE;
+}
+
 static void turn_finish(struct client *client, enum turn_end end) {
     struct connection *conn = client->conn;
     if (client->flags & CLIENT_CLOSING) return;
@@ -274,17 +309,17 @@ static void client_turn(struct client *client) {
     dispatch_ticks = ticks_now();
     produced_start(client);
     client->active_ms = clock_ms();
-    enum turn_end end = turn_execute(client);
+    enum turn_end end = client->threaded ? turn_execute_threaded(client) : turn_execute(client);
     turn_finish(client, end);
-    if (!(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
+    if (!client->threaded && !(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
 }
 
 /* A client that was held goes on, first with the request that it holds. The input may have moved since: the request is found in it again, unless parts of it are no
  * longer there (large arguments). */
 static void turn_resume(struct client *client) {
-    if (client->held && !client->reader.larges_count) {
+    if (client->held && (client->threaded || !client->reader.larges_count)) {
         client->held = false;
-        request_done(&client->reader);
+        if (!client->threaded) request_done(&client->reader);
         conn_set_reading(client->conn, true);
     }
     if (client->held) {
@@ -364,6 +399,7 @@ void client_accept(struct listener *listener, struct connection *conn) {
     struct client *client = client_new(conn);
     conn->events = &client_connection_events;
     conn->owner = client;
+    client->threaded = conn_is_remote(conn);
     conn_set_in_limit(conn, (size_t)client_settings.query_buffer_limit);
     if (client_settings.tcp_keepalive && conn->transport->set_keepalive) conn->transport->set_keepalive(conn, client_settings.tcp_keepalive);
     log_verbose("Accepted %s", client_log_text(client));
@@ -387,6 +423,7 @@ void client_reset(struct client *client) {
     client->reply.protocol = (uint8_t)client_settings.protocol;
     client->db = keyspace_db(server.keyspace, 0);
     client->authenticated = !auth_required();
+    if (client->conn) conn_set_trusted(client->conn, client->authenticated);
     client_set_name(client, SLICE(""));
 }
 

@@ -16,7 +16,10 @@ enum client_flag {
     CLIENT_CLOSE_AFTER_REPLY = 1 << 0, CLIENT_CLOSING = 1 << 1, CLIENT_REPLY_OFF = 1 << 2, CLIENT_REPLY_SKIP_NEXT = 1 << 3, CLIENT_REPLY_SKIP = 1 << 4,
     CLIENT_NO_EVICT = 1 << 5, CLIENT_NO_TOUCH = 1 << 6, CLIENT_REPLICA = 1 << 7, CLIENT_PUBSUB = 1 << 8, CLIENT_PRIMARY = 1 << 9,
     CLIENT_PAUSED = 1 << 10 /* its request waits for CLIENT UNPAUSE */, CLIENT_IMPORT_SOURCE = 1 << 11, CLIENT_READONLY = 1 << 12, CLIENT_INTERNAL = 1 << 13,
-    CLIENT_MONITOR = 1 << 14, CLIENT_CAPA_REDIRECT = 1 << 15
+    CLIENT_MONITOR = 1 << 14, CLIENT_CAPA_REDIRECT = 1 << 15,
+    CLIENT_DIRTY_WATCH = 1 << 16 /* a watched key has changed */, CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
+    CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: nothing may wait */,
+    CLIENT_CALLED_AGAIN = 1 << 19 /* the command that runs did so before, and had to wait */
 };
 enum client_class { CLIENT_CLASS_NORMAL, CLIENT_CLASS_REPLICA, CLIENT_CLASS_PUBSUB, CLIENT_CLASS_PRIMARY, CLIENT_CLASSES };
 
@@ -29,6 +32,7 @@ struct client {
     uint32_t flags;
     bool authenticated;
     uint32_t redacted;       /* arguments of the last call that are secret, a bit each (call_redact) */
+    bool threaded;           /* its connection is an I/O thread's, and shows parsed batches */
     bool held;               /* the reader holds a whole request that waits for client_release() */
     bool waits_for_turn;     /* its time was up with input left; reading is off */
     uint8_t holds;           /* client_hold() without client_release() */
@@ -48,6 +52,11 @@ struct client {
     int subscriptions[3];            /* channels, patterns, shard channels */
     int queued_commands;             /* of a transaction, plus one; 0: none is open */
     int watched_keys;
+    uint32_t queued_flags;           /* command flags of all that is queued */
+    struct transaction *transaction; /* transactions.c; NULL: none is open */
+    struct watch_list *watches;      /* watch.c; NULL: none */
+    struct blocked *blocked;         /* blocking.c; NULL: does not wait for keys */
+    struct memory_output *pushes;    /* client_push() while its own command runs; NULL: none */
     uint64_t produced;               /* bytes of replies made before produced_at, a place in conn->out */
     const char *produced_at;
     size_t memory_noted;             /* counted against maxmemory-clients */
@@ -70,10 +79,15 @@ void client_accept(struct listener *listener, struct connection *conn);
 /* Executes a command for a client as if it had sent it: used by scripts, replica links, AOF loading. The reply goes to client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);
 
-/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (transport->flush_late); whoever else writes to a client (messages, monitors, replicas) calls
+/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply); whoever else writes to a client (messages, monitors, replicas) calls
  * client_flush_later(), and client_check_output() after a good deal. */
 void client_flush_later(struct client *client);
 void clients_flush(void); /* all that wait; before the loop waits */
+/* Writes protocol bytes that the client did not ask for just now (a message, an invalidation), whatever CLIENT REPLY says. While a command of the client's own
+ * runs they wait until after its reply. */
+void client_push(struct client *client, struct slice bytes);
+void client_push_blob(struct client *client, struct blob *blob); /* large ones, shared where that pays */
+void client_pushes_write(struct client *client);                 /* those that waited: dispatch, after the call */
 /* Applies the class's output limits. False: they were passed and the client is gone. */
 bool client_check_output(struct client *client);
 
@@ -99,8 +113,9 @@ struct client_watcher {
 };
 void clients_watch(struct client_watcher *watcher);
 
+enum immediate_reply { REPLY_LATE, REPLY_IMMEDIATE, REPLY_AS_TRANSPORT };
 struct client_settings {
-    int timeout, tcp_keepalive, protocol /* until HELLO */;
+    int timeout, tcp_keepalive, protocol /* until HELLO */, immediate_reply /* enum */;
     int64_t maxclients, query_buffer_limit, bulk_max;
     struct client_limit {
         uint64_t hard, soft, soft_seconds;

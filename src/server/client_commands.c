@@ -3,6 +3,7 @@
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "server/blocking.h"
 #include "server/client.h"
 #include "server/client_private.h"
 #include "server/help.h"
@@ -172,6 +173,28 @@ static void capa_run(struct call *call) {
 static void no_evict_run(struct call *call) { flag_run(call, CLIENT_NO_EVICT); }
 static void no_touch_run(struct call *call) { flag_run(call, CLIENT_NO_TOUCH); }
 
+static void unblock_run(struct call *call) {
+    const char *error = NULL;
+    int64_t id;
+    if (call->argc == 4) {
+        if (slice_is(call->argv[3], "error")) {
+            error = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+        } else if (!slice_is(call->argv[3], "timeout")) {
+            reply_error(call->reply, "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+            return;
+        }
+    } else if (call->argc > 4) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (!parse_int64(call->argv[2], &id)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    struct client *client = client_by_id((uint64_t)id);
+    reply_integer(call->reply, client && client_unblock(client, error));
+}
+
 static void help_run(struct call *call) {
     static const char *const lines[] = {
         "CAPA <option> [options...]", "    Tell what this client is able to do. Options are:", "    * REDIRECT: it follows -REDIRECT to another server.",
@@ -190,6 +213,7 @@ static void help_run(struct call *call) {
         "LIST [options ...]", "    One line for each connection. Options are:",
         "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)", "      Connections of a type.",
         "    * ID <client-id> [<client-id> ...]", "      Connections with these ids.",
+        "UNBLOCK <clientid> [TIMEOUT|ERROR]", "    End the waiting of a connection, as if its time had run out or with an error.",
         "UNPAUSE", "    End a pause.",
         "PAUSE <timeout> [WRITE|ALL]", "    Hold back all requests, or just writes, for <timeout> milliseconds.",
         "REPLY (ON|OFF|SKIP)", "    Whether this connection is answered; SKIP leaves out one answer.",
@@ -248,6 +272,8 @@ static const struct command_spec subcommands[] = {
      .summary = "Tells about the client program.", .syntax = "attr(LIB-NAME libname:string|LIB-VER libver:string)", .tips = everywhere},
     {.name = "setname", .run = setname_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "2.6.9", .complexity = "O(1)",
      .summary = "Names the connection.", .syntax = "connection-name:string", .tips = everywhere},
+    {.name = "unblock", .run = unblock_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "5.0.0", .complexity = "O(log N), where N is the number of connections",
+     .summary = "Ends the waiting of a client that waits for keys.", .syntax = "client-id:integer [unblock-type(TIMEOUT|ERROR)]"},
     {.name = "unpause", .run = unpause_run, .arity = 2, .flags = ADMIN_FLAGS, CONNECTION, .since = "6.2.0",
      .complexity = "O(N) where N is the number of paused connections", .summary = "Ends a pause."},
     {.name = NULL},

@@ -5,6 +5,7 @@
 #include "server/client_private.h"
 #include "server/server.h"
 #include "server/settings.h"
+#include "server/transactions.h"
 #include <stdio.h>
 
 enum { CRON_MIN = 5, RECENT_SECONDS = 8, LINE_MAX = 2048 };
@@ -38,19 +39,20 @@ size_t client_memory(const struct client *client) {
     if (client->lib_name) size += mem_size(client->lib_name);
     if (client->lib_ver) size += mem_size(client->lib_ver);
     if (client->conn) size += client->conn->transport->memory(client->conn, &input, &output);
-    return size;
+    return size + transaction_memory(client);
 }
 
 static void flags_text(const struct client *client, char text[16]) {
     static const struct {
         uint32_t flag;
         char letter;
-    } letters[] = {{CLIENT_REPLICA, 'S'}, {CLIENT_PRIMARY, 'M'}, {CLIENT_PUBSUB, 'P'}, {CLIENT_CLOSE_AFTER_REPLY, 'c'},
+    } letters[] = {{CLIENT_REPLICA, 'S'}, {CLIENT_PRIMARY, 'M'}, {CLIENT_PUBSUB, 'P'}, {CLIENT_DIRTY_WATCH, 'd'}, {CLIENT_CLOSE_AFTER_REPLY, 'c'},
                    {CLIENT_CLOSING, 'A'}, {CLIENT_READONLY, 'r'}, {CLIENT_NO_EVICT, 'e'}, {CLIENT_NO_TOUCH, 'T'},
                    {CLIENT_IMPORT_SOURCE, 'I'}, {CLIENT_MONITOR, 'O'}};
     size_t len = 0;
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
         if (client->flags & letters[i].flag) text[len++] = letters[i].letter;
+    if (client->queued_commands) text[len++] = 'x';
     if (client->holds) text[len++] = 'b';
     if (client->conn && strcmp(client->conn->transport->name, "unix") == 0) text[len++] = 'U';
     if (len == 0) text[len++] = 'N';
@@ -82,12 +84,12 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
     int len = snprintf(
         line, size,
         "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%d sub=%d psub=%d ssub=%d multi=%d watch=%d qbuf=%zu "
-        "qbuf-free=%zu argv-mem=%zu multi-mem=%d rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s cmd=%s user=%s "
+        "qbuf-free=%zu argv-mem=%zu multi-mem=%zu rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s cmd=%s user=%s "
         "redir=-1 resp=%d lib-name=%s lib-ver=%s tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu transport=%s%s%s",
         (unsigned long long)client->id, peer, local, fd, redacted ? "*redacted*" : client->name ? client->name : "",
         (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, client->db ? db_id(client->db) : 0,
         client->subscriptions[0], client->subscriptions[1], client->subscriptions[2], client->queued_commands - 1, client->watched_keys,
-        waiting, input > conn->in_len ? input - conn->in_len : 0, argv_bytes, 0, output, (size_t)0, queued_blocks ? 0 : pending,
+        waiting, input > conn->in_len ? input - conn->in_len : 0, argv_bytes, transaction_memory(client), output, (size_t)0, queued_blocks ? 0 : pending,
         queued_blocks, queued_blocks ? output : 0, memory, events, client->current ? client->current->full_name : "NULL",
         redacted ? "*redacted*" : client->user, client->reply.protocol, client->lib_name ? client->lib_name : "",
         client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out,

@@ -7,7 +7,7 @@
 #include "server/server.h"
 #include <stdio.h>
 
-struct client_settings client_settings = {.protocol = 2, .maxclients = 10000, .query_buffer_limit = 1024 * 1024 * 1024, .bulk_max = 512 * 1024 * 1024};
+struct client_settings client_settings = {.protocol = 2, .immediate_reply = REPLY_AS_TRANSPORT, .maxclients = 10000, .query_buffer_limit = 1024 * 1024 * 1024, .bulk_max = 512 * 1024 * 1024};
 
 /* Sets of "class hard soft seconds"; classes that are not named keep theirs. */
 static const char *set_output_limits(const struct config_option *option, int count, const struct slice *words) {
@@ -69,6 +69,8 @@ static const char *apply_query_limit(void) {
     return NULL;
 }
 
+static const struct config_name immediate_names[] = {{"auto", REPLY_AS_TRANSPORT}, {"yes", REPLY_IMMEDIATE}, {"no", REPLY_LATE}, {NULL, 0}};
+
 const struct config_option client_options[] = {
     {.name = "timeout", .type = CONFIG_INT, .value = &client_settings.timeout, .initial = "0", .min = 0, .max = INT32_MAX,
      .help = "Seconds after which an idle client is closed; 0: never."},
@@ -83,6 +85,8 @@ const struct config_option client_options[] = {
     {.name = "client-output-buffer-limit", .type = CONFIG_CUSTOM, .flags = CONFIG_MULTI_ARG,
      .initial = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", .set = set_output_limits, .get = get_output_limits,
      .rewrite = rewrite_output_limits, .help = "Bytes of replies that may wait for a client of a class: hard, soft, and seconds of the latter."},
+    {.name = "immediate-reply", .type = CONFIG_ENUM, .value = &client_settings.immediate_reply, .initial = "auto", .names = immediate_names,
+     .help = "Whether a client's replies leave when its requests are executed (yes), or all clients' together before the server waits (no)."},
     {.name = "client-default-resp", .type = CONFIG_INT, .value = &client_settings.protocol, .initial = "2", .min = 2, .max = 3,
      .help = "Protocol in which a client is served until it says HELLO."},
     {.name = NULL},

@@ -1,12 +1,14 @@
 /* client_output.c: when replies leave, and how many may wait.
  *
  * Over RDMA a client's replies leave at the end of its turn: sending is a few stores. Over sockets, where it is a system call that wakes the peer,
- * and for what others write to a client, they leave before the loop waits: such clients stand in one list. What the peer does not take is queued in the connection; the limits of
- * client-output-buffer-limit are on that queue. */
+ * and for what others write to a client, they leave before the loop waits: such clients stand in one list. The option immediate-reply makes all
+ * transports do the one or the other. What the peer does not take is queued in the connection; the limits of client-output-buffer-limit are on that queue. */
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "lib/memory.h"
 #include "server/auth.h"
 #include "server/client_private.h"
+#include "server/dispatch.h"
 
 /* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies through. */
 enum { OUTPUT_FREE = 16 * 1024 };
@@ -30,6 +32,7 @@ void client_flush_forget(struct client *client) {
 
 static void flush_now(struct client *client) {
     client_stats.writes++;
+    client->conn->wants_drained = client->flags & CLIENT_CLOSE_AFTER_REPLY;
     conn_flush(client->conn);
     client_count_bytes(client);
     if (!client_check_output(client)) return;
@@ -37,8 +40,13 @@ static void flush_now(struct client *client) {
     if ((client->flags & CLIENT_CLOSE_AFTER_REPLY) && conn_pending(client->conn) == 0) client_free(client);
 }
 
+static inline bool replies_wait(const struct client *client) {
+    int when = client_settings.immediate_reply;
+    return when == REPLY_AS_TRANSPORT ? client->conn->transport->flush_late : when == REPLY_LATE;
+}
+
 void client_flush(struct client *client) {
-    if (client->conn->transport->flush_late) client_flush_later(client);
+    if (replies_wait(client)) client_flush_later(client);
     else flush_now(client);
 }
 
@@ -51,6 +59,46 @@ void clients_flush(void) {
     }
 }
 
+/* What nobody asked for just now */
+
+static struct output *push_target(struct client *client) {
+    if (!dispatch_is_running(client)) return &client->conn->out;
+    if (!client->pushes) {
+        client->pushes = mem_alloc(sizeof *client->pushes);
+        memory_output_init(client->pushes);
+    }
+    return &client->pushes->out;
+}
+
+static void push_done(struct client *client) {
+    if (client->pushes) return;
+    client_flush_later(client);
+    client_check_output(client);
+}
+
+void client_push(struct client *client, struct slice bytes) {
+    if (!client->conn) return;
+    output_write(push_target(client), bytes);
+    push_done(client);
+}
+
+void client_push_blob(struct client *client, struct blob *blob) {
+    if (!client->conn) return;
+    output_write_blob(push_target(client), blob);
+    push_done(client);
+}
+
+void client_pushes_write(struct client *client) {
+    struct memory_output *pushes = client->pushes;
+    client->pushes = NULL;
+    if (client->conn) {
+        output_write(&client->conn->out, memory_output_slice(pushes));
+        push_done(client);
+    }
+    memory_output_free(pushes);
+    mem_free(pushes);
+}
+
 /* Limits */
 
 static __attribute__((noinline)) bool limit_passed(struct client *client) {
@@ -60,9 +108,10 @@ static __attribute__((noinline)) bool limit_passed(struct client *client) {
     return false;
 }
 
-/* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the limits say. */
+/* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the limits say. What was not yet tried to be
+ * sent does not count: the cron comes by between a turn and its flush, too. */
 static bool owed_before_auth(const struct client *client) {
-    return !client->authenticated && auth_required() && client->conn && conn_pending(client->conn) > OUTPUT_FREE;
+    return !list_is_linked(&client->flush_link) && !client->authenticated && auth_required() && client->conn && conn_pending(client->conn) > OUTPUT_FREE;
 }
 
 bool client_check_output(struct client *client) {

@@ -14,7 +14,7 @@ static struct event_timer pause_timer;
 static enum gate_answer pause_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
     (void)argc, (void)argv, (void)error;
     if (!client->conn || (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY))) return GATE_PASS;
-    if (pause_kind == PAUSE_WRITE && !(command->spec->flags & (CMD_WRITE | CMD_MAY_REPLICATE))) return GATE_PASS;
+    if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command) & (CMD_WRITE | CMD_MAY_REPLICATE))) return GATE_PASS;
     client_hold(client);
     client->flags |= CLIENT_PAUSED;
     list_append(&paused, &client->turn_link);

@@ -14,7 +14,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

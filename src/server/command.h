@@ -26,6 +26,7 @@ struct call {
     struct db *db;
     uint64_t dirty;        /* changes made by this call */
     bool propagated;       /* call_propagate or call_propagate_nothing was used */
+    bool blocked;          /* nothing was answered, the client waits (blocking.h) */
 };
 /* The blob that argument `index` was received into, with its reference; NULL where it is a slice of the receive buffer. */
 struct blob *call_take_blob(struct call *call, int index);
@@ -43,7 +44,9 @@ enum command_flag {
     CMD_BLOCKING = 1 << 6, CMD_LOADING = 1 << 7, CMD_STALE = 1 << 8, CMD_SKIP_MONITOR = 1 << 9, CMD_SKIP_COMMANDLOG = 1 << 10,
     CMD_ASKING = 1 << 11, CMD_FAST = 1 << 12, CMD_NO_AUTH = 1 << 13, CMD_MAY_REPLICATE = 1 << 14, CMD_NO_ASYNC_LOADING = 1 << 15,
     CMD_NO_MULTI = 1 << 16, CMD_ALLOW_BUSY = 1 << 17, CMD_MOVABLE_KEYS = 1 << 18, CMD_PROTECTED = 1 << 19, CMD_TOUCHES_ARBITRARY_KEYS = 1 << 20,
-    CMD_NO_MANDATORY_KEYS = 1 << 21, CMD_ONLY_SENTINEL = 1 << 22, CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */
+    CMD_NO_MANDATORY_KEYS = 1 << 21, CMD_ONLY_SENTINEL = 1 << 22, CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */,
+    CMD_RUNS_QUEUED = 1 << 24, /* EXEC: what holds for the commands it will run holds for it. Not shown */
+    CMD_NOT_QUEUED = 1 << 25   /* runs at once though a transaction is open. Not shown */
 };
 /* ACL categories; @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need not be given. */
 enum command_category {

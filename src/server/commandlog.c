@@ -6,7 +6,7 @@
 #include "lib/number.h"
 #include "server/client.h"
 #include "server/help.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 #include <stdio.h>
 
 enum { ARGUMENTS_MAX = 32, ARGUMENT_MAX = 128, GET_DEFAULT = 10 };

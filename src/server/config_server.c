@@ -15,10 +15,14 @@
 struct server_settings server_settings;
 static char *log_file, *syslog_ident, *locale_collate;
 static bool syslog_enabled;
-static int syslog_facility, log_format, log_timestamp;
+static int syslog_facility, log_format, log_timestamp, least_level;
 
 static const char *apply_log_format(void) {
     log_set_format((enum log_format)log_format, (enum log_timestamp)log_timestamp);
+    return NULL;
+}
+static const char *apply_log_level(void) {
+    log_level = (enum log_level)least_level;
     return NULL;
 }
 static const char *apply_policy(void) {
@@ -62,7 +66,7 @@ static const struct config_name permissions[] = {{"no", PERMIT_NO}, {"yes", PERM
 
 const struct config_option config_options_server[] = {
     {.name = "logfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &log_file, .initial = "", .help = "File of the log; empty: standard output."},
-    {.name = "loglevel", .type = CONFIG_ENUM, .value = &log_level, .initial = "notice", .names = log_levels, .help = "Least important lines that are logged."},
+    {.name = "loglevel", .type = CONFIG_ENUM, .value = &least_level, .initial = "notice", .names = log_levels, .apply = apply_log_level, .help = "Least important lines that are logged."},
     {.name = "log-format", .type = CONFIG_ENUM, .value = &log_format, .initial = "legacy", .names = log_formats, .apply = apply_log_format,
      .help = "Shape of a log line."},
     {.name = "log-timestamp-format", .type = CONFIG_ENUM, .value = &log_timestamp, .initial = "legacy", .names = log_timestamps, .apply = apply_log_format,
@@ -123,6 +127,7 @@ const char *maxmemory_policy_name(void) {
     return name->name;
 }
 void config_server_start(void) {
+    apply_log_level();
     apply_log_format();
     apply_policy();
     int result = log_set_file(log_file);

@@ -45,38 +45,6 @@ static void get_save(const struct config_option *option, struct output *out) {
     }
 }
 
-/* ---- classes of keyspace events: letters; A stands for all classes but m and n, and is shown for them ---- */
-
-static const char event_letters[] = "g$lshzxetdmnKE";
-enum { EVENTS_ALL = (1 << 10) - 1 };
-static int events;
-
-static const char *set_events(const struct config_option *option, int count, const struct slice *words) {
-    if (count != 1) return "wrong number of arguments";
-    int classes = 0;
-    for (size_t i = 0; i < words[0].len; i++) {
-        const char *found = words[0].data[i] ? strchr(event_letters, words[0].data[i]) : NULL;
-        if (words[0].data[i] == 'A') classes |= EVENTS_ALL;
-        else if (found) classes |= 1 << (found - event_letters);
-        else return "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
-    }
-    events = classes;
-    return NULL;
-}
-/* n is not shown beside A, and m before K and E: as clients know it. */
-static void get_events(const struct config_option *option, struct output *out) {
-    static const char order[] = "g$lshzxetdn";
-    char text[32];
-    size_t len = 0;
-    bool all = (events & EVENTS_ALL) == EVENTS_ALL;
-    if (all) text[len++] = 'A';
-    for (const char *letter = order; *letter && !all; letter++)
-        if (events & 1 << (strchr(event_letters, *letter) - event_letters)) text[len++] = *letter;
-    for (const char *letter = "KEm"; *letter; letter++)
-        if (events & 1 << (strchr(event_letters, *letter) - event_letters)) text[len++] = *letter;
-    output_write(out, (struct slice){text, len});
-}
-
 /* ---- texts that must look like something ---- */
 
 static const char *check_not_empty(const struct config_option *option, struct slice text) {
@@ -155,7 +123,6 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "save", .type = CONFIG_CUSTOM, .flags = CONFIG_NOT_BUILT | CONFIG_MULTI_ARG, .initial = "3600 1 300 100 60 10000", .set = set_save,
      .get = get_save},
     {.name = "dbfilename", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT | CONFIG_PROTECTED, .initial = "dump.rdb", .check = check_file_name},
-    {.name = "rdbcompression", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
     {.name = "rdbchecksum", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "yes"},
     {.name = "rdb-save-incremental-fsync", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
     {.name = "rdb-del-sync-files", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
@@ -257,26 +224,10 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "active-defrag-cycle-us", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "500", .min = 0, .max = 100000},
     {.name = "active-defrag-max-scan-fields", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "1000", .min = 1, .max = INT64_MAX},
     {.name = "jemalloc-bg-thread", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    /* Encodings of values. */
-    {.name = "hash-max-listpack-entries", .alias = "hash-max-ziplist-entries", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "512",
-     .min = 0, .max = INT64_MAX},
-    {.name = "hash-max-listpack-value", .alias = "hash-max-ziplist-value", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .initial = "64",
-     .min = 0, .max = INT64_MAX},
-    {.name = "list-max-listpack-size", .alias = "list-max-ziplist-size", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "-2",
-     .min = INT32_MIN, .max = INT32_MAX},
-    {.name = "list-compress-depth", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "0", .min = 0, .max = INT32_MAX},
-    {.name = "set-max-intset-entries", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "512", .min = 0, .max = INT64_MAX},
-    {.name = "set-max-listpack-entries", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "128", .min = 0, .max = INT64_MAX},
-    {.name = "set-max-listpack-value", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "64", .min = 0, .max = INT64_MAX},
-    {.name = "zset-max-listpack-entries", .alias = "zset-max-ziplist-entries", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "128",
-     .min = 0, .max = INT64_MAX},
-    {.name = "zset-max-listpack-value", .alias = "zset-max-ziplist-value", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .initial = "64",
-     .min = 0, .max = INT64_MAX},
-    {.name = "hll-sparse-max-bytes", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .initial = "3000", .min = 0, .max = INT64_MAX},
+    /* Encodings of values that are not there. */
     {.name = "stream-node-max-bytes", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .initial = "4096", .min = 0, .max = INT64_MAX},
     {.name = "stream-node-max-entries", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "100", .min = 0, .max = INT64_MAX},
     /* Watching what goes on. */
-    {.name = "notify-keyspace-events", .type = CONFIG_CUSTOM, .flags = CONFIG_NOT_BUILT, .initial = "", .set = set_events, .get = get_events},
     {.name = "tracking-table-max-keys", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "1000000", .min = 0, .max = INT64_MAX},
     {.name = "watchdog-period", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "0", .min = 0, .max = INT32_MAX},
     /* Access control, scripts, protocol. */
@@ -289,7 +240,6 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "extended-redis-compatibility", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "import-mode", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     /* Threads, sockets, start-up. */
-    {.name = "io-threads", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "1", .min = 1, .max = 256},
     {.name = "events-per-io-thread", .type = CONFIG_INT, .flags = CONFIG_DEPRECATED, .initial = "2", .min = 0, .max = INT32_MAX},
     {.name = "io-threads-do-reads", .type = CONFIG_BOOL, .flags = CONFIG_DEPRECATED | CONFIG_IMMUTABLE, .initial = "yes"},
     {.name = "dynamic-hz", .type = CONFIG_BOOL, .flags = CONFIG_DEPRECATED, .initial = "yes"},

@@ -9,13 +9,15 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/auth.h"
+#include "server/blocking.h"
 #include "server/client.h"
 #include "server/commandlog.h"
 #include "server/errorstats.h"
 #include "server/latency_monitor.h"
 #include "server/propagate.h"
 #include "server/server.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
+#include "server/transactions.h"
 #include <stdio.h>
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -26,7 +28,7 @@ enum { CLOCK_STALE_TICKS = 1 << 20 /* some hundred microseconds on any machine *
 
 uint64_t dispatch_ticks, dispatch_commands, dispatch_ticks_total;
 struct dispatch_settings dispatch_settings = {.latency_tracking = true};
-void (*dispatch_refused)(struct client *client, const struct command *command);
+bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
 static struct list gates = {.head = {&gates.head, &gates.head}};
 static struct list observers = {.head = {&observers.head, &observers.head}};
 
@@ -39,6 +41,12 @@ struct running {
 static struct running *running;
 
 const struct call *dispatch_running(void) { return running ? &running->call : NULL; }
+
+bool dispatch_is_running(const struct client *client) {
+    for (const struct running *at = running; at; at = at->outer)
+        if (at->call.client == client) return true;
+    return false;
+}
 
 void dispatch_add_gate(struct command_gate *gate) {
     struct list_link *at = gates.head.next;
@@ -85,7 +93,9 @@ void call_propagate_nothing(struct call *call) { call->propagated = true; }
 
 struct blob *call_take_blob(struct call *call, int index) {
     struct client *client = call->client;
-    return client && call->argv == client->reader.argv ? request_take_blob(&client->reader, index) : NULL;
+    if (!client) return NULL;
+    if (unlikely(client->transaction != NULL)) return transaction_take_blob(call, index);
+    return call->argv == client->reader.argv ? request_take_blob(&client->reader, index) : NULL;
 }
 
 void call_select(struct call *call, struct db *db) { call->client->db = call->db = db; }
@@ -131,22 +141,28 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     struct running self = {.call = {.command = command, .argc = argc, .argv = argv, .reply = &client->reply, .client = client, .db = client->db},
                            .outer = running};
     struct db *db = client->db;
+    uint64_t start = dispatch_ticks;
     running = &self;
     client->current = command;
     client->reply.failed = false;
     client->redacted = 0;
-    if (unlikely(observers.len)) observers_before(&self.call);
+    if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
     clock_freeze();
 
     command->spec->run(&self.call);
 
     clock_thaw();
-    uint64_t now = ticks_now(), ticks = now - dispatch_ticks;
+    uint64_t now = ticks_now(), ticks = now - start;
     dispatch_ticks = now;
+    if (unlikely(self.call.blocked)) { /* counted when it is over */
+        if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
+        running = self.outer;
+        return;
+    }
     if (unlikely(client->reply.failed)) command->failed++;
     call_account(command, ticks);
     dispatch_commands++;
-    dispatch_ticks_total += ticks;
+    if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call contains that of the calls it makes */
     client->commands++;
     if (self.call.dirty) {
         server.dirty += self.call.dirty;
@@ -157,8 +173,10 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
         commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
     if (unlikely(ticks >= latency_threshold_ticks))
         latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
-    if (unlikely(observers.len)) observers_after(&self.call, ticks);
+    if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
     running = self.outer;
+    if (unlikely(client->pushes != NULL) && !running) client_pushes_write(client);
+    if (unlikely(blocking_ready) && !running) blocking_serve();
     /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh one. */
     if (unlikely(ticks > CLOCK_STALE_TICKS) && !running) clock_update();
 }
@@ -167,9 +185,12 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
 
 static void refuse(struct client *client, struct command *command, const char *error) {
     dispatch_ticks = ticks_now(); /* the turn of a client that is only refused ends in time as well */
-    if (command) command->rejected++;
+    if (command) {
+        command->rejected++;
+        client->current = command;
+    }
+    if (dispatch_refused && dispatch_refused(client, command, error)) return;
     reply_error(&client->reply, error);
-    if (dispatch_refused) dispatch_refused(client, command);
 }
 
 /* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of its request. */
@@ -221,11 +242,17 @@ static __attribute__((noinline)) void refuse_arity(struct client *client, struct
     refuse(client, command, text);
 }
 
+uint32_t dispatch_flags(const struct client *client, const struct command *command) {
+    uint32_t flags = command->spec->flags;
+    return flags & CMD_RUNS_QUEUED ? flags | client->queued_flags : flags;
+}
+
 /* True: the request goes no further now. */
 static __attribute__((noinline)) bool gates_stop(struct client *client, struct command *command, int argc, const struct slice *argv, bool *held) {
+    uint32_t flags = dispatch_flags(client, command);
     list_each(&gates, link) {
         struct command_gate *gate = container_of(link, struct command_gate, link);
-        if (gate->flags && !(gate->flags & command->spec->flags)) continue;
+        if (gate->flags && !(gate->flags & flags)) continue;
         const char *error = NULL;
         switch (gate->ask(client, command, argc, argv, &error)) {
         case GATE_PASS: continue;

@@ -29,8 +29,11 @@ struct command_gate {
 };
 void dispatch_add_gate(struct command_gate *gate);
 void dispatch_remove_gate(struct command_gate *gate);
-/* Told of each request that was refused before it ran (transactions become dirty by it). May be NULL. */
-extern void (*dispatch_refused)(struct client *client, const struct command *command);
+/* Flags of the command for gates: EXEC has those of all that it will run, too. */
+uint32_t dispatch_flags(const struct client *client, const struct command *command);
+/* Told of each request that was refused before it ran (transactions become dirty by it); `command` is NULL where it is unknown. May be NULL.
+ * True: it has answered by itself. */
+extern bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
 
 /* Looks a request up, checks it and runs it. False: it is held back (GATE_HOLD), and is to be dispatched again later. */
 bool dispatch_request(struct client *client, int argc, const struct slice *argv);
@@ -57,4 +60,5 @@ extern struct dispatch_settings dispatch_settings;
 extern uint64_t dispatch_commands; /* executed, since start or RESETSTAT */
 /* The call that runs, NULL: none. For crash reports and long calls. */
 const struct call *dispatch_running(void);
+bool dispatch_is_running(const struct client *client); /* one of the calls that run is this client's */
 #endif

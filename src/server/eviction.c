@@ -11,7 +11,7 @@
 #include "server/dispatch.h"
 #include "server/latency_monitor.h"
 #include "server/settings.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 #include "store/evict.h"
 #include <math.h>
 #include <unistd.h>
@@ -107,9 +107,9 @@ static bool evict_now_and_later(void) {
 }
 
 static enum gate_answer memory_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
-    (void)client, (void)argc, (void)argv;
+    (void)argc, (void)argv;
     if (__builtin_expect(!excess(NULL), 1) && !exceeded_since_us) return GATE_PASS;
-    if (evict_now_and_later() || !(command->spec->flags & CMD_DENYOOM)) return GATE_PASS;
+    if (evict_now_and_later() || !(dispatch_flags(client, command) & CMD_DENYOOM)) return GATE_PASS;
     *error = "OOM command not allowed when used memory > 'maxmemory'.";
     return GATE_REFUSE;
 }

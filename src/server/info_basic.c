@@ -55,7 +55,7 @@ static void write_memory(struct output *out) {
     line_size(out, "mem_overhead_db_hashtable_rehashing", r.tables_rehashing);
     info_line(out, "active_defrag_running:0");
     info_line(out, "lazyfree_pending_objects:%zu", background_pending(BACKGROUND_LAZY_FREE));
-    info_line(out, "lazyfreed_objects:%llu", (unsigned long long)store_stats.lazyfreed);
+    info_line(out, "lazyfreed_objects:%llu", (unsigned long long)store_lazyfree.freed);
 }
 static void write_persistence(struct output *out) {
     info_line(out, "loading:%d", server.loading);

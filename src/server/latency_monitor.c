@@ -5,7 +5,7 @@
 #include "lib/memory.h"
 #include "server/client.h"
 #include "server/help.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 #include <stdarg.h>
 #include <stdio.h>
 

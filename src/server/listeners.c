@@ -10,6 +10,7 @@
 #include "net/connection.h"
 #include "server/client.h"
 #include "server/info.h"
+#include "server/io_threads.h"
 #include "server/server.h"
 #include "server/settings.h"
 #include <errno.h>
@@ -50,11 +51,17 @@ static bool error_means_absent(int error) {
            error == ENODEV || error == ENOPROTOOPT;
 }
 
+static bool has_room(struct listener *listener) {
+    (void)listener;
+    return (int64_t)clients_count() < client_settings.maxclients;
+}
+
 /* Opens one address; false: it must be had and cannot. */
 static bool group_open_one(struct group *group, const char *host, int at_port) {
     bool optional = host[0] == '-';
     struct listen_options options = {.host = host + optional, .port = at_port, .backlog = backlog, .mark = (uint32_t)mark,
-                                     .accept_batch = accept_batch, .accepted = client_accept, .owner = group};
+                                     .accept_batch = accept_batch, .accepted = client_accept, .has_room = has_room, .owner = group};
+    io_threads_place(&options);
     if (!group->addresses) {
         options.unix_mode = unix_mode;
         options.unix_group = unix_group[0] ? unix_group : NULL;
@@ -67,7 +74,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
         if (!group->addresses) log_warning("Failed opening Unix socket: bind: %s", strerror(reason));
         else if (group == &tcp_group)
             log_warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", options.host, at_port, strerror(reason));
-        else log_warning("Warning: Could not create server RDMA listener %s:%d: %s", options.host, at_port, error[0] ? error : strerror(reason));
+        else log_warning("Warning: %s", error[0] ? error : strerror(reason)); /* it names transport, address and device */
         return false;
     }
     group->listeners[group->count++] = listener;

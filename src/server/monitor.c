@@ -84,8 +84,8 @@ static struct client_watcher watcher = {.freed = leave, .reset = leave};
 
 static void monitor_run(struct call *call) {
     struct client *client = call->client;
-    if (!client->conn) {
-        reply_error(call->reply, "ERR MONITOR isn't allowed for this client");
+    if (!client->conn || client->flags & CLIENT_DENY_BLOCKING) {
+        reply_error(call->reply, "ERR MONITOR isn't allowed for DENY BLOCKING client");
         return;
     }
     if (!(client->flags & CLIENT_MONITOR)) {

@@ -6,6 +6,7 @@
 #include "lib/version.h"
 #include "net/pin.h"
 #include "server/client.h"
+#include "server/io_threads.h"
 #include "server/server.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -210,12 +211,13 @@ static void get_oom_values(const struct config_option *option, struct output *ou
 /* Open files */
 
 void process_adjust_open_files(void) {
-    rlim_t wanted = (rlim_t)client_settings.maxclients + RESERVED_FILES;
+    const int reserved = RESERVED_FILES + io_threads_descriptors();
+    rlim_t wanted = (rlim_t)client_settings.maxclients + (rlim_t)reserved;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
         log_warning("Unable to obtain the current NOFILE limit (%s), assuming 1024 and setting the max clients configuration accordingly.",
                     strerror(errno));
-        client_settings.maxclients = 1024 - RESERVED_FILES;
+        client_settings.maxclients = 1024 - reserved;
         return;
     }
     rlim_t before = limit.rlim_cur, best = wanted;
@@ -234,13 +236,13 @@ void process_adjust_open_files(void) {
         return;
     }
     int64_t asked = client_settings.maxclients;
-    if (best <= RESERVED_FILES) {
+    if (best <= (rlim_t)reserved) {
         log_warning("Your current 'ulimit -n' of %llu is not enough for the server to start. Please increase your open file limit to at least "
                     "%llu. Exiting.",
                     (unsigned long long)before, (unsigned long long)wanted);
         exit(1);
     }
-    client_settings.maxclients = (int64_t)(best - RESERVED_FILES);
+    client_settings.maxclients = (int64_t)best - reserved;
     log_warning("You requested maxclients of %lld requiring at least %llu max file descriptors.", (long long)asked, (unsigned long long)wanted);
     log_warning("Server can't set maximum open files to %llu because of OS error: %s.", (unsigned long long)wanted, strerror(error));
     log_warning("Current maximum open files is %llu. maxclients has been reduced to %lld to compensate for low ulimit. If you need higher "

@@ -18,6 +18,13 @@ void propagate(int db, int argc, const struct slice *argv) {
     }
 }
 
+void propagate_message(int db, int argc, const struct slice *argv) {
+    list_each(&listeners, link) {
+        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
+        if (!listener->changes_only) listener->command(listener, db, argc, argv);
+    }
+}
+
 void propagate_begin(int db) {
     if (depth++) return;
     list_each(&listeners, link) {

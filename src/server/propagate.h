@@ -1,7 +1,8 @@
 /* propagate.h: the one way by which changes of data leave the server: replicas, AOF, slot migration are listeners.
  *
  * Called once for a write, after it was executed, with the arguments as they are to be repeated (absolute times, resolved values). Several
- * commands that belong together (a transaction, a call that propagates as more than one) arrive between begin and end. */
+ * commands that belong together (a transaction, a call that propagates as more than one) arrive between begin and end, between which there may also be
+ * one or none. */
 #ifndef SERVER_PROPAGATE_H
 #define SERVER_PROPAGATE_H
 #include "lib/list.h"
@@ -11,11 +12,14 @@ struct propagation_listener {
     void (*command)(struct propagation_listener *self, int db, int argc, const struct slice *argv);
     void (*begin)(struct propagation_listener *self, int db); /* may be NULL: of no interest */
     void (*end)(struct propagation_listener *self);
+    bool changes_only; /* does not care for what changes no data (propagate_message) */
 };
 void propagate_listen(struct propagation_listener *listener);
 void propagate_unlisten(struct propagation_listener *listener);
 bool propagate_wanted(void); /* is anybody listening? Saves building arguments in vain. */
 void propagate(int db, int argc, const struct slice *argv);
+/* What others must hear of though it changes no data: PUBLISH. */
+void propagate_message(int db, int argc, const struct slice *argv);
 void propagate_begin(int db);
 void propagate_end(void);
 #endif

@@ -6,6 +6,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/random.h"
+#include "server/blocking.h"
 #include "server/client.h"
 #include "server/config.h"
 #include "server/latency_monitor.h"
@@ -13,7 +14,7 @@
 #include "server/shutdown.h"
 #include "server/stats.h"
 #include "server/store_events.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 #include <stdlib.h>
 
 enum { REHASH_US = 1000, HZ_MIN = 1, HZ_MAX = 500 };
@@ -64,6 +65,7 @@ static void before_wait(void *context) {
     shutdown_on_signal();
     if (!stands_still) keyspace_expire_cycle(server.keyspace, true, server.hz);
     each_part(before_wait);
+    if (blocking_ready) blocking_serve();
     clients_flush();
     clients_evict();
 }

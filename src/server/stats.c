@@ -8,16 +8,19 @@
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "server/auth.h"
+#include "server/blocking.h"
 #include "server/client.h"
 #include "server/dispatch.h"
 #include "server/errorstats.h"
 #include "server/eviction.h"
+#include "server/io_threads.h"
 #include "server/listeners.h"
 #include "server/process.h"
 #include "server/server.h"
 #include "server/settings.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 #include "store/keyspace.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -103,7 +106,7 @@ static void server_write(struct output *out) {
     line(out, "lru_clock:%lld", (long long)(clock_ms() / 1000 & 0xFFFFFF));
     line(out, "executable:%s", server.executable);
     line(out, "config_file:%s", config_file());
-    line(out, "io_threads_active:0");
+    line(out, "io_threads_active:%d", io_threads_count() > 0);
     line(out, "availability_zone:%s", server_settings.availability_zone);
     listeners_info(out);
 }
@@ -129,8 +132,8 @@ static void clients_write(struct output *out) {
     line(out, "watching_clients:%d", watching);
     line(out, "clients_in_timeout_table:0");
     line(out, "total_watched_keys:%llu", ull(watched));
-    line(out, "total_blocking_keys:0");
-    line(out, "total_blocking_keys_on_nokey:0");
+    line(out, "total_blocking_keys:%zu", blocking_keys(false));
+    line(out, "total_blocking_keys_on_nokey:%zu", blocking_keys(true));
 }
 
 static void cpu_line(struct output *out, const char *name, struct timeval time) {
@@ -182,25 +185,30 @@ static void stats_write_store(struct output *out) {
     line(out, "current_eviction_exceeded_time:%llu", ull(eviction_exceeded_us(false) / 1000));
     line(out, "keyspace_hits:%llu", ull(store_stats.hits));
     line(out, "keyspace_misses:%llu", ull(store_stats.misses));
+}
+
+static void stats_write(struct output *out) {
+    stats_write_traffic(out);
+    stats_write_store(out);
+}
+
+/* What follows the fields of pubsub/. */
+static void stats_write_rest(struct output *out) {
+    const struct event_loop_stats *loop = event_loop_stats(server.loop);
     static const char *const none_yet[] = {
-        "pubsub_channels", "pubsub_patterns", "pubsubshard_channels", "latest_fork_usec", "total_forks", "migrate_cached_sockets",
+        "latest_fork_usec", "total_forks", "migrate_cached_sockets",
         "slave_expires_tracked_keys", "active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses",
         "total_active_defrag_time", "current_active_defrag_time", "tracking_total_keys", "tracking_total_items", "tracking_total_prefixes",
         "unexpected_error_replies"};
     for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
-}
-
-static void stats_write(struct output *out) {
-    const struct event_loop_stats *loop = event_loop_stats(server.loop);
-    stats_write_traffic(out);
-    stats_write_store(out);
     line(out, "total_error_replies:%llu", ull(errorstats_total()));
     line(out, "dump_payload_sanitizations:0");
     line(out, "total_reads_processed:%llu", ull(client_stats.reads));
     line(out, "total_writes_processed:%llu", ull(client_stats.writes));
-    static const char *const threads[] = {"io_threaded_reads_processed",     "io_threaded_writes_processed",
-                                          "io_threaded_freed_objects",       "io_threaded_poll_processed",
-                                          "io_threaded_total_prefetch_batches", "io_threaded_total_prefetch_entries"};
+    line(out, "io_threaded_reads_processed:%llu", ull(io_threads_reads()));
+    line(out, "io_threaded_writes_processed:%llu", ull(io_threads_writes()));
+    static const char *const threads[] = {"io_threaded_freed_objects", "io_threaded_poll_processed", "io_threaded_total_prefetch_batches",
+                                          "io_threaded_total_prefetch_entries"};
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) line(out, "%s:0", threads[i]);
     line(out, "client_query_buffer_limit_disconnections:%llu", ull(client_stats.query_limit_closed));
     line(out, "client_output_buffer_limit_disconnections:%llu", ull(client_stats.output_limit_closed));
@@ -221,8 +229,8 @@ static void stats_write(struct output *out) {
 static void stats_reset(void) {
     client_stats = (struct client_stats){.memory_normal = client_stats.memory_normal};
     dispatch_commands = dispatch_ticks_total = 0;
-    struct store_stats fresh = {.lazyfree_pending = store_stats.lazyfree_pending};
-    store_stats = fresh;
+    store_stats = (struct store_stats){0};
+    atomic_store_explicit(&store_lazyfree.freed, 0, memory_order_relaxed);
     commands_rate.last_value = input_rate.last_value = output_rate.last_value = 0;
     memset(commands_rate.samples, 0, sizeof commands_rate.samples);
     memset(input_rate.samples, 0, sizeof input_rate.samples);
@@ -239,7 +247,7 @@ static void command_write(struct command *command, void *context) {
     if (!command->calls && !command->rejected && !command->failed) return;
     uint64_t usec = command_usec(command);
     line(context, "cmdstat_%s:calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,failed_calls=%llu", command->full_name, ull(command->calls),
-         ull(usec), command->calls ? (double)command->ticks / ticks_per_us / (double)command->calls : 0.0, ull(command->rejected),
+         ull(usec), command->calls ? (double)command->ticks / ticks_per_us() / (double)command->calls : 0.0, ull(command->rejected),
          ull(command->failed));
 }
 static void commandstats_write(struct output *out) { commands_each_all(command_write, out); }
@@ -266,7 +274,7 @@ static void latency_write(struct command *command, void *context) {
     for (int i = 0; i < percentiles_count; i++) {
         percentile_text(number, sizeof number, percentiles[i]);
         at += snprintf(text + at, sizeof text - (size_t)at, "%sp%s=%.3f", i ? "," : "", number,
-                       (double)histogram_percentile(command->latency, percentiles[i]) / ticks_per_us);
+                       (double)histogram_percentile(command->latency, percentiles[i]) / ticks_per_us());
     }
     line(context, "latency_percentiles_usec_%s:%s", command->full_name, text);
 }
@@ -278,6 +286,7 @@ const struct info_section stats_sections[] = {
     {.name = "server", .title = "Server", .order = 10, .write = server_write},
     {.name = "clients", .title = "Clients", .order = 20, .write = clients_write},
     {.name = "stats", .title = "Stats", .order = 50, .write = stats_write, .reset = stats_reset},
+    {.name = "stats", .title = "Stats", .order = 52, .write = stats_write_rest},
     {.name = "cpu", .title = "CPU", .order = 70, .write = cpu_write},
     {.name = "commandstats", .title = "Commandstats", .order = 90, .when = INFO_ALL_ONLY, .write = commandstats_write, .reset = commands_reset_stats},
     {.name = "errorstats", .title = "Errorstats", .order = 100, .write = errorstats_write, .reset = errorstats_reset},

@@ -5,6 +5,7 @@
 #include "lib/number.h"
 #include "store/entry_layout.h"
 #include "store/keyspace.h"
+#include <stdatomic.h>
 
 enum { LAZY_FREE_EFFORT = 64 };
 
@@ -107,8 +108,8 @@ static void value_free_job(void *arg) {
     struct value_free *job = arg;
     value_free_now(job->type, job->encoding, job->value);
     mem_free(job);
-    __atomic_sub_fetch(&store_stats.lazyfree_pending, 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&store_stats.lazyfreed, 1, __ATOMIC_RELAXED);
+    atomic_fetch_sub_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store_lazyfree.freed, 1, memory_order_relaxed);
 }
 
 static bool has_pointer(const struct entry *e) {
@@ -122,7 +123,7 @@ void entry_free_value(struct entry *e, bool lazy) {
     if (lazy && ops && ops->free_effort && ops->free_effort(value, e->encoding) > LAZY_FREE_EFFORT) {
         struct value_free *job = mem_alloc(sizeof(*job));
         *job = (struct value_free){value, e->type, e->encoding};
-        __atomic_add_fetch(&store_stats.lazyfree_pending, 1, __ATOMIC_RELAXED);
+        atomic_fetch_add_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
         background_submit(BACKGROUND_LAZY_FREE, value_free_job, job);
     } else {
         value_free_now(e->type, e->encoding, value);
@@ -188,7 +189,7 @@ bool entry_string_int64(const struct entry *e, int64_t *value) {
 size_t entry_memory(const struct entry *e, size_t samples) {
     size_t bytes = mem_size(e) + sizeof(void *); /* and its place in the table */
     if (entry_has_blob(e))
-        bytes += mem_size(entry_pointer(e));
+        bytes += blob_memory(entry_pointer(e));
     else if (has_pointer(e) && value_ops[e->type] && value_ops[e->type]->memory)
         bytes += value_ops[e->type]->memory(entry_pointer(e), e->encoding, samples);
     return bytes;

@@ -7,6 +7,7 @@
 #include "lib/background.h"
 #include "lib/memory.h"
 #include "store/keyspace_layout.h"
+#include <stdatomic.h>
 
 struct store_settings store_settings = {.lfu_log_factor = 10,
                                         .lfu_decay_time = 1,
@@ -19,6 +20,7 @@ struct store_settings store_settings = {.lfu_log_factor = 10,
                                         .lazy_user_flush = true,
                                         .lazy_server_del = true};
 struct store_stats store_stats;
+struct store_lazyfree store_lazyfree;
 
 static struct slice table_key(const void *entry) {
     return entry_key_inline(entry);
@@ -274,8 +276,8 @@ static void flush_run(void *arg) {
     struct flush_job *job = arg;
     hashtable_free(job->expires); /* the entries are in both: first the table that does not own them */
     hashtable_free(job->keys);
-    __atomic_sub_fetch(&store_stats.lazyfree_pending, job->count, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&store_stats.lazyfreed, job->count, __ATOMIC_RELAXED);
+    atomic_fetch_sub_explicit(&store_lazyfree.pending, job->count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store_lazyfree.freed, job->count, memory_order_relaxed);
     mem_free(job);
 }
 
@@ -292,7 +294,7 @@ size_t db_flush(struct db *db, bool lazy) {
         if (lazy) {
             struct flush_job *job = mem_alloc(sizeof(*job));
             *job = (struct flush_job){keys, expires, count};
-            __atomic_add_fetch(&store_stats.lazyfree_pending, count, __ATOMIC_RELAXED);
+            atomic_fetch_add_explicit(&store_lazyfree.pending, count, memory_order_relaxed);
             background_submit(BACKGROUND_LAZY_FREE, flush_run, job);
         } else {
             hashtable_free(expires);

@@ -35,11 +35,16 @@ struct store_settings {
 extern struct store_settings store_settings;
 /* Counters, for INFO; reset by CONFIG RESETSTAT. */
 struct store_stats {
-    uint64_t hits, misses, expired_keys, expired_time_cap_reached, evicted_keys, lazyfreed, lazyfree_pending;
+    uint64_t hits, misses, expired_keys, expired_time_cap_reached, evicted_keys;
     double expired_stale_percent;
     uint64_t expire_cycle_us;
 };
 extern struct store_stats store_stats;
+/* Objects given to the background thread, which counts here too. */
+struct store_lazyfree {
+    _Atomic uint64_t pending, freed;
+};
+extern struct store_lazyfree store_lazyfree;
 
 struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks);
 void keyspace_free(struct keyspace *keyspace);
@@ -76,6 +81,8 @@ struct entry *db_replace_int64(struct db *db, struct entry *entry, int64_t value
 /* Makes the string `len` bytes long (zero-filled growth), with encoding raw, and shows where its bytes are to be written: APPEND, SETRANGE, SETBIT.
  * *bytes is valid until the next change. */
 struct entry *db_edit_string(struct db *db, struct entry *entry, size_t len, char **bytes);
+/* The same for who finds out only then whether he changes anything; he calls db_changed if so. */
+struct entry *db_edit_string_silently(struct db *db, struct entry *entry, size_t len, char **bytes);
 /* Adds a key of another type, which must be missing. The structure is owned by the store from here on. */
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding, void *value);
 void db_set_value(struct db *db, struct entry *entry, enum value_encoding encoding, void *value); /* converted or reallocated; silent */

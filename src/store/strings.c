@@ -168,7 +168,7 @@ static struct entry *edit_embedded(struct db *db, struct entry *e, size_t len) {
     return e;
 }
 
-struct entry *db_edit_string(struct db *db, struct entry *e, size_t len, char **bytes) {
+struct entry *db_edit_string_silently(struct db *db, struct entry *e, size_t len, char **bytes) {
     size_t before = entry_string_len(e);
     if (len <= ENTRY_EMBED_MAX && !entry_has_blob(e)) {
         e = edit_embedded(db, e, len);
@@ -180,6 +180,11 @@ struct entry *db_edit_string(struct db *db, struct entry *e, size_t len, char **
         *bytes = blob->data;
     }
     if (len > before) memset(*bytes + before, 0, len - before);
+    return e;
+}
+
+struct entry *db_edit_string(struct db *db, struct entry *e, size_t len, char **bytes) {
+    e = db_edit_string_silently(db, e, len, bytes);
     hook_changed(db, e);
     return e;
 }

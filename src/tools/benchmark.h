@@ -23,6 +23,7 @@ struct bench_options {
     int64_t seed, keyspace;
     int64_t functions, function_keys; /* of the FUNCTION LOAD and FCALL tests */
     int64_t busy_poll_us;             /* -1: what is best */
+    int64_t rx_size;                  /* of an RDMA connection; 0: what is best */
     bool random_keys, sequential, resp3, cluster, tracking, keep_alive, loop, idle, stdin_argument, multi_thread;
     enum bench_output output;
     char *tests; /* ",get,set," or NULL for all */
@@ -67,6 +68,14 @@ struct bench_request {
 void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv);
 void request_build_raw(struct bench_request *r, const struct bench_options *o, struct slice bytes);
 void request_free(struct bench_request *r);
+/* A request in parts: where it has long parts that are never patched, those are blobs, which need not be copied to be sent. */
+struct bench_part {
+    size_t offset, len; /* in one request */
+    struct blob *blob;  /* NULL: from the batch */
+};
+/* Returns how many; 0: the whole is best copied. Free with parts_free. */
+int request_parts(const struct bench_request *r, struct bench_part **parts);
+void request_parts_free(struct bench_part *parts, int count);
 /* Fills in fresh random numbers, and the tag, in the first `count` requests of a batch. `sequence` is used with --sequential. */
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count, const char *tag,
                    _Atomic uint64_t *sequence);

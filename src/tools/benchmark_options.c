@@ -19,7 +19,9 @@ static const char help[] =
     " -u <uri>           All at once: valkey://user:password@host:port/db; what is\n"
     "                    left out keeps its default. rdma:// for RDMA.\n"
     " --rdma             Connect by RDMA\n"
+    " --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA\n"
     " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
+    " --rdma-rx-size <bytes>  Receive buffer of a connection\n"
     "                    (default: 10 where there are CPUs to spare, else 0)\n"
     " -a <password>      Password\n"
     " --user <username>  User of that password (default: the default user)\n"
@@ -93,6 +95,7 @@ static struct number_option {
     NUMBER("--num-functions", functions, 1, 10000),
     NUMBER("--num-keys-in-fcall", function_keys, 0, 10000),
     NUMBER("--rdma-busy-poll-us", busy_poll_us, 0, 1000000),
+    NUMBER("--rdma-rx-size", rx_size, 64 * 1024, 16 * 1024 * 1024),
 #undef NUMBER
 };
 

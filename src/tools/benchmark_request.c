@@ -92,6 +92,41 @@ void request_free(struct bench_request *r) {
     memset(r, 0, sizeof *r);
 }
 
+enum { PART_LONG = 1024 };
+
+/* Where the first patch at or behind `from` begins; *end: where it ends. */
+static size_t next_patch(const struct bench_request *r, size_t from, size_t *end) {
+    size_t first = *end = r->size;
+    for (int i = 0; i < r->patches_count; i++) {
+        const struct bench_patch *patch = &r->patches[i];
+        if (patch->offset < from || patch->offset >= first) continue;
+        first = patch->offset;
+        *end = first + (patch->kind == PATCH_TAG ? 5 : DIGITS);
+    }
+    return first;
+}
+
+int request_parts(const struct bench_request *r, struct bench_part **parts) {
+    int count = 0;
+    size_t start = 0; /* of what has to be copied */
+    *parts = mem_alloc((2 * ((size_t)r->patches_count + 1) + 1) * sizeof **parts);
+    for (size_t at = 0, end; at < r->size; at = end) {
+        size_t patch = next_patch(r, at, &end);
+        if (patch - at < PART_LONG) continue;
+        if (at > start) (*parts)[count++] = (struct bench_part){start, at - start, NULL};
+        (*parts)[count++] = (struct bench_part){at, patch - at, blob_copy(slice_make(r->bytes + at, patch - at))};
+        start = patch;
+    }
+    if (count && start < r->size) (*parts)[count++] = (struct bench_part){start, r->size - start, NULL};
+    return count;
+}
+
+void request_parts_free(struct bench_part *parts, int count) {
+    for (int i = 0; i < count; i++)
+        if (parts[i].blob) blob_release(parts[i].blob);
+    mem_free(parts);
+}
+
 /* Twelve digits, in two halves of 32 bits, two digits at a time. */
 static inline void six_digits_write(char *at, uint32_t value) {
     for (int i = 4; i >= 0; i -= 2, value /= 100) {

@@ -4,7 +4,7 @@
  * from which they claim in pieces, and at the two ends of the run. All connections are open and greeted before the clock starts.
  *
  * A connection does one thing: send a batch, count its replies in place, send the next. Between a reply and the next request there are one
- * reading of the clock, the digits to patch, one copy into the connection's send memory, and one flush. */
+ * reading of the clock, the digits to patch, one copy into the connection's send memory, and one flush. Long values are not copied. */
 #include "tools/benchmark.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -53,6 +53,8 @@ struct worker {
     int index;
     uint64_t credit; /* claimed and not yet sent */
     char *scratch;   /* the batch being patched */
+    struct bench_part *parts; /* of one request; none: it is all copied from the batch */
+    int parts_count;
     struct histogram *latencies;
     uint64_t start_ns, end_ns;
     bool failed, running;
@@ -101,6 +103,24 @@ static uint64_t claim(struct worker *w, uint64_t wanted) {
 
 static void client_connect(struct client *client);
 
+/* Writes the first `count` requests of the batch. */
+static inline void batch_write(struct worker *w, struct output *out, uint64_t count) {
+    size_t size = w->run->request->size;
+    if (__builtin_expect(w->parts_count == 0, 1)) {
+        output_write(out, slice_make(w->scratch, count * size));
+        return;
+    }
+    for (const char *at = w->scratch; count > 0; count--, at += size) {
+        for (int i = 0; i < w->parts_count; i++) {
+            const struct bench_part *part = &w->parts[i];
+            if (part->blob)
+                output_write_blob(out, part->blob);
+            else
+                output_write(out, slice_make(at + part->offset, part->len));
+        }
+    }
+}
+
 static void client_send(struct client *client, uint64_t now) {
     struct worker *w = client->worker;
     const struct bench_request *request = w->run->request;
@@ -118,7 +138,7 @@ static void client_send(struct client *client, uint64_t now) {
     }
     client->pending = (int)count;
     client->sent_ns = now;
-    output_write(&client->conn->out, slice_make(w->scratch, count * request->size));
+    batch_write(w, &client->conn->out, count);
     conn_flush(client->conn);
 }
 
@@ -238,6 +258,7 @@ static void *worker_main(void *arg) {
     memcpy(w->scratch, request->bytes, size);
     w->latencies = histogram_new(LATENCY_BITS, LATENCY_MAX_NS);
     worker_open(w);
+    w->parts_count = request_parts(request, &w->parts); /* only now: the transport knows best where they had better lie */
     pthread_barrier_wait(&run->ready);
     if (run->options->idle) {
         while (!atomic_load(&run->stop)) event_loop_turn(w->loop, 1000 * 1000);
@@ -252,6 +273,7 @@ static void *worker_main(void *arg) {
     event_loop_free(w->loop);
     mem_free(w->clients);
     mem_free(w->scratch);
+    request_parts_free(w->parts, w->parts_count);
     return NULL;
 }
 
@@ -282,8 +304,20 @@ static int greeting_write(const struct bench_options *o, struct output *out) {
     return count;
 }
 
+/* All receive buffers together had better stay in the processor's caches: replies that always go to memory that is in none cost several times as much
+ * (GET of 16 KiB, 50 connections, the software device: 658,000 a second with 64 KiB each, 251,000 with 1 MiB). */
+#ifdef USE_RDMA
+static uint32_t rx_size_for(const struct bench_options *o) {
+    enum { ALL_TOGETHER = 4 * 1024 * 1024, MOST = 256 * 1024 };
+    if (o->rx_size) return (uint32_t)o->rx_size;
+    uint32_t size = RDMA_RX_SIZE_MIN;
+    while (size < MOST && size * 2 * (uint64_t)o->clients <= ALL_TOGETHER) size *= 2;
+    return size;
+}
+#endif
+
 /* Spinning for completions saves the way through the kernel, and takes a CPU: good where the server is on another one. */
-static void spin_choose(const struct bench_options *o) {
+static void rdma_choose(const struct bench_options *o) {
 #ifdef USE_RDMA
     if (!o->endpoint.rdma) return;
     cpu_set_t cpus;
@@ -291,6 +325,7 @@ static void spin_choose(const struct bench_options *o) {
     rdma_settings.busy_poll_us = o->busy_poll_us >= 0 ? (uint32_t)o->busy_poll_us
                                  : count > o->threads ? SPIN_US
                                                       : 0;
+    rdma_settings.rx_size = rx_size_for(o);
 #endif
 }
 
@@ -339,7 +374,7 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster,
     atomic_store(&run.working, count);
     pthread_barrier_init(&run.ready, NULL, (unsigned)count + 1);
     pthread_mutex_init(&run.mutex, NULL);
-    spin_choose(o);
+    rdma_choose(o);
     /* The counters that others look at stand on lines of their own: room to align the array by hand. */
     void *memory = mem_calloc((size_t)count + 1, sizeof(struct worker));
     struct worker *workers = (struct worker *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);

@@ -22,6 +22,7 @@ static const char help[] =
     "  -u <uri>           All at once: valkey://user:password@host:port/db; what is left\n"
     "                     out keeps its default. rdma:// for RDMA, unix:// for a socket.\n"
     "  --rdma             Connect by RDMA.\n"
+    "  --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA.\n"
     "  -t <timeout>       Seconds to wait for the connection, decimals allowed.\n"
     "                     Default: 0, as long as the system waits.\n"
     "  -a <password>      Password; --pass is the same. The environment variables\n"

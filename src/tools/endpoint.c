@@ -146,6 +146,12 @@ int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *erro
         e->rdma = true;
         return 1;
     }
+    if (strcmp(name, "--rdma-base-protocol") == 0) {
+#ifdef USE_RDMA
+        rdma_settings.features = 0; /* of all connections of the tool */
+#endif
+        return 1;
+    }
     for (size_t k = 0; k < sizeof tls_options / sizeof *tls_options; k++) {
         if (strcmp(name, tls_options[k].name) != 0) continue;
         if (tls_options[k].arguments && !value) return -1;

@@ -343,8 +343,18 @@ int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv
     ((struct ibv_port_attr *)attr)->state = IBV_PORT_ACTIVE;
     return 0;
 }
+int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid) {
+    *gid = (union ibv_gid){.raw = {0xfe, 0x80}};
+    return fails() ? -1 : 0;
+}
+const char *rdma_event_str(enum rdma_cm_event_type type) {
+    return "an event";
+}
 int ibv_fork_init(void) {
     return 0;
+}
+enum ibv_fork_status ibv_is_fork_initialized(void) {
+    return IBV_FORK_UNNEEDED;
 }
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
     return -1;
@@ -457,6 +467,11 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, v
                    enum rdma_port_space ps) {
     if (fails()) return -1;
     *id = &new_id(channel, context)->id;
+    return 0;
+}
+int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel) {
+    if (fails()) return -1;
+    id->channel = channel;
     return 0;
 }
 int rdma_destroy_id(struct rdma_cm_id *id) {

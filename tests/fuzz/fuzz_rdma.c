@@ -28,12 +28,16 @@ uint64_t clock_monotonic_us(void) {
     return now_us;
 }
 uint64_t clock_monotonic_ns(void) {
-    return now_us * 1000;
+    return now_us++ * 1000; /* lib/ticks.c waits for it to go on */
 }
 void clock_update(void) {
     clock_cache.wall_us = (int64_t)now_us;
     clock_cache.wall_ms = (int64_t)now_us / 1000;
     clock_cache.monotonic_us = now_us;
+}
+
+void clock_follow(void) {
+    clock_update();
 }
 
 /* The far end of a connection, and our owner of the near one. */
@@ -54,6 +58,16 @@ struct peer {
     char *rx;
     uint32_t rx_size, rx_filled;
     uint64_t sent, consumed;
+    /* Features. `ours`: our end has said that its buffer is a ring; `its`: the peer has. */
+    bool dialled, asked, answered, ours, its;
+    uint64_t offered;
+    uint32_t room;   /* what it may write to our ring */
+    char *next_rx;   /* we have announced another buffer, and it has not said that it took it */
+    uint32_t next_size;
+    uint32_t window; /* what we may write to its ring */
+    bool moving;     /* it has announced another buffer: new_ */
+    uint64_t new_addr;
+    uint32_t new_size, new_key;
     uint8_t manner; /* of our handlers */
     char *sink;
     size_t sink_size;
@@ -96,6 +110,44 @@ static void check_bytes(const struct peer *p, const struct fake_send *send) {
     }
 }
 
+/* What our end says about features, credits and other buffers. False: it is about something else. */
+static bool on_feature_sent(struct peer *p, const union rdma_wire_message *message) {
+    switch (be16toh(message->opcode)) {
+    case RDMA_OP_GET_SERVER_FEATURE:
+        if (p->dialled)
+            p->asked = true;
+        else
+            p->offered = be64toh(message->feature.features);
+        return true;
+    case RDMA_OP_SET_CLIENT_FEATURE:
+        FUZZ_CHECK(!p->ours && (p->dialled ? p->answered : p->its), "SetClientFeature out of its turn");
+        p->ours = true;
+        p->room = p->rx_size - p->rx_filled;
+        if (p->room == 0) p->rx_filled = 0;
+        return true;
+    case RDMA_OP_CREDIT: {
+        uint32_t bytes = be32toh(message->credit.bytes);
+        FUZZ_CHECK(p->ours && !p->next_rx && bytes, "a Credit of %u bytes", bytes);
+        FUZZ_CHECK(p->early || bytes <= p->rx_size - p->room, "a Credit of %u bytes where %u are written", bytes, p->rx_size - p->room);
+        p->room += bytes;
+        return true;
+    }
+    case RDMA_OP_BUFFER_TAKEN:
+        FUZZ_CHECK(p->moving, "BufferTaken that answers nothing");
+        p->addr = p->new_addr, p->size = p->window = p->new_size, p->key = p->new_key;
+        p->filled = 0;
+        p->moving = false;
+        return true;
+    case RDMA_OP_REGISTER_XFER_MEMORY:
+        if (!p->ours) return false;
+        FUZZ_CHECK(!p->next_rx, "a third buffer");
+        p->next_rx = (char *)(uintptr_t)be64toh(message->memory.addr);
+        p->next_size = be32toh(message->memory.length);
+        return true;
+    default: return false;
+    }
+}
+
 static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fake_send *send) {
     struct peer *p = peer_of_id(qp->id);
     FUZZ_CHECK(p, "a send of nobody");
@@ -103,7 +155,7 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
         union rdma_wire_message message;
         FUZZ_CHECK(wr->num_sge == 1 && wr->sg_list->length == sizeof message, "a control message");
         memcpy(&message, (const void *)(uintptr_t)wr->sg_list->addr, sizeof message);
-        if (be16toh(message.opcode) != RDMA_OP_REGISTER_XFER_MEMORY) return;
+        if (on_feature_sent(p, &message) || be16toh(message.opcode) != RDMA_OP_REGISTER_XFER_MEMORY) return;
         FUZZ_CHECK(p->early || p->rx_filled == p->rx_size, "the buffer is announced anew with %u bytes free",
                    p->rx_size - p->rx_filled);
         p->rx = (char *)(uintptr_t)be64toh(message.memory.addr);
@@ -121,6 +173,11 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     check_bytes(p, send);
     p->arrived += len;
     p->filled += len;
+    if (p->its) {
+        FUZZ_CHECK(len <= p->window, "%u bytes where credit is for %u", len, p->window);
+        p->window -= len;
+        if (p->filled == p->size) p->filled = 0;
+    }
     p->message += len;
     FUZZ_CHECK(p->arrived <= p->written, "more than was written");
     if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return;
@@ -140,7 +197,9 @@ static void on_id_destroyed(struct rdma_cm_id *id) {
 }
 static void on_qp_destroyed(struct fake_qp *qp) {
     struct peer *p = peer_of_id(qp->id);
-    if (p) p->rx_size = p->rx_filled = 0;
+    if (!p) return;
+    p->rx_size = p->rx_filled = p->room = 0;
+    p->next_rx = NULL;
 }
 
 /* Our side */
@@ -234,6 +293,7 @@ static void on_closed(struct connection *conn) {
     FUZZ_CHECK(!p->closed && !p->told_end, "closed twice");
     p->told_end = true;
     if (p->violated && !p->ended) FUZZ_CHECK(conn->error == EPROTO, "a violation ended with %d", conn->error);
+    if (!p->violated && !p->ended && !p->early) FUZZ_CHECK(conn->error != EPROTO, "a violation of nobody: %s", conn_error_text(conn));
     conn_error_text(conn);
     close_ours(p);
 }
@@ -249,6 +309,7 @@ static void on_accepted(struct listener *from, struct connection *conn) {
     conn->owner = p;
     conn->events = &events;
     p->conn = conn;
+    conn_set_trusted(conn, !(p->manner & 32)); /* its buffers may grow */
     if ((p->manner & 0xC7) == 0xC4) close_ours(p);
 }
 
@@ -316,14 +377,18 @@ static uint32_t choose_length(struct fuzz_input *in, uint32_t left) {
 /* The peer writes bytes and tells it: within the buffer where it is honest. */
 static void step_data(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
-    uint32_t left = p->rx_size - p->rx_filled, len = choose_length(in, left);
+    uint32_t left = p->ours ? p->room : p->rx_size - p->rx_filled, len = choose_length(in, left);
     if (!qp || qp->failed) return;
     bool honest = len && len <= left;
     if (honest && !p->early)
-        for (uint32_t i = 0; i < len; i++) p->rx[p->rx_filled + i] = byte_in(p, p->sent + i);
+        for (uint32_t i = 0; i < len; i++) p->rx[(p->rx_filled + i) % p->rx_size] = byte_in(p, p->sent + i);
     if (!fake_receive_immediate(qp, htobe32(len))) return;
     if (honest) {
         p->rx_filled += len;
+        if (p->ours) {
+            p->room -= len;
+            p->rx_filled %= p->rx_size;
+        }
         if (p->violated) return;
         p->sent += len;
     } else if (p->rx_size)
@@ -334,7 +399,7 @@ static void step_data(struct peer *p, struct fuzz_input *in) {
 
 static void step_register(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
-    if (!qp || qp->failed) return;
+    if (!qp || qp->failed || (p->its && p->size)) return; /* step_feature */
     uint8_t how = fuzz_byte(in);
     uint32_t size = how & 1 ? fuzz_u32(in) : 64 + fuzz_byte(in) * (how & 2 ? 1024u : 3u), key = fuzz_u32(in);
     uint64_t addr = how & 4 ? (uint64_t)fuzz_u32(in) << 32 | fuzz_u32(in) : 0x10000;
@@ -350,7 +415,79 @@ static void step_register(struct peer *p, struct fuzz_input *in) {
     else if (!honest)
         p->violated = true;
     if (p->violated) return;
-    p->addr = addr, p->size = size, p->key = key, p->filled = 0;
+    p->addr = addr, p->size = p->window = size, p->key = key, p->filled = 0;
+}
+
+static bool say(struct peer *p, union rdma_wire_message *message, enum rdma_opcode opcode) {
+    message->opcode = htobe16(opcode);
+    return fake_receive(qp_of(p), message, sizeof *message, IBV_WC_SUCCESS);
+}
+/* The peer negotiates, gives credit, takes buffers and announces others: in turn and truly, or (how & 8) as it likes. */
+static void step_feature(struct peer *p, struct fuzz_input *in) {
+    struct fake_qp *qp = qp_of(p);
+    uint8_t how = fuzz_byte(in);
+    bool lies = (how & 0x18) == 0x18;
+    union rdma_wire_message message = {.opcode = 0};
+    if (!qp || qp->failed || p->early || p->violated) return;
+    switch (how & 7) {
+    case 0:
+    case 1: /* GetServerFeature: it asks, or answers */
+        if (!lies && (p->dialled ? !p->asked || p->answered : p->its)) return;
+        if (p->dialled) message.feature.features = htobe64(how & 32 ? RDMA_FEATURE_RING : fuzz_u32(in));
+        if (!say(p, &message, RDMA_OP_GET_SERVER_FEATURE)) return;
+        if (p->dialled ? !p->asked || p->answered : p->its)
+            p->violated = true;
+        else if (p->dialled)
+            p->answered = true;
+        return;
+    case 2: /* SetClientFeature */
+        if (!lies && (p->its || (p->dialled ? !p->ours : !p->offered))) return;
+        message.feature.features = htobe64(RDMA_FEATURE_RING);
+        if (!say(p, &message, RDMA_OP_SET_CLIENT_FEATURE)) return;
+        if (p->its || (p->dialled && !p->ours)) {
+            p->violated = true;
+            return;
+        }
+        if (!p->offered && !p->dialled) p->ended = true; /* it may have asked, and the answer be under way */
+        p->its = true;
+        p->window = p->size - p->filled;
+        if (p->window == 0) p->filled = 0;
+        return;
+    case 3:
+    case 4: { /* Credit */
+        uint32_t most = p->size - p->window, bytes = lies ? fuzz_u32(in) : how & 32 ? most : fuzz_byte(in) * 100u;
+        if (!lies && (!p->its || p->moving || bytes == 0 || bytes > most)) return;
+        message.credit.bytes = htobe32(bytes);
+        if (!say(p, &message, RDMA_OP_CREDIT)) return;
+        if (!p->its || bytes == 0 || bytes > most || p->moving)
+            p->violated = p->early = true; /* the window is not known any more */
+        else
+            p->window += bytes;
+        if (p->moving) p->ended = true;
+        return;
+    }
+    case 5: /* BufferTaken */
+        if (!lies && !p->next_rx) return;
+        if (!say(p, &message, RDMA_OP_BUFFER_TAKEN)) return;
+        if (!p->next_rx) {
+            p->violated = true;
+            return;
+        }
+        p->rx = p->next_rx;
+        p->rx_size = p->room = p->next_size;
+        p->rx_filled = 0;
+        p->next_rx = NULL;
+        return;
+    default: /* another buffer */
+        if (!p->its || p->moving || !p->size) return;
+        p->new_addr = 0x10000;
+        p->new_size = 64 + fuzz_byte(in) * 90u;
+        p->new_key = fuzz_byte(in);
+        message.memory.addr = htobe64(p->new_addr);
+        message.memory.length = htobe32(p->new_size);
+        message.memory.key = htobe32(p->new_key);
+        p->moving = say(p, &message, RDMA_OP_REGISTER_XFER_MEMORY);
+    }
 }
 
 static void step_control(struct peer *p, struct fuzz_input *in) {
@@ -460,6 +597,7 @@ static void step(struct fuzz_input *in) {
             struct connect_options options = {
                 .host = "127.0.0.1", .port = 6379, .events = &events, .owner = p};
             fake_next_device = what & 1;
+            p->dialled = true;
             p->conn = conn_connect(&transport_rdma, loop, &options);
         }
         break;
@@ -490,6 +628,9 @@ static void step(struct fuzz_input *in) {
     case 22:
     case 23:
     case 24: step_data(p, in); break;
+    case 25:
+    case 26:
+    case 27: step_feature(p, in); break;
     default: turn(0); break;
     }
     now_us++;
@@ -519,9 +660,10 @@ static void send_all(void) {
         const struct peer *p = &peers[i];
         const struct fake_qp *qp = qp_of(p);
         if (!qp || qp->failed || !p->conn || p->closed || p->conn->state != CONN_OPEN || p->manner & 8) continue;
-        if (!rdma_of(p->conn)->end_pending && p->filled < p->size && !p->early)
-            FUZZ_CHECK(conn_pending(p->conn) == 0, "%zu bytes wait while %u are free", conn_pending(p->conn),
-                       p->size - p->filled);
+        if (rdma_of(p->conn)->end_pending || p->early) continue;
+        uint32_t free = p->its ? p->window : p->size - p->filled;
+        if (free) FUZZ_CHECK(conn_pending(p->conn) == 0, "%zu bytes wait while %u are free", conn_pending(p->conn), free);
+        FUZZ_CHECK(!p->moving, "the new buffer is not taken");
     }
 }
 
@@ -535,8 +677,10 @@ static void settle_all(void) {
         if (!p->conn || p->closed || p->conn->state != CONN_OPEN || p->conn->reading_paused || p->sink)
             continue;
         const struct rdma_connection *c = rdma_of(p->conn);
-        if (!c->end_pending && p->conn->in_len < p->conn->in_limit)
-            FUZZ_CHECK(c->received == c->taken, "%u bytes are not shown", c->received - c->taken);
+        if (c->end_pending || p->conn->in_len >= p->conn->in_limit) continue;
+        FUZZ_CHECK(rdma_receive_unshown(c) == 0, "%zu bytes are not shown", rdma_receive_unshown(c));
+        if (p->ours && !p->next_rx && !p->early && p->conn->in_len == 0 && c->send_depth - (c->posted - c->retired) > 1)
+            FUZZ_CHECK(p->room >= p->rx_size - p->rx_size / 4, "only %u of %u bytes are credited", p->room, p->rx_size);
     }
     for (int i = 0; i < TURNS_TO_END; i++) {
         turn(0);
@@ -555,6 +699,14 @@ static void settle_all(void) {
                "%llu bytes are registered, %llu are counted",
                (unsigned long long)fake_counts.registered_bytes,
                (unsigned long long)owner->stats.registered_bytes);
+    const struct rdma_stats *held = &owner->stats;
+    FUZZ_CHECK(held->memory_regions == (uint64_t)fake_counts.regions, "%d regions, %llu are counted", fake_counts.regions,
+               (unsigned long long)held->memory_regions);
+    FUZZ_CHECK(!held->queue_pairs && !held->send_chunks_used && !held->receive_buffers && !held->ring_connections,
+               "counted as held: %llu queue pairs, %llu chunks, %llu buffers, %llu rings", (unsigned long long)held->queue_pairs,
+               (unsigned long long)held->send_chunks_used, (unsigned long long)held->receive_buffers,
+               (unsigned long long)held->ring_connections);
+    uint64_t all_posted = 0;
     list_each(&owner->devices, link) {
         struct rdma_device *device = container_of(link, struct rdma_device, link);
         size_t chunks = 0;
@@ -568,7 +720,10 @@ static void settle_all(void) {
         FUZZ_CHECK(device->srq || device->queues[0].committed == 0, "room of the queue is lost");
         uint32_t depth, posted = fake_shared_receives(strcmp(device->name, "fake_1") == 0, &depth);
         FUZZ_CHECK(shared == depth && posted == depth, "%u of %u receives are posted", posted, depth);
+        all_posted += posted;
     }
+    FUZZ_CHECK(held->receives_posted == all_posted, "%llu receives are posted, %llu are counted", (unsigned long long)all_posted,
+               (unsigned long long)held->receives_posted);
 }
 
 static void all_up(void) {
@@ -589,6 +744,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     log_level = LOG_LEVEL_NOTHING;
     fake_hooks = (struct fake_hooks){on_sent, on_completed, on_id_destroyed, on_qp_destroyed};
     rdma_settings.rx_size = RX_SIZE;
+    rdma_settings.rx_initial = RDMA_RX_INITIAL_MIN;
     rdma_settings.completion_vector = 0;
     rdma_settings.busy_poll_us = 0;
     rdma_settings.send_memory = RDMA_SLAB_SIZE;
@@ -602,7 +758,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input in = {data, data + size};
     now_us += 1000000;
     clock_update();
-    owner->stats = (struct rdma_stats){.registered_bytes = owner->stats.registered_bytes};
     for (int i = 0; in.at < in.end && i < STEPS_MAX; i++) step(&in);
     settle_all();
     if (++runs % 64 == 0) { /* making and freeing device contexts is slow */

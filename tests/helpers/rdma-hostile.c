@@ -1,11 +1,12 @@
 /* rdma-hostile: a peer that breaks the rules of Valkey over RDMA.
  *
- *   rdma-hostile --host H --port P [--cases N] [--seed S] [--kind NAME] [--wait MS] [--list]
+ *   rdma-hostile --host H --port P [--cases N] [--first N] [--seed S] [--kind NAME] [--wait MS] [--list]
+ *   rdma-hostile --host H --port P --hold POSTURE [--cases N]
  *
- * Connects N times and does something hostile each time: control messages of a wrong length, opcode or content, immediates that
- * lie, writes and reads outside of the server's buffer, floods, ends at any moment. After each it looks whether the server ended the
- * connection, which it must where the kind says so. Kinds that are odd but lawful must be answered. Exit code 0 when every case
- * ended as it must.
+ * Connects N times and does something hostile each time, one kind after the other, beginning with case --first: control messages of a
+ * wrong length, opcode or content, immediates that lie, writes and reads outside of the server's buffer, floods, ends at any moment. After
+ * each it looks whether the server ended the connection, which it must where the kind says so. Kinds that are odd but lawful must be
+ * answered. Exit code 0 when every case ended as it must.
  *
  * It is written on plain verbs and knows the protocol by itself: a mistake in the server's transport code must not be
  * repeated here by sharing it. Control messages are 32 bytes, big-endian; see the table in src/net/rdma_wire.h. */
@@ -24,7 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GET_SERVER_FEATURE, SET_CLIENT_FEATURE, KEEPALIVE, REGISTER_MEMORY, CONTROL_SIZE = 32 };
+enum { GET_SERVER_FEATURE, SET_CLIENT_FEATURE, KEEPALIVE, REGISTER_MEMORY, CREDIT = 0x8000, BUFFER_TAKEN = 0x8001, CONTROL_SIZE = 32 };
+#define RING (UINT64_C(1) << 32)
 enum { SEND_DEPTH = 512, RECV_DEPTH = 64, RECV_SLOT = 64, OUT_SIZE = 256 * 1024, IN_SIZE = 64 * 1024 };
 
 struct link {
@@ -41,6 +43,8 @@ struct link {
     unsigned sends;       /* posted and not completed; all are signalled */
     bool established, closed, told, feature_answer;
     uint64_t features;
+    bool ring, owes_taken; /* the server's buffer is a ring; it has announced another one */
+    uint32_t window;       /* of the ring */
 };
 
 static const char *host = "127.0.0.1", *port = "6379";
@@ -106,12 +110,22 @@ static void control_received(struct link *l, const uint8_t *m, uint32_t length) 
         l->peer_length = ntohl(n);
         l->peer_key = ntohl(key);
         l->peer_offset = 0;
+        l->owes_taken = l->ring;
+        l->window = l->peer_length;
         l->told = true;
     } else if (opcode == GET_SERVER_FEATURE) {
         uint64_t f;
         memcpy(&f, m + 24, 8);
         l->features = be64toh(f);
         l->feature_answer = true;
+    } else if (opcode == SET_CLIENT_FEATURE) {
+        l->ring = true;
+        l->window = l->peer_length - l->peer_offset;
+        if (l->window == 0) l->peer_offset = 0;
+    } else if (opcode == CREDIT) {
+        uint32_t n;
+        memcpy(&n, m + 24, 4);
+        l->window += ntohl(n);
     }
 }
 
@@ -426,6 +440,37 @@ static enum verdict lawful_exactly_full(void) {
     link_close(l);
     return ok ? GOOD : BAD;
 }
+/* Fills buffer after buffer with nothing but empty lines, as fast as it can: the server may give more to those it trusts, and to nobody else. */
+static enum verdict lawful_many_buffers(void) {
+    enum { BUFFERS = 30 };
+    struct link *l = link_open(3, NULL, 0);
+    register_lawful(l);
+    bool ok = l->told;
+    for (int i = 0; ok && i < BUFFERS; i++) {
+        uint32_t left = l->peer_length, n;
+        l->told = false;
+        for (; left && !l->closed; left -= n) {
+            n = left < 120000 ? left : 120000;
+            message(l, 0);
+            memset(l->out, '\n', n);
+            write_at(l, l->peer_addr + l->peer_offset, l->peer_key, n, IBV_WR_RDMA_WRITE_WITH_IMM, n);
+            l->peer_offset += n;
+        }
+        int64_t end = now_ms() + wait_ms;
+        while (!l->told && !l->closed && now_ms() < end) {
+            take_completions(l);
+            cm_event(l, 0);
+        }
+        ok = l->told;
+    }
+    if (ok) {
+        message(l, 0);
+        write_lawful(l, ping, 6);
+        ok = has_reply(l, 7, wait_ms);
+    }
+    link_close(l);
+    return ok ? GOOD : BAD;
+}
 static enum verdict private_data_rubbish(void) {
     uint8_t rubbish[56];
     random_fill(rubbish, sizeof rubbish);
@@ -691,14 +736,68 @@ static enum verdict everything_on_one_connection(void) {
     return whatever(l);
 }
 
+/* --- Peers that stay --- */
+
+/* Takes one of these postures with N connections, says "holding N", and stays until standard input ends or all were ended by the server
+ * ("all ended"):
+ *   dialling     asked to connect, and does not confirm the answer
+ *   silent       connected, says nothing: never announces a buffer
+ *   idle         announced its buffer
+ *   half         sent half a request
+ *   unread       asked for more than its buffer takes, and never gives it back
+ * Killed, it is a peer that vanishes. */
+static struct link *posture_take(const char *posture) {
+    if (!strcmp(posture, "dialling")) return link_open(1, NULL, 0);
+    struct link *l = link_open(3, NULL, 0);
+    if (!strcmp(posture, "silent")) return l;
+    register_lawful(l);
+    message(l, 0);
+    if (!strcmp(posture, "half")) write_lawful(l, half, sizeof half - 1);
+    if (!strcmp(posture, "unread")) {
+        static const char get[] = "GET unread\r\nGET unread\r\n";
+        write_lawful(l, get, sizeof get - 1);
+    }
+    message(l, 0);
+    return l;
+}
+
+static int hold(const char *posture, long count) {
+    static const char *const postures[] = {"dialling", "silent", "idle", "half", "unread"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof postures / sizeof *postures; i++) known |= !strcmp(posture, postures[i]);
+    struct link **links = calloc((size_t)count, sizeof *links);
+    if (!known || !links) {
+        fprintf(stderr, "rdma-hostile: there is no posture %s\n", posture);
+        return 2;
+    }
+    for (long i = 0; i < count; i++) links[i] = posture_take(posture);
+    printf("holding %ld\n", count);
+    bool dialling = !strcmp(posture, "dialling"), ended = false;
+    for (struct pollfd in = {.fd = 0, .events = POLLIN}; !ended && poll(&in, 1, 5) == 0;) {
+        ended = !dialling;
+        for (long i = 0; i < count && !dialling; i++) {
+            if (!links[i]->closed) take_completions(links[i]);
+            if (!links[i]->closed) cm_event(links[i], 0);
+            ended &= links[i]->closed;
+        }
+    }
+    if (ended) puts("all ended");
+    for (long i = 0; i < count; i++) link_close(links[i]);
+    free(links);
+    return 0;
+}
+
+#include "rdma-hostile-features.h"
+
 #define KINDS(X)                                                                                                       \
-    X(lawful_ping) X(lawful_chained_writes) X(lawful_get_feature) X(lawful_keepalives) X(lawful_exactly_full)          \
+    X(lawful_ping) X(lawful_chained_writes) X(lawful_get_feature) X(lawful_keepalives) X(lawful_exactly_full) X(lawful_many_buffers) \
     X(private_data_rubbish) X(control_short) X(control_empty) X(control_long) X(control_opcode) X(control_with_imm)    \
     X(feature_unknown) X(feature_select) X(memory_of_no_length) X(memory_of_huge_length) X(memory_of_nobody)           \
     X(memory_smaller_than_said) X(memory_again_and_again) X(memory_tiny) X(immediate_beyond_the_buffer)                \
     X(immediate_beyond_the_rest) X(immediate_for_nothing) X(immediate_zero) X(data_before_registering)                 \
     X(write_outside) X(write_with_wrong_key) X(read_of_the_buffer) X(flood_of_controls) X(flood_of_tiny_writes)        \
-    X(reader_that_never_reads) X(gone_at_any_moment) X(rubbish_requests) X(everything_on_one_connection)
+    X(reader_that_never_reads) X(gone_at_any_moment) X(rubbish_requests) X(everything_on_one_connection)       \
+    FEATURE_KINDS(X)
 
 static const struct kind {
     const char *name;
@@ -711,13 +810,15 @@ static const struct kind {
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
 static void usage(FILE *to) {
-    fputs("usage: rdma-hostile --host H --port P [--cases N] [--seed S] [--kind NAME] [--wait MS] [--list]\n", to);
+    fputs("usage: rdma-hostile --host H --port P [--cases N] [--first N] [--seed S] [--kind NAME] [--wait MS] [--list]\n"
+          "       rdma-hostile --host H --port P --hold dialling|silent|idle|half|unread [--cases N]\n",
+          to);
 }
 
 int main(int argc, char **argv) {
-    long cases = 100;
+    long cases = 100, first = 0;
     unsigned long seed = 1;
-    const char *only = NULL;
+    const char *only = NULL, *posture = NULL;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         if (!strcmp(a, "--list")) {
@@ -736,22 +837,25 @@ int main(int argc, char **argv) {
         if (!strcmp(a, "--host")) host = v;
         else if (!strcmp(a, "--port")) port = v;
         else if (!strcmp(a, "--cases")) cases = strtol(v, NULL, 10);
+        else if (!strcmp(a, "--first")) first = strtol(v, NULL, 10);
         else if (!strcmp(a, "--seed")) seed = strtoul(v, NULL, 10);
         else if (!strcmp(a, "--kind")) only = v;
         else if (!strcmp(a, "--wait")) wait_ms = atoi(v);
+        else if (!strcmp(a, "--hold")) posture = v;
         else {
             usage(stderr);
             return 2;
         }
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (posture) return hold(posture, cases);
     long failed = 0, done = 0, runs[KIND_COUNT] = {0};
-    for (long i = 0; i < cases; i++) {
+    for (long i = first; i < first + cases; i++) {
         random_state = seed * 1000003ull + (unsigned long)i;
         int k = (int)(i % KIND_COUNT);
         /* The slow ones seldom: what they find, they find soon. */
         if (!only && i >= KIND_COUNT && (kinds[k].run == flood_of_controls || kinds[k].run == flood_of_tiny_writes ||
-                                         kinds[k].run == lawful_exactly_full || kinds[k].run == reader_that_never_reads) &&
+                                         kinds[k].run == lawful_exactly_full || kinds[k].run == lawful_many_buffers || kinds[k].run == reader_that_never_reads) &&
             i / KIND_COUNT % 10)
             k = (int)random_below(4) + 6;
         if (only) {

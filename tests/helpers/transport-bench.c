@@ -1,19 +1,26 @@
-/* transport-bench: what a transport costs the CPU, without a server behind it.
+/* transport-bench: what a transport costs the CPU, without a server behind it; and a crowd of quiet clients for one.
  *
  *   transport-bench [tcp|unix|rdma] [HOST or PATH] [CONNECTIONS] [BYTES] [ROUNDS]
  *
  * Both ends of all connections live in one thread and one loop; each connection has one request of BYTES under way, which is echoed. Shown is the thread's
  * CPU time of one side for one request and its reply (half of what both sides took). For RDMA on the software device:
  *
- *   utils/softrdma/softrdma tests/helpers/transport-bench rdma 127.0.0.1 1 64 */
+ *   utils/softrdma/softrdma tests/helpers/transport-bench rdma 127.0.0.1 1 64
+ *
+ *   transport-bench crowd [tcp|rdma] HOST PORT CONNECTIONS [BYTES]
+ *
+ * Connects so often to a server, AT_ONCE connections under way at a time, and says "ready OPENED refused N". Then each line of its input is a round: every
+ * connection asks for ECHO of BYTES bytes and must get them; when all have it says "answered N wrong N lost N". At the end of its input all are closed. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "net/connection.h"
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct caller {
     struct connection *conn;
@@ -68,7 +75,105 @@ static uint64_t cpu_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* A crowd */
+
+enum { AT_ONCE = 32 };
+
+struct member {
+    struct connection *conn;
+    bool open;
+    size_t matched; /* bytes of the reply so far */
+};
+static size_t refused, lost, answered, wrong, under_way, reply_len;
+static char *reply;
+static char refusal[200];
+
+static void member_connected(struct connection *conn) {
+    struct member *member = conn->owner;
+    member->open = true;
+    under_way--;
+    opened++;
+}
+static void member_closed(struct connection *conn) {
+    struct member *member = conn->owner;
+    if (member->open) {
+        lost++;
+        opened--;
+    } else {
+        refused++;
+        under_way--;
+    }
+    snprintf(refusal, sizeof refusal, "%s", conn_error_text(conn));
+    member->open = false;
+    conn_close(conn);
+}
+static void member_readable(struct connection *conn) {
+    struct member *member = conn->owner;
+    struct slice in = conn_peek(conn);
+    bool right = member->matched + in.len <= reply_len && memcmp(in.data, reply + member->matched, in.len) == 0;
+    member->matched += in.len;
+    conn_consume(conn, in.len);
+    if (!right) wrong++;
+    else if (member->matched < reply_len) return;
+    member->matched = 0;
+    answered++;
+}
+static const struct connection_events member_events = {
+    .connected = member_connected, .readable = member_readable, .closed = member_closed};
+
+static int crowd(int argc, char **argv) {
+    const struct transport *transport = argc > 5 ? transport_find(argv[2]) : NULL;
+    size_t count = argc > 5 ? strtoul(argv[5], NULL, 10) : 0, bytes = argc > 6 ? strtoul(argv[6], NULL, 10) : 16;
+    if (!transport || !count) {
+        fprintf(stderr, "usage: transport-bench crowd [tcp|rdma] HOST PORT CONNECTIONS [BYTES]\n");
+        return 2;
+    }
+    struct member *members = mem_calloc(count, sizeof *members);
+    reply = mem_alloc(bytes + 64);
+    reply_len = (size_t)sprintf(reply, "$%zu\r\n", bytes);
+    memset(reply + reply_len, 'x', bytes);
+    memcpy(reply + reply_len + bytes, "\r\n", 2);
+    reply_len += bytes + 2;
+    for (size_t i = 0; i < count; i++) {
+        struct connect_options options = {
+            .host = argv[3], .port = atoi(argv[4]), .timeout_ms = 60000, .events = &member_events, .owner = &members[i]};
+        members[i].conn = conn_connect(transport, loop, &options);
+        under_way++;
+        while (under_way >= AT_ONCE) event_loop_turn(loop, -1);
+    }
+    while (under_way) event_loop_turn(loop, -1);
+    printf("ready %zu refused %zu%s%s\n", opened, refused, refused ? ": " : "", refused ? refusal : "");
+    fflush(stdout);
+    for (char line[64];;) {
+        struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+        while (poll(&input, 1, 0) == 0) event_loop_turn(loop, 20000);
+        if (read(STDIN_FILENO, line, sizeof line) <= 0) break;
+        answered = wrong = lost = 0;
+        size_t asked = opened;
+        for (size_t i = 0; i < count; i++) {
+            if (!members[i].open) continue;
+            output_write(&members[i].conn->out, slice_of("*2\r\n$4\r\nECHO\r\n"));
+            output_write(&members[i].conn->out, slice_make(reply, reply_len));
+            conn_flush(members[i].conn);
+            if (i % 64 == 0) event_loop_turn(loop, 0);
+        }
+        while (answered + lost < asked) event_loop_turn(loop, 1000000);
+        printf("answered %zu wrong %zu lost %zu\n", answered, wrong, lost);
+        fflush(stdout);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (members[i].open) conn_close(members[i].conn);
+    event_loop_turn(loop, 0);
+    event_loop_free(loop);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "crowd") == 0) {
+        log_level = LOG_LEVEL_WARNING;
+        loop = event_loop_new();
+        return crowd(argc, argv);
+    }
     const struct transport *transport = transport_find(argc > 1 ? argv[1] : "tcp");
     const char *host = argc > 2 ? argv[2] : "127.0.0.1";
     size_t connections = argc > 3 ? strtoul(argv[3], NULL, 10) : 1;

@@ -43,6 +43,31 @@ start_server {tags {connection}} {
         arity_errors {select {select 0 1}}
     }
 
+    # Three clients are served in one turn of the loop: the first makes the other two wait, the last one takes long.
+    foreach {when apart} {yes 1 no 0} {
+        test "immediate-reply $when: a reply [expr {$apart ? {leaves before} : {waits until}}] the next client is served" -needs {config immediate-reply} {
+            r config set immediate-reply $when
+            set clients [list [new_client] [new_client] [new_client]]
+            foreach c $clients {$c ping}
+            lassign $clients first middle last
+            $first -send debug sleep 0.3
+            after 100
+            $middle -send ping
+            after 50
+            $last -send debug sleep 0.5
+            assert_equal PONG [$middle -read]
+            set answered [clock milliseconds]
+            assert_equal OK [$last -read]
+            assert_equal $apart [expr {[clock milliseconds] - $answered > 250}]
+            r config set immediate-reply auto
+        }
+    }
+
+    test "immediate-reply knows auto, yes and no" -needs {config immediate-reply} {
+        assert_equal {immediate-reply auto} [r config get immediate-reply]
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'immediate-reply') - argument(s) must be one of the following: auto, yes, no" {r config set immediate-reply late}
+    }
+
     test "QUIT answers and closes, what follows is not executed" {
         r set q 0
         set c [new_client]

@@ -268,7 +268,7 @@ proc each_option {names script} {
 # Collects what is wrong with all options instead of stopping at the first.
 proc complain {list} {if {$list ne ""} {fail "[llength $list] options: [join $list {; }]"}}
 
-start_server {overrides {bind - save - daemonize - enable-debug-command - enable-protected-configs - set-proc-title - rdma-bind - rdma-port -} no_rdma 1 tags {options}} {
+start_server {overrides {io-threads - bind - save - daemonize - enable-debug-command - enable-protected-configs - set-proc-title - rdma-bind - rdma-port -} no_rdma 1 tags {options}} {
     test "CONFIG GET knows every option" {
         set wrong {}
         each_option {name} {if {[r config get $name] eq ""} {lappend wrong $name}}

@@ -430,3 +430,24 @@ start_server {overrides {requirepass secret} tags {protocol}} {
         assert_equal "-ERR Protocol error: unauthenticated multibulk length" [$c -readline]
     }
 }
+
+start_server {} {
+    # The kernel resets a socket that is closed with input unread, and then forgets what it has not yet sent; so the replies before the error are
+    # large and not read until the server has closed.
+    test "the reply to a protocol error arrives, whatever was sent behind it" -tags tcp-only {
+        set large [string repeat x 100000]
+        r set large $large
+        foreach half_closed {0 1} {
+            set c [new_client]
+            set id [$c client id]
+            $c -write "[string repeat "get large\r\n" 8]*1\r\nbroken\r\n[string repeat "ping\r\n" 30000]"
+            $c -flush
+            if {$half_closed} {chan close [$c -fd] write}
+            set reply "\$100000\r\n$large\r\n"
+            for {set i 0} {$i < 8} {incr i} {assert {[$c -readraw [string length $reply]] eq $reply}}
+            assert_equal "-ERR Protocol error: expected '$', got 'b'" [$c -readline]
+            assert_closed $c
+            assert_equal "" [r client list id $id]
+        }
+    }
+}

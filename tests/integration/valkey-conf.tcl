@@ -10,7 +10,7 @@ proc shipped_lines {} {
 }
 proc names_of {lines} {lsort -unique [lmap line $lines {lindex [split $line] 0}]}
 
-start_server {tags {config}} {
+start_server {overrides {io-threads -} tags {config}} {
     test "valkey.conf has every option, and no other" -needs {ours 1} {
         r debug config-rewrite-force-all
         set written [lmap line [split [file_bytes [srv conf]] \n] {if {[regexp {^[a-z]} $line]} {set line} else continue}]

@@ -28,7 +28,9 @@ def command_entry(info):
     """An entry of COMMAND, with the order that does not matter taken out."""
     name, arity, flags, first, last, step, categories, tips, specs, subs = info
     out = {
-        "name": name, "arity": arity, "flags": sorted(flags), "first key": first, "last key": last, "step": step,
+        "name": name, "arity": arity,
+        # Since 8.1 the slow log is one of the command logs.
+        "flags": sorted("skip_commandlog" if flag == "skip_slowlog" else flag for flag in flags), "first key": first, "last key": last, "step": step,
         "categories": sorted(categories), "tips": sorted(tips),
     }
     for i, spec in enumerate(specs):

@@ -17,6 +17,7 @@ proc usage {} {
   --ours             treat the server as this project's even if it stands outside of the tree
   --rdma             all clients of the suites speak RDMA
   --rdma-host IP     the address of the RDMA device (default 127.0.0.1)
+  --io-threads N     servers of the suites have so many threads for clients
   --launcher CMD     start servers and RDMA helpers through this command (a software RDMA device)
   --loops N          run everything N times
   --timeout S        seconds a test may take (default 60)
@@ -37,7 +38,7 @@ proc bad {message} {
 }
 
 array set o {
-    single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 launcher {} rdma_host 127.0.0.1
+    single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 launcher {} rdma_host 127.0.0.1 io_threads 0
     loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0
 }
 proc next_value {} {
@@ -68,6 +69,7 @@ for {set at 0} {$at < [llength $argv]} {incr at} {
         --server {set o(server) [next_value]}
         --ours {set o(ours) 1}
         --rdma {set o(rdma) 1}
+        --io-threads {set o(io_threads) [next_number 1]}
         --launcher {set o(launcher) [next_value]}
         --rdma-host {set o(rdma_host) [next_value]}
         --loops {set o(loops) [next_number 1]}
@@ -167,7 +169,7 @@ proc start_next {} {
         set id [incr ::job_n]
         set dir [file join $::run u$id]
         file mkdir $dir
-        set options [list server $o(server) ours $o(ours) rdma $o(rdma) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
+        set options [list server $o(server) ours $o(ours) rdma $o(rdma) io_threads $o(io_threads) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
             durable $o(durable) timeout $o(timeout) only $o(only) allow $o(allow) deny $o(deny) verbose $o(verbose) \
             seed [expr {$o(seed) + $loop - 1}]]
         set chan [open [list | [info nameofexecutable] [file join $::root tests lib worker.tcl] $::root $dir $file $options 2>@1] r]

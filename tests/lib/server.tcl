@@ -106,6 +106,7 @@ proc server_start {options} {
             dict set settings rdma-bind $::opt(rdma_host)
             dict set settings rdma-port $port
         }
+        if {$::opt(io_threads)} {dict set settings io-threads $::opt(io_threads)}
         foreach {k v} [dict get $o overrides] {dict set settings $k $v}
         set text ""
         dict for {k v} $settings {
@@ -309,10 +310,21 @@ proc server_died {id} {
     expr {!$::server($id,stopped) && !$::server($id,expect_exit) && ![process_alive $::server($id,pid)]}
 }
 
+# Are all tests of this block for the software device, which is not there? Then they can say so without a server.
+proc all_skipped {body} {
+    if {!$::opt(rdma) || [software_device]} {return 0}
+    set tests [regexp -all -inline -line {^\s*test\s.*$} $body]
+    expr {[llength $tests] && [lsearch -not $tests {*-needs $::on_software_device*}] < 0}
+}
+
 # start_server options body
 proc start_server {options body} {
     if {![block_wanted $options $body]} {
         count_unwanted $body
+        return
+    }
+    if {[all_skipped $body]} {
+        uplevel 1 $body
         return
     }
     set saved_tags $::tags
@@ -480,6 +492,7 @@ proc unmet_need {needs} {
             tool {if {[tool $value] eq ""} {return "no $value is installed"}}
             ours {if {[server_is_ours] != $value} {return [expr {$value ? "only for our server" : "only for a genuine server"}]}}
             file {if {![file exists $value]} {return "no $value"}}
+            device {if {![software_device]} {return "only on the software device"}}
             true {if {![uplevel 2 [list expr $value]]} {return "not the case: $value"}}
             default {error "unknown need $kind"}
         }

@@ -1,33 +1,6 @@
 # Listening, connecting, ending, failing: what is around the data path.
 # seconds: 15
 
-proc software_device {} {string match *softrdma* $::opt(launcher)}
-
-# A proxy of our own, as a client process that can be ended on its own: {process id, port}.
-proc own_proxy {args} {
-    set o [dict merge [list -host $::opt(rdma_host) -port ""] $args]
-    if {[dict get $o -port] eq ""} {dict set o -port [srv port]}
-    set chan [open [concat [list |] $::opt(launcher) [list [tool rdma-proxy] --listen-port 0 --rdma-host [dict get $o -host] \
-        --rdma-port [dict get $o -port] 2>> $::unit_dir/proxy.err]] r+]
-    fconfigure $chan -blocking 0
-    set pid [lindex [pid $chan] end]
-    at_test_end [list catch [list close $chan]]
-    at_test_end [list kill_process KILL $pid]
-    set end [resp::deadline 10000]
-    while {[gets $chan line] < 0} {
-        if {[eof $chan]} {error "the proxy ended at once: [file_bytes $::unit_dir/proxy.err]"}
-        resp::wait_channel $chan readable $end "the proxy was not ready"
-    }
-    regexp {ready (\d+)} $line -> port
-    return [list $pid $port]
-}
-
-# Is there somebody who answers over RDMA at that port?
-proc answers {port {host ""}} {
-    if {$host eq ""} {set host $::opt(rdma_host)}
-    set got [run -timeout 20 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping --cases 1 --wait 3000]
-    expr {[dict get $got code] eq 0}
-}
 proc server_args {port args} {
     list --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) --rdma-port $port {*}$args
 }
@@ -203,7 +176,7 @@ start_server {} {
 
 # --- Several addresses -------------------------------------------------------------
 
-test "several addresses of rdma-bind" -needs {true {[software_device]}} {
+test "several addresses of rdma-bind" -needs $::on_software_device {
     set port [free_port]
     serve -port $port -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --rdma-bind 127.0.0.1 127.0.0.2 --rdma-port PORT
     assert_equal 1 [answers $port 127.0.0.1]
@@ -230,7 +203,7 @@ test "RDMA alone, without TCP" {
 
 # --- What fails must say why ---------------------------------------------------------
 
-test "no device: one clear line and exit code 1" -needs {true {[software_device]}} {
+test "no device: one clear line and exit code 1" -needs $::on_software_device {
     set got [run env SOFTRDMA_DEVICES=0 {*}[server_command] {*}[server_args [free_port]]]
     assert_equal 1 [dict get $got code]
     set text [dict get $got out][dict get $got err]
@@ -255,7 +228,7 @@ start_server {} {
 }
 
 foreach memlock {4096 262144 3000000} {
-    test "too little lockable memory ($memlock bytes): said clearly, TCP goes on" -needs {true {[software_device]}} {
+    test "too little lockable memory ($memlock bytes): said clearly, TCP goes on" -needs $::on_software_device {
         set port [free_port]
         lassign [serve -wait 0 -port $port -- {*}[server_args $port]] handle
         kill_process KILL [spawn_pid $handle]

@@ -59,6 +59,51 @@ start_server {} {
         }
     }
 
+    # The features of the tools' connections, as the server sees them once they have agreed: requests do not wait for that.
+    proc features_seen {args} {
+        set got [over_rdma valkey-cli {*}$args -r 5 client info]
+        set seen [regexp -all -inline {rdma-features=\S+} [dict get $got out]]
+        if {[llength $seen] != 5} {fail [dict get $got out][dict get $got err]}
+        return [string range [lindex $seen end] 14 end]
+    }
+    proc tools_work {args} {
+        r set big [string repeat x 300000]
+        set got [over_rdma valkey-cli {*}$args get big]
+        assert_equal 300000 [string length [string trim [dict get $got out]]]
+        foreach load {{-P 16 -n 4000 -c 5 -d 100 -t ping,set,get} {-n 300 -c 3 -d 200000 -t set,get}} {
+            dict set load -n [scaled [dict get $load -n] 64]
+            set got [over_rdma valkey-benchmark {*}$args -q {*}$load]
+            assert_equal 0 [dict get $got code] "$args $load: [dict get $got out][dict get $got err]"
+            assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]
+        }
+    }
+
+    test "the tools and the server agree on the ring, and credits flow" -needs [list file $cli] {
+        assert_equal ring [features_seen]
+        set before [info_field rdma rdma_credits_out]
+        tools_work
+        assert_morethan [info_field rdma rdma_credits_out] $before
+    }
+
+    test "--rdma-base-protocol keeps the tools to the base protocol" -needs [list file $cli] {
+        assert_equal none [features_seen --rdma-base-protocol]
+        wait_for_condition 5000 {[info_field clients connected_clients] == 1}
+        set before [info_field rdma rdma_credits_out]
+        set rings [info_field rdma rdma_ring_connections]
+        tools_work --rdma-base-protocol
+        assert_equal $rings [info_field rdma rdma_ring_connections]
+        assert_morethan [expr {$before + 20}] [info_field rdma rdma_credits_out]; # those of this connection
+    }
+
+    test "a server that offers nothing is used in the base protocol" -needs [list file $cli] {
+        r config set rdma-features none
+        assert_equal none [features_seen]
+        tools_work
+        assert_equal 0 [info_field rdma rdma_protocol_errors]
+        r config set rdma-features ring
+        assert_equal ring [features_seen]
+    }
+
     test "valkey-benchmark names its transport" -needs [list file $bench] {
         set got [over_rdma valkey-benchmark -n 100 -c 2 -t ping]
         assert_match "*rdma*" [string tolower [dict get $got out]]

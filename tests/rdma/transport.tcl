@@ -189,7 +189,7 @@ start_server {} {
     }
 }
 
-start_server {overrides {rdma-rx-size 65536}} {
+start_server {overrides {rdma-rx-size 65536 rdma-rx-initial-size 65536}} {
     test "requests larger than rdma-rx-size" {
         foreach size [scaled_sizes {65537 100000 131072 200000 1000000 10000000}] {
             set v [string repeat y $size]
@@ -248,7 +248,7 @@ start_server {overrides {rdma-rx-size 65536}} {
 }
 
 foreach rx [scaled_sizes {131072 1048576 16777216}] {
-    start_server [list overrides [list rdma-rx-size $rx]] {
+    start_server [list overrides [list rdma-rx-size $rx rdma-rx-initial-size $rx]] {
         test "rdma-rx-size $rx serves values of all sizes" {
             foreach size [list 10 65536 [expr {$rx - 1}] $rx [expr {$rx + 1}] [expr {2 * $rx + 7}]] {
                 set v [string repeat q $size]

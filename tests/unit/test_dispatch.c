@@ -17,7 +17,7 @@
 #include "server/propagate.h"
 #include "server/server.h"
 #include "server/store_events.h"
-#include "server/ticks.h"
+#include "lib/ticks.h"
 
 static struct client *client;
 static struct memory_output replies, heard;

@@ -298,6 +298,73 @@ static void a_descriptor_is_served_while_a_poller_spins(void **state) {
     event_watch_remove(loop, &w.watch);
     close(fd);
 }
+/* A poller that had work a moment ago and has none now: the loop spins. */
+static struct test_poller spinning_poller(void) {
+    return (struct test_poller){.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 10000000}, .work = 1};
+}
+static void a_turn_that_spins_looks_at_its_pollers_again_and_again(void **state) {
+    struct test_poller p = spinning_poller();
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0);
+    uint64_t turns = event_loop_stats(loop)->turns;
+    p.polls = 0;
+    for (int i = 0; i < 300; i++) event_loop_turn(loop, -1);
+    assert_int_equal(event_loop_stats(loop)->turns - turns, 300);
+    assert_true(p.polls > 1200);
+    assert_int_equal(p.prepared, 0);
+    event_poller_remove(loop, &p.poller);
+}
+static void a_turn_that_may_not_wait_looks_at_its_pollers_once(void **state) {
+    struct test_poller p = spinning_poller();
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0);
+    assert_int_equal(p.polls, 1);
+    event_loop_turn(loop, 0);
+    assert_int_equal(p.polls, 2);
+    event_poller_remove(loop, &p.poller);
+}
+static void a_wake_up_and_deferred_work_end_a_spin(void **state) {
+    struct test_poller p = spinning_poller();
+    struct test_deferred d = {0};
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0);
+    event_loop_wake(loop);
+    event_loop_turn(loop, -1);
+    assert_int_equal(p.polls, 2);
+    event_loop_defer(loop, &d.deferred, run_deferred);
+    event_loop_turn(loop, -1);
+    assert_int_equal(d.runs, 1);
+    assert_int_equal(p.polls, 3);
+    event_poller_remove(loop, &p.poller);
+}
+static void a_timer_is_fired_while_a_poller_spins(void **state) {
+    struct test_poller p = spinning_poller();
+    struct test_timer t = {0};
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0);
+    fired_count = 0;
+    uint64_t begin = clock_monotonic_us();
+    event_timer_set(loop, &t.timer, 300, note_timer);
+    while (!fired_count) event_loop_turn(loop, -1);
+    uint64_t took = clock_monotonic_us() - begin;
+    assert_true(took >= 300 && took < 200000);
+    event_poller_remove(loop, &p.poller);
+}
+static void a_followed_clock_goes_on_and_comes_back_from_a_frozen_one(void **state) {
+    clock_update();
+    uint64_t before = clock_mono();
+    usleep(100);
+    clock_follow();
+    assert_true(clock_mono() >= before + 100);
+    clock_freeze();
+    int64_t frozen = clock_us();
+    usleep(100);
+    clock_update();
+    assert_int_equal(clock_us(), frozen);
+    clock_thaw();
+    clock_follow();
+    assert_true(clock_us() > frozen);
+}
 static void pollers_may_leave_while_they_are_polled(void **state) {
     struct test_poller p[3];
     memset(p, 0, sizeof p);
@@ -372,6 +439,75 @@ static void an_attachment_is_found_by_its_key_and_freed_with_the_loop(void **sta
     assert_int_equal(attachments_freed, 1);
 }
 
+/* Posts */
+
+struct numbered_post {
+    struct event_post post;
+    int sender, number;
+};
+enum { SENDERS = 3, POSTS = 20000 };
+static int next_of[SENDERS], posts_run;
+static void note_post(struct event_post *post) {
+    struct numbered_post *numbered = (struct numbered_post *)post;
+    assert_int_equal(numbered->number, next_of[numbered->sender]++);
+    posts_run++;
+    mem_free(numbered);
+}
+static void *send_posts(void *argument) {
+    for (int i = 0; i < POSTS; i++) {
+        struct numbered_post *numbered = mem_alloc(sizeof *numbered);
+        *numbered = (struct numbered_post){.post.run = note_post, .sender = *(int *)argument, .number = i};
+        event_loop_post(loop, &numbered->post);
+        if (i % 1000 == 0) usleep(500); /* the loop falls asleep meanwhile */
+    }
+    return NULL;
+}
+static void posts_of_each_thread_keep_their_order_and_wake_the_loop(void **state) {
+    pthread_t senders[SENDERS];
+    int numbers[SENDERS];
+    memset(next_of, 0, sizeof next_of);
+    posts_run = 0;
+    event_loop_take_posts(loop);
+    for (int i = 0; i < SENDERS; i++) numbers[i] = i, pthread_create(&senders[i], NULL, send_posts, &numbers[i]);
+    while (posts_run < SENDERS * POSTS) event_loop_turn(loop, -1); /* a lost wake-up would never return */
+    for (int i = 0; i < SENDERS; i++) pthread_join(senders[i], NULL);
+}
+
+static struct event_loop *other;
+static void stop_other(struct event_post *post) {
+    event_loop_stop(other);
+}
+static void *run_other(void *argument) {
+    event_loop_run(other);
+    return NULL;
+}
+static struct event_outbox outbox;
+static struct event_post answer;
+static void note_answer(struct event_post *post) {
+    posts_run++;
+}
+static void answer_it(struct event_post *post) {
+    event_outbox_add(&outbox, &answer);
+}
+static void an_outbox_is_published_before_its_loop_waits(void **state) {
+    pthread_t thread;
+    struct event_post question = {.run = answer_it}, stop = {.run = stop_other};
+    other = event_loop_new();
+    event_loop_take_posts(loop);
+    event_loop_take_posts(other);
+    event_outbox_init(&outbox, other, loop);
+    answer.run = note_answer;
+    posts_run = 0;
+    pthread_create(&thread, NULL, run_other, NULL);
+    for (int i = 1; i <= 200; i++) {
+        event_loop_post(other, &question);
+        while (posts_run < i) event_loop_turn(loop, -1);
+    }
+    event_loop_post(other, &stop);
+    pthread_join(thread, NULL);
+    event_loop_free(other);
+}
+
 int main(void) {
 #define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -390,10 +526,17 @@ int main(void) {
         LOOP_TEST(a_poller_spins_for_its_time_and_then_sleeps),
         LOOP_TEST(a_poller_that_found_something_while_arming_prevents_sleep),
         LOOP_TEST(a_descriptor_is_served_while_a_poller_spins),
+        LOOP_TEST(a_turn_that_spins_looks_at_its_pollers_again_and_again),
+        LOOP_TEST(a_turn_that_may_not_wait_looks_at_its_pollers_once),
+        LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin),
+        LOOP_TEST(a_timer_is_fired_while_a_poller_spins),
+        LOOP_TEST(a_followed_clock_goes_on_and_comes_back_from_a_frozen_one),
         LOOP_TEST(pollers_may_leave_while_they_are_polled),
         LOOP_TEST(another_thread_can_end_the_wait),
         LOOP_TEST(hooks_run_around_the_wait),
         LOOP_TEST(run_returns_after_stop),
+        LOOP_TEST(posts_of_each_thread_keep_their_order_and_wake_the_loop),
+        LOOP_TEST(an_outbox_is_published_before_its_loop_waits),
         LOOP_TEST(an_attachment_is_found_by_its_key_and_freed_with_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

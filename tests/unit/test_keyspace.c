@@ -53,6 +53,7 @@ static int setup(void **state) {
     store_settings = defaults;
     memset(&told, 0, sizeof(told));
     memset(&store_stats, 0, sizeof(store_stats));
+    store_lazyfree.freed = store_lazyfree.pending = 0;
     set_ms(1000000000);
     random_seed(7);
     *state = keyspace_new(4, &hooks);
@@ -285,6 +286,21 @@ static void model_value(struct model *m) {
     }
 }
 
+static void databases_hold_the_model(struct db *dbs[2]) {
+    for (int d = 0; d < 2; d++) {
+        size_t keys = 0, expires = 0;
+        for (int n = 0; n < MODEL_KEYS; n++) {
+            struct model *m = &model[d][n];
+            model_expire(m);
+            struct entry *e = db_find(dbs[d], model_key(n), 0);
+            assert_int_equal(e != NULL, m->present);
+            if (e) keys++, expires += m->expire >= 0;
+        }
+        assert_int_equal(db_size(dbs[d]), keys);
+        assert_int_equal(db_expires(dbs[d]), expires);
+    }
+}
+
 static void databases_behave_like_maps(void **state) {
     struct db *dbs[2] = {keyspace_db(*state, 0), keyspace_db(*state, 1)};
     memset(model, 0, sizeof(model));
@@ -381,18 +397,7 @@ static void databases_behave_like_maps(void **state) {
             assert_int_equal(entry_string_len(e), m->len);
         }
     }
-    for (int d = 0; d < 2; d++) {
-        size_t keys = 0, expires = 0;
-        for (int n = 0; n < MODEL_KEYS; n++) {
-            struct model *m = &model[d][n];
-            model_expire(m);
-            struct entry *e = db_find(dbs[d], model_key(n), 0);
-            assert_int_equal(e != NULL, m->present);
-            if (e) keys++, expires += m->expire >= 0;
-        }
-        assert_int_equal(db_size(dbs[d]), keys);
-        assert_int_equal(db_expires(dbs[d]), expires);
-    }
+    databases_hold_the_model(dbs);
 }
 
 static void all_memory_comes_back(void **state) {
@@ -569,7 +574,7 @@ static void structures_are_owned_and_freed(void **state) {
     assert_true(db_delete(db, text("big"), true));
     background_drain(BACKGROUND_LAZY_FREE);
     assert_int_equal(values_alive, 0);
-    assert_int_equal(store_stats.lazyfreed, 1);
+    assert_int_equal(store_lazyfree.freed, 1);
     for (int i = 0; i < 100; i++) {
         char key[16];
         snprintf(key, sizeof(key), "k%d", i);
@@ -579,8 +584,8 @@ static void structures_are_owned_and_freed(void **state) {
     assert_int_equal(db_size(db), 0);
     background_drain(BACKGROUND_LAZY_FREE);
     assert_int_equal(values_alive, 0);
-    assert_int_equal(store_stats.lazyfreed, 101);
-    assert_int_equal(store_stats.lazyfree_pending, 0);
+    assert_int_equal(store_lazyfree.freed, 101);
+    assert_int_equal(store_lazyfree.pending, 0);
     assert_int_equal(told.flushed, 1);
     assert_int_equal(told.flushed_keys, 100);
     background_stop();

@@ -176,7 +176,7 @@ static void no_room(struct output *out, size_t len) {
     fail();
 }
 static void large_blobs_are_shared_and_small_ones_copied(void **state) {
-    static const struct output_ops ops = {.make_room = no_room, .share = take};
+    static const struct output_ops ops = {.make_room = no_room, .share = take, .share_min = OUTPUT_SHARE_MIN};
     char room[100];
     struct output out = {room, room + sizeof(room), &ops};
     struct blob *small = blob_copy(SLICE("small")), *large = blob_new(OUTPUT_SHARE_MIN, OUTPUT_SHARE_MIN);

@@ -67,7 +67,7 @@ static void doubles_look_as_in_valkey(void **state) {
         const char *text;
     } cases[] = {
         {0, "0"},
-        {-0.0, "0"},
+        {-0.0, "-0"},
         {1, "1"},
         {0.1, "0.1"},
         {-1.5, "-1.5"},

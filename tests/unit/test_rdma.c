@@ -6,7 +6,7 @@
 #include "transport_suite.h"
 #include "lib/list.h"
 #include "net/rdma.h"
-#include "net/rdma_wire.h"
+#include "net/rdma_connection.h"
 #include <arpa/inet.h>
 #include <endian.h>
 #include <infiniband/verbs.h>
@@ -23,6 +23,12 @@ static int use_rdma(void **state) {
     snprintf(suite.host, sizeof suite.host, "%s", ip ? ip : "127.0.0.1");
     if (bulk) suite.bulk = strtoul(bulk, NULL, 10);
     rdma_settings.rx_size = 64 * 1024;
+    rdma_settings.features = RDMA_FEATURE_RING;
+    return 0;
+}
+static int use_base_protocol(void **state) {
+    use_rdma(state);
+    rdma_settings.features = 0;
     return 0;
 }
 static int use_large_buffers(void **state) {
@@ -96,6 +102,216 @@ static void many_requests_in_flight_straddle_and_stay_in_order(void **state) {
     assert_false(server.corrupt);
 }
 
+/* The credit ring */
+
+static bool agreed(const struct connection *conn) {
+    char text[256];
+    transport_rdma.describe(conn, text, sizeof text);
+    return strstr(text, "rdma-features=ring") != NULL;
+}
+static void open_ring(void) {
+    open_both();
+    turn_until(agreed(client.conn) && agreed(server.conn));
+}
+
+static void both_ends_agree_on_the_ring_and_it_is_counted(void **state) {
+    uint64_t in = rdma_stats()->credits_in, out = rdma_stats()->credits_out;
+    open_ring();
+    assert_int_equal(rdma_stats()->ring_connections, 2);
+    send_stream(&client, 10 * rdma_settings.rx_size);
+    turn_until(server.consumed == client.sent);
+    assert_in_range(rdma_stats()->credits_out - out, 9, 50);
+    assert_in_range(rdma_stats()->credits_in - in, 9, 50);
+    assert_false(server.corrupt);
+    close_self(&client);
+    turn_until(server.closed);
+    for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
+    assert_int_equal(rdma_stats()->ring_connections, 0);
+}
+
+static void whoever_does_not_ask_gets_the_base_protocol(void **state) {
+    uint64_t credits = rdma_stats()->credits_out, controls;
+    rdma_settings.features = 0;
+    dial(&client);
+    turn_until(conn_is_open(client.conn));
+    rdma_settings.features = RDMA_FEATURE_RING; /* of the server, which has not got our request yet or has seen that nobody asks */
+    turn_until(server.conn != NULL);
+    for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
+    controls = rdma_stats()->control_out;
+    for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
+    assert_int_equal(rdma_stats()->control_out, controls);
+    send_stream(&client, 4 * rdma_settings.rx_size);
+    turn_until(server.consumed == client.sent);
+    assert_false(agreed(client.conn) || agreed(server.conn) || server.corrupt);
+    assert_int_equal(rdma_stats()->credits_out, credits);
+}
+
+static void a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol(void **state) {
+    dial(&client);
+    turn_until(conn_is_open(client.conn)); /* it has asked */
+    rdma_settings.features = 0;
+    turn_until(server.conn != NULL);
+    send_stream(&client, 4 * rdma_settings.rx_size);
+    turn_until(server.consumed == client.sent);
+    rdma_settings.features = RDMA_FEATURE_RING;
+    assert_false(agreed(client.conn) || agreed(server.conn) || server.corrupt || server.closed || client.closed);
+}
+
+/* The negotiation's messages come between those of a stream, at any place of the buffer. */
+static void negotiating_in_the_middle_of_a_stream_loses_nothing(void **state) {
+    for (uint32_t i = 0; i < 40; i++) {
+        memset(&server, 0, sizeof server);
+        memset(&client, 0, sizeof client);
+        client.send_seed = server.expect_seed = 5;
+        server.send_seed = client.expect_seed = 9;
+        client.pending_bound = server.pending_bound = 1 << 20;
+        client.on_drained = server.on_drained = end_pump;
+        dial(&client);
+        client.on_connected = end_pump;
+        client.to_send = i % 4 * rdma_settings.rx_size / 2 + i * 100;
+        turn_until(server.conn != NULL);
+        send_stream(&server, (i + 1) % 4 * rdma_settings.rx_size / 2 + i * 77);
+        turn_until(agreed(client.conn) && agreed(server.conn));
+        send_stream(&client, 3 * rdma_settings.rx_size);
+        send_stream(&server, 3 * rdma_settings.rx_size);
+        turn_until(server.consumed == client.to_send && client.consumed == server.to_send);
+        assert_false(server.corrupt || client.corrupt);
+        close_self(&client);
+        turn_until(server.conn == NULL);
+    }
+}
+
+static void leave_half(struct end *end) {
+    struct slice in = conn_peek(end->conn);
+    size_t len = in.len / 2;
+    end_check(end, in.data, len);
+    conn_consume(end->conn, len);
+    end->consumed += len;
+}
+static void requests_of_every_size_up_to_the_ring_and_beyond_pass(void **state) {
+    open_ring();
+    server.on_readable = consume_frames;
+    frames_seen = 0;
+    int frames = 0;
+    uint32_t size = rdma_settings.rx_size;
+    for (uint32_t i = 0; i < 200; i++) {
+        uint32_t len = i % 3 == 0 ? size - 4 - i : i % 3 == 1 ? (uint32_t)random_below(2 * size) : size * 3 / 4 + (uint32_t)random_below(100);
+        send_frame(len);
+        frames++;
+        turn_until(frames_seen == frames);
+    }
+    assert_false(server.corrupt);
+    assert_int_equal(server.conn->in_len, 0);
+}
+/* The ring is full of one request that is not complete, up to a few free bytes that were not worth a Credit before. */
+static void a_request_as_large_as_the_ring_gets_the_last_free_bytes(void **state) {
+    uint32_t size = rdma_settings.rx_size;
+    for (uint32_t left = 1; left < 40; left++) {
+        open_ring();
+        server.on_readable = consume_frames;
+        server.consumed = client.sent = 0;
+        frames_seen = 0;
+        send_frame(size - left - 4);
+        turn_until(frames_seen == 1);
+        send_frame(left); /* across the end; its bytes are free, and the peer does not know */
+        turn_until(frames_seen == 2);
+        send_frame(size - 8);
+        turn_until(frames_seen == 3);
+        close_self(&client);
+        turn_until(server.conn == NULL);
+        client.connected = 0;
+    }
+}
+static void a_reader_that_always_leaves_something_goes_on(void **state) {
+    open_ring();
+    server.on_readable = leave_half;
+    client.on_drained = end_pump;
+    send_stream(&client, 20 * rdma_settings.rx_size);
+    turn_until(server.conn->bytes_in == client.to_send);
+    server.on_readable = NULL;
+    end_readable(server.conn);
+    turn_until(server.consumed == client.to_send);
+    assert_false(server.corrupt);
+}
+
+/* Rings from four kilobytes on, exchanged for larger ones and smaller ones in the middle of a stream, readers that stop, leave something, or take
+ * a part of the stream elsewhere. */
+static void take_at_random(struct end *end) {
+    struct connection *conn = end->conn;
+    if (end->area_len) {
+        if (conn->sink_len) return;
+        end_check(end, end->area, end->area_len);
+        end->consumed += end->area_len;
+        end->area_len = 0;
+    }
+    size_t len = random_below(3) ? conn->in_len : random_below(conn->in_len + 1);
+    end_check(end, conn->in, len);
+    conn_consume(conn, len);
+    end->consumed += len;
+    if (random_below(8) || end->consumed + 30000 > end->received) return; /* `received`: what is to come in all */
+    end->area_len = 1 + random_below(random_below(2) ? 300 : 20000);
+    conn_receive_into(conn, end->area, end->area_len);
+}
+static void disturb(struct end *end) {
+    if (!end->conn) return;
+    struct rdma_connection *c = rdma_of(end->conn);
+    if (random_below(3) == 0) conn_set_reading(end->conn, random_below(3) != 0);
+    if (random_below(4) == 0) c->rx_since_us = random_below(2) ? 0 : clock_mono(); /* slow, quick */
+    if (random_below(50) == 0) conn_set_in_limit(end->conn, 1 + random_below(200000));
+    if (random_below(4) == 0 && end->conn->in_len && !end->area_len) take_at_random(end);
+}
+static void random_streams_pass_through_tiny_rings(void **state) {
+    uint64_t before = rdma_stats()->grown, shrunk = rdma_stats()->shrunk, total = suite.bulk / 10;
+    rdma_settings.rx_initial = RDMA_RX_INITIAL_MIN;
+    open_both();
+    rdma_settings.rx_initial = 0;
+    server.area = mem_alloc(20000);
+    client.area = mem_alloc(20000);
+    server.on_readable = client.on_readable = take_at_random;
+    client.on_drained = server.on_drained = end_pump;
+    server.received = client.received = total;
+    rdma_of(client.conn)->rx_least = RDMA_RX_INITIAL_MIN;
+    conn_set_trusted(server.conn, true);
+    conn_set_in_limit(server.conn, 20000);
+    send_stream(&client, total);
+    send_stream(&server, total);
+    uint64_t give_up = clock_monotonic_us() + 120 * 1000000ull;
+    while (server.consumed < total || client.consumed < total) {
+        event_loop_turn(loop, 1000);
+        disturb(&server);
+        disturb(&client);
+        assert_true(clock_monotonic_us() < give_up);
+        assert_false(server.closed || client.closed);
+    }
+    assert_false(server.corrupt || client.corrupt);
+    if (total > 4 << 20) assert_true(rdma_stats()->grown - before > 5 && rdma_stats()->shrunk - shrunk > 5);
+    mem_free(server.area);
+    mem_free(client.area);
+}
+static void what_came_before_the_end_is_shown_from_both_buffers(void **state) {
+    rdma_settings.rx_initial = RDMA_RX_INITIAL_MIN;
+    for (int i = 0; i < 100; i++) {
+        server.consumed = client.sent = client.connected = server.closed = 0;
+        open_ring();
+        conn_set_trusted(server.conn, true);
+        server.on_readable = i % 2 ? leave_half : NULL;
+        send_stream(&client, 1 + random_below(30000)); /* beyond the first buffer, and into the next */
+        for (size_t turns = random_below(4); turns > 0; turns--) event_loop_turn(loop, 0);
+        client.on_drained = end_pump;
+        client.close_when_sent = true;
+        send_stream(&client, client.sent + random_below(9000));
+        if (i % 2) {
+            turn_until(server.conn->bytes_in == client.to_send);
+            server.on_readable = NULL;
+            end_readable(server.conn);
+        }
+        turn_until(server.closed == 1);
+        assert_int_equal(server.consumed, client.to_send);
+        assert_false(server.corrupt);
+    }
+    rdma_settings.rx_initial = 0;
+}
+
 /* Memory */
 
 static void a_quiet_connection_gives_its_send_memory_back(void **state) {
@@ -165,6 +381,7 @@ static void it_describes_itself(void **state) {
     transport_rdma.describe(server.conn, text, sizeof text);
     assert_non_null(strstr(text, "device="));
     assert_non_null(strstr(text, "rx=65536"));
+    assert_non_null(strstr(text, "rdma-features="));
     assert_non_null(rdma_device_name());
     assert_int_equal(transport_rdma.fd(server.conn), -1);
     assert_ptr_equal(transport_find("rdma"), &transport_rdma);
@@ -330,8 +547,8 @@ static void a_wrong_remote_key_ends_only_that_connection(void **state) {
     the_listener_still_serves();
 }
 
-static void features_are_answered_with_none(void **state) {
-    pid_t pid = start_peer("get-features");
+static void features_are_answered_with_those_of_the_settings(void **state) {
+    pid_t pid = start_peer(rdma_settings.features ? "get-features" : "get-no-features");
     assert_int_equal(wait_for_peer(pid), 0);
     the_listener_still_serves();
 }
@@ -645,7 +862,8 @@ static int peer_main(char **argv) {
         raw_disconnected();
         return 0;
     }
-    if (strcmp(mode, "get-features") == 0) {
+    if (strcmp(mode, "get-features") == 0 || strcmp(mode, "get-no-features") == 0) {
+        uint64_t wanted = mode[4] == 'f' ? RDMA_FEATURE_RING : 0;
         union rdma_wire_message message = {.feature = {.opcode = htobe16(RDMA_OP_GET_SERVER_FEATURE)}};
         raw_register_own();
         struct ibv_wc wc;
@@ -653,7 +871,7 @@ static int peer_main(char **argv) {
         raw_send(&message, 32);
         if (!raw.noted && raw_completion(&wc, 5000)) raw_note(&wc);
         bool answered = raw.noted && be16toh(raw.last.opcode) == RDMA_OP_GET_SERVER_FEATURE;
-        return answered && raw.last.feature.features == 0 ? 0 : 1;
+        return answered && be64toh(raw.last.feature.features) == wanted ? 0 : 1;
     }
     raw_misbehave(mode);
     return raw_disconnected() ? 0 : 1;
@@ -677,6 +895,15 @@ int main(int argc, char **argv) {
         SUITE_TESTS,
         SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
         SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+        SUITE_TEST(both_ends_agree_on_the_ring_and_it_is_counted),
+        SUITE_TEST(whoever_does_not_ask_gets_the_base_protocol),
+        SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
+        SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
+        SUITE_TEST(requests_of_every_size_up_to_the_ring_and_beyond_pass),
+        SUITE_TEST(a_request_as_large_as_the_ring_gets_the_last_free_bytes),
+        SUITE_TEST(a_reader_that_always_leaves_something_goes_on),
+        SUITE_TEST(random_streams_pass_through_tiny_rings),
+        SUITE_TEST(what_came_before_the_end_is_shown_from_both_buffers),
         SUITE_TEST(a_quiet_connection_gives_its_send_memory_back),
         SUITE_TEST(buffers_are_used_again),
         SUITE_TEST(waiting_connections_leave_send_memory_to_others),
@@ -702,9 +929,19 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_flood_of_control_messages_ends_the_connection),
         SUITE_TEST(writing_outside_its_buffer_fails_the_writer_alone),
         SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
-        SUITE_TEST(features_are_answered_with_none),
+        SUITE_TEST(features_are_answered_with_those_of_the_settings),
         SUITE_TEST(a_storm_of_failures_leaves_nothing_behind),
         SUITE_TEST(a_forked_child_leaves_the_connections_alone),
+    };
+    const struct CMUnitTest base[] = {
+        SUITE_TESTS,
+        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+        SUITE_TEST(waiting_connections_leave_send_memory_to_others),
+        SUITE_TEST(it_describes_itself),
+        SUITE_TEST(announcing_a_buffer_twice_ends_the_connection),
+        SUITE_TEST(an_immediate_beyond_the_buffer_ends_the_connection),
+        SUITE_TEST(features_are_answered_with_those_of_the_settings),
     };
     const struct CMUnitTest large[] = {
         SUITE_TEST(long_streams_pass_both_ways_at_once),
@@ -713,6 +950,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),
     };
     int failed = cmocka_run_group_tests_name("rdma", small, use_rdma, NULL);
+    failed += cmocka_run_group_tests_name("rdma, base protocol", base, use_base_protocol, NULL);
     return failed + cmocka_run_group_tests_name("rdma, large buffers", large, use_large_buffers, NULL);
 }
 #else

@@ -305,6 +305,68 @@ static void a_large_argument_that_is_there_stays_in_the_input(void **state) {
     memory_output_free(&stream);
 }
 
+static void assert_argument(const struct request_reader *reader, int index, const char *text) {
+    assert_int_equal(reader->argv[index].len, strlen(text));
+    assert_memory_equal(reader->argv[index].data, text, strlen(text));
+}
+
+static void a_request_is_handed_over_whole(void **state) {
+    struct request_reader from, to;
+    request_reader_init(&from);
+    request_reader_init(&to);
+    for (int round = 0; round < 3; round++) { /* the second request finds memory that another left behind */
+        char line[] = "set \"a b\" plain 'c d'\r\n";
+        assert_int_equal(request_read(&from, slice_of(line), &limits), REQUEST_READY);
+        assert_true(request_is_apart(&from));
+        request_hand_over(&from, &to);
+        memset(line, 'x', sizeof line);
+        assert_int_equal(from.argc, 0);
+        assert_int_equal(to.argc, 4);
+        assert_argument(&to, 0, "set");
+        assert_argument(&to, 1, "a b");
+        assert_argument(&to, 2, "plain");
+        assert_argument(&to, 3, "c d");
+        request_done(&to);
+    }
+    /* One with a large argument, and one behind it. */
+    char head[] = "*3\r\n$3\r\nset\r\n$70000\r\nlar", tail[] = "\r\n$4\r\nlast\r\n";
+    assert_int_equal(request_read(&from, slice_of(head), &limits), REQUEST_LARGE);
+    memset(from.large->data + from.large_have, 'g', from.large->len - from.large_have);
+    memset(head, 'x', sizeof head);
+    assert_int_equal(request_read(&from, slice_of(tail), &limits), REQUEST_READY);
+    request_hand_over(&from, &to);
+    memset(tail, 'x', sizeof tail);
+    assert_int_equal(to.argc, 3);
+    assert_argument(&to, 0, "set");
+    assert_int_equal(to.argv[1].len, 70000);
+    assert_memory_equal(to.argv[1].data, "larg", 4);
+    assert_argument(&to, 2, "last");
+    struct blob *blob = request_take_blob(&to, 1);
+    assert_non_null(blob);
+    request_done(&to);
+    assert_false(blob_is_shared(blob));
+    blob_release(blob);
+    /* The other reader starts anew. */
+    assert_int_equal(request_read(&from, SLICE("*1\r\n$4\r\nPING\r\n"), &limits), REQUEST_READY);
+    assert_false(request_is_apart(&from));
+    assert_argument(&from, 0, "PING");
+    request_reader_free(&from);
+    request_reader_free(&to);
+}
+
+static void a_lent_request_leaves_the_reader_as_it_was(void **state) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    struct slice argv[20] = {SLICE("get"), SLICE("k")};
+    request_lend(&reader, argv, 20, 99);
+    assert_int_equal(reader.argc, 20);
+    assert_argument(&reader, 1, "k");
+    request_give_back(&reader);
+    assert_int_equal(request_read(&reader, SLICE("*1\r\n$4\r\nPING\r\n"), &limits), REQUEST_READY);
+    assert_argument(&reader, 0, "PING");
+    request_reader_free(&reader);
+}
+
 static void requests_of_many_arguments(void **state) {
     struct memory_output stream;
     memory_output_init(&stream);
@@ -375,6 +437,8 @@ int main(void) {
         cmocka_unit_test(a_large_argument_can_be_taken),
         cmocka_unit_test(a_large_argument_that_is_there_stays_in_the_input),
         cmocka_unit_test(requests_of_many_arguments),
+        cmocka_unit_test(a_request_is_handed_over_whole),
+        cmocka_unit_test(a_lent_request_leaves_the_reader_as_it_was),
         cmocka_unit_test(words),
         cmocka_unit_test(rubbish),
     };

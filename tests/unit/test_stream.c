@@ -166,6 +166,91 @@ static void a_reset_while_output_waits_ends_the_connection(void **state) {
     turn_until(server.closed == 1);
 }
 
+/* A peer on a plain socket that takes little at a time. */
+static int raw_dial(void) {
+    int raw = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)suite.port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    setsockopt(raw, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    assert_int_equal(connect(raw, (struct sockaddr *)&at, sizeof at), 0);
+    turn_until(server.conn != NULL);
+    return raw;
+}
+
+/* Bytes until the end; -1: it was reset. */
+static ssize_t raw_read_all(int raw) {
+    static char piece[65536];
+    ssize_t total = 0;
+    fcntl(raw, F_SETFL, O_NONBLOCK);
+    for (;;) {
+        ssize_t n = read(raw, piece, sizeof piece);
+        if (n == 0) return total;
+        if (n > 0) total += n;
+        else if (errno != EAGAIN) return -1;
+        else event_loop_turn(loop, 1000);
+    }
+}
+
+enum { LAST_WORDS = 100000 };
+
+/* The kernel has taken all of it, the peer next to nothing: that is the moment in which a reset would lose it. */
+static void say_last_words(void) {
+    char piece[1000] = {0};
+    for (int i = 0; i < LAST_WORDS / 1000; i++) output_write(&server.conn->out, slice_make(piece, sizeof piece));
+    conn_flush(server.conn);
+    assert_int_equal(conn_pending(server.conn), 0);
+}
+
+static void what_was_written_before_close_arrives_though_input_is_unread(void **state) {
+    int raw = raw_dial();
+    conn_set_reading(server.conn, false);
+    say_last_words();
+    assert_int_equal(write(raw, "nobody reads this", 17), 17);
+    shutdown(raw, SHUT_WR);
+    conn_close(server.conn);
+    server.conn = NULL;
+    assert_int_equal(raw_read_all(raw), LAST_WORDS);
+    close(raw);
+}
+
+static void what_was_written_before_close_arrives_though_input_comes_later(void **state) {
+    int raw = raw_dial();
+    say_last_words();
+    conn_close(server.conn);
+    server.conn = NULL;
+    event_loop_turn(loop, 0);
+    assert_int_equal(write(raw, "nobody reads this", 17), 17);
+    event_loop_turn(loop, 0);
+    assert_int_equal(raw_read_all(raw), LAST_WORDS);
+    close(raw);
+}
+
+static int open_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 4096; fd++) count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void closed_connections_whose_peers_do_not_end_are_few(void **state) {
+    enum { PEERS = 200 };
+    int before = open_descriptors(), raws[PEERS];
+    for (int i = 0; i < PEERS; i++) {
+        server.conn = NULL;
+        raws[i] = raw_dial();
+        output_write(&server.conn->out, slice_make("bye", 3));
+        conn_flush(server.conn);
+        conn_close(server.conn);
+    }
+    event_loop_turn(loop, 0);
+    assert_in_range(open_descriptors() - before - PEERS, 1, PEERS / 2);
+    uint64_t end = clock_monotonic_us() + 2500000;
+    while (open_descriptors() - before > PEERS && clock_monotonic_us() < end) event_loop_turn(loop, 10000);
+    assert_int_equal(open_descriptors() - before, PEERS);
+    for (int i = 0; i < PEERS; i++) close(raws[i]);
+    server.conn = NULL;
+}
+
 /* Unix alone */
 
 static void a_stale_socket_file_is_replaced_and_the_file_goes_on_close(void **state) {
@@ -216,6 +301,9 @@ int main(void) {
         SUITE_TEST(keepalive_can_be_set),
         SUITE_TEST(running_out_of_descriptors_pauses_accepting),
         SUITE_TEST(a_reset_while_output_waits_ends_the_connection),
+        SUITE_TEST(what_was_written_before_close_arrives_though_input_is_unread),
+        SUITE_TEST(what_was_written_before_close_arrives_though_input_comes_later),
+        SUITE_TEST(closed_connections_whose_peers_do_not_end_are_few),
     };
     const struct CMUnitTest tcp6[] = {SUITE_TESTS};
     const struct CMUnitTest local[] = {

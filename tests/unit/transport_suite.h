@@ -21,6 +21,7 @@ static struct suite {
     int port;
     size_t bulk; /* bytes of the long streams */
     int crowd;   /* connections of the test with many */
+    bool trusting; /* accepted connections are trusted at once */
 } suite;
 
 static struct event_loop *loop;
@@ -122,6 +123,7 @@ static void take_server(struct listener *from, struct connection *conn) {
     conn->events = &end_events;
     conn->owner = &server;
     server.conn = conn;
+    if (suite.trusting) conn_set_trusted(conn, true);
 }
 
 static struct listen_options listen_here(void) {

@@ -66,13 +66,31 @@ static void late_event(struct timer *timer) {
     cm_unlock();
 }
 
-static bool delayed(struct cm_event *e) {
-    struct fault f;
-    if (!fault_hit(FAULT_EVENT, rdma_event_str(e->ib.event), &f) || f.action != ACT_DELAY) return false;
+static void enqueue_late(struct cm_event *e, uint64_t ns) {
     list_append(&late, &e->link);
     e->timer.fire = late_event;
-    timer_set(&e->timer, now_ns() + f.value);
-    return true;
+    timer_set(&e->timer, now_ns() + ns);
+}
+
+/* As if the device were pulled out: the identifier is told so, and works on until its program lets go of it, like on a card. */
+static void remove_later(struct cm_id *c, uint64_t ns) {
+    struct cm_event *e = calloc(1, sizeof(*e));
+    if (!e) return;
+    e->owner = c;
+    e->ib.id = &c->id;
+    e->ib.event = RDMA_CM_EVENT_DEVICE_REMOVAL;
+    enqueue_late(e, ns);
+}
+
+static void enqueue_under_faults(struct cm_event *e) {
+    struct fault f;
+    bool hit = fault_hit(FAULT_EVENT, rdma_event_str(e->ib.event), &f);
+    if (hit && f.action == ACT_DELAY) {
+        enqueue_late(e, f.value);
+        return;
+    }
+    enqueue(e);
+    if (hit && f.action == ACT_REMOVE && e->owner->id.verbs) remove_later(e->owner, f.value * NS_PER_US);
 }
 
 /* Cards report the whole field, padded with zeros, whatever was sent. */
@@ -111,7 +129,7 @@ void cm_raise(struct cm_id *c, enum rdma_cm_event_type type, int status, const s
         e->answer = type == RDMA_CM_EVENT_CONNECT_RESPONSE;
     }
     if (type == RDMA_CM_EVENT_CONNECT_REQUEST && listener) listener->queued++;
-    if (!delayed(e)) enqueue(e);
+    enqueue_under_faults(e);
 }
 
 static void drop_from(struct link *list, struct cm_id *c) {
@@ -119,7 +137,7 @@ static void drop_from(struct link *list, struct cm_id *c) {
         next = l->next;
         struct cm_event *e = container_of(l, struct cm_event, link);
         if (e->owner != c && e->ib.id != &c->id) continue;
-        if (e->owner != c) e->owner->queued--;
+        if (e->owner != c && e->ib.event == RDMA_CM_EVENT_CONNECT_REQUEST) e->owner->queued--;
         timer_cancel(&e->timer);
         list_remove(l);
         /* Nobody has seen this connection: it is turned down with its listener. */

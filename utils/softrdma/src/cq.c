@@ -593,7 +593,10 @@ static bool held_back(struct cq *cq) {
     struct fault f;
     uint64_t now = now_ns();
     if (now < cq->slow_until) return true;
-    if (fault_look_up(FAULT_POLL, NULL, &f) && f.action == ACT_DELAY) cq->slow_until = now + f.value;
+    if (fault_look_up(FAULT_POLL, NULL, 0, &f) && f.action == ACT_DELAY) {
+        cq->slow_until = now + f.value;
+        wake_at(cq, cq->slow_until); /* who saw nothing and went to sleep */
+    }
     return now < cq->slow_until;
 }
 

@@ -25,6 +25,7 @@ struct rule {
     double probability;
     uint64_t seed; /* state of the generator */
     char op[40];
+    char *while_file; /* the rule sleeps while there is no such file */
     uint64_t seen, hits;
 };
 
@@ -103,6 +104,16 @@ static void parse_delay(const char *rule, char *text, struct rule *r) {
     if (r->delay_max < r->fault.value) bad_rule(rule, "the range is empty");
 }
 
+static uint64_t value_without(enum fault_action action) {
+    switch (action) {
+    case ACT_REJECT: return 28;
+    case ACT_KILL: return SIGKILL;
+    case ACT_RNR:
+    case ACT_REMOVE: return 0;
+    default: return 1;
+    }
+}
+
 static void parse_action(const char *rule, char *text, struct rule *r) {
     static const struct {
         const char *name;
@@ -115,6 +126,7 @@ static void parse_action(const char *rule, char *text, struct rule *r) {
                    {"fail", ACT_FAIL, true},
                    {"reject", ACT_REJECT, false},
                    {"unreachable", ACT_UNREACHABLE, false},
+                   {"remove", ACT_REMOVE, false},
                    {"kill", ACT_KILL, false},
                    {"exit", ACT_EXIT, false}};
     char *value = strchr(text, '=');
@@ -124,7 +136,7 @@ static void parse_action(const char *rule, char *text, struct rule *r) {
         r->fault.action = actions[i].action;
         if (actions[i].needs_value && !value) bad_rule(rule, "this action needs a value");
         if (!value) {
-            r->fault.value = r->fault.action == ACT_REJECT ? 28 : r->fault.action == ACT_KILL ? SIGKILL : 1;
+            r->fault.value = value_without(r->fault.action);
             return;
         }
         if (r->fault.action == ACT_DELAY)
@@ -159,6 +171,8 @@ static bool parse_selector(const char *rule, char *text, struct rule *r) {
         r->probability = strtod(value, NULL);
     else if (!strcmp(text, "op"))
         snprintf(r->op, sizeof(r->op), "%s", value);
+    else if (!strcmp(text, "while"))
+        r->while_file = strdup(value);
     else if (!strcmp(text, "proc"))
         return !strcmp(value, program_invocation_short_name);
     else
@@ -215,8 +229,19 @@ static uint64_t next_random(struct rule *r) {
     return r->seed;
 }
 
-static bool rule_matches(struct rule *r, const char *what) {
+/* The file is there, and names no other queue pair. */
+static bool is_time(const char *file, uint32_t qpn) {
+    if (access(file, F_OK)) return false;
+    FILE *f = fopen(file, "r");
+    unsigned wanted;
+    bool right = f && (fscanf(f, "%u", &wanted) != 1 || wanted == qpn);
+    if (f) fclose(f);
+    return right;
+}
+
+static bool rule_matches(struct rule *r, const char *what, uint32_t qpn) {
     if (*r->op && (!what || strcmp(r->op, what))) return false;
+    if (r->while_file && !is_time(r->while_file, qpn)) return false;
     uint64_t n = ++r->seen;
     if (r->nth && n != r->nth) return false;
     if (r->from && n < r->from) return false;
@@ -227,12 +252,12 @@ static bool rule_matches(struct rule *r, const char *what) {
     return true;
 }
 
-bool fault_look_up(enum fault_point point, const char *what, struct fault *out) {
+bool fault_look_up(enum fault_point point, const char *what, uint32_t qpn, struct fault *out) {
     bool hit = false;
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < rule_count; i++) {
         struct rule *r = &rules[i];
-        if (r->point != point || !rule_matches(r, what) || hit) continue;
+        if (r->point != point || !rule_matches(r, what, qpn) || hit) continue;
         hit = true;
         *out = r->fault;
         if (r->fault.action == ACT_DELAY && r->delay_max > r->fault.value)

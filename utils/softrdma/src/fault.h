@@ -45,29 +45,37 @@ enum fault_action {
     ACT_FAIL,
     ACT_REJECT,
     ACT_UNREACHABLE,
+    ACT_REMOVE,
     ACT_KILL,
     ACT_EXIT
 };
 
 struct fault {
     enum fault_action action;
-    uint64_t value; /* DELAY: nanoseconds; ERROR: ibv_wc_status; FAIL: errno; REJECT: status */
+    uint64_t value; /* DELAY: nanoseconds; ERROR: ibv_wc_status; FAIL: errno; REJECT: status; RNR: how often, 0: for ever; REMOVE: after
+                       so many microseconds */
 };
 
 extern bool fault_armed[FAULT_POINT_COUNT];
 
 void fault_start(void);
-/* `what`: the kind of work request at a SEND point, or NULL. Kills happen inside. */
-bool fault_look_up(enum fault_point point, const char *what, struct fault *out);
+/* `what`: the kind of work request at a SEND point, or NULL; `qpn`: of the queue pair it happens to, or 0. Kills happen inside. */
+bool fault_look_up(enum fault_point point, const char *what, uint32_t qpn, struct fault *out);
 
+static inline bool fault_hit_qp(enum fault_point point, const char *what, uint32_t qpn, struct fault *out) {
+    return unlikely(fault_armed[point]) && fault_look_up(point, what, qpn, out);
+}
 static inline bool fault_hit(enum fault_point point, const char *what, struct fault *out) {
-    return unlikely(fault_armed[point]) && fault_look_up(point, what, out);
+    return fault_hit_qp(point, what, 0, out);
 }
 
 /* For points that can only fail: the errno to fail with, or 0. */
-static inline int fault_errno(enum fault_point point) {
+static inline int fault_errno_qp(enum fault_point point, uint32_t qpn) {
     struct fault f;
-    return fault_hit(point, NULL, &f) && f.action == ACT_FAIL ? (int)f.value : 0;
+    return fault_hit_qp(point, NULL, qpn, &f) && f.action == ACT_FAIL ? (int)f.value : 0;
+}
+static inline int fault_errno(enum fault_point point) {
+    return fault_errno_qp(point, 0);
 }
 
 #endif

@@ -138,6 +138,12 @@ static int mr_publish(struct mr *mr, uint64_t iova, unsigned int access) {
     return 0;
 }
 
+/* What is only ever sent is read by this process alone, by the thread that posts it: it need not be where peers can reach it, and stays
+ * ordinary memory, of which a forked child has its own copy. */
+static bool stays_private(unsigned int access) {
+    return !(access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) && !config()->dontfork;
+}
+
 static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                   unsigned int access) {
     int err = fault_errno(FAULT_REG_MR);
@@ -158,7 +164,7 @@ static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, 
         errno = err;
         return NULL;
     }
-    err = -pages_hold(va, length, access & IBV_ACCESS_LOCAL_WRITE, &mr->hold);
+    err = stays_private(access) ? -pages_check(va, length) : -pages_hold(va, length, access & IBV_ACCESS_LOCAL_WRITE, &mr->hold);
     if (!err && (err = mr_publish(mr, iova, access))) pages_release(&mr->hold);
     if (err) {
         mr_dismiss(mr);
@@ -220,11 +226,12 @@ SR_EXPORT int ibv_dereg_mr(struct ibv_mr *ib) {
 }
 
 SR_EXPORT int ibv_fork_init(void) {
-    pages_fork_init();
+    if (config()->dontfork) pages_fork_init();
     return 0;
 }
 
 SR_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void) {
+    if (!config()->dontfork) return IBV_FORK_UNNEEDED;
     return pages_fork_safe() ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
 }
 SR_EXPORT int ibv_dontfork_range(void *base, size_t size) {

@@ -252,6 +252,16 @@ int pages_hold(uint64_t addr, uint64_t len, bool writable, struct page_hold *hol
     return r;
 }
 
+int pages_check(uint64_t addr, uint64_t len) {
+    struct vma v;
+    for (uint64_t at = addr; at < addr + len; at = v.end) {
+        int r = vma_find(at, &v);
+        if (r == -ENOSYS) return 0;
+        if (r || !v.read) return -EFAULT;
+    }
+    return 0;
+}
+
 void pages_release(struct page_hold *hold) {
     pages_lock();
     for (uint32_t i = 0; i < hold->count; i++) extent_unhold(hold->extents[i]);

@@ -17,6 +17,8 @@ struct page_hold {
 /* Makes [addr, addr + len) reachable as far as that is possible. 0, or -EFAULT: not mapped, or not writable
  * though `writable` asks for it; -ENOMEM. The pages stay until pages_release. */
 int pages_hold(uint64_t addr, uint64_t len, bool writable, struct page_hold *hold);
+/* 0, or -EFAULT: not all of it can be read. */
+int pages_check(uint64_t addr, uint64_t len);
 void pages_release(struct page_hold *hold);
 
 void pages_fork_init(void); /* from now on, held pages do not exist in a forked child */

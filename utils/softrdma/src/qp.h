@@ -49,7 +49,7 @@ struct pending {
     struct ibv_send_wr wr;
     uint32_t index;
     bool lost;        /* by a fault: it will time out */
-    bool rnr;         /* by a fault */
+    uint64_t rnr;     /* by a fault: so often there is no receive */
     bool faults_done; /* faults have been looked up */
     uint64_t not_before;
 };

@@ -8,7 +8,7 @@
 
 int qp_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     struct qp *qp = to_qp(ib);
-    int err = fault_errno(FAULT_POST_RECV);
+    int err = fault_errno_qp(FAULT_POST_RECV, qp->ib.qp_num);
     if (unlikely(qp->srq || load_relaxed(&qp->state) == IBV_QPS_RESET)) err = EINVAL;
     spin_lock(&qp->rlock);
     uint32_t posted = load_relaxed(&qp->posted), first = posted, head = load_acquire(&qp->head);

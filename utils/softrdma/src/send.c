@@ -135,9 +135,9 @@ static int copy_failed(int err) {
     return err == -ESRCH ? NOT_NOW_RETRY : IBV_WC_REM_OP_ERR;
 }
 
-static void payload_fault(void) {
+static void payload_fault(const struct qp *qp) {
     struct fault f;
-    fault_hit(FAULT_PAYLOAD, NULL, &f);
+    fault_hit_qp(FAULT_PAYLOAD, NULL, qp->ib.qp_num, &f);
 }
 
 /* ---- the operations: 0, a status, or NOT_NOW_… ---- */
@@ -163,7 +163,7 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
             return copy_failed(s);
         at += sge->length;
     }
-    if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault();
+    if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault(qp);
     if (imm)
         publish(r, *len, wr->imm_data, wqe, 0,
                 CQE_WITH_IMM | CQE_IS_WRITE | (wr->send_flags & IBV_SEND_SOLICITED ? CQE_SOLICITED : 0));
@@ -220,7 +220,7 @@ static inline int do_send(struct qp *qp, const struct ibv_send_wr *wr, uint64_t 
     const struct recv_wqe *wqe = r->srq ? wqe_at(peer_ptr(r->peer, r->srq->wqes), r->srq->wqe_stride, n)
                                         : wqe_at(r->wqes, r->stride, n);
     s = room_of(wqe) < *len ? IBV_WC_LOC_LEN_ERR : scatter(r, wr, wqe, *len, r->srq ? r->srq->pd : r->pd);
-    if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault();
+    if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault(qp);
     uint32_t flags = wr->send_flags & IBV_SEND_SOLICITED ? CQE_SOLICITED : 0;
     if (wr->opcode == IBV_WR_SEND_WITH_IMM) flags |= CQE_WITH_IMM;
     if (unlikely(s)) tell_error(qp, s == IBV_WC_LOC_LEN_ERR ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL);
@@ -323,7 +323,7 @@ static inline uint32_t complete(struct qp *qp, const struct ibv_send_wr *wr, uin
                                 uint32_t status) {
     uint64_t not_before = 0;
     struct fault f;
-    if (fault_hit(FAULT_COMPLETE, op_name(wr->opcode), &f)) {
+    if (fault_hit_qp(FAULT_COMPLETE, op_name(wr->opcode), qp->ib.qp_num, &f)) {
         if (f.action == ACT_ERROR) status = (uint32_t)f.value;
         if (f.action == ACT_DELAY) not_before = now_ns() + f.value;
     }
@@ -403,12 +403,12 @@ static struct pending *pending_create(const struct ibv_send_wr *wr, uint32_t ind
     return p;
 }
 
-static void apply_faults(struct pending *p, uint32_t *status) {
+static void apply_faults(const struct qp *qp, struct pending *p, uint32_t *status) {
     struct fault f;
     p->faults_done = true;
-    if (!fault_hit(FAULT_SEND, op_name(p->wr.opcode), &f)) return;
+    if (!fault_hit_qp(FAULT_SEND, op_name(p->wr.opcode), qp->ib.qp_num, &f)) return;
     p->lost = f.action == ACT_DROP;
-    p->rnr = f.action == ACT_RNR;
+    if (f.action == ACT_RNR) p->rnr = f.value ? f.value : UINT64_MAX;
     if (f.action == ACT_DELAY) p->not_before = now_ns() + f.value;
     if (f.action == ACT_ERROR) *status = (uint32_t)f.value;
 }
@@ -417,13 +417,14 @@ static void apply_faults(struct pending *p, uint32_t *status) {
 static bool try_first(struct qp *qp, struct pending *p, uint64_t *len, uint32_t *status) {
     *status = 0;
     *len = 0;
-    if (!p->faults_done) apply_faults(p, status);
+    if (!p->faults_done) apply_faults(qp, p, status);
     if (*status) return true;
     if (p->not_before > now_ns()) {
         wait_for(qp, STALL_DELAY, p->not_before);
         return false;
     }
     int outcome = p->lost ? NOT_NOW_RETRY : p->rnr ? NOT_NOW_RNR : carry_out(qp, &p->wr, len);
+    if (p->rnr && p->rnr != UINT64_MAX) p->rnr--;
     if (outcome < 0) {
         *status = wait_or_give_up(qp, outcome);
         return *status != 0;
@@ -535,7 +536,7 @@ static inline int post_straight(struct qp *qp, struct ibv_send_wr **wr) {
 
 int qp_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     struct qp *qp = to_qp(ib);
-    int err = fault_errno(FAULT_POST_SEND);
+    int err = fault_errno_qp(FAULT_POST_SEND, qp->ib.qp_num);
     spin_lock(&qp->lock);
     qp->doorbells++;
     bool straight =

@@ -295,6 +295,61 @@ TEST(an_injected_rnr_uses_up_the_retries) {
     pair_free(&p);
 }
 
+TEST(an_injected_rnr_ends_after_its_count_even_with_retries_for_ever) {
+    setenv("SOFTRDMA_FAULTS", "send:rnr=5,nth=1", 1);
+    struct pair p = pair_make((struct pair_options){.rnr_retry = 7});
+    for (int i = 1; i <= 2; i++) EQUAL(pair_recv(&p, 1, (uint64_t)i, 0, 64), 0);
+    for (int i = 1; i <= 2; i++)
+        EQUAL(pair_post(&p, 0,
+                        (struct ask){
+                            .op = IBV_WR_SEND, .id = (uint64_t)(i + 2), .len = 8, .flags = IBV_SEND_SIGNALED}),
+              0);
+    bool seen[5] = {false};
+    for (int i = 0; i < 4; i++) {
+        struct ibv_wc wc = poll_one(p.cq);
+        EQUAL(wc.status, IBV_WC_SUCCESS);
+        seen[wc.wr_id] = true;
+    }
+    CHECK(seen[1] && seen[2] && seen[3] && seen[4]);
+    pair_free(&p);
+}
+
+TEST(a_rule_sleeps_while_its_file_is_not_there) {
+    char file[64], rules[128];
+    snprintf(file, sizeof(file), "/tmp/softrdma-while.%d", (int)getpid());
+    snprintf(rules, sizeof(rules), "reg_mr:fail=ENOMEM,nth=2,while=%s", file);
+    setenv("SOFTRDMA_FAULTS", rules, 1);
+    struct pair p = pair_make((struct pair_options){0});
+    FILE *f = fopen(file, "w");
+    CHECK(f && !fclose(f));
+    struct ibv_mr *mr = ibv_reg_mr(p.pd, p.buf[0], 4096, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr && !ibv_dereg_mr(mr));
+    FAILS(!ibv_reg_mr(p.pd, p.buf[0], 4096, IBV_ACCESS_LOCAL_WRITE), ENOMEM);
+    EQUAL(unlink(file), 0);
+    mr = ibv_reg_mr(p.pd, p.buf[0], 4096, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr && !ibv_dereg_mr(mr));
+    pair_free(&p);
+}
+
+TEST(a_number_in_the_file_of_a_rule_chooses_the_queue_pair) {
+    char file[64], rules[128];
+    snprintf(file, sizeof(file), "/tmp/softrdma-while.%d", (int)getpid());
+    snprintf(rules, sizeof(rules), "send:error=REM_OP_ERR,while=%s", file);
+    setenv("SOFTRDMA_FAULTS", rules, 1);
+    struct pair p = pair_make((struct pair_options){0});
+    FILE *f = fopen(file, "w");
+    CHECK(f && fprintf(f, "%u\n", p.qp[1]->qp_num) > 0 && !fclose(f));
+    for (int i = 0; i < 2; i++)
+        EQUAL(pair_post(&p, i,
+                        (struct ask){
+                            .op = IBV_WR_RDMA_WRITE, .id = (uint64_t)i, .len = 8, .flags = IBV_SEND_SIGNALED}),
+              0);
+    expect_wc(p.cq, 0, IBV_WC_SUCCESS);
+    expect_wc(p.cq, 1, IBV_WC_REM_OP_ERR);
+    EQUAL(unlink(file), 0);
+    pair_free(&p);
+}
+
 TEST(a_slow_receiver_sees_its_messages_late) {
     setenv("SOFTRDMA_FAULTS", "poll:delay=20000,nth=1", 1);
     struct pair p = pair_make((struct pair_options){0});
@@ -344,6 +399,19 @@ TEST(a_request_can_be_rejected_by_fault) {
     struct rdma_cm_event *event = connect_under(&s, &e, "request:reject=5");
     EQUAL(event->event, RDMA_CM_EVENT_REJECTED);
     EQUAL(event->status, 5);
+    rdma_ack_cm_event(event);
+    end_free(&e);
+    end_free(&s);
+}
+
+TEST(the_removal_of_the_device_can_be_told) {
+    struct end s = {0}, e = {0};
+    struct rdma_cm_event *event = connect_under(&s, &e, "event:remove=1000,op=RDMA_CM_EVENT_REJECTED; request:reject");
+    EQUAL(event->event, RDMA_CM_EVENT_REJECTED);
+    rdma_ack_cm_event(event);
+    event = next_event(&e);
+    EQUAL(event->event, RDMA_CM_EVENT_DEVICE_REMOVAL);
+    CHECK(event->id == e.id);
     rdma_ack_cm_event(event);
     end_free(&e);
     end_free(&s);

@@ -344,6 +344,7 @@ static void child_touches_region(struct pair *p, uint8_t *heap) {
 }
 
 TEST(after_ibv_fork_init_regions_do_not_exist_in_a_child_and_their_neighbours_do) {
+    setenv("SOFTRDMA_DONTFORK", "1", 1);
     EQUAL(ibv_is_fork_initialized(), IBV_FORK_DISABLED);
     EQUAL(ibv_fork_init(), 0);
     EQUAL(ibv_is_fork_initialized(), IBV_FORK_ENABLED);
@@ -356,6 +357,45 @@ TEST(after_ibv_fork_init_regions_do_not_exist_in_a_child_and_their_neighbours_do
     CHECK(child_of(child_touches_region, &p, heap) != 0); /* a fault, as with a card */
     EQUAL(ibv_dereg_mr(mr), 0);
     pair_free(&p);
+}
+
+static void child_sees_what_was_there(struct pair *p, uint8_t *sent) {
+    (void)p;
+    for (int i = 0; i < 100; i++) {
+        for (int at = 0; at < 4 * 4096; at += 512) CHECK(sent[at] == 3);
+        usleep(100);
+    }
+}
+
+TEST(memory_that_is_only_sent_from_is_a_childs_own_from_the_fork_on) {
+    EQUAL(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+    EQUAL(ibv_fork_init(), 0);
+    EQUAL(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+    struct pair p = pair_make((struct pair_options){0});
+    uint8_t *sent = pages(4);
+    memset(sent, 3, 4 * 4096);
+    struct ibv_mr *mr = ibv_reg_mr(p.pd, sent, 4 * 4096, 0);
+    CHECK(mr);
+    pid_t child = fork();
+    if (!child) {
+        child_sees_what_was_there(&p, sent);
+        _exit(0);
+    }
+    memset(sent, 9, 4 * 4096);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    EQUAL(status, 0);
+    struct ibv_sge sge = {.addr = (uintptr_t)sent + 1, .length = 9000, .lkey = mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .wr_id = 4}, *bad;
+    wr.wr.rdma.remote_addr = (uintptr_t)p.buf[1];
+    wr.wr.rdma.rkey = p.mr[1]->rkey;
+    EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
+    expect_wc(p.cq, 4, IBV_WC_SUCCESS);
+    CHECK(p.buf[1][0] == 9 && p.buf[1][8999] == 9);
+    EQUAL(ibv_dereg_mr(mr), 0);
+    CHECK(!ibv_reg_mr(p.pd, (void *)4096, 4096, 0) && errno == EFAULT);
+    pair_free(&p);
+    assert_no_leaks();
 }
 
 static void keeps_sending(int sock) {

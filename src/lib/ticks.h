@@ -1,9 +1,10 @@
 /* ticks.h: the cheapest honest clock: the CPU's constant time stamp counter where there is one (no system call, no vDSO page, a
  * few nanoseconds), else the monotonic clock in nanoseconds. For durations inside one process only: statistics, latency, the fairness
  * of turns. Times of day and deadlines come from lib/clock.h. */
-#ifndef SERVER_TICKS_H
-#define SERVER_TICKS_H
+#ifndef LIB_TICKS_H
+#define LIB_TICKS_H
 #include "lib/clock.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #if defined(__x86_64__)
@@ -23,11 +24,13 @@ static inline uint64_t ticks_now(void) {
 #endif
     return clock_monotonic_ns();
 }
-void ticks_start(void);   /* measures the counter's rate, takes a fraction of a millisecond */
+/* Measures the counter's rate; takes a fraction of a millisecond, the first time. Until then the monotonic clock counts. */
+void ticks_start(void);
 void ticks_measure(void); /* measures it anew over all the time since ticks_start: the cron calls it now and then */
-extern double ticks_per_us;
-static inline uint64_t ticks_to_us(uint64_t ticks) { return (uint64_t)((double)ticks / ticks_per_us); }
-static inline uint64_t ticks_of_us(uint64_t us) { return (uint64_t)((double)us * ticks_per_us); }
+extern _Atomic double ticks_rate; /* ticks of a microsecond */
+static inline double ticks_per_us(void) { return atomic_load_explicit(&ticks_rate, memory_order_relaxed); }
+static inline uint64_t ticks_to_us(uint64_t ticks) { return (uint64_t)((double)ticks / ticks_per_us()); }
+static inline uint64_t ticks_of_us(uint64_t us) { return (uint64_t)((double)us * ticks_per_us()); }
 /* For INFO monotonic_clock: "X86 TSC @ 2450 ticks/us", "POSIX clock_gettime". */
 const char *ticks_describe(void);
 #endif

@@ -1,6 +1,7 @@
 /* ticks.c: see ticks.h. The rate is measured against the kernel's monotonic clock, first over a short spin, later over the whole time since
  * the start, so that it becomes exact. A counter that the CPU does not promise to be constant is not used. */
-#include "server/ticks.h"
+#include "lib/ticks.h"
+#include <pthread.h>
 #include <stdio.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -9,7 +10,7 @@
 enum { FIRST_MEASURE_US = 300 };
 
 bool ticks_from_cpu;
-double ticks_per_us = 1000;
+_Atomic double ticks_rate = 1000;
 static uint64_t start_ticks, start_ns;
 
 static bool counter_is_constant(void) {
@@ -26,29 +27,34 @@ static bool counter_is_constant(void) {
 void ticks_measure(void) {
     if (!ticks_from_cpu) return;
     uint64_t ns = clock_monotonic_ns() - start_ns, ticks = ticks_now() - start_ticks;
-    if (ns >= FIRST_MEASURE_US * 1000u) ticks_per_us = (double)ticks * 1000 / (double)ns;
+    if (ns >= FIRST_MEASURE_US * 1000u) ticks_rate = (double)ticks * 1000 / (double)ns;
 }
 
-void ticks_start(void) {
+static void start(void) {
     ticks_from_cpu = counter_is_constant();
     start_ns = clock_monotonic_ns();
     start_ticks = ticks_now();
     if (!ticks_from_cpu) return;
     while (clock_monotonic_ns() - start_ns < FIRST_MEASURE_US * 1000u) {}
     ticks_measure();
-    if (ticks_per_us < 1) { /* stands still, or nearly: of no use */
+    if (ticks_per_us() < 1) { /* stands still, or nearly: of no use */
         ticks_from_cpu = false;
-        ticks_per_us = 1000;
+        ticks_rate = 1000;
     }
+}
+
+void ticks_start(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start);
 }
 
 const char *ticks_describe(void) {
     static char text[64];
     if (!ticks_from_cpu) return "POSIX clock_gettime";
 #if defined(__x86_64__)
-    snprintf(text, sizeof text, "X86 TSC @ %.0f ticks/us", ticks_per_us);
+    snprintf(text, sizeof text, "X86 TSC @ %.0f ticks/us", ticks_per_us());
 #else
-    snprintf(text, sizeof text, "ARM CNTVCT @ %.0f ticks/us", ticks_per_us);
+    snprintf(text, sizeof text, "ARM CNTVCT @ %.0f ticks/us", ticks_per_us());
 #endif
     return text;
 }

@@ -1,0 +1,143 @@
+/* dump.c: DUMP and RESTORE: a value as bytes (persist/rdb.h), and back. */
+#include "commands/commands.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "commands/workbench.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "persist/rdb.h"
+
+static void dump_run(struct call *call) {
+    struct entry *entry = find_read(call, call->argv[1]);
+    if (!entry) {
+        reply_null(call->reply);
+        return;
+    }
+    struct memory_output payload;
+    memory_output_init(&payload);
+    dump_write(&payload.out, entry);
+    reply_bulk(call->reply, memory_output_slice(&payload));
+    memory_output_free(&payload);
+}
+
+/* RESTORE */
+
+struct restore_options {
+    bool replace, absolute;
+    int64_t ttl, idle_seconds, frequency; /* -1: not given */
+};
+
+static bool options_read(struct call *call, struct restore_options *options) {
+    *options = (struct restore_options){.idle_seconds = -1, .frequency = -1};
+    for (int i = 4; i < call->argc; i++) {
+        struct slice word = call->argv[i];
+        bool more = i + 1 < call->argc;
+        if (slice_is(word, "replace")) {
+            options->replace = true;
+        } else if (slice_is(word, "absttl")) {
+            options->absolute = true;
+        } else if (slice_is(word, "idletime") && more && options->frequency < 0) {
+            if (!argument_int64(call, ++i, &options->idle_seconds)) return false;
+            if (options->idle_seconds < 0) {
+                reply_error(call->reply, "ERR Invalid IDLETIME value, must be >= 0");
+                return false;
+            }
+        } else if (slice_is(word, "freq") && more && options->idle_seconds < 0) {
+            if (!argument_int64(call, ++i, &options->frequency)) return false;
+            if (options->frequency < 0 || options->frequency > 255) {
+                reply_error(call->reply, "ERR Invalid FREQ value, must be >= 0 and <= 255");
+                return false;
+            }
+        } else {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The value in the payload, on the workbench. NULL: the error is replied. */
+static struct entry *payload_read(struct call *call, struct db *bench, struct slice key, struct slice payload) {
+    struct rdb_reader in;
+    if (!dump_open(payload, &in)) {
+        reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
+        return NULL;
+    }
+    struct entry *entry = rdb_read_value(&in, bench, key);
+    if (!entry) reply_error(call->reply, "ERR Bad data format");
+    return entry;
+}
+
+/* As it must be repeated: the time is absolute. */
+static void repeat_absolute(struct call *call, int64_t expire_at) {
+    struct slice *argv = mem_alloc(((size_t)call->argc + 1) * sizeof *argv);
+    char text[NUMBER_TEXT_MAX];
+    memcpy(argv, call->argv, (size_t)call->argc * sizeof *argv);
+    argv[2] = (struct slice){text, format_int64(text, expire_at)};
+    argv[call->argc] = SLICE("ABSTTL");
+    call_propagate(call, call->argc + 1, argv);
+    mem_free(argv);
+}
+
+static void restore_run(struct call *call) {
+    struct slice key = call->argv[1];
+    struct restore_options options;
+    if (!options_read(call, &options)) return;
+    bool present = find_write(call, key) != NULL;
+    if (present && !options.replace) {
+        reply_error(call->reply, "BUSYKEY Target key name already exists.");
+        return;
+    }
+    if (!argument_int64(call, 2, &options.ttl)) return;
+    if (options.ttl < 0) {
+        reply_error(call->reply, "ERR Invalid TTL value, must be >= 0");
+        return;
+    }
+    struct db *bench = workbench();
+    if (!payload_read(call, bench, key, call->argv[3])) return;
+    int64_t expire_at = options.ttl == 0 ? -1 : options.absolute ? options.ttl : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX : options.ttl + clock_ms();
+    if (expire_at >= 0 && expire_at <= clock_ms() && !call_must_obey(call)) { /* it was over before it came */
+        db_delete(bench, key, true);
+        if (present) {
+            db_delete(call->db, key, store_settings.lazy_server_del);
+            notify(call->db, NOTIFY_GENERIC, "del", key);
+            call_propagate(call, 2, (struct slice[]){store_settings.lazy_server_del ? SLICE("UNLINK") : SLICE("DEL"), key});
+            call->dirty++;
+        }
+        reply_ok(call->reply);
+        return;
+    }
+    struct entry *entry = db_rename(bench, key, call->db, key);
+    if (expire_at >= 0) {
+        entry = db_set_expire(call->db, entry, expire_at);
+        if (!options.absolute) repeat_absolute(call, expire_at);
+    }
+    if (options.idle_seconds >= 0) entry_set_idle_seconds(entry, (uint32_t)(options.idle_seconds < UINT32_MAX ? options.idle_seconds : UINT32_MAX));
+    if (options.frequency >= 0) entry_set_frequency(entry, (uint8_t)options.frequency);
+    notify(call->db, NOTIFY_NEW, "new", key); /* what is replaced has been deleted */
+    notify(call->db, NOTIFY_GENERIC, "restore", key);
+    call->dirty++;
+    reply_ok(call->reply);
+}
+
+#define RESTORE_COMPLEXITY "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size; O(N*M*log(N)) for sorted sets"
+#define RESTORE_SYNTAX                                                                                                                                         \
+    "key:key ttl:integer serialized-value:string [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME seconds:integer@5.0.0] [FREQ frequency:integer@5.0.0]"
+const struct command_spec dump_commands[] = {
+    {.name = "dump", .run = dump_run, .arity = 2, .flags = CMD_READONLY, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.6.0",
+     .complexity = "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size",
+     .summary = "Returns a value as bytes that RESTORE understands.", .syntax = "key:key", .tips = WORDS("nondeterministic_output"),
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "restore", .run = restore_run, .arity = -4, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_GENERIC,
+     .since = "2.6.0", .complexity = RESTORE_COMPLEXITY, .summary = "Makes a key of bytes that DUMP returned.", .syntax = RESTORE_SYNTAX,
+     .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."), .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
+    {.name = "restore-asking", .run = restore_run, .arity = -4, .flags = CMD_WRITE | CMD_DENYOOM | CMD_ASKING | CMD_SYSCMD,
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER, .since = "3.0.0", .complexity = RESTORE_COMPLEXITY,
+     .summary = "RESTORE as the nodes of a cluster say it to one another.", .syntax = RESTORE_SYNTAX,
+     .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."), .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
+    {.name = NULL},
+};
+const struct config_option dump_options[] = {
+    {.name = "rdbcompression", .type = CONFIG_BOOL, .value = &rdb_settings.compression, .initial = "yes", .help = "Compress strings that are written to files and payloads."},
+    {.name = NULL},
+};

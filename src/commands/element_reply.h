@@ -1,0 +1,11 @@
+/* element_reply.h: replying with an element of a set, a list, a sorted set. */
+#ifndef COMMANDS_ELEMENT_REPLY_H
+#define COMMANDS_ELEMENT_REPLY_H
+#include "lib/listpack.h"
+#include "resp/reply.h"
+
+static inline void reply_element(struct reply *reply, const struct listpack_value *element) {
+    if (element->data) reply_bulk(reply, (struct slice){element->data, element->len});
+    else reply_bulk_integer(reply, element->number);
+}
+#endif

@@ -1,0 +1,12 @@
+/* geo.h: what geo.c and geo_search.c share. */
+#ifndef COMMANDS_GEO_H
+#define COMMANDS_GEO_H
+#include "lib/geohash.h"
+#include "server/command.h"
+
+/* Arguments; false: the error is replied. */
+bool argument_point(struct call *call, int index, struct geo_point *point); /* longitude and latitude */
+bool argument_unit(struct call *call, int index, double *meters);           /* how many meters it is */
+void reply_distance(struct reply *reply, double distance);
+void reply_point(struct reply *reply, struct geo_point point);
+#endif

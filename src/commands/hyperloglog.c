@@ -1,0 +1,322 @@
+/* hyperloglog.c: PFADD, PFCOUNT, PFMERGE, and for developers PFDEBUG and PFSELFTEST. The bytes are lib/hyperloglog.h's; the value is a string. */
+#include "lib/hyperloglog.h"
+#include "commands/commands.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include <stdio.h>
+
+static int64_t sparse_max;
+static const char CORRUPT[] = "INVALIDOBJ Corrupted HLL object detected";
+
+/* The bytes of a string that is a HyperLogLog. False: an error is replied. */
+static bool hll_of(struct call *call, struct entry *entry, struct slice *bytes) {
+    static char text[STRING_NUMBER_TEXT]; /* a number is none */
+    if (!type_ok(call, entry, TYPE_STRING)) return false;
+    *bytes = entry_string(entry, text);
+    if (hll_is_valid(*bytes)) return true;
+    reply_error(call->reply, "WRONGTYPE Key is not a valid HyperLogLog string value.");
+    return false;
+}
+
+static struct entry *create(struct call *call, struct slice key) {
+    char empty[HLL_SPARSE_EMPTY_SIZE], *bytes;
+    hll_make_empty(empty);
+    struct entry *entry = db_set_string(call->db, key, (struct slice){empty, sizeof empty}, NULL, false);
+    entry = db_edit_string_silently(call->db, entry, sizeof empty, &bytes); /* encoding raw */
+    notify(call->db, NOTIFY_NEW, "new", key);
+    return entry;
+}
+
+/* The value's bytes to be changed, with room to grow; `len` is what is in use. */
+struct editing {
+    struct call *call;
+    struct entry *entry;
+    char *bytes;
+    size_t len;
+};
+static void edit_begin(struct editing *edit, struct call *call, struct entry *entry) {
+    size_t len = entry_string_len(entry);
+    *edit = (struct editing){.call = call, .len = len};
+    edit->entry = db_edit_string_silently(call->db, entry, len + HLL_GROWTH_MAX, &edit->bytes);
+}
+/* More may follow. */
+static void edit_continue(struct editing *edit) {
+    edit->entry = db_edit_string_silently(edit->call->db, edit->entry, edit->len + HLL_GROWTH_MAX, &edit->bytes);
+}
+static void edit_end(struct editing *edit) { edit->entry = db_edit_string_silently(edit->call->db, edit->entry, edit->len, &edit->bytes); }
+
+/* False: corrupt. */
+static bool edit_to_dense(struct editing *edit) {
+    char *dense = mem_alloc(HLL_DENSE_SIZE);
+    bool good = hll_to_dense((struct slice){edit->bytes, edit->len}, dense);
+    if (good) {
+        edit->len = HLL_DENSE_SIZE;
+        edit_continue(edit);
+        memcpy(edit->bytes, dense, HLL_DENSE_SIZE);
+    }
+    mem_free(dense);
+    return good;
+}
+
+/* Something that changes a register; again, once it is dense, where a sparse one cannot take it. */
+#define EDIT_SET(edit, changed, ...)                                                                                                                           \
+    do {                                                                                                                                                       \
+        (changed) = __VA_ARGS__;                                                                                                                               \
+        if ((changed) == HLL_MUST_BE_DENSE) (changed) = edit_to_dense(edit) ? __VA_ARGS__ : -1;                                                                \
+    } while (0)
+
+static void pfadd_run(struct call *call) {
+    struct slice key = call->argv[1], bytes;
+    struct entry *entry = find_write(call, key);
+    uint64_t changes = 0;
+    if (entry && !hll_of(call, entry, &bytes)) return;
+    if (!entry) {
+        entry = create(call, key);
+        changes++;
+    }
+    struct editing edit;
+    edit_begin(&edit, call, entry);
+    int changed = 0;
+    for (int i = 2; i < call->argc && changed >= 0; i++) {
+        EDIT_SET(&edit, changed, hll_add(edit.bytes, &edit.len, (size_t)sparse_max, call->argv[i]));
+        if (changed > 0) {
+            changes++;
+            edit_continue(&edit);
+        }
+    }
+    edit_end(&edit);
+    if (changes) db_changed(call->db, key);
+    if (changed < 0) {
+        reply_error(call->reply, CORRUPT);
+        return;
+    }
+    if (changes) notify(call->db, NOTIFY_STRING, "pfadd", key);
+    call->dirty += changes;
+    reply_integer(call->reply, changes != 0);
+}
+
+static void count_one(struct call *call) {
+    struct entry *entry = find_read(call, call->argv[1]);
+    struct slice bytes;
+    uint64_t count = 0;
+    if (entry && !hll_of(call, entry, &bytes)) return;
+    if (entry && entry_encoding(entry) != ENCODING_RAW) { /* as whatever changes a part of a string makes it */
+        char *edited;
+        entry = db_edit_string_silently(call->db, entry, bytes.len, &edited);
+        bytes.data = edited;
+    }
+    if (entry && !hll_cached(bytes, &count)) {
+        uint8_t registers[HLL_REGISTERS] = {0};
+        if (!hll_merge(bytes, registers)) {
+            reply_error(call->reply, CORRUPT);
+            return;
+        }
+        count = hll_estimate(registers);
+        /* What was counted is kept in the value, which changes by it: others must have it, too. */
+        char *edited;
+        db_edit_string(call->db, entry, bytes.len, &edited);
+        hll_cache(edited, count);
+        call->dirty++;
+    }
+    reply_integer(call->reply, (int64_t)count);
+}
+
+/* Merges argv[first…] into the registers. False: an error is replied. */
+static bool merge_arguments(struct call *call, int first, uint8_t *registers, bool *dense) {
+    for (int i = first; i < call->argc; i++) {
+        struct entry *entry = find_read(call, call->argv[i]);
+        struct slice bytes;
+        if (!entry) continue;
+        if (!hll_of(call, entry, &bytes)) return false;
+        *dense |= hll_is_dense(bytes);
+        if (hll_merge(bytes, registers)) continue;
+        reply_error(call->reply, CORRUPT);
+        return false;
+    }
+    return true;
+}
+
+static void pfcount_run(struct call *call) {
+    if (call->argc == 2) {
+        count_one(call);
+        return;
+    }
+    uint8_t registers[HLL_REGISTERS] = {0};
+    bool dense = false;
+    if (merge_arguments(call, 1, registers, &dense)) reply_integer(call->reply, (int64_t)hll_estimate(registers));
+}
+
+static void pfmerge_run(struct call *call) {
+    uint8_t registers[HLL_REGISTERS] = {0};
+    bool dense = false;
+    if (!merge_arguments(call, 1, registers, &dense)) return;
+    struct slice key = call->argv[1];
+    struct entry *entry = find_write(call, key);
+    if (!entry) entry = create(call, key);
+    struct editing edit;
+    edit_begin(&edit, call, entry);
+    int changed = dense && !hll_is_dense((struct slice){edit.bytes, edit.len}) && !edit_to_dense(&edit) ? -1 : 0;
+    if (changed == 0 && hll_is_dense((struct slice){edit.bytes, edit.len})) {
+        hll_pack(registers, edit.bytes); /* its own are among them */
+    } else {
+        for (unsigned i = 0; i < HLL_REGISTERS && changed >= 0; i++) {
+            if (!registers[i]) continue;
+            EDIT_SET(&edit, changed, hll_set(edit.bytes, &edit.len, (size_t)sparse_max, i, registers[i]));
+            if (changed > 0) edit_continue(&edit);
+        }
+    }
+    hll_invalidate(edit.bytes);
+    edit_end(&edit);
+    if (changed < 0) {
+        reply_error(call->reply, CORRUPT);
+        return;
+    }
+    db_changed(call->db, key);
+    notify(call->db, NOTIFY_STRING, "pfadd", key);
+    call->dirty++;
+    reply_ok(call->reply);
+}
+
+/* PFDEBUG */
+
+static void decode_run(void *context, char kind, unsigned length, unsigned value) {
+    struct memory_output *text = context;
+    char word[32];
+    int len = kind == 'v' ? snprintf(word, sizeof word, "v:%u,%u ", value, length) : snprintf(word, sizeof word, "%c:%u ", kind, length);
+    output_write(&text->out, (struct slice){word, (size_t)len});
+}
+
+static void decode(struct call *call, struct slice bytes) {
+    if (hll_is_dense(bytes)) {
+        reply_error(call->reply, "ERR HLL encoding is not sparse");
+        return;
+    }
+    struct memory_output text;
+    memory_output_init(&text);
+    hll_runs(bytes, decode_run, &text);
+    struct slice shown = memory_output_slice(&text);
+    if (shown.len) shown.len--;
+    reply_bulk(call->reply, shown);
+    memory_output_free(&text);
+}
+
+/* Makes it dense. False: an error is replied. */
+static bool make_dense(struct call *call, struct entry *entry) {
+    struct editing edit;
+    edit_begin(&edit, call, entry);
+    bool good = edit_to_dense(&edit);
+    edit_end(&edit);
+    if (good) {
+        db_changed(call->db, call->argv[2]);
+        call->dirty++;
+        /* The subcommand may mean nothing elsewhere; this does. */
+        call_propagate(call, 3, (struct slice[]){SLICE("PFDEBUG"), SLICE("TODENSE"), call->argv[2]});
+    } else {
+        reply_error(call->reply, CORRUPT);
+    }
+    return good;
+}
+
+static void pfdebug_run(struct call *call) {
+    struct slice what = call->argv[1], bytes;
+    struct entry *entry = find_write(call, call->argv[2]);
+    if (!entry) {
+        reply_error(call->reply, "ERR The specified key does not exist");
+        return;
+    }
+    if (!hll_of(call, entry, &bytes)) return;
+    struct editing edit; /* encoding raw from here on */
+    edit_begin(&edit, call, entry);
+    edit_end(&edit);
+    entry = edit.entry;
+    bytes = (struct slice){edit.bytes, edit.len};
+    bool dense = hll_is_dense(bytes);
+    bool getreg = slice_is(what, "getreg"), todense = slice_is(what, "todense");
+    if (!getreg && !todense && !slice_is(what, "decode") && !slice_is(what, "encoding")) {
+        reply_error_format(call->reply, "ERR Unknown PFDEBUG subcommand '%.*s'", shown_len(what), what.data);
+    } else if (call->argc != 3) {
+        reply_error_format(call->reply, "ERR Wrong number of arguments for the '%.*s' subcommand", shown_len(what), what.data);
+    } else if (getreg) {
+        uint8_t registers[HLL_REGISTERS] = {0};
+        if (!dense && !make_dense(call, entry)) return;
+        entry = find_write(call, call->argv[2]);
+        if (!hll_of(call, entry, &bytes)) return;
+        hll_merge(bytes, registers);
+        reply_array(call->reply, HLL_REGISTERS);
+        for (int i = 0; i < HLL_REGISTERS; i++) reply_integer(call->reply, registers[i]);
+    } else if (todense) {
+        if (dense || make_dense(call, entry)) reply_integer(call->reply, !dense);
+    } else if (slice_is(what, "decode")) {
+        decode(call, bytes);
+    } else {
+        reply_status(call->reply, dense ? "dense" : "sparse");
+    }
+}
+
+/* PFSELFTEST: registers of both forms, and the error of the estimate. */
+
+static bool selftest_registers(char *dense, uint8_t *registers) {
+    uint8_t again[HLL_REGISTERS] = {0};
+    for (int i = 0; i < HLL_REGISTERS; i++) registers[i] = (uint8_t)(random_u64() % 52);
+    memset(dense, 0, HLL_DENSE_SIZE);
+    hll_pack(registers, dense);
+    return hll_merge((struct slice){dense, HLL_DENSE_SIZE}, again) && memcmp(registers, again, sizeof again) == 0;
+}
+
+static bool selftest_error(char *dense, uint8_t *registers, uint64_t count, uint64_t seed, double *error) {
+    size_t len = HLL_DENSE_SIZE;
+    memset(dense, 0, HLL_DENSE_SIZE);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t element = i ^ seed;
+        hll_add(dense, &len, 0, slice_make(&element, sizeof element));
+    }
+    memset(registers, 0, HLL_REGISTERS);
+    hll_merge((struct slice){dense, len}, registers);
+    double found = (double)hll_estimate(registers), off = (double)count - found;
+    *error = (off < 0 ? -off : off) / (double)count;
+    return *error <= 6 * 0.0081; /* six standard errors */
+}
+
+static void pfselftest_run(struct call *call) {
+    char *dense = mem_alloc(HLL_DENSE_SIZE);
+    uint8_t registers[HLL_REGISTERS];
+    uint64_t seed = random_u64(), failed = 0;
+    double error = 0;
+    bool good = true;
+    for (int i = 0; i < 100 && good; i++) good = selftest_registers(dense, registers);
+    for (uint64_t count = 1000; count <= 1000000 && good && !failed; count *= 10)
+        if (!selftest_error(dense, registers, count, seed, &error)) failed = count;
+    if (!good) reply_error(call->reply, "TESTFAILED Registers do not keep what is put into them");
+    else if (failed)
+        reply_error_format(call->reply, "TESTFAILED Too big error. card:%llu abserr:%.4f", (unsigned long long)failed, error);
+    else reply_ok(call->reply);
+    mem_free(dense);
+}
+
+const struct config_option hyperloglog_options[] = {
+    {.name = "hll-sparse-max-bytes", .type = CONFIG_MEMORY, .value = &sparse_max, .initial = "3000", .min = 0, .max = INT64_MAX,
+     .help = "Bytes up to which a HyperLogLog is kept as runs; beyond, it takes 12 KiB."},
+    {.name = NULL},
+};
+
+#define HLL .categories = CAT_HYPERLOGLOG, .group = GROUP_HYPERLOGLOG, .since = "2.8.9"
+const struct command_spec hyperloglog_commands[] = {
+    {.name = "pfadd", .run = pfadd_run, .arity = -2, .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST, HLL, .complexity = "O(1) for each element",
+     .summary = "Adds elements to a HyperLogLog, which is made where it is missing.", .syntax = "key:key [element:string]...",
+     .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
+    {.name = "pfcount", .run = pfcount_run, .arity = -2, .flags = CMD_READONLY, HLL,
+     .complexity = "O(1) for one key whose count is known, else O(N), where N is the number of keys, with a large constant",
+     .summary = "Estimates how many different elements were added to HyperLogLogs.", .syntax = "key:key...",
+     .keys = {KEY_RANGE(1, -1, 1, KEY_RW | KEY_ACCESS)}, .keys[0].notes = "RW because it may change the internal representation of the key, and propagate to replicas"},
+    {.name = "pfmerge", .run = pfmerge_run, .arity = -2, .flags = CMD_WRITE | CMD_DENYOOM, HLL,
+     .complexity = "O(N), where N is the number of keys, with a large constant", .summary = "Merges HyperLogLogs into one.",
+     .syntax = "destkey:key [sourcekey:key(#1)]...",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_INSERT), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "pfdebug", .run = pfdebug_run, .arity = 3, .flags = CMD_WRITE | CMD_DENYOOM | CMD_ADMIN | CMD_SYSCMD, HLL, .complexity = "N/A",
+     .summary = "Looks into a HyperLogLog, for developers.", .syntax = "subcommand:string key:key", .keys = {KEY_RANGE(2, 0, 1, KEY_RW | KEY_ACCESS)}},
+    {.name = "pfselftest", .run = pfselftest_run, .arity = 1, .flags = CMD_ADMIN | CMD_SYSCMD, HLL, .complexity = "N/A",
+     .summary = "Tests the server's HyperLogLogs, for developers."},
+    {.name = NULL},
+};

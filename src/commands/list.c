@@ -1,0 +1,658 @@
+/* list.c: the commands on lists that do not wait; those that do are in list_blocking.c.
+ *
+ * What was popped from one of several keys is repeated elsewhere as a pop from that key. */
+#include "commands/commands.h"
+#include "commands/element_reply.h"
+#include "commands/list.h"
+#include "commands/lookup.h"
+#include "commands/signed_count.h"
+#include "commands/spec.h"
+#include "lib/memory.h"
+#include "store/sequence.h"
+
+/* --- Finding -------------------------------------------------------------------------------------------------------- */
+
+/* The list to be read. False: the key has another type, and that is replied. */
+static bool find_list(struct call *call, struct entry **entry) {
+    *entry = find_read(call, call->argv[1]);
+    return type_ok(call, *entry, TYPE_LIST);
+}
+bool find_list_write(struct call *call, struct slice key, struct entry **entry) {
+    *entry = find_write(call, key);
+    return type_ok(call, *entry, TYPE_LIST);
+}
+static void reply_list_element(struct reply *reply, const struct sequence_element *element) {
+    if (__builtin_expect(element->blob != NULL, 0))
+        reply_bulk_blob(reply, element->blob);
+    else
+        reply_element(reply, &element->value);
+}
+/* Elements were taken away: tells that (event NULL: nothing to tell), and deletes the key with the last. */
+static void list_lost(struct call *call, struct slice key, struct entry *entry, const char *event) {
+    bool empty = sequence_len(entry) == 0;
+    if (!empty) {
+        sequence_shrunk(call->db, entry);
+        db_changed(call->db, key);
+    }
+    if (event) notify(call->db, NOTIFY_LIST, event, key);
+    if (!empty) return;
+    db_delete(call->db, key, store_settings.lazy_server_del);
+    notify(call->db, NOTIFY_GENERIC, "del", key);
+}
+
+/* --- Pushing -------------------------------------------------------------------------------------------------------- */
+
+static void push(struct call *call, enum sequence_end end, bool only_present) {
+    struct slice key = call->argv[1];
+    struct entry *entry;
+    if (!find_list_write(call, key, &entry)) return;
+    if (!entry && only_present) {
+        reply_integer(call->reply, 0);
+        return;
+    }
+    if (!entry) {
+        entry = sequence_create(call->db, key);
+        notify(call->db, NOTIFY_NEW, "new", key);
+    }
+    size_t bytes = 0;
+    for (int i = 2; i < call->argc; i++) bytes += call->argv[i].len;
+    sequence_expect(call->db, entry, (size_t)call->argc - 2, bytes);
+    for (int i = 2; i < call->argc; i++)
+        sequence_push(call->db, entry, end, call->argv[i], argument_blob(call, i));
+    db_changed(call->db, key);
+    notify(call->db, NOTIFY_LIST, end == SEQUENCE_HEAD ? "lpush" : "rpush", key);
+    call->dirty += (uint64_t)call->argc - 2;
+    reply_integer(call->reply, (int64_t)sequence_len(entry));
+}
+static void lpush_run(struct call *call) {
+    push(call, SEQUENCE_HEAD, false);
+}
+static void rpush_run(struct call *call) {
+    push(call, SEQUENCE_TAIL, false);
+}
+static void lpushx_run(struct call *call) {
+    push(call, SEQUENCE_HEAD, true);
+}
+static void rpushx_run(struct call *call) {
+    push(call, SEQUENCE_TAIL, true);
+}
+
+static void linsert_run(struct call *call) {
+    struct entry *entry;
+    struct slice key = call->argv[1], text = call->argv[4];
+    bool after = slice_is(call->argv[2], "after");
+    if (!after && !slice_is(call->argv[2], "before")) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (!find_list_write(call, key, &entry)) return;
+    if (!entry) {
+        reply_integer(call->reply, 0);
+        return;
+    }
+    sequence_expect(call->db, entry, 1, text.len);
+    if (!sequence_insert(call->db, entry, call->argv[3], after, text, argument_blob(call, 4))) {
+        reply_integer(call->reply, -1);
+        return;
+    }
+    db_changed(call->db, key);
+    notify(call->db, NOTIFY_LIST, "linsert", key);
+    call->dirty++;
+    reply_integer(call->reply, (int64_t)sequence_len(entry));
+}
+
+static void lset_run(struct call *call) {
+    struct entry *entry;
+    struct slice key = call->argv[1], text = call->argv[3];
+    int64_t index;
+    if (!find_list_write(call, key, &entry)) return;
+    if (!entry) {
+        reply_no_such_key(call->reply);
+        return;
+    }
+    if (!argument_int64(call, 2, &index)) return;
+    sequence_expect(call->db, entry, 0, text.len);
+    if (!sequence_replace(call->db, entry, index, text, argument_blob(call, 3))) {
+        reply_error(call->reply, "ERR index out of range");
+        return;
+    }
+    sequence_shrunk(call->db, entry);
+    db_changed(call->db, key);
+    notify(call->db, NOTIFY_LIST, "lset", key);
+    call->dirty++;
+    reply_ok(call->reply);
+}
+
+/* --- Popping -------------------------------------------------------------------------------------------------------- */
+
+/* Replies with the elements at one end, the outermost first, and takes them out. */
+static void pop_range(struct call *call, struct slice key, struct entry *entry, enum sequence_end end,
+                      size_t count) {
+    struct sequence_iterator it;
+    struct sequence_element element;
+    size_t len = sequence_len(entry);
+    if (count > len) count = len;
+    reply_array(call->reply, count);
+    sequence_iterate(&it, entry, end == SEQUENCE_HEAD ? 0 : -1, end == SEQUENCE_TAIL);
+    for (size_t i = 0; i < count && sequence_next(&it, &element); i++)
+        reply_list_element(call->reply, &element);
+    sequence_iterate_end(&it);
+    if (count) {
+        sequence_delete(call->db, entry, end == SEQUENCE_HEAD ? 0 : -(int64_t)count, count);
+        list_lost(call, key, entry, end == SEQUENCE_HEAD ? "lpop" : "rpop");
+    }
+    call->dirty += count;
+}
+void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum sequence_end end) {
+    struct sequence_iterator it;
+    struct sequence_element element;
+    int64_t index = end == SEQUENCE_HEAD ? 0 : -1;
+    sequence_iterate(&it, entry, index, false);
+    sequence_next(&it, &element);
+    reply_list_element(call->reply, &element);
+    sequence_iterate_end(&it);
+    sequence_delete(call->db, entry, index, 1);
+    list_lost(call, key, entry, end == SEQUENCE_HEAD ? "lpop" : "rpop");
+    call->dirty++;
+}
+
+static void pop(struct call *call, enum sequence_end end) {
+    struct entry *entry;
+    int64_t count = 0;
+    if (call->argc > 3) {
+        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
+                           call->command->full_name);
+        return;
+    }
+    bool counted = call->argc == 3;
+    if (counted && (!parse_int64(call->argv[2], &count) || count < 0)) {
+        reply_error(call->reply, "ERR value is out of range, must be positive");
+        return;
+    }
+    if (!find_list_write(call, call->argv[1], &entry)) return;
+    if (!entry) {
+        if (counted)
+            reply_null_array(call->reply);
+        else
+            reply_null(call->reply);
+    } else if (counted) {
+        pop_range(call, call->argv[1], entry, end, (size_t)count);
+    } else {
+        list_pop_one(call, call->argv[1], entry, end);
+    }
+}
+static void lpop_run(struct call *call) {
+    pop(call, SEQUENCE_HEAD);
+}
+static void rpop_run(struct call *call) {
+    pop(call, SEQUENCE_TAIL);
+}
+
+bool list_end_read(struct call *call, struct slice word, enum sequence_end *end) {
+    if (slice_is(word, "left")) {
+        *end = SEQUENCE_HEAD;
+    } else if (slice_is(word, "right")) {
+        *end = SEQUENCE_TAIL;
+    } else {
+        reply_syntax_error(call->reply);
+        return false;
+    }
+    return true;
+}
+
+bool list_multi_pop_read(struct call *call, int index, struct list_multi_pop *pop) {
+    int64_t keys;
+    pop->count = 1;
+    pop->first_key = index + 1;
+    if (!parse_int64(call->argv[index], &keys) || keys < 1) {
+        reply_error(call->reply, "ERR numkeys should be greater than 0");
+        return false;
+    }
+    if (keys > call->argc - index - 2) {
+        reply_syntax_error(call->reply);
+        return false;
+    }
+    pop->key_count = (int)keys;
+    int at = index + 1 + (int)keys;
+    if (!list_end_read(call, call->argv[at], &pop->end)) return false;
+    return pop_count_read(call, at + 1, &pop->count);
+}
+
+bool list_multi_pop(struct call *call, const struct list_multi_pop *pop) {
+    for (int i = pop->first_key; i < pop->first_key + pop->key_count; i++) {
+        struct slice key = call->argv[i];
+        struct entry *entry;
+        if (!find_list_write(call, key, &entry)) return true;
+        if (!entry) continue;
+        size_t len = sequence_len(entry), popped = (uint64_t)pop->count < len ? (size_t)pop->count : len;
+        char text[NUMBER_TEXT_MAX];
+        reply_array(call->reply, 2);
+        reply_bulk(call->reply, key);
+        pop_range(call, key, entry, pop->end, popped);
+        struct slice shown = {text, format_uint64(text, popped)};
+        call_propagate(
+            call, 3, (struct slice[]){pop->end == SEQUENCE_HEAD ? SLICE("LPOP") : SLICE("RPOP"), key, shown});
+        return true;
+    }
+    return false;
+}
+
+static void lmpop_run(struct call *call) {
+    struct list_multi_pop pop;
+    if (list_multi_pop_read(call, 1, &pop) && !list_multi_pop(call, &pop)) reply_null_array(call->reply);
+}
+
+/* --- Moving --------------------------------------------------------------------------------------------------------- */
+
+/* The element goes through a copy: it leaves one list before it joins the other, which may be the same one. A large one is shared instead. */
+bool list_move(struct call *call, enum sequence_end from_end, enum sequence_end to_end) {
+    struct slice from_key = call->argv[1], to_key = call->argv[2];
+    struct entry *from, *to;
+    if (!find_list_write(call, from_key, &from)) return true;
+    if (!from) return false;
+    if (!find_list_write(call, to_key, &to)) return true;
+    struct sequence_iterator it;
+    struct sequence_element element;
+    char number[LISTPACK_TEXT];
+    int64_t index = from_end == SEQUENCE_HEAD ? 0 : -1;
+    sequence_iterate(&it, from, index, false);
+    sequence_next(&it, &element);
+    reply_list_element(call->reply, &element);
+    struct slice text = {element.value.data, element.value.len};
+    if (!element.value.data) text = (struct slice){number, format_int64(number, element.value.number)};
+    struct blob *blob = element.blob ? blob_hold(element.blob) : NULL;
+    char room[256], *copy = NULL;
+    if (!blob) {
+        copy = text.len <= sizeof room ? room : mem_alloc(text.len);
+        if (text.len) memcpy(copy, text.data, text.len);
+        text.data = copy;
+    }
+    sequence_iterate_end(&it);
+
+    sequence_delete(call->db, from, index, 1);
+    if (!to) {
+        to = sequence_create(call->db, to_key);
+        notify(call->db, NOTIFY_NEW, "new", to_key);
+    }
+    sequence_expect(call->db, to, 1, text.len);
+    sequence_push(call->db, to, to_end, text, blob);
+    if (copy != room) mem_free(copy);
+    db_changed(call->db, to_key);
+    notify(call->db, NOTIFY_LIST, to_end == SEQUENCE_HEAD ? "lpush" : "rpush", to_key);
+    list_lost(call, from_key, from, from_end == SEQUENCE_HEAD ? "lpop" : "rpop");
+    call->dirty++;
+    return true;
+}
+static void lmove_run(struct call *call) {
+    enum sequence_end from, to;
+    if (list_end_read(call, call->argv[3], &from) && list_end_read(call, call->argv[4], &to) &&
+        !list_move(call, from, to))
+        reply_null(call->reply);
+}
+static void rpoplpush_run(struct call *call) {
+    if (!list_move(call, SEQUENCE_TAIL, SEQUENCE_HEAD)) reply_null(call->reply);
+}
+
+/* --- Reading -------------------------------------------------------------------------------------------------------- */
+
+static void llen_run(struct call *call) {
+    struct entry *entry;
+    if (find_list(call, &entry)) reply_integer(call->reply, entry ? (int64_t)sequence_len(entry) : 0);
+}
+
+static void lindex_run(struct call *call) {
+    struct entry *entry;
+    int64_t index;
+    if (!find_list(call, &entry)) return;
+    if (!entry) {
+        reply_null(call->reply);
+        return;
+    }
+    if (!argument_int64(call, 2, &index)) return;
+    struct sequence_iterator it;
+    struct sequence_element element;
+    sequence_iterate(&it, entry, index, false);
+    if (sequence_next(&it, &element))
+        reply_list_element(call->reply, &element);
+    else
+        reply_null(call->reply);
+    sequence_iterate_end(&it);
+}
+
+/* The elements that a range of LRANGE or LTRIM names: from *start on, the result. */
+static size_t range_clip(int64_t *start, int64_t end, size_t len) {
+    if (*start < 0) *start += (int64_t)len;
+    if (end < 0) end += (int64_t)len;
+    if (*start < 0) *start = 0;
+    if (*start > end || *start >= (int64_t)len) return 0;
+    if (end >= (int64_t)len) end = (int64_t)len - 1;
+    return (size_t)(end - *start + 1);
+}
+
+static void lrange_run(struct call *call) {
+    struct entry *entry;
+    int64_t start, end;
+    if (!argument_int64(call, 2, &start) || !argument_int64(call, 3, &end) || !find_list(call, &entry))
+        return;
+    size_t count = entry ? range_clip(&start, end, sequence_len(entry)) : 0;
+    reply_array(call->reply, count);
+    if (!count) return;
+    struct sequence_iterator it;
+    struct sequence_element element;
+    sequence_iterate(&it, entry, start, false);
+    for (; count && sequence_next(&it, &element); count--) reply_list_element(call->reply, &element);
+    sequence_iterate_end(&it);
+}
+
+struct position_options {
+    int64_t rank, count /* -1: not given */, most;
+};
+static bool position_options_read(struct call *call, struct position_options *options) {
+    *options = (struct position_options){1, -1, 0};
+    for (int i = 3; i < call->argc; i += 2) {
+        struct slice word = call->argv[i];
+        if (i + 1 == call->argc) {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+        if (slice_is(word, "rank")) {
+            if (!signed_count_read(call, i + 1, &options->rank)) return false;
+            if (options->rank == 0) {
+                reply_error(call->reply,
+                            "ERR RANK can't be zero: use 1 to start from the first match, 2 from the "
+                            "second ... or use negative to start from the end of the list");
+                return false;
+            }
+        } else if (slice_is(word, "count")) {
+            if (!parse_int64(call->argv[i + 1], &options->count) || options->count < 0) {
+                reply_error(call->reply, "ERR COUNT can't be negative");
+                return false;
+            }
+        } else if (slice_is(word, "maxlen")) {
+            if (!parse_int64(call->argv[i + 1], &options->most) || options->most < 0) {
+                reply_error(call->reply, "ERR MAXLEN can't be negative");
+                return false;
+            }
+        } else {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool element_is(const struct sequence_element *element, struct slice text, bool numeric,
+                       int64_t number) {
+    if (element->value.data)
+        return slice_equal((struct slice){element->value.data, element->value.len}, text);
+    return numeric && element->value.number == number;
+}
+static void lpos_run(struct call *call) {
+    struct position_options options;
+    struct entry *entry;
+    if (!position_options_read(call, &options) || !find_list(call, &entry)) return;
+    bool many = options.count >= 0, backward = options.rank < 0;
+    int64_t skip = (backward ? -options.rank : options.rank) - 1, number = 0, found = -1;
+    bool numeric = parse_int64(call->argv[2], &number);
+    size_t len = entry ? sequence_len(entry) : 0, looked = 0, replied = 0;
+    struct reply_deferred deferred;
+    struct sequence_iterator it;
+    struct sequence_element element;
+    if (many) reply_deferred_begin(call->reply, &deferred);
+    if (entry) sequence_iterate(&it, entry, backward ? -1 : 0, backward);
+    while (entry && (options.most == 0 || looked < (uint64_t)options.most) && sequence_next(&it, &element)) {
+        looked++;
+        if (!element_is(&element, call->argv[2], numeric, number) || skip-- > 0) continue;
+        found = (int64_t)(backward ? len - looked : looked - 1);
+        if (!many) break;
+        reply_integer(call->reply, found);
+        if (++replied == (uint64_t)options.count) break;
+    }
+    if (entry) sequence_iterate_end(&it);
+    if (many)
+        reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, replied);
+    else if (found >= 0)
+        reply_integer(call->reply, found);
+    else
+        reply_null(call->reply);
+}
+
+/* --- Removing ------------------------------------------------------------------------------------------------------- */
+
+static void ltrim_run(struct call *call) {
+    struct entry *entry;
+    struct slice key = call->argv[1];
+    int64_t start, end;
+    if (!argument_int64(call, 2, &start) || !argument_int64(call, 3, &end) ||
+        !find_list_write(call, key, &entry))
+        return;
+    if (entry) {
+        size_t len = sequence_len(entry), kept = range_clip(&start, end, len);
+        size_t before = kept ? (size_t)start : len, behind = len - before - kept;
+        if (behind) sequence_delete(call->db, entry, (int64_t)(before + kept), behind);
+        if (before) sequence_delete(call->db, entry, 0, before);
+        list_lost(call, key, entry, "ltrim");
+        call->dirty += before + behind;
+    }
+    reply_ok(call->reply);
+}
+
+static void lrem_run(struct call *call) {
+    struct entry *entry;
+    struct slice key = call->argv[1];
+    int64_t count;
+    if (!signed_count_read(call, 2, &count) || !find_list_write(call, key, &entry)) return;
+    size_t removed = entry ? sequence_remove(call->db, entry, call->argv[3], count) : 0;
+    if (removed) list_lost(call, key, entry, "lrem");
+    call->dirty += removed;
+    reply_integer(call->reply, (int64_t)removed);
+}
+
+const struct command_spec list_commands[] = {
+    {.name = "lpush",
+     .run = lpush_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(1) for each element.",
+     .summary = "Adds elements before the first of a list, one after the other.",
+     .syntax = "key:key element:string...",
+     .history = WORDS("2.4.0", "Takes several `element` arguments."),
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "rpush",
+     .run = rpush_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(1) for each element.",
+     .summary = "Adds elements behind the last of a list.",
+     .syntax = "key:key element:string...",
+     .history = WORDS("2.4.0", "Takes several `element` arguments."),
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "lpushx",
+     .run = lpushx_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "2.2.0",
+     .complexity = "O(1) for each element.",
+     .summary = "Adds elements before the first of a list, unless the key is missing.",
+     .syntax = "key:key element:string...",
+     .history = WORDS("4.0.0", "Takes several `element` arguments."),
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "rpushx",
+     .run = rpushx_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "2.2.0",
+     .complexity = "O(1) for each element.",
+     .summary = "Adds elements behind the last of a list, unless the key is missing.",
+     .syntax = "key:key element:string...",
+     .history = WORDS("4.0.0", "Takes several `element` arguments."),
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "linsert",
+     .run = linsert_run,
+     .arity = 5,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "2.2.0",
+     .complexity = "O(N) where N is how many elements stand before the one that is looked for.",
+     .summary = "Adds an element before or behind another.",
+     .syntax = "key:key where(BEFORE|AFTER) pivot:string element:string",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "lset",
+     .run = lset_run,
+     .arity = 4,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how far the index is from the nearer end of the list.",
+     .summary = "Replaces the element at an index.",
+     .syntax = "key:key index:integer element:string",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_UPDATE)}},
+    {.name = "lpop",
+     .run = lpop_run,
+     .arity = -2,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many elements are returned.",
+     .summary = "Removes the first elements of a list and returns them. Deletes the key with the last "
+                "of them.",
+     .syntax = "key:key [count:integer@6.2.0]",
+     .history = WORDS("6.2.0", "The argument `count`."),
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+    {.name = "rpop",
+     .run = rpop_run,
+     .arity = -2,
+     .flags = CMD_WRITE | CMD_FAST,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many elements are returned.",
+     .summary = "Removes the last elements of a list and returns them. Deletes the key with the last of "
+                "them.",
+     .syntax = "key:key [count:integer@6.2.0]",
+     .history = WORDS("6.2.0", "The argument `count`."),
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+    {.name = "lmpop",
+     .run = lmpop_run,
+     .arity = -4,
+     .flags = CMD_WRITE | CMD_MOVABLE_KEYS,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "7.0.0",
+     .complexity = "O(N+M) where N is how many keys are given and M is how many elements are returned.",
+     .summary = "Removes elements from one end of the first list that is not empty, and returns them.",
+     .syntax = "numkeys:integer key:key... where(LEFT|RIGHT) [COUNT count:integer]",
+     .keys = {{.flags = KEY_RW | KEY_ACCESS | KEY_DELETE,
+               .begin = BEGIN_INDEX,
+               .index = 1,
+               .find = FIND_KEYNUM,
+               .a = 0,
+               .b = 1,
+               .c = 1}}},
+    {.name = "lmove",
+     .run = lmove_run,
+     .arity = 5,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Moves an element from one end of a list to an end of another, and returns it.",
+     .syntax = "source:key destination:key(#1) wherefrom(LEFT|RIGHT) whereto(LEFT|RIGHT)",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "rpoplpush",
+     .run = rpoplpush_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.2.0",
+     .complexity = "O(1)",
+     .summary = "Moves the last element of a list before the first of another, and returns it.",
+     .syntax = "source:key destination:key(#1)",
+     .deprecated_since = "6.2.0",
+     .replaced_by = "`LMOVE` with the `RIGHT` and `LEFT` arguments",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
+    {.name = "llen",
+     .run = llen_run,
+     .arity = 2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells how many elements a list has.",
+     .syntax = "key:key",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
+    {.name = "lindex",
+     .run = lindex_run,
+     .arity = 3,
+     .flags = CMD_READONLY,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how far the index is from the nearer end of the list.",
+     .summary = "Returns the element at an index.",
+     .syntax = "key:key index:integer",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "lrange",
+     .run = lrange_run,
+     .arity = 4,
+     .flags = CMD_READONLY,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(S+N) where S is how far the range is from the nearer end of the list and N is how "
+                   "many elements are returned.",
+     .summary = "Returns the elements of a range.",
+     .syntax = "key:key start:integer stop:integer",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "lpos",
+     .run = lpos_run,
+     .arity = -3,
+     .flags = CMD_READONLY,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "6.0.6",
+     .complexity = "O(N) where N is how many elements are looked at.",
+     .summary = "Tells at which indexes an element stands.",
+     .syntax = "key:key element:string [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN "
+               "len:integer]",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "ltrim",
+     .run = ltrim_run,
+     .arity = 4,
+     .flags = CMD_WRITE,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many elements are removed.",
+     .summary = "Removes all elements but those of a range.",
+     .syntax = "key:key start:integer stop:integer",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
+    {.name = "lrem",
+     .run = lrem_run,
+     .arity = 4,
+     .flags = CMD_WRITE,
+     .categories = CAT_LIST,
+     .group = GROUP_LIST,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many elements the list has.",
+     .summary = "Removes elements that equal a value.",
+     .syntax = "key:key count:integer element:string",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
+    {.name = NULL},
+};

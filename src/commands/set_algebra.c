@@ -1,0 +1,341 @@
+/* set_algebra.c: intersections, unions and differences of sets.
+ *
+ * An intersection walks the smallest set and asks the others, the next smallest first. A difference walks the first set and asks the others, the largest first.
+ * A union is replied without being built where it is of few sets: a member is replied with the first set that has it. Where the result is stored, it is built in
+ * a set of its own before the destination is replaced, which may be one of the sources. */
+#include "commands/commands.h"
+#include "commands/element_reply.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "lib/memory.h"
+#include "store/set.h"
+#include <stdlib.h>
+
+enum operation { INTERSECTION, UNION, DIFFERENCE };
+enum { FEW_SETS = 8, SETS_AT_HAND = 16 };
+
+/* The sets of a call. A missing key is an empty set, which is left out, but counted. */
+struct sources {
+    struct set *sets, at_hand[SETS_AT_HAND];
+    size_t count, missing;
+    bool first_missing;
+};
+
+static void sources_free(struct sources *s) {
+    if (s->sets != s->at_hand) mem_free(s->sets);
+}
+/* argv[first] and `count` - 1 more. False: one has another type, and that is replied; nothing is to be freed then. */
+static bool sources_find(struct call *call, int first, int count, struct sources *s) {
+    *s = (struct sources){.sets = s->at_hand};
+    if (count > SETS_AT_HAND) s->sets = mem_alloc((size_t)count * sizeof *s->sets);
+    for (int i = 0; i < count; i++) {
+        struct entry *entry = find_read(call, call->argv[first + i]);
+        if (!type_ok(call, entry, TYPE_SET)) {
+            sources_free(s);
+            return false;
+        }
+        if (entry) {
+            s->sets[s->count++] = set_of(entry);
+        } else {
+            s->missing++;
+            s->first_missing |= i == 0;
+        }
+    }
+    return true;
+}
+static int compare_len(const void *a, const void *b) {
+    size_t x = set_len(a), y = set_len(b);
+    return (x > y) - (x < y);
+}
+static int compare_len_down(const void *a, const void *b) {
+    return compare_len(b, a);
+}
+
+/* --- Walking the results -------------------------------------------------------------------------------------------- */
+
+/* Each calls `seen` for members of the result until it says stop by false. */
+typedef bool result_seen(void *context, const struct listpack_value *member);
+
+static void each_in_all(struct sources *s, result_seen *seen, void *context) {
+    struct set_iterator it;
+    struct listpack_value member;
+    if (s->missing || !s->count) return;
+    qsort(s->sets, s->count, sizeof *s->sets, compare_len);
+    set_iterate(&it, &s->sets[0]);
+    while (set_next(&it, &member)) {
+        size_t i = 1;
+        while (i < s->count && (s->sets[i].value == s->sets[0].value || set_has_value(&s->sets[i], &member)))
+            i++;
+        if (i == s->count && !seen(context, &member)) break;
+    }
+    set_iterate_end(&it);
+}
+static void each_in_first_only(struct sources *s, result_seen *seen, void *context) {
+    struct set_iterator it;
+    struct listpack_value member;
+    if (s->first_missing || !s->count) return;
+    qsort(s->sets + 1, s->count - 1, sizeof *s->sets, compare_len_down);
+    for (size_t i = 1; i < s->count; i++)
+        if (s->sets[i].value == s->sets[0].value) return;
+    set_iterate(&it, &s->sets[0]);
+    while (set_next(&it, &member)) {
+        size_t i = 1;
+        while (i < s->count && !set_has_value(&s->sets[i], &member)) i++;
+        if (i == s->count && !seen(context, &member)) break;
+    }
+    set_iterate_end(&it);
+}
+static void each_of_set(const struct set *set, result_seen *seen, void *context) {
+    struct set_iterator it;
+    struct listpack_value member;
+    set_iterate(&it, set);
+    while (set_next(&it, &member) && seen(context, &member)) {
+    }
+    set_iterate_end(&it);
+}
+
+/* --- Storing -------------------------------------------------------------------------------------------------------- */
+
+static bool add_seen(void *context, const struct listpack_value *member) {
+    set_add_value(context, member);
+    return true;
+}
+
+/* Results begin as an intset, which adapts to what is added. An intersection takes its members from the smallest set: where that holds texts, the result begins as a
+ * listpack, and what turns out to be integers only is made an intset in the end. */
+static enum value_encoding first_encoding(const struct sources *s, enum operation operation) {
+    if (operation != INTERSECTION || !s->count) return ENCODING_INTSET;
+    const struct set *smallest = s->sets;
+    for (size_t i = 1; i < s->count; i++)
+        if (set_len(&s->sets[i]) < set_len(smallest)) smallest = &s->sets[i];
+    return smallest->encoding == ENCODING_INTSET ? ENCODING_INTSET : ENCODING_LISTPACK;
+}
+static struct set build(struct sources *s, enum operation operation) {
+    struct set result = set_new_as(first_encoding(s, operation));
+    if (operation == INTERSECTION) {
+        each_in_all(s, add_seen, &result);
+        set_compact(&result);
+    } else if (operation == DIFFERENCE) {
+        each_in_first_only(s, add_seen, &result);
+    } else {
+        for (size_t i = 0; i < s->count; i++) each_of_set(&s->sets[i], add_seen, &result);
+    }
+    return result;
+}
+
+static void store(struct call *call, enum operation operation, const char *event) {
+    struct slice key = call->argv[1];
+    struct sources s;
+    if (!sources_find(call, 2, call->argc - 2, &s)) return;
+    struct set result = build(&s, operation);
+    sources_free(&s);
+    size_t len = set_len(&result);
+    bool existed = find_write(call, key);
+    if (existed) db_delete(call->db, key, store_settings.lazy_server_del);
+    if (len) {
+        db_add_value(call->db, key, TYPE_SET, result.encoding, result.value);
+        if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
+        notify(call->db, NOTIFY_SET, event, key);
+        call->dirty++;
+    } else {
+        set_free(&result);
+        if (existed) {
+            notify(call->db, NOTIFY_GENERIC, "del", key);
+            call->dirty++;
+        }
+    }
+    reply_integer(call->reply, (int64_t)len);
+}
+static void sinterstore_run(struct call *call) {
+    store(call, INTERSECTION, "sinterstore");
+}
+static void sunionstore_run(struct call *call) {
+    store(call, UNION, "sunionstore");
+}
+static void sdiffstore_run(struct call *call) {
+    store(call, DIFFERENCE, "sdiffstore");
+}
+
+/* --- Replying ------------------------------------------------------------------------------------------------------- */
+
+struct replied {
+    struct reply *reply;
+    size_t count;
+};
+static bool reply_seen(void *context, const struct listpack_value *member) {
+    struct replied *replied = context;
+    reply_element(replied->reply, member);
+    replied->count++;
+    return true;
+}
+static void reply_result(struct call *call,
+                         void (*each)(struct sources *s, result_seen *seen, void *context)) {
+    struct sources s;
+    struct reply_deferred deferred;
+    if (!sources_find(call, 1, call->argc - 1, &s)) return;
+    struct replied replied = {call->reply, 0};
+    reply_deferred_begin(call->reply, &deferred);
+    each(&s, reply_seen, &replied);
+    reply_deferred_end(call->reply, &deferred, REPLY_SET, replied.count);
+    sources_free(&s);
+}
+static void sinter_run(struct call *call) {
+    reply_result(call, each_in_all);
+}
+static void sdiff_run(struct call *call) {
+    reply_result(call, each_in_first_only);
+}
+
+static void each_in_any(struct sources *s, result_seen *seen, void *context) {
+    if (s->count > FEW_SETS) {
+        struct set result = build(s, UNION);
+        each_of_set(&result, seen, context);
+        set_free(&result);
+        return;
+    }
+    for (size_t i = 0; i < s->count; i++) {
+        struct set_iterator it;
+        struct listpack_value member;
+        set_iterate(&it, &s->sets[i]);
+        while (set_next(&it, &member)) {
+            size_t before = 0;
+            while (before < i && !set_has_value(&s->sets[before], &member)) before++;
+            if (before == i) seen(context, &member);
+        }
+        set_iterate_end(&it);
+    }
+}
+static void sunion_run(struct call *call) {
+    reply_result(call, each_in_any);
+}
+
+struct counted {
+    uint64_t count, limit;
+};
+static bool count_seen(void *context, const struct listpack_value *member) {
+    struct counted *counted = context;
+    return ++counted->count != counted->limit;
+}
+static void sintercard_run(struct call *call) {
+    int64_t keys, limit = 0;
+    if (!parse_int64(call->argv[1], &keys) || keys < 1) {
+        reply_error(call->reply, "ERR numkeys should be greater than 0");
+        return;
+    }
+    if (keys > call->argc - 2) {
+        reply_error(call->reply, "ERR Number of keys can't be greater than number of args");
+        return;
+    }
+    for (int i = 2 + (int)keys; i < call->argc; i += 2) {
+        if (i + 1 == call->argc || !slice_is(call->argv[i], "limit")) {
+            reply_syntax_error(call->reply);
+            return;
+        }
+        if (!parse_int64(call->argv[i + 1], &limit) || limit < 0) {
+            reply_error(call->reply, "ERR LIMIT can't be negative");
+            return;
+        }
+    }
+    struct sources s;
+    if (!sources_find(call, 2, (int)keys, &s)) return;
+    struct counted counted = {0, (uint64_t)limit};
+    each_in_all(&s, count_seen, &counted);
+    sources_free(&s);
+    reply_integer(call->reply, (int64_t)counted.count);
+}
+
+const struct command_spec set_algebra_commands[] = {
+    {.name = "sinter",
+     .run = sinter_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     .categories = CAT_SET,
+     .group = GROUP_SET,
+     .since = "1.0.0",
+     .complexity = "O(N*M) at worst, where N is how many members the smallest set has and M is how many "
+                   "sets there are.",
+     .summary = "Returns what is in all of the sets.",
+     .syntax = "key:key...",
+     .tips = WORDS("nondeterministic_output_order"),
+     .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "sinterstore",
+     .run = sinterstore_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_SET,
+     .group = GROUP_SET,
+     .since = "1.0.0",
+     .complexity = "O(N*M) at worst, where N is how many members the smallest set has and M is how many "
+                   "sets there are.",
+     .summary = "Stores what is in all of the sets in a key, and tells how many members that has.",
+     .syntax = "destination:key key:key(#1)...",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "sintercard",
+     .run = sintercard_run,
+     .arity = -3,
+     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
+     .categories = CAT_SET,
+     .group = GROUP_SET,
+     .since = "7.0.0",
+     .complexity = "O(N*M) at worst, where N is how many members the smallest set has and M is how many "
+                   "sets there are.",
+     .summary = "Counts what is in all of the sets, up to a limit.",
+     .syntax = "numkeys:integer key:key... [LIMIT limit:integer]",
+     .keys = {{.flags = KEY_RO | KEY_ACCESS,
+               .begin = BEGIN_INDEX,
+               .index = 1,
+               .find = FIND_KEYNUM,
+               .a = 0,
+               .b = 1,
+               .c = 1}}},
+    {.name = "sunion",
+     .run = sunion_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     .categories = CAT_SET,
+     .group = GROUP_SET,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many members all sets have together.",
+     .summary = "Returns what is in any of the sets.",
+     .syntax = "key:key...",
+     .tips = WORDS("nondeterministic_output_order"),
+     .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "sunionstore",
+     .run = sunionstore_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_SET,
+     .group = GROUP_SET,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is how many members all sets have together.",
+     .summary = "Stores what is in any of the sets in a key, and tells how many members that has.",
+     .syntax = "destination:key key:key(#1)...",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "sdiff",
+     .run = sdiff_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     .categories = CAT_SET,
+     .group = GROUP_SET,
+     .since = "1.0.0",
+     .complexity = "O(N*M) at worst, where N is how many members the first set has and M is how many sets "
+                   "there are.",
+     .summary = "Returns what is in the first of the sets only.",
+     .syntax = "key:key...",
+     .tips = WORDS("nondeterministic_output_order"),
+     .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "sdiffstore",
+     .run = sdiffstore_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_SET,
+     .group = GROUP_SET,
+     .since = "1.0.0",
+     .complexity = "O(N*M) at worst, where N is how many members the first set has and M is how many sets "
+                   "there are.",
+     .summary = "Stores what is in the first of the sets only in a key, and tells how many members that "
+                "has.",
+     .syntax = "destination:key key:key(#1)...",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = NULL},
+};

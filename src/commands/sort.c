@@ -1,0 +1,336 @@
+/* sort.c: SORT and SORT_RO: the elements of a list, set or sorted set in order, by themselves or by other keys that a pattern names; returned, or stored as a list.
+ *
+ * A pattern holds a '*', for which the element is put in; "->" and a field behind it mean a field of a hash. */
+#include "commands/commands.h"
+#include "commands/lookup.h"
+#include "commands/spec.h"
+#include "commands/workbench.h"
+#include "lib/memory.h"
+#include "store/hash.h"
+#include "store/sequence.h"
+#include "store/set.h"
+#include "store/zset.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+struct element {
+    struct slice text;
+    double weight;
+    struct slice key; /* what it is ordered by, of ALPHA */
+    bool has_key;
+};
+struct sort {
+    struct call *call;
+    bool descending, alpha, unsorted;
+    struct slice by; /* data NULL: the elements themselves */
+    int64_t offset, count; /* count negative: all */
+    const struct slice *store; /* NULL: returned */
+    int get_count;
+    struct element *elements;
+    size_t len, capacity;
+    struct text_block {
+        struct text_block *next;
+        size_t used;
+        char bytes[];
+    } *texts; /* copies of what does not stay where it is */
+};
+
+/* Texts that live as long as the command; NUL behind each, for the collation of the locale. */
+static struct slice keep_text(struct sort *sort, struct slice text) {
+    enum { BLOCK = 64 * 1024 };
+    struct text_block *block = sort->texts;
+    if (!block || BLOCK - block->used < text.len + 1) {
+        size_t room = text.len + 1 > BLOCK ? text.len + 1 : BLOCK;
+        block = mem_alloc(sizeof *block + room);
+        *block = (struct text_block){.next = sort->texts};
+        sort->texts = block;
+    }
+    char *copy = block->bytes + block->used;
+    if (text.len) memcpy(copy, text.data, text.len);
+    copy[text.len] = 0;
+    block->used += text.len + 1;
+    return (struct slice){copy, text.len};
+}
+
+/* The elements */
+
+static void add_element(struct sort *sort, struct slice text) {
+    if (sort->len == sort->capacity) {
+        sort->capacity = sort->capacity ? sort->capacity * 2 : 64;
+        sort->elements = mem_realloc(sort->elements, sort->capacity * sizeof *sort->elements);
+    }
+    sort->elements[sort->len++] = (struct element){.text = keep_text(sort, text)};
+}
+
+static void load_list(struct sort *sort, const struct entry *entry) {
+    struct sequence_iterator it;
+    struct sequence_element element;
+    char text[LISTPACK_TEXT];
+    bool backward = sort->unsorted && sort->descending;
+    sequence_iterate(&it, entry, backward ? -1 : 0, backward);
+    while (sequence_next(&it, &element)) add_element(sort, element.blob ? blob_slice(element.blob) : set_text(&element.value, text));
+    sequence_iterate_end(&it);
+}
+static void load_set(struct sort *sort, const struct entry *entry) {
+    struct set set = set_of(entry);
+    struct set_iterator it;
+    struct listpack_value member;
+    char text[LISTPACK_TEXT];
+    set_iterate(&it, &set);
+    while (set_next(&it, &member)) add_element(sort, set_text(&member, text));
+    set_iterate_end(&it);
+}
+static void load_zset(struct sort *sort, const struct entry *entry) {
+    struct zset zset = zset_of(entry);
+    struct zset_iterator it;
+    struct zset_item item;
+    char text[LISTPACK_TEXT];
+    bool down = sort->unsorted && sort->descending;
+    zset_iterate(&it, &zset, down ? zset_len(&zset) - 1 : 0, down);
+    while (zset_next(&it, &item)) add_element(sort, set_text(&item.member, text));
+}
+
+/* What a pattern means for an element. False: nothing. The text is valid until something changes or the next call. */
+static bool pattern_value(struct sort *sort, struct slice pattern, struct slice element, struct slice *value) {
+    static char text[STRING_NUMBER_TEXT];
+    static struct hash_value field_value;
+    if (slice_equal(pattern, SLICE("#"))) {
+        *value = element;
+        return true;
+    }
+    const char *star = memchr(pattern.data, '*', pattern.len), *end = pattern.data + pattern.len;
+    if (!star) return false;
+    const char *arrow = memmem(star + 1, (size_t)(end - star - 1), "->", 2);
+    struct slice field = arrow && arrow + 2 < end ? (struct slice){arrow + 2, (size_t)(end - arrow - 2)} : SLICE("");
+    size_t before = (size_t)(star - pattern.data), after = (size_t)((field.len ? arrow : end) - star - 1), len = before + element.len + after;
+    char room[256], *name = len <= sizeof room ? room : mem_alloc(len);
+    memcpy(name, pattern.data, before);
+    if (element.len) memcpy(name + before, element.data, element.len);
+    memcpy(name + before + element.len, star + 1, after);
+    struct entry *entry = find_read(sort->call, (struct slice){name, len});
+    if (name != room) mem_free(name);
+    if (!entry) return false;
+    if (field.len) {
+        if (entry_type(entry) != TYPE_HASH || !hash_get(entry, field, &field_value)) return false;
+        *value = field_value.bytes;
+    } else {
+        if (entry_type(entry) != TYPE_STRING) return false;
+        *value = entry_string(entry, text);
+    }
+    return true;
+}
+
+/* Ordering */
+
+/* As a number: the whole of the text, which ends with NUL; nothing is zero, and spaces may stand before it. */
+static bool weight_read(struct slice text, double *weight) {
+    char *end;
+    errno = 0;
+    *weight = strtod(text.data, &end);
+    return *end == 0 && errno != ERANGE && !isnan(*weight);
+}
+
+/* What each element is ordered by. False: that is no number, and it is replied. */
+static bool weigh(struct sort *sort) {
+    bool good = true;
+    for (size_t i = 0; i < sort->len; i++) {
+        struct element *element = &sort->elements[i];
+        struct slice key = element->text;
+        bool has_key = !sort->by.data || pattern_value(sort, sort->by, element->text, &key);
+        if (sort->alpha) {
+            element->has_key = has_key;
+            element->key = sort->by.data && has_key ? keep_text(sort, key) : element->text;
+        } else if (has_key) {
+            good &= weight_read(sort->by.data ? keep_text(sort, key) : key, &element->weight);
+        }
+    }
+    if (!good) reply_error(sort->call->reply, "ERR One or more scores can't be converted into double");
+    return good;
+}
+
+static int compare(const void *left, const void *right, void *context) {
+    const struct element *a = left, *b = right;
+    const struct sort *sort = context;
+    int order;
+    if (!sort->alpha) {
+        order = (a->weight > b->weight) - (a->weight < b->weight);
+        if (order == 0) order = slice_compare(a->text, b->text); /* so that the order is always the same */
+    } else if (sort->by.data && (!a->has_key || !b->has_key)) {
+        order = a->has_key - b->has_key;
+    } else {
+        /* What is stored must not depend on the locale. */
+        order = sort->store ? slice_compare(a->key, b->key) : strcoll(a->key.data, b->key.data);
+    }
+    return sort->descending ? -order : order;
+}
+
+/* The words */
+
+static bool read_limit(struct call *call, int at, struct sort *sort) {
+    return argument_int64(call, at, &sort->offset) && argument_int64(call, at + 1, &sort->count);
+}
+
+static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
+    for (int i = 2; i < call->argc; i++) {
+        struct slice word = call->argv[i];
+        int left = call->argc - i - 1;
+        if (slice_is(word, "asc")) {
+            sort->descending = false;
+        } else if (slice_is(word, "desc")) {
+            sort->descending = true;
+        } else if (slice_is(word, "alpha")) {
+            sort->alpha = true;
+        } else if (slice_is(word, "limit") && left >= 2) {
+            if (!read_limit(call, i + 1, sort)) return false;
+            i += 2;
+        } else if (slice_is(word, "store") && left >= 1 && !read_only) {
+            sort->store = &call->argv[++i];
+        } else if (slice_is(word, "by") && left >= 1) {
+            sort->by = call->argv[++i];
+            /* A pattern that is the same for all elements leaves them as they are. */
+            if (!memchr(sort->by.data, '*', sort->by.len)) sort->unsorted = true;
+        } else if (slice_is(word, "get") && left >= 1) {
+            sort->get_count++;
+            i++;
+        } else {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Answering */
+
+static void reply_value(struct sort *sort, bool has, struct slice value) {
+    if (has) reply_bulk(sort->call->reply, value);
+    else reply_null(sort->call->reply);
+}
+static void store_value(struct sort *sort, struct db *bench, struct entry *list, bool has, struct slice value) {
+    if (!has) value = SLICE("");
+    sequence_expect(bench, list, 1, value.len);
+    sequence_push(bench, list, SEQUENCE_TAIL, value, NULL);
+}
+
+/* Each element, or what the GET patterns mean for it, goes to the reply or (list not NULL) to the list. */
+static void emit(struct sort *sort, const struct element *element, struct db *bench, struct entry *list) {
+    struct call *call = sort->call;
+    struct slice value = element->text;
+    if (!sort->get_count) {
+        if (list) store_value(sort, bench, list, true, value);
+        else reply_value(sort, true, value);
+        return;
+    }
+    for (int i = 2; i < call->argc; i++) {
+        struct slice word = call->argv[i];
+        if (slice_is(word, "get")) {
+            bool has = pattern_value(sort, call->argv[++i], element->text, &value);
+            if (list) store_value(sort, bench, list, has, value);
+            else reply_value(sort, has, value);
+        } else if (slice_is(word, "limit")) {
+            i += 2;
+        } else if (slice_is(word, "by") || slice_is(word, "store")) {
+            i++;
+        }
+    }
+}
+
+static void sort_store(struct sort *sort, size_t first, size_t end) {
+    struct call *call = sort->call;
+    struct slice key = *sort->store;
+    size_t values = (end - first) * (size_t)(sort->get_count ? sort->get_count : 1);
+    if (values) {
+        struct db *bench = workbench();
+        struct entry *list = sequence_create(bench, key);
+        for (size_t i = first; i < end; i++) emit(sort, &sort->elements[i], bench, list);
+        bool existed = find_write(call, key);
+        db_rename(bench, key, call->db, key);
+        if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
+        notify(call->db, NOTIFY_LIST, "sortstore", key);
+        call->dirty += values;
+    } else if (find_write(call, key)) {
+        db_delete(call->db, key, store_settings.lazy_server_del);
+        notify(call->db, NOTIFY_GENERIC, "del", key);
+        call->dirty++;
+    }
+    reply_integer(call->reply, (int64_t)values);
+}
+
+static void sort_answer(struct sort *sort) {
+    int64_t len = (int64_t)sort->len, first = sort->offset < 0 ? 0 : sort->offset > len ? len : sort->offset;
+    int64_t end = sort->count < 0 || sort->count > len - first ? len : first + sort->count;
+    if (sort->store) {
+        sort_store(sort, (size_t)first, (size_t)end);
+        return;
+    }
+    reply_array(sort->call->reply, (size_t)(end - first) * (size_t)(sort->get_count ? sort->get_count : 1));
+    for (int64_t i = first; i < end; i++) emit(sort, &sort->elements[i], NULL, NULL);
+}
+
+static void sort_run_as(struct call *call, bool read_only) {
+    struct sort sort = {.call = call, .count = -1};
+    if (!sort_read(call, &sort, read_only)) return;
+    struct entry *entry = find_read(call, call->argv[1]);
+    enum value_type type = entry ? entry_type(entry) : TYPE_LIST;
+    if (type != TYPE_LIST && type != TYPE_SET && type != TYPE_ZSET) {
+        reply_wrong_type(call->reply);
+        return;
+    }
+    /* A set has no order of its own that replicas would share. */
+    if (sort.unsorted && type == TYPE_SET && sort.store) {
+        sort.unsorted = false;
+        sort.alpha = true;
+        sort.by = (struct slice){NULL, 0};
+    }
+    if (entry) {
+        if (type == TYPE_LIST) load_list(&sort, entry);
+        else if (type == TYPE_SET) load_set(&sort, entry);
+        else load_zset(&sort, entry);
+    }
+    if (sort.unsorted || weigh(&sort)) {
+        if (!sort.unsorted && sort.len) qsort_r(sort.elements, sort.len, sizeof *sort.elements, compare, &sort);
+        sort_answer(&sort);
+    }
+    mem_free(sort.elements);
+    for (struct text_block *block = sort.texts, *next; block; block = next) {
+        next = block->next;
+        mem_free(block);
+    }
+}
+static void sort_run(struct call *call) { sort_run_as(call, false); }
+static void sort_ro_run(struct call *call) { sort_run_as(call, true); }
+
+/* The key, and of several STORE the last one. */
+static int sort_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+    int store = 0, count = 1;
+    for (int i = 2; i < argc; i++) {
+        if (slice_is(argv[i], "limit")) i += 2;
+        else if (slice_is(argv[i], "by") || slice_is(argv[i], "get")) i++;
+        else if (slice_is(argv[i], "store") && i + 1 < argc) store = ++i;
+    }
+    (void)command;
+    if (max > 0) positions[0] = (struct key_position){1, KEY_RO | KEY_ACCESS};
+    if (store && max > 1) positions[count++] = (struct key_position){store, KEY_OW | KEY_UPDATE};
+    return 1 + (store != 0);
+}
+
+#define SORT_WORDS                                                                                                                                             \
+    "key:key [BY by-pattern:pattern(#1)\"pattern\"] [LIMIT limit{offset:integer count:integer}] [GET get-pattern:pattern(#1)\"pattern\"]... [order(ASC|DESC)] "  \
+    "[sorting=ALPHA]"
+#define SORT_COMPLEXITY                                                                                                                                        \
+    "O(N+M*log(M)), where N is the number of elements and M that of the elements returned; O(N) where they are not sorted"
+#define UNKNOWN_KEYS(access, why) {.flags = (access), .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN, .notes = (why)}
+#define SORT .categories = CAT_SET | CAT_SORTEDSET | CAT_LIST | CAT_DANGEROUS, .group = GROUP_GENERIC, .complexity = SORT_COMPLEXITY
+const struct command_spec sort_commands[] = {
+    {.name = "sort", .run = sort_run, .arity = -2, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, SORT, .since = "1.0.0",
+     .summary = "Sorts the elements of a list, a set or a sorted set, and stores them where asked to.", .syntax = SORT_WORDS " [STORE destination:key(#2)]",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS), UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs"),
+              UNKNOWN_KEYS(KEY_OW | KEY_UPDATE, "STORE may stand anywhere among the options")},
+     .find_keys = sort_find_keys},
+    {.name = "sort_ro", .run = sort_ro_run, .arity = -2, .flags = CMD_READONLY | CMD_MOVABLE_KEYS, SORT, .since = "7.0.0",
+     .summary = "Returns the elements of a list, a set or a sorted set in order.", .syntax = SORT_WORDS,
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS), UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs")},
+     .find_keys = sort_find_keys},
+    {.name = NULL},
+};

@@ -1,0 +1,65 @@
+/* type_debug.c: what DEBUG DIGEST and DEBUG HTSTATS-KEY show of the types; the digests are described in server/debug.h. */
+#include "commands/commands.h"
+#include "server/debug.h"
+#include "lib/number.h"
+#include "store/hash.h"
+#include "store/sequence.h"
+#include "store/set.h"
+#include "store/zset.h"
+
+static void hash_digest(const struct entry *entry, struct digest *digest) {
+    struct hash_iterator it;
+    struct hash_item item;
+    hash_iterate(&it, entry);
+    while (hash_next(&it, &item)) {
+        struct digest pair = {{0}};
+        digest_mix(&pair, item.field);
+        digest_mix(&pair, item.value.bytes);
+        digest_xor(digest, slice_make(pair.bytes, sizeof pair.bytes));
+    }
+    hash_iterate_end(&it);
+}
+
+static void set_digest(const struct entry *entry, struct digest *digest) {
+    struct set set = set_of(entry);
+    struct set_iterator it;
+    struct listpack_value member;
+    char text[LISTPACK_TEXT];
+    set_iterate(&it, &set);
+    while (set_next(&it, &member)) digest_xor(digest, set_text(&member, text));
+    set_iterate_end(&it);
+}
+
+static void list_digest(const struct entry *entry, struct digest *digest) {
+    struct sequence_iterator it;
+    struct sequence_element element;
+    char text[LISTPACK_TEXT];
+    sequence_iterate(&it, entry, 0, false);
+    while (sequence_next(&it, &element)) digest_mix(digest, set_text(&element.value, text));
+    sequence_iterate_end(&it);
+}
+
+static void zset_digest(const struct entry *entry, struct digest *digest) {
+    struct zset zset = zset_of(entry);
+    struct zset_iterator it;
+    struct zset_item item;
+    char text[LISTPACK_TEXT], score[40];
+    zset_iterate(&it, &zset, 0, false);
+    while (zset_next(&it, &item)) {
+        struct digest pair = {{0}};
+        digest_mix(&pair, set_text(&item.member, text));
+        digest_mix(&pair, slice_make(score, format_double(score, item.score)));
+        digest_xor(digest, slice_make(pair.bytes, sizeof pair.bytes));
+    }
+}
+
+void type_debug_register(void) {
+    static const struct debug_value_ops hash = {hash_digest, hash_table};
+    static const struct debug_value_ops set = {set_digest, set_table};
+    static const struct debug_value_ops list = {list_digest, NULL};
+    debug_register_value(TYPE_LIST, &list);
+    static const struct debug_value_ops zset = {zset_digest, zset_table};
+    debug_register_value(TYPE_ZSET, &zset);
+    debug_register_value(TYPE_HASH, &hash);
+    debug_register_value(TYPE_SET, &set);
+}

@@ -1,0 +1,41 @@
+/* geohash.h: places on Earth as integers whose order keeps near places together.
+ *
+ * Longitude and latitude are each cut into 2^26 steps; the bits of both numbers, latitude first, make one of 52 bits, which a double holds exactly. Latitudes
+ * end at 85.05112878 degrees, where Mercator maps do. The first bits name a cell: all places in it have scores between two numbers.
+ *
+ * Distances are along great circles of a sphere of radius 6372797.560856 m (haversine). Any thread. */
+#ifndef LIB_GEOHASH_H
+#define LIB_GEOHASH_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GEO_LONGITUDE_MAX 180.0
+#define GEO_LATITUDE_MAX 85.05112878
+enum { GEO_STEPS = 26, GEO_CELLS = 9, GEOHASH_TEXT = 12 };
+
+struct geo_point {
+    double longitude, latitude;
+};
+static inline bool geo_is_valid(struct geo_point p) {
+    return p.longitude >= -GEO_LONGITUDE_MAX && p.longitude <= GEO_LONGITUDE_MAX && p.latitude >= -GEO_LATITUDE_MAX && p.latitude <= GEO_LATITUDE_MAX;
+}
+uint64_t geo_encode(struct geo_point point);  /* of a valid point */
+struct geo_point geo_decode(uint64_t score);  /* the middle of its cell */
+bool geo_decode_score(double score, struct geo_point *point); /* false: it is no such number */
+double geo_distance(struct geo_point a, struct geo_point b); /* meters */
+void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]); /* the standard geohash, 11 characters */
+
+/* What is searched for: a circle, or a box whose sides lie east-west and north-south. Lengths in meters. */
+struct geo_shape {
+    struct geo_point center;
+    bool is_box;
+    double radius, width, height;
+};
+bool geo_contains(const struct geo_shape *shape, struct geo_point point, double *distance); /* *distance from the center, set where true */
+/* Ranges of scores that together hold all places of the shape: [low, high) each. Returns how many. */
+struct geo_range {
+    uint64_t low, high;
+};
+int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO_CELLS]);
+#endif

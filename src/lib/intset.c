@@ -1,0 +1,146 @@
+/* intset.c: see intset.h for the format. */
+#include "lib/intset.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Bytes ---------------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t get32(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+static inline void put32(uint8_t *p, uint32_t v) {
+    p[0] = (uint8_t)v, p[1] = (uint8_t)(v >> 8), p[2] = (uint8_t)(v >> 16), p[3] = (uint8_t)(v >> 24);
+}
+static inline size_t width_of(const uint8_t *set) {
+    return get32(set);
+}
+static inline size_t width_for(int64_t v) {
+    return v >= INT16_MIN && v <= INT16_MAX ? 2 : v >= INT32_MIN && v <= INT32_MAX ? 4 : 8;
+}
+static inline int64_t get(const uint8_t *set, size_t width, size_t index) {
+    const uint8_t *p = set + INTSET_HEADER_BYTES + index * width;
+    if (width == 2) return (int16_t)(p[0] | p[1] << 8);
+    if (width == 4) return (int32_t)get32(p);
+    return (int64_t)((uint64_t)get32(p) | (uint64_t)get32(p + 4) << 32);
+}
+static inline void put(uint8_t *set, size_t width, size_t index, int64_t value) {
+    uint8_t *p = set + INTSET_HEADER_BYTES + index * width;
+    for (size_t i = 0; i < width; i++) p[i] = (uint8_t)((uint64_t)value >> 8 * i);
+}
+
+/* Where the value is or would be. */
+static bool search(const uint8_t *set, int64_t value, size_t *index) {
+    size_t width = width_of(set), low = 0, high = intset_count(set);
+    /* Integers often come in their order. */
+    if (high && value > get(set, width, high - 1)) low = high;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (get(set, width, middle) < value)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *index = low;
+    return low < intset_count(set) && get(set, width, low) == value;
+}
+
+/* --- The interface -------------------------------------------------------------------------------------------------- */
+
+uint8_t *intset_new(void) {
+    uint8_t *set = mem_alloc(INTSET_HEADER_BYTES);
+    put32(set, 2);
+    put32(set + 4, 0);
+    return set;
+}
+uint8_t *intset_copy(const uint8_t *set) {
+    size_t bytes = intset_bytes(set);
+    uint8_t *copy = mem_alloc(bytes);
+    memcpy(copy, set, bytes);
+    return copy;
+}
+void intset_free(uint8_t *set) {
+    mem_free(set);
+}
+size_t intset_count(const uint8_t *set) {
+    return get32(set + 4);
+}
+size_t intset_bytes(const uint8_t *set) {
+    return INTSET_HEADER_BYTES + intset_count(set) * width_of(set);
+}
+int64_t intset_at(const uint8_t *set, size_t index) {
+    return get(set, width_of(set), index);
+}
+bool intset_has(const uint8_t *set, int64_t value) {
+    size_t index;
+    return width_for(value) <= width_of(set) && search(set, value, &index);
+}
+int64_t intset_min(const uint8_t *set) {
+    return intset_at(set, 0);
+}
+int64_t intset_max(const uint8_t *set) {
+    return intset_at(set, intset_count(set) - 1);
+}
+int64_t intset_random(const uint8_t *set) {
+    return intset_at(set, random_below(intset_count(set)));
+}
+
+static uint8_t *resize(uint8_t *set, size_t width, size_t count) {
+    if (count > UINT32_MAX) abort();
+    return mem_realloc(set, INTSET_HEADER_BYTES + width * count);
+}
+
+/* The value is beyond all that the present width can hold: it becomes the first or the last. */
+static uint8_t *add_wider(uint8_t *set, int64_t value) {
+    size_t count = intset_count(set), old = width_of(set), new = width_for(value), first = value < 0;
+    set = resize(set, new, count + 1);
+    for (size_t i = count; i-- > 0;)
+        put(set, new, i + first, get(set, old, i)); /* from the end: nothing is overwritten unread */
+    put(set, new, first ? 0 : count, value);
+    put32(set, (uint32_t) new);
+    put32(set + 4, (uint32_t)(count + 1));
+    return set;
+}
+
+uint8_t *intset_add(uint8_t *set, int64_t value, bool *added) {
+    size_t width = width_of(set), count = intset_count(set), index;
+    *added = true;
+    if (width_for(value) > width) return add_wider(set, value);
+    if (search(set, value, &index)) {
+        *added = false;
+        return set;
+    }
+    set = resize(set, width, count + 1);
+    uint8_t *p = set + INTSET_HEADER_BYTES + index * width;
+    memmove(p + width, p, (count - index) * width);
+    put(set, width, index, value);
+    put32(set + 4, (uint32_t)(count + 1));
+    return set;
+}
+
+uint8_t *intset_remove(uint8_t *set, int64_t value, bool *removed) {
+    size_t width = width_of(set), count = intset_count(set), index;
+    *removed = width_for(value) <= width && search(set, value, &index);
+    if (!*removed) return set;
+    uint8_t *p = set + INTSET_HEADER_BYTES + index * width;
+    memmove(p, p + width, (count - index - 1) * width);
+    put32(set + 4, (uint32_t)(count - 1));
+    return resize(set, width, count - 1);
+}
+uint8_t *intset_remove_tail(uint8_t *set, size_t count) {
+    size_t now = intset_count(set), left = count < now ? now - count : 0;
+    put32(set + 4, (uint32_t)left);
+    return resize(set, width_of(set), left);
+}
+
+bool intset_validate(const uint8_t *bytes, size_t size, bool deep) {
+    if (size < INTSET_HEADER_BYTES) return false;
+    size_t width = get32(bytes), count = get32(bytes + 4);
+    if (width != 2 && width != 4 && width != 8) return false;
+    if (count == 0 || (size - INTSET_HEADER_BYTES) / width != count || (size - INTSET_HEADER_BYTES) % width)
+        return false;
+    for (size_t i = 1; deep && i < count; i++)
+        if (get(bytes, width, i - 1) >= get(bytes, width, i)) return false;
+    return true;
+}

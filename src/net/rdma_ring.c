@@ -1,0 +1,175 @@
+/* rdma_ring.c: see rdma_ring.h. */
+#include "net/rdma_connection.h"
+#include "lib/clock.h"
+#include <endian.h>
+
+enum {
+    QUIET_US = 30 * 1000 * 1000, /* after which a connection has its first buffer again; */
+    QUIET_SHORT_US = 1000 * 1000, /* where registered memory is short */
+};
+
+/* Receiving */
+
+static inline uint32_t quarter(const struct rdma_connection *c) {
+    return c->rx->size / 4;
+}
+
+void rdma_ring_begin_in(struct rdma_connection *c) {
+    c->ring.in = true;
+    if (c->side_from_rx > quarter(c)) c->side_from_rx = quarter(c);
+    rdma_connection_ready(c);
+}
+
+/* The peer writes to the buffer that comes next. */
+static inline bool next_in_use(const struct rdma_connection *c) {
+    return c->ring.next && !c->ring.moving;
+}
+
+void rdma_ring_arrived(struct rdma_connection *c, uint32_t len) {
+    if (next_in_use(c)) {
+        c->ring.next_received += len;
+        return;
+    }
+    uint32_t lap = c->rx->size - c->received;
+    if (len > lap) {
+        c->ring.wrapped += len - lap;
+        len = lap;
+    }
+    c->received += len;
+}
+
+/* Free bytes that the peer does not know of. */
+static uint32_t creditable(const struct rdma_connection *c) {
+    size_t shown = c->in_side ? c->side_from_rx : c->conn.in_len;
+    uint32_t occupied = (uint32_t)shown + (c->received - c->taken) + c->ring.wrapped;
+    return c->rx->size - c->room - occupied;
+}
+
+static bool credit_due(const struct rdma_connection *c) {
+    if (c->ring.next) return false;
+    uint32_t bytes = creditable(c);
+    return bytes && (bytes >= quarter(c) || c->room == 0);
+}
+
+/* Gives credit, if there is enough to be given and nobody looks at it. */
+static void give_credit(struct rdma_connection *c) {
+    if (!c->ring.in || c->showing || c->conn.state != CONN_OPEN || c->end_pending || !credit_due(c)) return;
+    uint32_t bytes = creditable(c);
+    union rdma_wire_message message = {.credit = {.opcode = htobe16(RDMA_OP_CREDIT), .bytes = htobe32(bytes)}};
+    c->ring.credit_waits = !rdma_send_control(c, &message);
+    if (c->ring.credit_waits) {
+        c->wants_control = true;
+        return;
+    }
+    c->room += bytes;
+    c->owner->stats.credits_out++;
+}
+
+static void move_to(struct rdma_connection *c, uint32_t size) {
+    if (size == c->rx->size || c->ring.next || c->end_pending) return;
+    struct rdma_rx *rx = rdma_receive_take_other(c, size);
+    if (!rx) return;
+    c->ring.next = rx;
+    rx->told = c->ring.moving = rdma_control_send_memory(c, rx);
+    if (c->ring.moving) return;
+    c->ring.next = NULL; /* no room now: the next time, then */
+    rdma_rx_give(&c->device->memory, rx);
+}
+
+/* A lap is over: the time for another buffer. */
+static void consider_size(struct rdma_connection *c) {
+    uint64_t now = clock_mono();
+    uint32_t size = rdma_receive_next_size(c, c->rx->size, now - c->rx_since_us);
+    c->rx_since_us = now;
+    move_to(c, size);
+}
+
+void rdma_ring_tick(struct rdma_connection *c, uint64_t now) {
+    if (!c->ring.in || c->rx->size <= c->rx_least) return;
+    if (c->conn.bytes_in != c->ring.quiet_at) {
+        c->ring.quiet_at = c->conn.bytes_in;
+        c->ring.quiet_since_us = now;
+        return;
+    }
+    if (now - c->ring.quiet_since_us < (rdma_memory_is_short() ? QUIET_SHORT_US : QUIET_US)) return;
+    if (c->showing || c->conn.in_len || c->conn.sink || c->received != c->taken || c->ring.wrapped) return;
+    c->ring.quiet_since_us = now;
+    move_to(c, c->rx_least);
+}
+
+static void enter_next(struct rdma_connection *c) {
+    struct rdma_rx *old = c->rx;
+    c->rx = c->ring.next;
+    c->received = c->ring.next_received;
+    c->ring.next = NULL;
+    c->ring.next_received = 0;
+    rdma_rx_give(&c->device->memory, old);
+}
+
+void rdma_ring_settle(struct rdma_connection *c) {
+    while (c->taken == c->received && (!c->conn.in_len || rdma_may_receive(c))) {
+        bool last = next_in_use(c) && c->ring.wrapped == 0;
+        if (!last && c->taken < c->rx->size) break;
+        if (c->conn.in_len && !c->in_side) rdma_receive_move_aside(c);
+        c->side_from_rx = 0; /* nothing in the buffer is shown any more */
+        c->taken = 0;
+        if (last)
+            enter_next(c);
+        else {
+            c->received = c->ring.wrapped;
+            c->ring.wrapped = 0;
+            consider_size(c);
+        }
+    }
+    give_credit(c);
+}
+
+bool rdma_ring_wants_turn(const struct rdma_connection *c) {
+    return c->ring.in && (c->ring.next_received || c->taken == c->rx->size || credit_due(c));
+}
+
+void rdma_ring_on_taken(struct rdma_connection *c) {
+    if (!c->ring.moving) {
+        rdma_violation(c, "BufferTaken where no buffer was announced");
+        return;
+    }
+    c->ring.moving = false;
+    c->room = c->ring.next->size;
+    rdma_connection_ready(c);
+}
+
+void rdma_ring_forget(struct rdma_connection *c) {
+    c->ring.wrapped = c->ring.next_received = 0;
+}
+
+void rdma_ring_release(struct rdma_connection *c) {
+    if (c->ring.next) rdma_rx_give(&c->device->memory, c->ring.next);
+    c->ring.next = NULL;
+}
+
+/* Sending */
+
+void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credit *credit) {
+    uint32_t bytes = be32toh(credit->bytes), used = c->peer_size - c->window;
+    if (!c->ring.out) {
+        rdma_violation(c, "a Credit for a buffer that is no ring");
+    } else if (bytes == 0 || bytes > used) {
+        rdma_violation(c, "a Credit of %u bytes where it holds %u of ours", bytes, used);
+    } else {
+        c->owner->stats.credits_in++;
+        c->window += bytes;
+        rdma_send_resume(c);
+    }
+}
+
+bool rdma_ring_pump(struct rdma_connection *c) {
+    if (c->ring.owes_taken) {
+        union rdma_wire_message message = {.keepalive = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN)}};
+        c->ring.owes_taken = !rdma_send_control(c, &message);
+    }
+    if (c->ring.credit_waits) {
+        c->ring.credit_waits = false; /* unless it waits again */
+        give_credit(c);
+    }
+    return !c->ring.owes_taken && !c->ring.credit_waits;
+}

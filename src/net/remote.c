@@ -1,0 +1,699 @@
+/* remote.c: the two halves of a connection on another thread; see remote.h. */
+#include "net/remote.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum {
+    ROOM_FIRST = 1024,         /* of an OUTPUT parcel, header included; more follows in larger ones */
+    ROOM_NEXT = 16 * 1024,
+    TRUST_PENDING = 16 * 1024, /* up to here conn_pending() may count what has already gone */
+    DESCRIBE_US = 100 * 1000,
+};
+
+struct remote_lock {
+    pthread_mutex_t mutex;
+};
+
+/* What home learns when a connection opens. */
+struct opened_parcel {
+    struct parcel parcel; /* must be first */
+    const struct transport *transport;
+    struct address peer, own;
+    bool peer_known, own_known, is_local;
+    int fd;
+};
+
+struct remote {
+    struct connection conn; /* must be first */
+    struct remote_worker *worker;
+    struct remote_end *end; /* NULL: closed */
+    struct opened_parcel *about;
+    struct parcel *shown;                    /* conn.in lies in it */
+    struct parcel *arrived, **arrived_end;   /* that wait to be shown */
+    size_t arrived_size;                     /* of them and of `shown` */
+    struct parcel *room;                     /* that conn.out writes to; may be `shown` */
+    struct parcel *sealed, **sealed_end;     /* for the next flush */
+    size_t sealed_len;                       /* output in them */
+    uint64_t handed;                         /* bytes of output given to the end */
+    bool shown_room_used;                    /* its room for replies is not to be had any more */
+    bool showing, drain_asked;
+    char *error_note;
+    struct event_deferred resume;
+};
+
+static struct remote *remote_of(const struct connection *conn) {
+    return (struct remote *)(uintptr_t)conn;
+}
+
+/* Parcels */
+
+struct parcel *remote_parcel_new(size_t size) {
+    struct parcel *parcel = mem_alloc(size);
+    memset(parcel, 0, sizeof *parcel);
+    parcel->size = size;
+    return parcel;
+}
+
+void remote_parcel_drop(struct parcel *parcel) {
+    if (parcel->blob) blob_release(parcel->blob);
+    if (parcel->drop)
+        parcel->drop(parcel);
+    else
+        mem_free(parcel);
+}
+
+static void at_home(struct event_post *post);
+static void at_end(struct event_post *post);
+
+static void send_home(struct remote_end *end, struct parcel *parcel, enum parcel_kind kind) {
+    parcel->kind = kind;
+    parcel->home = end->home;
+    parcel->end = end;
+    parcel->post.run = at_home;
+    event_outbox_add(&end->worker->to_home, &parcel->post);
+}
+
+static void send_to_end(struct remote *r, struct parcel *parcel) {
+    parcel->home = r;
+    parcel->end = r->end;
+    parcel->post.run = at_end;
+    event_outbox_add(&r->worker->to_loop, &parcel->post);
+}
+
+static void tell_end(struct remote *r, enum parcel_kind kind, int number) {
+    if (!r->end) return;
+    struct parcel *parcel = remote_parcel_new(sizeof *parcel);
+    parcel->kind = kind;
+    parcel->number = number;
+    parcel->trusted = r->conn.trusted;
+    send_to_end(r, parcel);
+}
+
+/* --- The end: worker's thread ------------------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t describe_stale(struct event_timer *timer) {
+    struct remote_worker *worker = container_of(timer, struct remote_worker, describe);
+    pthread_mutex_lock(&worker->lock->mutex);
+    while (worker->stale.len) {
+        struct remote_end *end = container_of(list_first(&worker->stale), struct remote_end, stale_link);
+        list_remove(&worker->stale, &end->stale_link);
+        end->conn->transport->describe(end->conn, end->described, sizeof end->described);
+    }
+    pthread_mutex_unlock(&worker->lock->mutex);
+    return 0;
+}
+
+static void note(struct remote_end *end) {
+    const struct connection *conn = end->conn;
+    size_t input = 0, output = 0, all = conn->transport->memory(conn, &input, &output);
+    atomic_store_explicit(&end->memory, all + end->held, memory_order_relaxed);
+    atomic_store_explicit(&end->spare, input > conn->in_len ? input - conn->in_len : 0, memory_order_relaxed);
+    atomic_store_explicit(&end->memory_out, output, memory_order_relaxed);
+    size_t pending = conn_pending(conn);
+    atomic_store_explicit(&end->sent, end->taken_out > pending ? end->taken_out - pending : 0, memory_order_relaxed);
+    /* The text takes longer to make than a request, so it follows behind. */
+    struct remote_worker *worker = end->worker;
+    if (!end->described[0] || list_is_linked(&end->stale_link)) return; /* [0]: this thread writes it */
+    list_append(&worker->stale, &end->stale_link);
+    if (!worker->describe.heap_index) event_timer_set(worker->loop, &worker->describe, DESCRIBE_US, describe_stale);
+}
+
+static void count(_Atomic uint64_t *counter) { /* that one thread writes */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+static void tell_drained(struct remote_end *end) {
+    if (!end->drain_asked || (!end->ended && conn_pending(end->conn))) return;
+    end->drain_asked = false;
+    struct parcel *parcel = remote_parcel_new(sizeof *parcel);
+    parcel->number = end->ended; /* then nothing more will ever go */
+    send_home(end, parcel, PARCEL_DRAINED);
+}
+
+static void set_reading(struct remote_end *end) {
+    if (!end->ended) conn_set_reading(end->conn, !end->full && !end->paused);
+}
+
+void remote_end_pause(struct remote_end *end, bool pause) {
+    end->paused = pause;
+    set_reading(end);
+}
+
+void remote_send_input(struct remote_end *end, struct parcel *parcel) {
+    end->at_home += parcel->size;
+    parcel->sent = atomic_load_explicit(&end->sent, memory_order_relaxed);
+    send_home(end, parcel, PARCEL_INPUT);
+    if (end->full || end->at_home < REMOTE_AT_HOME_MAX) return;
+    end->full = true;
+    set_reading(end);
+}
+
+static void end_readable(struct connection *conn) {
+    struct remote_end *end = conn->owner;
+    count(&end->worker->reads);
+    end->worker->ops->readable(end);
+    note(end);
+}
+
+static void end_drained(struct connection *conn) {
+    struct remote_end *end = conn->owner;
+    note(end);
+    tell_drained(end);
+}
+
+static void end_closed(struct connection *conn) {
+    struct remote_end *end = conn->owner;
+    end->ended = true;
+    const char *text = conn_error_text(conn);
+    size_t len = strlen(text);
+    struct parcel *parcel = remote_parcel_new(sizeof *parcel + len + 1);
+    char *copy = (char *)(parcel + 1);
+    memcpy(copy, text, len + 1);
+    parcel->bytes = copy;
+    parcel->number = conn->error;
+    send_home(end, parcel, PARCEL_ENDED);
+    tell_drained(end);
+}
+
+static const struct connection_events end_events = {.readable = end_readable, .drained = end_drained, .closed = end_closed};
+
+static const char worker_key;
+
+void remote_arrived(struct connection *conn) {
+    struct event_attachment *attachment = event_loop_attachment(conn->loop, &worker_key);
+    struct remote_worker *worker = container_of(attachment, struct remote_worker, attachment);
+    struct remote_end *end = worker->ops->opened(worker, conn);
+    end->conn = conn;
+    end->worker = worker;
+    conn->events = &end_events;
+    conn->owner = end;
+    struct opened_parcel *about = (struct opened_parcel *)remote_parcel_new(sizeof *about);
+    about->transport = conn->transport;
+    about->peer_known = conn->transport->address(conn, true, &about->peer);
+    about->own_known = conn->transport->address(conn, false, &about->own);
+    about->is_local = conn->transport->is_local(conn);
+    about->fd = conn->transport->fd(conn);
+    /* Home's half is made here, so that parcels know it from the start; from now on it is home's. */
+    end->home = mem_calloc(1, sizeof *end->home);
+    end->home->end = end;
+    end->home->worker = worker;
+    if (conn->transport->describe) {
+        pthread_mutex_lock(&worker->lock->mutex);
+        conn->transport->describe(conn, end->described, sizeof end->described);
+        pthread_mutex_unlock(&worker->lock->mutex);
+    }
+    note(end);
+    send_home(end, &about->parcel, PARCEL_OPENED);
+}
+
+static void flush_dirty(struct remote_worker *worker) {
+    while (worker->dirty.len) {
+        struct remote_end *end = container_of(list_first(&worker->dirty), struct remote_end, dirty_link);
+        list_remove(&worker->dirty, &end->dirty_link);
+        if (!end->ended) {
+            count(&worker->writes);
+            conn_flush(end->conn);
+            note(end);
+        }
+        tell_drained(end);
+    }
+}
+
+static void end_close(struct remote_end *end, struct parcel *parcel) {
+    struct remote_worker *worker = end->worker;
+    if (list_is_linked(&end->dirty_link)) list_remove(&worker->dirty, &end->dirty_link);
+    if (list_is_linked(&end->stale_link)) list_remove(&worker->stale, &end->stale_link);
+    conn_flush(end->conn);
+    end->conn->owner = NULL;
+    conn_close(end->conn);
+    send_home(end, parcel, PARCEL_GONE);
+    worker->ops->free(end);
+}
+
+static void take_output(struct remote_end *end, struct parcel *parcel) {
+    struct output *out = &end->conn->out;
+    size_t len = parcel->reply_len;
+    if (len) output_write(out, (struct slice){parcel->reply, len});
+    if (parcel->blob) {
+        len += parcel->blob->len;
+        output_write_blob(out, parcel->blob);
+    }
+    if (!len) return;
+    end->taken_out += len;
+    if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
+}
+
+static void take_back(struct remote_end *end, struct parcel *parcel) {
+    end->at_home -= parcel->size;
+    conn_set_trusted(end->conn, parcel->trusted);
+    if (end->full && end->at_home < REMOTE_AT_HOME_MAX / 2) {
+        end->full = false;
+        set_reading(end);
+    }
+    if (!end->ended && end->worker->ops->returned) end->worker->ops->returned(end, parcel);
+}
+
+static void at_end(struct event_post *post) {
+    struct parcel *parcel = (struct parcel *)post;
+    struct remote_end *end = parcel->end;
+    switch (parcel->kind) {
+    case PARCEL_INPUT:
+        take_output(end, parcel);
+        take_back(end, parcel);
+        break;
+    case PARCEL_OUTPUT: take_output(end, parcel); break;
+    case PARCEL_TRUST: conn_set_trusted(end->conn, parcel->trusted); break;
+    case PARCEL_KEEPALIVE: end->conn->transport->set_keepalive(end->conn, parcel->number); break;
+    case PARCEL_ASK_DRAINED:
+        end->drain_asked = true;
+        if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
+        break;
+    case PARCEL_CLOSE: end_close(end, parcel); return;
+    default: break;
+    }
+    remote_parcel_drop(parcel);
+}
+
+/* --- Home ------------------------------------------------------------------------------------------------------------------------------------------------ */
+
+/* Output */
+
+static void seal(struct remote *r, struct parcel *parcel) {
+    parcel->post.next = NULL;
+    *r->sealed_end = parcel;
+    r->sealed_end = (struct parcel **)&parcel->post.next;
+    r->sealed_len += parcel->reply_len + (parcel->blob ? parcel->blob->len : 0);
+}
+
+static struct parcel *output_parcel(size_t room) {
+    struct parcel *parcel = remote_parcel_new(sizeof *parcel + room);
+    parcel->kind = PARCEL_OUTPUT;
+    parcel->reply = (char *)(parcel + 1);
+    parcel->reply_room = room;
+    return parcel;
+}
+
+static void write_to(struct remote *r, struct parcel *parcel) {
+    r->room = parcel;
+    r->conn.out.pos = parcel ? parcel->reply + parcel->reply_len : NULL;
+    r->conn.out.end = parcel ? parcel->reply + parcel->reply_room : NULL;
+}
+
+/* Ends writing to the room; its bytes go to the next flush. A shown parcel cannot go while its input is needed: then its bytes move to a parcel with room for
+ * `more` behind them, which is returned, unsealed. */
+static struct parcel *room_leave(struct remote *r, size_t more) {
+    struct parcel *room = r->room, *copy = NULL;
+    if (!room) return NULL;
+    size_t len = (size_t)(r->conn.out.pos - room->reply);
+    write_to(r, NULL);
+    if (room != r->shown) {
+        room->reply_len = len;
+        seal(r, room);
+        return NULL;
+    }
+    r->shown_room_used = true;
+    if (!len && !more) return NULL;
+    copy = output_parcel(len + more);
+    memcpy(copy->reply, room->reply, len);
+    copy->reply_len = len;
+    return copy;
+}
+
+static bool takes_output(const struct remote *r) {
+    return r->end && r->conn.state == CONN_OPEN;
+}
+
+static void drop_output(struct output *out) {
+    static _Thread_local char dropped[OUTPUT_ROOM_MAX];
+    out->pos = dropped;
+    out->end = dropped + sizeof dropped;
+}
+
+static void remote_make_room(struct output *out, size_t len) {
+    struct remote *r = remote_of((struct connection *)out);
+    if (!takes_output(r)) {
+        drop_output(out);
+        return;
+    }
+    if (!r->room && r->shown && !r->shown_room_used && r->shown->reply_room >= len) {
+        write_to(r, r->shown);
+        return;
+    }
+    size_t room = (r->sealed || r->room ? ROOM_NEXT : ROOM_FIRST) - sizeof(struct parcel);
+    if (room < len) room = len;
+    struct parcel *next = room_leave(r, room);
+    write_to(r, next ? next : output_parcel(room));
+}
+
+static void remote_share(struct output *out, struct blob *blob) {
+    struct remote *r = remote_of((struct connection *)out);
+    if (!takes_output(r) || blob->len == 0) {
+        blob_release(blob);
+        return;
+    }
+    struct parcel *parcel = r->room;
+    if (parcel && parcel != r->shown) {
+        parcel->reply_len = (size_t)(out->pos - parcel->reply);
+        write_to(r, NULL);
+    } else {
+        parcel = room_leave(r, 0);
+        if (!parcel) parcel = output_parcel(0);
+    }
+    parcel->blob = blob;
+    seal(r, parcel);
+}
+
+static const struct output_ops remote_output_ops = {.make_room = remote_make_room, .share = remote_share};
+
+bool conn_is_remote(const struct connection *conn) {
+    return conn->out.ops == &remote_output_ops;
+}
+
+static uint64_t produced(const struct remote *r) {
+    return r->handed + r->sealed_len + (r->room ? (uint64_t)(r->conn.out.pos - r->room->reply) : 0);
+}
+
+/* How much has gone, as the end tells. */
+static void ask_sent(const struct remote *r) {
+    if (r->end) remote_of(&r->conn)->conn.bytes_out = atomic_load_explicit(&r->end->sent, memory_order_relaxed);
+}
+
+static size_t remote_pending(const struct connection *conn) {
+    const struct remote *r = remote_of(conn);
+    if (conn->state != CONN_OPEN) return 0;
+    uint64_t all = produced(r);
+    if (all - conn->bytes_out > TRUST_PENDING) ask_sent(r);
+    return (size_t)(all - conn->bytes_out);
+}
+
+/* The shown parcel is used up: it goes back, with the replies that stand in it. */
+static void retire(struct remote *r) {
+    struct parcel *parcel = r->shown;
+    if (r->room == parcel) {
+        parcel->reply_len = (size_t)(r->conn.out.pos - parcel->reply);
+        write_to(r, NULL);
+    } else if (r->room)
+        room_leave(r, 0);
+    r->shown = NULL;
+    r->conn.in = NULL;
+    r->conn.in_len = 0;
+    r->arrived_size -= parcel->size;
+    parcel->trusted = r->conn.trusted;
+    seal(r, parcel);
+}
+
+static void remote_flush(struct connection *conn) {
+    struct remote *r = remote_of(conn);
+    if (!r->end) return;
+    if (r->shown && conn->in_len == 0) retire(r);
+    struct parcel *left = room_leave(r, 0);
+    if (left) seal(r, left);
+    r->shown_room_used = false; /* what stood in it has been copied */
+    struct parcel *next;
+    for (struct parcel *parcel = r->sealed; parcel; parcel = next) {
+        next = (struct parcel *)parcel->post.next;
+        send_to_end(r, parcel);
+    }
+    r->handed += r->sealed_len;
+    r->sealed_len = 0;
+    r->sealed = NULL;
+    r->sealed_end = &r->sealed;
+    if (conn->wants_drained && !r->drain_asked) {
+        r->drain_asked = true;
+        tell_end(r, PARCEL_ASK_DRAINED, 0);
+    }
+}
+
+/* Input */
+
+static void show_next(struct remote *r);
+
+static void show_resume(struct event_deferred *deferred) {
+    show_next(container_of(deferred, struct remote, resume));
+}
+
+static void show_later(struct remote *r) {
+    if (r->arrived && !r->showing && r->end) event_loop_defer(r->conn.loop, &r->resume, show_resume);
+}
+
+static void show_input(struct remote *r, struct parcel *parcel) {
+    struct connection *conn = &r->conn;
+    r->shown = parcel;
+    r->shown_room_used = false;
+    conn->in = parcel->bytes;
+    conn->in_len = parcel->len;
+    conn->bytes_in += parcel->stream_len;
+    r->showing = true;
+    conn->events->readable(conn);
+    r->showing = false;
+    if (r->shown && conn->in_len == 0 && r->end) retire(r);
+}
+
+static void show_end(struct remote *r, struct parcel *parcel) {
+    struct connection *conn = &r->conn;
+    conn->state = CONN_ENDED;
+    conn->error = parcel->number;
+    r->error_note = mem_strdup(parcel->bytes);
+    remote_parcel_drop(parcel);
+    conn->events->closed(conn);
+}
+
+static struct parcel *arrived_pop(struct remote *r) {
+    struct parcel *parcel = r->arrived;
+    r->arrived = (struct parcel *)parcel->post.next;
+    if (!r->arrived) r->arrived_end = &r->arrived;
+    return parcel;
+}
+
+static void show_next(struct remote *r) {
+    while (r->arrived && r->end && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
+        if (r->shown && r->conn.in_len) return;
+        if (r->shown) retire(r);
+        struct parcel *parcel = arrived_pop(r);
+        if (parcel->kind == PARCEL_INPUT)
+            show_input(r, parcel);
+        else
+            show_end(r, parcel);
+    }
+}
+
+static void home_input(struct remote *r, struct parcel *parcel) {
+    if (!r->end) {
+        remote_parcel_drop(parcel);
+        return;
+    }
+    if (parcel->kind == PARCEL_INPUT) {
+        r->arrived_size += parcel->size;
+        if (parcel->sent > r->conn.bytes_out) r->conn.bytes_out = parcel->sent;
+    } else if (r->shown && r->conn.in_len && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
+        /* It was shown its input and leaves it there for later: it shall know that nobody waits for the answer. */
+        show_end(r, parcel);
+        return;
+    }
+    parcel->post.next = NULL;
+    *r->arrived_end = parcel;
+    r->arrived_end = (struct parcel **)&parcel->post.next;
+    show_next(r);
+}
+
+static void remote_consume(struct connection *conn, size_t len) {
+    struct remote *r = remote_of(conn);
+    conn->in += len;
+    conn->in_len -= len;
+    if (conn->in_len == 0) show_later(r);
+}
+
+static void remote_set_reading(struct connection *conn) {
+    if (!conn->reading_paused) show_later(remote_of(conn));
+}
+
+/* For people */
+
+static bool remote_address(const struct connection *conn, bool peer, struct address *address) {
+    const struct opened_parcel *about = remote_of(conn)->about;
+    *address = peer ? about->peer : about->own;
+    return peer ? about->peer_known : about->own_known;
+}
+
+static int remote_fd(const struct connection *conn) {
+    return remote_of(conn)->about->fd;
+}
+static bool remote_is_local(const struct connection *conn) {
+    return remote_of(conn)->about->is_local;
+}
+
+static const char *remote_error_text(const struct connection *conn) {
+    const struct remote *r = remote_of(conn);
+    return r->error_note ? r->error_note : "Connection closed by the peer";
+}
+
+/* Memory for input is that of the shown input and what has nothing in it: the rest is held because the peer has sent something, by whomever. */
+static size_t remote_memory(const struct connection *conn, size_t *input, size_t *output) {
+    const struct remote *r = remote_of(conn);
+    size_t in = conn->in_len, out = r->sealed_len + (r->room && r->room != r->shown ? r->room->size : 0);
+    size_t all = sizeof *r + sizeof *r->about;
+    if (r->end) {
+        ask_sent(r);
+        in += atomic_load_explicit(&r->end->spare, memory_order_relaxed);
+        out += atomic_load_explicit(&r->end->memory_out, memory_order_relaxed);
+        all += atomic_load_explicit(&r->end->memory, memory_order_relaxed) + r->arrived_size + r->sealed_len;
+    }
+    if (input) *input = in;
+    if (output) *output = out;
+    return all;
+}
+
+static void remote_describe(const struct connection *conn, char *text, size_t size) {
+    const struct remote *r = remote_of(conn);
+    if (size) text[0] = 0;
+    if (!r->end || !size) return;
+    pthread_mutex_lock(&r->worker->lock->mutex);
+    size_t len = strlen(r->end->described);
+    if (len >= size) len = size - 1;
+    memcpy(text, r->end->described, len);
+    text[len] = 0;
+    pthread_mutex_unlock(&r->worker->lock->mutex);
+}
+
+/* Life */
+
+static int remote_set_keepalive(struct connection *conn, int seconds) {
+    tell_end(remote_of(conn), PARCEL_KEEPALIVE, seconds);
+    return 0;
+}
+
+static void remote_set_trusted(struct connection *conn) {
+    tell_end(remote_of(conn), PARCEL_TRUST, 0);
+}
+
+static void remote_free(struct event_deferred *deferred) {
+    struct remote *r = remote_of(container_of(deferred, struct connection, deferred));
+    while (r->arrived) remote_parcel_drop(arrived_pop(r));
+    if (r->shown) remote_parcel_drop(r->shown);
+    remote_parcel_drop(&r->about->parcel);
+    mem_free(r->error_note);
+    mem_free(r);
+}
+
+/* Whoever looks at the input (the client's own command may close it) still finds it until the end of the turn. */
+static void remote_close(struct connection *conn) {
+    struct remote *r = remote_of(conn);
+    if (!r->end) return;
+    if (r->shown) r->conn.in_len = r->shown->len + 1; /* not used up: the flush leaves it here */
+    remote_flush(conn);
+    struct parcel *parcel = remote_parcel_new(sizeof *parcel);
+    parcel->kind = PARCEL_CLOSE;
+    send_to_end(r, parcel);
+    r->end = NULL;
+    conn->state = CONN_CLOSED;
+    conn->bytes_out = r->handed;
+    conn->in_len = 0;
+}
+
+/* What connections of this transport look like from another thread. */
+static const struct transport *proxy_of(const struct transport *real) {
+    static struct transport proxies[8];
+    size_t i = 0;
+    while (proxies[i].name && proxies[i].name != real->name) i++;
+    if (!proxies[i].name)
+        proxies[i] = (struct transport){.name = real->name,
+                                        .consume = remote_consume,
+                                        .set_reading = remote_set_reading,
+                                        .set_trusted = remote_set_trusted,
+                                        .flush = remote_flush,
+                                        .pending = remote_pending,
+                                        .close = remote_close,
+                                        .address = remote_address,
+                                        .fd = remote_fd,
+                                        .is_local = remote_is_local,
+                                        .set_keepalive = remote_set_keepalive,
+                                        .error_text = remote_error_text,
+                                        .memory = remote_memory,
+                                        .describe = remote_describe};
+    return &proxies[i];
+}
+
+static void home_open(struct remote *r, struct opened_parcel *about) {
+    struct connection *conn = &r->conn;
+    r->about = about;
+    r->arrived_end = &r->arrived;
+    r->sealed_end = &r->sealed;
+    conn->out.ops = &remote_output_ops;
+    conn->transport = proxy_of(about->transport);
+    conn->loop = r->worker->home;
+    conn->state = CONN_OPEN;
+    conn->in_limit = SIZE_MAX;
+    r->worker->count++;
+    r->worker->ops->accepted(conn);
+}
+
+static void home_drained(struct remote *r, const struct parcel *parcel) {
+    struct connection *conn = &r->conn;
+    r->drain_asked = false;
+    if (conn->state != CONN_OPEN) return;
+    ask_sent(r);
+    if (!parcel->number && remote_pending(conn)) /* more was written since */
+        remote_flush(conn);
+    else if (conn->events->drained)
+        conn->events->drained(conn);
+}
+
+static void at_home(struct event_post *post) {
+    struct parcel *parcel = (struct parcel *)post;
+    struct remote *r = parcel->home;
+    switch (parcel->kind) {
+    case PARCEL_OPENED: home_open(r, (struct opened_parcel *)parcel); return;
+    case PARCEL_INPUT:
+    case PARCEL_ENDED: home_input(r, parcel); return;
+    case PARCEL_DRAINED: home_drained(r, parcel); break;
+    case PARCEL_GONE:
+        r->worker->count--;
+        event_loop_defer(r->conn.loop, &r->conn.deferred, remote_free);
+        break;
+    default: break;
+    }
+    remote_parcel_drop(parcel);
+}
+
+struct parcel *remote_shown(const struct connection *conn) {
+    return remote_of(conn)->shown;
+}
+
+/* Workers */
+
+static void before_wait(void *context) {
+    flush_dirty(context);
+}
+
+static void worker_free(struct event_attachment *attachment) {
+    struct remote_worker *worker = container_of(attachment, struct remote_worker, attachment);
+    pthread_mutex_destroy(&worker->lock->mutex);
+    mem_free(worker->lock);
+}
+
+void remote_worker_init(struct remote_worker *worker, struct event_loop *loop, struct event_loop *home,
+                        const struct remote_worker_ops *ops) {
+    memset(worker, 0, sizeof *worker);
+    worker->ops = ops;
+    worker->loop = loop;
+    worker->home = home;
+    event_loop_take_posts(loop);
+    event_loop_take_posts(home);
+    event_outbox_init(&worker->to_home, loop, home);
+    event_outbox_init(&worker->to_loop, home, loop);
+    list_init(&worker->dirty);
+    list_init(&worker->stale);
+    worker->lock = mem_alloc(sizeof *worker->lock);
+    pthread_mutex_init(&worker->lock->mutex, NULL);
+    event_loop_set_hooks(loop, &(struct event_hooks){.before_wait = before_wait, .context = worker});
+    worker->attachment = (struct event_attachment){.key = &worker_key, .free = worker_free};
+    event_loop_attach(loop, &worker->attachment);
+}
+
+void remote_worker_flush(struct remote_worker *worker) {
+    flush_dirty(worker);
+}

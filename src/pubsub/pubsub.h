@@ -1,0 +1,32 @@
+/* pubsub.h: publishing and subscribing. Channels, patterns and shard channels are three kinds of topics; a subscription joins a client with a topic.
+ *
+ * A message is encoded once for each protocol and written to every subscriber as a push: subscribers of the channel first, in the order in which they
+ * subscribed, then those of the patterns that match, likewise. Main thread only. */
+#ifndef PUBSUB_PUBSUB_H
+#define PUBSUB_PUBSUB_H
+#include "server/command.h"
+#include "server/config.h"
+#include "server/info.h"
+
+enum pubsub_kind { PUBSUB_CHANNEL, PUBSUB_PATTERN, PUBSUB_SHARD, PUBSUB_KINDS };
+
+/* Delivers a message to the subscribers of a channel, and of the patterns that match it, or of a shard channel; returns how many got it. */
+size_t pubsub_publish(struct slice channel, struct slice message, bool shard);
+bool pubsub_has_subscribers(void); /* of channels or patterns: is it worth making a message? */
+
+/* Subscriptions of a client. False: it was there already, or was not there. */
+bool pubsub_subscribe(struct client *client, enum pubsub_kind kind, struct slice name);
+bool pubsub_unsubscribe(struct client *client, enum pubsub_kind kind, struct slice name);
+/* Ends all of a kind; `ended` (may be NULL) is told each one. */
+typedef void pubsub_ended(struct client *client, enum pubsub_kind kind, struct slice name);
+void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub_ended *ended);
+
+size_t pubsub_topics(enum pubsub_kind kind);
+size_t pubsub_subscribers(enum pubsub_kind kind, struct slice name);
+void pubsub_topics_each(enum pubsub_kind kind, void (*seen)(void *context, struct slice name), void *context);
+
+extern const struct command_spec pubsub_commands[];
+extern const struct info_section pubsub_sections[];
+extern const struct config_option notification_options[]; /* notifications.c: notify-keyspace-events */
+void pubsub_init(void); /* once, at start */
+#endif

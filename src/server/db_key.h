@@ -1,0 +1,32 @@
+/* db_key.h: a key of any database as one byte string, for tables that keep something about keys whether or not they exist: 4 bytes of database number, then the
+ * key's name. */
+#ifndef SERVER_DB_KEY_H
+#define SERVER_DB_KEY_H
+#include "lib/memory.h"
+#include "server/server.h"
+#include "store/keyspace.h"
+#include <stdint.h>
+
+enum { DB_KEY_INLINE = 256 };
+struct db_key {
+    struct slice bytes;
+    char room[DB_KEY_INLINE];
+};
+static inline struct slice db_key_make(struct db_key *full, struct db *db, struct slice key) {
+    uint32_t id = (uint32_t)db_id(db);
+    char *bytes = key.len + sizeof id <= DB_KEY_INLINE ? full->room : mem_alloc(key.len + sizeof id);
+    memcpy(bytes, &id, sizeof id);
+    if (key.len) memcpy(bytes + sizeof id, key.data, key.len);
+    return full->bytes = (struct slice){bytes, key.len + sizeof id};
+}
+static inline void db_key_free(struct db_key *full) {
+    if (full->bytes.data != full->room) mem_free((char *)(uintptr_t)full->bytes.data);
+}
+/* The parts of such a byte string. */
+static inline struct slice db_key_name(struct slice full) { return (struct slice){full.data + sizeof(uint32_t), full.len - sizeof(uint32_t)}; }
+static inline struct db *db_key_db(struct slice full) {
+    uint32_t id;
+    memcpy(&id, full.data, sizeof id);
+    return keyspace_db(server.keyspace, (int)id);
+}
+#endif

@@ -1,0 +1,359 @@
+/* set.c: see set.h. */
+#include "store/set.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/random.h"
+#include "store/types_private.h"
+
+enum { LONG_MEMBER = 255, WORD = 8, INTSET_MAX = 1 << 30, NUMBER_DIGITS = 20 };
+
+/* --- A member of the table ------------------------------------------------------------------------------------------ */
+
+static inline struct slice member_text(const void *entry) {
+    const char *p = entry;
+    size_t len = (uint8_t)p[0];
+    if (__builtin_expect(len != LONG_MEMBER, 1)) return (struct slice){p + 1, len};
+    memcpy(&len, p + 1, WORD);
+    return (struct slice){p + 1 + WORD, len};
+}
+static void *member_make(struct slice text) {
+    size_t head = text.len < LONG_MEMBER ? 1 : 1 + WORD;
+    char *p = mem_alloc(head + text.len);
+    p[0] = (char)(text.len < LONG_MEMBER ? text.len : LONG_MEMBER);
+    if (head > 1) memcpy(p + 1, &text.len, WORD);
+    if (text.len) memcpy(p + head, text.data, text.len);
+    return p;
+}
+static const struct hashtable_type table_type = {.key = member_text, .free_entry = mem_free};
+static const struct hashtable_type sample_type = {.key = member_text};
+
+static inline struct listpack_value member_value(const void *entry) {
+    return listpack_text_value(member_text(entry));
+}
+
+/* --- Life ----------------------------------------------------------------------------------------------------------- */
+
+static inline bool is_number(struct slice text, int64_t *number) {
+    return text.len <= NUMBER_DIGITS && parse_int64(text, number);
+}
+static uint64_t intset_limit(void) {
+    uint64_t limit = (uint64_t)encoding_limits.set_intset_entries;
+    return limit < INTSET_MAX ? limit : INTSET_MAX;
+}
+
+struct set set_new_as(enum value_encoding encoding) {
+    return (struct set){encoding, encoding == ENCODING_INTSET     ? (void *)intset_new()
+                                  : encoding == ENCODING_LISTPACK ? (void *)listpack_new(0)
+                                                                  : (void *)hashtable_new(&table_type)};
+}
+struct set set_new(struct slice first, size_t expected) {
+    int64_t number;
+    if (expected <= intset_limit() && is_number(first, &number)) return set_new_as(ENCODING_INTSET);
+    if (expected <= (uint64_t)encoding_limits.set_listpack_entries) return set_new_as(ENCODING_LISTPACK);
+    struct set set = set_new_as(ENCODING_HASHTABLE);
+    hashtable_expand(set.value, expected);
+    return set;
+}
+static void structure_free(void *value, enum value_encoding encoding) {
+    if (encoding == ENCODING_INTSET)
+        intset_free(value);
+    else if (encoding == ENCODING_LISTPACK)
+        listpack_free(value);
+    else
+        hashtable_free(value);
+}
+void set_free(struct set *set) {
+    structure_free(set->value, set->encoding);
+    set->value = NULL;
+}
+void set_keep(struct db *db, struct entry *entry, const struct set *set) {
+    /* A converted structure may stand where the former one was. */
+    if (entry_value(entry) != set->value || entry_encoding(entry) != set->encoding)
+        db_set_value(db, entry, set->encoding, set->value);
+}
+struct slice set_text(const struct listpack_value *member, char text[static LISTPACK_TEXT]) {
+    if (member->data) return (struct slice){member->data, member->len};
+    return (struct slice){text, format_int64(text, member->number)};
+}
+
+/* --- Converting ----------------------------------------------------------------------------------------------------- */
+
+static void convert(struct set *set, enum value_encoding encoding, size_t expected) {
+    struct set to = set_new_as(encoding);
+    size_t len = set_len(set);
+    if (encoding == ENCODING_HASHTABLE) hashtable_expand(to.value, expected > len ? expected : len);
+    struct set_iterator it;
+    struct listpack_value member;
+    char text[LISTPACK_TEXT];
+    bool added;
+    set_iterate(&it, set);
+    while (set_next(&it, &member)) {
+        if (encoding == ENCODING_HASHTABLE)
+            hashtable_add(to.value, member_make(set_text(&member, text)));
+        else if (encoding == ENCODING_LISTPACK)
+            to.value = listpack_append_many(to.value, &member, 1);
+        else if (!member.data || is_number((struct slice){member.data, member.len}, &member.number))
+            to.value = intset_add(to.value, member.number, &added);
+    }
+    set_iterate_end(&it);
+    set_free(set);
+    *set = to;
+}
+
+void set_expect(struct set *set, size_t more) {
+    if ((set->encoding == ENCODING_LISTPACK && more > (uint64_t)encoding_limits.set_listpack_entries) ||
+        (set->encoding == ENCODING_INTSET && more > intset_limit()))
+        convert(set, ENCODING_HASHTABLE, more);
+}
+
+static bool only_integers(const struct set *set) {
+    struct set_iterator it;
+    struct listpack_value member;
+    bool all = true;
+    set_iterate(&it, set);
+    while (all && set_next(&it, &member)) {
+        if (!member.data) continue;
+        all = is_number((struct slice){member.data, member.len}, &member.number);
+    }
+    set_iterate_end(&it);
+    return all;
+}
+void set_compact(struct set *set) {
+    if (set->encoding == ENCODING_INTSET) return;
+    if (set_len(set) <= intset_limit() && only_integers(set))
+        convert(set, ENCODING_INTSET, 0);
+    else if (set->encoding == ENCODING_LISTPACK)
+        set->value = listpack_shrink(set->value);
+}
+
+/* --- Looking up ----------------------------------------------------------------------------------------------------- */
+
+size_t set_len(const struct set *set) {
+    return set->encoding == ENCODING_INTSET     ? intset_count(set->value)
+           : set->encoding == ENCODING_LISTPACK ? listpack_count(set->value)
+                                                : hashtable_size(set->value);
+}
+
+static inline uint8_t *packed_find(const struct set *set, struct slice member) {
+    return listpack_find(set->value, listpack_first(set->value), member, 0);
+}
+bool set_has(const struct set *set, struct slice member) {
+    int64_t number;
+    if (set->encoding == ENCODING_INTSET) return is_number(member, &number) && intset_has(set->value, number);
+    if (set->encoding == ENCODING_LISTPACK) return packed_find(set, member);
+    return hashtable_find(set->value, member);
+}
+bool set_has_value(const struct set *set, const struct listpack_value *member) {
+    if (!member->data && set->encoding == ENCODING_INTSET) return intset_has(set->value, member->number);
+    char text[LISTPACK_TEXT];
+    return set_has(set, set_text(member, text));
+}
+
+/* --- Changing ------------------------------------------------------------------------------------------------------- */
+
+static bool packed_allowed(const uint8_t *lp, struct slice member) {
+    return listpack_count(lp) < (uint64_t)encoding_limits.set_listpack_entries &&
+           member.len <= (uint64_t)encoding_limits.set_listpack_value &&
+           listpack_has_room(lp, listpack_size_of(member));
+}
+
+/* Would a listpack hold these integers and one more member? */
+static bool intset_packs(const uint8_t *set, struct slice member) {
+    size_t count = intset_count(set), widest = 0;
+    char text[NUMBER_TEXT_MAX];
+    if (count) {
+        size_t lowest = format_int64(text, intset_min(set)), highest = format_int64(text, intset_max(set));
+        widest = lowest > highest ? lowest : highest;
+    }
+    uint64_t longest = (uint64_t)encoding_limits.set_listpack_value;
+    return count < (uint64_t)encoding_limits.set_listpack_entries && member.len <= longest &&
+           widest <= longest && listpack_has_room(NULL, count * 10 + listpack_size_of(member));
+}
+
+static bool intset_add_number(struct set *set, int64_t number) {
+    bool added;
+    set->value = intset_add(set->value, number, &added);
+    if (added && intset_count(set->value) > intset_limit()) convert(set, ENCODING_HASHTABLE, 0);
+    return added;
+}
+static bool table_add(struct set *set, struct slice member) {
+    struct hashtable_spot spot;
+    if (hashtable_find_or_spot(set->value, member, &spot)) return false;
+    hashtable_add_at(set->value, &spot, member_make(member));
+    return true;
+}
+
+bool set_add(struct set *set, struct slice member) {
+    int64_t number;
+    if (set->encoding == ENCODING_INTSET) {
+        if (is_number(member, &number)) return intset_add_number(set, number);
+        convert(set, intset_packs(set->value, member) ? ENCODING_LISTPACK : ENCODING_HASHTABLE, 0);
+    }
+    if (set->encoding == ENCODING_LISTPACK) {
+        if (packed_find(set, member)) return false;
+        if (packed_allowed(set->value, member)) {
+            set->value = listpack_append(set->value, member);
+            return true;
+        }
+        convert(set, ENCODING_HASHTABLE, 0);
+    }
+    return table_add(set, member);
+}
+bool set_add_value(struct set *set, const struct listpack_value *member) {
+    if (!member->data && set->encoding == ENCODING_INTSET) return intset_add_number(set, member->number);
+    char text[LISTPACK_TEXT];
+    return set_add(set, set_text(member, text));
+}
+
+bool set_remove(struct set *set, struct slice member) {
+    if (set->encoding == ENCODING_INTSET) {
+        int64_t number;
+        bool removed = false;
+        if (is_number(member, &number)) set->value = intset_remove(set->value, number, &removed);
+        return removed;
+    }
+    if (set->encoding == ENCODING_LISTPACK) {
+        uint8_t *p = packed_find(set, member);
+        if (!p) return false;
+        set->value = listpack_delete(set->value, &p, 1);
+        return true;
+    }
+    return hashtable_delete(set->value, member);
+}
+
+/* --- Walking -------------------------------------------------------------------------------------------------------- */
+
+void set_iterate(struct set_iterator *it, const struct set *set) {
+    it->set = set;
+    it->index = 0;
+    if (set->encoding == ENCODING_LISTPACK)
+        it->at = listpack_first(set->value);
+    else if (set->encoding == ENCODING_HASHTABLE)
+        hashtable_iterator_open(&it->table, set->value);
+}
+bool set_next(struct set_iterator *it, struct listpack_value *member) {
+    const struct set *set = it->set;
+    if (set->encoding == ENCODING_INTSET) {
+        if (it->index == intset_count(set->value)) return false;
+        *member = listpack_number_value(intset_at(set->value, it->index++));
+    } else if (set->encoding == ENCODING_LISTPACK) {
+        if (!it->at) return false;
+        *member = listpack_get(it->at);
+        it->at = listpack_next(set->value, it->at);
+    } else {
+        const void *entry = hashtable_iterator_next(&it->table);
+        if (!entry) return false;
+        *member = member_value(entry);
+    }
+    return true;
+}
+void set_iterate_end(struct set_iterator *it) {
+    if (it->set->encoding == ENCODING_HASHTABLE) hashtable_iterator_close(&it->table);
+}
+
+struct telling {
+    set_seen *seen;
+    void *context;
+};
+static void tell_member(void *context, void *entry) {
+    const struct telling *telling = context;
+    struct listpack_value member = member_value(entry);
+    telling->seen(telling->context, &member);
+}
+uint64_t set_scan(const struct set *set, uint64_t cursor, set_seen *seen, void *context) {
+    if (set->encoding == ENCODING_HASHTABLE)
+        return hashtable_scan(set->value, cursor, tell_member, &(struct telling){seen, context});
+    struct set_iterator it;
+    struct listpack_value member;
+    set_iterate(&it, set);
+    while (set_next(&it, &member)) seen(context, &member);
+    return 0;
+}
+
+/* --- Chance --------------------------------------------------------------------------------------------------------- */
+
+void set_random(const struct set *set, struct listpack_value *member) {
+    if (set->encoding == ENCODING_INTSET)
+        *member = listpack_number_value(intset_random(set->value));
+    else if (set->encoding == ENCODING_LISTPACK)
+        *member = listpack_get(listpack_seek(set->value, (int64_t)random_below(listpack_count(set->value))));
+    else
+        *member = member_value(hashtable_random(set->value));
+}
+
+void set_sample(const struct set *set, size_t count, set_seen *seen, void *context) {
+    if (set->encoding == ENCODING_HASHTABLE) {
+        table_sample(set->value, &sample_type, count, tell_member, &(struct telling){seen, context});
+        return;
+    }
+    struct set_iterator it;
+    struct listpack_value member;
+    size_t left = set_len(set);
+    set_iterate(&it, set);
+    for (; count && set_next(&it, &member); left--) {
+        if (random_below(left) >= count) continue;
+        seen(context, &member);
+        count--;
+    }
+}
+
+static void collect(void *context, void *entry) {
+    void ***next = context;
+    *(*next)++ = entry;
+}
+static void table_pop(struct set *set, size_t count, set_seen *seen, void *context) {
+    void **chosen = mem_alloc(count * sizeof *chosen), **next = chosen;
+    table_sample(set->value, &sample_type, count, collect, &next);
+    for (size_t i = 0; i < count; i++) {
+        struct listpack_value member = member_value(chosen[i]);
+        seen(context, &member);
+        hashtable_delete(set->value, member_text(chosen[i]));
+    }
+    mem_free(chosen);
+}
+void set_pop(struct set *set, size_t count, set_seen *seen, void *context) {
+    if (set->encoding == ENCODING_HASHTABLE) {
+        table_pop(set, count, seen, context);
+    } else if (set->encoding == ENCODING_LISTPACK) {
+        uint8_t *p = listpack_first(set->value);
+        size_t index = 0, total = listpack_count(set->value);
+        for (; count && (p = listpack_next_random(set->value, p, &index, total, count, 1)); count--) {
+            struct listpack_value member = listpack_get(p);
+            seen(context, &member);
+            set->value = listpack_delete(set->value, &p, 1);
+        }
+    } else {
+        for (; count; count--) {
+            struct listpack_value member = listpack_number_value(intset_random(set->value));
+            bool removed;
+            seen(context, &member);
+            set->value = intset_remove(set->value, member.number, &removed);
+        }
+    }
+}
+
+/* --- For the keyspace ----------------------------------------------------------------------------------------------- */
+
+struct hashtable *set_table(const struct entry *entry) {
+    return entry_encoding(entry) == ENCODING_HASHTABLE ? entry_value(entry) : NULL;
+}
+static size_t structure_free_effort(const void *value, enum value_encoding encoding) {
+    return encoding == ENCODING_HASHTABLE ? hashtable_size(value) : 1;
+}
+static void *structure_copy(const void *value, enum value_encoding encoding) {
+    if (encoding == ENCODING_INTSET) return intset_copy(value);
+    if (encoding == ENCODING_LISTPACK) return listpack_copy(value);
+    struct hashtable *copy = hashtable_new(&table_type);
+    struct hashtable_iterator it;
+    hashtable_expand(copy, hashtable_size(value));
+    hashtable_iterator_open(&it, (struct hashtable *)value);
+    for (const void *member; (member = hashtable_iterator_next(&it));)
+        hashtable_add(copy, member_make(member_text(member)));
+    hashtable_iterator_close(&it);
+    return copy;
+}
+static size_t structure_memory(const void *value, enum value_encoding encoding, size_t samples) {
+    if (encoding != ENCODING_HASHTABLE) return mem_size(value);
+    return table_memory((struct hashtable *)value, samples, mem_size);
+}
+const struct value_ops set_ops = {structure_free, structure_free_effort, structure_copy, structure_memory};

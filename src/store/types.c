@@ -1,0 +1,58 @@
+/* types.c: see types.h and types_private.h. */
+#include "store/types.h"
+#include "lib/random.h"
+#include "store/types_private.h"
+
+struct encoding_limits encoding_limits = {
+    .hash_listpack_entries = 512,
+    .hash_listpack_value = 64,
+    .set_intset_entries = 512,
+    .set_listpack_entries = 128,
+    .set_listpack_value = 64,
+    .zset_listpack_entries = 128,
+    .zset_listpack_value = 64,
+    .list_listpack_size = -2,
+};
+
+void store_types_register(void) {
+    value_ops_register(TYPE_HASH, &hash_ops);
+    value_ops_register(TYPE_SET, &set_ops);
+    value_ops_register(TYPE_LIST, &list_ops);
+    value_ops_register(TYPE_ZSET, &zset_ops);
+}
+
+void table_sample(struct hashtable *table, const struct hashtable_type *plain, size_t count,
+                  void (*seen)(void *context, void *entry), void *context) {
+    enum { WALK_ABOVE = 3 }; /* more than one of so many is wanted */
+    size_t left = hashtable_size(table);
+    if (count > left / WALK_ABOVE) {
+        struct hashtable_iterator it;
+        hashtable_iterator_open(&it, table);
+        for (void *entry; count && (entry = hashtable_iterator_next(&it)); left--)
+            if (random_below(left) < count) {
+                seen(context, entry);
+                count--;
+            }
+        hashtable_iterator_close(&it);
+        return;
+    }
+    struct hashtable *chosen = hashtable_new(plain);
+    while (count) {
+        void *entry = hashtable_random(table);
+        if (!hashtable_add(chosen, entry)) continue;
+        seen(context, entry);
+        count--;
+    }
+    hashtable_free(chosen);
+}
+
+size_t table_memory(struct hashtable *table, size_t samples, size_t (*entry_bytes)(const void *entry)) {
+    size_t count = hashtable_size(table), measured = 0, bytes = 0;
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, table);
+    for (const void *entry; measured < samples && (entry = hashtable_iterator_next(&it)); measured++)
+        bytes += entry_bytes(entry);
+    hashtable_iterator_close(&it);
+    if (measured && measured < count) bytes = (size_t)((double)bytes / (double)measured * (double)count);
+    return hashtable_memory(table) + bytes;
+}

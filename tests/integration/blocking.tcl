@@ -1,0 +1,389 @@
+# Waiting for keys: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP, CLIENT UNBLOCK.
+# seconds: 5
+
+# The client waits: until the server counts that many.
+proc wait_blocked {count} {
+    wait_for_condition 5000 {[info_field blocked_clients] == $count} {fail "[info_field blocked_clients] clients wait, not $count"}
+}
+
+start_server {tags {blocking}} {
+    test "what is there is answered at once" {
+        r flushall
+        r rpush l a b c d
+        replies {
+            {blpop nosuch l 0} {* {$l} {$a}}
+            {brpop l 0} {* {$l} {$d}}
+            {blmpop 0 2 nosuch l left count 5} {* {$l} {* {$b} {$c}}}
+            {exists l} :0
+            {rpush l v} :1
+            {blmove l m right left 0} {$v}
+            {brpoplpush m n 0} {$v}
+            {lrange n 0 -1} {* {$v}}
+        }
+    }
+
+    test "a client waits until one of its keys has something" {
+        r flushall
+        foreach {command push expected} {
+            {blpop l1 l2 0} {rpush l2 x} {l2 x}
+            {brpop l1 l2 0} {rpush l1 x y} {l1 y}
+            {blmove l1 d left right 0} {lpush l1 x} x
+            {brpoplpush l1 d 0} {rpush l1 z} z
+            {blmpop 0 2 l1 l2 right count 2} {rpush l2 1 2 3} {l2 {3 2}}
+            {blpop l1 0} {linsert l1 before x y} ""
+        } {
+            r del l1 l2
+            set c [new_client]
+            $c -send {*}$command
+            wait_blocked 1
+            r {*}$push
+            if {$expected eq ""} {r rpush l1 v; set expected {l1 v}}
+            assert_equal $expected [$c -read]
+            $c -close
+        }
+    }
+
+    test "other ways in which a key may come to be: RENAME, COPY, MOVE, SWAPDB, EXEC" {
+        r flushall
+        foreach how {
+            {{rpush s v} {rename s l}}
+            {{rpush s v} {copy s l} {del s}}
+            {{select 1} {rpush l v} {move l 0} {select 0}}
+            {{select 1} {rpush l v} {select 0} {swapdb 0 1}}
+            {multi {rpush l v} exec}
+            {{set l x} {del l} {rpush l v}}
+            {{rpush s v} {lmove s l left left}}
+            {{rpush s 3 1 2} {del s} {rpush l v}}
+        } {
+            r flushall
+            set c [new_client]
+            $c -send blpop l 0
+            wait_blocked 1
+            foreach command $how {r {*}$command}
+            assert_equal {l v} [$c -read]
+            assert_equal 0 [r exists l]
+            $c -close
+        }
+    }
+
+    test "who has waited longest is served first, and each element is served once" {
+        r flushall
+        set clients {}
+        for {set i 0} {$i < 5} {incr i} {
+            set c [new_client]
+            $c -send blpop l other$i 0
+            wait_blocked [expr {$i + 1}]
+            lappend clients $c
+        }
+        r rpush l 0 1 2
+        foreach c [lrange $clients 0 2] n {0 1 2} {assert_equal [list l $n] [$c -read]}
+        wait_blocked 2
+        assert_equal 0 [r exists l]
+        r rpush other4 x
+        assert_equal {other4 x} [[lindex $clients 4] -read]
+        r rpush l y
+        assert_equal {l y} [[lindex $clients 3] -read]
+        foreach c $clients {$c -close}
+    }
+
+    test "clients are served before the pusher's next command of the same pipeline" {
+        r flushall
+        set c [new_client]
+        $c -send blpop l 0
+        wait_blocked 1
+        r -send rpush l a
+        r -send lpop l
+        assert_equal 1 [r -read]
+        assert_equal "" [r -read]
+        assert_equal {l a} [$c -read]
+        $c -close
+    }
+
+    test "a transaction is served as a whole: what it takes back was never there" {
+        r flushall
+        set c [new_client]
+        $c -send blpop l 0
+        wait_blocked 1
+        foreach command {multi {rpush l a} {del l} exec} {r {*}$command}
+        wait_blocked 1
+        foreach command {multi {rpush l a} {lpush l b} exec} {r {*}$command}
+        assert_equal {l b} [$c -read]
+        $c -close
+    }
+
+    test "one served client may serve the next: a chain of BLMOVE" {
+        r flushall
+        set clients {}
+        for {set i 0} {$i < 10} {incr i} {
+            set c [new_client]
+            $c -send blmove l$i l[expr {$i + 1}] left right 0
+            lappend clients $c
+        }
+        wait_blocked 10
+        r rpush l0 v
+        foreach c $clients {
+            assert_equal v [$c -read]
+            $c -close
+        }
+        assert_equal v [r lrange l10 0 -1]
+    }
+
+    test "a wheel: BLMOVE to itself turns once" {
+        r flushall
+        set c [new_client]
+        $c -send blmove l l left right 0
+        wait_blocked 1
+        r rpush l 1 2 3
+        assert_equal 1 [$c -read]
+        assert_equal {2 3 1} [r lrange l 0 -1]
+        $c -close
+    }
+
+    test "another type does not wake, and is an error for who comes" {
+        r flushall
+        set c [new_client]
+        $c -send blpop l l2 0
+        wait_blocked 1
+        r set l string
+        r sadd s member
+        wait_blocked 1
+        assert_error "WRONGTYPE Operation against a key holding the wrong kind of value" {r blpop l 0}
+        $c -close
+        r del l
+    }
+
+    test "BLMOVE to a key of another type fails and takes nothing" {
+        r flushall
+        r set str x
+        set c [new_client]
+        $c -send blmove l str left left 0
+        wait_blocked 1
+        r rpush l v
+        assert_error "WRONGTYPE Operation against a key holding the wrong kind of value" {$c -read}
+        assert_equal v [r lrange l 0 -1]
+        $c -close
+    }
+
+    test "timeouts, in fractions of a second, and their answers" {
+        r flushall
+        foreach {command expected} {
+            {blpop l 0.02} nil* {brpop l 0.001} nil* {blmove l m left left 0.01} nil* {brpoplpush l m 0.01} nil* {blmpop 0.01 1 l left} nil*
+        } {assert_typed $expected {*}$command}
+        set c [new_client -resp 3]
+        foreach command {{blpop l 0.01} {blmove l m left left 0.01} {blmpop 0.01 1 l left}} {assert_reply $c _ {*}$command}
+        $c -close
+        set from [clock milliseconds]
+        r blpop l 0.2
+        assert_range [expr {[clock milliseconds] - $from}] 190 5000
+    }
+
+    test "arguments that make no sense" {
+        replies {
+            {blpop l a} "-ERR timeout is not a float or out of range"
+            {blpop l -1} "-ERR timeout is negative"
+            {blpop l 1e308} "-ERR timeout is out of range"
+            {brpop l nan} "-ERR timeout is not a float or out of range"
+            {blmove l m left foo 0} "-ERR syntax error"
+            {blmove l m left left x} "-ERR timeout is not a float or out of range"
+            {brpoplpush l m -1} "-ERR timeout is negative"
+            {blmpop 0 0 l left} "-ERR numkeys should be greater than 0"
+            {blmpop 0 a l left} "-ERR numkeys should be greater than 0"
+            {blmpop 0 3 l left} "-ERR syntax error"
+            {blmpop 0 1 l up} "-ERR syntax error"
+            {blmpop 0 1 l left count 0} "-ERR count should be greater than 0"
+            {blmpop 0 1 l left count} "-ERR syntax error"
+            {blmpop x 1 l left} "-ERR timeout is not a float or out of range"
+        }
+        arity_errors {{blpop l} brpop {blmove l m left left} {brpoplpush l m} {blmpop 0 1 l}}
+    }
+
+    test "within a transaction nothing waits" {
+        r flushall
+        foreach command {multi {blpop l 0} {brpop l 0} {blmove l m left left 0} {brpoplpush l m 0} {blmpop 0 1 l left}} {r {*}$command}
+        assert_typed {* nil* nil* nil$ nil$ nil*} exec
+    }
+
+    test "CLIENT UNBLOCK ends waiting as a timeout or with an error" {
+        r flushall
+        set c [new_client]
+        set id [$c client id]
+        replies "{client unblock $id} :0 {client unblock 99999} :0"
+        $c -send blpop l 0
+        wait_blocked 1
+        assert_equal 1 [r client unblock $id]
+        assert_equal nil* [$c -readtyped]
+        $c -send blpop l 0
+        wait_blocked 1
+        assert_equal 1 [r client unblock $id error]
+        assert_error "UNBLOCKED client unblocked via CLIENT UNBLOCK" {$c -read}
+        assert_equal PONG [$c ping]
+        replies {
+            {client unblock x} "-ERR value is not an integer or out of range"
+            {client unblock 1 foo} "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"
+        }
+        $c -close
+    }
+
+    test "a client that is killed or goes while it waits takes nothing" {
+        r flushall
+        set c [new_client]
+        set id [$c client id]
+        $c -send blpop l 0
+        wait_blocked 1
+        assert_equal 1 [r client kill id $id]
+        wait_blocked 0
+        $c -close
+        set c [new_client]
+        $c -send blpop l 0
+        wait_blocked 1
+        $c -close
+        wait_blocked 0
+        r rpush l v
+        assert_equal v [r lpop l]
+        assert_equal 0 [info_field total_blocking_keys]
+    }
+
+    test "paused clients are served when the pause is over" {
+        r flushall
+        set c [new_client]
+        $c -send blpop l 0
+        wait_blocked 1
+        set other [new_client]
+        $other multi
+        $other rpush l v
+        r client pause 100000 write
+        r client unpause
+        $other exec
+        assert_equal {l v} [$c -read]
+        $c -close
+        $other -close
+    }
+
+    test "requests behind one that waits are executed after it, in order" {
+        r flushall
+        set c [new_client]
+        $c -send blpop l 0
+        $c -send set k after
+        $c -send get k
+        wait_blocked 1
+        assert_equal 0 [r exists k]
+        r rpush l v
+        assert_equal {l v} [$c -read]
+        assert_equal OK [$c -read]
+        assert_equal after [$c -read]
+        $c -close
+    }
+
+    test "waiting clients are shown: flag b, INFO's keys" {
+        r flushall
+        set c [new_client]
+        $c -send blpop a b c 0
+        wait_blocked 1
+        assert_match {*flags=b * cmd=blpop *} [lsearch -inline -glob [split [r client list] \n] "*cmd=blpop*"]
+        assert_equal 3 [info_field total_blocking_keys]
+        r rpush b v
+        assert_equal {b v} [$c -read]
+        assert_equal 0 [info_field total_blocking_keys]
+        $c -close
+    }
+
+    test "a command that waited is counted and monitored once" {
+        r flushall
+        r config resetstat
+        set m [new_client]
+        $m monitor
+        set c [new_client]
+        $c -send blpop l 0
+        wait_blocked 1
+        r rpush l v
+        $c -read
+        r echo end
+        set seen 0
+        while {![string match *end* [set line [$m -readline]]]} {incr seen [string match {*"blpop"*} $line]}
+        assert_equal 1 $seen
+        assert_match {*cmdstat_blpop:calls=1,*failed_calls=0*} [r info commandstats]
+        $m -close
+        $c -close
+    }
+
+    test "keyspace events of what was served come after those of the push" {
+        r flushall
+        set c [new_client]
+        $c -send blpop l 0
+        wait_blocked 1
+        set e [new_client]
+        $e psubscribe __keyevent*
+        r config set notify-keyspace-events EA
+        r rpush l v
+        r config set notify-keyspace-events ""
+        foreach event {rpush lpop del} {assert_equal __keyevent@0__:$event [lindex [$e -read] 2]}
+        $c -close
+        $e -close
+    }
+
+    test "sorted sets that are waited for: BZPOPMIN, BZPOPMAX, BZMPOP" {
+        r flushall
+        r zadd z 1 a 2 b 3 c
+        replies {
+            {bzpopmin nosuch z 0} {* {$z} {$a} {$1}}
+            {bzpopmax z 0} {* {$z} {$c} {$3}}
+            {bzmpop 0 2 nosuch z max count 5} {* {$z} {* {* {$b} {$2}}}}
+            {exists z} :0
+            {bzpopmin z 0.01} nil*
+            {bzmpop 0.01 1 z min} nil*
+            {bzpopmin z x} "-ERR timeout is not a float or out of range"
+            {bzmpop 0 0 z min} "-ERR numkeys should be greater than 0"
+            {bzmpop 0 2 z min} "-ERR syntax error"
+            {bzmpop 0 1 z low} "-ERR syntax error"
+            {bzmpop 0 1 z min count 0} "-ERR count should be greater than 0"
+        }
+        arity_errors {{bzpopmin z} bzpopmax {bzmpop 0 1 z}}
+        foreach {command expected} {
+            {bzpopmin z1 z2 0} {* {$z2} {$low} {$1}} {bzpopmax z2 0} {* {$z2} {$high} {$2.5}} {bzmpop 0 1 z2 max count 2} {* {$z2} {* {* {$high} {$2.5}} {* {$low} {$1}}}}
+        } {
+            r del z2
+            set c [new_client]
+            $c -send {*}$command
+            wait_blocked 1
+            r rpush z1 no sorted set
+            r del z1
+            r zadd z2 1 low 2.5 high
+            assert_equal [typed_form $expected] [$c -readtyped]
+            $c -close
+        }
+        set c [new_client -resp 3]
+        r zadd z 1.5 a
+        assert_reply $c {* {$z} {$a} ,1.5} bzpopmin z 0
+        $c -close
+        foreach command {multi {bzpopmin z 0} {bzmpop 0 1 z min} exec} {set got [r {*}$command]}
+        assert_equal {{} {}} $got
+        set c [new_client]
+        $c -send bzpopmin z 0
+        wait_blocked 1
+        r zadd other 1 m
+        r zunionstore z 1 other
+        assert_equal {z m 1} [$c -read]
+        $c -close
+    }
+
+    test "many clients, many keys, random pushes: nothing is lost, nothing doubled" {
+        r flushall
+        set clients {}
+        set count [scaled 40 10]
+        for {set i 0} {$i < $count} {incr i} {
+            set c [new_client]
+            $c -send [pick blpop brpop] {*}[lsort -unique [list k[randint 5] k[randint 5] k[randint 5]]] 0
+            lappend clients $c
+        }
+        wait_blocked $count
+        for {set i 0} {$i < $count * 3} {incr i} {r [pick lpush rpush] k[expr {$i % 5}] $i}
+        set got {}
+        foreach c $clients {
+            lappend got [lindex [$c -read] 1]
+            $c -close
+        }
+        for {set i 0} {$i < 5} {incr i} {lappend got {*}[r lrange k$i 0 -1]}
+        assert_equal [expr {$count * 3}] [llength [lsort -unique $got]]
+        assert_equal [expr {$count * 3}] [llength $got]
+    }
+}

@@ -1,0 +1,144 @@
+# GEOADD, GEODIST, GEOHASH, GEOPOS, GEOSEARCH, GEOSEARCHSTORE, and GEORADIUS and its kin.
+# seconds: 3
+
+start_server {tags {geo}} {
+    test "places, distances, searches, and what is wrong with their words" {
+        r flushall
+        replies {
+            {GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania} :2
+            {ZRANGE Sicily 0 -1 WITHSCORES} {* {$Palermo} {$3479099956230698} {$Catania} {$3479447370796909}}
+            {GEOADD Sicily NX XX 1 1 a} "-ERR syntax error"
+            {GEOADD Sicily CH 13.361389 38.1 Palermo} :1
+            {GEOADD Sicily XX CH 13 38 Foo} :0
+            {GEOADD Sicily 200 0 a} "-ERR invalid longitude,latitude pair 200.000000,0.000000"
+            {GEOADD Sicily 0 86 a} "-ERR invalid longitude,latitude pair 0.000000,86.000000"
+            {GEOADD Sicily x 0 a} "-ERR value is not a valid float"
+            {GEOADD Sicily 0 x a} "-ERR value is not a valid float"
+            {GEOADD Sicily 0 0} "-ERR wrong number of arguments for 'geoadd' command"
+            {GEOADD Sicily 0 0 a 1} "-ERR syntax error"
+            {GEOADD Sicily NX 0 0} "-ERR syntax error"
+            {GEODIST Sicily Palermo Catania} {$165587.0522}
+            {GEODIST Sicily Palermo Catania km} {$165.5871}
+            {GEODIST Sicily Palermo Catania mi} {$102.8913}
+            {GEODIST Sicily Palermo Catania ft} {$543264.6071}
+            {GEODIST Sicily Palermo Catania foo} "-ERR unsupported unit provided. please use M, KM, FT, MI"
+            {GEODIST Sicily Palermo none} nil$
+            {GEODIST none a b} nil$
+            {GEODIST Sicily Palermo Catania km x} "-ERR syntax error"
+            {GEOHASH Sicily Palermo Catania none} {* {$sqc88pckwf0} {$sqdtr74hyu0} nil$}
+            {GEOHASH none a} {* nil$}
+            {GEOHASH Sicily} *
+            {GEOPOS Sicily Palermo none} {* {* {$13.36138933897018433} {$38.10000081174143105}} nil*}
+            {GEOPOS none a} {* nil*}
+            {GEOPOS Sicily} *
+            {GEOSEARCH Sicily FROMLONLAT 15 37 BYRADIUS 200 km ASC} {* {$Catania} {$Palermo}}
+            {GEOSEARCH Sicily FROMLONLAT 15 37 BYBOX 400 400 km ASC WITHCOORD WITHDIST WITHHASH} {* {* {$Catania} {$56.4413} :3479447370796909 {* {$15.08726745843887329} {$37.50266842333162032}}} {* {$Palermo} {$189.3314} :3479099893316159 {* {$13.36138933897018433} {$38.10000081174143105}}}}
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 200 km DESC COUNT 1} {* {$Catania}}
+            {GEOSEARCH Sicily FROMMEMBER none BYRADIUS 200 km} "-ERR could not decode requested zset member"
+            {GEOSEARCH none FROMMEMBER none BYRADIUS 200 km} *
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS -1 km} "-ERR radius cannot be negative"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX -1 1 km} "-ERR height or width cannot be negative"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX x 1 km} "-ERR need numeric width"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX 1 x km} "-ERR need numeric height"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS x km} "-ERR need numeric radius"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 foo} "-ERR unsupported unit provided. please use M, KM, FT, MI"
+            {GEOSEARCH Sicily FROMMEMBER Palermo} "-ERR wrong number of arguments for 'geosearch' command"
+            {GEOSEARCH Sicily BYRADIUS 1 km} "-ERR wrong number of arguments for 'geosearch' command"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km BYBOX 1 1 km} "-ERR syntax error"
+            {GEOSEARCH Sicily FROMMEMBER Palermo FROMLONLAT 1 1 BYBOX 1 1 km} "-ERR syntax error"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km COUNT 0} "-ERR COUNT must be > 0"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km COUNT x} "-ERR value is not an integer or out of range"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km ANY} "-ERR the ANY argument requires COUNT argument"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km COUNT 1 ANY} {* {$Palermo}}
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km STORE x} "-ERR syntax error"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km FOO} "-ERR syntax error"
+            {GEOSEARCH Sicily FROMLONLAT 200 1 BYRADIUS 1 km} "-ERR invalid longitude,latitude pair 200.000000,1.000000"
+            {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km} :2
+            {ZRANGE d 0 -1 WITHSCORES} {* {$Palermo} {$3479099893316159} {$Catania} {$3479447370796909}}
+            {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km STOREDIST} :2
+            {ZRANGE d 0 -1 WITHSCORES} {* {$Palermo} {$0} {$Catania} {$165.58705224680682}}
+            {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km WITHDIST} "-ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            {GEOSEARCHSTORE d none FROMMEMBER Palermo BYRADIUS 200 km} :0
+            {EXISTS d} :0
+            {GEORADIUS Sicily 15 37 200 km WITHDIST} {* {* {$Palermo} {$189.3314}} {* {$Catania} {$56.4413}}}
+            {GEORADIUS Sicily 15 37 200 km STORE d} :2
+            {GEORADIUS Sicily 15 37 200 km STOREDIST d} :2
+            {GEORADIUS Sicily 15 37 200 km WITHDIST STORE d} "-ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            {GEORADIUS_RO Sicily 15 37 200 km STORE d} "-ERR syntax error"
+            {GEORADIUSBYMEMBER Sicily Palermo 200 km} {* {$Palermo} {$Catania}}
+            {GEORADIUSBYMEMBER Sicily none 200 km} "-ERR could not decode requested zset member"
+            {GEORADIUSBYMEMBER_RO Sicily Palermo 200 km COUNT 1 DESC} {* {$Catania}}
+            {GEORADIUS Sicily 15 37 x km} "-ERR need numeric radius"
+            {GEORADIUS Sicily 15 97 1 km} "-ERR invalid longitude,latitude pair 15.000000,97.000000"
+            {GEORADIUS Sicily 15 37 1 km BYBOX 1 1 km} "-ERR syntax error"
+            {GEORADIUS none 15 37 1 km} *
+            {GEORADIUS none 15 37 1 km STORE d} :0
+            {SET s x} +OK
+            {GEOADD s 0 0 a} "-WRONGTYPE Operation against a key holding the wrong kind of value"
+            {GEODIST s a b} "-WRONGTYPE Operation against a key holding the wrong kind of value"
+            {GEOPOS s a} "-WRONGTYPE Operation against a key holding the wrong kind of value"
+            {GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 km} "-WRONGTYPE Operation against a key holding the wrong kind of value"
+        }
+        arity_errors {{geoadd k 1 2} {geodist k a} geohash geopos {geosearch k frommember m byradius 1} {georadius k 1 1 1}}
+    }
+
+    test "RESP3: coordinates are doubles, distances are texts" {
+        r flushall
+        r geoadd Sicily 13.361389 38.115556 Palermo
+        set c [new_client -resp 3]
+        assert_reply $c {* {* ,13.36138933897018433 ,38.11555639549629859} _} geopos Sicily Palermo nosuch
+        assert_reply $c {* {* {$Palermo} {$0.0000}}} geosearch Sicily frommember Palermo byradius 1 m withdist
+        $c -close
+    }
+
+    test "GEOADD is repeated and told as ZADD" {
+        r flushall
+        set c [new_client]
+        $c psubscribe __keyevent*
+        r config set notify-keyspace-events EA
+        r geoadd g 1 1 a
+        r geosearchstore d g fromlonlat 1 1 byradius 10 km
+        r georadius g 1 1 10 km store d
+        r geosearchstore d nosuch fromlonlat 1 1 byradius 10 km
+        r config set notify-keyspace-events ""
+        foreach event {{zadd g} {geosearchstore d} {georadiusstore d} {del d}} {
+            lassign [$c -read] kind pattern channel key
+            assert_equal $event [list [string range $channel 15 end] $key]
+        }
+        $c -close
+    }
+
+    test "random searches find what looking at every place finds" {
+        for {set round 0} {$round < [scaled 6 2]} {incr round} {
+            r flushall
+            set places {}
+            for {set i 0} {$i < 200} {incr i} {
+                lappend places [expr {rand() * 358 - 179}] [expr {rand() * 160 - 80}] p$i
+            }
+            r geoadd g {*}$places
+            for {set i 0} {$i < 10} {incr i} {
+                set longitude [expr {rand() * 300 - 150}]
+                set latitude [expr {rand() * 120 - 60}]
+                set radius [expr {rand() * 3000}]
+                r geoadd g $longitude $latitude here
+                set expected {}
+                foreach p [r zrange g 0 -1] {
+                    if {$p ne "here" && [r geodist g here $p km] <= $radius - 0.001} {lappend expected $p}
+                }
+                set found [r geosearch g frommember here byradius $radius km]
+                foreach p $expected {if {$p ni $found} {fail "$p is missing within $radius km of $longitude $latitude"}}
+                foreach p $found {
+                    if {[r geodist g here $p km] > $radius + 0.001} {fail "$p is too far"}
+                }
+                set sorted [r geosearch g frommember here byradius $radius km asc withdist]
+                set last 0
+                foreach item $sorted {
+                    if {[lindex $item 1] < $last} {fail "not in order: $sorted"}
+                    set last [lindex $item 1]
+                }
+                assert_equal [lrange $sorted 0 2] [r geosearch g frommember here byradius $radius km count 3 withdist]
+                r zrem g here
+            }
+        }
+    }
+}

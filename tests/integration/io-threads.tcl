@@ -1,0 +1,319 @@
+# Threads that read, parse and write for clients (io-threads): nothing is lost, mixed up or out of order, whatever else happens.
+# seconds: 15
+
+# valkey-benchmark against the current server, over the transport of the run; gives a handle.
+proc benchmark {args} {
+    set where [list -h 127.0.0.1 -p [srv port]]
+    if {$::opt(rdma)} {lappend where --rdma}
+    spawn {*}$::opt(launcher) [tool valkey-benchmark] {*}$where -q {*}$args
+}
+proc benchmark_end {handle {ms 60000}} {
+    set got [spawn_wait $handle $ms]
+    assert_equal 0 [dict get $got code] [dict get $got err]
+    return $got
+}
+# Counts up in a pipeline and checks that each answer is the next number.
+proc count_up {c n} {
+    for {set i 0} {$i < $n} {incr i} {$c -send incr counter:$c}
+    for {set i 1} {$i <= $n} {incr i} {assert_equal $i [$c -read]}
+    $c del counter:$c
+}
+set have_benchmark [list file [file join $::root src valkey-benchmark] ours 1]
+
+start_server {overrides {io-threads 4} tags {io-threads}} {
+    test "io-threads is what the file says, and cannot be changed while it runs" -needs {ours 1} {
+        assert_equal 4 [config_get io-threads]
+        assert_error_like "*can't set immutable config*" {r config set io-threads 2}
+        assert_equal 1 [info_field server io_threads_active]
+    }
+
+    test "INFO counts what the threads read and wrote" -needs {ours 1} {
+        set reads [info_field stats io_threaded_reads_processed]
+        set writes [info_field stats io_threaded_writes_processed]
+        for {set i 0} {$i < 20} {incr i} {r ping}
+        assert_morethan [info_field stats io_threaded_reads_processed] [expr {$reads + 19}]
+        assert_morethan [info_field stats io_threaded_writes_processed] [expr {$writes + 19}]
+    }
+
+    test "answers of a pipeline come in the order of its requests" {
+        set clients {}
+        for {set i 0} {$i < 8} {incr i} {lappend clients [new_client]}
+        foreach c $clients {for {set i 0} {$i < 2000} {incr i} {$c -send echo $c:$i}}
+        foreach c $clients {for {set i 0} {$i < 2000} {incr i} {assert_equal $c:$i [$c -read]}}
+        foreach c $clients {count_up $c 500}
+    }
+
+    test "a pipeline that takes longer than a turn starves nobody and keeps its order" {
+        set c [new_client]
+        r set long [string repeat x 200000]
+        for {set i 0} {$i < 300} {incr i} {$c -send strlen long; $c -send echo $i; $c -send get long}
+        assert_equal PONG [r ping]
+        for {set i 0} {$i < 300} {incr i} {
+            assert_equal 200000 [$c -read]
+            assert_equal $i [$c -read]
+            assert_equal 200000 [string length [$c -read]]
+        }
+    }
+
+    test "requests that come in pieces, inline ones and quoted ones are in their places" {
+        set c [new_client]
+        set text ""
+        foreach request {"ECHO plain\r\n" "ECHO \"in quotes \\x41\"\r\n" "\r\n" "*2\r\n\$4\r\nECHO\r\n\$3\r\nabc\r\n" "*0\r\n" "echo 'more quotes'\n"} {
+            append text $request
+        }
+        set text [string repeat $text 20]
+        foreach piece {1 3 7 64 4096} {
+            for {set i 0} {$i < [string length $text]} {incr i $piece} {
+                $c -write [string range $text $i [expr {$i + $piece - 1}]]
+                if {$i % 50 == 0} {$c -flush}
+            }
+            $c -flush
+            for {set i 0} {$i < 20} {incr i} {
+                foreach answer {plain "in quotes A" abc "more quotes"} {assert_equal $answer [$c -read]}
+            }
+        }
+    }
+
+    test "large values go both ways, among small ones" {
+        set c [new_client]
+        set values {}
+        foreach size [scaled_sizes {10 16383 16384 65535 65536 65537 300000 3000000}] {
+            set value [string repeat [randstring 997 997 alpha] [expr {$size / 997 + 1}]]
+            set value [string range $value 1 $size]
+            lappend values $value
+            $c -send set large:$size $value
+            $c -send echo between
+            $c -send mset large:a:$size $value large:b:$size $value x y
+            $c -send get large:$size
+            $c -send getrange large:b:$size 0 3
+        }
+        foreach value $values {
+            assert_equal OK [$c -read]
+            assert_equal between [$c -read]
+            assert_equal OK [$c -read]
+            assert {[$c -read] eq $value}
+            assert_equal [string range $value 0 3] [$c -read]
+        }
+        r flushall
+    }
+
+    test "a protocol error answers what came before it, then itself, then ends the connection" {
+        foreach {bad error} {
+            "*1\r\nPING\r\n" "-ERR Protocol error: expected '$', got 'P'"
+            "*3\r\n\$3\r\nSET\r\n\$1\r\nx\r\n\$-1\r\n" "-ERR Protocol error: invalid bulk length"
+            "*1000000000000\r\n" "-ERR Protocol error: invalid multibulk length"
+            "ECHO \"x\r\n" "-ERR Protocol error: unbalanced quotes in request"
+        } {
+            set c [new_client]
+            $c -write "ECHO before\r\n[string repeat "PING\r\n" 50]ECHO \"quoted before\"\r\n${bad}PING\r\n"
+            $c -flush
+            assert_equal before [$c -read]
+            for {set i 0} {$i < 50} {incr i} {assert_equal PONG [$c -read]}
+            assert_equal "quoted before" [$c -read]
+            assert_equal $error [$c -readline]
+            assert_closed $c
+        }
+        assert_equal PONG [r ping]
+    }
+
+    test "QUIT and killed clients get what they were owed" {
+        r set owed [string repeat o 1000000]
+        set c [new_client]
+        for {set i 0} {$i < 5} {incr i} {$c -send get owed}
+        $c -send quit
+        for {set i 0} {$i < 5} {incr i} {assert_equal 1000000 [string length [$c -read]]}
+        assert_equal OK [$c -read]
+        assert_closed $c
+        set c [new_client]
+        set id [$c client id]
+        $c -send get owed
+        $c -send client kill id $id skipme no
+        assert_equal 1000000 [string length [$c -read]]
+        assert_equal 1 [$c -read]
+        assert_closed $c
+    }
+
+    test "CLIENT PAUSE holds requests where they are, large ones too" {
+        set a [new_client]
+        set b [new_client]
+        r client pause 100000 write
+        set value [string repeat p 200000]
+        $a -send set paused $value
+        for {set i 0} {$i < 100} {incr i} {$a -send echo $i}
+        $b -write "SET \"quoted key\" v\r\nECHO after\r\n"
+        $b -flush
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 2}
+        assert_equal 0 [r exists paused]
+        r client unpause
+        assert_equal OK [$a -read]
+        for {set i 0} {$i < 100} {incr i} {assert_equal $i [$a -read]}
+        assert_equal OK [$b -read]
+        assert_equal after [$b -read]
+        assert {[r get paused] eq $value}
+        assert_equal v [r get "quoted key"]
+    }
+
+    test "a client that is killed while it is paused leaves nothing behind" {
+        set a [new_client]
+        set id [$a client id]
+        r client pause 100000 write
+        $a -send set never 1
+        $a -send set never 2
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        assert_equal 1 [r client kill id $id]
+        assert_closed $a
+        r client unpause
+        assert_equal 0 [r exists never]
+    }
+
+    test "what others write to a client reaches it in between: MONITOR" {
+        set m [new_client]
+        assert_equal OK [$m monitor]
+        for {set i 0} {$i < 300} {incr i} {r echo $i}
+        for {set i 0} {$i < 300} {incr i} {assert_match "*\"echo\" \"$i\"" [$m -readline]}
+        $m -close
+    }
+
+    test "a client that reads nothing passes its output limit" {
+        r config set client-output-buffer-limit "normal 2000000 0 0"
+        r set much [string repeat m 500000]
+        set c [new_client]
+        set before [info_field stats client_output_buffer_limit_disconnections]
+        catch {
+            for {set i 0} {$i < 100} {incr i} {$c -send get much}
+            $c -flush
+        }
+        wait_for_condition 10000 {[info_field stats client_output_buffer_limit_disconnections] == $before + 1}
+        r config set client-output-buffer-limit "normal 0 0 0"
+        assert_equal PONG [r ping]
+    }
+
+    test "a client that sends a request without end passes the query buffer's limit" {
+        r config set client-query-buffer-limit 1048576
+        set c [new_client]
+        set before [info_field stats client_query_buffer_limit_disconnections]
+        catch {
+            $c -write "*100000\r\n[string repeat "\$10000\r\n[string repeat q 10000]\r\n" 300]"
+            $c -flush
+        }
+        wait_for_condition 10000 {[info_field stats client_query_buffer_limit_disconnections] == $before + 1}
+        r config set client-query-buffer-limit 1073741824
+        assert_closed $c
+    }
+
+    test "what a client has sent of a request counts against maxmemory-clients" {
+        r client no-evict on
+        set arguments [string repeat "\$10000\r\n[string repeat h 10000]\r\n" 2000]
+        foreach half [list "*2\r\n\$4\r\nECHO\r\n\$30000000\r\nhalf" "*100000\r\n$arguments"] {
+            set c [new_client]
+            $c ping
+            set before [info_field stats evicted_clients]
+            catch {$c -write $half; $c -flush}
+            r config set maxmemory-clients 10000000
+            wait_for_condition 10000 {[info_field stats evicted_clients] == $before + 1}
+            r config set maxmemory-clients 0
+            assert_closed $c
+        }
+        r client no-evict off
+    }
+
+    test "CLIENT LIST tells of connections on threads what they hold" {
+        set c [new_client]
+        $c client setname threaded
+        $c -write "*2\r\n\$4\r\nECHO\r\n\$50000\r\n[string repeat e 20000]"
+        $c -flush
+        wait_for_condition 5000 {[regexp {name=threaded [^\n]* tot-net-in=\d+} [r client list]]}
+        regexp -line {^id=.* name=threaded .*$} [r client list] line
+        assert_match *transport=[expr {$::opt(rdma) ? "rdma" : "tcp"}]* $line
+        $c -write "[string repeat e 30000]\r\n"
+        assert_equal 50000 [string length [$c -read]]
+    }
+
+    test "clients come and go under load" -needs $have_benchmark -timeout 100 {
+        set load [benchmark -t set,get -n [scaled 200000 2000] -c 10 -P 16 -d 100 -r 1000]
+        set churn [benchmark -t ping_mbulk -n [scaled 1000 50] -c 10 -k 0]
+        for {set i 0} {$i < 20} {incr i} {
+            set c [new_client]
+            count_up $c 50
+            if {$i % 2} {$c -close}
+        }
+        benchmark_end $churn
+        benchmark_end $load
+        assert_equal PONG [r ping]
+        wait_for_condition 10000 {[info_field clients connected_clients] <= 12}
+    }
+
+    test "10,000 connects and disconnects under load" -needs $have_benchmark -tags {long} -timeout 300 {
+        if {"long" ni $::opt(allow)} {skip_test "only with --tags long"}
+        set load [benchmark -t set,get -n 1000000 -c 20 -P 8 -d 512 -r 1000]
+        benchmark_end [benchmark -t ping_mbulk -n 10000 -c 50 -k 0] 250000
+        benchmark_end $load 250000
+        assert_equal PONG [r ping]
+        wait_for_condition 10000 {[info_field clients connected_clients] <= 12}
+    }
+
+    test "killing everybody under load" -needs $have_benchmark {
+        for {set round 0} {$round < 5} {incr round} {
+            set load [benchmark -t set,get -n 10000000 -c 10 -P 16 -d 3000]
+            wait_for_condition 5000 {[info_field clients connected_clients] > 10}
+            after 50
+            r client kill type normal
+            kill_process KILL [spawn_pid $load]
+            catch {spawn_wait $load}
+        }
+        wait_for_condition 10000 {[info_field clients connected_clients] <= 12}
+        assert_equal PONG [r ping]
+    }
+}
+
+start_server {overrides {io-threads 3 maxclients 5} tags {io-threads}} {
+    test "the client above maxclients is told why it must go" {
+        set clients {}
+        r ping
+        for {set i 0} {$i < 4} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}
+        set c [new_client]
+        assert_equal "-ERR max number of clients reached" [$c -readline]
+        assert_closed $c
+        foreach c $clients {assert_equal PONG [$c ping]}
+    }
+}
+
+start_server {overrides {io-threads 3 requirepass secret} auth secret tags {io-threads}} {
+    test "before AUTH requests are small, after it they are not, even in one pipeline" {
+        set c [new_client]
+        set value [string repeat v 50000]
+        set bulk "*3\r\n\$3\r\nSET\r\n\$1\r\nk\r\n\$50000\r\n$value\r\n"
+        $c -write "PING\r\n*2\r\n\$4\r\nAUTH\r\n\$6\r\nsecret\r\n${bulk}*2\r\n\$6\r\nSTRLEN\r\n\$1\r\nk\r\n"
+        $c -flush
+        assert_error "NOAUTH Authentication required." {$c -read}
+        assert_equal OK [$c -read]
+        assert_equal OK [$c -read]
+        assert_equal 50000 [$c -read]
+        set c [new_client]
+        $c -write $bulk
+        $c -flush
+        assert_equal "-ERR Protocol error: unauthenticated bulk length" [$c -readline]
+        assert_closed $c
+        set c [new_client]
+        $c -write "*11\r\n"
+        $c -flush
+        assert_equal "-ERR Protocol error: unauthenticated multibulk length" [$c -readline]
+        assert_closed $c
+    }
+}
+
+start_server {overrides {io-threads 3} tags {io-threads}} {
+    test "SHUTDOWN under load ends the process in order" -needs $have_benchmark {
+        set load [benchmark -t set,get -n 10000000 -c 10 -P 16]
+        wait_for_condition 5000 {[info_field clients connected_clients] > 10}
+        set watcher [new_client]
+        $watcher ping
+        expect_server_exit
+        set pid [srv pid]
+        catch {r shutdown nosave}
+        wait_for_condition 10000 {![process_alive $pid]}
+        assert_closed $watcher
+        kill_process KILL [spawn_pid $load]
+        catch {spawn_wait $load}
+    }
+}

@@ -1,0 +1,350 @@
+# MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+# seconds: 4
+
+start_server {tags {transactions}} {
+    test "the commands of a transaction are queued and run by EXEC, errors among them" {
+        r flushall
+        replies {
+            {multi} +OK
+            {set a 1} +QUEUED
+            {incr a} +QUEUED
+            {get a b} "-ERR wrong number of arguments for 'get' command"
+            {exec} "-EXECABORT Transaction discarded because of previous errors."
+            {exists a} :0
+            {multi} +OK
+            {set a text} +QUEUED
+            {incr a} +QUEUED
+            {get a} +QUEUED
+            {ping} +QUEUED
+            {exec} {* +OK {-ERR value is not an integer or out of range} $text +PONG}
+            {get a} $text
+            {multi} +OK
+            {exec} *
+        }
+    }
+
+    test "a refused command spoils its transaction, a failing one does not" {
+        r flushall
+        replies {
+            {multi} +OK
+            {set a 1} +QUEUED
+            {nosuch x} "-ERR unknown command 'nosuch', with args beginning with: 'x' "
+            {set a 2} +QUEUED
+            {exec} "-EXECABORT Transaction discarded because of previous errors."
+            {multi} +OK
+            {get} "-ERR wrong number of arguments for 'get' command"
+            {exec} "-EXECABORT Transaction discarded because of previous errors."
+            {multi} +OK
+            {object nosuch} "-ERR unknown subcommand 'nosuch'. Try OBJECT HELP."
+            {exec} "-EXECABORT Transaction discarded because of previous errors."
+            {multi} +OK
+            {client nosuch} "-ERR unknown subcommand 'nosuch'. Try CLIENT HELP."
+            {discard} +OK
+            {multi} +OK
+            {set a 3} +QUEUED
+            {exec} {* +OK}
+            {get a} {$3}
+        }
+    }
+
+    test "MULTI, EXEC, DISCARD and WATCH in the wrong place" {
+        replies {
+            {exec} "-ERR EXEC without MULTI"
+            {discard} "-ERR DISCARD without MULTI"
+            {multi} +OK
+            {multi} "-ERR Command not allowed inside a transaction"
+            {exec} "-EXECABORT Transaction discarded because of previous errors."
+            {multi} +OK
+            {watch x} "-ERR Command not allowed inside a transaction"
+            {exec} "-EXECABORT Transaction discarded because of previous errors."
+            {exec x} "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+            {multi} +OK
+            {exec x} "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+            {exec} "-ERR EXEC without MULTI"
+        }
+        arity_errors {{multi x} {discard x} watch {unwatch x}}
+    }
+
+    test "DISCARD forgets what was queued and watched" {
+        r flushall
+        set c [new_client]
+        replies {
+            {watch k} +OK
+            {multi} +OK
+            {set k 1} +QUEUED
+            {discard} +OK
+            {exists k} :0
+        }
+        $c set k other
+        replies {{multi} +OK {get k} +QUEUED {exec} {* $other}}
+        $c -close
+    }
+
+    test "EXEC runs nothing when a watched key was changed by anybody, itself included" {
+        r flushall
+        set c [new_client]
+        foreach {what changes} {
+            set {set k 1} del {del k} incr {incr n} expire {expire e 100} rename {rename from k} append {append k x}
+            flushdb {flushdb} flushall {flushall} copy {copy from k replace} setrange {setrange k 0 z}
+        } {
+            r mset k 1 n 1 e 1 from 1
+            r watch nothing k n e from
+            $c {*}$changes
+            replies {{multi} +OK {ping} +QUEUED {exec} nil*}
+        }
+        r set k 1
+        replies {{watch k} +OK {set k 2} +OK {multi} +OK {ping} +QUEUED {exec} nil*}
+        $c -close
+    }
+
+    test "EXEC runs when other keys were changed, or keys of the same name in another database" {
+        r flushall
+        set c [new_client -db 1]
+        r set k 1
+        r watch k
+        $c set k 1
+        $c flushdb
+        r set other 1
+        replies {{get k} {$1} {multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        $c -close
+    }
+
+    test "flushing and swapping databases changes just the watched keys that are there" {
+        r flushall
+        set c [new_client]
+        r watch missing
+        $c set other 1
+        $c flushall
+        replies {{multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        r watch missing
+        $c swapdb 0 1
+        replies {{multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        $c select 1
+        $c set there 1
+        r watch there
+        $c swapdb 0 1
+        replies {{multi} +OK {ping} +QUEUED {exec} nil*}
+        $c -close
+    }
+
+    test "UNWATCH, EXEC and RESET end watching" {
+        r flushall
+        set c [new_client]
+        r watch k
+        $c set k 1
+        replies {{unwatch} +OK {multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        r watch k
+        replies {{multi} +OK {exec} *}
+        $c set k 2
+        replies {{multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        r watch k
+        $c set k 3
+        replies {{reset} +RESET {multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        $c -close
+    }
+
+    test "UNWATCH within a transaction comes too late" {
+        r flushall
+        set c [new_client]
+        r watch k
+        $c set k 1
+        replies {{multi} +OK {unwatch} +QUEUED {exec} nil*}
+        $c -close
+    }
+
+    test "a watched key whose time comes counts as changed, one that was over already does not" {
+        r flushall
+        r debug set-active-expire 0
+        r set k 1 px 30
+        r watch k
+        wait_for_condition 5000 {[r pttl k] < 0 || [r exists k] == 0} {fail "k does not expire"}
+        replies {{multi} +OK {ping} +QUEUED {exec} nil*}
+        r set k 1 px 1
+        after 5
+        r watch k
+        assert_equal 0 [r exists k]
+        replies {{multi} +OK {ping} +QUEUED {exec} {* +PONG}}
+        r debug set-active-expire 1
+    }
+
+    test "a transaction sees one time" {
+        r flushall
+        r multi
+        r set k v px 100000
+        r pexpiretime k
+        r debug sleep 0.02
+        r set k2 v px 100000
+        r pexpiretime k2
+        set times [r exec]
+        assert_equal [lindex $times 1] [lindex $times 4]
+    }
+
+    test "SELECT within a transaction lasts" {
+        r flushall
+        replies {
+            {multi} +OK {set k 0} +QUEUED {select 1} +QUEUED {set k 1} +QUEUED {exec} {* +OK +OK +OK}
+            {get k} {$1} {select 0} +OK {get k} {$0}
+        }
+    }
+
+    test "large arguments are queued whole" {
+        r flushall
+        set big [string repeat abcdefgh 30000]
+        r multi
+        r set big $big
+        r append big x
+        r set big2 $big
+        r strlen big
+        r get big2
+        set got [r exec]
+        assert_equal 240001 [lindex $got 3]
+        assert_equal $big [lindex $got 4]
+        assert_equal "${big}x" [r get big]
+    }
+
+    test "a transaction is shown by CLIENT LIST and INFO, and its memory is counted" {
+        set c [new_client]
+        $c watch a b
+        $c multi
+        $c set k [string repeat x 10000]
+        $c ping
+        set id [$c -localport]
+        set line [lsearch -inline -glob [split [r client list] \n] *:${id}*multi=*]
+        if {$line eq ""} {set line [lsearch -inline -glob [split [r client list] \n] "*multi=2 *"]}
+        assert_match {*multi=2 *} $line
+        assert_match {*watch=2 *} $line
+        assert_match {*flags=x *} $line
+        assert_morethan [dict get [client_fields $line] multi-mem] 10000
+        assert_morethan [dict get [client_fields $line] tot-mem] [dict get [client_fields $line] multi-mem]
+        assert_equal 1 [info_field watching_clients]
+        assert_equal 2 [info_field total_watched_keys]
+        $c discard
+        assert_equal 0 [info_field total_watched_keys]
+        $c -close
+    }
+
+    test "a client that goes leaves nothing watched" {
+        set c [new_client]
+        $c watch a b c
+        $c multi
+        $c set a 1
+        $c -close
+        wait_for_condition 5000 {[info_field total_watched_keys] == 0} {fail "keys stay watched"}
+        replies {{set a 1} +OK {multi} +OK {exec} *}
+    }
+
+    test "out of memory refuses a queued command, and EXEC of one queued before" {
+        r flushall
+        r config set maxmemory 0
+        replies {{multi} +OK {set a 1} +QUEUED}
+        set c [new_client]
+        $c config set maxmemory 1
+        replies {
+            {exec} "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'."
+            {multi} +OK
+            {set a 1} "-OOM command not allowed when used memory > 'maxmemory'."
+            {get a} +QUEUED
+            {exec} "-EXECABORT Transaction discarded because of previous errors."
+            {multi} +OK
+            {get a} +QUEUED
+            {exec} {* nil$}
+        }
+        $c config set maxmemory 0
+        $c -close
+    }
+
+    test "CLIENT PAUSE WRITE holds back EXEC of a writing transaction, not of a reading one" {
+        r flushall
+        set c [new_client]
+        replies {{multi} +OK {get a} +QUEUED}
+        $c client pause 100000 write
+        replies {{exec} {* nil$}}
+        $c client unpause
+        replies {{multi} +OK {set a 1} +QUEUED}
+        $c client pause 100000 write
+        r -send exec
+        wait_for_condition 5000 {[string match *blocked_clients:1* [$c info clients]] || [string match {*flags=*b*cmd=*} [$c client list]]} {fail "EXEC is not held back"}
+        assert_equal "" [$c get a]
+        $c client unpause
+        assert_equal OK [r -read]
+        assert_equal 1 [r get a]
+        $c -close
+    }
+
+    test "a client that kills itself within a transaction has the rest executed" {
+        r flushall
+        set c [new_client]
+        set id [$c client id]
+        $c multi
+        $c set a 1
+        $c client kill id $id skipme no
+        $c set b 2
+        catch {$c exec}
+        assert_closed $c
+        $c -close
+        assert_equal {1 2} [r mget a b]
+    }
+
+    test "MONITOR shows the commands of a transaction, EXEC last" {
+        set m [new_client]
+        $m monitor
+        replies {{multi} +OK {set a 1} +QUEUED {get a} +QUEUED {exec} {* +OK {$1}}}
+        set seen {}
+        for {set i 0} {$i < 4} {incr i} {
+            regexp {"(\w+)"} [$m -readline] -> name
+            lappend seen $name
+        }
+        assert_equal {multi set get exec} $seen
+        $m -close
+    }
+
+    test "MONITOR cannot be begun within a transaction" {
+        replies {{multi} +OK {monitor} +QUEUED {exec} {* {-ERR MONITOR isn't allowed for DENY BLOCKING client}}}
+    }
+
+    test "CLIENT REPLY OFF within a transaction silences what follows" {
+        set c [new_client]
+        $c multi
+        $c -send client reply off
+        assert_equal QUEUED [$c -read]
+        $c ping
+        $c -send exec
+        $c -send ping
+        $c -send client reply on
+        # The head of EXEC's reply had gone out already.
+        assert_equal "*2" [$c -readline]
+        assert_equal +OK [$c -readline]
+        $c -close
+    }
+
+    test "RESP3: an aborted transaction answers null" {
+        set c [new_client -resp 3]
+        $c watch k
+        r set k 1
+        $c multi
+        assert_equal _ [$c -typed exec]
+        $c -close
+    }
+
+    test "random transactions on several clients: what EXEC runs is never interleaved" {
+        r flushall
+        set clients {}
+        for {set i 0} {$i < 5} {incr i} {lappend clients [new_client]}
+        for {set round 0} {$round < 100} {incr round} {
+            foreach c $clients {
+                $c -send multi
+                foreach key {a b c} {$c -send incr $key}
+                $c -send exec
+            }
+        }
+        foreach c $clients {
+            for {set round 0} {$round < 100} {incr round} {
+                for {set i 0} {$i < 4} {incr i} {$c -read}
+                lassign [$c -read] a b c3
+                if {$a != $b || $b != $c3} {fail_assertion "interleaved: $a $b $c3"}
+            }
+            $c -close
+        }
+        assert_equal {500 500 500} [r mget a b c]
+    }
+}

@@ -1,0 +1,151 @@
+# What suites of the RDMA transport need: client processes of their own, faults of the software device, counted resources, a client that works meanwhile.
+
+proc software_device {} {string match *softrdma* $::opt(launcher)}
+# For -needs.
+set ::on_software_device {device software}
+# What counts on one device context for all connections, or on CLIENT LIST telling of this moment.
+set ::without_threads {true {[software_device] && $::opt(io_threads) <= 1}}
+
+# A program beside the server, with a pipe to it: {process id, channel}. It is gone when the test is over.
+proc open_beside {args} {
+    set chan [open [concat [list |] $args [list 2>> $::unit_dir/beside.err]] r+]
+    fconfigure $chan -blocking 0 -buffering line
+    set pid [lindex [pid $chan] end]
+    at_test_end [list catch [list close $chan]]
+    at_test_end [list kill_process KILL $pid]
+    return [list $pid $chan]
+}
+proc line_of {chan what} {
+    set end [resp::deadline [expr {10000 * $::test_patience}]]
+    while {[gets $chan line] < 0} {
+        if {[eof $chan]} {error "$what ended: [file_bytes $::unit_dir/beside.err]"}
+        resp::wait_channel $chan readable $end "$what was not ready"
+    }
+    return $line
+}
+
+# A proxy of our own, as a client process that can be ended on its own, or whose device misbehaves (-env): {process id, port}.
+proc own_proxy {args} {
+    set o [dict merge [list -host $::opt(rdma_host) -port "" -env ""] $args]
+    if {[dict get $o -port] eq ""} {dict set o -port [srv port]}
+    lassign [open_beside env {*}[dict get $o -env] {*}$::opt(launcher) [tool rdma-proxy] --listen-port 0 --rdma-host [dict get $o -host] \
+        --rdma-port [dict get $o -port]] pid chan
+    regexp {ready (\d+)} [line_of $chan "the proxy"] -> port
+    return [list $pid $port]
+}
+
+# Connections that rdma-hostile holds in some posture: {process id, channel}.
+proc hold {posture count} {
+    lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] --hold $posture --cases $count] pid chan
+    assert_equal "holding $count" [line_of $chan rdma-hostile]
+    return [list $pid $chan]
+}
+
+# Is there somebody who answers over RDMA at that port?
+proc answers {port {host ""}} {
+    if {$host eq ""} {set host $::opt(rdma_host)}
+    set got [run -timeout 20 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping --cases 1 --wait 3000]
+    expr {[dict get $got code] eq 0}
+}
+
+# --- Faults --------------------------------------------------------------------
+
+# A server whose device obeys rules that each sleep until `fault NAME`: rules is {NAME RULE ...}. For start_server.
+proc with_faults {rules args} {
+    set dir [file join $::unit_dir faults]
+    file mkdir $dir
+    set text {}
+    foreach {name rule} $rules {lappend text "$rule,while=$dir/$name"}
+    dict set args env [list SOFTRDMA_FAULTS=[join $text \;] {*}[expr {[dict exists $args env] ? [dict get $args env] : ""}]]
+    return $args
+}
+# Wakes a rule until the end of the test; with a queue pair's number for this one only.
+proc fault {name {qp ""}} {
+    set file [file join $::unit_dir faults $name]
+    write_file $file.new $qp
+    file rename -force $file.new $file
+    at_test_end [list file delete $file]
+}
+proc fault_end {name} {file delete [file join $::unit_dir faults $name]}
+# The server's queue pair of a client.
+proc queue_pair_of {client} {dict get [client_fields [$client client info]] qp}
+
+# --- Resources -----------------------------------------------------------------
+
+# What the server holds, without what it keeps for later. Asked over TCP: the asker must not be one of those it counts.
+proc held {} {
+    set t $::resources_client
+    $t debug rdma trim
+    set got [$t debug rdma resources]
+    dict set got fds [llength [set ::held_descriptors [descriptors_of [srv pid]]]]
+    regexp {connected_clients:(\d+)} [$t info clients] -> n
+    dict set got clients $n
+}
+
+# But event descriptors: the software device gets those of a peer process when it first wakes it.
+proc descriptors_of {pid} {
+    set out {}
+    foreach link [glob -nocomplain -directory /proc/$pid/fd *] {
+        if {![catch {file readlink $link} target] && ![string match "*eventfd*" $target]} {lappend out "[file tail $link] $target"}
+    }
+    return [lsort -dictionary $out]
+}
+
+# Runs the body with a client that works all the time and must not notice. When the body and what it left for the end of the test is over,
+# everything must be given back.
+proc unharmed {body} {
+    set ::resources_client [new_client -tcp 1]
+    r ping
+    # Each thread for clients has a device context of its own from its first client on.
+    set first {}
+    set others [dict get [held] connections]
+    for {set i 1} {$i < 2 * $::opt(io_threads)} {incr i} {lappend first [new_client]; [lindex $first end] ping}
+    foreach c $first {$c -close}
+    if {$first ne ""} {wait_for_condition 5000 {[dict get [held] connections] <= $others}}
+    # Replies may lie in send memory until the transport's next tick.
+    wait_for_condition 5000 {[dict get [held] send-chunks-used] == 0}
+    set before [held]
+    set descriptors $::held_descriptors
+    set steady [steady_start]
+    set ends [llength $::at_end]
+    set clients $::test_clients
+    uplevel 1 $body
+    foreach script [lreverse [lrange $::at_end $ends end]] {catch {uplevel #0 $script}}
+    set ::at_end [lrange $::at_end 0 $ends-1]
+    foreach c $::test_clients {if {$c ni $clients} {catch {$c -close}}}
+    steady_stop $steady
+    # Queues that were added for many connections stay.
+    set exact [lsearch -all -inline -not -exact [dict keys $before] completion-queues]
+    wait_held $exact $before $descriptors
+}
+proc wait_held {names wanted descriptors} {
+    set end [expr {[clock milliseconds] + 5000 * $::test_patience}]
+    while {1} {
+        set now [held]
+        set differing {}
+        foreach n $names {if {[dict get $now $n] != [dict get $wanted $n]} {lappend differing "$n: [dict get $wanted $n] before, [dict get $now $n] now"}}
+        if {$differing eq ""} return
+        if {[clock milliseconds] > $end} {
+            foreach d $::held_descriptors {if {$d ni $descriptors} {lappend differing "descriptor $d is new"}}
+            fail "not given back: [join $differing {; }]"
+        }
+        after 10
+    }
+}
+
+# --- The steady client ----------------------------------------------------------
+
+proc steady_start {args} {
+    set o [dict merge [list -port [srv client_port]] $args]
+    lassign [open_beside [info nameofexecutable] [file join $::root tests helpers steady-client.tcl] [dict get $o -port]] pid chan
+    assert_equal "working" [line_of $chan "the steady client"]
+    return $chan
+}
+# The longest that it waited for a reply, in milliseconds.
+proc steady_stop {chan} {
+    puts $chan end
+    set line [line_of $chan "the steady client"]
+    if {![regexp {^(\d+) replies, slowest (\d+) ms$} $line -> replies slowest]} {fail "the steady client: $line"}
+    assert_morethan $replies 0
+    return $slowest
+}

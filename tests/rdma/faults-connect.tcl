@@ -1,0 +1,182 @@
+# Faults of making and ending connections, and resources that run out: who cannot be had is refused with a reason, who is connected notices nothing,
+# and when there is room again, newcomers are served. On the software device alone.
+# seconds: 12
+
+proc refused {} {info_field rdma rdma_refused_connections}
+# Is a newcomer served? One connection that asks once.
+proc newcomer {} {answers [srv port]}
+
+start_server [with_faults {
+    reject request:reject drop request:drop accept-fail accept:fail=EINVAL accept-drop accept:drop
+    no-queue-pair create_qp:fail=ENOMEM no-memory reg_mr:fail=ENOMEM later event:delay=150000,op=RDMA_CM_EVENT_ESTABLISHED
+    late-request event:delay=150000,op=RDMA_CM_EVENT_CONNECT_REQUEST late-end event:delay=150000,op=RDMA_CM_EVENT_DISCONNECTED
+    no-modify modify_qp:fail=EIO,count=1
+} env SOFTRDMA_CM_TIMEOUT_MS=400 overrides {rdma-connect-timeout-ms 400 loglevel verbose}] {
+    foreach {what rule reason} {
+        "the network rejects" reject ""
+        "accepting fails" accept-fail "Invalid argument"
+        "no queue pair can be made" no-queue-pair "cannot make a queue pair (softrdma0): Cannot allocate memory"
+        "no memory can be registered" no-memory "cannot register memory (softrdma0): Cannot allocate memory"
+    } {
+        test "connections that come while $what are refused, later ones are served" -needs $::on_software_device {
+            unharmed {
+                set from [log_size]
+                # Buffers that are ready need no registration.
+                [new_client -tcp 1] debug rdma trim
+                fault $rule
+                assert_equal 0 [newcomer]
+                fault_end $rule
+                if {$reason ne ""} {
+                    wait_for_log "RDMA: refused a connection from 127.0.0.1:" $from
+                    wait_for_log $reason $from
+                    wait_for_log "(softrdma0, GID ::ffff:127.0.0.1)" $from
+                }
+                assert_equal 1 [newcomer]
+            }
+        }
+    }
+
+    foreach {what rule} {
+        "a request that is lost" drop
+        "an answer that is lost" accept-drop
+    } {
+        test "$what ends in the client's timeout" -needs $::on_software_device {
+            unharmed {
+                fault $rule
+                set got [run env SOFTRDMA_CM_TIMEOUT_MS=300 {*}$::opt(launcher) [tool valkey-cli] --rdma -h $::opt(rdma_host) -p [srv port] -t 1 ping]
+                fault_end $rule
+                assert_equal 1 [dict get $got code]
+                assert_match "*Could not connect*" [dict get $got out][dict get $got err]
+                assert_equal 1 [newcomer]
+            }
+        }
+    }
+
+    foreach {what rule} {
+        "the confirmation comes late, behind the first bytes" later
+        "the request comes late" late-request
+        "the end comes late" late-end
+    } {
+        test "a connection whose events are slow: $what" -needs $::on_software_device {
+            unharmed {
+                fault $rule
+                assert_equal 1 [newcomer]
+                set c [new_client]
+                assert_equal first [$c echo first]
+                $c -close
+                fault_end $rule
+            }
+        }
+    }
+}
+
+start_server [with_faults {
+    removed event:remove=50000,op=RDMA_CM_EVENT_ESTABLISHED
+} overrides {loglevel verbose}] {
+    test "the removal of the device ends its connections, and is told" -needs $::on_software_device {
+        unharmed {
+            set from [log_size]
+            fault removed
+            set c [new_client]
+            $c ping
+            fault_end removed
+            assert_closed $c
+            wait_for_log "RDMA: the device softrdma0, GID ::ffff:127.0.0.1 was removed" $from
+            assert_morethan [info_field rdma rdma_errors_device] 0
+        }
+    }
+}
+
+foreach {what settings} {
+    "queue pairs" SOFTRDMA_MAX_QP=6
+    "lockable memory" SOFTRDMA_MEMLOCK=2800000
+} {
+    start_server [list env $settings overrides {rdma-rx-initial-size 131072 rdma-rx-size 131072}] {
+        test "connections beyond the last of the $what are refused; when some go, others have them" -needs $::without_threads {
+            unharmed {
+                set refused [refused]
+                for {set round 0} {$round < 3} {incr round} {
+                    set clients {}
+                    set served 0
+                    for {set i 0} {$i < 8} {incr i} {
+                        lappend clients [set c [new_client]]
+                        if {![catch {$c ping}]} {incr served}
+                    }
+                    assert_range $served 2 6
+                    assert_equal PONG [r ping]
+                    foreach c $clients {$c -close}
+                    wait_for_condition 5000 {[info_field rdma rdma_connections] <= 2}
+                }
+                assert_morethan [refused] $refused
+                assert_equal 1 [newcomer]
+            }
+        }
+    }
+}
+
+# --- A server that does not get what it needs ------------------------------------
+
+foreach {what rule} {
+    "no event channel" create_event_channel:fail=EMFILE
+    "no identifier" create_id:fail=ENOMEM
+    "no address" bind:fail=EADDRINUSE
+    "no listening" listen:fail=ENOSPC
+} {
+    test "a server that cannot listen says why and ends: $what" -needs $::on_software_device {
+        set port [free_port]
+        set got [run env SOFTRDMA_FAULTS=$rule {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir \
+            --rdma-bind $::opt(rdma_host) --rdma-port $port]
+        assert_equal 1 [dict get $got code]
+        set text [dict get $got out][dict get $got err]
+        regexp {fail=(\w+)} $rule -> errno
+        set reason [dict get {EMFILE "Too many open files" ENOMEM "Cannot allocate memory" EADDRINUSE "Address already in use" ENOSPC "No space left on device"} $errno]
+        assert_equal 1 [regexp -all -- "RDMA: cannot listen on $::opt(rdma_host):$port (\[^\\n\]*): (\[^\\n\]*)$reason" $text]
+        assert_equal 1 [regexp -all -- "cannot listen" $text]
+    }
+}
+
+foreach {what rule reason} {
+    "no protection domain" alloc_pd:fail=ENOMEM "cannot make a protection domain (softrdma0): Cannot allocate memory"
+    "no completion channel" create_channel:fail=EMFILE "cannot make a completion channel (softrdma0): Too many open files"
+    "no completion queue" create_cq:fail=ENOMEM "cannot make a completion queue (softrdma0): Cannot allocate memory"
+} {
+    start_server [with_faults [list fail $rule] no_rdma 0] {
+        test "a device of which nothing can be had refuses, and is tried again: $what" -needs $::on_software_device {
+            set t [new_client -tcp 1]
+            set from [log_size]
+            fault fail
+            assert_equal 0 [answers [srv port]]
+            fault_end fail
+            wait_for_log $reason $from
+            assert_equal PONG [$t ping]
+            assert_equal 1 [answers [srv port]]
+        }
+    }
+}
+
+start_server {env {SOFTRDMA_FAULTS=create_srq:fail=ENOMEM}} {
+    test "without a shared receive queue each connection has its own" -needs $::on_software_device {
+        unharmed {
+            set clients {}
+            for {set i 0} {$i < 5} {incr i} {lappend clients [new_client]}
+            foreach c $clients {$c -send echo [string repeat $c 1000]}
+            foreach c $clients {assert_equal [string repeat $c 1000] [$c -read]}
+        }
+    }
+}
+
+start_server [with_faults {no-more-queues create_cq:fail=ENOMEM} env SOFTRDMA_MAX_CQE=4300] {
+    test "when no further completion queue can be had, connections beyond the first one's room are refused" -needs $::without_threads {
+        unharmed {
+            fault no-more-queues
+            # Room for 4300, of which the shared receives take half; each connection commits its send queue of 64.
+            lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] --hold idle --cases 60] pid chan
+            wait_for_condition 10000 {![process_alive $pid] || [refused] > 0}
+            assert_morethan [refused] 0
+            kill_process KILL $pid
+            fault_end no-more-queues
+            wait_for_condition 5000 {[info_field rdma rdma_connections] <= 2}
+            assert_equal 1 [newcomer]
+        }
+    }
+}

@@ -1,0 +1,108 @@
+# Values that are sent from where they lie, while they are changed, deleted, evicted: a reply is what the value was when it was asked for.
+# seconds: 20
+
+proc value {size {seed 0}} {
+    set s [string range [string repeat "[string repeat $seed 7]0123456789abcdefghijklmnopqrstuvw" [expr {$size / 40 + 2}]] 0 [expr {$size - 1}]]
+}
+
+start_server {} {
+    test "values of all sizes around the thresholds come back" {
+        foreach around {1024 2048 4096 16384 32768 65536 131072 262144 1048576} {
+            foreach by {-41 -25 -24 -1 0 1 2 40} {
+                set v [value [expr {$around + $by}] $by]
+                r set k $v
+                assert {[r get k] eq $v}
+                r append k tail
+                assert {[r get k] eq "${v}tail"}
+            }
+        }
+    }
+
+    test "large values are not copied, small ones are" {
+        r set k [value 200000]
+        set before [info_field rdma rdma_zero_copy_bytes]
+        r get k
+        assert_equal [expr {$before + 200000}] [info_field rdma rdma_zero_copy_bytes]
+        r set k [value 1000]
+        r get k
+        assert_equal [expr {$before + 200000}] [info_field rdma rdma_zero_copy_bytes]
+        assert_morethan [info_field rdma rdma_registered_value_bytes] 0
+    }
+
+    # The value is larger than the peer's buffer, so its reply is under way while the next command runs.
+    foreach {name commands} {
+        append {{append k more}}
+        setrange {{setrange k 1500000 XXXX}}
+        setbit {{setbit k 7 1}}
+        overwriting {{set k short}}
+        del {{del k}}
+        unlink {{unlink k}}
+        getdel {{getdel k}}
+        flushall {{flushall}}
+        "flushall async" {{flushall async}}
+        expiry {{pexpire k 0}}
+        rename {{set other x} {rename other k}}
+        copy {{copy k other} {setrange other 0 YY}}
+    } {
+        test "$name while a reply with the value is under way" {
+            set v [value 2000000 $name]
+            r set k $v
+            set out ""
+            foreach command [concat {{get k} {getrange k 0 1999999}} $commands {{set fill FILL}}] {
+                if {[lindex $command 2] eq "FILL"} {lset command 2 [string repeat z 2000000]}
+                append out [resp_command {*}$command]
+            }
+            r -write $out
+            assert {[r -read] eq $v}
+            assert {[r -read] eq $v}
+            foreach command $commands {r -read}
+            assert_equal OK [r -read]
+        }
+    }
+
+    test "eviction while replies are under way" {
+        r flushall
+        r config set maxmemory-policy allkeys-lru
+        for {set i 0} {$i < 20} {incr i} {r set k:$i [value 500000 $i]}
+        set out ""
+        for {set i 0} {$i < 20} {incr i} {append out [resp_command get k:$i]}
+        append out [resp_command config set maxmemory 3mb] [resp_command set last [value 400000]]
+        r -write $out
+        for {set i 0} {$i < 20} {incr i} {assert {[r -read] eq [value 500000 $i]}}
+        r -read
+        catch {r -read} ;# values on their way still count, so there may be no room
+        wait_for_condition 5000 {[info_field stats evicted_keys] > 10}
+        r config set maxmemory 0
+    }
+
+    test "used_memory counts large values, and forgets them with the keys" {
+        r flushall
+        wait_for_condition 5000 {[info_field memory used_memory] < 4000000}
+        set before [info_field memory used_memory]
+        for {set i 0} {$i < 50} {incr i} {r set k:$i [value 100000 $i]}
+        set used [expr {[info_field memory used_memory] - $before}]
+        assert_morethan $used 4500000 ;# some of what was there before may go only now
+        assert_lessthan $used 6500000
+        assert_morethan [r memory usage k:1] 100000
+        r flushall
+        wait_for_condition 5000 {[info_field memory used_memory] - $before < 500000}
+    }
+
+    test "rdma-zero-copy-min may be changed at any time" {
+        foreach {min grows} {0 0 8kb 1 1mb 0 4kb 1} {
+            r config set rdma-zero-copy-min $min
+            r set k [value 100000 $min]
+            set before [info_field rdma rdma_zero_copy_bytes]
+            assert {[r get k] eq [value 100000 $min]}
+            assert_equal $grows [expr {[info_field rdma rdma_zero_copy_bytes] > $before}]
+        }
+    }
+}
+
+start_server {overrides {rdma-max-registered-memory 24mb}} {
+    test "beyond the bound on registered memory values are copied" {
+        for {set i 0} {$i < 30} {incr i} {r set k:$i [value 1000000 $i]}
+        for {set i 0} {$i < 30} {incr i} {assert {[r get k:$i] eq [value 1000000 $i]}}
+        assert_lessthan [info_field rdma rdma_registered_value_bytes] [expr {12 * 1024 * 1024 + 1}]
+    }
+}

@@ -1,0 +1,508 @@
+/* Receive buffers that grow and shrink, the bounds of registered memory, refusals before anything is spent, and what becomes of memory that is given back.
+ * All promises of every transport are asked once more of connections that begin with a small buffer.
+ *
+ * Runs under utils/softrdma/softrdma where there is no device, as test_rdma.c does. */
+#ifdef USE_RDMA
+#include "transport_suite.h"
+#include "net/rdma_connection.h"
+#include <sys/wait.h>
+
+enum { SMALL = 16 * 1024, LARGE = 1024 * 1024 };
+
+static const char *own_path;
+
+static int use_small_buffers(void **state) {
+    suite = (struct suite){.transport = &transport_rdma, .bulk = 30 << 20, .crowd = 100, .trusting = true};
+    const char *ip = getenv("RDMA_IP");
+    snprintf(suite.host, sizeof suite.host, "%s", ip ? ip : "127.0.0.1");
+    rdma_settings.rx_size = LARGE;
+    rdma_settings.rx_initial = SMALL;
+    rdma_settings.features = RDMA_FEATURE_RING;
+    rdma_settings.max_registered = rdma_settings.max_untrusted = 0;
+    return 0;
+}
+static int use_base_protocol(void **state) {
+    use_small_buffers(state);
+    rdma_settings.features = 0;
+    return 0;
+}
+
+static uint32_t size_now(const struct connection *conn) {
+    return rdma_of(conn)->rx->size;
+}
+
+/* How the size is chosen */
+
+static struct rdma_rx fake_rx;
+static struct rdma_connection fake = {.rx = &fake_rx, .rx_least = SMALL};
+static uint32_t next_size(uint32_t size, uint64_t took_us, size_t sink_len, bool trusted) {
+    fake_rx.size = size;
+    fake.conn.trusted = trusted;
+    fake.conn.sink_len = sink_len;
+    return rdma_receive_next_size(&fake, size, took_us);
+}
+
+static void the_next_size_follows_the_use_of_the_present_one(void **state) {
+    assert_int_equal(next_size(SMALL, 100, 0, true), 4 * SMALL);
+    assert_int_equal(next_size(4 * SMALL, 100, 0, true), 16 * SMALL);
+    assert_int_equal(next_size(LARGE / 2, 100, 0, true), LARGE);
+    assert_int_equal(next_size(LARGE, 100, 0, true), LARGE);
+    assert_int_equal(next_size(SMALL, 20000, 0, true), SMALL);
+    assert_int_equal(next_size(LARGE, 20000, 0, true), LARGE);
+    assert_int_equal(next_size(LARGE, 2000000, 0, true), 16 * SMALL);
+    assert_int_equal(next_size(16 * SMALL, 2000000, 0, true), 4 * SMALL);
+    assert_int_equal(next_size(4 * SMALL, 2000000, 0, true), SMALL);
+    assert_int_equal(next_size(SMALL, 2000000, 0, true), SMALL);
+    assert_int_equal(rdma_receive_next_size(&fake, 0, 1), SMALL);
+}
+
+static void a_large_argument_counts_for_more_than_the_time(void **state) {
+    assert_int_equal(next_size(SMALL, 20000, SMALL - 1, true), SMALL);
+    assert_int_equal(next_size(SMALL, 20000, SMALL, true), 4 * SMALL);
+    assert_int_equal(next_size(SMALL, 2000000, 512u << 20, true), LARGE);
+    assert_int_equal(next_size(LARGE, 2000000, LARGE, true), LARGE);
+}
+
+static void a_peer_that_is_not_trusted_never_gets_more_than_at_first(void **state) {
+    assert_int_equal(next_size(SMALL, 0, 512u << 20, false), SMALL);
+    assert_int_equal(next_size(LARGE, 0, 512u << 20, false), SMALL); /* its trust was withdrawn */
+}
+
+static void sizes_that_are_no_multiples_of_one_another_meet_both_ends(void **state) {
+    rdma_settings.rx_size = 100000;
+    assert_int_equal(next_size(SMALL, 100, 0, true), 4 * SMALL);
+    assert_int_equal(next_size(4 * SMALL, 100, 0, true), 102400);
+    assert_int_equal(next_size(102400, 2000000, 0, true), 4 * SMALL);
+    rdma_settings.rx_size = SMALL; /* below the least */
+    assert_int_equal(rdma_receive_first_size(false), RDMA_RX_SIZE_MIN);
+    assert_int_equal(rdma_receive_first_size(true), SMALL);
+    rdma_settings.rx_initial = 1;
+    assert_int_equal(rdma_receive_first_size(true), RDMA_RX_INITIAL_MIN);
+    rdma_settings.rx_initial = 0;
+    assert_int_equal(rdma_receive_first_size(true), RDMA_RX_SIZE_MIN);
+    use_base_protocol(state);
+}
+
+/* Growing and shrinking on a connection */
+
+/* The next `len` bytes of the stream go to memory of the server's, as a large argument does. */
+static void pass_argument(size_t len) {
+    char *memory = mem_alloc(len);
+    uint64_t from = server.consumed;
+    conn_receive_into(server.conn, memory, len);
+    client.on_drained = end_pump;
+    send_stream(&client, client.sent + len);
+    turn_until(server.conn->sink_len == 0);
+    for (size_t i = 0; i < len; i++)
+        if (memory[i] != stream_byte(server.expect_seed, from + i)) fail_msg("byte %zu of the argument", i);
+    server.consumed += len;
+    mem_free(memory);
+}
+
+static void pass_stream(uint64_t len) {
+    client.on_drained = end_pump;
+    send_stream(&client, client.sent + len);
+    turn_until(server.consumed == client.sent);
+    assert_false(server.corrupt);
+}
+
+static void a_connection_begins_small_and_grows_for_a_large_argument(void **state) {
+    uint64_t before = rdma_stats()->grown;
+    open_both();
+    assert_int_equal(size_now(server.conn), SMALL);
+    assert_int_equal(size_now(client.conn), LARGE); /* the one that connects has its full size */
+    char text[200];
+    transport_rdma.describe(server.conn, text, sizeof text);
+    assert_non_null(strstr(text, "rx=16384"));
+    pass_argument(3000000);
+    assert_int_equal(size_now(server.conn), LARGE);
+    assert_true(rdma_stats()->grown > before);
+    pass_stream(3000000);
+    transport_rdma.describe(server.conn, text, sizeof text);
+    assert_non_null(strstr(text, "rx=1048576"));
+}
+
+/* Exactly what fills the present buffer. */
+static void fill_the_rest(void) {
+    struct rdma_connection *c = rdma_of(server.conn);
+    pass_stream(c->rx->size - c->received);
+}
+
+static void a_connection_that_has_become_slow_shrinks_step_by_step(void **state) {
+    open_both();
+    pass_argument(3000000);
+    for (uint32_t expected = LARGE / 4; expected >= SMALL; expected /= 4) {
+        uint64_t end = clock_monotonic_us() + 700000;
+        while (clock_monotonic_us() < end) event_loop_turn(loop, 50000);
+        fill_the_rest();
+        turn_until(rdma_of(server.conn)->received < size_now(server.conn));
+        assert_int_equal(size_now(server.conn), expected);
+    }
+    uint64_t end = clock_monotonic_us() + 700000;
+    while (clock_monotonic_us() < end) event_loop_turn(loop, 50000);
+    fill_the_rest();
+    assert_int_equal(size_now(server.conn), SMALL);
+    pass_stream(1000000);
+}
+
+/* Half a minute, as the clock of the tick tells it. */
+static void a_connection_that_is_quiet_for_long_goes_back_to_its_first_buffer(void **state) {
+    open_both();
+    pass_argument(3000000);
+    pass_stream(12345);
+    struct rdma_connection *c = rdma_of(server.conn);
+    turn_until(size_now(server.conn) == LARGE && !c->ring.next);
+    rdma_ring_tick(c, clock_mono());
+    rdma_ring_tick(c, clock_mono() + 20000000);
+    assert_null(c->ring.next);
+    rdma_ring_tick(c, clock_mono() + 31000000);
+    assert_non_null(c->ring.next);
+    turn_until(size_now(server.conn) == SMALL);
+    pass_stream(3000000);
+    pass_argument(3000000);
+    pass_stream(1000);
+    assert_true(size_now(server.conn) > SMALL);
+}
+
+/* The same with what the peer sends before it has heard of the other buffer. */
+static void going_back_to_a_small_buffer_amid_a_stream_loses_nothing(void **state) {
+    open_both();
+    for (int i = 0; i < 20; i++) {
+        pass_argument(2500000);
+        struct rdma_connection *c = rdma_of(server.conn);
+        turn_until(!c->ring.next && size_now(server.conn) == LARGE);
+        rdma_ring_tick(c, clock_mono());
+        client.on_drained = end_pump;
+        send_stream(&client, client.sent + random_below(2000000));
+        rdma_ring_tick(c, clock_mono() + 31000000);
+        turn_until(server.consumed == client.sent);
+        assert_false(server.corrupt);
+    }
+}
+
+static void an_untrusted_connection_keeps_its_first_buffer(void **state) {
+    suite.trusting = false;
+    open_both();
+    pass_stream(500000);
+    pass_argument(2000000);
+    assert_int_equal(size_now(server.conn), SMALL);
+    conn_set_trusted(server.conn, true);
+    pass_argument(2000000);
+    assert_true(size_now(server.conn) > SMALL);
+    suite.trusting = true;
+}
+
+/* Bounds */
+
+static void leave(struct end *end) {}
+/* Connects once more; the server's end goes to `far`. Returns whether it succeeded. */
+static bool dial_another(struct end *end, struct connection **far) {
+    memset(end, 0, sizeof *end);
+    end->on_closed = leave;
+    server.conn = NULL;
+    dial(end);
+    turn_until(end->closed || (conn_is_open(end->conn) && server.conn));
+    if (far) *far = server.conn;
+    return !end->closed;
+}
+static void hang_up(struct end *end) {
+    conn_close(end->conn);
+    end->conn = NULL;
+    for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
+}
+
+static void untrusted_connections_share_their_bound(void **state) {
+    struct end ends[4];
+    struct connection *far[4];
+    uint64_t before = rdma_stats()->refusals[RDMA_REFUSED_UNTRUSTED];
+    suite.trusting = false;
+    rdma_settings.max_untrusted = 2 * SMALL;
+    assert_true(dial_another(&ends[0], &far[0]));
+    assert_true(dial_another(&ends[1], &far[1]));
+    assert_int_equal(rdma_stats()->untrusted_bytes, 2 * SMALL);
+    assert_false(dial_another(&ends[2], NULL));
+    assert_int_equal(ends[2].conn->error, ECONNREFUSED);
+    assert_int_equal(rdma_stats()->refusals[RDMA_REFUSED_UNTRUSTED], before + 1);
+    conn_set_trusted(far[0], true);
+    assert_int_equal(rdma_stats()->untrusted_bytes, SMALL);
+    assert_true(dial_another(&ends[3], &far[3]));
+    for (int i = 0; i < 4; i++) hang_up(&ends[i]);
+    turn_until(rdma_stats()->untrusted_bytes == 0);
+    server.conn = NULL;
+    suite.trusting = true;
+}
+
+static void at_the_bound_buffers_stay_and_connections_are_refused(void **state) {
+    struct end second, third;
+    uint64_t before = rdma_stats()->refusals[RDMA_REFUSED_MEMORY];
+    open_both();
+    struct connection *first = server.conn;
+    rdma_settings.max_registered = rdma_registered();
+    pass_argument(3000000);
+    assert_int_equal(size_now(first), SMALL);
+    pass_stream(200000);
+    /* Enough for the end that connects, not for the one that accepts. */
+    rdma_settings.max_registered = rdma_registered() + LARGE + SMALL / 2;
+    assert_false(dial_another(&second, NULL));
+    assert_int_equal(second.conn->error, ECONNREFUSED);
+    assert_int_equal(rdma_stats()->refusals[RDMA_REFUSED_MEMORY], before + 1);
+    hang_up(&second);
+    rdma_settings.max_registered = rdma_registered() + LARGE + SMALL;
+    assert_true(dial_another(&third, NULL));
+    assert_true(rdma_registered() <= rdma_settings.max_registered);
+    hang_up(&third);
+    rdma_settings.max_registered = 0;
+    server.conn = first;
+    pass_argument(3000000);
+    assert_int_equal(size_now(first), LARGE);
+}
+
+static void an_own_connection_beyond_the_bound_names_the_option(void **state) {
+    open_both();
+    struct connection *first = server.conn;
+    struct end second;
+    rdma_settings.max_registered = rdma_registered();
+    assert_false(dial_another(&second, NULL));
+    assert_non_null(strstr(conn_error_text(second.conn), "rdma-max-registered-memory"));
+    hang_up(&second);
+    rdma_settings.max_registered = 0;
+    server.conn = first;
+}
+
+static bool no_room(struct listener *from) {
+    return false;
+}
+static void where_there_is_no_room_only_so_many_are_let_in_to_be_told(void **state) {
+    enum { MANY = 130 };
+    static struct end ends[MANY];
+    uint64_t before = rdma_stats()->refusals[RDMA_REFUSED_FULL], accepted = rdma_stats()->accepted;
+    rdma_settings.rx_size = RDMA_RX_SIZE_MIN;
+    listener->has_room = no_room;
+    int refused = 0;
+    for (int i = 0; i < MANY; i++) refused += !dial_another(&ends[i], NULL);
+    uint64_t seen = rdma_stats()->refusals[RDMA_REFUSED_FULL] - before;
+    assert_int_equal(refused, seen);
+    assert_int_equal(rdma_stats()->accepted - accepted, MANY - seen);
+    assert_true(rdma_stats()->accepted - accepted >= 100);
+    for (int i = 0; i < MANY; i++) hang_up(&ends[i]);
+    server.conn = NULL;
+    use_base_protocol(state);
+}
+
+/* What is given back */
+
+static struct rdma_memory *memory_of_the_loop(void) {
+    open_both();
+    return &rdma_of(server.conn)->device->memory;
+}
+
+static void a_buffer_whose_key_is_known_has_another_key_and_no_content_when_it_comes_back(void **state) {
+    struct rdma_memory *memory = memory_of_the_loop();
+    enum { SIZE = 5 * 4096 }; /* nobody else's */
+    struct rdma_rx *rx = rdma_rx_take(memory, SIZE);
+    const char *data = rx->data;
+    uint32_t key = rx->mr->rkey;
+    memset(rx->data, 'x', SIZE);
+    rx->told = true;
+    rdma_rx_give(memory, rx);
+    rx = rdma_rx_take(memory, SIZE); /* without a chance to tidy up */
+    assert_ptr_equal(rx->data, data);
+    assert_int_not_equal(rx->mr->rkey, key);
+    for (int i = 0; i < SIZE; i++) assert_int_equal(rx->data[i], 0);
+    key = rx->mr->rkey;
+    memset(rx->data, 'y', SIZE);
+    rx->told = true;
+    rdma_rx_give(memory, rx);
+    turn_until(rdma_stats()->receive_ready > 0);
+    rx = rdma_rx_take(memory, SIZE);
+    assert_ptr_equal(rx->data, data);
+    assert_int_not_equal(rx->mr->rkey, key);
+    for (int i = 0; i < SIZE; i++) assert_int_equal(rx->data[i], 0);
+    rdma_rx_give(memory, rx);
+}
+
+static void a_buffer_whose_key_nobody_knows_is_ready_at_once(void **state) {
+    struct rdma_memory *memory = memory_of_the_loop();
+    enum { SIZE = 5 * 4096 };
+    struct rdma_rx *rx = rdma_rx_take(memory, SIZE);
+    uint32_t key = rx->mr->rkey;
+    for (int i = 0; i < 10; i++) {
+        rdma_rx_give(memory, rx);
+        rx = rdma_rx_take(memory, SIZE);
+        assert_int_equal(rx->mr->rkey, key);
+    }
+    rdma_rx_give(memory, rx);
+}
+
+static void ready_buffers_that_nobody_needs_go(void **state) {
+    enum { MANY = 500, SIZE = 32 * 1024 };
+    static struct rdma_rx *taken[MANY];
+    struct rdma_memory *memory = memory_of_the_loop();
+    uint64_t before = rdma_stats()->registered[RDMA_MEMORY_RECEIVE];
+    for (int i = 0; i < MANY; i++) assert_non_null(taken[i] = rdma_rx_take(memory, SIZE));
+    assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_RECEIVE], before + MANY * SIZE);
+    for (int i = 0; i < MANY; i++) {
+        taken[i]->told = i % 2;
+        rdma_rx_give(memory, taken[i]);
+    }
+    while (rdma_memory_tidy(memory, 1000)) continue;
+    assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_RECEIVE], before + MANY * SIZE); /* they may come again */
+    int ages = 0;
+    while (rdma_memory_age(memory) && ages < 20) ages++;
+    assert_true(ages < 20);
+    assert_true(rdma_stats()->registered[RDMA_MEMORY_RECEIVE] <= before + RDMA_RX_KEPT_LEAST);
+}
+
+static void ready_buffers_make_room_for_others_at_the_bound(void **state) {
+    enum { MANY = 16, SIZE = 64 * 1024 };
+    static struct rdma_rx *taken[MANY];
+    struct rdma_memory *memory = memory_of_the_loop();
+    for (int i = 0; i < MANY; i++) assert_non_null(taken[i] = rdma_rx_take(memory, SIZE));
+    for (int i = 0; i < MANY; i++) rdma_rx_give(memory, taken[i]);
+    rdma_settings.max_registered = rdma_registered();
+    assert_true(rdma_rx_available(memory, MANY * SIZE / 2));
+    assert_false(rdma_rx_available(memory, MANY * SIZE + 4096));
+    struct rdma_rx *other = rdma_rx_take(memory, MANY * SIZE / 2);
+    assert_non_null(other);
+    assert_true(rdma_registered() <= rdma_settings.max_registered);
+    assert_null(rdma_rx_take(memory, MANY * SIZE + 4096));
+    assert_int_equal(errno, EDQUOT);
+    rdma_settings.max_registered = 0;
+    rdma_rx_give(memory, other);
+}
+
+static void growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered(void **state) {
+    struct rdma_memory *memory = memory_of_the_loop();
+    struct rdma_rx *taken[RDMA_GROWTHS_A_TICK];
+    int count = 0;
+    memory->growths_left = 3;
+    while ((taken[count] = rdma_rx_take_to_grow(memory, 8192))) count++;
+    assert_int_equal(count, 3);
+    while (count > 0) rdma_rx_give(memory, taken[--count]);
+    while ((taken[count] = rdma_rx_take_to_grow(memory, 8192))) count++;
+    assert_int_equal(count, 3); /* those that are ready cost nothing */
+    while (count > 0) rdma_rx_give(memory, taken[--count]);
+    memory->growths_left = 1;
+    rdma_settings.max_registered = rdma_registered() + 2 * LARGE;
+    assert_null(rdma_rx_take_to_grow(memory, 2 * LARGE));
+    struct rdma_rx *rx = rdma_rx_take(memory, 2 * LARGE);
+    assert_non_null(rx);
+    assert_true(rdma_memory_is_short());
+    rdma_settings.max_registered = 0;
+    assert_false(rdma_memory_is_short());
+    rdma_rx_give(memory, rx);
+}
+
+static void send_memory_that_nobody_needs_goes(void **state) {
+    enum { MANY = 5 * RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE };
+    static struct rdma_chunk *taken[MANY];
+    struct rdma_memory *memory = memory_of_the_loop();
+    uint64_t before = rdma_stats()->registered[RDMA_MEMORY_SEND];
+    assert_int_equal(before, RDMA_SLAB_SIZE);
+    for (int i = 0; i < MANY; i++) assert_non_null(taken[i] = rdma_chunk_take(memory));
+    struct rdma_chunk *kept = taken[MANY / 2];
+    for (int i = 0; i < MANY; i++)
+        if (taken[i] != kept) rdma_chunk_give(memory, taken[i]);
+    rdma_memory_age(memory); /* they were needed a moment ago */
+    assert_true(rdma_stats()->registered[RDMA_MEMORY_SEND] > 2 * RDMA_SLAB_SIZE);
+    for (int i = 0; i < 10; i++) rdma_memory_age(memory);
+    assert_true(rdma_stats()->registered[RDMA_MEMORY_SEND] <= 2 * RDMA_SLAB_SIZE);
+    memset(kept->data, 'k', RDMA_CHUNK_SIZE);
+    rdma_chunk_give(memory, kept);
+    for (int i = 0; i < 10; i++) rdma_memory_age(memory);
+    assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_SEND], before);
+    pass_stream(1000000);
+}
+
+/* Receives that the device does not take, in a process of its own with faults */
+
+static void receives_that_could_not_be_posted_are_posted_later(void **state) {
+    static const char *const faults[] = {"post_recv:fail=ENOMEM,p=30,seed=3,from=200", "post_recv:fail=ENOMEM,from=150,count=400"};
+    if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
+    for (size_t i = 0; i < 4; i++) {
+        setenv("SOFTRDMA_FAULTS", faults[i / 2], 1);
+        if (i % 2) setenv("SOFTRDMA_MAX_SRQ", "0", 1);
+        pid_t pid = fork();
+        if (pid == 0) {
+            execl(own_path, own_path, "--receives", (char *)NULL);
+            _exit(127);
+        }
+        unsetenv("SOFTRDMA_FAULTS");
+        unsetenv("SOFTRDMA_MAX_SRQ");
+        int status;
+        waitpid(pid, &status, 0);
+        if (status) fail_msg("\"%s\"%s: status %x", faults[i / 2], i % 2 ? " without shared queue" : "", (unsigned)status);
+    }
+}
+static int receives_main(void) {
+    use_base_protocol(NULL);
+    if (suite_setup(NULL)) return 2;
+    open_both();
+    uint64_t depth = rdma_stats()->receives_posted + rdma_stats()->unposted_receives, most = 0;
+    for (int i = 0; i < 6000; i++) {
+        send_stream(&client, client.sent + 1);
+        while (server.consumed < client.sent) event_loop_turn(loop, 1000);
+        if (rdma_stats()->unposted_receives > most) most = rdma_stats()->unposted_receives;
+    }
+    if (server.corrupt || server.closed || client.closed) return 3;
+    if (most == 0) return 4; /* the faults did not hit */
+    unsetenv("SOFTRDMA_FAULTS");
+    uint64_t end = clock_monotonic_us() + 20000000;
+    while (rdma_stats()->unposted_receives && clock_monotonic_us() < end) event_loop_turn(loop, 10000);
+    if (rdma_stats()->unposted_receives) return 5;
+    event_loop_turn(loop, 0);
+    bool shared = rdma_of(server.conn)->device->srq;
+    if (shared && rdma_stats()->receives_posted != depth) return 6;
+    suite_teardown(NULL);
+    return rdma_stats()->registered_bytes || rdma_stats()->unposted_receives ? 7 : 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--receives") == 0) return receives_main();
+    own_path = argv[0];
+    if (!rdma_device_name()) {
+        if (getenv("RDMA_TEST_AGAIN")) {
+            fprintf(stderr, "no RDMA device, not even under utils/softrdma/softrdma\n");
+            return 1;
+        }
+        setenv("RDMA_TEST_AGAIN", "1", 1);
+        execl("utils/softrdma/softrdma", "softrdma", argv[0], (char *)NULL);
+        perror("utils/softrdma/softrdma");
+        return 1;
+    }
+    const struct CMUnitTest ring[] = {
+        SUITE_TESTS,
+        SUITE_TEST(a_connection_begins_small_and_grows_for_a_large_argument),
+        SUITE_TEST(a_connection_that_is_quiet_for_long_goes_back_to_its_first_buffer),
+        SUITE_TEST(going_back_to_a_small_buffer_amid_a_stream_loses_nothing),
+        SUITE_TEST(an_untrusted_connection_keeps_its_first_buffer),
+    };
+    const struct CMUnitTest base[] = {
+        SUITE_TESTS,
+        SUITE_TEST(the_next_size_follows_the_use_of_the_present_one),
+        SUITE_TEST(a_large_argument_counts_for_more_than_the_time),
+        SUITE_TEST(a_peer_that_is_not_trusted_never_gets_more_than_at_first),
+        SUITE_TEST(sizes_that_are_no_multiples_of_one_another_meet_both_ends),
+        SUITE_TEST(a_connection_begins_small_and_grows_for_a_large_argument),
+        SUITE_TEST(a_connection_that_has_become_slow_shrinks_step_by_step),
+        SUITE_TEST(an_untrusted_connection_keeps_its_first_buffer),
+        SUITE_TEST(untrusted_connections_share_their_bound),
+        SUITE_TEST(at_the_bound_buffers_stay_and_connections_are_refused),
+        SUITE_TEST(an_own_connection_beyond_the_bound_names_the_option),
+        SUITE_TEST(where_there_is_no_room_only_so_many_are_let_in_to_be_told),
+        SUITE_TEST(a_buffer_whose_key_is_known_has_another_key_and_no_content_when_it_comes_back),
+        SUITE_TEST(a_buffer_whose_key_nobody_knows_is_ready_at_once),
+        SUITE_TEST(ready_buffers_that_nobody_needs_go),
+        SUITE_TEST(ready_buffers_make_room_for_others_at_the_bound),
+        SUITE_TEST(growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered),
+        SUITE_TEST(send_memory_that_nobody_needs_goes),
+        SUITE_TEST(receives_that_could_not_be_posted_are_posted_later),
+    };
+    int failed = cmocka_run_group_tests_name("rdma, small first buffers", ring, use_small_buffers, NULL);
+    return failed + cmocka_run_group_tests_name("rdma, small first buffers, base protocol", base, use_base_protocol, NULL);
+}
+#else
+int main(void) {
+    return 0;
+}
+#endif

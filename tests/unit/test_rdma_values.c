@@ -1,0 +1,358 @@
+/* Values that are sent from where they lie: the arena they lie in, and what becomes of a value while its send is under way.
+ *
+ * Where the machine has no RDMA device the program starts itself again under utils/softrdma/softrdma. */
+#ifdef USE_RDMA
+#pragma GCC diagnostic ignored "-Wunused-function" /* of the suite only its ends are used */
+#include "transport_suite.h"
+#include "net/rdma.h"
+#include "net/rdma_connection.h"
+#include "net/value_arena.h"
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <sys/wait.h>
+
+enum { MIN = 4096 };
+
+static int use_rdma(void **state) {
+    suite = (struct suite){.transport = &transport_rdma};
+    const char *ip = getenv("RDMA_IP");
+    snprintf(suite.host, sizeof suite.host, "%s", ip ? ip : "127.0.0.1");
+    rdma_settings.rx_size = 64 * 1024;
+    rdma_settings.zero_copy_min = MIN;
+    return 0;
+}
+
+static struct value_arena_stats arena_now(void) {
+    struct value_arena_stats stats;
+    value_arena_read_stats(&stats);
+    return stats;
+}
+
+/* The arena */
+
+static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
+    enum { COUNT = 400 };
+    struct {
+        unsigned char *at;
+        size_t size;
+    } blocks[COUNT];
+    size_t before = mem_used(), used = arena_now().used, sum = 0;
+    for (int i = 0; i < COUNT; i++) {
+        size_t usable, size = i < 140 ? 1 + (size_t)i * 517 : i < 380 ? 1 + random_below(300000) : 1 + random_below(9 << 20);
+        blocks[i].size = size;
+        assert_non_null(blocks[i].at = value_arena_take(size, &usable));
+        assert_in_range(usable, size, size < 1024 ? 1024 : size + size / 8 + 8192);
+        assert_int_equal(value_arena_block_size(blocks[i].at), usable);
+        memset(blocks[i].at, i & 255, usable);
+        sum += usable;
+    }
+    assert_int_equal(arena_now().used - used, sum);
+    assert_in_range(mem_used() - before, sum, sum + 2000000);
+    for (int i = 0; i < COUNT; i++)
+        for (size_t k = 0; k < blocks[i].size; k += blocks[i].size > 5000 ? 97 : 1) assert_int_equal(blocks[i].at[k], i & 255);
+    for (int i = COUNT; i-- > 0;) value_arena_give(blocks[i ^ 1].at);
+    assert_int_equal(arena_now().used, used);
+    assert_in_range(arena_now().regions, 0, 3);
+}
+
+static void blocks_that_come_and_go_at_random_do_not_pile_up(void **state) {
+    enum { PLACES = 300 };
+    char *places[PLACES] = {0};
+    size_t sizes[PLACES], live = 0, most = 0, mapped = 0, before = arena_now().used;
+    for (int i = 0; i < 60000; i++) {
+        size_t k = random_below(PLACES), usable;
+        if (places[k]) {
+            assert_int_equal(places[k][0], (char)k);
+            assert_int_equal(places[k][sizes[k] - 1], (char)k);
+            value_arena_give(places[k]);
+            live -= sizes[k];
+        }
+        sizes[k] = 1000 + random_below(random_below(20) ? 60000 : 2000000);
+        assert_non_null(places[k] = value_arena_take(sizes[k], &usable));
+        places[k][0] = places[k][sizes[k] - 1] = (char)k;
+        live += sizes[k];
+        if (live > most) most = live;
+        if (arena_now().mapped > mapped) mapped = arena_now().mapped;
+    }
+    assert_in_range(mapped, most, most * 2 + (16 << 20));
+    for (int k = 0; k < PLACES; k++)
+        if (places[k]) value_arena_give(places[k]);
+    assert_int_equal(arena_now().used, before);
+}
+
+static void an_empty_region_stays_while_it_is_held(void **state) {
+    size_t usable;
+    void *small = value_arena_take(5000, &usable), *large = value_arena_take(40 << 20, &usable);
+    const struct value_region *region = value_arena_region(large);
+    assert_non_null(region);
+    assert_ptr_equal(value_arena_region((char *)large + (39 << 20)), region);
+    value_arena_hold(region);
+    size_t mapped = arena_now().mapped;
+    value_arena_give(large);
+    value_arena_give(small);
+    size_t left = arena_now().mapped;
+    assert_in_range(left, 40 << 20, mapped);
+    value_arena_release(region);
+    assert_in_range(arena_now().regions, 0, 2);
+    assert_null(value_arena_region(&usable));
+}
+
+static void beyond_its_limit_there_is_nothing_and_blobs_are_ordinary(void **state) {
+    value_arena_set_limit(arena_now().mapped);
+    size_t usable;
+    assert_null(value_arena_take(100 << 20, &usable));
+    struct blob *blob = blob_new(100 << 20, 0);
+    assert_false(blob->large);
+    blob_release(blob);
+    value_arena_set_limit(SIZE_MAX);
+    blob = blob_new(10000, 0);
+    assert_true(blob->large);
+    blob_release(blob);
+}
+
+static void a_blob_that_grows_keeps_its_bytes(void **state) {
+    size_t before = mem_used();
+    struct blob *blob = blob_copy(SLICE("abc"));
+    assert_false(blob->large);
+    for (size_t len = 3; len < 3000000; len = len * 5 / 4 + 7) {
+        blob = blob_grow(blob, len + 7);
+        assert_in_range(blob->capacity, len + 7, SIZE_MAX);
+        for (size_t i = 0; i < 7; i++, blob->len++) blob->data[blob->len] = (char)blob->len;
+        assert_memory_equal(blob->data, "abc", 3);
+        assert_in_range(blob_memory(blob), blob->capacity, blob->capacity + 100);
+    }
+    assert_true(blob->large);
+    blob_release(blob);
+    assert_in_range(mem_used(), 0, before + 1000);
+}
+
+static void *give_all(void *blobs) {
+    for (struct blob **blob = blobs; *blob; blob++) blob_release(*blob);
+    return NULL;
+}
+static void another_thread_may_free_what_one_has_taken(void **state) {
+    size_t used = arena_now().used;
+    for (int round = 0; round < 20; round++) {
+        struct blob *blobs[101] = {0};
+        for (int i = 0; i < 100; i++) blobs[i] = blob_new(4096 + random_below(200000), 0);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, give_all, blobs), 0);
+        for (int i = 0; i < 100; i++) blob_release(blob_new(4096 + random_below(200000), 0));
+        pthread_join(thread, NULL);
+    }
+    assert_int_equal(arena_now().used, used);
+}
+
+/* Sending */
+
+/* A blob with the next bytes of the client's stream. */
+static struct blob *next_blob(size_t len) {
+    struct blob *blob = blob_new(len, len);
+    for (size_t i = 0; i < len; i++) blob->data[i] = stream_byte(client.send_seed, client.sent++);
+    return blob;
+}
+static void send_small(size_t len) {
+    char bytes[64];
+    for (size_t i = 0; i < len; i++) bytes[i] = stream_byte(client.send_seed, client.sent++);
+    output_write(&client.conn->out, slice_make(bytes, len));
+}
+static void send_blob(size_t len) {
+    struct blob *blob = next_blob(len);
+    output_write_blob(&client.conn->out, blob);
+    blob_release(blob);
+}
+/* All sends are done, and nothing of the arena is in use that was not before. */
+#define turn_until_given_back(used) turn_until(arena_now().used == (used))
+
+static void values_of_sizes_around_every_threshold_arrive(void **state) {
+    open_both();
+    size_t used = arena_now().used;
+    static const size_t around[] = {1024, MIN, 8192, 16384, 65536, 131072, 1 << 20};
+    for (size_t i = 0; i < sizeof around / sizeof *around; i++) {
+        for (int by = -40; by <= 40; by += 1 + (int)random_below(4)) {
+            send_small(random_below(40));
+            send_blob(around[i] + (size_t)by);
+            send_small(random_below(3));
+            conn_flush(client.conn);
+            if (random_below(3) == 0) turn_until(server.consumed == client.sent);
+        }
+    }
+    turn_until(server.consumed == client.sent);
+    assert_false(server.corrupt);
+    turn_until_given_back(used);
+}
+
+static void values_from_the_threshold_on_are_not_copied(void **state) {
+    open_both();
+    uint64_t bytes = rdma_stats()->zero_copy_bytes;
+    send_blob(MIN - 100);
+    conn_flush(client.conn);
+    turn_until(server.consumed == client.sent);
+    assert_int_equal(rdma_stats()->zero_copy_bytes, bytes);
+    send_blob(MIN + 1);
+    conn_flush(client.conn);
+    turn_until(server.consumed == client.sent);
+    assert_int_equal(rdma_stats()->zero_copy_bytes, bytes + MIN + 1);
+    rdma_settings.zero_copy_min = 0;
+    rdma_settings_changed();
+    send_blob(100000);
+    conn_flush(client.conn);
+    turn_until(server.consumed == client.sent);
+    assert_int_equal(rdma_stats()->zero_copy_bytes, bytes + MIN + 1);
+    rdma_settings.zero_copy_min = MIN;
+    rdma_settings_changed();
+    assert_false(server.corrupt);
+}
+
+/* What the owner of a key does to a value that is being sent: it lets go, and other values take memory. */
+static void a_value_that_is_let_go_while_its_send_waits_arrives_whole(void **state) {
+    open_both();
+    size_t used = arena_now().used;
+    conn_set_reading(server.conn, false);
+    for (int i = 0; i < 40; i++) {
+        send_small(5);
+        send_blob(9000 + (size_t)i * 7001);
+        if (i % 3 == 0) conn_flush(client.conn);
+        struct blob *other = blob_new(9000 + (size_t)i * 7001, 0);
+        memset(other->data, 'x', other->len);
+        blob_release(other);
+    }
+    conn_flush(client.conn);
+    for (int i = 0; i < 5; i++) event_loop_turn(loop, 1000);
+    assert_in_range(conn_pending(client.conn), 1000000, SIZE_MAX);
+    conn_set_reading(server.conn, true);
+    turn_until(server.consumed == client.sent);
+    assert_false(server.corrupt);
+    turn_until_given_back(used);
+}
+
+static void a_value_that_is_under_way_counts_as_shared_until_it_has_gone(void **state) {
+    open_both();
+    conn_set_reading(server.conn, false);
+    struct blob *blob = next_blob(300000);
+    output_write_blob(&client.conn->out, blob);
+    conn_flush(client.conn);
+    for (int i = 0; i < 5; i++) event_loop_turn(loop, 1000);
+    assert_true(blob_is_shared(blob));
+    conn_set_reading(server.conn, true);
+    turn_until(server.consumed == client.sent);
+    turn_until(!blob_is_shared(blob));
+    blob_release(blob);
+    assert_false(server.corrupt);
+}
+
+static void connections_that_die_give_their_values_back(void **state) {
+    for (int how = 0; how < 3; how++) {
+        memset(&client, 0, sizeof client);
+        memset(&server, 0, sizeof server);
+        open_both();
+        size_t used = arena_now().used;
+        conn_set_reading(server.conn, false);
+        for (int i = 0; i < 10; i++) send_blob(100000);
+        conn_flush(client.conn);
+        event_loop_turn(loop, 1000);
+        assert_in_range(arena_now().used, used + 100000, SIZE_MAX);
+        struct end *first = how == 0 ? &server : &client;
+        if (how == 2) {
+            rdma_connection_failed(rdma_of(client.conn), EIO, "as if the device had failed");
+        } else {
+            conn_close(first->conn);
+            first->conn = NULL;
+        }
+        turn_until_given_back(used);
+        if (client.conn) conn_close(client.conn);
+        if (server.conn) conn_close(server.conn);
+        client.conn = server.conn = NULL;
+    }
+}
+
+static void beyond_the_bound_values_are_copied(void **state) {
+    open_both();
+    uint64_t before = rdma_settings.max_registered, sends = rdma_stats()->zero_copies;
+    struct blob *fresh = blob_new(80 << 20, 0); /* in a region that is not registered */
+    struct blob *value = NULL;
+    rdma_settings.max_registered = rdma_registered() + 1024 * 1024;
+    value = fresh;
+    for (size_t i = 0; i < value->len; i++) value->data[i] = stream_byte(client.send_seed, client.sent++);
+    output_write_blob(&client.conn->out, value);
+    blob_release(value);
+    conn_flush(client.conn);
+    turn_until(server.consumed == client.sent);
+    assert_false(server.corrupt);
+    assert_int_equal(rdma_stats()->zero_copies, sends);
+    rdma_settings.max_registered = before;
+}
+
+static void regions_are_unregistered_when_nothing_is_left_in_them(void **state) {
+    open_both();
+    send_blob(5000);
+    for (int i = 0; i < 4; i++) send_blob(40 << 20);
+    conn_flush(client.conn);
+    turn_until(server.consumed == client.sent);
+    assert_in_range(rdma_stats()->registered[RDMA_MEMORY_VALUES], 40 << 20, SIZE_MAX);
+    turn_until(rdma_stats()->value_regions <= 2);
+    assert_false(server.corrupt);
+}
+
+static void a_forked_child_reads_values_as_they_were(void **state) {
+    open_both();
+    struct blob *blob = next_blob(200000);
+    output_write_blob(&client.conn->out, blob);
+    conn_flush(client.conn);
+    turn_until(server.consumed == client.sent);
+    pid_t pid = fork();
+    if (pid == 0) {
+        rdma_after_fork_child();
+        usleep(20000);
+        int bad = 0;
+        for (size_t i = 0; i < blob->len; i++) bad |= blob->data[i] != stream_byte(client.send_seed, i);
+        blob_release(blob);
+        blob_release(blob_new(100000, 0));
+        _exit(bad);
+    }
+    turn_until(!blob_is_shared(blob));
+    memset(blob->data, 'y', blob->len);
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    blob_release(blob);
+}
+
+#define VALUE_TEST(name) cmocka_unit_test_setup_teardown(name, suite_setup, suite_teardown)
+
+int main(int argc, char **argv) {
+    (void)argc;
+    if (!rdma_device_name()) {
+        if (getenv("RDMA_TEST_AGAIN")) {
+            fprintf(stderr, "no RDMA device, not even under utils/softrdma/softrdma\n");
+            return 1;
+        }
+        setenv("RDMA_TEST_AGAIN", "1", 1);
+        execl("utils/softrdma/softrdma", "softrdma", argv[0], (char *)NULL);
+        perror("utils/softrdma/softrdma");
+        return 1;
+    }
+    if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) return 0; /* nothing of this is in use on such a kernel */
+    const struct CMUnitTest tests[] = {
+        VALUE_TEST(blocks_are_large_enough_apart_and_not_much_larger),
+        VALUE_TEST(blocks_that_come_and_go_at_random_do_not_pile_up),
+        VALUE_TEST(an_empty_region_stays_while_it_is_held),
+        VALUE_TEST(beyond_its_limit_there_is_nothing_and_blobs_are_ordinary),
+        VALUE_TEST(a_blob_that_grows_keeps_its_bytes),
+        VALUE_TEST(another_thread_may_free_what_one_has_taken),
+        VALUE_TEST(values_of_sizes_around_every_threshold_arrive),
+        VALUE_TEST(values_from_the_threshold_on_are_not_copied),
+        VALUE_TEST(a_value_that_is_let_go_while_its_send_waits_arrives_whole),
+        VALUE_TEST(a_value_that_is_under_way_counts_as_shared_until_it_has_gone),
+        VALUE_TEST(connections_that_die_give_their_values_back),
+        VALUE_TEST(beyond_the_bound_values_are_copied),
+        VALUE_TEST(regions_are_unregistered_when_nothing_is_left_in_them),
+        VALUE_TEST(a_forked_child_reads_values_as_they_were),
+    };
+    return cmocka_run_group_tests_name("rdma values", tests, use_rdma, NULL);
+}
+#else
+int main(void) {
+    return 0;
+}
+#endif

@@ -1,0 +1,308 @@
+/* Connections on another thread's loop: what their user sees is what they would show here. An I/O thread runs a loop of its own; the peer is a plain socket. */
+#include "net/remote.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct event_loop *home, *away;
+static struct remote_worker worker;
+static struct listener *listener;
+static pthread_t thread;
+static struct event_post stop_post;
+static char path[64];
+
+/* The I/O thread's side: everything that came is a parcel, with little room for replies. */
+enum { ROOM = 64 };
+struct test_end {
+    struct remote_end end;
+};
+static struct remote_end *end_opened(struct remote_worker *w, struct connection *conn) {
+    return &((struct test_end *)mem_calloc(1, sizeof(struct test_end)))->end;
+}
+static void end_readable(struct remote_end *end) {
+    struct slice in = conn_peek(end->conn);
+    struct parcel *parcel = remote_parcel_new(sizeof *parcel + in.len + ROOM);
+    char *bytes = (char *)(parcel + 1);
+    memcpy(bytes, in.data, in.len);
+    parcel->bytes = bytes;
+    parcel->len = parcel->stream_len = in.len;
+    parcel->reply = bytes + in.len;
+    parcel->reply_room = ROOM;
+    conn_consume(end->conn, in.len);
+    remote_send_input(end, parcel);
+}
+static void end_free(struct remote_end *end) {
+    mem_free(end);
+}
+
+/* The user. */
+static struct connection *conn;
+static int readables, draineds, closeds;
+static void (*on_readable)(struct connection *conn);
+static void user_readable(struct connection *c) {
+    readables++;
+    if (on_readable) on_readable(c);
+}
+static void user_drained(struct connection *c) {
+    draineds++;
+}
+static void user_closed(struct connection *c) {
+    closeds++;
+}
+static const struct connection_events events = {.readable = user_readable, .drained = user_drained, .closed = user_closed};
+static void accepted(struct connection *c) {
+    conn = c;
+    c->events = &events;
+}
+static const struct remote_worker_ops ops = {
+    .opened = end_opened, .readable = end_readable, .free = end_free, .accepted = accepted};
+
+static void *run(void *loop) {
+    event_loop_run(loop);
+    return NULL;
+}
+static void stop(struct event_post *post) {
+    event_loop_stop(away);
+}
+static struct event_loop *place(struct listener *l) {
+    return away;
+}
+
+static int setup(void **state) {
+    char error[200];
+    snprintf(path, sizeof path, "/tmp/test_remote.%d", (int)getpid());
+    unlink(path);
+    home = event_loop_new();
+    away = event_loop_new();
+    remote_worker_init(&worker, away, home, &ops);
+    struct listen_options options = {.host = path, .place = place, .arrived = remote_arrived};
+    listener = conn_listen(&transport_unix, home, &options, error, sizeof error);
+    assert_non_null(listener);
+    pthread_create(&thread, NULL, run, away);
+    conn = NULL;
+    on_readable = NULL;
+    readables = draineds = closeds = 0;
+    return 0;
+}
+#define turn_until(condition)                                                                                \
+    do {                                                                                                     \
+        uint64_t end = clock_monotonic_us() + 5000000;                                                       \
+        while (!(condition) && clock_monotonic_us() < end) event_loop_turn(home, 10000);                     \
+        assert_true(condition);                                                                              \
+    } while (0)
+
+static int teardown(void **state) {
+    if (conn) {
+        conn_close(conn);
+        turn_until(worker.count == 0);
+    }
+    listener_close(listener);
+    event_outbox_publish(&worker.to_loop);
+    stop_post.run = stop;
+    event_loop_post(away, &stop_post);
+    pthread_join(thread, NULL);
+    event_loop_free(away);
+    event_loop_free(home);
+    unlink(path);
+    return 0;
+}
+
+static int dial(void) {
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    turn_until(conn != NULL);
+    return fd;
+}
+/* Reads `len` bytes while home goes on turning. */
+static void receive(int fd, char *to, size_t len) {
+    while (len) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        event_loop_turn(home, 0);
+        if (poll(&ready, 1, 1) <= 0) continue;
+        ssize_t n = read(fd, to, len);
+        assert_true(n > 0);
+        to += n, len -= (size_t)n;
+    }
+}
+
+static void echo(struct connection *c) {
+    output_write(&c->out, conn_peek(c));
+    conn_consume(c, c->in_len);
+    conn_flush(c);
+}
+
+static void it_shows_the_name_and_addresses_of_the_real_one(void **state) {
+    char text[128];
+    int fd = dial();
+    assert_true(conn_is_remote(conn));
+    assert_string_equal(conn->transport->name, "unix");
+    conn_format_address(conn, true, text);
+    assert_non_null(strstr(text, path));
+    assert_true(conn->transport->is_local(conn));
+    close(fd);
+}
+
+static void bytes_go_both_ways_in_order(void **state) {
+    int fd = dial();
+    on_readable = echo;
+    char sent[512], got[512];
+    for (int round = 0; round < 300; round++) {
+        size_t len = 1 + (size_t)round * 7 % sizeof sent; /* more than the parcel's room, too */
+        for (size_t i = 0; i < len; i++) sent[i] = (char)(round + (int)i);
+        assert_int_equal(write(fd, sent, len), len);
+        receive(fd, got, len);
+        assert_memory_equal(sent, got, len);
+    }
+    turn_until(conn_pending(conn) == 0 || (conn->transport->memory(conn, NULL, NULL), conn_pending(conn) == 0));
+    assert_int_equal(conn->bytes_in, conn->bytes_out);
+    close(fd);
+}
+
+static void leave_half(struct connection *c) {
+    output_write(&c->out, SLICE("half "));
+    if (c->in_len > 2) conn_consume(c, 2);
+    conn_flush(c);
+}
+static void input_that_is_left_stays_and_replies_leave_all_the_same(void **state) {
+    int fd = dial();
+    char got[16];
+    on_readable = leave_half;
+    assert_int_equal(write(fd, "abcd", 4), 4);
+    receive(fd, got, 5);
+    assert_memory_equal(got, "half ", 5);
+    assert_int_equal(conn->in_len, 2);
+    assert_memory_equal(conn->in, "cd", 2);
+    output_write(&conn->out, SLICE("again"));
+    conn_flush(conn);
+    receive(fd, got, 5);
+    assert_memory_equal(got, "again", 5);
+    /* More is shown when this is consumed. */
+    on_readable = NULL;
+    assert_int_equal(write(fd, "ef", 2), 2);
+    for (int i = 0; i < 20; i++) event_loop_turn(home, 1000);
+    assert_int_equal(readables, 1);
+    conn_consume(conn, 2);
+    turn_until(readables == 2);
+    assert_memory_equal(conn->in, "ef", 2);
+    close(fd);
+}
+
+static void pausing_holds_input_and_the_end_back(void **state) {
+    int fd = dial();
+    conn_set_reading(conn, false);
+    assert_int_equal(write(fd, "x", 1), 1);
+    close(fd);
+    for (int i = 0; i < 20; i++) event_loop_turn(home, 1000);
+    assert_int_equal(readables, 0);
+    assert_int_equal(closeds, 0);
+    on_readable = echo;
+    conn_set_reading(conn, true);
+    turn_until(closeds == 1);
+    assert_int_equal(readables, 1);
+    assert_int_equal(conn->state, CONN_ENDED);
+}
+
+static void who_leaves_its_input_is_told_of_the_end(void **state) {
+    int fd = dial();
+    assert_int_equal(write(fd, "kept", 4), 4);
+    turn_until(readables == 1);
+    close(fd);
+    turn_until(closeds == 1);
+}
+
+static void large_blobs_and_long_output_arrive_and_are_told_as_pending_until_then(void **state) {
+    enum { LEN = 3 * 1024 * 1024 };
+    int fd = dial();
+    struct blob *blob = blob_new(LEN, LEN);
+    for (size_t i = 0; i < LEN; i++) blob->data[i] = (char)(i * 31 >> 5);
+    output_write(&conn->out, SLICE("head"));
+    output_write_blob(&conn->out, blob);
+    output_write(&conn->out, blob_slice(blob));
+    output_write(&conn->out, SLICE("tail"));
+    conn->wants_drained = true;
+    conn_flush(conn);
+    for (int i = 0; i < 10; i++) event_loop_turn(home, 1000);
+    assert_true(conn_pending(conn) > LEN / 2);
+    assert_int_equal(draineds, 0);
+    char *got = mem_alloc(2 * LEN + 8);
+    receive(fd, got, 2 * LEN + 8);
+    assert_memory_equal(got, "head", 4);
+    assert_memory_equal(got + 4, blob->data, LEN);
+    assert_memory_equal(got + 4 + LEN, blob->data, LEN);
+    assert_memory_equal(got + 4 + 2 * LEN, "tail", 4);
+    turn_until(draineds == 1);
+    assert_int_equal(conn_pending(conn), 0);
+    turn_until(!blob_is_shared(blob));
+    blob_release(blob);
+    mem_free(got);
+    close(fd);
+}
+
+static void answer_and_close(struct connection *c) {
+    struct slice shown = conn_peek(c);
+    output_write(&c->out, SLICE("bye"));
+    conn_close(c);
+    conn = NULL;
+    /* What was shown is still there. */
+    assert_memory_equal(shown.data, "close me", 8);
+}
+static void closing_inside_a_handler_sends_what_was_written(void **state) {
+    int fd = dial();
+    char got[4];
+    on_readable = answer_and_close;
+    assert_int_equal(write(fd, "close me", 8), 8);
+    receive(fd, got, 3);
+    assert_memory_equal(got, "bye", 3);
+    assert_int_equal(read(fd, got, 1), 0);
+    turn_until(worker.count == 0);
+    assert_int_equal(closeds, 0);
+    close(fd);
+}
+
+static void reading_stops_while_too_much_is_at_home(void **state) {
+    int fd = dial();
+    conn_set_reading(conn, false);
+    char *much = mem_calloc(1, 64 * 1024);
+    size_t sent = 0;
+    for (int idle = 0; idle < 50 && sent < 64 * 1024 * 1024;) {
+        ssize_t n = send(fd, much, 64 * 1024, MSG_DONTWAIT);
+        if (n > 0) sent += (size_t)n, idle = 0;
+        else idle++;
+        event_loop_turn(home, 1000);
+    }
+    assert_true(sent < 8 * 1024 * 1024);
+    on_readable = echo;
+    conn_set_reading(conn, true);
+    char *got = mem_alloc(sent);
+    receive(fd, got, sent);
+    mem_free(got);
+    mem_free(much);
+    close(fd);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        TEST(it_shows_the_name_and_addresses_of_the_real_one),
+        TEST(bytes_go_both_ways_in_order),
+        TEST(input_that_is_left_stays_and_replies_leave_all_the_same),
+        TEST(pausing_holds_input_and_the_end_back),
+        TEST(who_leaves_its_input_is_told_of_the_end),
+        TEST(large_blobs_and_long_output_arrive_and_are_told_as_pending_until_then),
+        TEST(closing_inside_a_handler_sends_what_was_written),
+        TEST(reading_stops_while_too_much_is_at_home),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
