@@ -125,9 +125,9 @@ static void lset_run(struct call *call) {
 
 /* --- Popping -------------------------------------------------------------------------------------------------------- */
 
-/* Replies with the elements at one end, the outermost first, and takes them out. */
-static void pop_range(struct call *call, struct slice key, struct entry *entry, enum sequence_end end,
-                      size_t count) {
+/* Replies with the elements at one end, the outermost first, and takes them out; returns how many. */
+static size_t pop_range(struct call *call, struct slice key, struct entry *entry, enum sequence_end end,
+                        size_t count) {
     struct sequence_iterator it;
     struct sequence_element element;
     size_t len = sequence_len(entry);
@@ -142,6 +142,7 @@ static void pop_range(struct call *call, struct slice key, struct entry *entry, 
         list_lost(call, key, entry, end == SEQUENCE_HEAD ? "lpop" : "rpop");
     }
     call->dirty += count;
+    return count;
 }
 void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum sequence_end end) {
     struct sequence_iterator it;
@@ -200,46 +201,12 @@ bool list_end_read(struct call *call, struct slice word, enum sequence_end *end)
     return true;
 }
 
-bool list_multi_pop_read(struct call *call, int index, struct list_multi_pop *pop) {
-    int64_t keys;
-    pop->count = 1;
-    pop->first_key = index + 1;
-    if (!parse_int64(call->argv[index], &keys) || keys < 1) {
-        reply_error(call->reply, "ERR numkeys should be greater than 0");
-        return false;
-    }
-    if (keys > call->argc - index - 2) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
-    pop->key_count = (int)keys;
-    int at = index + 1 + (int)keys;
-    if (!list_end_read(call, call->argv[at], &pop->end)) return false;
-    return pop_count_read(call, at + 1, &pop->count);
+static size_t pop_from_end(struct call *call, struct slice key, struct entry *entry, int end, size_t count) {
+    return pop_range(call, key, entry, end ? SEQUENCE_TAIL : SEQUENCE_HEAD, count);
 }
-
-bool list_multi_pop(struct call *call, const struct list_multi_pop *pop) {
-    for (int i = pop->first_key; i < pop->first_key + pop->key_count; i++) {
-        struct slice key = call->argv[i];
-        struct entry *entry;
-        if (!find_list_write(call, key, &entry)) return true;
-        if (!entry) continue;
-        size_t len = sequence_len(entry), popped = (uint64_t)pop->count < len ? (size_t)pop->count : len;
-        char text[NUMBER_TEXT_MAX];
-        reply_array(call->reply, 2);
-        reply_bulk(call->reply, key);
-        pop_range(call, key, entry, pop->end, popped);
-        struct slice shown = {text, format_uint64(text, popped)};
-        call_propagate(
-            call, 3, (struct slice[]){pop->end == SEQUENCE_HEAD ? SLICE("LPOP") : SLICE("RPOP"), key, shown});
-        return true;
-    }
-    return false;
-}
-
+const struct multi_pop_kind list_multi_pop = {TYPE_LIST, {"left", "right"}, {"LPOP", "RPOP"}, pop_from_end};
 static void lmpop_run(struct call *call) {
-    struct list_multi_pop pop;
-    if (list_multi_pop_read(call, 1, &pop) && !list_multi_pop(call, &pop)) reply_null_array(call->reply);
+    multi_pop(call, &list_multi_pop);
 }
 
 /* --- Moving --------------------------------------------------------------------------------------------------------- */
@@ -555,13 +522,7 @@ const struct command_spec list_commands[] = {
      .complexity = "O(N+M) where N is how many keys are given and M is how many elements are returned.",
      .summary = "Removes elements from one end of the first list that is not empty, and returns them.",
      .syntax = "numkeys:integer key:key... where(LEFT|RIGHT) [COUNT count:integer]",
-     .keys = {{.flags = KEY_RW | KEY_ACCESS | KEY_DELETE,
-               .begin = BEGIN_INDEX,
-               .index = 1,
-               .find = FIND_KEYNUM,
-               .a = 0,
-               .b = 1,
-               .c = 1}}},
+     .keys = {KEY_COUNTED(1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
     {.name = "lmove",
      .run = lmove_run,
      .arity = 5,

@@ -1,7 +1,7 @@
 /* list.h: what list.c and list_blocking.c share. */
 #ifndef COMMANDS_LIST_H
 #define COMMANDS_LIST_H
-#include "server/command.h"
+#include "commands/multi_pop.h"
 #include "store/sequence.h"
 
 /* The list to be changed, NULL: missing. False: the key has another type, and that is replied. */
@@ -13,13 +13,5 @@ bool list_end_read(struct call *call, struct slice word, enum sequence_end *end)
 /* LMOVE, argv[1] to argv[2]. False: there is nothing to move, and nothing is replied. */
 bool list_move(struct call *call, enum sequence_end from, enum sequence_end to);
 
-/* "numkeys key… LEFT|RIGHT [COUNT count]" from argument `index` on. False: the error is replied. */
-struct list_multi_pop {
-    int first_key, key_count;
-    enum sequence_end end;
-    int64_t count;
-};
-bool list_multi_pop_read(struct call *call, int index, struct list_multi_pop *pop);
-/* Pops from the first list that is there. False: there is none, and nothing is replied. */
-bool list_multi_pop(struct call *call, const struct list_multi_pop *pop);
+extern const struct multi_pop_kind list_multi_pop; /* LMPOP, BLMPOP */
 #endif

@@ -50,10 +50,7 @@ static void brpoplpush_run(struct call *call) {
 }
 
 static void blmpop_run(struct call *call) {
-    struct list_multi_pop pop;
-    int64_t timeout_ms;
-    if (!call_timeout_seconds(call, 1, &timeout_ms) || !list_multi_pop_read(call, 2, &pop) || list_multi_pop(call, &pop)) return;
-    call_block(call, &(struct blocking){.first_key = pop.first_key, .key_count = pop.key_count, .type = TYPE_LIST, .timeout_ms = timeout_ms});
+    multi_pop_wait(call, &list_multi_pop);
 }
 
 #define BLOCKING_LIST .categories = CAT_LIST, .group = GROUP_LIST
@@ -78,6 +75,6 @@ const struct command_spec list_blocking_commands[] = {
      .complexity = "O(N+M), where N is the number of keys and M that of the elements returned",
      .summary = "Takes elements from an end of the first list that has any; waits for them if need be.",
      .syntax = "timeout:double numkeys:integer key:key... where(LEFT|RIGHT) [COUNT count:integer]",
-     .keys = {{.flags = KEY_RW | KEY_ACCESS | KEY_DELETE, .begin = BEGIN_INDEX, .index = 2, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1}}},
+     .keys = {KEY_COUNTED(2, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
     {.name = NULL},
 };

@@ -33,17 +33,3 @@ bool string_size_fits(uint64_t count, uint64_t size) {
     uint64_t total;
     return !__builtin_mul_overflow(count, size, &total) && total <= string_size_max();
 }
-
-bool pop_count_read(struct call *call, int index, int64_t *count) {
-    if (index == call->argc) return true;
-    if (index + 1 == call->argc || !slice_is(call->argv[index], "count")) {
-        reply_syntax_error(call->reply);
-    } else if (!parse_int64(call->argv[index + 1], count) || *count < 1) {
-        reply_error(call->reply, "ERR count should be greater than 0");
-    } else if (call->argc > index + 2) {
-        reply_syntax_error(call->reply);
-    } else {
-        return true;
-    }
-    return false;
-}

@@ -63,9 +63,6 @@ static inline bool argument_int64(struct call *call, int index, int64_t *value) 
     return false;
 }
 
-/* [COUNT count] of LMPOP, ZMPOP and their kin, from argv[index] to the end. False: the error is replied. */
-bool pop_count_read(struct call *call, int index, int64_t *count);
-
 /* For loops over many keys, argv[index], argv[index + step], … before argv[end]: called for each, starts to fetch the next few of them at once, so that the loop
  * does not wait for memory once a key. */
 enum { KEYS_AHEAD = 16 };

@@ -9,6 +9,9 @@
         .flags = (__VA_ARGS__), .begin = BEGIN_INDEX, .index = (first), .find = FIND_RANGE, .a = (last),     \
         .b = (step), .c = 0                                                                                  \
     }
+/* One key spec: argv[index] counts the keys that follow it. */
+#define KEY_COUNTED(at, ...)                                                                                 \
+    { .flags = (__VA_ARGS__), .begin = BEGIN_INDEX, .index = (at), .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1 }
 #define FIRST_KEY(...)                                                                                       \
     { KEY_RANGE(1, 0, 1, __VA_ARGS__) }
 #define ALL_KEYS(...)                                                                                        \

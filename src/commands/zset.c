@@ -240,9 +240,9 @@ static void zrevrank_run(struct call *call) {
 
 enum pairs { PAIRS_FLAT, PAIRS_BY_PROTOCOL, PAIRS_NESTED };
 
-/* Replies with the members of the lowest or highest scores, the outermost first, and takes them out. */
-static void pop_items(struct call *call, struct slice key, struct entry *entry, struct zset *zset,
-                      bool highest, size_t count, enum pairs pairs) {
+/* Replies with the members of the lowest or highest scores, the outermost first, and takes them out; returns how many. */
+static size_t pop_items(struct call *call, struct slice key, struct entry *entry, struct zset *zset,
+                        bool highest, size_t count, enum pairs pairs) {
     struct zset_iterator it;
     struct zset_item item;
     size_t len = zset_len(zset);
@@ -255,10 +255,11 @@ static void pop_items(struct call *call, struct slice key, struct entry *entry, 
         reply_element(call->reply, &item.member);
         reply_double(call->reply, item.score);
     }
-    if (!count) return;
+    if (!count) return 0;
     zset_delete(zset, highest ? len - count : 0, count);
     zset_lost(call, key, entry, zset, highest ? "zpopmax" : "zpopmin");
     call->dirty += count;
+    return count;
 }
 static void pop(struct call *call, bool highest) {
     struct entry *entry;
@@ -286,46 +287,13 @@ static void zpopmax_run(struct call *call) {
     pop(call, true);
 }
 
-bool zset_multi_pop_read(struct call *call, int index, struct zset_multi_pop *pop) {
-    int64_t keys;
-    pop->count = 1;
-    pop->first_key = index + 1;
-    if (!parse_int64(call->argv[index], &keys) || keys < 1) {
-        reply_error(call->reply, "ERR numkeys should be greater than 0");
-        return false;
-    }
-    int at = keys > call->argc - index - 2 ? call->argc : index + 1 + (int)keys;
-    pop->key_count = at - pop->first_key;
-    pop->highest = at < call->argc && slice_is(call->argv[at], "max");
-    if (at >= call->argc || (!pop->highest && !slice_is(call->argv[at], "min"))) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
-    return pop_count_read(call, at + 1, &pop->count);
+static size_t pop_nested(struct call *call, struct slice key, struct entry *entry, int end, size_t count) {
+    struct zset zset = zset_of(entry);
+    return pop_items(call, key, entry, &zset, end, count, PAIRS_NESTED);
 }
-
-bool zset_multi_pop(struct call *call, const struct zset_multi_pop *pop) {
-    for (int i = pop->first_key; i < pop->first_key + pop->key_count; i++) {
-        struct slice key = call->argv[i];
-        struct entry *entry;
-        struct zset zset;
-        if (!find_zset_write(call, key, &entry, &zset)) return true;
-        if (!entry) continue;
-        size_t len = zset_len(&zset), popped = (uint64_t)pop->count < len ? (size_t)pop->count : len;
-        char text[NUMBER_TEXT_MAX];
-        reply_array(call->reply, 2);
-        reply_bulk(call->reply, key);
-        pop_items(call, key, entry, &zset, pop->highest, popped, PAIRS_NESTED);
-        struct slice shown = {text, format_uint64(text, popped)};
-        call_propagate(call, 3,
-                       (struct slice[]){pop->highest ? SLICE("ZPOPMAX") : SLICE("ZPOPMIN"), key, shown});
-        return true;
-    }
-    return false;
-}
+const struct multi_pop_kind zset_multi_pop = {TYPE_ZSET, {"min", "max"}, {"ZPOPMIN", "ZPOPMAX"}, pop_nested};
 static void zmpop_run(struct call *call) {
-    struct zset_multi_pop pop;
-    if (zset_multi_pop_read(call, 1, &pop) && !zset_multi_pop(call, &pop)) reply_null_array(call->reply);
+    multi_pop(call, &zset_multi_pop);
 }
 
 bool zset_pop_one(struct call *call, struct slice key, bool highest) {
@@ -572,13 +540,7 @@ const struct command_spec zset_commands[] = {
      .summary = "Removes the members with the highest or lowest scores of the first sorted set that is "
                 "not empty, and returns them.",
      .syntax = "numkeys:integer key:key... where(MIN|MAX) [COUNT count:integer]",
-     .keys = {{.flags = KEY_RW | KEY_ACCESS | KEY_DELETE,
-               .begin = BEGIN_INDEX,
-               .index = 1,
-               .find = FIND_KEYNUM,
-               .a = 0,
-               .b = 1,
-               .c = 1}}},
+     .keys = {KEY_COUNTED(1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
     {.name = "zrandmember",
      .run = zrandmember_run,
      .arity = -2,

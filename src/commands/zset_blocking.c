@@ -21,10 +21,7 @@ static void bzpopmin_run(struct call *call) { blocking_pop(call, false); }
 static void bzpopmax_run(struct call *call) { blocking_pop(call, true); }
 
 static void bzmpop_run(struct call *call) {
-    struct zset_multi_pop pop;
-    int64_t timeout_ms;
-    if (!call_timeout_seconds(call, 1, &timeout_ms) || !zset_multi_pop_read(call, 2, &pop) || zset_multi_pop(call, &pop)) return;
-    call_block(call, &(struct blocking){.first_key = pop.first_key, .key_count = pop.key_count, .type = TYPE_ZSET, .timeout_ms = timeout_ms});
+    multi_pop_wait(call, &zset_multi_pop);
 }
 
 #define BLOCKING_ZSET .categories = CAT_SORTEDSET, .group = GROUP_SORTED_SET
@@ -41,6 +38,6 @@ const struct command_spec zset_blocking_commands[] = {
      .complexity = "O(K)+O(M*log(N)), where K is the number of keys, N that of the members and M that of the members taken",
      .summary = "Takes members from an end of the first sorted set that has any; waits for them if need be.",
      .syntax = "timeout:double numkeys:integer key:key... where(MIN|MAX) [COUNT count:integer]",
-     .keys = {{.flags = KEY_RW | KEY_ACCESS | KEY_DELETE, .begin = BEGIN_INDEX, .index = 2, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1}}},
+     .keys = {KEY_COUNTED(2, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
     {.name = NULL},
 };
