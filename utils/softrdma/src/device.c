@@ -43,9 +43,11 @@ static bool running;
 
 static void before_fork(void) {
     pages_lock();
+    peer_before_fork();
 }
 
 static void after_fork_in_parent(void) {
+    peer_after_fork_in_parent();
     pages_unlock();
 }
 

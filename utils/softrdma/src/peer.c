@@ -105,6 +105,14 @@ void peer_put(struct peer *peer) {
     free(peer);
 }
 
+void peer_before_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+
+void peer_after_fork_in_parent(void) {
+    pthread_mutex_unlock(&lock);
+}
+
 void peer_forget(void) {
     if (self) {
         for (struct link *l = conns.next; l != &conns; l = l->next)
@@ -255,6 +263,7 @@ static struct conn *conn_create(int fd, enum conn_state state) {
 static void conn_free(struct conn *conn) {
     pthread_mutex_lock(&lock);
     list_remove(&conn->link);
+    progress_unwatch(&conn->watch);
     close(conn->watch.fd);
     pthread_mutex_unlock(&lock);
     for (struct link *l; (l = list_pop(&conn->out));) {

@@ -54,6 +54,8 @@ struct dial {
 typedef void message_handler(struct peer *peer, const struct message *msg, int fd);
 
 int peer_start(void);
+/* The thread may be opening or closing descriptors when the program forks: the child must know which there are. */
+void peer_before_fork(void), peer_after_fork_in_parent(void);
 void peer_forget(void); /* in a forked child: closes every descriptor that belongs to the parent */
 void peer_handle(enum msg_type type, message_handler *handler);
 void peer_on_death(void (*hook)(struct peer *peer));

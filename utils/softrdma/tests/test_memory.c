@@ -330,6 +330,45 @@ TEST(a_forked_child_does_not_disturb_its_parent) {
     assert_no_leaks();
 }
 
+static int forked[2]; /* the child reads: to be told that it may go on */
+
+static void child_keeps_the_descriptors(void) {
+    char go;
+    CHECK(read(forked[0], &go, 1) == 1);
+}
+
+static void connects_and_waits(int sock) {
+    struct end e = {0};
+    tell(sock, end_listen(&e));
+    end_accept(&e);
+    tell(sock, 0);
+    pause();
+}
+
+/* A child has its parent's descriptors for a moment, however soon the device closes them there. */
+TEST(a_link_that_ends_while_a_child_still_holds_its_descriptor_is_not_heard_of_again) {
+    struct other o = other_start(connects_and_waits);
+    CHECK(!pipe(forked) && !pthread_atfork(NULL, NULL, child_keeps_the_descriptors)); /* before the device's own handler */
+    struct end e = {0};
+    end_connect(&e, (uint16_t)hear(o.sock));
+    hear(o.sock);
+    pid_t child = fork();
+    if (!child) _exit(0);
+    kill(o.pid, SIGKILL);
+    CHECK(WIFSIGNALED(other_wait(&o)));
+    expect_event(&e, RDMA_CM_EVENT_DISCONNECTED); /* the link has been closed, or is about to be */
+    struct pair p = pair_make((struct pair_options){0}); /* the thread has work to do, and memory is used again */
+    usleep(20000);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    expect_wc(p.cq, 4, IBV_WC_SUCCESS);
+    pair_free(&p);
+    int status;
+    CHECK(write(forked[1], "", 1) == 1 && waitpid(child, &status, 0) == child);
+    EQUAL(status, 0);
+    CHECK(!rdma_disconnect(e.id));
+    end_free(&e);
+}
+
 static void child_reads_neighbours(struct pair *p, uint8_t *heap) {
     (void)p;
     for (int i = 0; i < 500; i++) {
