@@ -211,8 +211,6 @@ static bool make_dense(struct call *call, struct entry *entry) {
     if (good) {
         db_changed(call->db, call->argv[2]);
         call->dirty++;
-        /* The subcommand may mean nothing elsewhere; this does. */
-        call_propagate(call, 3, (struct slice[]){SLICE("PFDEBUG"), SLICE("TODENSE"), call->argv[2]});
     } else {
         reply_error(call->reply, CORRUPT);
     }

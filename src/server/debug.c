@@ -8,6 +8,7 @@
 #include "server/client.h"
 #include "server/config_engine.h"
 #include "server/debug_data.h"
+#include "server/debug_follow.h"
 #include "server/help.h"
 #include "server/server.h"
 #include "server/settings.h"
@@ -211,6 +212,7 @@ static const struct debug_subcommand general[] = {
 void debug_register_own(void) {
     debug_register(general);
     debug_register(debug_data_subcommands);
+    debug_register(debug_follow_subcommands);
 }
 static const struct debug_subcommand *subcommand_find(struct slice name) {
     for (size_t i = tables_count; i-- > 0;)

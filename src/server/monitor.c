@@ -1,14 +1,11 @@
 /* monitor.c: MONITOR. Monitors observe calls (dispatch.h) while there are any; without one it costs nothing. A line is made once and copied to each. */
 #include "server/monitor.h"
 #include "lib/clock.h"
-#include "lib/memory.h"
-#include "server/client.h"
+#include "server/audience.h"
 #include "server/dispatch.h"
 #include <stdio.h>
 
-enum { MONITORS_STEP = 16 };
-static uint64_t *monitors; /* ids */
-static size_t count, capacity;
+static struct audience monitors;
 
 static void write_quoted(struct output *out, struct slice text) {
     output_write(out, SLICE("\""));
@@ -59,13 +56,7 @@ static void observe(struct call *call, uint64_t ticks) {
     struct memory_output line;
     memory_output_init(&line);
     write_line(call, &line.out);
-    for (size_t i = count; i-- > 0;) { /* a monitor that is closed for reading too slowly leaves the list */
-        struct client *client = client_by_id(monitors[i]);
-        if (!client) continue;
-        output_write(&client->conn->out, memory_output_slice(&line));
-        client_flush_later(client);
-        client_check_output(client);
-    }
+    audience_send(&monitors, memory_output_slice(&line));
     memory_output_free(&line);
 }
 static struct call_observer observer = {.after = observe};
@@ -73,12 +64,8 @@ static struct call_observer observer = {.after = observe};
 static void leave(struct client *client) {
     if (!(client->flags & CLIENT_MONITOR)) return;
     client->flags &= ~(uint32_t)CLIENT_MONITOR;
-    for (size_t i = 0; i < count; i++) {
-        if (monitors[i] != client->id) continue;
-        monitors[i] = monitors[--count];
-        break;
-    }
-    if (count == 0) dispatch_unobserve(&observer);
+    audience_leave(&monitors, client);
+    if (monitors.count == 0) dispatch_unobserve(&observer);
 }
 static struct client_watcher watcher = {.freed = leave, .reset = leave};
 
@@ -90,10 +77,9 @@ static void monitor_run(struct call *call) {
     }
     if (!(client->flags & CLIENT_MONITOR)) {
         if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
-        if (count == capacity) monitors = mem_realloc(monitors, (capacity += MONITORS_STEP) * sizeof *monitors);
-        monitors[count++] = client->id;
+        audience_join(&monitors, client);
         client->flags |= CLIENT_MONITOR;
-        if (count == 1) dispatch_observe(&observer);
+        if (monitors.count == 1) dispatch_observe(&observer);
     }
     reply_ok(call->reply);
 }

@@ -72,6 +72,8 @@ start_server {tags {bitmaps}} {
             {bitpos f 1 2} :-1
             {bitpos f 1 1} :8
             {bitpos f 0 2} :16
+            {bitpos f 0 0 -1 byte} :12
+            {bitpos f 0 2 -1 BYTE} :16
             {bitpos f 1 7 15 bit} :7
             {bitpos f 0 7 9 bit} :-1
             {bitpos f 0 -8 -1 bit} :16

@@ -82,6 +82,50 @@ start_server {tags {geo}} {
         arity_errors {{geoadd k 1 2} {geodist k a} geohash geopos {geosearch k frommember m byradius 1} {georadius k 1 1 1}}
     }
 
+    test "units and options mean the same in every search" {
+        r flushall
+        r geoadd g 13.361389 38.115556 a 15.087269 37.502669 b
+        replies {
+            {geodist g a b m} {$166274.1516}
+            {geodist g a b km} {$166.2742}
+            {geodist g a b ft} {$545518.8700}
+            {geodist g a b mi} {$103.3182}
+        }
+        set all_of {
+            a {* {$a} %s :3479099956230698 {* {$13.36138933897018433} {$38.11555639549629859}}}
+            b {* {$b} %s :3479447370796909 {* {$15.08726745843887329} {$37.50266842333162032}}}
+        }
+        foreach {search near near_km far far_km} {
+            {georadius g 15 37} b 56.4413 a 190.4424
+            {georadius_ro g 15 37} b 56.4413 a 190.4424
+            {georadiusbymember g a} a 0.0000 b 166.2742
+            {georadiusbymember_ro g a} a 0.0000 b 166.2742
+            {geosearch g fromlonlat 15 37 byradius} b 56.4413 a 190.4424
+            {geosearch g frommember a byradius} a 0.0000 b 166.2742
+        } {
+            foreach {radius unit distance} {100000 m 56441.2579 100 km 56.4413 328084 ft 185174.7305 62.2 mi 35.0711} {
+                if {$near eq "a"} {set distance 0.0000}
+                assert_typed [list * [list * \$$near \$$distance]] {*}$search $radius $unit withdist
+            }
+            set both [list * [format [dict get $all_of $near] \$$near_km] [format [dict get $all_of $far] \$$far_km]]
+            assert_typed $both {*}$search 300 km withcoord withdist withhash asc
+            assert_equal [list $far $near] [r {*}$search 300 km desc]
+            assert_equal a [r {*}$search 300 km count 1 any]
+        }
+        assert_equal 2 [r georadiusbymember g a 300 km store d]
+        assert_equal {a b} [r zrange d 0 -1]
+        foreach {radius unit distance} {100000 m 5.64412578701582e+4 100 km 56.4412578701582 328084 ft 1.8517473054513845e+5 62.2 mi 35.071058862737644} {
+            assert_equal 1 [r geosearchstore d g fromlonlat 15 37 byradius $radius $unit storedist]
+            assert_equal [list b $distance] [r zrange d 0 -1 withscores]
+        }
+        replies {
+            {geosearchstore d g frommember a byradius 300 km desc count 1} :1
+            {zrange d 0 -1} {* {$b}}
+            {geosearchstore d g frommember a byradius 300 km asc count 1 any} :1
+            {zrange d 0 -1} {* {$a}}
+        }
+    }
+
     test "RESP3: coordinates are doubles, distances are texts" {
         r flushall
         r geoadd Sicily 13.361389 38.115556 Palermo

@@ -66,6 +66,20 @@ start_server {tags {sort}} {
         arity_errors {sort sort_ro}
     }
 
+    test "SORT_RO takes the words of SORT but STORE" {
+        r flushall
+        r rpush l 3 1 2
+        r mset w1 c w2 b w3 a
+        replies {
+            {sort l asc} {* {$1} {$2} {$3}}
+            {sort_ro l asc} {* {$1} {$2} {$3}}
+            {sort_ro l desc} {* {$3} {$2} {$1}}
+            {sort_ro l by w* alpha} {* {$3} {$2} {$1}}
+            {sort_ro l alpha asc by w*} {* {$3} {$2} {$1}}
+            {sort_ro l by w* alpha desc get # get w*} {* {$1} {$c} {$2} {$b} {$3} {$a}}
+        }
+    }
+
     test "SORT STORE tells sortstore, ends the expiry of what was there, and may store where it reads" {
         r flushall
         r rpush l 3 1 2

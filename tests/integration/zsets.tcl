@@ -247,6 +247,23 @@ start_server {tags {zset}} {
         }
     }
 
+    test "weights and aggregates mean the same in ZUNION, ZINTER and what stores them" {
+        r flushall
+        make_zset a listpack 1 x 2 y
+        make_zset b listpack 10 x 20 z
+        foreach {aggregate union inter} {
+            sum {y 4 x 12 z 20} {x 12}
+            min {x 2 y 4 z 20} {x 2}
+            max {y 4 x 10 z 20} {x 10}
+        } {
+            foreach {command expected} [list union $union inter $inter] {
+                assert_equal $expected [r z$command 2 a b weights 2 1 aggregate $aggregate withscores]
+                assert_equal [expr {[llength $expected] / 2}] [r z${command}store d 2 a b weights 2 1 aggregate $aggregate]
+                assert_equal $expected [r zrange d 0 -1 withscores]
+            }
+        }
+    }
+
     test "infinities that cancel out are 0" {
         make_zset a listpack inf x
         make_zset b listpack -inf x
@@ -267,6 +284,10 @@ start_server {tags {zset}} {
             {zrange d 0 -1} {* {$b} {$c}}
             {zrangestore d z 0 0 rev} :1
             {zrange d 0 -1} {* {$d}}
+            {zrangestore d z - [b bylex} :2
+            {zrange d 0 -1} {* {$a} {$b}}
+            {zrangestore d z (c - bylex rev limit 0 1} :1
+            {zrange d 0 -1} {* {$b}}
             {zrangestore d z 5 1} :0
             {exists d} :0
             {zrangestore z z 0 1} :2

@@ -153,7 +153,18 @@ proc resp::call {id args} {
     return
 }
 
-proc resp::send {id argv} {put $id [encode $argv]}
+proc resp::send {id argv} {
+    note $argv
+    put $id [encode $argv]
+}
+
+# Which words each command was sent with, for the runner (see runner.tcl): ::words_sent({command word}).
+proc resp::note {argv} {
+    set name [string tolower [lindex $argv 0]]
+    foreach word [lrange $argv 1 end] {
+        if {[string length $word] < 20 && ![info exists ::words_sent([list $name $word])]} {set ::words_sent([list $name $word]) 1}
+    }
+}
 
 proc resp::put {id bytes} {
     variable S

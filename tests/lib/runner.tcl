@@ -252,6 +252,8 @@ proc job_event {id event} {
             if {$::o(verbose)} {puts "\[skipped] $::job($id,name): [lindex $args 0] ([lindex $args 1])"}
         }
         problem {record_failure $id "(suite)" 0 [lindex $args 0] ""}
+        syntax {foreach pair $args {dict set ::syntax $pair 1}}
+        sent {foreach pair $args {dict set ::sent $pair 1}}
         end {set ::job($id,ended) 1}
     }
 }
@@ -288,11 +290,25 @@ proc watch {} {
     after 1000 watch
 }
 
+# Each literal word in the syntax of a command on data (those that command-table told) must have been sent with it by some suite: asked after runs of everything.
+set ::syntax {}
+set ::sent {}
+proc check_syntax_sent {} {
+    global o
+    if {$o(single) ne "" || $o(skipunit) ne "" || $o(only) ne "" || $o(allow) ne "" || $o(deny) ne "" || !$o(ours)} return
+    set missing {}
+    foreach pair [dict keys $::syntax] {if {![dict exists $::sent $pair]} {lappend missing [string toupper $pair]}}
+    if {$missing eq ""} return
+    incr ::total(fail)
+    lappend ::failures [list (all) "every word of every command's syntax is sent by a suite" tests/$o(suite) "these are not: [join $missing ", "]"]
+}
+
 puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr {$o(rdma) ? "rdma" : "tcp"}],\
     [llength $::queue] suites, seed $o(seed)"
 after 1000 watch
 start_next
 if {!$::finished} {vwait ::finished}
+check_syntax_sent
 
 # --- Summary ---------------------------------------------------------------
 

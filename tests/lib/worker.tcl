@@ -12,7 +12,7 @@ set ::test_deadline 0
 set ::at_end {}
 array set ::spawned {}
 
-foreach f {resp assert util server rdma} {source [file join $::root tests lib $f.tcl]}
+foreach f {resp assert util server rdma follow rows} {source [file join $::root tests lib $f.tcl]}
 expr {srand($::opt(seed))}
 
 # Everything we start inherits this directory, so that the runner can find it.
@@ -225,5 +225,9 @@ foreach pid $left {
     tell problem "process $pid was left behind: $cmdline"
     kill_process KILL $pid
 }
+tell sent {*}[lsort -unique [lmap pair [array names ::words_sent] {
+    if {![regexp {^\S+ [[:alpha:]=~]+$} $pair]} continue
+    string tolower $pair
+}]]
 tell end
 exit 0

@@ -1,0 +1,87 @@
+# Rows: what every command has in common with every other one, a row a command. The suite command-table goes through them; the rows themselves
+# are in tests/integration/command-table/.
+#
+#   rows GROUP {
+#       lpush {
+#           given {{rpush k a}} call {lpush k b c} gives :3
+#           missing :2 events {{l lpush k}}
+#       }
+#       {lpush, twice} { ... }         another example of the same command: the name ends before the comma
+#   }
+#
+# Everything starts with an empty database.
+#
+#   given     commands that make what the call is about
+#   call      the example
+#   gives     its reply in RESP2, typed as resp.tcl writes it; gives3 in RESP3 where it is another. In place of it `like`, `like3`: a glob pattern
+#   missing   its reply where nothing was given, missing3 in RESP3 where it is another; left out where the call needs no key to be there
+#   takes     pairs of a key of the call and the types it may have (any: all of them); those left out: the type of the group (HyperLogLogs: none, as
+#             a string that is none is refused like another type)
+#   refuses   the error where a key has another type, if it is not the usual one
+#   events    what is told, in order: {class event key}; left out: nothing
+#   repeats   patterns of the commands that are propagated; left out: the call itself where it is one that writes, else nothing
+#   needs     as -needs of a test
+
+set ::row_types {string {set %k v} list {rpush %k v} set {sadd %k v} zset {zadd %k 1 v} hash {hset %k f v} stream {xadd %k * f v}}
+set ::row_type_of {string string bitmap string hyperloglog none list list set set sorted-set zset geo zset hash hash stream stream generic any}
+set ::row_classes {g $ l s h z t x e d n m}
+
+proc rows {group table} {
+    dict for {name row} $table {
+        if {[dict exists $::row $name]} {error "two rows for $name"}
+        dict set ::row $name [dict merge {given {} events {} needs {}} $row [list group $group]]
+    }
+}
+set ::row [dict create]
+
+# The command a row is about, as COMMAND LIST names it.
+proc row_command {name} {lindex [split $name ,] 0}
+
+# An empty database with what the row wants.
+proc row_prepare {row {given 1}} {
+    r flushall
+    if {$given} {foreach command [dict get $row given] {r {*}$command}}
+}
+proc row_keys {row} {
+    if {[catch {r command getkeys {*}[dict get $row call]} keys]} {return {}}
+    return $keys
+}
+proc row_takes {row key} {
+    if {[dict exists $row takes $key]} {return [dict get $row takes $key]}
+    return [dict get $::row_type_of [dict get $row group]]
+}
+# Does any key of the row have to have a type?
+proc row_is_typed {row} {
+    foreach key [row_keys $row] {if {[row_takes $row $key] ne "any"} {return 1}}
+    return 0
+}
+
+# With each key of the call in turn made into each type: {key type reply} of what was answered.
+proc row_with_types {row} {
+    set out {}
+    foreach key [lsort -unique [row_keys $row]] {
+        foreach {type make} $::row_types {
+            if {[unmet_need [list command [lindex $make 0]]] ne ""} continue
+            row_prepare $row
+            r del $key
+            r {*}[string map [list %k $key] $make]
+            lappend out $key $type [r -typed {*}[dict get $row call]]
+        }
+    }
+    return $out
+}
+# The events of the call among these classes.
+proc row_events {row listener classes} {
+    row_prepare $row
+    heard $listener
+    r config set notify-keyspace-events E[join $classes ""]
+    catch {r {*}[dict get $row call]}
+    r config set notify-keyspace-events ""
+    return [heard $listener]
+}
+proc row_repeats {row follower} {
+    row_prepare $row
+    heard $follower
+    catch {r {*}[dict get $row call]}
+    return [heard $follower]
+}
