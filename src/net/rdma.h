@@ -13,6 +13,7 @@ struct rdma_settings {
     _Atomic uint32_t busy_poll_us;   /* spin this long after the last completion before sleeping */
     _Atomic uint32_t keepalive_ms;   /* period of Keepalive messages, 0: none */
     _Atomic uint32_t connect_timeout_ms;
+    _Atomic uint32_t ack_timeout_ms; /* a request that the peer's device has not acknowledged by then is repeated, seven times; 0: as the connection manager says */
     _Atomic uint32_t max_clients;    /* accepted connections; 0: no bound of its own */
     _Atomic uint64_t max_registered; /* bytes of registered memory of all kinds in the process; 0: no bound */
     _Atomic uint64_t max_untrusted;  /* bytes of receive buffers of peers that are not trusted yet, in the process; 0: no bound */

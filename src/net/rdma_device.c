@@ -33,6 +33,7 @@ struct rdma_settings rdma_settings = {
     .busy_poll_us = 20,
     .keepalive_ms = 3000,
     .connect_timeout_ms = 5000,
+    .ack_timeout_ms = 250,
     .features = RDMA_FEATURE_RING,
     .send_memory = 256 * 1024 * 1024,
     .zero_copy_min = RDMA_ZERO_COPY_MIN_DEFAULT,

@@ -9,7 +9,7 @@
 #endif
 
 static int64_t rx_size, rx_initial, send_memory, max_registered, max_unauthenticated, zero_copy_min;
-static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, max_clients;
+static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, max_clients;
 
 /* As the option numbers them; on the wire they are other bits. */
 enum { FEATURE_RING = 1 };
@@ -34,6 +34,7 @@ void rdma_options_apply(void) {
     rdma_settings.keepalive_ms = (uint32_t)keepalive_ms;
     rdma_settings.features = features & FEATURE_RING ? RDMA_FEATURE_RING : 0;
     rdma_settings.connect_timeout_ms = (uint32_t)connect_timeout_ms;
+    rdma_settings.ack_timeout_ms = (uint32_t)ack_timeout_ms;
     rdma_settings.max_clients = (uint32_t)max_clients;
     rdma_settings_changed();
 #endif
@@ -92,6 +93,8 @@ const struct config_option rdma_options[] = {
      .help = "Milliseconds between two signs of life on an RDMA connection; 0: none."},
     {.name = "rdma-connect-timeout-ms", .type = CONFIG_INT, .value = &connect_timeout_ms, .initial = "5000", .min = 1, .max = INT32_MAX, RDMA,
      .help = "Milliseconds that connecting by RDMA may take."},
+    {.name = "rdma-ack-timeout-ms", .type = CONFIG_INT, .value = &ack_timeout_ms, .initial = "250", .min = 0, .max = 600000, RDMA,
+     .help = "Milliseconds after which the device repeats what was not acknowledged; 0: as the connection manager says."},
     {.name = "rdma-features", .type = CONFIG_FLAGS, .value = &features, .initial = "ring", .names = feature_names, RDMA,
      .help = "What is offered to RDMA clients that ask for more than the base protocol: none, or ring."},
     {.name = "rdma-max-clients", .type = CONFIG_INT, .value = &max_clients, .initial = "0", .min = 0, .max = INT32_MAX, RDMA,

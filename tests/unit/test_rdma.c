@@ -387,6 +387,31 @@ static void it_describes_itself(void **state) {
     assert_ptr_equal(transport_find("rdma"), &transport_rdma);
 }
 
+/* In steps of 4.096 us times a power of two. */
+static void each_end_repeats_after_the_acknowledgement_timeout_of_the_settings(void **state) {
+    static const struct {
+        uint32_t ms;
+        int step;
+    } cases[] = {{250, 16}, {67, 14}, {1, 8}, {600000, 28}};
+    uint32_t before = rdma_settings.ack_timeout_ms;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rdma_settings.ack_timeout_ms = cases[i].ms;
+        open_both();
+        for (int side = 0; side < 2; side++) {
+            struct ibv_qp_attr attr;
+            struct ibv_qp_init_attr init;
+            assert_int_equal(ibv_query_qp(rdma_of(side ? server.conn : client.conn)->qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &init), 0);
+            assert_int_equal(attr.timeout, cases[i].step);
+            assert_int_equal(attr.retry_cnt, 7);
+        }
+        conn_close(client.conn);
+        turn_until(server.conn == NULL);
+        client.connected = 0;
+    }
+    client.conn = NULL;
+    rdma_settings.ack_timeout_ms = before;
+}
+
 /* Limits and failures */
 
 static void connections_over_the_limit_are_refused(void **state) {
@@ -908,6 +933,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(buffers_are_used_again),
         SUITE_TEST(waiting_connections_leave_send_memory_to_others),
         SUITE_TEST(it_describes_itself),
+        SUITE_TEST(each_end_repeats_after_the_acknowledgement_timeout_of_the_settings),
         SUITE_TEST(connections_over_the_limit_are_refused),
         SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
         SUITE_TEST(a_taken_address_is_named_in_the_error),
