@@ -5,6 +5,7 @@
 #include "store/hash.h"
 #include "store/sequence.h"
 #include "store/set.h"
+#include "store/stream.h"
 #include "store/zset.h"
 
 static void hash_digest(const struct entry *entry, struct digest *digest) {
@@ -53,6 +54,25 @@ static void zset_digest(const struct entry *entry, struct digest *digest) {
     }
 }
 
+static void stream_digest(const struct entry *entry, struct digest *digest) {
+    struct stream_iterator it;
+    struct stream_id id;
+    size_t fields;
+    char text[STREAM_ID_TEXT];
+    stream_iterate(&it, stream_of(entry), STREAM_ID_MIN, STREAM_ID_MAX, false);
+    while (stream_next(&it, &id, &fields)) {
+        size_t len = stream_id_format(text, id);
+        *(char *)memchr(text, '-', len) = '.';
+        digest_mix(digest, slice_make(text, len));
+        for (struct slice field, value; fields--;) {
+            stream_field(&it, &field, &value);
+            digest_mix(digest, field);
+            digest_mix(digest, value);
+        }
+    }
+    stream_iterate_end(&it);
+}
+
 void type_debug_register(void) {
     static const struct debug_value_ops hash = {hash_digest, hash_table};
     static const struct debug_value_ops set = {set_digest, set_table};
@@ -60,6 +80,8 @@ void type_debug_register(void) {
     debug_register_value(TYPE_LIST, &list);
     static const struct debug_value_ops zset = {zset_digest, zset_table};
     debug_register_value(TYPE_ZSET, &zset);
+    static const struct debug_value_ops stream = {stream_digest, NULL};
+    debug_register_value(TYPE_STREAM, &stream);
     debug_register_value(TYPE_HASH, &hash);
     debug_register_value(TYPE_SET, &set);
 }

@@ -38,5 +38,9 @@ const struct config_option type_options[] = {
      .min = 0,
      .max = INT32_MAX,
      .help = "Nodes at each end of a list that are not compressed; 0: none are."},
+    LIMIT("stream-node-max-bytes", NULL, CONFIG_MEMORY, stream_node_bytes, "4096",
+          "A node of a stream holds about so many bytes; 0: no limit."),
+    LIMIT("stream-node-max-entries", NULL, CONFIG_INT64, stream_node_entries, "100",
+          "A node of a stream holds so many entries, deleted ones included; 0: no limit."),
     {.name = NULL},
 };

@@ -13,7 +13,7 @@ struct radix_node {
 };
 struct radix_tree {
     struct radix_node *root; /* NULL: empty */
-    size_t keys, nodes, bytes;
+    size_t keys, nodes, runs, bytes;
 };
 
 /* --- Nodes ---------------------------------------------------------------------------------------------------------- */
@@ -38,11 +38,13 @@ static struct radix_node *node_room(struct radix_tree *tree, size_t len, size_t 
     n->children = (uint16_t)children;
     n->has_value = has_value;
     tree->nodes++;
+    tree->runs += len > 0;
     tree->bytes += mem_size(n);
     return n;
 }
 static void node_free(struct radix_tree *tree, struct radix_node *n) {
     tree->nodes--;
+    tree->runs -= n->len > 0;
     tree->bytes -= mem_size(n);
     mem_free(n);
 }
@@ -159,6 +161,9 @@ size_t radix_tree_len(const struct radix_tree *tree) {
 }
 size_t radix_tree_nodes(const struct radix_tree *tree) {
     return tree->nodes;
+}
+size_t radix_tree_runs(const struct radix_tree *tree) {
+    return tree->runs;
 }
 size_t radix_tree_memory(const struct radix_tree *tree) {
     return mem_size(tree) + tree->bytes;

@@ -17,6 +17,7 @@ void radix_tree_free(struct radix_tree *tree, void (*free_value)(void *value)); 
 struct radix_tree *radix_tree_copy(const struct radix_tree *tree, void *(*copy_value)(void *value)); /* NULL: the same pointers */
 size_t radix_tree_len(const struct radix_tree *tree);    /* keys */
 size_t radix_tree_nodes(const struct radix_tree *tree);
+size_t radix_tree_runs(const struct radix_tree *tree);   /* nodes that hold bytes shared */
 size_t radix_tree_memory(const struct radix_tree *tree); /* bytes, without values. Walks nothing */
 
 bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **value); /* value may be NULL here and below */

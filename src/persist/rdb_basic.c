@@ -118,6 +118,10 @@ uint64_t rdb_read_length(struct rdb_reader *in) {
     return in->failed ? 0 : length;
 }
 
+void rdb_read_bytes(struct rdb_reader *in, void *to, size_t len) {
+    take(in, to, len);
+}
+
 double rdb_read_double(struct rdb_reader *in) {
     uint64_t bits;
     double value;

@@ -6,7 +6,7 @@
 #include "lib/listpack.h"
 #include "lib/memory.h"
 #include "lib/number.h"
-#include "persist/rdb.h"
+#include "persist/rdb_stream.h"
 #include "store/hash.h"
 #include "store/sequence.h"
 #include "store/set.h"
@@ -143,6 +143,10 @@ void rdb_write_value(struct output *out, const struct entry *entry) {
         write_type(out, packed ? RDB_ZSET_LISTPACK : RDB_ZSET_2);
         if (packed) write_packed(out, entry);
         else write_zset(out, entry);
+        break;
+    case TYPE_STREAM:
+        write_type(out, RDB_STREAM_3);
+        rdb_write_stream(out, stream_of(entry));
         break;
     default: break;
     }
@@ -333,6 +337,11 @@ static void read_text(struct reading *reading) {
     mem_free(made);
 }
 
+static void read_stream(struct reading *reading, uint8_t type) {
+    struct stream *stream = rdb_read_stream(reading->in, type);
+    if (stream) reading->entry = db_add_value(reading->db, reading->key, TYPE_STREAM, ENCODING_STREAM, stream);
+}
+
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key) {
     struct reading reading = {.in = in, .db = db, .key = key};
     if (in->failed || in->at == in->end) return NULL;
@@ -348,6 +357,9 @@ struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice 
     case RDB_SET_LISTPACK:
     case RDB_ZSET_LISTPACK:
     case RDB_HASH_LISTPACK: read_packed(&reading, type); break;
+    case RDB_STREAM:
+    case RDB_STREAM_2:
+    case RDB_STREAM_3: read_stream(&reading, type); break;
     default: in->failed = true;
     }
     if (!in->failed) return reading.entry;

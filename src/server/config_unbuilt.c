@@ -224,9 +224,6 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "active-defrag-cycle-us", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "500", .min = 0, .max = 100000},
     {.name = "active-defrag-max-scan-fields", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "1000", .min = 1, .max = INT64_MAX},
     {.name = "jemalloc-bg-thread", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    /* Encodings of values that are not there. */
-    {.name = "stream-node-max-bytes", .type = CONFIG_MEMORY, .flags = CONFIG_NOT_BUILT, .initial = "4096", .min = 0, .max = INT64_MAX},
-    {.name = "stream-node-max-entries", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "100", .min = 0, .max = INT64_MAX},
     /* Watching what goes on. */
     {.name = "tracking-table-max-keys", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "1000000", .min = 0, .max = INT64_MAX},
     {.name = "watchdog-period", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "0", .min = 0, .max = INT32_MAX},

@@ -36,9 +36,10 @@ void digest_mix_number(struct digest *digest, uint32_t number) {
     unsigned char bytes[4] = {(unsigned char)(number >> 24), (unsigned char)(number >> 16), (unsigned char)(number >> 8), (unsigned char)number};
     digest_mix(digest, slice_make(bytes, 4));
 }
+enum { STREAM_NUMBER = 6 /* in Valkey modules' values have the 5 */ };
 static void digest_entry(struct digest *digest, const struct entry *entry) {
     enum value_type type = entry_type(entry);
-    digest_mix_number(digest, type);
+    digest_mix_number(digest, type == TYPE_STREAM ? STREAM_NUMBER : type);
     if (type == TYPE_STRING) {
         char text[STRING_NUMBER_TEXT];
         digest_mix(digest, entry_string(entry, text));

@@ -1,31 +1,15 @@
 /* stream.h: values of type stream: entries of fields and values, appended under ascending ids; see stream_id.h for those and stream_group.h for consumer groups.
  *
- * ENCODING_STREAM only. Entries are packed into nodes, each a listpack (lib/listpack.h) in a radix tree, its key the node's first id ("master id"). Entries of equal fields
- * are what streams are made for: they do not repeat them. A node is, byte for byte, what RDB files and DUMP hold:
- *
- *     master entry   COUNT  DELETED  FIELDS  field 1 … field n  0
- *     entries        FLAGS  MS  SEQ  value 1 … value n                                  ELEMENTS     with SAMEFIELDS
- *                    FLAGS  MS  SEQ  FIELDS  field 1  value 1  …  field n  value n      ELEMENTS     without
- *
- *     COUNT, DELETED   entries that live, and that are deleted but still there
- *     FIELDS           how many fields follow: of the master entry, those of the entry that began the node
- *     0                the end of the master entry, whose ELEMENTS it would be: walking back ends there
- *     FLAGS            1: deleted, 2: SAMEFIELDS: the fields are those of the master entry, in that order
- *     MS, SEQ          what the id is above the master id, each part for itself, so that SEQ may be negative; as signed integers of 64 bits, which wrap around
- *     ELEMENTS         elements of the entry before this one, by which it can be walked backwards: 3 + n, or 4 + 2n
- *
- * The first entry of a node is of the master id and has SAMEFIELDS. Ids ascend strictly within a node and over nodes. A node without a living entry is removed. An entry
- * goes into the last node unless its fields and values have bytes enough to make the node's bytes reach stream-node-max-bytes, or the node has stream-node-max-entries, living or
- * deleted.
+ * ENCODING_STREAM only. Entries are packed into nodes (stream_node.h), listpacks in a radix tree, the key of each its first id. A node without a living entry is removed. An
+ * entry goes into the last node unless the bytes of its texts would make the node reach stream-node-max-bytes, or the node has stream-node-max-entries, living or deleted.
  *
  * A stream may be empty; its key stays until somebody deletes it. A structure stays where it is, so nothing is to be written back to its entry; that a key changed is told
  * with db_changed(), once a command. Slices that are passed in must not lie in the stream. */
 #ifndef STORE_STREAM_H
 #define STORE_STREAM_H
-#include "lib/listpack.h"
 #include "lib/radix_tree.h"
 #include "store/keyspace.h"
-#include "store/stream_id.h"
+#include "store/stream_node.h"
 
 /* To be read by everybody, written by store/ and rdb_stream.c; but XSETID may set last_id (not below an entry), max_deleted_id and entries_added. */
 struct stream {
@@ -71,17 +55,20 @@ bool stream_last_entry(const struct stream *stream, struct stream_id *id); /* of
 /* Are entries between the two ids (both included) known to be deleted one by one? May say yes where there are none; never no where there are. */
 bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct stream_id last);
 
+/* For rdb_stream.c: a valid node behind those that are there, of so many living entries; it is copied. */
+void stream_add_node(struct stream *stream, struct stream_id master, const uint8_t *lp, uint64_t count);
+
 /* Walking the entries from `first` to `last`, both included, upwards, or downwards from `last` to `first`. The stream must not change meanwhile. */
 struct stream_iterator {
-    const struct stream *stream;
-    struct radix_iterator at;          /* the node */
-    const uint8_t *lp, *element;       /* element: of the entry that comes next (down: ELEMENTS of it); NULL: the node is done */
-    const uint8_t *master_fields, *fields_end; /* the first field of the master entry; its end mark */
-    struct stream_id master, first, last;
-    uint64_t master_count;
-    bool down, done, same_fields;
-    const uint8_t *field, *value;      /* of the entry: what stream_field() reads next */
-    size_t fields_left;
+    struct radix_iterator at; /* the node */
+    struct stream_node node;
+    struct stream_entry entry; /* the one stream_next() came to */
+    const uint8_t *next;       /* the one that it looks at next; NULL: none in this node */
+    const uint8_t *text;       /* what stream_field() reads next, and how many elements of the entry are left there */
+    const uint8_t *master_field;
+    size_t left;
+    struct stream_id first, last;
+    bool down, done, begun;
     char field_text[LISTPACK_TEXT], value_text[LISTPACK_TEXT];
 };
 void stream_iterate(struct stream_iterator *it, const struct stream *stream, struct stream_id first, struct stream_id last, bool down);

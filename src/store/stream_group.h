@@ -6,7 +6,7 @@
  * How many entries a group has read is a count of all that were ever added up to its last id, deleted ones included, so that lag is a subtraction. It is not always known:
  *
  *     - A group is created with a count that was given, or with none.
- *     - Going on to an entry adds one where the count is known and no entry behind the group's last id was deleted (stream_has_gaps()); otherwise the count is estimated anew from the
+ *     - Going on to an entry adds one where the count is known and no entry from that one on was deleted (stream_has_gaps()); otherwise the count is estimated anew from the
  *       place of the entry.
  *     - The place of an id can be told only where nothing is deleted on the way: see stream_entries_up_to().
  *     - Lag is entries_added less the count, or, where there are gaps ahead of the group, less the place of its last id; where neither is known it is unknown. */
@@ -33,7 +33,7 @@ struct stream_consumer {
 struct stream_pending {
     int64_t delivered_ms;
     uint64_t deliveries;
-    struct stream_consumer *consumer; /* never NULL */
+    struct stream_consumer *consumer; /* whose it is */
 };
 static inline struct slice stream_consumer_name(const struct stream_consumer *consumer) { return (struct slice){consumer->name, consumer->name_len}; }
 
@@ -52,7 +52,7 @@ uint64_t stream_consumer_delete(struct stream_group *group, struct stream_consum
 void stream_group_advance(const struct stream *stream, struct stream_group *group, struct stream_id id);
 /* Entries ever added up to the id, itself included; STREAM_READ_UNKNOWN where that cannot be told. */
 int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id);
-bool stream_group_lag(const struct stream *stream, const struct stream_group *group, uint64_t *lag); /* false: unknown */
+bool stream_group_lag(const struct stream *stream, const struct stream_group *group, int64_t *lag); /* false: unknown. Negative where a count was given that is too high */
 
 /* Pending entries. */
 struct stream_pending *stream_pending_find(const struct stream_group *group, struct stream_id id);
@@ -73,7 +73,9 @@ struct stream_pending *stream_pending_next(struct stream_pending_iterator *it); 
 static inline void stream_pending_resume(struct stream_pending_iterator *it) { it->seek = true; }
 void stream_pending_iterate_end(struct stream_pending_iterator *it);
 
-/* Life, for stream.c and rdb_stream.c. */
+/* For rdb_stream.c: an entry that nobody owns yet; NULL: it is there already. It has to be given to a consumer before anybody else sees it. */
+struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id, int64_t delivered_ms, uint64_t deliveries);
+/* Life, for stream.c. */
 void stream_groups_free(struct radix_tree *groups);
 struct radix_tree *stream_groups_copy(const struct radix_tree *groups);
 size_t stream_groups_memory(const struct radix_tree *groups);

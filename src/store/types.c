@@ -12,6 +12,8 @@ struct encoding_limits encoding_limits = {
     .zset_listpack_entries = 128,
     .zset_listpack_value = 64,
     .list_listpack_size = -2,
+    .stream_node_bytes = 4096,
+    .stream_node_entries = 100,
 };
 
 void store_types_register(void) {
@@ -19,6 +21,7 @@ void store_types_register(void) {
     value_ops_register(TYPE_SET, &set_ops);
     value_ops_register(TYPE_LIST, &list_ops);
     value_ops_register(TYPE_ZSET, &zset_ops);
+    value_ops_register(TYPE_STREAM, &stream_ops);
 }
 
 void table_sample(struct hashtable *table, const struct hashtable_type *plain, size_t count,

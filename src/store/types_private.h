@@ -4,7 +4,7 @@
 #include "lib/hashtable.h"
 #include "store/types.h"
 
-extern const struct value_ops hash_ops, set_ops, list_ops, zset_ops;
+extern const struct value_ops hash_ops, set_ops, list_ops, zset_ops, stream_ops;
 
 /* Calls `seen` for `count` different entries of the table, less than it has, chosen fairly. A table of which many are wanted is walked, and each entry is taken with the
  * chance that is left; of one of which few are, random ones are drawn until enough of them differ. `plain` is the table's type without a

@@ -1,0 +1,355 @@
+/* stream.c: see stream.h. */
+#include "store/stream.h"
+#include "lib/memory.h"
+#include "store/stream_group.h"
+#include "store/types_private.h"
+
+enum { EXPECTED_BYTES_MAX = 4096 };
+
+/* --- Nodes ---------------------------------------------------------------------------------------------------------- */
+
+static bool node_at(struct radix_iterator *it, enum radix_seek how, struct stream_id id) {
+    char key[STREAM_ID_BYTES];
+    stream_id_encode(key, id);
+    return radix_iterator_seek(it, how, slice_make(key, sizeof key));
+}
+static void node_add(struct stream *stream, struct stream_id master, uint8_t *lp) {
+    char key[STREAM_ID_BYTES];
+    stream_id_encode(key, master);
+    radix_tree_set(stream->nodes, slice_make(key, sizeof key), lp, NULL);
+    stream->tail = lp;
+    stream->tail_id = master;
+}
+/* The listpack of a node has changed: it may be elsewhere now. */
+static void node_keep(struct stream *stream, const struct stream_node *node, uint8_t *lp) {
+    char key[STREAM_ID_BYTES];
+    if (lp == node->lp) return;
+    stream_id_encode(key, node->master);
+    radix_tree_set(stream->nodes, slice_make(key, sizeof key), lp, NULL);
+    if (stream->tail == node->lp) stream->tail = lp;
+}
+static void node_remove(struct stream *stream, const struct stream_node *node) {
+    char key[STREAM_ID_BYTES];
+    void *lp = NULL;
+    stream_id_encode(key, node->master);
+    radix_tree_remove(stream->nodes, slice_make(key, sizeof key), &lp);
+    if (stream->tail == lp) stream->tail = NULL;
+    listpack_free(lp);
+}
+/* The last node into tail, where it is not known. */
+static void find_tail(struct stream *stream) {
+    struct radix_iterator it;
+    if (stream->tail) return;
+    radix_iterator_init(&it, stream->nodes);
+    if (radix_iterator_seek(&it, RADIX_LAST, SLICE(""))) {
+        stream->tail = it.value;
+        stream->tail_id = stream_id_decode(it.key.data);
+    }
+    radix_iterator_free(&it);
+}
+
+/* --- Adding --------------------------------------------------------------------------------------------------------- */
+
+bool stream_next_id(const struct stream *stream, enum stream_id_form form, int64_t now_ms,
+                    struct stream_id *id) {
+    struct stream_id next = stream->last_id;
+    bool left = stream_id_increment(&next);
+    if (form == STREAM_ID_CHOSEN) {
+        id->ms = (uint64_t)now_ms;
+        id->seq = 0;
+        if (id->ms <= stream->last_id.ms) *id = next;
+    } else if (form == STREAM_ID_MS_GIVEN) {
+        id->seq = 0;
+        if (id->ms == stream->last_id.ms) id->seq = stream->last_id.seq + 1;
+    }
+    return left && stream_id_compare(*id, stream->last_id) > 0;
+}
+
+static size_t texts_bytes(const struct slice *texts, size_t pairs) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < pairs * 2; i++) bytes += texts[i].len;
+    return bytes;
+}
+bool stream_fits(const struct slice *texts, size_t pairs) {
+    return texts_bytes(texts, pairs) <= STREAM_NODE_BYTES_MAX;
+}
+
+static size_t node_bytes_max(void) {
+    int64_t limit = encoding_limits.stream_node_bytes;
+    return limit > 0 && limit < STREAM_NODE_BYTES_MAX ? (size_t)limit : STREAM_NODE_BYTES_MAX;
+}
+static bool tail_has_room(const struct stream *stream, size_t bytes) {
+    struct stream_node node;
+    uint64_t entries = (uint64_t)encoding_limits.stream_node_entries;
+    if (listpack_bytes(stream->tail) + bytes >= node_bytes_max()) return false;
+    if (!entries) return true;
+    stream_node_open(&node, stream->tail, stream->tail_id);
+    return node.count + node.deleted < entries;
+}
+
+bool stream_append(struct stream *stream, struct stream_id id, const struct slice *texts, size_t pairs) {
+    size_t bytes = texts_bytes(texts, pairs), most = node_bytes_max();
+    size_t expected = most < EXPECTED_BYTES_MAX ? most : EXPECTED_BYTES_MAX;
+    if (bytes > STREAM_NODE_BYTES_MAX) return false;
+    find_tail(stream);
+    struct stream_node tail = {.lp = stream->tail, .master = stream->tail_id};
+    if (stream->tail && tail_has_room(stream, bytes)) {
+        node_keep(stream, &tail, stream_node_append(stream->tail, tail.master, id, texts, pairs, expected));
+    } else {
+        if (stream->tail) node_keep(stream, &tail, listpack_shrink(stream->tail)); /* it is full */
+        node_add(stream, id, stream_node_new(texts, pairs, expected));
+    }
+    if (!stream->length++) stream->first_id = id;
+    stream->last_id = id;
+    stream->entries_added++;
+    return true;
+}
+
+/* --- Walking -------------------------------------------------------------------------------------------------------- */
+
+static void enter_node(struct stream_iterator *it) {
+    stream_node_open(&it->node, it->at.value, stream_id_decode(it->at.key.data));
+    it->next = it->down ? stream_node_last(&it->node) : stream_node_first(&it->node);
+}
+
+void stream_iterate(struct stream_iterator *it, const struct stream *stream, struct stream_id first,
+                    struct stream_id last, bool down) {
+    it->first = first;
+    it->last = last;
+    it->down = down;
+    it->begun = false;
+    it->next = NULL;
+    radix_iterator_init(&it->at, stream->nodes);
+    /* The first id may be in the node before the one that begins at or above it. */
+    it->done = !node_at(&it->at, RADIX_AT_OR_BELOW, down ? last : first) &&
+               (down || !radix_iterator_seek(&it->at, RADIX_FIRST, SLICE("")));
+    if (!it->done) enter_node(it);
+}
+
+/* To the next entry, living or deleted. */
+static bool step(struct stream_iterator *it) {
+    if (it->begun)
+        it->next = it->down ? stream_entry_before(&it->node, &it->entry)
+                            : stream_entry_skip(&it->node, it->text, it->left);
+    it->begun = true;
+    while (!it->next) {
+        if (!(it->down ? radix_iterator_prev(&it->at) : radix_iterator_next(&it->at))) return false;
+        enter_node(it);
+    }
+    stream_entry_read(&it->entry, &it->node, it->next);
+    it->text = it->entry.texts;
+    it->left = it->entry.same_fields ? it->entry.fields : it->entry.fields * 2;
+    return true;
+}
+
+bool stream_next(struct stream_iterator *it, struct stream_id *id, size_t *fields) {
+    while (!it->done && step(it)) {
+        if (it->entry.deleted) continue;
+        bool above = stream_id_compare(it->entry.id, it->last) > 0;
+        bool below = stream_id_compare(it->entry.id, it->first) < 0;
+        if (it->down ? below : above) break;
+        if (above || below) continue;
+        it->master_field = it->node.field;
+        *id = it->entry.id;
+        *fields = it->entry.fields;
+        return true;
+    }
+    it->done = true;
+    return false;
+}
+
+void stream_field(struct stream_iterator *it, struct slice *field, struct slice *value) {
+    const uint8_t **from = it->entry.same_fields ? &it->master_field : &it->text;
+    *field = listpack_text(*from, it->field_text);
+    *from = listpack_next(it->node.lp, *from);
+    *value = listpack_text(it->text, it->value_text);
+    it->text = listpack_next(it->node.lp, it->text);
+    it->left -= it->entry.same_fields ? 1 : 2;
+}
+
+void stream_iterate_end(struct stream_iterator *it) {
+    radix_iterator_free(&it->at);
+}
+
+/* The first living entry of a range, in the order in which it is walked. */
+static bool edge(const struct stream *stream, struct stream_id first, struct stream_id last, bool down,
+                 struct stream_id *id) {
+    struct stream_iterator it;
+    size_t fields;
+    stream_iterate(&it, stream, first, last, down);
+    bool found = stream_next(&it, id, &fields);
+    stream_iterate_end(&it);
+    return found;
+}
+bool stream_contains(const struct stream *stream, struct stream_id id) {
+    struct stream_id found;
+    return edge(stream, id, id, false, &found);
+}
+bool stream_last_entry(const struct stream *stream, struct stream_id *id) {
+    return stream->length && edge(stream, STREAM_ID_MIN, STREAM_ID_MAX, true, id);
+}
+static void find_first(struct stream *stream) {
+    if (!stream->length || !edge(stream, STREAM_ID_MIN, STREAM_ID_MAX, false, &stream->first_id))
+        stream->first_id = STREAM_ID_MIN;
+}
+
+bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct stream_id last) {
+    struct stream_id deleted = stream->max_deleted_id;
+    if (!stream->length || stream_id_is_zero(deleted)) return false;
+    if (stream_id_compare(deleted, stream->first_id) < 0) return false; /* trimming took what was around it */
+    return stream_id_compare(deleted, first) >= 0 && stream_id_compare(deleted, last) <= 0;
+}
+
+/* --- Removing ------------------------------------------------------------------------------------------------------- */
+
+bool stream_delete(struct stream *stream, struct stream_id id) {
+    struct stream_iterator it;
+    struct stream_id found;
+    size_t fields;
+    stream_iterate(&it, stream, id, id, false);
+    bool there = stream_next(&it, &found, &fields);
+    stream_iterate_end(&it);
+    if (!there) return false;
+    if (it.node.count == 1) {
+        node_remove(stream, &it.node);
+    } else {
+        uint8_t *lp = stream_node_mark(it.at.value, &it.entry.flags);
+        node_keep(stream, &it.node, stream_node_count_deleted(lp, 1));
+    }
+    stream->length--;
+    if (stream_id_compare(id, stream->max_deleted_id) > 0) stream->max_deleted_id = id;
+    if (stream_id_equal(id, stream->first_id)) find_first(stream);
+    return true;
+}
+
+/* Is all of a node to go? */
+static bool trims_whole(const struct stream *stream, const struct stream_trim *trim,
+                        const struct stream_node *node) {
+    struct stream_entry last;
+    if (trim->by == STREAM_TRIM_LENGTH) return stream->length - node->count >= trim->length;
+    stream_entry_read(&last, node, stream_node_last(node));
+    return stream_id_compare(last.id, trim->min) < 0;
+}
+
+/* Removes the first entries of a node that has to keep some. */
+static uint64_t trim_within(struct stream *stream, const struct stream_trim *trim, struct stream_node *node,
+                            uint8_t *lp) {
+    struct stream_node now = *node; /* as it is while entries are marked */
+    struct stream_entry entry;
+    uint64_t removed = 0;
+    for (const uint8_t *flags = stream_node_first(&now); flags; flags = stream_entry_after(&now, &entry)) {
+        if (trim->by == STREAM_TRIM_LENGTH && stream->length - removed <= trim->length) break;
+        stream_entry_read(&entry, &now, flags);
+        if (trim->by == STREAM_TRIM_ID && stream_id_compare(entry.id, trim->min) >= 0) break;
+        if (entry.deleted) continue;
+        uint8_t *before = lp;
+        lp = stream_node_mark(lp, &flags);
+        if (lp != before) stream_node_open(&now, lp, node->master);
+        stream_entry_read(&entry, &now, flags);
+        removed++;
+    }
+    if (removed) lp = stream_node_count_deleted(lp, removed);
+    node_keep(stream, node, lp);
+    node->lp = lp;
+    if (removed == node->count) node_remove(stream, node);
+    return removed;
+}
+
+uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim) {
+    struct radix_iterator it;
+    uint64_t removed = 0;
+    bool more = trim->by != STREAM_TRIM_NOTHING;
+    radix_iterator_init(&it, stream->nodes);
+    while (more && radix_iterator_seek(&it, RADIX_FIRST, SLICE(""))) {
+        struct stream_node node;
+        uint64_t gone = 0;
+        if (trim->by == STREAM_TRIM_LENGTH && stream->length <= trim->length) break;
+        stream_node_open(&node, it.value, stream_id_decode(it.key.data));
+        if (trim->limit && removed + node.count > trim->limit) break;
+        more = trims_whole(stream, trim, &node);
+        if (more) {
+            gone = node.count;
+            node_remove(stream, &node);
+        } else if (!trim->approximate) {
+            gone = trim_within(stream, trim, &node, it.value);
+        }
+        stream->length -= gone;
+        removed += gone;
+    }
+    radix_iterator_free(&it);
+    if (removed) find_first(stream);
+    return removed;
+}
+
+/* --- Life ----------------------------------------------------------------------------------------------------------- */
+
+struct stream *stream_new(void) {
+    struct stream *stream = mem_calloc(1, sizeof *stream);
+    stream->nodes = radix_tree_new();
+    return stream;
+}
+struct entry *stream_create(struct db *db, struct slice key) {
+    return db_add_value(db, key, TYPE_STREAM, ENCODING_STREAM, stream_new());
+}
+void stream_free(struct stream *stream) {
+    radix_tree_free(stream->nodes, mem_free);
+    stream_groups_free(stream->groups);
+    mem_free(stream);
+}
+void stream_add_node(struct stream *stream, struct stream_id master, const uint8_t *lp, uint64_t count) {
+    node_add(stream, master, listpack_copy(lp));
+    stream->length += count;
+    if (stream_id_is_zero(stream->first_id)) find_first(stream);
+}
+
+size_t stream_node_count(const struct stream *stream) {
+    return radix_tree_len(stream->nodes);
+}
+size_t stream_tree_nodes(const struct stream *stream) {
+    size_t nodes = radix_tree_nodes(stream->nodes) + radix_tree_runs(stream->nodes);
+    return nodes ? nodes : 1;
+}
+
+static void structure_free(void *value, enum value_encoding encoding) {
+    (void)encoding;
+    stream_free(value);
+}
+static size_t structure_free_effort(const void *value, enum value_encoding encoding) {
+    const struct stream *stream = value;
+    (void)encoding;
+    return radix_tree_nodes(stream->nodes) + radix_tree_len(stream->nodes) +
+           stream_groups_allocations(stream->groups);
+}
+static void *node_copy(void *lp) {
+    return listpack_copy(lp);
+}
+static void *structure_copy(const void *value, enum value_encoding encoding) {
+    const struct stream *from = value;
+    struct stream *copy = mem_alloc(sizeof *copy);
+    (void)encoding;
+    *copy = *from;
+    copy->nodes = radix_tree_copy(from->nodes, node_copy);
+    copy->groups = stream_groups_copy(from->groups);
+    copy->tail = NULL;
+    return copy;
+}
+/* The last node, which may have room yet, is measured for itself. */
+static size_t structure_memory(const void *value, enum value_encoding encoding, size_t samples) {
+    const struct stream *stream = value;
+    size_t bytes = mem_size(stream) + radix_tree_memory(stream->nodes), measured = 0, measured_bytes = 0;
+    size_t full = radix_tree_len(stream->nodes);
+    struct radix_iterator it;
+    (void)encoding;
+    radix_iterator_init(&it, stream->nodes);
+    if (radix_iterator_seek(&it, RADIX_LAST, SLICE(""))) {
+        bytes += mem_size(it.value);
+        full--;
+    }
+    for (bool more = full && radix_iterator_seek(&it, RADIX_FIRST, SLICE(""));
+         more && measured < full && measured < samples; more = radix_iterator_next(&it), measured++)
+        measured_bytes += mem_size(it.value);
+    radix_iterator_free(&it);
+    if (measured) bytes += (size_t)((double)measured_bytes / (double)measured * (double)full);
+    return bytes + stream_groups_memory(stream->groups);
+}
+const struct value_ops stream_ops = {structure_free, structure_free_effort, structure_copy, structure_memory};
