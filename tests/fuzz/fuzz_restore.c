@@ -1,8 +1,9 @@
 /* Values as RDB files and RESTORE bring them, of any bytes: damage is refused and leaves nothing behind; what is accepted can be written down, and read again to
- * the same. */
+ * the same. Streams, which are kept as they come, are also walked and changed in every way. */
 #include "fuzz.h"
 #include "lib/memory.h"
 #include "persist/rdb.h"
+#include "store/stream_group.h"
 #include "store/types.h"
 
 static struct keyspace *keyspace;
@@ -11,10 +12,82 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     static const struct store_hooks nobody;
     encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8, .hash_listpack_value = 16, .set_intset_entries = 8, .set_listpack_entries = 8,
                                                .set_listpack_value = 16, .zset_listpack_entries = 8, .zset_listpack_value = 16, .list_listpack_size = 64,
-                                               .list_compress_depth = 1};
+                                               .list_compress_depth = 1, .stream_node_bytes = 256, .stream_node_entries = 8};
     store_types_register();
     keyspace = keyspace_new(2, &nobody);
     return 0;
+}
+
+/* Entries and texts that are seen. */
+static uint64_t walk_entries(const struct stream *stream, struct stream_id first, struct stream_id last, bool down, size_t *bytes) {
+    struct stream_iterator it;
+    struct stream_id id, before = down ? STREAM_ID_MAX : STREAM_ID_MIN;
+    size_t fields;
+    uint64_t count = 0;
+    *bytes = 0;
+    for (stream_iterate(&it, stream, first, last, down); stream_next(&it, &id, &fields); count++) {
+        int order = stream_id_compare(id, before);
+        FUZZ_CHECK(count == 0 || (down ? order < 0 : order > 0), "out of order");
+        FUZZ_CHECK(stream_id_compare(id, first) >= 0 && stream_id_compare(id, last) <= 0, "out of range");
+        before = id;
+        for (struct slice field, value; fields--; *bytes += field.len + value.len) stream_field(&it, &field, &value);
+    }
+    stream_iterate_end(&it);
+    return count;
+}
+
+static void use_group(const struct stream *stream, struct stream_group *group, struct stream_consumer *fresh) {
+    int64_t lag;
+    stream_group_lag(stream, group, &lag);
+    stream_group_advance(stream, group, stream->last_id);
+    struct stream_pending_iterator it;
+    uint64_t count = 0, pending = radix_tree_len(group->pending);
+    stream_pending_iterate(&it, group->pending, STREAM_ID_MIN);
+    for (struct stream_pending *entry; (entry = stream_pending_next(&it)); count++) {
+        if (count % 3 == 0) stream_pending_give(entry, it.id, fresh);
+        if (count % 3 != 1) continue;
+        stream_acknowledge(group, it.id);
+        stream_pending_resume(&it);
+    }
+    stream_pending_iterate_end(&it);
+    FUZZ_CHECK(count == pending, "%llu of %llu are seen", (unsigned long long)count, (unsigned long long)pending);
+    stream_deliver(group, fresh, stream->last_id, 0);
+    struct radix_iterator consumers;
+    radix_iterator_init(&consumers, group->consumers);
+    for (bool more = radix_iterator_seek(&consumers, RADIX_FIRST, SLICE("")); more; more = radix_iterator_seek(&consumers, RADIX_ABOVE, consumers.key))
+        if (consumers.value != fresh) stream_consumer_delete(group, consumers.value);
+    radix_iterator_free(&consumers);
+    FUZZ_CHECK(radix_tree_len(group->pending) == radix_tree_len(fresh->pending), "some are nobody's");
+}
+
+static void use_stream(struct stream *stream) {
+    size_t up, down;
+    FUZZ_CHECK(walk_entries(stream, STREAM_ID_MIN, STREAM_ID_MAX, false, &up) == stream->length, "length %llu", (unsigned long long)stream->length);
+    FUZZ_CHECK(walk_entries(stream, STREAM_ID_MIN, STREAM_ID_MAX, true, &down) == stream->length && up == down, "other texts downwards");
+    struct stream_id id, middle = {stream->first_id.ms / 2 + stream->last_id.ms / 2, stream->last_id.seq};
+    for (int way = 0; way < 2; way++) walk_entries(stream, stream->first_id, middle, way, &up);
+    if (stream->length) FUZZ_CHECK(stream_last_entry(stream, &id) && stream_contains(stream, id) && stream_contains(stream, stream->first_id), "an end is missing");
+    struct radix_iterator it;
+    radix_iterator_init(&it, stream->groups);
+    for (bool more = stream->groups && radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+        struct stream_consumer *fresh = stream_consumer_create(it.value, SLICE("a name of its own"), 0);
+        if (fresh) use_group(stream, it.value, fresh);
+    }
+    radix_iterator_free(&it);
+    id = stream->last_id;
+    static const struct slice texts[] = {{"a", 1}, {"some text", 9}, {"b", 1}, {"12", 2}};
+    for (size_t pairs = 1; pairs <= 2; pairs++)
+        if (stream_next_id(stream, STREAM_ID_CHOSEN, 0, &id)) {
+            FUZZ_CHECK(stream_append(stream, id, texts, pairs) && stream_contains(stream, id), "what was added is missing");
+        }
+    while (stream->length > 4) {
+        struct stream_trim trim = {.by = STREAM_TRIM_LENGTH, .length = stream->length - 2, .approximate = stream->length % 3 == 0};
+        FUZZ_CHECK(stream_delete(stream, stream->first_id), "the first cannot be deleted");
+        if (stream_last_entry(stream, &id)) FUZZ_CHECK(stream_delete(stream, id), "the last cannot be deleted");
+        stream_trim(stream, &trim);
+        trim = (struct stream_trim){.by = STREAM_TRIM_ID, .min = middle, .approximate = stream->length % 2};
+        stream_trim(stream, &trim);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -40,6 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(memory_output_slice(&twice).len == written.len || entry_encoding(copy) == ENCODING_HASHTABLE, "another length");
         memory_output_free(&once);
         memory_output_free(&twice);
+        if (entry_type(copy) == TYPE_STREAM) use_stream(stream_of(copy));
         db_delete(other, key, false);
         db_delete(db, key, false);
     }
