@@ -103,6 +103,7 @@ struct listener {
     const struct transport *transport;
     struct event_loop *loop;
     struct address address; /* really bound; shows the port where 0 was asked */
+    bool waiting; /* for its device: the transport tries until it is there (again) */
     /* Called for each new connection, already open. Set conn->events and conn->owner, or conn_close() it. */
     void (*accepted)(struct listener *listener, struct connection *conn);
     /* Chooses the loop where the next connection shall live; NULL: here. On another thread's loop `arrived` is called there instead of
@@ -123,6 +124,7 @@ struct listen_options {
     int unix_mode;           /* permissions of the socket file, 0: as they come */
     const char *unix_group;  /* NULL: as it comes */
     uint32_t mark;           /* SO_MARK, 0: none */
+    bool may_wait;           /* where the address, or its device, is not there yet, a transport that can wait for it does, and succeeds */
     int accept_batch;        /* 0: 10 */
     void (*accepted)(struct listener *, struct connection *);
     bool (*has_room)(struct listener *); /* as in struct listener; may be NULL */
@@ -130,7 +132,7 @@ struct listen_options {
     void (*arrived)(struct connection *);
     void *owner;
 };
-/* NULL on failure, with errno set and `error` saying what failed: device or family, address, and the errno's text. */
+/* A listener that loses its device, where the transport tells, waits for it by itself. NULL on failure, with errno set and `error` saying what failed: device or family, address, and the errno's text. */
 struct listener *conn_listen(const struct transport *transport, struct event_loop *loop, const struct listen_options *options,
                              char *error, size_t error_size);
 void listener_close(struct listener *listener);

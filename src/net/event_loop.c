@@ -123,6 +123,10 @@ void event_loop_take_posts(struct event_loop *loop) {
     loop->takes_posts = true;
 }
 
+bool event_loop_takes_posts(const struct event_loop *loop) {
+    return loop->takes_posts;
+}
+
 /* A chain of posts, linked from the newest to the oldest. */
 static void publish(struct event_loop *to, struct event_post *newest, struct event_post *oldest) {
     oldest->next = atomic_load_explicit(&to->posts, memory_order_relaxed);

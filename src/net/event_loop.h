@@ -81,6 +81,7 @@ struct event_post {
     void (*run)(struct event_post *post);
 };
 void event_loop_take_posts(struct event_loop *loop); /* before anybody posts; loops to which nobody does pay nothing */
+bool event_loop_takes_posts(const struct event_loop *loop);
 void event_loop_post(struct event_loop *to, struct event_post *post); /* from any thread */
 
 struct event_outbox {

@@ -302,6 +302,8 @@ void rdma_connection_release(struct rdma_connection *c) {
     rdma_receive_release(c);
     if (c->id) rdma_destroy_id(c->id);
     c->id = NULL;
+    if (c->device) rdma_device_left(c->device);
+    c->device = NULL;
     mem_free(c->error_note);
     c->error_note = NULL;
 }

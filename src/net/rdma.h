@@ -90,6 +90,7 @@ struct rdma_stats {
     uint64_t grown, shrunk;                  /* receive buffers */
     /* What is held now. */
     uint64_t ring_connections;               /* that agreed to the credit ring */
+    uint64_t listeners, listeners_waiting;   /* all of them; those whose device is not there */
     uint64_t connections, queue_pairs, completion_queues, memory_regions, registered_bytes;
     uint64_t registered[RDMA_MEMORY_KINDS];    /* bytes; registered_bytes is their sum */
     uint64_t value_regions;                    /* of the memory_regions: those that large values lie in; they stay as long as the values */

@@ -75,6 +75,7 @@ static void set_ack_timeout(struct rdma_cm_id *id) {
 static int equip(struct rdma_connection *c, char *error, size_t error_size) {
     c->device = rdma_device_of(c->owner, c->id->verbs, error, error_size);
     if (!c->device) return -errno;
+    c->device->users++;
     rdma_port_note(c->id);
     set_ack_timeout(c->id);
     if (!rdma_receive_equip(c)) {
@@ -265,8 +266,10 @@ static void undo_attempt(struct rdma_connection *c) {
     if (c->device) rdma_queue_pair_destroy(c);
     if (c->rx) rdma_rx_give(&c->device->memory, c->rx);
     if (c->id) rdma_destroy_id(c->id);
+    if (c->device) rdma_device_left(c->device);
     c->rx = NULL;
     c->id = NULL;
+    c->device = NULL;
 }
 
 static int begin_attempt(struct rdma_connection *c, const struct addrinfo *to) {
@@ -287,7 +290,6 @@ static void next_attempt(struct rdma_connection *c, int error) {
         const struct addrinfo *to = c->next_address;
         c->next_address = to->ai_next;
         undo_attempt(c);
-        c->device = NULL;
         error = -begin_attempt(c, to);
         if (error == 0) return;
     }
@@ -424,12 +426,27 @@ static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, in
         else
             rdma_connection_failed(c, 0, NULL);
         break;
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        removal_log(c->id);
-        rdma_connection_failed(c, ENODEV, "the RDMA device was removed");
-        break;
     default: break;
     }
+}
+
+static void listener_lost(struct rdma_listener *l);
+
+/* Each identifier of the device is told. The first one takes the device's context along, with all its connections. */
+static void on_removal(struct rdma_loop *owner, struct rdma_cm_id *id) {
+    removal_log(id);
+    list_each(&owner->listeners, link) {
+        struct rdma_listener *l = container_of(link, struct rdma_listener, link);
+        if (l->id != id) continue;
+        struct rdma_device *device = rdma_device_known(owner, id->verbs);
+        if (device) rdma_device_gone(device);
+        listener_lost(l);
+        return;
+    }
+    struct rdma_connection *c = id->context; /* NULL: on its way to another loop, where accepting will fail */
+    if (!c || c->finished) return;
+    if (c->device) rdma_device_gone(c->device);
+    rdma_connection_failed(c, ENODEV, RDMA_REMOVED);
 }
 
 void rdma_cm_handle_events(struct rdma_loop *owner) {
@@ -442,23 +459,31 @@ void rdma_cm_handle_events(struct rdma_loop *owner) {
         rdma_ack_cm_event(event);
         if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
             on_request(listen_id->context, id);
-        else if (type == RDMA_CM_EVENT_DEVICE_REMOVAL && !id->qp)
-            removal_log(id);
+        else if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+            on_removal(owner, id);
         else if (id->context && type != RDMA_CM_EVENT_TIMEWAIT_EXIT && type != RDMA_CM_EVENT_ADDR_CHANGE)
             on_event(id->context, type, status);
     }
 }
 
-/* Listening */
+/* Listening
+ *
+ * A listener whose device is removed begins anew, a second apart, until it listens again; so does one that may wait from the start. A listener at a wildcard
+ * is bound to no device: the connection manager itself takes devices in and out. */
+
+enum { LISTEN_AGAIN_US = 1000 * 1000, LISTEN_TOLD_US = 60 * 1000 * 1000 };
 
 static void listener_free(struct event_deferred *deferred) {
-    mem_free(container_of(deferred, struct rdma_listener, deferred));
+    struct rdma_listener *l = container_of(deferred, struct rdma_listener, deferred);
+    mem_free(l->host);
+    mem_free(l);
 }
 
 static void listener_stop(struct listener *listener) {
     struct rdma_listener *l = (struct rdma_listener *)listener;
     if (l->closed) return;
     l->closed = true;
+    event_timer_cancel(listener->loop, &l->retry);
     if (list_is_linked(&l->link)) list_remove(&l->owner->listeners, &l->link);
     list_each(&l->owner->connections, link) { /* those that were being accepted have nobody to go to */
         struct rdma_connection *c = container_of(link, struct rdma_connection, link);
@@ -466,12 +491,21 @@ static void listener_stop(struct listener *listener) {
         c->listener = NULL;
         rdma_connection_finish(c);
     }
+    l->owner->stats.listeners--;
+    l->owner->stats.listeners_waiting -= listener->waiting;
     if (l->id && rdma_usable()) rdma_destroy_id(l->id);
+    l->id = NULL;
     event_loop_defer(listener->loop, &l->deferred, listener_free);
 }
 
-static int bind_and_listen(struct rdma_listener *l, const struct addrinfo *at,
-                           const struct listen_options *options) {
+/* Requests beyond the backlog are rejected for good, where TCP lets the client try again: so it is not small. Linux takes 1024 at most by itself
+ * (net.rdma_ucm.max_backlog). */
+static int backlog_of(const struct rdma_listener *l) {
+    enum { LEAST = 1024 };
+    return l->backlog > LEAST ? l->backlog : LEAST;
+}
+
+static int bind_and_listen(struct rdma_listener *l, const struct addrinfo *at) {
     int on = 1;
     if (rdma_create_id(l->owner->channel, &l->id, l, RDMA_PS_TCP) < 0) {
         l->id = NULL;
@@ -480,34 +514,92 @@ static int bind_and_listen(struct rdma_listener *l, const struct addrinfo *at,
     rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on);
     if (at->ai_family == AF_INET6)
         rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof on);
-    if (rdma_bind_addr(l->id, at->ai_addr) == 0 &&
-        rdma_listen(l->id, options->backlog > 0 ? options->backlog : 511) == 0)
-        return 0;
+    if (rdma_bind_addr(l->id, at->ai_addr) == 0 && rdma_listen(l->id, backlog_of(l)) == 0) return 0;
     int error = errno;
     rdma_destroy_id(l->id);
     l->id = NULL;
     return -error;
 }
 
+/* 0, or -errno with the reason. */
+static int listener_open(struct rdma_listener *l, char *reason, size_t reason_size) {
+    struct addrinfo *found = NULL;
+    const char *host = strcmp(l->host, "*") == 0 ? "0.0.0.0" : strcmp(l->host, "::*") == 0 ? "::" : l->host;
+    int result = rdma_loop_open(l->owner, reason, reason_size);
+    if (result < 0) return result;
+    int unknown = address_resolve(host, l->port, AI_PASSIVE, &found);
+    if (unknown) {
+        snprintf(reason, reason_size, "%s", unknown == EAI_SYSTEM ? strerror(errno) : gai_strerror(unknown));
+        return -EADDRNOTAVAIL;
+    }
+    for (const struct addrinfo *at = found; at && !l->id; at = at->ai_next) result = bind_and_listen(l, at);
+    freeaddrinfo(found);
+    if (result < 0) {
+        snprintf(reason, reason_size, "%s", strerror(-result));
+        return result;
+    }
+    if (!address_from(rdma_get_local_addr(l->id), &l->listener.address))
+        snprintf(l->listener.address.host, sizeof l->listener.address.host, "%s", host);
+    l->port = l->listener.address.port = ntohs(rdma_get_src_port(l->id));
+    rdma_port_note(l->id);
+    char device[RDMA_NAME_MAX];
+    log_notice("RDMA: listening on %s:%d (%s)", l->listener.address.host, l->port, rdma_device_text(l->id, device));
+    return 0;
+}
+
+/* "RDMA: cannot listen on 10.0.0.1:6379 (mlx5_0): No such device (errno 19)" */
+static void listener_error(const struct rdma_listener *l, int error, const char *reason, char *text, size_t size) {
+    const char *device = rdma_device_name();
+    snprintf(text, size, "RDMA: cannot listen on %s:%d%s%s%s: %s (errno %d)", l->host, l->port, device ? " (" : "", device ? device : "",
+             device ? ")" : "", reason, error);
+}
+
+static uint64_t listen_again(struct event_timer *timer) {
+    struct rdma_listener *l = container_of(timer, struct rdma_listener, retry);
+    char reason[300];
+    if (!rdma_usable()) return 0;
+    int result = listener_open(l, reason, sizeof reason);
+    if (result == 0) {
+        l->listener.waiting = false;
+        l->owner->stats.listeners_waiting--;
+        return 0;
+    }
+    uint64_t now = clock_mono();
+    if (l->told_us == 0 || now - l->told_us >= LISTEN_TOLD_US) {
+        char text[512];
+        listener_error(l, -result, reason, text, sizeof text);
+        log_warning("%s; trying again every second", text);
+        l->told_us = now;
+    }
+    return LISTEN_AGAIN_US;
+}
+
+static void listener_wait(struct rdma_listener *l, uint64_t after_us) {
+    l->listener.waiting = true;
+    l->owner->stats.listeners_waiting++;
+    l->told_us = 0;
+    event_timer_set(l->listener.loop, &l->retry, after_us, listen_again);
+}
+
+/* Its device has gone. The first try follows at once: the address may be another device's, too. */
+static void listener_lost(struct rdma_listener *l) {
+    rdma_destroy_id(l->id);
+    l->id = NULL;
+    rdma_port_forget();
+    listener_wait(l, 1);
+}
+
 struct listener *rdma_listen_start(struct event_loop *loop, const struct listen_options *options, char *error,
                                    size_t error_size) {
-    const char *host = strcmp(options->host, "*") == 0     ? "0.0.0.0"
-                       : strcmp(options->host, "::*") == 0 ? "::"
-                                                           : options->host;
-    char reason[300] = "";
     struct rdma_loop *owner = rdma_loop_of(loop);
-    struct addrinfo *found = NULL;
-    int result = rdma_loop_open(owner, reason, sizeof reason);
-    int unknown = result < 0 ? 0 : address_resolve(host, options->port, AI_PASSIVE, &found);
-    if (unknown) {
-        result = -EADDRNOTAVAIL;
-        snprintf(reason, sizeof reason, "%s",
-                 unknown == EAI_SYSTEM ? strerror(errno) : gai_strerror(unknown));
-    }
     struct rdma_listener *l = mem_calloc(1, sizeof *l);
     l->owner = owner;
+    l->port = options->port;
+    l->backlog = options->backlog;
+    l->host = mem_strdup(options->host);
     l->listener = (struct listener){.transport = &transport_rdma,
                                     .loop = loop,
+                                    .address.port = options->port,
                                     .accepted = options->accepted,
                                     .has_room = options->has_room,
                                     .place = options->place,
@@ -515,24 +607,18 @@ struct listener *rdma_listen_start(struct event_loop *loop, const struct listen_
                                     .owner = options->owner,
                                     .close = listener_stop,
                                     .accept_batch = options->accept_batch};
-    for (const struct addrinfo *at = found; at && !l->id; at = at->ai_next)
-        result = bind_and_listen(l, at, options);
-    if (found) freeaddrinfo(found);
-    if (result == 0 && l->id) {
-        if (!address_from(rdma_get_local_addr(l->id), &l->listener.address))
-            snprintf(l->listener.address.host, sizeof l->listener.address.host, "%s", host);
-        l->listener.address.port = ntohs(rdma_get_src_port(l->id));
+    snprintf(l->listener.address.host, sizeof l->listener.address.host, "%s", options->host);
+    char reason[300];
+    int result = listener_open(l, reason, sizeof reason);
+    bool absent = result == -ENODEV || result == -EADDRNOTAVAIL;
+    if (absent && options->may_wait) listener_wait(l, 1);
+    if (result == 0 || l->listener.waiting) {
         list_append(&owner->listeners, &l->link);
-        char device[RDMA_NAME_MAX];
-        rdma_port_note(l->id);
-        log_notice("RDMA: listening on %s:%d (%s)", l->listener.address.host, l->listener.address.port,
-                   rdma_device_text(l->id, device));
+        owner->stats.listeners++;
         return &l->listener;
     }
-    const char *device = rdma_device_name();
-    snprintf(error, error_size, "RDMA: cannot listen on %s:%d%s%s%s: %s (errno %d)", options->host, options->port,
-             device ? " (" : "", device ? device : "", device ? ")" : "",
-             reason[0] ? reason : strerror(-result), -result);
+    listener_error(l, -result, reason, error, error_size);
+    mem_free(l->host);
     mem_free(l);
     errno = -result;
     return NULL;

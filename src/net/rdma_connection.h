@@ -36,8 +36,12 @@ enum rdma_negotiation {
 struct rdma_listener {
     struct listener listener; /* must be first */
     struct rdma_loop *owner;
-    struct rdma_cm_id *id;
+    struct rdma_cm_id *id;    /* NULL: its device is not there, and it is tried again */
     struct list_link link;
+    char *host; /* as it was given */
+    int port, backlog;
+    struct event_timer retry;
+    uint64_t told_us; /* the last line on the log about trying again */
     bool closed;
     struct event_deferred deferred;
 };
@@ -141,6 +145,7 @@ void rdma_starved_end(struct rdma_connection *c);      /* out of it */
 void rdma_connection_ready(struct rdma_connection *c); /* put on the ready list */
 void rdma_connection_run(struct rdma_connection *c);   /* off the ready list: tell what there is to tell */
 void rdma_connection_failed(struct rdma_connection *c, int error, const char *note); /* note may be NULL */
+#define RDMA_REMOVED "the RDMA device was removed"
 void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc); /* a completion with an error */
 void rdma_connection_tick(struct rdma_connection *c, uint64_t now);
 void rdma_connection_release(struct rdma_connection *c); /* gives back all memory but the struct */
@@ -204,7 +209,8 @@ void rdma_violation(struct rdma_connection *c, const char *format, ...) __attrib
 /* rdma_port.c */
 /* "softrdma0, GID ::ffff:127.0.0.1", or less where the identifier is bound to no device. */
 const char *rdma_device_text(const struct rdma_cm_id *id, char text[static RDMA_NAME_MAX]);
-void rdma_port_note(struct rdma_cm_id *id); /* this is the port we use */
+void rdma_port_note(struct rdma_cm_id *id); /* this is the port we use, unless there is one already */
+void rdma_port_forget(void);                /* it may have gone: the next one takes its place */
 
 /* rdma_cm.c */
 struct connection *rdma_connect_start(struct event_loop *loop, const struct connect_options *options);

@@ -336,7 +336,7 @@ static int fetch_completions(struct rdma_device *device) {
         device->queue_first = at + 1 < device->queue_count ? at + 1 : 0;
         int n = ibv_poll_cq(device->queues[at].cq, RDMA_BATCH - count, device->completions + count);
         if (n < 0) {
-            log_warning("RDMA: polling a completion queue failed (%s)", device->name);
+            if (!device->removed) log_warning("RDMA: polling a completion queue failed (%s)", device->name);
             continue;
         }
         count += n;
@@ -444,24 +444,104 @@ static void channel_ready(struct event_watch *watch, int mask) {
     device->poller.last_work_us = clock_mono();
 }
 
-/* Events of the device itself: a port that goes down, an error of the card. */
+static void fail_connections(struct rdma_device *device, int error, const char *why) {
+    list_each(&device->owner->connections, link) {
+        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
+        if (c->device == device) rdma_connection_failed(c, error, why);
+    }
+}
+
+static void device_free(struct rdma_device *device);
+
+static void device_leaves(struct event_deferred *deferred) {
+    struct rdma_device *device = container_of(deferred, struct rdma_device, deferred);
+    list_remove(&device->owner->devices, &device->link);
+    device_free(device);
+}
+
+static void device_leave_if_unused(struct rdma_device *device) {
+    if (device->removed && device->users == 0) event_loop_defer(device->owner->loop, &device->deferred, device_leaves);
+}
+
+static void device_removed(struct rdma_device *device) {
+    device->removed = true;
+    event_watch_remove(device->owner->loop, &device->async_watch);
+    fail_connections(device, ENODEV, RDMA_REMOVED);
+    device_leave_if_unused(device);
+}
+
+void rdma_device_left(struct rdma_device *device) {
+    device->users--;
+    device_leave_if_unused(device);
+}
+
+/* Events of the device itself: a port that goes down, an error of the card. All loops of the process share the descriptor they are read from, so whichever
+ * reads one passes it on to the others, and each looks whether it is concerned. */
+struct device_trouble {
+    struct event_post post; /* must be first */
+    struct rdma_loop *owner;
+    struct ibv_context *verbs;
+    struct ibv_async_event event;
+    uint64_t at_us;
+};
+
+static bool has_queue(const struct rdma_device *device, const struct ibv_cq *cq) {
+    for (int i = 0; i < device->queue_count; i++)
+        if (device->queues[i].cq == cq) return true;
+    return false;
+}
+
+static void take_trouble(const struct device_trouble *trouble) {
+    enum ibv_event_type type = trouble->event.event_type;
+    struct rdma_device *device = rdma_device_known(trouble->owner, trouble->verbs);
+    if (!device || !rdma_usable() || device->opened_us > trouble->at_us) return;
+    if (type == IBV_EVENT_DEVICE_FATAL)
+        device_removed(device); /* pulled out or not, it will never work again as it is */
+    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, trouble->event.element.cq) : device->srq == trouble->event.element.srq)
+        fail_connections(device, EIO, ibv_event_type_str(type));
+}
+
+static void trouble_comes(struct event_post *post) {
+    take_trouble((struct device_trouble *)post);
+    mem_free(post);
+}
+
+static void tell_trouble(struct rdma_device *device, const struct ibv_async_event *event) {
+    struct device_trouble mine = {.owner = device->owner, .verbs = device->verbs, .event = *event, .at_us = clock_monotonic_us()};
+    pthread_mutex_lock(&registry_lock);
+    list_each(&registry, link) {
+        struct rdma_loop *other = container_of(link, struct rdma_loop, registry_link);
+        if (other == mine.owner || !event_loop_takes_posts(other->loop)) continue;
+        struct device_trouble *theirs = mem_alloc(sizeof *theirs);
+        *theirs = mine;
+        theirs->owner = other;
+        theirs->post.run = trouble_comes;
+        event_loop_post(other->loop, &theirs->post);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    take_trouble(&mine);
+}
+
+void rdma_device_gone(struct rdma_device *device) {
+    if (device->removed) return;
+    tell_trouble(device, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
+    /* What was said of it must not be taken for news of a context that is made anew, which may have the same descriptor. */
+    struct ibv_async_event stale;
+    while (ibv_get_async_event(device->verbs, &stale) == 0) ibv_ack_async_event(&stale);
+}
+
 static void async_ready(struct event_watch *watch, int mask) {
     struct rdma_device *device = container_of(watch, struct rdma_device, async_watch);
     struct ibv_async_event event;
     if (!rdma_usable() || ibv_get_async_event(device->verbs, &event) != 0) return;
     enum ibv_event_type type = event.event_type;
-    ibv_ack_async_event(&event);
-    bool bad = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_CQ_ERR ||
-               type == IBV_EVENT_SRQ_ERR;
-    if (bad)
+    bool grave = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR || type == IBV_EVENT_SRQ_ERR;
+    if (grave || type == IBV_EVENT_PORT_ERR)
         log_warning("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
     else
         log_debug("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
-    if (type != IBV_EVENT_DEVICE_FATAL && type != IBV_EVENT_CQ_ERR && type != IBV_EVENT_SRQ_ERR) return;
-    list_each(&device->owner->connections, link) {
-        struct rdma_connection *c = container_of(link, struct rdma_connection, link);
-        if (c->device == device) rdma_connection_failed(c, EIO, ibv_event_type_str(type));
-    }
+    if (grave) tell_trouble(device, &event);
+    ibv_ack_async_event(&event); /* what it names may be destroyed from here on */
 }
 
 /* Queues and queue pairs */
@@ -709,7 +789,7 @@ static bool device_open(struct rdma_device *device, const char **what) {
 struct rdma_device *rdma_device_known(struct rdma_loop *owner, const struct ibv_context *verbs) {
     list_each(&owner->devices, link) {
         struct rdma_device *device = container_of(link, struct rdma_device, link);
-        if (device->verbs == verbs) return device;
+        if (device->verbs == verbs && !device->removed) return device;
     }
     return NULL;
 }
@@ -721,6 +801,7 @@ struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *
     device = mem_calloc(1, sizeof *device);
     device->owner = owner;
     device->verbs = verbs;
+    device->opened_us = clock_monotonic_us();
     device->name = ibv_get_device_name(verbs->device);
     device->own_vector = RDMA_VECTOR_AUTO;
     device->watch.fd = device->async_watch.fd = -1;
@@ -799,6 +880,7 @@ static void loop_free(struct event_attachment *attachment) {
         c->conn.state = CONN_CLOSED;
         rdma_connection_finish(c);
     }
+    list_each(&owner->devices, link) container_of(link, struct rdma_device, link)->removed = false; /* they all go below */
     while (owner->connections.len) { /* their memory goes before the devices do */
         struct rdma_connection *c =
             container_of(list_first(&owner->connections), struct rdma_connection, link);

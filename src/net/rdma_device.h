@@ -108,6 +108,10 @@ struct rdma_device {
     struct rdma_memory memory;
     struct rdma_values values;
     struct list starved; /* connections waiting for send memory */
+    size_t users; /* connections */
+    uint64_t opened_us;
+    bool removed; /* it has gone; the context goes with the last of its connections, and who comes gets another one */
+    struct event_deferred deferred;
     uint32_t max_inline; /* what creating a queue pair last granted */
     int max_sge;
     uint32_t send_depth, own_depth;
@@ -126,6 +130,10 @@ struct rdma_device *rdma_device_of(struct rdma_loop *loop, struct ibv_context *v
 
 /* The context if it was made already, or NULL. */
 struct rdma_device *rdma_device_known(struct rdma_loop *loop, const struct ibv_context *verbs);
+
+/* The device has gone: its connections fail, and those of other threads. */
+void rdma_device_gone(struct rdma_device *device);
+void rdma_device_left(struct rdma_device *device); /* a connection holds nothing of it any more */
 
 /* A queue pair on conn->id, entered in the table of queue pairs. 0 or -errno. Sets conn->qp and its depths. */
 int rdma_queue_pair_create(struct rdma_connection *conn);

@@ -76,6 +76,12 @@ void rdma_port_note(struct rdma_cm_id *id) {
     pthread_mutex_unlock(&lock);
 }
 
+void rdma_port_forget(void) {
+    pthread_mutex_lock(&lock);
+    is_noted = false;
+    pthread_mutex_unlock(&lock);
+}
+
 const struct rdma_port *rdma_port_used(void) {
     static _Thread_local struct rdma_port copy;
     pthread_mutex_lock(&lock);

@@ -60,7 +60,7 @@ static bool has_room(struct listener *listener) {
 static bool group_open_one(struct group *group, const char *host, int at_port) {
     bool optional = host[0] == '-';
     struct listen_options options = {.host = host + optional, .port = at_port, .backlog = backlog, .mark = (uint32_t)mark,
-                                     .accept_batch = accept_batch, .accepted = client_accept, .has_room = has_room, .owner = group};
+                                     .may_wait = optional, .accept_batch = accept_batch, .accepted = client_accept, .has_room = has_room, .owner = group};
     io_threads_place(&options);
     if (!group->addresses) {
         options.unix_mode = unix_mode;
@@ -158,8 +158,12 @@ void listeners_stop(void) {
 }
 
 void listeners_log_ready(void) {
-    for (int g = 0; g < GROUPS; g++)
-        if (groups[g]->count) log_notice("Ready to accept connections %s", groups[g]->transport->name);
+    for (int g = 0; g < GROUPS; g++) {
+        const struct group *group = groups[g];
+        int ready = 0;
+        for (int i = 0; i < group->count; i++) ready += !group->listeners[i]->waiting;
+        if (ready) log_notice("Ready to accept connections %s", group->transport->name);
+    }
 }
 
 int listeners_port(void) { return port; }

@@ -34,6 +34,8 @@ static void write_errors(struct output *out, const struct rdma_stats *s) {
 static void rdma_write(struct output *out) {
     const struct rdma_stats *s = rdma_stats();
     const struct counter traffic[] = {
+        {"rdma_listeners", s->listeners},
+        {"rdma_listeners_waiting", s->listeners_waiting},
         {"rdma_connections", s->connections},
         {"rdma_accepted_connections", s->accepted},
         {"rdma_refused_connections", s->refused},

@@ -70,20 +70,93 @@ start_server [with_faults {
     }
 }
 
+# Connections end, listeners begin anew.
+proc pull_out {} {
+    fault removed
+    # The connection whose event sets it off is one of those that go.
+    catch {[new_client] ping}
+    fault_end removed
+}
+proc tcp_field {name} {dict get [info_dict [$::resources_client info rdma]] $name}
 start_server [with_faults {
-    removed event:remove=50000,op=RDMA_CM_EVENT_ESTABLISHED
+    removed event:remove,op=RDMA_CM_EVENT_ESTABLISHED,count=1
 } overrides {loglevel verbose}] {
     test "the removal of the device ends its connections, and is told" -needs $::on_software_device {
-        unharmed {
-            set from [log_size]
-            fault removed
-            set c [new_client]
-            $c ping
-            fault_end removed
-            assert_closed $c
-            wait_for_log "RDMA: the device softrdma0, GID ::ffff:127.0.0.1 was removed" $from
-            assert_morethan [info_field rdma rdma_errors_device] 0
-        }
+        set t [new_client -tcp 1]
+        set ::resources_client $t
+        r ping
+        set before [held]
+        set from [log_size]
+        set others [list [new_client] [new_client]]
+        foreach c $others {$c ping}
+        pull_out
+        wait_for_log "RDMA: the device softrdma0, GID ::ffff:127.0.0.1 was removed" $from
+        foreach c $others {assert_closed $c}
+        assert_morethan [tcp_field rdma_errors_device] 0
+        assert_equal PONG [$t ping]
+        # The old context has gone with everything of it; the new one holds what the old one held.
+        set c [new_client]
+        $c ping
+        wait_held [lsearch -all -inline -not -regexp [dict keys $before] {^(completion-queues|fds)$}] $before $::held_descriptors
+    }
+}
+
+start_server [with_faults {
+    removed event:remove,op=RDMA_CM_EVENT_ESTABLISHED,count=1 away bind:fail=ENODEV
+} overrides {loglevel verbose}] {
+    test "a listener whose device was removed listens again at once where the address is still there" -needs $::on_software_device {
+        set ::resources_client [new_client -tcp 1]
+        set from [log_size]
+        pull_out
+        wait_for_log "RDMA: listening on 127.0.0.1:[srv port] (softrdma0" $from
+        assert_equal 1 [newcomer]
+        assert_equal {1 0} [list [tcp_field rdma_listeners] [tcp_field rdma_listeners_waiting]]
+    }
+}
+start_server [with_faults {
+    removed event:remove,op=RDMA_CM_EVENT_ESTABLISHED,count=2 away bind:fail=ENODEV
+} overrides {loglevel verbose}] {
+    test "a listener whose device is away tries until it is back" -needs $::on_software_device {
+        set ::resources_client [new_client -tcp 1]
+        set from [log_size]
+        fault away
+        pull_out
+        wait_for_log "RDMA: cannot listen on 127.0.0.1:[srv port] (softrdma0): No such device (errno 19); trying again every second" $from
+        assert_equal {1 1} [list [tcp_field rdma_listeners] [tcp_field rdma_listeners_waiting]]
+        assert_equal 0 [newcomer]
+        assert_equal PONG [$::resources_client ping]
+        set from [log_size]
+        fault_end away
+        wait_for_log "RDMA: listening on 127.0.0.1:[srv port] (softrdma0" $from
+        assert_equal 1 [newcomer]
+        assert_equal {1 0} [list [tcp_field rdma_listeners] [tcp_field rdma_listeners_waiting]]
+        assert_equal 1 [regexp -all {trying again every second} [log_text]]
+    }
+
+    test "while a listener waits its address can be changed" -needs $::on_software_device {
+        set ::resources_client [new_client -tcp 1]
+        fault away
+        pull_out
+        set port [free_port]
+        $::resources_client config set rdma-bind ""
+        assert_equal {0 0} [list [tcp_field rdma_listeners] [tcp_field rdma_listeners_waiting]]
+        fault_end away
+        $::resources_client config set rdma-port $port rdma-bind 127.0.0.1
+        assert_equal 1 [answers $port]
+    }
+}
+
+start_server [with_faults {absent bind:fail=ENODEV} no_rdma 1] {
+    test "an address that may be missing is listened on when its device appears" -needs $::on_software_device {
+        set port [free_port]
+        set from [log_size]
+        fault absent
+        r config set rdma-port $port rdma-bind "-$::opt(rdma_host)"
+        wait_for_log "No such device (errno 19); trying again every second" $from
+        assert_equal 0 [answers $port]
+        fault_end absent
+        wait_for_log "RDMA: listening on $::opt(rdma_host):$port" $from
+        assert_equal 1 [answers $port]
     }
 }
 

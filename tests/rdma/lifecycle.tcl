@@ -5,6 +5,20 @@ proc server_args {port args} {
     list --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) --rdma-port $port {*}$args
 }
 
+start_server {overrides {tcp-backlog 8}} {
+    test "a burst of connections waits while the server is busy, beyond tcp-backlog, too" {
+        set t [new_client -tcp 1]
+        $t -send debug sleep 0.5
+        set clients {}
+        for {set i 0} {$i < [scaled 100 10]} {incr i} {
+            lappend clients [set c [new_client]]
+            $c -send ping
+        }
+        foreach c $clients {assert_equal PONG [$c -read]}
+        assert_equal OK [$t -read]
+    }
+}
+
 start_server {} {
     test "the log says that it listens" {
         wait_for_log "Ready to accept connections rdma"

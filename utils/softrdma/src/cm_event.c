@@ -72,14 +72,36 @@ static void enqueue_late(struct cm_event *e, uint64_t ns) {
     timer_set(&e->timer, now_ns() + ns);
 }
 
-/* As if the device were pulled out: the identifier is told so, and works on until its program lets go of it, like on a card. */
-static void remove_later(struct cm_id *c, uint64_t ns) {
-    struct cm_event *e = calloc(1, sizeof(*e));
+/* As if the device were pulled out: each identifier on it and its context are told so, and work on until their program lets go of them, like on a card. */
+struct removal {
+    struct timer timer;
+    struct ibv_context *verbs;
+};
+
+static void tell_removal(struct cm_id *c, void *arg) {
+    struct removal *removal = arg;
+    struct cm_event *e = c->destroyed || c->id.verbs != removal->verbs ? NULL : calloc(1, sizeof(*e));
     if (!e) return;
     e->owner = c;
     e->ib.id = &c->id;
     e->ib.event = RDMA_CM_EVENT_DEVICE_REMOVAL;
-    enqueue_late(e, ns);
+    enqueue(e);
+}
+
+static void removed(struct timer *timer) {
+    struct removal *removal = container_of(timer, struct removal, timer);
+    cm_lock();
+    async_raise(removal->verbs, IBV_EVENT_DEVICE_FATAL, NULL);
+    cm_each(tell_removal, removal);
+    cm_unlock();
+    free(removal);
+}
+
+static void remove_later(struct cm_id *c, uint64_t ns) {
+    struct removal *removal = calloc(1, sizeof(*removal));
+    if (!removal) return;
+    *removal = (struct removal){.timer.fire = removed, .verbs = c->id.verbs};
+    timer_set(&removal->timer, now_ns() + ns);
 }
 
 static void enqueue_under_faults(struct cm_event *e) {

@@ -413,6 +413,11 @@ TEST(the_removal_of_the_device_can_be_told) {
     EQUAL(event->event, RDMA_CM_EVENT_DEVICE_REMOVAL);
     CHECK(event->id == e.id);
     rdma_ack_cm_event(event);
+    CHECK(expect_event(&s, RDMA_CM_EVENT_DEVICE_REMOVAL) == s.listener);
+    struct ibv_async_event async;
+    CHECK(!ibv_get_async_event(e.id->verbs, &async));
+    EQUAL(async.event_type, IBV_EVENT_DEVICE_FATAL);
+    ibv_ack_async_event(&async);
     end_free(&e);
     end_free(&s);
 }
