@@ -6,7 +6,7 @@ void data_commands_register(void) {
     static const struct command_spec *const families[] = {
         string_commands,      string_edit_commands, string_multi_commands, string_increment_commands,
         lcs_commands,         key_commands,         scan_commands,         expire_commands,
-        object_commands,      database_commands,    hash_commands,         set_commands,
+        object_commands,      database_commands,    hash_commands,         hash_expire_commands, set_commands,
         set_algebra_commands, bitmap_commands,      bitfield_commands,     list_commands,        list_blocking_commands,
         hyperloglog_commands, zset_commands,        zset_range_commands,   zset_algebra_commands,
         zset_blocking_commands, dump_commands,     geo_commands,          geo_search_commands,

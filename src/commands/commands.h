@@ -8,7 +8,7 @@ extern const struct command_spec string_commands[], string_edit_commands[], stri
     string_increment_commands[], lcs_commands[];
 extern const struct command_spec key_commands[], scan_commands[], expire_commands[], object_commands[],
     database_commands[];
-extern const struct command_spec hash_commands[], set_commands[], set_algebra_commands[], list_commands[], list_blocking_commands[];
+extern const struct command_spec hash_commands[], hash_expire_commands[], set_commands[], set_algebra_commands[], list_commands[], list_blocking_commands[];
 extern const struct command_spec bitmap_commands[], bitfield_commands[], hyperloglog_commands[];
 extern const struct command_spec zset_commands[], zset_range_commands[], zset_algebra_commands[], zset_blocking_commands[];
 extern const struct command_spec dump_commands[], geo_commands[], geo_search_commands[], sort_commands[];

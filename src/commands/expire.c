@@ -5,69 +5,25 @@
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "lib/clock.h"
-
-enum expire_condition { CONDITION_NX = 1, CONDITION_XX = 2, CONDITION_GT = 4, CONDITION_LT = 8 };
-static const struct {
-    const char *name;
-    enum expire_condition condition;
-} conditions[] = {{"NX", CONDITION_NX}, {"XX", CONDITION_XX}, {"GT", CONDITION_GT}, {"LT", CONDITION_LT}};
-enum { CONDITIONS = sizeof conditions / sizeof *conditions };
-
-static bool conditions_read(struct call *call, unsigned *read) {
-    for (int i = 3; i < call->argc; i++) {
-        struct slice word = call->argv[i];
-        size_t c = 0;
-        while (c < CONDITIONS && !slice_is(word, conditions[c].name)) c++;
-        if (c == CONDITIONS) {
-            reply_error_format(call->reply, "ERR Unsupported option %.*s", shown_len(word), word.data);
-            return false;
-        }
-        *read |= conditions[c].condition;
-    }
-    if ((*read & CONDITION_NX) && (*read & ~(unsigned)CONDITION_NX)) {
-        reply_error(call->reply, "ERR NX and XX, GT or LT options at the same time are not compatible");
-        return false;
-    }
-    if ((*read & CONDITION_GT) && (*read & CONDITION_LT)) {
-        reply_error(call->reply, "ERR GT and LT options at the same time are not compatible");
-        return false;
-    }
-    return true;
-}
-
-/* No expiry counts as one that never comes. */
-static bool conditions_met(unsigned wanted, int64_t now_at, int64_t at) {
-    bool never = now_at == -1;
-    return !((wanted & CONDITION_NX) && !never) && !((wanted & CONDITION_XX) && never) &&
-           !((wanted & CONDITION_GT) && (never || at <= now_at)) &&
-           !((wanted & CONDITION_LT) && !never && at >= now_at);
-}
 
 static void propagate_pexpireat(struct call *call, int64_t at, unsigned wanted) {
-    struct slice args[3 + CONDITIONS];
+    struct slice args[3 + EXPIRE_CONDITIONS] = {SLICE("PEXPIREAT"), call->argv[1]};
     char text[NUMBER_TEXT_MAX];
-    int count = 0;
-    args[count++] = SLICE("PEXPIREAT");
-    args[count++] = call->argv[1];
-    args[count++] = (struct slice){text, format_int64(text, at)};
-    for (size_t c = 0; c < CONDITIONS; c++) {
-        if (wanted & conditions[c].condition) args[count++] = slice_of(conditions[c].name);
-    }
-    call_propagate(call, count, args);
+    args[2] = (struct slice){text, format_int64(text, at)};
+    call_propagate(call, 3 + expire_conditions_words(wanted, args + 3), args);
 }
 
 static void expire_generic(struct call *call, bool seconds, bool relative) {
     struct slice key = call->argv[1];
     unsigned wanted = 0;
     int64_t value, at;
-    if (!conditions_read(call, &wanted) || !argument_int64(call, 2, &value)) return;
+    if (!expire_conditions_read(call, 3, call->argc, &wanted) || !argument_int64(call, 2, &value)) return;
     if (!expire_time_make(value, seconds, relative, &at)) {
         reply_invalid_expire(call);
         return;
     }
     struct entry *entry = find_write(call, key);
-    if (!entry || !conditions_met(wanted, entry_expire_at(entry), at)) {
+    if (!entry || !expire_conditions_met(wanted, entry_expire_at(entry), at)) {
         reply_integer(call->reply, 0);
         return;
     }
@@ -107,10 +63,6 @@ static void persist_run(struct call *call) {
     reply_integer(call->reply, had);
 }
 
-static int64_t to_seconds(int64_t ms) {
-    return ms / 1000 + (ms % 1000 >= 500);
-}
-
 static void ttl_generic(struct call *call, bool seconds, bool relative) {
     struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
     int64_t at = entry ? entry_expire_at(entry) : -2;
@@ -118,8 +70,7 @@ static void ttl_generic(struct call *call, bool seconds, bool relative) {
         reply_integer(call->reply, at);
         return;
     }
-    if (relative) at = at > clock_ms() ? at - clock_ms() : 0;
-    reply_integer(call->reply, seconds ? to_seconds(at) : at);
+    reply_integer(call->reply, expire_time_shown(at, seconds, relative));
 }
 static void ttl_run(struct call *call) {
     ttl_generic(call, true, true);

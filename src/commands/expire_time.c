@@ -1,8 +1,9 @@
 /* expire_time.c: see expire_time.h. */
 #include "commands/expire_time.h"
+#include "commands/lookup.h"
 #include "lib/clock.h"
+#include "lib/memory.h"
 #include "lib/number.h"
-#include "server/notify.h"
 #include "server/server.h"
 
 bool expire_option_read(const struct call *call, int *index, struct expire_option *option, unsigned allowed) {
@@ -31,11 +32,16 @@ bool expire_time_make(int64_t value, bool seconds, bool relative, int64_t *at) {
     return !__builtin_add_overflow(value, relative ? clock_ms() : 0, at);
 }
 
+int64_t expire_time_shown(int64_t at, bool seconds, bool relative) {
+    if (relative) at = at > clock_ms() ? at - clock_ms() : 0;
+    return seconds ? at / 1000 + (at % 1000 >= 500) : at;
+}
+
 void reply_invalid_expire(struct call *call) {
     reply_error_format(call->reply, "ERR invalid expire time in '%s' command", call->command->full_name);
 }
 
-bool expire_option_time(struct call *call, const struct expire_option *option, int64_t *at) {
+static bool option_time(struct call *call, const struct expire_option *option, int64_t least, int64_t *at) {
     *at = -1;
     if (!(option->kind & EXPIRE_TIMES)) return true;
     int64_t value;
@@ -43,12 +49,70 @@ bool expire_option_time(struct call *call, const struct expire_option *option, i
         reply_not_integer(call->reply);
         return false;
     }
-    if (value > 0 && expire_time_make(value, option->kind & (EXPIRE_EX | EXPIRE_EXAT),
+    if (value >= least && expire_time_make(value, option->kind & (EXPIRE_EX | EXPIRE_EXAT),
                                       option->kind & (EXPIRE_EX | EXPIRE_PX), at)) {
         return true;
     }
     reply_invalid_expire(call);
     return false;
+}
+
+bool expire_option_time(struct call *call, const struct expire_option *option, int64_t *at) {
+    return option_time(call, option, 1, at);
+}
+bool expire_option_time_or_zero(struct call *call, const struct expire_option *option, int64_t *at) {
+    return option_time(call, option, 0, at);
+}
+
+void expire_option_propagate(struct call *call, const struct expire_option *option, int64_t at) {
+    char text[NUMBER_TEXT_MAX];
+    struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
+    memcpy(args, call->argv, (size_t)call->argc * sizeof *args);
+    args[option->index - 1] = SLICE("PXAT");
+    args[option->index] = (struct slice){text, format_int64(text, at)};
+    call_propagate(call, call->argc, args);
+    mem_free(args);
+}
+
+static const struct {
+    const char *name;
+    enum expire_condition condition;
+} conditions[EXPIRE_CONDITIONS] = {{"NX", CONDITION_NX}, {"XX", CONDITION_XX}, {"GT", CONDITION_GT}, {"LT", CONDITION_LT}};
+
+bool expire_conditions_read(struct call *call, int first, int end, unsigned *read) {
+    for (int i = first; i < end; i++) {
+        struct slice word = call->argv[i];
+        int c = 0;
+        while (c < EXPIRE_CONDITIONS && !slice_is(word, conditions[c].name)) c++;
+        if (c == EXPIRE_CONDITIONS) {
+            reply_error_format(call->reply, "ERR Unsupported option %.*s", shown_len(word), word.data);
+            return false;
+        }
+        *read |= conditions[c].condition;
+    }
+    if ((*read & CONDITION_NX) && (*read & ~(unsigned)CONDITION_NX)) {
+        reply_error(call->reply, "ERR NX and XX, GT or LT options at the same time are not compatible");
+        return false;
+    }
+    if ((*read & CONDITION_GT) && (*read & CONDITION_LT)) {
+        reply_error(call->reply, "ERR GT and LT options at the same time are not compatible");
+        return false;
+    }
+    return true;
+}
+
+bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at) {
+    bool never = now_at == -1;
+    return !((wanted & CONDITION_NX) && !never) && !((wanted & CONDITION_XX) && never) &&
+           !((wanted & CONDITION_GT) && (never || at <= now_at)) &&
+           !((wanted & CONDITION_LT) && !never && at >= now_at);
+}
+
+int expire_conditions_words(unsigned wanted, struct slice *words) {
+    int count = 0;
+    for (int c = 0; c < EXPIRE_CONDITIONS; c++)
+        if (wanted & conditions[c].condition) words[count++] = slice_of(conditions[c].name);
+    return count;
 }
 
 bool expire_time_is_past(int64_t at) {

@@ -1,46 +1,13 @@
 /* hash.c: the commands on hashes.
  *
  * A reply streams what lies in the hash; nothing is collected first. A command that may delete the last field deletes the key with it. HINCRBYFLOAT is repeated
- * elsewhere as the value it had, so that no two machines round differently. */
+ * elsewhere as the value it had, so that no two machines round differently. What lets fields expire is in hash_expire.c. */
 #include "commands/commands.h"
-#include "commands/lookup.h"
+#include "commands/hash_common.h"
 #include "commands/signed_count.h"
 #include "commands/spec.h"
 #include "commands/value_scan.h"
-#include "store/hash.h"
 #include <math.h>
-
-/* --- Finding -------------------------------------------------------------------------------------------------------- */
-
-/* The hash to be read. False: the key has another type, and that is replied. */
-static bool find_hash(struct call *call, struct entry **entry) {
-    *entry = find_read(call, call->argv[1]);
-    return type_ok(call, *entry, TYPE_HASH);
-}
-static bool find_hash_write(struct call *call, struct entry **entry) {
-    *entry = find_write(call, call->argv[1]);
-    return type_ok(call, *entry, TYPE_HASH);
-}
-static struct entry *hash_need(struct call *call, struct entry *entry) {
-    if (entry) return entry;
-    entry = hash_create(call->db, call->argv[1]);
-    notify(call->db, NOTIFY_NEW, "new", call->argv[1]);
-    return entry;
-}
-
-static void reply_value(struct reply *reply, const struct hash_value *value) {
-    if (__builtin_expect(value->blob != NULL, 0))
-        reply_bulk_blob(reply, value->blob);
-    else
-        reply_bulk(reply, value->bytes);
-}
-static void reply_field(struct call *call, const struct entry *entry, struct slice field) {
-    struct hash_value value;
-    if (entry && hash_get(entry, field, &value))
-        reply_value(call->reply, &value);
-    else
-        reply_null(call->reply);
-}
 
 /* --- Setting and deleting ------------------------------------------------------------------------------------------- */
 
@@ -52,15 +19,16 @@ static int64_t set_fields(struct call *call) {
         return -1;
     }
     struct entry *entry;
-    if (!find_hash_write(call, &entry)) return -1;
+    int pairs = call->argc / 2 - 1;
+    if (!find_hash_write(call, &entry, 2, pairs, 2)) return -1;
     entry = hash_need(call, entry);
-    hash_expect(call->db, entry, (size_t)(call->argc - 2) / 2);
+    if (pairs > 1) hash_expect(call->db, entry, (size_t)pairs);
     int64_t added = 0;
     for (int i = 2; i < call->argc; i += 2)
         added += hash_put(call->db, entry, call->argv[i], call->argv[i + 1], argument_blob(call, i + 1));
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, "hset", call->argv[1]);
-    call->dirty += (uint64_t)(call->argc - 2) / 2;
+    call->dirty += (uint64_t)pairs;
     return added;
 }
 static void hset_run(struct call *call) {
@@ -73,7 +41,7 @@ static void hmset_run(struct call *call) {
 
 static void hsetnx_run(struct call *call) {
     struct entry *entry;
-    if (!find_hash_write(call, &entry)) return;
+    if (!find_hash_write(call, &entry, 2, 1, 1)) return;
     if (entry && hash_has(entry, call->argv[2])) {
         reply_integer(call->reply, 0);
         return;
@@ -86,25 +54,24 @@ static void hsetnx_run(struct call *call) {
     reply_integer(call->reply, 1);
 }
 
+void hash_lost(struct call *call, struct entry *entry, int64_t deleted, const char *event) {
+    struct slice key = call->argv[1];
+    bool empty = hash_len(entry) == 0;
+    if (!empty) db_changed(call->db, key);
+    notify(call->db, NOTIFY_HASH, event, key);
+    if (empty) {
+        db_delete(call->db, key, store_settings.lazy_server_del);
+        notify(call->db, NOTIFY_GENERIC, "del", key);
+    }
+    call->dirty += (uint64_t)deleted;
+}
+
 static void hdel_run(struct call *call) {
     struct entry *entry;
-    if (!find_hash_write(call, &entry)) return;
-    struct slice key = call->argv[1];
+    if (!find_hash_write(call, &entry, 2, call->argc - 2, 1)) return;
     int64_t deleted = 0;
-    bool empty = false;
-    for (int i = 2; entry && !empty && i < call->argc; i++) {
-        deleted += hash_delete(call->db, entry, call->argv[i]);
-        empty = hash_len(entry) == 0;
-    }
-    if (deleted) {
-        if (!empty) db_changed(call->db, key);
-        notify(call->db, NOTIFY_HASH, "hdel", key);
-        if (empty) {
-            db_delete(call->db, key, store_settings.lazy_server_del);
-            notify(call->db, NOTIFY_GENERIC, "del", key);
-        }
-        call->dirty += (uint64_t)deleted;
-    }
+    for (int i = 2; entry && i < call->argc; i++) deleted += hash_delete(call->db, entry, call->argv[i]);
+    if (deleted) hash_lost(call, entry, deleted, "hdel");
     reply_integer(call->reply, deleted);
 }
 
@@ -114,7 +81,7 @@ static void hincrby_run(struct call *call) {
     int64_t by, number = 0;
     struct entry *entry;
     struct hash_value value;
-    if (!argument_int64(call, 3, &by) || !find_hash_write(call, &entry)) return;
+    if (!argument_int64(call, 3, &by) || !find_hash_write(call, &entry, 2, 1, 1)) return;
     if (entry && hash_get(entry, call->argv[2], &value) && !parse_int64(value.bytes, &number)) {
         reply_error(call->reply, "ERR hash value is not an integer");
         return;
@@ -125,7 +92,7 @@ static void hincrby_run(struct call *call) {
     }
     entry = hash_need(call, entry);
     char text[NUMBER_TEXT_MAX];
-    hash_put(call->db, entry, call->argv[2], (struct slice){text, format_int64(text, number)}, NULL);
+    hash_put_until(call->db, entry, call->argv[2], (struct slice){text, format_int64(text, number)}, NULL, HASH_KEEP);
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, "hincrby", call->argv[1]);
     call->dirty++;
@@ -144,7 +111,7 @@ static void hincrbyfloat_run(struct call *call) {
         reply_error(call->reply, "ERR value is NaN or Infinity");
         return;
     }
-    if (!find_hash_write(call, &entry)) return;
+    if (!find_hash_write(call, &entry, 2, 1, 1)) return;
     if (entry && hash_get(entry, call->argv[2], &value) && !parse_long_double(value.bytes, &number)) {
         reply_error(call->reply, "ERR hash value is not a float");
         return;
@@ -157,12 +124,16 @@ static void hincrbyfloat_run(struct call *call) {
     entry = hash_need(call, entry);
     char text[DOUBLE_TEXT_MAX];
     struct slice shown = {text, format_long_double(text, number)};
-    hash_put(call->db, entry, call->argv[2], shown, NULL);
+    bool expires = hash_expire_at(entry, call->argv[2]) >= 0;
+    hash_put_until(call->db, entry, call->argv[2], shown, NULL, HASH_KEEP);
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, "hincrbyfloat", call->argv[1]);
     call->dirty++;
     reply_bulk(call->reply, shown);
-    call_propagate(call, 4, (struct slice[]){SLICE("HSET"), call->argv[1], call->argv[2], shown});
+    if (expires)
+        call_propagate(call, 7, (struct slice[]){SLICE("HSETEX"), call->argv[1], SLICE("KEEPTTL"), SLICE("FIELDS"), SLICE("1"), call->argv[2], shown});
+    else
+        call_propagate(call, 4, (struct slice[]){SLICE("HSET"), call->argv[1], call->argv[2], shown});
 }
 
 /* --- Reading -------------------------------------------------------------------------------------------------------- */
@@ -197,7 +168,7 @@ enum parts { FIELDS = 1, VALUES = 2 };
 static void reply_all(struct call *call, unsigned parts) {
     struct entry *entry;
     if (!find_hash(call, &entry)) return;
-    size_t len = entry ? hash_len(entry) : 0;
+    size_t len = entry ? hash_len_now(entry) : 0;
     if (parts == (FIELDS | VALUES))
         reply_map(call->reply, len);
     else
@@ -243,7 +214,7 @@ static void random_fields(struct call *call, int64_t wanted, bool values) {
     struct hash_item item;
     if (!find_hash(call, &entry)) return;
     struct random_reply r = {call->reply, values};
-    size_t len = entry ? hash_len(entry) : 0;
+    size_t len = entry ? hash_len_now(entry) : 0;
     if (len == 0 || wanted == 0) {
         reply_array(call->reply, 0);
     } else if (wanted < 0) {
@@ -281,7 +252,7 @@ static void hrandfield_run(struct call *call) {
     struct entry *entry;
     struct hash_item item;
     if (!find_hash(call, &entry)) return;
-    if (!entry) {
+    if (!entry || hash_len_now(entry) == 0) {
         reply_null(call->reply);
         return;
     }

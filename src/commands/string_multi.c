@@ -3,7 +3,6 @@
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "lib/memory.h"
 #include <limits.h>
 
 static void mget_run(struct call *call) {
@@ -62,18 +61,6 @@ static void msetnx_run(struct call *call) {
     reply_integer(call->reply, !refused);
 }
 
-/* The request with its time as PXAT. */
-static void msetex_propagate(struct call *call, const struct expire_option *option, int64_t at) {
-    char text[NUMBER_TEXT_MAX];
-    size_t len = format_int64(text, at);
-    struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
-    memcpy(args, call->argv, (size_t)call->argc * sizeof *args);
-    args[option->index - 1] = SLICE("PXAT");
-    args[option->index] = (struct slice){text, len};
-    call_propagate(call, call->argc, args);
-    mem_free(args);
-}
-
 /* MSETEX with a time that is over: the keys go. */
 static void pairs_expire_now(struct call *call, int first, int pairs) {
     for (int i = first; i < first + 2 * pairs; i += 2) {
@@ -117,7 +104,7 @@ static void msetex_run(struct call *call) {
         return;
     }
     pairs_put(call, 2, count, at, option.kind == EXPIRE_KEEPTTL ? PUT_KEEP_TTL : 0);
-    if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) msetex_propagate(call, &option, at);
+    if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) expire_option_propagate(call, &option, at);
 }
 
 const struct command_spec string_multi_commands[] = {

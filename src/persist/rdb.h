@@ -26,6 +26,8 @@
  *     18  list               count of nodes, then for each 1 and an element as a string, or 2 and a listpack as a string
  *     20  set                a listpack, as a string
  *     15  stream             see rdb_stream.h; 19 and 21 tell more of the same
+ *     22  hash               count, then field and value as strings and when the field expires: ms since the epoch, 8 bytes, little-endian, two's complement; -1: never.
+ *                            Since version 80; a hash none of whose fields expires is written as 4 or 16
  *
  * Every length and byte that is read is checked: what is read comes from anybody. */
 #ifndef PERSIST_RDB_H
@@ -35,7 +37,7 @@
 
 enum rdb_type {
     RDB_STRING = 0, RDB_LIST = 1, RDB_SET = 2, RDB_HASH = 4, RDB_ZSET_2 = 5, RDB_SET_INTSET = 11, RDB_HASH_LISTPACK = 16, RDB_ZSET_LISTPACK = 17,
-    RDB_LIST_QUICKLIST_2 = 18, RDB_SET_LISTPACK = 20, RDB_STREAM = 15, RDB_STREAM_2 = 19, RDB_STREAM_3 = 21
+    RDB_LIST_QUICKLIST_2 = 18, RDB_SET_LISTPACK = 20, RDB_STREAM = 15, RDB_STREAM_2 = 19, RDB_STREAM_3 = 21, RDB_HASH_EXPIRING = 22
 };
 /* Format versions. Valkey 8 and Redis 7.2 write 11, Valkey 9 80; those between are other products' and mean something else. */
 enum { RDB_VERSION = 80, RDB_VERSION_COMMON = 11, RDB_VERSION_FOREIGN_MIN = 12, RDB_VERSION_FOREIGN_MAX = 79 };
@@ -48,7 +50,9 @@ extern struct rdb_settings rdb_settings;
 /* Writing. */
 void rdb_write_length(struct output *out, uint64_t length);
 void rdb_write_string(struct output *out, struct slice text);
+void rdb_write_time(struct output *out, int64_t ms);
 void rdb_write_value(struct output *out, const struct entry *entry); /* with the byte that says which */
+int rdb_value_version(const struct entry *entry);                    /* the least version of the format that has it */
 
 /* Reading. After a failure everything fails. */
 struct rdb_reader {
@@ -58,6 +62,7 @@ struct rdb_reader {
 uint64_t rdb_read_length(struct rdb_reader *in);
 double rdb_read_double(struct rdb_reader *in); /* 8 bytes, little-endian */
 void rdb_read_bytes(struct rdb_reader *in, void *to, size_t len); /* as they are; zeros after a failure */
+int64_t rdb_read_time(struct rdb_reader *in);  /* likewise */
 /* A string: where it lies, or, where it had to be made, in *made, to be freed with mem_free() (else NULL). */
 struct slice rdb_read_string(struct rdb_reader *in, char **made);
 /* Reads a value and adds it under a key that must be missing. NULL: damaged, unknown or empty; the key is missing then. The store may choose another

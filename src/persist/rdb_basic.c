@@ -77,6 +77,11 @@ void rdb_write_string(struct output *out, struct slice text) {
     output_write(out, text);
 }
 
+void rdb_write_time(struct output *out, int64_t ms) {
+    uint64_t little = htole64((uint64_t)ms);
+    write_bytes(out, &little, sizeof little);
+}
+
 /* Reading */
 
 static bool take(struct rdb_reader *in, void *to, size_t len) {
@@ -131,6 +136,12 @@ double rdb_read_double(struct rdb_reader *in) {
     return value;
 }
 
+int64_t rdb_read_time(struct rdb_reader *in) {
+    uint64_t ms = 0;
+    take(in, &ms, sizeof ms);
+    return (int64_t)le64toh(ms);
+}
+
 static struct slice read_integer(struct rdb_reader *in, uint64_t kind, char **made) {
     unsigned char bytes[4] = {0};
     size_t width = kind == ENCODED_8 ? 1 : kind == ENCODED_16 ? 2 : 4;
@@ -181,7 +192,7 @@ void dump_write(struct output *out, const struct entry *entry) {
     memory_output_init(&whole);
     rdb_write_value(&whole.out, entry);
     /* The least version that can express it: older servers take it, too. */
-    uint16_t version = htole16(RDB_VERSION_COMMON);
+    uint16_t version = htole16((uint16_t)rdb_value_version(entry));
     write_bytes(&whole.out, &version, 2);
     struct slice so_far = memory_output_slice(&whole);
     uint64_t crc = htole64(crc64(0, so_far.data, so_far.len));

@@ -71,14 +71,16 @@ static void write_list(struct output *out, const struct entry *entry) {
     memory_output_free(&nodes);
 }
 
-static void write_hash(struct output *out, const struct entry *entry) {
+/* Fields that have expired are written, too: who reads them deletes them as we would have. */
+static void write_hash(struct output *out, const struct entry *entry, bool times) {
     struct hash_iterator it;
     struct hash_item item;
     rdb_write_length(out, hash_len(entry));
-    hash_iterate(&it, entry);
+    hash_iterate_all(&it, entry);
     while (hash_next(&it, &item)) {
         rdb_write_string(out, item.field);
         rdb_write_string(out, item.value.bytes);
+        if (times) rdb_write_time(out, item.expire_at);
     }
     hash_iterate_end(&it);
 }
@@ -111,8 +113,12 @@ static void write_zset(struct output *out, const struct entry *entry) {
     }
 }
 
+static bool is_timed(const struct entry *entry) { return entry_encoding(entry) == ENCODING_TIMED_HASHTABLE; }
+
+int rdb_value_version(const struct entry *entry) { return is_timed(entry) ? RDB_VERSION : RDB_VERSION_COMMON; }
+
 void rdb_write_value(struct output *out, const struct entry *entry) {
-    bool packed = entry_encoding(entry) == ENCODING_LISTPACK;
+    bool packed = entry_encoding(entry) == ENCODING_LISTPACK, timed = is_timed(entry);
     char text[STRING_NUMBER_TEXT];
     switch (entry_type(entry)) {
     case TYPE_STRING:
@@ -124,9 +130,9 @@ void rdb_write_value(struct output *out, const struct entry *entry) {
         write_list(out, entry);
         break;
     case TYPE_HASH:
-        write_type(out, packed ? RDB_HASH_LISTPACK : RDB_HASH);
+        write_type(out, packed ? RDB_HASH_LISTPACK : timed ? RDB_HASH_EXPIRING : RDB_HASH);
         if (packed) write_packed(out, entry);
-        else write_hash(out, entry);
+        else write_hash(out, entry, timed);
         break;
     case TYPE_SET:
         if (entry_encoding(entry) == ENCODING_INTSET) {
@@ -196,11 +202,11 @@ static void read_list(struct reading *reading, bool nodes) {
     }
 }
 
-static void add_field(struct reading *reading, struct slice field, struct slice value) {
-    if (!hash_put(reading->db, reading->entry, field, value, NULL)) reading->in->failed = true;
+static void add_field(struct reading *reading, struct slice field, struct slice value, int64_t expire_at) {
+    if (!hash_put_until(reading->db, reading->entry, field, value, NULL, expire_at)) reading->in->failed = true;
 }
 
-static void read_hash(struct reading *reading) {
+static void read_hash(struct reading *reading, bool times) {
     struct rdb_reader *in = reading->in;
     uint64_t count = rdb_read_length(in);
     if (count == 0 || count > (uint64_t)(in->end - in->at)) in->failed = true;
@@ -210,7 +216,9 @@ static void read_hash(struct reading *reading) {
     for (uint64_t i = 0; i < count && !in->failed; i++) {
         char *made_field, *made_value;
         struct slice field = rdb_read_string(in, &made_field), value = rdb_read_string(in, &made_value);
-        if (!in->failed) add_field(reading, field, value);
+        int64_t expire_at = times ? rdb_read_time(in) : HASH_NEVER;
+        if (expire_at < HASH_NEVER) in->failed = true;
+        if (!in->failed) add_field(reading, field, value, expire_at);
         mem_free(made_field);
         mem_free(made_value);
     }
@@ -222,7 +230,7 @@ static void read_hash_listpack(struct reading *reading, const uint8_t *lp) {
     hash_expect(reading->db, reading->entry, listpack_count(lp) / 2);
     for (uint8_t *field = listpack_first(lp), *value; field && !reading->in->failed; field = listpack_next(lp, value)) {
         value = listpack_next(lp, field);
-        add_field(reading, listpack_text(field, field_text), listpack_text(value, value_text));
+        add_field(reading, listpack_text(field, field_text), listpack_text(value, value_text), HASH_NEVER);
     }
 }
 
@@ -350,7 +358,8 @@ struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice 
     case RDB_STRING: read_text(&reading); break;
     case RDB_LIST: read_list(&reading, false); break;
     case RDB_LIST_QUICKLIST_2: read_list(&reading, true); break;
-    case RDB_HASH: read_hash(&reading); break;
+    case RDB_HASH: read_hash(&reading, false); break;
+    case RDB_HASH_EXPIRING: read_hash(&reading, true); break;
     case RDB_SET: read_set(&reading); break;
     case RDB_ZSET_2: read_zset(&reading); break;
     case RDB_SET_INTSET:

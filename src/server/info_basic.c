@@ -86,7 +86,8 @@ static void write_keyspace(struct output *out) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         if (!db_size(db)) continue;
-        info_line(out, "db%d:keys=%zu,expires=%zu,avg_ttl=%lld", id, db_size(db), db_expires(db), (long long)db_average_ttl(db));
+        info_line(out, "db%d:keys=%zu,expires=%zu,avg_ttl=%lld,keys_with_volatile_items=%zu", id, db_size(db), db_expires(db), (long long)db_average_ttl(db),
+                  db_timed(db));
     }
 }
 

@@ -175,6 +175,7 @@ static void stats_write_traffic(struct output *out) {
 
 static void stats_write_store(struct output *out) {
     line(out, "expired_keys:%llu", ull(store_stats.expired_keys));
+    line(out, "expired_fields:%llu", ull(store_stats.expired_fields));
     line(out, "expired_stale_perc:%.2f", store_stats.expired_stale_percent);
     line(out, "expired_time_cap_reached_count:%llu", ull(store_stats.expired_time_cap_reached));
     line(out, "expire_cycle_cpu_milliseconds:%llu", ull(store_stats.expire_cycle_us / 1000));

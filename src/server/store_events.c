@@ -1,5 +1,6 @@
 /* store_events.c: see store_events.h. */
 #include "server/store_events.h"
+#include "lib/memory.h"
 #include "server/notify.h"
 #include "server/propagate.h"
 
@@ -28,6 +29,19 @@ static void expired(struct db *db, struct slice key) {
     each_listener(expired, db, key);
 }
 
+static void fields_expired(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {
+    notify(db, NOTIFY_HASH, "hexpired", key);
+    if (all) notify(db, NOTIFY_GENERIC, "del", key);
+    if (propagate_wanted()) {
+        struct slice *argv = mem_alloc((count + 2) * sizeof *argv);
+        argv[0] = SLICE("HDEL"), argv[1] = key;
+        memcpy(argv + 2, fields, count * sizeof *argv);
+        propagate(db_id(db), (int)count + 2, argv);
+        mem_free(argv);
+    }
+    each_listener(fields_expired, db, key, fields, count, all);
+}
+
 static void evicted(struct db *db, struct slice key) {
     gone(db, key, store_settings.lazy_eviction, NOTIFY_EVICTED, "evicted");
     each_listener(evicted, db, key);
@@ -37,4 +51,4 @@ static void flushed(struct db *db, size_t keys) { each_listener(flushed, db, key
 static void swapped(struct db *a, struct db *b) { each_listener(swapped, a, b); }
 
 const struct store_hooks store_events = {
-    .changed = changed, .expired = expired, .evicted = evicted, .flushed = flushed, .swapped = swapped};
+    .changed = changed, .expired = expired, .fields_expired = fields_expired, .evicted = evicted, .flushed = flushed, .swapped = swapped};

@@ -3,8 +3,7 @@
 #include "lib/background.h"
 #include "lib/memory.h"
 #include "lib/number.h"
-#include "store/entry_layout.h"
-#include "store/keyspace.h"
+#include "store/keyspace_layout.h"
 #include <stdatomic.h>
 
 enum { LAZY_FREE_EFFORT = 64 };
@@ -30,6 +29,7 @@ const char *value_encoding_name(enum value_encoding encoding) {
         [ENCODING_HASHTABLE] = "hashtable",
         [ENCODING_SKIPLIST] = "skiplist",
         [ENCODING_STREAM] = "stream",
+        [ENCODING_TIMED_HASHTABLE] = "hashtable",
     };
     return names[encoding];
 }
@@ -161,7 +161,7 @@ void *entry_value(const struct entry *e) {
 }
 
 bool entry_is_expired(const struct entry *e) {
-    return entry_expires(e) && clock_ms() > *entry_expiry_word(e) && !store_settings.show_expired;
+    return entry_expires(e) && time_is_over(*entry_expiry_word(e));
 }
 
 struct slice entry_string(const struct entry *e, char text[static STRING_NUMBER_TEXT]) {

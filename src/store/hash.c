@@ -2,80 +2,52 @@
 #include "store/hash.h"
 #include "lib/memory.h"
 #include "lib/random.h"
+#include "store/hash_field.h"
 #include "store/types_private.h"
 
 /* --- A field of the table ------------------------------------------------------------------------------------------- */
 
-enum { FIELD_LONG = 1, FIELD_BLOB = 2, SHORT_FIELD_MAX = 255, WORD = 8 };
-
-struct hash_field {
-    uint8_t flags, field_len;
-    uint16_t value_len;
-    char data[];
-};
-_Static_assert(sizeof(size_t) == WORD && sizeof(void *) == WORD, "words of a field");
-
-static inline size_t field_words(const struct hash_field *f) {
-    return (f->flags & FIELD_LONG ? WORD : 0) + (f->flags & FIELD_BLOB ? WORD : 0);
-}
-static inline struct slice field_name(const struct hash_field *f) {
-    size_t len = f->field_len;
-    if (__builtin_expect(f->flags & FIELD_LONG, 0)) memcpy(&len, f->data, WORD);
-    return (struct slice){f->data + field_words(f), len};
-}
-static inline struct blob *field_blob(const struct hash_field *f) {
-    struct blob *blob = NULL;
-    if (f->flags & FIELD_BLOB) memcpy(&blob, f->data + (f->flags & FIELD_LONG ? WORD : 0), WORD);
-    return blob;
-}
-static inline void field_set_blob(struct hash_field *f, struct blob *blob) {
-    memcpy(f->data + (f->flags & FIELD_LONG ? WORD : 0), &blob, WORD);
-}
-static inline struct slice field_value(const struct hash_field *f) {
-    struct blob *blob = field_blob(f);
-    if (blob) return blob_slice(blob);
-    struct slice name = field_name(f);
-    return (struct slice){name.data + name.len, f->value_len};
-}
-
-/* Takes over the blob's reference. */
-static struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob) {
+struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob, bool expires) {
     bool in_blob = value.len > HASH_EMBED_MAX, is_long = name.len > SHORT_FIELD_MAX;
-    size_t words = (size_t)(in_blob + is_long) * WORD;
-    struct hash_field *f = mem_alloc(sizeof *f + words + name.len + (in_blob ? 0 : value.len));
-    f->flags = (uint8_t)((is_long ? FIELD_LONG : 0) | (in_blob ? FIELD_BLOB : 0));
-    f->field_len = is_long ? 0 : (uint8_t)name.len;
+    size_t words = 2 * (size_t)expires + in_blob + is_long;
+    struct hash_field *f = mem_alloc(sizeof *f + words * WORD + name.len + (in_blob ? 0 : value.len));
+    f->flags = (uint8_t)(words | (is_long ? FIELD_LONG : 0) | (in_blob ? FIELD_BLOB : 0) | (expires ? FIELD_EXPIRES : 0));
+    f->name_len = is_long ? 0 : (uint8_t)name.len;
     f->value_len = in_blob ? 0 : (uint16_t)value.len;
-    if (is_long) memcpy(f->data, &name.len, WORD);
-    if (name.len) memcpy(f->data + words, name.data, name.len);
+    char *at = f->data + words * WORD;
+    if (is_long) memcpy(at - WORD, &name.len, WORD);
+    if (name.len) memcpy(at, name.data, name.len);
     if (in_blob) {
-        field_set_blob(f, blob ? blob : blob_copy(value));
+        if (!blob) blob = blob_copy(value);
+        memcpy(field_blob_word(f), &blob, WORD);
     } else {
-        if (value.len) memcpy(f->data + words + name.len, value.data, value.len);
+        if (value.len) memcpy(at + name.len, value.data, value.len);
         if (blob) blob_release(blob);
     }
     return f;
 }
-static void field_free(void *entry) {
+void field_free(void *entry) {
     struct blob *blob = field_blob(entry);
     if (blob) blob_release(blob);
     mem_free(entry);
 }
 
-/* Gives the field another value, where it is if its block is of the right size, else in a new one. The value may lie in the field itself. */
-static struct hash_field *field_change(struct hash_field *f, struct slice value, struct blob *blob) {
+/* Gives the field another value where it is, if its block is of the right size for that. The value may lie in the field itself. */
+static inline bool field_take(struct hash_field *f, struct slice value, struct blob *blob) {
     struct slice name = field_name(f);
     size_t needed = sizeof *f + field_words(f) + name.len + value.len, usable = mem_size(f);
-    bool embeds = value.len <= HASH_EMBED_MAX;
-    if (embeds && !(f->flags & FIELD_BLOB) && needed <= usable && (usable <= 64 || needed * 2 >= usable)) {
-        if (value.len) memmove(f->data + field_words(f) + name.len, value.data, value.len);
-        f->value_len = (uint16_t)value.len;
-        if (blob) blob_release(blob);
-        return f;
-    }
-    struct hash_field *changed = field_make(name, value, blob);
+    if (value.len > HASH_EMBED_MAX || needed > usable || (usable > 64 && needed * 2 < usable)) return false;
+    if (value.len) memmove((char *)name.data + name.len, value.data, value.len);
+    f->value_len = (uint16_t)value.len;
+    if (blob) blob_release(blob);
+    return true;
+}
+/* Makes it anew with another value, which may lie in it. Of a field that expires before and after, the words about that stay as they are. */
+static __attribute__((noinline)) struct hash_field *field_remake(struct hash_field *f, struct slice value, struct blob *blob, bool expires) {
+    struct hash_field *new = field_make(field_name(f), value, blob, expires);
+    if (expires && field_expires(f)) memcpy(new->data, f->data, 2 * WORD);
     field_free(f);
-    return changed;
+    return new;
 }
 
 static struct slice table_key(const void *entry) {
@@ -89,8 +61,11 @@ static const struct hashtable_type sample_type = {.key = table_key};
 static inline bool packed(const struct entry *e) {
     return entry_encoding(e) == ENCODING_LISTPACK;
 }
+static inline struct hashtable *table_of(const struct entry *e) {
+    return __builtin_expect(entry_is_timed(e), 0) ? timed_of(e)->table : entry_value(e);
+}
 struct hashtable *hash_table(const struct entry *e) {
-    return packed(e) ? NULL : entry_value(e);
+    return packed(e) ? NULL : table_of(e);
 }
 
 struct entry *hash_create(struct db *db, struct slice key) {
@@ -106,7 +81,7 @@ static void convert(struct db *db, struct entry *e, size_t expected) {
     for (uint8_t *p = listpack_first(lp); p;) {
         struct slice name = listpack_text(p, name_text);
         p = listpack_next(lp, p);
-        hashtable_add(table, field_make(name, listpack_text(p, value_text), NULL));
+        hashtable_add(table, field_make(name, listpack_text(p, value_text), NULL, false));
         p = listpack_next(lp, p);
     }
     db_set_value(db, e, ENCODING_HASHTABLE, table);
@@ -118,7 +93,10 @@ void hash_expect(struct db *db, struct entry *e, size_t fields) {
 }
 
 size_t hash_len(const struct entry *e) {
-    return packed(e) ? listpack_count(entry_value(e)) / 2 : hashtable_size(entry_value(e));
+    return packed(e) ? listpack_count(entry_value(e)) / 2 : hashtable_size(table_of(e));
+}
+size_t hash_len_now(const struct entry *e) {
+    return hash_len(e) - (entry_is_timed(e) ? timed_due(timed_of(e)) : 0);
 }
 
 /* --- Reading -------------------------------------------------------------------------------------------------------- */
@@ -136,14 +114,21 @@ static inline void value_of_element(const uint8_t *p, struct hash_value *value) 
 }
 static void item_of_field(const struct hash_field *f, struct hash_item *item) {
     item->field = field_name(f);
+    item->expire_at = field_expires(f) ? field_time(f) : HASH_NEVER;
     value_of_field(f, &item->value);
 }
 /* Returns the element behind. */
 static uint8_t *item_of_element(const uint8_t *lp, const uint8_t *p, struct hash_item *item) {
     item->field = listpack_text(p, item->text);
+    item->expire_at = HASH_NEVER;
     p = listpack_next(lp, p);
     value_of_element(p, &item->value);
     return listpack_next(lp, p);
+}
+
+static inline const struct hash_field *table_find(const struct entry *e, struct slice field) {
+    const struct hash_field *f = hashtable_find(table_of(e), field);
+    return f && !field_is_expired(f) ? f : NULL;
 }
 
 bool hash_get(const struct entry *e, struct slice field, struct hash_value *value) {
@@ -152,13 +137,17 @@ bool hash_get(const struct entry *e, struct slice field, struct hash_value *valu
         if (p) value_of_element(listpack_next(lp, p), value);
         return p;
     }
-    const struct hash_field *f = hashtable_find(entry_value(e), field);
+    const struct hash_field *f = table_find(e, field);
     if (f) value_of_field(f, value);
     return f;
 }
 bool hash_has(const struct entry *e, struct slice field) {
-    return packed(e) ? packed_find(entry_value(e), field) != NULL
-                     : hashtable_find(entry_value(e), field) != NULL;
+    return packed(e) ? packed_find(entry_value(e), field) != NULL : table_find(e, field) != NULL;
+}
+int64_t hash_expire_at(const struct entry *e, struct slice field) {
+    if (packed(e)) return packed_find(entry_value(e), field) ? HASH_NEVER : HASH_NO_FIELD;
+    const struct hash_field *f = table_find(e, field);
+    return !f ? HASH_NO_FIELD : field_expires(f) ? field_time(f) : HASH_NEVER;
 }
 
 /* --- Changing ------------------------------------------------------------------------------------------------------- */
@@ -184,24 +173,59 @@ static bool packed_put(struct db *db, struct entry *e, struct slice field, struc
     return new;
 }
 
-bool hash_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob) {
+/* Gives the field at a place of the table another value and an expiry, whatever it had. */
+static __attribute__((noinline)) void table_retime(struct db *db, struct entry *e, void **place, struct slice value, struct blob *blob, int64_t expire_at) {
+    struct hash_field *f = *place;
+    bool expired = field_expires(f), expires = expire_at >= 0 || (expired && expire_at == HASH_KEEP);
+    if (expired && !expires) hash_field_untimed(db, e, f);
+    if (expired != expires || f->flags & FIELD_BLOB || !field_take(f, value, blob)) *place = f = field_remake(f, value, blob, expires);
+    if (expires) hash_field_timed(db, e, f, expired, expire_at);
+}
+
+static inline bool table_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob, int64_t expire_at) {
+    struct hashtable_spot spot;
+    void **place = hashtable_find_or_spot(table_of(e), field, &spot);
+    if (!place) {
+        struct hash_field *f = field_make(field, value, blob, expire_at >= 0);
+        hashtable_add_at(table_of(e), &spot, f);
+        if (__builtin_expect(expire_at >= 0, 0)) hash_field_timed(db, e, f, false, expire_at);
+        return true;
+    }
+    struct hash_field *f = *place;
+    bool plain = expire_at < 0 && !(f->flags & (FIELD_EXPIRES | FIELD_BLOB));
+    if (__builtin_expect(!plain || !field_take(f, value, blob), 0)) table_retime(db, e, place, value, blob, expire_at);
+    return false;
+}
+
+static inline bool put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob, int64_t expire_at) {
     if (packed(e)) {
-        if (packed_allowed(entry_value(e), field, value)) {
+        if (expire_at < 0 && packed_allowed(entry_value(e), field, value)) {
             if (blob) blob_release(blob);
             return packed_put(db, e, field, value);
         }
         convert(db, e, 0);
     }
-    struct hashtable_spot spot;
-    void **place = hashtable_find_or_spot(entry_value(e), field, &spot);
-    if (place)
-        *place = field_change(*place, value, blob);
-    else
-        hashtable_add_at(entry_value(e), &spot, field_make(field, value, blob));
-    return !place;
+    return table_put(db, e, field, value, blob, expire_at);
+}
+bool hash_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob) {
+    return put(db, e, field, value, blob, HASH_NEVER);
+}
+bool hash_put_until(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob, int64_t expire_at) {
+    return put(db, e, field, value, blob, expire_at);
+}
+
+void hash_set_expire(struct db *db, struct entry *e, struct slice field, int64_t at) {
+    if (packed(e)) {
+        if (at < 0) return;
+        convert(db, e, 0);
+    }
+    void **place = hashtable_find_place(table_of(e), field);
+    struct blob *blob = field_blob(*place);
+    table_retime(db, e, place, field_value(*place), blob ? blob_hold(blob) : NULL, at);
 }
 
 bool hash_delete(struct db *db, struct entry *e, struct slice field) {
+    if (__builtin_expect(entry_is_timed(e), 0)) return timed_delete(db, e, field);
     if (!packed(e)) return hashtable_delete(entry_value(e), field);
     uint8_t *lp = entry_value(e), *p = packed_find(lp, field);
     if (!p) return false;
@@ -212,11 +236,16 @@ bool hash_delete(struct db *db, struct entry *e, struct slice field) {
 /* --- Walking -------------------------------------------------------------------------------------------------------- */
 
 void hash_iterate(struct hash_iterator *it, const struct entry *e) {
+    hash_iterate_all(it, e);
+    it->all = !entry_is_timed(e);
+}
+void hash_iterate_all(struct hash_iterator *it, const struct entry *e) {
+    it->all = true;
     it->lp = packed(e) ? entry_value(e) : NULL;
     if (it->lp)
         it->at = listpack_first(it->lp);
     else
-        hashtable_iterator_open(&it->table, entry_value(e));
+        hashtable_iterator_open(&it->table, table_of(e));
 }
 bool hash_next(struct hash_iterator *it, struct hash_item *item) {
     if (it->lp) {
@@ -225,6 +254,7 @@ bool hash_next(struct hash_iterator *it, struct hash_item *item) {
         return true;
     }
     const struct hash_field *f = hashtable_iterator_next(&it->table);
+    while (f && !it->all && field_is_expired(f)) f = hashtable_iterator_next(&it->table);
     if (f) item_of_field(f, item);
     return f;
 }
@@ -239,12 +269,13 @@ struct scan {
 static void scan_seen(void *context, void *field) {
     const struct scan *scan = context;
     struct hash_item item;
+    if (field_is_expired(field)) return;
     item_of_field(field, &item);
     scan->seen(scan->context, &item);
 }
 uint64_t hash_scan(const struct entry *e, uint64_t cursor,
                    void (*seen)(void *context, const struct hash_item *item), void *context) {
-    if (!packed(e)) return hashtable_scan(entry_value(e), cursor, scan_seen, &(struct scan){seen, context});
+    if (!packed(e)) return hashtable_scan(table_of(e), cursor, scan_seen, &(struct scan){seen, context});
     const uint8_t *lp = entry_value(e);
     struct hash_item item;
     for (const uint8_t *p = listpack_first(lp); p;) {
@@ -254,13 +285,39 @@ uint64_t hash_scan(const struct entry *e, uint64_t cursor,
     return 0;
 }
 
+/* Draws until it meets a field that has not expired; where there are few, one of them is counted out. */
+static void table_random(const struct entry *e, struct hash_item *item) {
+    for (int tries = 50; tries; tries--) {
+        const struct hash_field *f = hashtable_random(table_of(e));
+        if (field_is_expired(f)) continue;
+        item_of_field(f, item);
+        return;
+    }
+    struct hash_iterator it;
+    hash_iterate(&it, e);
+    for (uint64_t left = random_below(hash_len_now(e)); hash_next(&it, item) && left; left--) continue;
+    hash_iterate_end(&it);
+}
+
 void hash_random(const struct entry *e, struct hash_item *item) {
     if (packed(e)) {
         const uint8_t *lp = entry_value(e);
         item_of_element(lp, listpack_seek(lp, (int64_t)random_below(listpack_count(lp) / 2) * 2), item);
     } else {
-        item_of_field(hashtable_random(entry_value(e)), item);
+        table_random(e, item);
     }
+}
+
+/* Of a hash with expired fields: each of the others is taken with the chance that is left. */
+static void walk_sample(const struct entry *e, size_t count, size_t left, const struct scan *scan) {
+    struct hash_iterator it;
+    struct hash_item item;
+    for (hash_iterate(&it, e); count && hash_next(&it, &item); left--) {
+        if (random_below(left) >= count) continue;
+        scan->seen(scan->context, &item);
+        count--;
+    }
+    hash_iterate_end(&it);
 }
 
 void hash_sample(const struct entry *e, size_t count,
@@ -275,33 +332,48 @@ void hash_sample(const struct entry *e, size_t count,
             seen(context, &item);
         }
     } else {
-        table_sample(entry_value(e), &sample_type, count, scan_seen, &(struct scan){seen, context});
+        struct scan scan = {seen, context};
+        size_t left = hash_len_now(e);
+        if (left < hash_len(e)) walk_sample(e, count, left, &scan);
+        else table_sample(table_of(e), &sample_type, count, scan_seen, &scan);
     }
 }
 
 /* --- For the keyspace ----------------------------------------------------------------------------------------------- */
 
+static struct hashtable *table_in(const void *value, enum value_encoding encoding) {
+    return encoding == ENCODING_TIMED_HASHTABLE ? ((const struct timed_hash *)value)->table : (struct hashtable *)value;
+}
+
 static void value_free(void *value, enum value_encoding encoding) {
-    if (encoding == ENCODING_LISTPACK)
+    if (encoding == ENCODING_LISTPACK) {
         listpack_free(value);
-    else
-        hashtable_free(value);
+        return;
+    }
+    hashtable_free(table_in(value, encoding));
+    if (encoding == ENCODING_TIMED_HASHTABLE) timed_free(value);
 }
 static size_t value_free_effort(const void *value, enum value_encoding encoding) {
-    return encoding == ENCODING_LISTPACK ? 1 : hashtable_size(value);
+    return encoding == ENCODING_LISTPACK ? 1 : hashtable_size(table_in(value, encoding));
 }
-static void *value_copy_of(const void *value, enum value_encoding encoding) {
-    if (encoding == ENCODING_LISTPACK) return listpack_copy(value);
+static struct hashtable *table_copy(struct hashtable *table) {
     struct hashtable *copy = hashtable_new(&table_type);
-    hashtable_expand(copy, hashtable_size(value));
+    hashtable_expand(copy, hashtable_size(table));
     struct hashtable_iterator it;
-    hashtable_iterator_open(&it, (struct hashtable *)value);
+    hashtable_iterator_open(&it, table);
     for (const struct hash_field *f; (f = hashtable_iterator_next(&it));) {
         struct blob *blob = field_blob(f);
-        hashtable_add(copy, field_make(field_name(f), field_value(f), blob ? blob_hold(blob) : NULL));
+        struct hash_field *new = field_make(field_name(f), field_value(f), blob ? blob_hold(blob) : NULL, field_expires(f));
+        if (field_expires(f)) memcpy(new->data, f->data, 2 * WORD);
+        hashtable_add(copy, new);
     }
     hashtable_iterator_close(&it);
     return copy;
+}
+static void *value_copy_of(const void *value, enum value_encoding encoding) {
+    if (encoding == ENCODING_LISTPACK) return listpack_copy(value);
+    struct hashtable *copy = table_copy(table_in(value, encoding));
+    return encoding == ENCODING_TIMED_HASHTABLE ? (void *)timed_copy(value, copy) : copy;
 }
 static size_t field_memory(const void *field) {
     const struct blob *blob = field_blob(field);
@@ -309,6 +381,7 @@ static size_t field_memory(const void *field) {
 }
 static size_t value_memory(const void *value, enum value_encoding encoding, size_t samples) {
     if (encoding == ENCODING_LISTPACK) return mem_size(value);
-    return table_memory((struct hashtable *)value, samples, field_memory);
+    size_t bytes = table_memory(table_in(value, encoding), samples, field_memory);
+    return encoding == ENCODING_TIMED_HASHTABLE ? bytes + timed_memory(value) : bytes;
 }
 const struct value_ops hash_ops = {value_free, value_free_effort, value_copy_of, value_memory};

@@ -2,9 +2,15 @@
  *
  * ENCODING_LISTPACK: a listpack of field, value, field, value …, in the order in which fields came. ENCODING_HASHTABLE: a table of fields, each in one
  * allocation with its value (below; a value above HASH_EMBED_MAX bytes in a blob). A hash becomes a table when it gets more fields than
- * hash-max-listpack-entries, or a field or value longer than hash-max-listpack-value.
+ * hash-max-listpack-entries, a field or value longer than hash-max-listpack-value, or a field that expires. How a field of the table lies in memory stands
+ * in hash_field.h.
  *
- * A field of the table:  flags 1 byte | length of the field 1 | length of the value 2 | [length of a long field 8] | [blob 8] | field | [value]
+ * A field may expire. Then the hash is ENCODING_TIMED_HASHTABLE: beside its table it has a heap of the fields that do, by their times, and it is itself in the
+ * database's heap of such hashes, by its first time (keyspace_layout.h). So what has expired is found without looking at anything else, and a field without an expiry pays for
+ * none of that. When the last expiry goes, the hash is a plain table again.
+ *
+ * A field whose time is over is missing to whoever reads or walks, but for those who ask for all, and for hash_len(), which counts it until it is deleted: that is done by the
+ * expiry cycle, and for the fields that a command is going to write to by hash_expire_named(), before it looks at them.
  *
  * The functions take the entry of the key. They change the structure only: that a key changed is told with db_changed(), once a command; an emptied hash is to be
  * deleted by the caller. What is read from a hash lies in it, and is valid until it changes. */
@@ -24,6 +30,7 @@ struct hash_value {
 struct hash_item {
     struct slice field;
     struct hash_value value;
+    int64_t expire_at; /* HASH_NEVER: none */
     char text[LISTPACK_TEXT];
 };
 
@@ -31,26 +38,41 @@ struct hash_item {
 struct entry *hash_create(struct db *db, struct slice key);
 /* About so many fields are to be set now: converts at once where a listpack would not hold them. */
 void hash_expect(struct db *db, struct entry *entry, size_t fields);
-size_t hash_len(const struct entry *entry);
+size_t hash_len(const struct entry *entry); /* with the expired fields that are not deleted yet */
+size_t hash_len_now(const struct entry *entry); /* without them */
 bool hash_get(const struct entry *entry, struct slice field, struct hash_value *value); /* false: no such field */
 bool hash_has(const struct entry *entry, struct slice field);
-/* Sets a field; true: it is new. `blob` may hold the value's bytes; its reference is taken over. */
+/* Sets a field; true: it is new. `blob` may hold the value's bytes; its reference is taken over. What expiry it had is gone. */
 bool hash_put(struct db *db, struct entry *entry, struct slice field, struct slice value, struct blob *blob);
+/* The same with its expiry: ms since the epoch, HASH_NEVER, or what it has. */
+enum { HASH_NEVER = -1, HASH_KEEP = -2 };
+bool hash_put_until(struct db *db, struct entry *entry, struct slice field, struct slice value, struct blob *blob, int64_t expire_at);
 bool hash_delete(struct db *db, struct entry *entry, struct slice field); /* false: there was none */
+
+/* Expiry. */
+enum { HASH_NO_FIELD = -2 };
+int64_t hash_expire_at(const struct entry *entry, struct slice field); /* ms since the epoch, HASH_NEVER, HASH_NO_FIELD */
+void hash_set_expire(struct db *db, struct entry *entry, struct slice field, int64_t at); /* of a field that is there; HASH_NEVER: none */
+/* Deletes those of the fields named by `count` slices, every `step`, whose time is over. True: none is left, and the key is gone with them. */
+bool hash_expire_named(struct db *db, struct entry *entry, const struct slice *fields, size_t count, size_t step);
+/* Deletes some of the fields whose time is over. Returns how many; where none is left, the key is gone with them. */
+size_t hash_expire_due(struct db *db, struct entry *entry);
 
 /* Walking: the hash must not change meanwhile. */
 struct hash_iterator {
     uint8_t *lp, *at;
+    bool all;
     struct hashtable_iterator table;
 };
 void hash_iterate(struct hash_iterator *it, const struct entry *entry);
+void hash_iterate_all(struct hash_iterator *it, const struct entry *entry); /* expired fields too */
 bool hash_next(struct hash_iterator *it, struct hash_item *item);
 void hash_iterate_end(struct hash_iterator *it);
 /* With the guarantees of SCAN. A listpack is seen whole in one call. */
 uint64_t hash_scan(const struct entry *entry, uint64_t cursor, void (*seen)(void *context, const struct hash_item *item), void *context);
 
-void hash_random(const struct entry *entry, struct hash_item *item); /* fairly; the hash is not empty */
-/* `count` different fields, less than there are, chosen fairly. */
+void hash_random(const struct entry *entry, struct hash_item *item); /* fairly; hash_len_now() is not 0 */
+/* `count` different fields, less than hash_len_now(), chosen fairly. */
 void hash_sample(const struct entry *entry, size_t count, void (*seen)(void *context, const struct hash_item *item), void *context);
 
 struct hashtable *hash_table(const struct entry *entry); /* NULL: it is a listpack */

@@ -1,6 +1,6 @@
 /* keyspace.c: the databases: finding, adding, deleting, renaming and walking keys; see keyspace.h.
  *
- * A database is a table of its entries and a second one of those that expire. An entry may move when it changes; both
+ * A database is a table of its entries, a second one of those that expire, and a heap of those of whose value something does. An entry may move when it changes; both
  * tables are then told in db_reshape, the only place where an entry of a table moves. The places are searched before
  * the old memory goes, because a search compares keys, and they stand in the entries. */
 #include "store/keyspace.h"
@@ -31,6 +31,7 @@ static const struct hashtable_type expires_type = {.key = table_key};
 /* --- Life ----------------------------------------------------------------------------------------------------------- */
 
 static void ignore_key(struct db *db, struct slice key) {}
+static void ignore_fields(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {}
 static void ignore_flush(struct db *db, size_t keys) {}
 static void ignore_swap(struct db *a, struct db *b) {}
 
@@ -39,6 +40,7 @@ struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
     if (hooks) k->hooks = *hooks;
     if (!k->hooks.changed) k->hooks.changed = ignore_key;
     if (!k->hooks.expired) k->hooks.expired = ignore_key;
+    if (!k->hooks.fields_expired) k->hooks.fields_expired = ignore_fields;
     if (!k->hooks.evicted) k->hooks.evicted = ignore_key;
     if (!k->hooks.flushed) k->hooks.flushed = ignore_flush;
     if (!k->hooks.swapped) k->hooks.swapped = ignore_swap;
@@ -51,6 +53,7 @@ struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
 void keyspace_free(struct keyspace *k) {
     if (!k) return;
     for (int i = 0; i < k->databases; i++) {
+        heap_clear(&k->db[i].timed);
         hashtable_free(k->db[i].expires);
         hashtable_free(k->db[i].keys);
     }
@@ -72,11 +75,14 @@ size_t db_size(const struct db *db) {
 size_t db_expires(const struct db *db) {
     return db->expires ? hashtable_size(db->expires) : 0;
 }
+size_t db_timed(const struct db *db) {
+    return db->timed.len;
+}
 int64_t db_average_ttl(const struct db *db) {
     return db->average_ttl;
 }
 size_t db_overhead(const struct db *db) {
-    return hashtable_memory(db->keys) + (db->expires ? hashtable_memory(db->expires) : 0);
+    return hashtable_memory(db->keys) + (db->expires ? hashtable_memory(db->expires) : 0) + db->timed.capacity * sizeof(void *);
 }
 struct hashtable *db_table(struct db *db) {
     return db->keys;
@@ -101,12 +107,37 @@ struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct en
     if (moves) {
         *place = e;
         if (in_expires) *in_expires = e;
+        if (__builtin_expect(entry_is_timed(e), 0)) entry_timed(e)->entry = e;
     }
     if (shape.expires && !expired_before) hashtable_add(db_expires_table(db), e);
     return e;
 }
 
+static int64_t timed_number(const void *value) {
+    return ((const struct timed_value *)value)->next_at;
+}
+static void timed_placed(void *value, size_t place) {
+    ((struct timed_value *)value)->place = place;
+}
+static const struct heap_type timed_type = {timed_number, timed_placed};
+
+void db_timed_join(struct db *db, struct entry *e) {
+    struct timed_value *value = entry_timed(e);
+    value->entry = e;
+    heap_add(&db->timed, &timed_type, value);
+}
+void db_timed_leave(struct db *db, struct entry *e) {
+    heap_remove(&db->timed, &timed_type, entry_timed(e)->place);
+}
+void db_timed_renumber(struct db *db, struct entry *e, int64_t next_at) {
+    struct timed_value *value = entry_timed(e);
+    if (value->next_at == next_at) return;
+    value->next_at = next_at;
+    heap_renumbered(&db->timed, &timed_type, value->place);
+}
+
 void db_unlink(struct db *db, struct entry *e) {
+    db_value_leaves(db, e);
     if (entry_expires(e)) hashtable_pop(db->expires, entry_key_inline(e));
     hashtable_pop(db->keys, entry_key_inline(e));
 }
@@ -114,6 +145,7 @@ void db_unlink(struct db *db, struct entry *e) {
 void db_link(struct db *db, struct hashtable_spot *spot, struct entry *e) {
     hashtable_add_at(db->keys, spot, e);
     if (entry_expires(e)) hashtable_add(db_expires_table(db), e);
+    if (__builtin_expect(entry_is_timed(e), 0)) db_timed_join(db, e);
 }
 
 void **db_place_for(struct db *db, struct slice key, struct hashtable_spot *spot) {
@@ -184,6 +216,7 @@ void db_changed(struct db *db, struct slice key) {
 bool db_delete(struct db *db, struct slice key, bool lazy) {
     struct entry *e = hashtable_pop(db->keys, key);
     if (!e) return false;
+    db_value_leaves(db, e);
     bool expired = entry_is_expired(e) && !store_settings.keep_expired;
     if (entry_expires(e)) hashtable_pop(db->expires, entry_key_inline(e));
     if (expired) {
@@ -285,6 +318,7 @@ size_t db_flush(struct db *db, bool lazy) {
     size_t count = db_size(db);
     db->keyspace->hooks.flushed(db, count);
     struct hashtable *keys = db->keys, *expires = db->expires;
+    heap_clear(&db->timed);
     if (!count) { /* an empty table may still be large */
         hashtable_clear(keys);
         if (expires) hashtable_clear(expires);
@@ -310,9 +344,9 @@ void db_swap(struct db *a, struct db *b) {
     if (a == b) return;
     a->keyspace->hooks.swapped(a, b);
     struct db saved = *a;
-    a->keys = b->keys, a->expires = b->expires, a->average_ttl = b->average_ttl,
-    a->expire_cursor = b->expire_cursor;
-    b->keys = saved.keys, b->expires = saved.expires;
+    a->keys = b->keys, a->expires = b->expires, a->timed = b->timed;
+    a->average_ttl = b->average_ttl, a->expire_cursor = b->expire_cursor;
+    b->keys = saved.keys, b->expires = saved.expires, b->timed = saved.timed;
     b->average_ttl = saved.average_ttl, b->expire_cursor = saved.expire_cursor;
 }
 

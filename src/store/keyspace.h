@@ -17,6 +17,8 @@ struct store_hooks {
     /* Called before the entry goes: propagate DEL/UNLINK, notify "expired". Then `changed` is called too. */
     void (*expired)(struct db *db, struct slice key);
     void (*evicted)(struct db *db, struct slice key); /* likewise */
+    /* Some fields of a hash have expired: called before they go: propagate HDEL, notify "hexpired". all: the key goes with them. Then `changed` is called too. */
+    void (*fields_expired)(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all);
     void (*flushed)(struct db *db, size_t keys);      /* a whole database will be emptied: called before; no other call for its keys */
     void (*swapped)(struct db *a, struct db *b);      /* called before */
 };
@@ -35,7 +37,7 @@ struct store_settings {
 extern struct store_settings store_settings;
 /* Counters, for INFO; reset by CONFIG RESETSTAT. */
 struct store_stats {
-    uint64_t hits, misses, expired_keys, expired_time_cap_reached, evicted_keys;
+    uint64_t hits, misses, expired_keys, expired_fields, expired_time_cap_reached, evicted_keys;
     double expired_stale_percent;
     uint64_t expire_cycle_us;
 };
@@ -53,6 +55,7 @@ struct db *keyspace_db(struct keyspace *keyspace, int id); /* NULL: no such data
 int db_id(const struct db *db);
 size_t db_size(const struct db *db);      /* keys, expired but not yet deleted ones included */
 size_t db_expires(const struct db *db);   /* keys with an expiry */
+size_t db_timed(const struct db *db);     /* keys whose value has items that expire: fields of hashes */
 int64_t db_average_ttl(const struct db *db);
 size_t db_overhead(const struct db *db);  /* bytes of tables */
 struct hashtable *db_table(struct db *db);          /* for DEBUG HTSTATS and snapshots */
@@ -107,7 +110,7 @@ void db_iterate_end(struct db_iterator *iterator);
 bool entry_is_expired(const struct entry *entry);
 
 /* Work of the cron and of each loop turn. */
-/* Deletes expired keys within the time that active_expire_effort allows; fast: the short cycle before the loop sleeps. */
+/* Deletes expired keys and fields within the time that active_expire_effort allows; fast: the short cycle before the loop sleeps. */
 void keyspace_expire_cycle(struct keyspace *keyspace, bool fast, int hz);
 bool keyspace_rehash(struct keyspace *keyspace, uint64_t microseconds); /* true: there is more */
 #endif

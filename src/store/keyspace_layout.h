@@ -2,6 +2,7 @@
 #ifndef STORE_KEYSPACE_LAYOUT_H
 #define STORE_KEYSPACE_LAYOUT_H
 #include "lib/hashtable.h"
+#include "lib/heap.h"
 #include "store/entry_layout.h"
 #include "store/keyspace.h"
 
@@ -10,6 +11,7 @@ struct db {
     int id;
     struct hashtable *keys;    /* owns the entries */
     struct hashtable *expires; /* the entries with an expiry once more; NULL until there is one */
+    struct heap timed;         /* of struct timed_value, by their next time */
     int64_t average_ttl;       /* ms, estimated by the expiry cycle */
     uint64_t expire_cursor;    /* where the expiry cycle goes on in `expires` */
 };
@@ -18,9 +20,32 @@ struct keyspace {
     struct store_hooks hooks; /* all set */
     int databases;
     int expire_db;   /* where the expiry cycle goes on */
+    int timed_db;    /* and where that of fields does */
+    bool timed_late; /* the latter ran out of time */
     int rehash_turn; /* which table keyspace_rehash looks at next: two of each database */
     struct db db[];
 };
+
+/* What a value with items that expire begins with. Such a value is in its database's heap. */
+struct timed_value {
+    struct entry *entry;
+    int64_t next_at; /* of the first item to expire */
+    size_t place;    /* in the heap */
+};
+static inline bool entry_is_timed(const struct entry *e) {
+    return e->encoding == ENCODING_TIMED_HASHTABLE;
+}
+static inline struct timed_value *entry_timed(const struct entry *e) {
+    return entry_pointer(e);
+}
+void db_timed_join(struct db *db, struct entry *entry);
+void db_timed_leave(struct db *db, struct entry *entry);
+void db_timed_renumber(struct db *db, struct entry *entry, int64_t next_at);
+
+/* Of a key or an item that expires at that time. */
+static inline bool time_is_over(int64_t at) {
+    return clock_ms() > at && !store_settings.show_expired;
+}
 
 static inline void hook_changed(struct db *db, const struct entry *e) {
     db->keyspace->hooks.changed(db, entry_key_inline(e));
@@ -30,6 +55,10 @@ static inline void hook_changed(struct db *db, const struct entry *e) {
  * holds it, NULL: to be searched where needed. An entry that gains or loses its expiry joins or leaves `expires`. */
 struct entry *db_reshape(struct db *db, struct entry *entry, void **place, struct entry_shape shape);
 
+/* An entry's value is going to be replaced, or the entry goes. */
+static inline void db_value_leaves(struct db *db, struct entry *e) {
+    if (__builtin_expect(entry_is_timed(e), 0)) db_timed_leave(db, e);
+}
 /* Takes an entry out of the tables. It is the caller's from here on. */
 void db_unlink(struct db *db, struct entry *entry);
 /* Adds an entry at a spot of db->keys, and to `expires` where it has an expiry. */

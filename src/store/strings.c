@@ -71,6 +71,7 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **place,
             rescued = blob_copy(v->bytes);
             v->bytes = blob_slice(rescued);
         }
+        db_value_leaves(db, e);
         entry_free_value(e, store_settings.lazy_server_del);
         e = db_reshape(db, e, place, shape);
     }

@@ -20,6 +20,7 @@
 #include "server/notify.h"
 #include "server/propagate.h"
 #include "server/server.h"
+#include "server/store_events.h"
 
 #define NOW         INT64_C(1700000000000)
 #define WRONGTYPE   "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
@@ -86,7 +87,7 @@ static int fixture_setup(void **state) {
     }
     if (!clock_cache.frozen) clock_freeze();
     time_set(NOW);
-    server.keyspace = keyspace_new(16, &(struct store_hooks){.expired = key_expired});
+    server.keyspace = keyspace_new(16, &(struct store_hooks){.expired = key_expired, .fields_expired = store_events.fields_expired});
     client = client_new(NULL);
     client->reply.out = &reply_memory.out;
     propagate_listen(&listener);
