@@ -21,11 +21,11 @@
  *      4  hash               count, then field and value as strings
  *      5  sorted set         count, then member as a string and score as a double, 8 bytes, little-endian
  *     11  set                an intset, as a string; see lib/intset.h
+ *     15  stream             see rdb_stream.h; 19 and 21 tell more of the same
  *     16  hash               a listpack of fields and values, as a string; see lib/listpack.h
  *     17  sorted set         a listpack of members and scores, ascending, as a string
  *     18  list               count of nodes, then for each 1 and an element as a string, or 2 and a listpack as a string
  *     20  set                a listpack, as a string
- *     15  stream             see rdb_stream.h; 19 and 21 tell more of the same
  *     22  hash               count, then field and value as strings and when the field expires: ms since the epoch, 8 bytes, little-endian, two's complement; -1: never.
  *                            Since version 80; a hash none of whose fields expires is written as 4 or 16
  *
@@ -62,7 +62,7 @@ struct rdb_reader {
 uint64_t rdb_read_length(struct rdb_reader *in);
 double rdb_read_double(struct rdb_reader *in); /* 8 bytes, little-endian */
 void rdb_read_bytes(struct rdb_reader *in, void *to, size_t len); /* as they are; zeros after a failure */
-int64_t rdb_read_time(struct rdb_reader *in);  /* likewise */
+int64_t rdb_read_time(struct rdb_reader *in);  /* ms: 8 bytes, little-endian */
 /* A string: where it lies, or, where it had to be made, in *made, to be freed with mem_free() (else NULL). */
 struct slice rdb_read_string(struct rdb_reader *in, char **made);
 /* Reads a value and adds it under a key that must be missing. NULL: damaged, unknown or empty; the key is missing then. The store may choose another

@@ -3,7 +3,6 @@
 #include "persist/rdb_stream.h"
 #include "lib/memory.h"
 #include "store/stream_group.h"
-#include <endian.h>
 
 /* --- Writing -------------------------------------------------------------------------------------------------------- */
 
@@ -11,11 +10,6 @@ static void write_id(struct output *out, struct stream_id id) {
     rdb_write_length(out, id.ms);
     rdb_write_length(out, id.seq);
 }
-static void write_time(struct output *out, int64_t ms) {
-    uint64_t little = htole64((uint64_t)ms);
-    output_write(out, slice_make(&little, sizeof little));
-}
-
 static void write_nodes(struct output *out, const struct radix_tree *nodes) {
     struct radix_iterator it;
     rdb_write_length(out, radix_tree_len(nodes));
@@ -38,7 +32,7 @@ static void write_pending(struct output *out, const struct radix_tree *pending, 
         const struct stream_pending *entry = it.value;
         output_write(out, it.key);
         if (!whole) continue;
-        write_time(out, entry->delivered_ms);
+        rdb_write_time(out, entry->delivered_ms);
         rdb_write_length(out, entry->deliveries);
     }
     radix_iterator_free(&it);
@@ -56,8 +50,8 @@ static void write_group(struct output *out, struct slice name, const struct stre
          more = radix_iterator_next(&it)) {
         const struct stream_consumer *consumer = it.value;
         rdb_write_string(out, it.key);
-        write_time(out, consumer->seen_ms);
-        write_time(out, consumer->active_ms);
+        rdb_write_time(out, consumer->seen_ms);
+        rdb_write_time(out, consumer->active_ms);
         write_pending(out, consumer->pending, false);
     }
     radix_iterator_free(&it);
@@ -90,11 +84,6 @@ static struct stream_id read_raw_id(struct rdb_reader *in) {
     char bytes[STREAM_ID_BYTES];
     rdb_read_bytes(in, bytes, sizeof bytes);
     return stream_id_decode(bytes);
-}
-static int64_t read_time(struct rdb_reader *in) {
-    uint64_t little;
-    rdb_read_bytes(in, &little, sizeof little);
-    return (int64_t)le64toh(little);
 }
 
 /* *after is the last living id so far. */
@@ -131,7 +120,7 @@ static void read_group_pending(struct rdb_reader *in, struct stream_group *group
     uint64_t count = rdb_read_length(in);
     for (uint64_t i = 0; i < count && !in->failed; i++) {
         struct stream_id id = read_raw_id(in);
-        int64_t delivered_ms = read_time(in);
+        int64_t delivered_ms = rdb_read_time(in);
         uint64_t deliveries = rdb_read_length(in);
         if (!in->failed && !stream_pending_restore(group, id, delivered_ms, deliveries)) in->failed = true;
     }
@@ -141,7 +130,7 @@ static void read_group_pending(struct rdb_reader *in, struct stream_group *group
 static uint64_t read_consumer(struct rdb_reader *in, struct stream_group *group, enum rdb_type type) {
     char *made;
     struct slice name = rdb_read_string(in, &made);
-    int64_t seen_ms = read_time(in), active_ms = type == RDB_STREAM_3 ? read_time(in) : seen_ms;
+    int64_t seen_ms = rdb_read_time(in), active_ms = type == RDB_STREAM_3 ? rdb_read_time(in) : seen_ms;
     struct stream_consumer *consumer = in->failed ? NULL : stream_consumer_create(group, name, seen_ms);
     mem_free(made);
     if (consumer)
