@@ -210,7 +210,7 @@ static void popped_seen(void *context, const struct listpack_value *member) {
         popped->lens = mem_realloc(popped->lens, popped->capacity * sizeof *popped->lens);
     }
     char text[LISTPACK_TEXT];
-    struct slice bytes = set_text(member, text);
+    struct slice bytes = listpack_value_text(member, text);
     popped->lens[popped->count++] = bytes.len;
     output_write(&popped->bytes.out, bytes);
 }
@@ -284,7 +284,7 @@ static void spop_run(struct call *call) {
     }
     char text[LISTPACK_TEXT];
     set_random(&set, &member);
-    struct slice bytes = set_text(&member, text);
+    struct slice bytes = listpack_value_text(&member, text);
     reply_bulk(call->reply, bytes);
     call_propagate(call, 3, (struct slice[]){SLICE("SREM"), call->argv[1], bytes});
     set_remove(&set, bytes);
@@ -297,7 +297,7 @@ static void spop_run(struct call *call) {
 static void scan_seen(void *context, const struct listpack_value *member) {
     struct value_scan *scan = context;
     char text[LISTPACK_TEXT];
-    struct slice bytes = set_text(member, text);
+    struct slice bytes = listpack_value_text(member, text);
     if (value_scan_wants(scan, bytes, 1)) reply_bulk(scan->reply, bytes);
 }
 static uint64_t scan_step(const struct entry *entry, uint64_t cursor, struct value_scan *scan) {

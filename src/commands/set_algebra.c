@@ -1,32 +1,40 @@
 /* set_algebra.c: intersections, unions and differences of sets.
  *
  * An intersection walks the smallest set and asks the others, the next smallest first. A difference walks the first set and asks the others, the largest first.
- * A union is replied without being built where it is of few sets: a member is replied with the first set that has it. Where the result is stored, it is built in
- * a set of its own before the destination is replaced, which may be one of the sources. */
+ * A union is replied without being built where it is of few sets: a member is replied with the first set that has it. A listpack that is asked often gets an index for as
+ * long as the command runs. Where the result is stored, it is built in a set of its own before the destination is replaced, which may be one of the sources. */
 #include "commands/commands.h"
 #include "commands/element_reply.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
 #include "lib/memory.h"
+#include "store/member_table.h"
 #include "store/set.h"
 #include <stdlib.h>
 
 enum operation { INTERSECTION, UNION, DIFFERENCE };
 enum { FEW_SETS = 8, SETS_AT_HAND = 16 };
 
+struct source {
+    struct set set;
+    struct member_index held;
+};
 /* The sets of a call. A missing key is an empty set, which is left out, but counted. */
 struct sources {
-    struct set *sets, at_hand[SETS_AT_HAND];
+    struct source *sets, at_hand[SETS_AT_HAND];
     size_t count, missing;
     bool first_missing;
 };
 
 static void sources_free(struct sources *s) {
+    for (size_t i = 0; i < s->count; i++) member_index_free(&s->sets[i].held);
     if (s->sets != s->at_hand) mem_free(s->sets);
 }
 /* argv[first] and `count` - 1 more. False: one has another type, and that is replied; nothing is to be freed then. */
 static bool sources_find(struct call *call, int first, int count, struct sources *s) {
-    *s = (struct sources){.sets = s->at_hand};
+    s->sets = s->at_hand;
+    s->count = s->missing = 0;
+    s->first_missing = false;
     if (count > SETS_AT_HAND) s->sets = mem_alloc((size_t)count * sizeof *s->sets);
     for (int i = 0; i < count; i++) {
         struct entry *entry = find_read(call, call->argv[first + i]);
@@ -35,7 +43,7 @@ static bool sources_find(struct call *call, int first, int count, struct sources
             return false;
         }
         if (entry) {
-            s->sets[s->count++] = set_of(entry);
+            s->sets[s->count++] = (struct source){.set = set_of(entry)};
         } else {
             s->missing++;
             s->first_missing |= i == 0;
@@ -44,11 +52,25 @@ static bool sources_find(struct call *call, int first, int count, struct sources
     return true;
 }
 static int compare_len(const void *a, const void *b) {
-    size_t x = set_len(a), y = set_len(b);
+    size_t x = set_len(&((const struct source *)a)->set), y = set_len(&((const struct source *)b)->set);
     return (x > y) - (x < y);
 }
 static int compare_len_down(const void *a, const void *b) {
     return compare_len(b, a);
+}
+
+static void index_set(const void *context, struct member_table *table) {
+    struct set_iterator it;
+    struct listpack_value member;
+    set_iterate(&it, context);
+    while (set_next(&it, &member)) member_table_append(table, &member, 0);
+    set_iterate_end(&it);
+}
+static bool source_has(struct source *source, const struct listpack_value *member) {
+    const struct set *set = &source->set;
+    if (set->encoding == ENCODING_LISTPACK && member_index_wanted(&source->held, set_len(set), index_set, set))
+        return member_table_find(&source->held.table, member);
+    return set_has_value(set, member);
 }
 
 /* --- Walking the results -------------------------------------------------------------------------------------------- */
@@ -61,10 +83,10 @@ static void each_in_all(struct sources *s, result_seen *seen, void *context) {
     struct listpack_value member;
     if (s->missing || !s->count) return;
     qsort(s->sets, s->count, sizeof *s->sets, compare_len);
-    set_iterate(&it, &s->sets[0]);
+    set_iterate(&it, &s->sets[0].set);
     while (set_next(&it, &member)) {
         size_t i = 1;
-        while (i < s->count && (s->sets[i].value == s->sets[0].value || set_has_value(&s->sets[i], &member)))
+        while (i < s->count && (s->sets[i].set.value == s->sets[0].set.value || source_has(&s->sets[i], &member)))
             i++;
         if (i == s->count && !seen(context, &member)) break;
     }
@@ -76,11 +98,11 @@ static void each_in_first_only(struct sources *s, result_seen *seen, void *conte
     if (s->first_missing || !s->count) return;
     qsort(s->sets + 1, s->count - 1, sizeof *s->sets, compare_len_down);
     for (size_t i = 1; i < s->count; i++)
-        if (s->sets[i].value == s->sets[0].value) return;
-    set_iterate(&it, &s->sets[0]);
+        if (s->sets[i].set.value == s->sets[0].set.value) return;
+    set_iterate(&it, &s->sets[0].set);
     while (set_next(&it, &member)) {
         size_t i = 1;
-        while (i < s->count && !set_has_value(&s->sets[i], &member)) i++;
+        while (i < s->count && !source_has(&s->sets[i], &member)) i++;
         if (i == s->count && !seen(context, &member)) break;
     }
     set_iterate_end(&it);
@@ -94,10 +116,29 @@ static void each_of_set(const struct set *set, result_seen *seen, void *context)
     set_iterate_end(&it);
 }
 
+/* The union, where the sets are few: a member is that of the first set that has it. */
+static void each_in_few(struct sources *s, result_seen *seen, void *context) {
+    for (size_t i = 0; i < s->count; i++) {
+        struct set_iterator it;
+        struct listpack_value member;
+        set_iterate(&it, &s->sets[i].set);
+        while (set_next(&it, &member)) {
+            size_t before = 0;
+            while (before < i && !source_has(&s->sets[before], &member)) before++;
+            if (before == i) seen(context, &member);
+        }
+        set_iterate_end(&it);
+    }
+}
+
 /* --- Storing -------------------------------------------------------------------------------------------------------- */
 
 static bool add_seen(void *context, const struct listpack_value *member) {
     set_add_value(context, member);
+    return true;
+}
+static bool add_new_seen(void *context, const struct listpack_value *member) {
+    set_add_new(context, member);
     return true;
 }
 
@@ -105,20 +146,22 @@ static bool add_seen(void *context, const struct listpack_value *member) {
  * listpack, and what turns out to be integers only is made an intset in the end. */
 static enum value_encoding first_encoding(const struct sources *s, enum operation operation) {
     if (operation != INTERSECTION || !s->count) return ENCODING_INTSET;
-    const struct set *smallest = s->sets;
+    const struct source *smallest = s->sets;
     for (size_t i = 1; i < s->count; i++)
-        if (set_len(&s->sets[i]) < set_len(smallest)) smallest = &s->sets[i];
-    return smallest->encoding == ENCODING_INTSET ? ENCODING_INTSET : ENCODING_LISTPACK;
+        if (compare_len(&s->sets[i], smallest) < 0) smallest = &s->sets[i];
+    return smallest->set.encoding == ENCODING_INTSET ? ENCODING_INTSET : ENCODING_LISTPACK;
 }
 static struct set build(struct sources *s, enum operation operation) {
     struct set result = set_new_as(first_encoding(s, operation));
     if (operation == INTERSECTION) {
-        each_in_all(s, add_seen, &result);
+        each_in_all(s, add_new_seen, &result);
         set_compact(&result);
     } else if (operation == DIFFERENCE) {
-        each_in_first_only(s, add_seen, &result);
+        each_in_first_only(s, add_new_seen, &result);
+    } else if (s->count <= FEW_SETS) {
+        each_in_few(s, add_new_seen, &result);
     } else {
-        for (size_t i = 0; i < s->count; i++) each_of_set(&s->sets[i], add_seen, &result);
+        for (size_t i = 0; i < s->count; i++) each_of_set(&s->sets[i].set, add_seen, &result);
     }
     return result;
 }
@@ -187,23 +230,13 @@ static void sdiff_run(struct call *call) {
 }
 
 static void each_in_any(struct sources *s, result_seen *seen, void *context) {
-    if (s->count > FEW_SETS) {
-        struct set result = build(s, UNION);
-        each_of_set(&result, seen, context);
-        set_free(&result);
+    if (s->count <= FEW_SETS) {
+        each_in_few(s, seen, context);
         return;
     }
-    for (size_t i = 0; i < s->count; i++) {
-        struct set_iterator it;
-        struct listpack_value member;
-        set_iterate(&it, &s->sets[i]);
-        while (set_next(&it, &member)) {
-            size_t before = 0;
-            while (before < i && !set_has_value(&s->sets[before], &member)) before++;
-            if (before == i) seen(context, &member);
-        }
-        set_iterate_end(&it);
-    }
+    struct set result = build(s, UNION);
+    each_of_set(&result, seen, context);
+    set_free(&result);
 }
 static void sunion_run(struct call *call) {
     reply_result(call, each_in_any);

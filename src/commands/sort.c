@@ -69,7 +69,7 @@ static void load_list(struct sort *sort, const struct entry *entry) {
     char text[LISTPACK_TEXT];
     bool backward = sort->unsorted && sort->descending;
     sequence_iterate(&it, entry, backward ? -1 : 0, backward);
-    while (sequence_next(&it, &element)) add_element(sort, element.blob ? blob_slice(element.blob) : set_text(&element.value, text));
+    while (sequence_next(&it, &element)) add_element(sort, element.blob ? blob_slice(element.blob) : listpack_value_text(&element.value, text));
     sequence_iterate_end(&it);
 }
 static void load_set(struct sort *sort, const struct entry *entry) {
@@ -78,7 +78,7 @@ static void load_set(struct sort *sort, const struct entry *entry) {
     struct listpack_value member;
     char text[LISTPACK_TEXT];
     set_iterate(&it, &set);
-    while (set_next(&it, &member)) add_element(sort, set_text(&member, text));
+    while (set_next(&it, &member)) add_element(sort, listpack_value_text(&member, text));
     set_iterate_end(&it);
 }
 static void load_zset(struct sort *sort, const struct entry *entry) {
@@ -88,7 +88,7 @@ static void load_zset(struct sort *sort, const struct entry *entry) {
     char text[LISTPACK_TEXT];
     bool down = sort->unsorted && sort->descending;
     zset_iterate(&it, &zset, down ? zset_len(&zset) - 1 : 0, down);
-    while (zset_next(&it, &item)) add_element(sort, set_text(&item.member, text));
+    while (zset_next(&it, &item)) add_element(sort, listpack_value_text(&item.member, text));
 }
 
 /* What a pattern means for an element. False: nothing. The text is valid until something changes or the next call. */

@@ -28,7 +28,7 @@ static void set_digest(const struct entry *entry, struct digest *digest) {
     struct listpack_value member;
     char text[LISTPACK_TEXT];
     set_iterate(&it, &set);
-    while (set_next(&it, &member)) digest_xor(digest, set_text(&member, text));
+    while (set_next(&it, &member)) digest_xor(digest, listpack_value_text(&member, text));
     set_iterate_end(&it);
 }
 
@@ -37,7 +37,7 @@ static void list_digest(const struct entry *entry, struct digest *digest) {
     struct sequence_element element;
     char text[LISTPACK_TEXT];
     sequence_iterate(&it, entry, 0, false);
-    while (sequence_next(&it, &element)) digest_mix(digest, set_text(&element.value, text));
+    while (sequence_next(&it, &element)) digest_mix(digest, listpack_value_text(&element.value, text));
     sequence_iterate_end(&it);
 }
 
@@ -49,7 +49,7 @@ static void zset_digest(const struct entry *entry, struct digest *digest) {
     zset_iterate(&it, &zset, 0, false);
     while (zset_next(&it, &item)) {
         struct digest pair = {{0}};
-        digest_mix(&pair, set_text(&item.member, text));
+        digest_mix(&pair, listpack_value_text(&item.member, text));
         digest_mix(&pair, slice_make(score, format_double(score, item.score)));
         digest_xor(digest, slice_make(pair.bytes, sizeof pair.bytes));
     }

@@ -1,7 +1,7 @@
 /* zset_algebra.c: intersections, unions and differences of sorted sets and sets; members of a set have the score 1.
  *
- * The sources are taken in the order of their size, so that sums come out the same as elsewhere to the last bit. Every result is built as a sorted set first, whether it is
- * stored or replied, since it is to be in order. */
+ * The sources are taken in the order of their size, so that sums come out the same as elsewhere to the last bit. Results are gathered in a table of members, which stay where
+ * they are, and put into order in the end; only what is stored is made a sorted set. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/zset_common.h"
@@ -21,6 +21,7 @@ struct source {
     size_t len;
     double weight;
     int index; /* in the call */
+    struct member_index held;
 };
 struct combination {
     enum operation operation;
@@ -54,10 +55,27 @@ static bool source_next(struct source_iterator *it, struct zset_item *item) {
 static void source_iterate_end(struct source_iterator *it) {
     if (it->source->kind == SOURCE_SET) set_iterate_end(&it->set);
 }
-static bool source_score(const struct source *source, struct slice member, double *score) {
+static void index_source(const void *context, struct member_table *table) {
+    struct source_iterator it;
+    struct zset_item item;
+    source_iterate(&it, context);
+    while (source_next(&it, &item)) member_table_append(table, &item.member, item.score);
+    source_iterate_end(&it);
+}
+static bool source_packed(const struct source *source) {
+    return (source->kind == SOURCE_ZSET ? source->zset.encoding : source->set.encoding) == ENCODING_LISTPACK;
+}
+static bool source_score(struct source *source, const struct listpack_value *member, double *score) {
     *score = 1;
-    if (source->kind == SOURCE_ZSET) return zset_score(&source->zset, member, score);
-    return source->kind == SOURCE_SET && set_has(&source->set, member);
+    if (source->kind == SOURCE_NONE) return false;
+    if (source_packed(source) && member_index_wanted(&source->held, source->len, index_source, source)) {
+        const struct member *found = member_table_find(&source->held.table, member);
+        if (found) *score = found->score;
+        return found;
+    }
+    if (source->kind == SOURCE_SET) return set_has_value(&source->set, member);
+    char text[LISTPACK_TEXT];
+    return zset_score(&source->zset, listpack_value_text(member, text), score);
 }
 static int compare_len(const void *a, const void *b) {
     const struct source *x = a, *y = b;
@@ -133,6 +151,7 @@ syntax:
 }
 
 static void combination_free(struct combination *r) {
+    for (int i = 0; i < r->count; i++) member_index_free(&r->sources[i].held);
     if (r->sources != r->at_hand) mem_free(r->sources);
 }
 /* False: the error is replied, and nothing is to be freed. */
@@ -157,10 +176,6 @@ static bool combination_read(struct call *call, struct combination *r) {
 
 /* --- Results -------------------------------------------------------------------------------------------------------- */
 
-static struct slice member_text(const struct zset_item *item, char text[static LISTPACK_TEXT]) {
-    if (item->member.data) return (struct slice){item->member.data, item->member.len};
-    return (struct slice){text, format_int64(text, item->member.number)};
-}
 /* Infinity times 0, and infinities of both signs added, are 0. */
 static double weigh(double weight, double score) {
     double value = weight * score;
@@ -174,76 +189,71 @@ static double aggregate(enum aggregate how, double a, double b) {
 }
 
 /* Adds what is in all sources to the result (NULL: counts only). Returns how many there are, up to the limit. */
-static uint64_t intersect(struct combination *r, struct zset *result) {
+static uint64_t intersect(struct combination *r, struct member_table *result) {
     struct source_iterator it;
     struct zset_item item;
     uint64_t found = 0;
     source_iterate(&it, &r->sources[0]);
     while (source_next(&it, &item)) {
-        char text[LISTPACK_TEXT];
-        struct slice member = member_text(&item, text);
         double score = weigh(r->sources[0].weight, item.score), other;
         int i = 1;
-        for (; i < r->count && source_score(&r->sources[i], member, &other); i++)
-            score = aggregate(r->aggregate, score, weigh(r->sources[i].weight, other));
+        for (; i < r->count && source_score(&r->sources[i], &item.member, &other); i++)
+            score = aggregate(r->aggregate, score, r->sources[i].weight * other); /* not a number: only a sum notices */
         if (i < r->count) continue;
-        if (result) zset_put(result, score, member, 0, &other);
+        if (result) member_table_append(result, &item.member, score);
         if (++found == r->limit) break;
     }
     source_iterate_end(&it);
     return found;
 }
-static void unite(struct combination *r, struct zset *result) {
+static void unite(struct combination *r, struct member_table *result) {
     for (int i = 0; i < r->count; i++) {
         struct source_iterator it;
         struct zset_item item;
         source_iterate(&it, &r->sources[i]);
         while (source_next(&it, &item)) {
-            char text[LISTPACK_TEXT];
-            struct slice member = member_text(&item, text);
-            double score = weigh(r->sources[i].weight, item.score), present;
-            if (i && zset_score(result, member, &present)) score = aggregate(r->aggregate, present, score);
-            zset_put(result, score, member, 0, &present);
+            double score = weigh(r->sources[i].weight, item.score);
+            bool added;
+            struct member *member = member_table_find_or_add(result, &item.member, score, &added);
+            if (!added) member->score = aggregate(r->aggregate, member->score, score);
         }
         source_iterate_end(&it);
     }
 }
-static void subtract(struct combination *r, struct zset *result) {
+static void subtract(struct combination *r, struct member_table *result) {
     struct source_iterator it;
     struct zset_item item;
     source_iterate(&it, &r->sources[0]);
     while (source_next(&it, &item)) {
-        char text[LISTPACK_TEXT];
-        struct slice member = member_text(&item, text);
         double score;
         int i = 1;
-        while (i < r->count && !source_score(&r->sources[i], member, &score)) i++;
-        if (i == r->count) zset_put(result, item.score, member, 0, &score);
+        while (i < r->count && !source_score(&r->sources[i], &item.member, &score)) i++;
+        if (i == r->count) member_table_append(result, &item.member, item.score);
     }
     source_iterate_end(&it);
 }
 
-static struct zset build(struct combination *r) {
-    size_t expected = r->sources[0].len;
+/* The result, in order. Its texts lie in the sources. */
+static void build(struct combination *r, struct member_table *result) {
     if (r->operation != DIFFERENCE) qsort(r->sources, (size_t)r->count, sizeof *r->sources, compare_len);
-    if (r->operation == UNION) expected = r->sources[r->count - 1].len;
-    if (r->operation == INTERSECTION) expected = 0;
-    struct zset result = zset_new(expected, 0);
+    member_table_init(result, r->operation == UNION ? r->sources[r->count - 1].len : 0);
     if (r->operation == INTERSECTION)
-        intersect(r, &result);
+        intersect(r, result);
     else if (r->operation == UNION)
-        unite(r, &result);
+        unite(r, result);
     else
-        subtract(r, &result);
-    return result;
+        subtract(r, result);
+    member_table_sort(result);
 }
 
 static void store(struct call *call, enum operation operation, const char *event) {
     struct combination r = {.operation = operation, .first = 3, .stores = true};
+    struct member_table members;
     if (!combination_read(call, &r)) return;
-    struct zset result = build(&r);
+    build(&r, &members);
+    struct zset result = zset_of_members(&members);
+    member_table_free(&members);
     combination_free(&r);
-    zset_compact(&result);
     zset_store_result(call, call->argv[1], &result, event);
 }
 static void zinterstore_run(struct call *call) {
@@ -259,14 +269,13 @@ static void zdiffstore_run(struct call *call) {
 static void reply_result(struct call *call, enum operation operation) {
     struct combination r = {.operation = operation, .first = 2};
     if (!combination_read(call, &r)) return;
-    struct zset result = build(&r);
+    struct member_table result;
+    build(&r, &result);
+    reply_items(call->reply, result.count, r.scores);
+    for (size_t i = 0; i < result.count; i++)
+        reply_item(call->reply, &(struct zset_item){result.members[i].value, result.members[i].score}, r.scores);
+    member_table_free(&result);
     combination_free(&r);
-    struct zset_iterator it;
-    struct zset_item item;
-    reply_items(call->reply, zset_len(&result), r.scores);
-    zset_iterate(&it, &result, 0, false);
-    while (zset_next(&it, &item)) reply_item(call->reply, &item, r.scores);
-    zset_free(&result);
 }
 static void zinter_run(struct call *call) {
     reply_result(call, INTERSECTION);

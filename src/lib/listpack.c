@@ -288,6 +288,10 @@ struct listpack_value listpack_get(const uint8_t *element) {
     }
     return value;
 }
+struct slice listpack_value_text(const struct listpack_value *value, char text[static LISTPACK_TEXT]) {
+    if (value->data) return (struct slice){value->data, value->len};
+    return (struct slice){text, format_int64(text, value->number)};
+}
 struct slice listpack_text(const uint8_t *element, char text[static LISTPACK_TEXT]) {
     int64_t number;
     if (!read_number(element, &number)) return read_text(element);

@@ -77,7 +77,8 @@ uint8_t *listpack_seek(const uint8_t *lp, int64_t index); /* negative: from the 
 
 /* Reading. Text lies in the listpack. */
 struct listpack_value listpack_get(const uint8_t *element);
-struct slice listpack_text(const uint8_t *element, char text[static LISTPACK_TEXT]); /* a number is written to `text` */
+struct slice listpack_value_text(const struct listpack_value *value, char text[static LISTPACK_TEXT]); /* a number is written to `text` */
+struct slice listpack_text(const uint8_t *element, char text[static LISTPACK_TEXT]); /* the same */
 bool listpack_number(const uint8_t *element, int64_t *number); /* false: it is a text, which is no canonical integer then */
 bool listpack_equal(const uint8_t *element, struct slice text);
 /* The first element from `element` on that equals `text`; after each that does not, `skip` elements are passed over unseen (1: values of pairs). */

@@ -92,7 +92,7 @@ static void write_set(struct output *out, const struct entry *entry) {
     char text[LISTPACK_TEXT];
     rdb_write_length(out, set_len(&set));
     set_iterate(&it, &set);
-    while (set_next(&it, &member)) rdb_write_string(out, set_text(&member, text));
+    while (set_next(&it, &member)) rdb_write_string(out, listpack_value_text(&member, text));
     set_iterate_end(&it);
 }
 
@@ -108,7 +108,7 @@ static void write_zset(struct output *out, const struct entry *entry) {
         uint64_t bits;
         memcpy(&bits, &item.score, sizeof bits);
         bits = htole64(bits);
-        rdb_write_string(out, set_text(&item.member, text));
+        rdb_write_string(out, listpack_value_text(&item.member, text));
         output_write(out, slice_make(&bits, sizeof bits));
     }
 }

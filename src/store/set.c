@@ -71,10 +71,6 @@ void set_keep(struct db *db, struct entry *entry, const struct set *set) {
     if (entry_value(entry) != set->value || entry_encoding(entry) != set->encoding)
         db_set_value(db, entry, set->encoding, set->value);
 }
-struct slice set_text(const struct listpack_value *member, char text[static LISTPACK_TEXT]) {
-    if (member->data) return (struct slice){member->data, member->len};
-    return (struct slice){text, format_int64(text, member->number)};
-}
 
 /* --- Converting ----------------------------------------------------------------------------------------------------- */
 
@@ -89,7 +85,7 @@ static void convert(struct set *set, enum value_encoding encoding, size_t expect
     set_iterate(&it, set);
     while (set_next(&it, &member)) {
         if (encoding == ENCODING_HASHTABLE)
-            hashtable_add(to.value, member_make(set_text(&member, text)));
+            hashtable_add(to.value, member_make(listpack_value_text(&member, text)));
         else if (encoding == ENCODING_LISTPACK)
             to.value = listpack_append_many(to.value, &member, 1);
         else if (!member.data || is_number((struct slice){member.data, member.len}, &member.number))
@@ -146,7 +142,7 @@ bool set_has(const struct set *set, struct slice member) {
 bool set_has_value(const struct set *set, const struct listpack_value *member) {
     if (!member->data && set->encoding == ENCODING_INTSET) return intset_has(set->value, member->number);
     char text[LISTPACK_TEXT];
-    return set_has(set, set_text(member, text));
+    return set_has(set, listpack_value_text(member, text));
 }
 
 /* --- Changing ------------------------------------------------------------------------------------------------------- */
@@ -183,14 +179,14 @@ static bool table_add(struct set *set, struct slice member) {
     return true;
 }
 
-bool set_add(struct set *set, struct slice member) {
+static bool add(struct set *set, struct slice member, bool new) {
     int64_t number;
     if (set->encoding == ENCODING_INTSET) {
         if (is_number(member, &number)) return intset_add_number(set, number);
         convert(set, intset_packs(set->value, member) ? ENCODING_LISTPACK : ENCODING_HASHTABLE, 0);
     }
     if (set->encoding == ENCODING_LISTPACK) {
-        if (packed_find(set, member)) return false;
+        if (!new && packed_find(set, member)) return false;
         if (packed_allowed(set->value, member)) {
             set->value = listpack_append(set->value, member);
             return true;
@@ -199,10 +195,19 @@ bool set_add(struct set *set, struct slice member) {
     }
     return table_add(set, member);
 }
-bool set_add_value(struct set *set, const struct listpack_value *member) {
+static bool add_value(struct set *set, const struct listpack_value *member, bool new) {
     if (!member->data && set->encoding == ENCODING_INTSET) return intset_add_number(set, member->number);
     char text[LISTPACK_TEXT];
-    return set_add(set, set_text(member, text));
+    return add(set, listpack_value_text(member, text), new);
+}
+bool set_add(struct set *set, struct slice member) {
+    return add(set, member, false);
+}
+bool set_add_value(struct set *set, const struct listpack_value *member) {
+    return add_value(set, member, false);
+}
+void set_add_new(struct set *set, const struct listpack_value *member) {
+    add_value(set, member, true);
 }
 
 bool set_remove(struct set *set, struct slice member) {

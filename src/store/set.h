@@ -26,7 +26,6 @@ struct set {
 };
 static inline struct set set_of(const struct entry *entry) { return (struct set){entry_encoding(entry), entry_value(entry)}; }
 void set_keep(struct db *db, struct entry *entry, const struct set *set);
-struct slice set_text(const struct listpack_value *member, char text[static LISTPACK_TEXT]); /* a number is written to `text` */
 
 /* An empty set in the encoding that suits about `expected` members like `first`. */
 struct set set_new(struct slice first, size_t expected);
@@ -40,6 +39,7 @@ bool set_has(const struct set *set, struct slice member);
 bool set_has_value(const struct set *set, const struct listpack_value *member);
 bool set_add(struct set *set, struct slice member); /* false: it was there */
 bool set_add_value(struct set *set, const struct listpack_value *member);
+void set_add_new(struct set *set, const struct listpack_value *member); /* one that is known not to be there */
 bool set_remove(struct set *set, struct slice member); /* false: it was not there */
 
 /* Walking: the set must not change meanwhile. */

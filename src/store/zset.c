@@ -6,7 +6,7 @@
 #include "store/types_private.h"
 #include <math.h>
 
-enum { SCORE_TEXT = 40 };
+enum { SCORE_TEXT = 40, TYPICAL_PAIR = 24 /* bytes of a member and its score; only a guess */ };
 
 /* The structure of ENCODING_SKIPLIST. The list owns the nodes. */
 struct indexed {
@@ -123,25 +123,34 @@ static void convert_to_skiplist(struct zset *z, size_t expected) {
 void zset_expect(struct zset *z, size_t expected, size_t longest) {
     if (packed(z) && !packed_suits(expected, longest)) convert_to_skiplist(z, expected);
 }
-void zset_compact(struct zset *z) {
-    if (packed(z) || !packed_suits(zset_len(z), 0)) return;
-    size_t bytes = 0, longest = 0;
-    const struct skiplist_node *node;
-    for (node = skiplist_first(indexed(z)->list); node; node = skiplist_next(node)) {
-        size_t len = skiplist_text(node).len;
+
+static bool packed_holds(const struct member_table *sorted) {
+    size_t longest = 0, bytes = 0;
+    char text[LISTPACK_TEXT];
+    if (!packed_suits(sorted->count, 0)) return false;
+    for (size_t i = 0; i < sorted->count; i++) {
+        size_t len = listpack_value_text(&sorted->members[i].value, text).len;
         if (len > longest) longest = len;
         bytes += len + SCORE_TEXT;
     }
-    if (!packed_suits(zset_len(z), longest) || !listpack_has_room(NULL, bytes)) return;
-    uint8_t *lp = listpack_new(bytes);
+    return packed_suits(sorted->count, longest) && listpack_has_room(NULL, bytes);
+}
+struct zset zset_of_members(const struct member_table *sorted) {
     char text[SCORE_TEXT];
-    for (node = skiplist_first(indexed(z)->list); node; node = skiplist_next(node)) {
-        struct listpack_value pair[2] = {listpack_text_value(skiplist_text(node)),
-                                         score_value(node->score, text)};
-        lp = listpack_append_many(lp, pair, 2);
+    if (packed_holds(sorted)) {
+        uint8_t *lp = listpack_new(LISTPACK_EMPTY_BYTES + sorted->count * TYPICAL_PAIR);
+        for (size_t i = 0; i < sorted->count; i++) {
+            struct listpack_value pair[2] = {sorted->members[i].value,
+                                             score_value(sorted->members[i].score, text)};
+            lp = listpack_append_many(lp, pair, 2);
+        }
+        return (struct zset){ENCODING_LISTPACK, listpack_shrink(lp)};
     }
-    zset_free(z);
-    *z = (struct zset){ENCODING_LISTPACK, listpack_shrink(lp)};
+    struct indexed *to = indexed_new(sorted->count);
+    /* From the end: the place of each is found at once. */
+    for (size_t i = sorted->count; i-- > 0;)
+        indexed_add(to, sorted->members[i].score, listpack_value_text(&sorted->members[i].value, text));
+    return (struct zset){ENCODING_SKIPLIST, to};
 }
 
 /* --- Looking up ----------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "lib/listpack.h"
 #include "lib/skiplist.h"
 #include "store/keyspace.h"
+#include "store/member_table.h"
 
 struct zset {
     enum value_encoding encoding;
@@ -30,8 +31,8 @@ void zset_keep(struct db *db, struct entry *entry, const struct zset *zset);
 
 struct zset zset_new(size_t expected, size_t longest); /* for about so many members of up to that length */
 void zset_free(struct zset *zset);
+struct zset zset_of_members(const struct member_table *sorted); /* they are copied */
 void zset_expect(struct zset *zset, size_t expected, size_t longest); /* converts at once where that will be needed */
-void zset_compact(struct zset *zset); /* one that was built and is done: to a listpack where that may hold it */
 
 size_t zset_len(const struct zset *zset);
 bool zset_score(const struct zset *zset, struct slice member, double *score); /* false: no such member */
