@@ -15,7 +15,6 @@ enum {
 
 struct rdma_hooks rdma_hooks;
 _Atomic uint32_t rdma_accepted;
-_Atomic uint64_t rdma_untrusted;
 
 const char *rdma_error_name(enum rdma_error error) {
     static const char *const names[RDMA_ERRORS] = {
@@ -317,7 +316,7 @@ static void rdma_set_reading(struct connection *conn) {
     if (conn->state == CONN_OPEN) rdma_connection_ready(rdma_of(conn));
 }
 static void rdma_set_trusted(struct connection *conn) {
-    if (conn->trusted) rdma_receive_trusted(rdma_of(conn));
+    if (conn->trusted) rdma_untrusted_leave(rdma_of(conn));
 }
 static void rdma_flush(struct connection *conn) {
     rdma_send_flush(rdma_of(conn));

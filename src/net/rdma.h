@@ -16,9 +16,10 @@ struct rdma_settings {
     _Atomic uint32_t ack_timeout_ms; /* a request that the peer's device has not acknowledged by then is repeated, seven times; 0: as the connection manager says */
     _Atomic uint32_t max_clients;    /* accepted connections; 0: no bound of its own */
     _Atomic uint64_t max_registered; /* bytes of registered memory of all kinds in the process; 0: no bound */
+    _Atomic uint32_t trust_timeout_ms; /* whoever is not trusted after this may be closed for others that come when max_untrusted is reached; 0: never */
     _Atomic uint64_t max_untrusted;  /* bytes of receive buffers of peers that are not trusted yet, in the process; 0: no bound */
     _Atomic uint64_t features;       /* RDMA_FEATURE_… (rdma_wire.h) to offer to those who ask, and to ask for where we connect; 0: the base protocol */
-    _Atomic uint64_t send_memory;    /* bytes of registered send memory of one loop's device, at least 2 MiB; more waits in ordinary memory */
+    _Atomic uint64_t send_memory;    /* bytes of registered send memory in the process, but for 2 MiB that each device context of a loop has; more waits in ordinary memory */
     _Atomic uint64_t zero_copy_min;  /* values of so many bytes and more are sent from where they lie (rdma_values.h); 0: none */
     _Atomic uint32_t without;        /* enum rdma_technique, or'ed: left out, to measure what they gain; of connections made from then on */
 };
@@ -88,6 +89,7 @@ struct rdma_stats {
     uint64_t protocol_errors, errors[RDMA_ERRORS];
     uint64_t refusals[RDMA_REFUSALS];        /* `refused` by its cause */
     uint64_t grown, shrunk;                  /* receive buffers */
+    uint64_t untrusted_closed;               /* for others that came: trust_timeout_ms */
     /* What is held now. */
     uint64_t ring_connections;               /* that agreed to the credit ring */
     uint64_t listeners, listeners_waiting;   /* all of them; those whose device is not there */

@@ -149,16 +149,10 @@ static bool may_be_told(struct rdma_loop *owner) {
     return owner->courtesies++ < COURTESIES_A_SECOND;
 }
 
-/* Before anything is spent on it, on the loop where it is to live. */
-static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id) {
-    uint32_t size = rdma_receive_first_size(true);
+/* Before anything is spent on it, on the loop where it is to live. True: it holds a claim of `size` bytes as one that is not trusted. */
+static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size) {
     if (rdma_settings.max_clients && rdma_accepted >= rdma_settings.max_clients) {
         refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "there are %u RDMA connections already (rdma-max-clients)", rdma_settings.max_clients);
-        return false;
-    }
-    if (rdma_settings.max_untrusted && rdma_untrusted + size > rdma_settings.max_untrusted) {
-        refuse(owner, id, RDMA_REFUSED_UNTRUSTED, "clients that have not authenticated yet hold %llu bytes (rdma-max-unauthenticated-memory)",
-               (unsigned long long)rdma_untrusted);
         return false;
     }
     struct rdma_device *device = rdma_device_known(owner, id->verbs);
@@ -168,13 +162,19 @@ static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id) {
         refuse(owner, id, RDMA_REFUSED_MEMORY, "%s", text);
         return false;
     }
+    if (!rdma_untrusted_claim(owner, size)) {
+        refuse(owner, id, RDMA_REFUSED_UNTRUSTED, "clients that have not authenticated yet hold %llu bytes (rdma-max-unauthenticated-memory)",
+               (unsigned long long)rdma_untrusted_bytes());
+        return false;
+    }
     return true;
 }
 
 /* Accepts on this loop: for its listener, or for one of another loop (then `arrived`). */
 static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct rdma_listener *l,
                         void (*arrived)(struct connection *)) {
-    if (!admit(owner, id)) {
+    uint32_t size = rdma_receive_first_size(true);
+    if (!admit(owner, id, size)) {
         rdma_destroy_id(id);
         return;
     }
@@ -183,6 +183,7 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct r
     c->id = id;
     id->context = c;
     c->passive = true;
+    rdma_untrusted_enter(c, size);
     rdma_accepted++;
     c->listener = l;
     c->arrived = arrived;

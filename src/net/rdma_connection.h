@@ -57,7 +57,7 @@ struct rdma_connection {
     struct rdma_queue *send_queue;
     uint32_t qp_num;
     enum rdma_phase phase;
-    struct list_link link, ready_link, starved_link;
+    struct list_link link, ready_link, starved_link, untrusted_link;
     struct event_timer timer; /* of connecting, registering, lingering */
     char *error_note;
 
@@ -71,7 +71,7 @@ struct rdma_connection {
     uint32_t received, taken;
     uint32_t room; /* what the peer may write now */
     uint32_t rx_least;    /* the size it began with: its buffer is never smaller */
-    uint32_t untrusted_bytes; /* counted in the loop's stats as those of a peer that is not trusted */
+    uint32_t untrusted_bytes; /* of the bound for peers that are not trusted, while it is in the list of them */
     uint64_t rx_since_us; /* the present buffer was begun from its start */
     char *side;
     size_t side_size;
@@ -181,8 +181,6 @@ static inline size_t rdma_receive_unshown(const struct rdma_connection *c) {
 }
 /* Takes the first buffer. False: errno. */
 bool rdma_receive_equip(struct rdma_connection *c);
-/* The connection's owner trusts the peer, or it is over. */
-void rdma_receive_trusted(struct rdma_connection *c);
 /* Announces the buffer anew, from its start. */
 void rdma_receive_begin(struct rdma_connection *c);
 /* How large the next buffer had better be, when `bytes` have arrived in the last `took_us` microseconds. In the base protocol it is asked whenever the buffer
@@ -206,6 +204,14 @@ void rdma_control_tick(struct rdma_connection *c, uint64_t now);
 /* The peer broke the protocol: it is told to the log, and nothing more of it is looked at. */
 void rdma_violation(struct rdma_connection *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* rdma_untrusted.c: a peer claims room before it is accepted, and leaves when it is trusted or over */
+bool rdma_untrusted_claim(struct rdma_loop *owner, uint32_t size); /* False: there is none. It may close a connection of the loop that has been there too long */
+void rdma_untrusted_unclaim(uint32_t size);                        /* it was not accepted */
+void rdma_untrusted_enter(struct rdma_connection *c, uint32_t claimed);
+void rdma_untrusted_leave(struct rdma_connection *c);
+void rdma_untrusted_tick(struct rdma_loop *owner);
+uint64_t rdma_untrusted_bytes(void); /* of the process */
+
 /* rdma_port.c */
 /* "softrdma0, GID ::ffff:127.0.0.1", or less where the identifier is bound to no device. */
 const char *rdma_device_text(const struct rdma_cm_id *id, char text[static RDMA_NAME_MAX]);
@@ -217,7 +223,6 @@ struct connection *rdma_connect_start(struct event_loop *loop, const struct conn
 struct listener *rdma_listen_start(struct event_loop *loop, const struct listen_options *options, char *error,
                                    size_t error_size);
 void rdma_cm_handle_events(struct rdma_loop *loop);
-extern _Atomic uint64_t rdma_untrusted; /* bytes of receive buffers of peers that are not trusted yet, of the process */
 extern _Atomic uint32_t rdma_accepted; /* connections that came to us, of the process */
 /* Ends the connection for good: the struct goes at the end of the turn. */
 void rdma_connection_finish(struct rdma_connection *c);

@@ -34,6 +34,7 @@ struct rdma_settings rdma_settings = {
     .keepalive_ms = 3000,
     .connect_timeout_ms = 5000,
     .ack_timeout_ms = 250,
+    .trust_timeout_ms = 10000,
     .features = RDMA_FEATURE_RING,
     .send_memory = 256 * 1024 * 1024,
     .zero_copy_min = RDMA_ZERO_COPY_MIN_DEFAULT,
@@ -831,6 +832,7 @@ static uint64_t loop_tick(struct event_timer *timer) {
     uint64_t now = clock_mono();
     list_each(&owner->connections, link)
         rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
+    rdma_untrusted_tick(owner);
     list_each(&owner->devices, device_link) {
         struct rdma_device *device = container_of(device_link, struct rdma_device, link);
         device->memory.growths_left = RDMA_GROWTHS_A_TICK;
@@ -916,6 +918,7 @@ struct rdma_loop *rdma_loop_of(struct event_loop *loop) {
     list_init(&owner->devices);
     list_init(&owner->connections);
     list_init(&owner->listeners);
+    list_init(&owner->untrusted);
     list_init(&owner->ready);
     owner->attachment.key = &loop_key;
     owner->attachment.free = loop_free;

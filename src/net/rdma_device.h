@@ -66,6 +66,7 @@ struct rdma_loop {
     struct rdma_event_channel *channel; /* NULL: not opened */
     struct event_watch channel_watch;
     struct list devices, connections, listeners;
+    struct list untrusted;   /* of the connections: whose peers are not trusted, the oldest first */
     struct list ready;       /* connections that have something to tell their owners */
     struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
     struct event_timer tidy; /* memory that was given back, receives that could not be posted; runs while there is something to do */

@@ -48,7 +48,7 @@ void rdma_memory_init(struct rdma_memory *memory, struct ibv_pd *pd, struct rdma
 
 /* Registration */
 
-static _Atomic(uint64_t) registered; /* bytes, of the process */
+static _Atomic(uint64_t) registered, send_bytes; /* bytes, of the process: all; slabs to send from */
 
 uint64_t rdma_registered(void) {
     return atomic_load_explicit(&registered, memory_order_relaxed);
@@ -178,6 +178,7 @@ static void slab_free(struct rdma_memory *memory, struct rdma_slab *slab) {
 
 void rdma_memory_free(struct rdma_memory *memory) {
     memory->stats->send_chunks -= memory->send_bytes / RDMA_CHUNK_SIZE;
+    atomic_fetch_sub(&send_bytes, memory->send_bytes);
     memory->send_bytes = 0;
     while (memory->slabs) slab_free(memory, memory->slabs);
     while (memory->classes) {
@@ -199,18 +200,23 @@ static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge
 
 /* Send memory */
 
+/* The first slab of a device context is had beyond the bound, too: without any there would be no end to waiting. */
+static bool claim_send_slab(const struct rdma_memory *memory) {
+    if (atomic_fetch_add(&send_bytes, RDMA_SLAB_SIZE) + RDMA_SLAB_SIZE <= rdma_settings.send_memory || !memory->send_bytes) return true;
+    atomic_fetch_sub(&send_bytes, RDMA_SLAB_SIZE);
+    errno = ENOBUFS;
+    return false;
+}
+
 static bool add_send_slab(struct rdma_memory *memory) {
-    if (memory->send_bytes && memory->send_bytes + RDMA_SLAB_SIZE > rdma_settings.send_memory) {
-        errno = ENOBUFS;
-        return false;
-    }
+    if (!claim_send_slab(memory)) return false;
     struct rdma_slab *slab = slab_new(memory, RDMA_SLAB_SIZE, false);
-    if (!slab) return false;
-    slab->mr = rdma_register(memory, slab->base, slab->size, 0, RDMA_MEMORY_SEND);
-    if (!slab->mr) {
+    if (slab) slab->mr = rdma_register(memory, slab->base, slab->size, 0, RDMA_MEMORY_SEND);
+    if (!slab || !slab->mr) {
         int error = errno;
-        bool reserved_huge = slab->reserved_huge;
-        slab_free(memory, slab);
+        bool reserved_huge = slab && slab->reserved_huge;
+        if (slab) slab_free(memory, slab);
+        atomic_fetch_sub(&send_bytes, RDMA_SLAB_SIZE);
         if (without_reserved_huge(memory, reserved_huge, false, error)) return add_send_slab(memory);
         if (!memory->exhausted_told) {
             char text[320];
@@ -287,6 +293,7 @@ static void drop_send_slabs(struct rdma_memory *memory, size_t most) {
         if (slab->free_count == SIZE_MAX) slab_free(memory, slab);
     }
     memory->send_bytes -= dropped * RDMA_SLAB_SIZE;
+    atomic_fetch_sub(&send_bytes, dropped * RDMA_SLAB_SIZE);
     memory->stats->send_chunks -= dropped * CHUNKS_A_SLAB;
     memory->exhausted_told = false;
 }

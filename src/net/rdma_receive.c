@@ -32,19 +32,7 @@ uint32_t rdma_receive_first_size(bool passive) {
 bool rdma_receive_equip(struct rdma_connection *c) {
     c->rx_least = rdma_receive_first_size(c->passive);
     c->rx = rdma_rx_take(&c->device->memory, c->rx_least);
-    if (!c->rx) return false;
-    if (c->passive && !c->conn.trusted) {
-        c->untrusted_bytes = c->rx_least;
-        c->owner->stats.untrusted_bytes += c->untrusted_bytes;
-        rdma_untrusted += c->untrusted_bytes;
-    }
-    return true;
-}
-
-void rdma_receive_trusted(struct rdma_connection *c) {
-    c->owner->stats.untrusted_bytes -= c->untrusted_bytes;
-    rdma_untrusted -= c->untrusted_bytes;
-    c->untrusted_bytes = 0;
+    return c->rx != NULL;
 }
 
 /* The steps are those from the first size on, so that there are few different sizes in use and each has its pool. */
@@ -207,7 +195,7 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
 }
 
 void rdma_receive_release(struct rdma_connection *c) {
-    rdma_receive_trusted(c);
+    rdma_untrusted_leave(c);
     rdma_ring_release(c);
     if (c->rx) rdma_rx_give(&c->device->memory, c->rx);
     c->rx = NULL;

@@ -50,6 +50,7 @@ static void rdma_write(struct output *out) {
         {"rdma_registered_huge_page_bytes", s->huge_bytes},
         {"rdma_max_registered_memory", rdma_settings.max_registered},
         {"rdma_unauthenticated_receive_bytes", s->untrusted_bytes},
+        {"rdma_unauthenticated_closed", s->untrusted_closed},
         {"rdma_receive_buffers_grown", s->grown},
         {"rdma_receive_buffers_shrunk", s->shrunk},
         {"rdma_memory_regions", s->memory_regions},

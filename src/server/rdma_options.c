@@ -9,7 +9,7 @@
 #endif
 
 static int64_t rx_size, rx_initial, send_memory, max_registered, max_unauthenticated, zero_copy_min;
-static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, max_clients;
+static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, authentication_timeout_ms, max_clients;
 
 /* As the option numbers them; on the wire they are other bits. */
 enum { FEATURE_RING = 1 };
@@ -28,6 +28,7 @@ void rdma_options_apply(void) {
     rdma_settings.send_memory = (uint64_t)send_memory;
     rdma_settings.max_registered = (uint64_t)max_registered;
     rdma_settings.max_untrusted = (uint64_t)max_unauthenticated;
+    rdma_settings.trust_timeout_ms = (uint32_t)authentication_timeout_ms;
     rdma_settings.zero_copy_min = (uint64_t)zero_copy_min;
     rdma_settings.completion_vector = completion_vector;
     rdma_settings.busy_poll_us = (uint32_t)busy_poll_us;
@@ -85,6 +86,8 @@ const struct config_option rdma_options[] = {
      .check = check_max_registered, .help = "Bytes of memory that may be registered for RDMA; 0: no bound."},
     {.name = "rdma-max-unauthenticated-memory", .type = CONFIG_MEMORY, .value = &max_unauthenticated, .initial = "67108864", .min = 0, .max = INT64_MAX, RDMA,
      .help = "Bytes of receive buffers of RDMA clients that are connecting or have not authenticated; 0: no bound."},
+    {.name = "rdma-authentication-timeout-ms", .type = CONFIG_INT, .value = &authentication_timeout_ms, .initial = "10000", .min = 0, .max = INT32_MAX, RDMA,
+     .help = "Milliseconds after which an RDMA client that has not authenticated makes room for another when rdma-max-unauthenticated-memory is reached; 0: never."},
     {.name = "rdma-completion-vector", .type = CONFIG_CUSTOM, .initial = "-1", .set = set_vector, .get = get_vector, RDMA,
      .help = "Completion vector whose interrupt serves the connections; -1: a random one; auto: that of the server's CPU."},
     {.name = "rdma-busy-poll-us", .type = CONFIG_INT, .value = &busy_poll_us, .initial = "20", .min = 0, .max = 1000000, RDMA,

@@ -18,7 +18,7 @@ proc crowd {count} {
 }
 
 start_server {} {
-    test "a connection begins small, grows for large values and shrinks when it has become slow" {
+    test "a connection begins small, grows for large values and shrinks when it has become slow" -needs $::without_threads {
         set c [new_client]
         assert_equal 32768 [rx_of $c]
         $c set big [string repeat x 3000000]
@@ -48,15 +48,15 @@ start_server {} {
             assert_equal "answered $n wrong 0 lost 0" [line_of $chan "the crowd"]
         }
         close $chan
-        # A MiB of ready buffers is kept.
-        wait_for_condition 20000 {[rdma_field registered_receive_bytes] <= $before + 1048576}
+        # A MiB of ready buffers is kept, by each thread.
+        wait_for_condition 20000 {[rdma_field registered_receive_bytes] <= $before + 1048576 * max(1, $::opt(io_threads))}
         $t debug rdma trim
         assert_lessthan [rdma_field registered_receive_bytes] [expr {$before + 1}]
     }
 }
 
 start_server {overrides {requirepass secret} auth secret} {
-    test "without the password a client gets no more than its first buffer, however much it sends" {
+    test "without the password a client gets no more than its first buffer, however much it sends" -needs $::without_threads {
         set c [new_client]
         set watcher [new_client -auth secret]
         send_pings $c [scaled 600000 200000]
@@ -82,6 +82,20 @@ start_server {overrides {requirepass secret} auth secret} {
         wait_for_log "rdma-max-unauthenticated-memory" $from
         r config set rdma-max-unauthenticated-memory 0
         assert_equal PONG [[new_client -auth secret] ping]
+    }
+}
+
+start_server {overrides {requirepass secret rdma-max-unauthenticated-memory 100000 rdma-authentication-timeout-ms 1000} auth secret} {
+    test "silent clients without the password do not keep others out for longer than their time" {
+        r ping
+        set from [log_size]
+        hold idle 3
+        assert_equal 98304 [rdma_field unauthenticated_receive_bytes]
+        assert_equal 0 [rdma_field unauthenticated_closed]
+        wait_for_condition 10000 {![catch {[new_client -auth secret] ping}]}
+        assert_morethan [rdma_field unauthenticated_closed] 0
+        wait_for_log "which has not authenticated in 1000 ms, for another client" $from
+        assert_range [rdma_field unauthenticated_receive_bytes] 32768 65536
     }
 }
 

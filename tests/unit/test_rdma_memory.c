@@ -232,6 +232,40 @@ static void untrusted_connections_share_their_bound(void **state) {
     suite.trusting = true;
 }
 
+static void whoever_is_not_trusted_in_time_makes_room_the_oldest_first(void **state) {
+    struct end ends[4];
+    struct connection *far[4];
+    uint64_t refused = rdma_stats()->refusals[RDMA_REFUSED_UNTRUSTED], closed = rdma_stats()->untrusted_closed;
+    uint32_t timeout = rdma_settings.trust_timeout_ms;
+    suite.trusting = false;
+    rdma_settings.max_untrusted = 2 * SMALL;
+    rdma_settings.trust_timeout_ms = 60000;
+    for (int i = 0; i < 3; i++) { /* the first one is trusted and none of theirs */
+        assert_true(dial_another(&ends[i], &far[i]));
+        if (i == 0) conn_set_trusted(far[0], true);
+    }
+    assert_false(dial_another(&ends[3], NULL));
+    assert_int_equal(rdma_stats()->refusals[RDMA_REFUSED_UNTRUSTED], refused + 1);
+    hang_up(&ends[3]);
+    rdma_settings.trust_timeout_ms = 1;
+    assert_true(dial_another(&ends[3], &far[3]));
+    turn_until(ends[1].closed == 1);
+    assert_int_equal(ends[0].closed + ends[2].closed + ends[3].closed, 0);
+    assert_int_equal(rdma_stats()->untrusted_closed, closed + 1);
+    assert_int_equal(rdma_stats()->untrusted_bytes, 2 * SMALL);
+    /* While there is room nobody is hurried. */
+    conn_set_trusted(far[3], true);
+    uint64_t until = clock_monotonic_us() + 600000;
+    while (clock_monotonic_us() < until) event_loop_turn(loop, 10000);
+    assert_int_equal(ends[2].closed, 0);
+    for (int i = 0; i < 4; i++)
+        if (ends[i].conn) hang_up(&ends[i]);
+    turn_until(rdma_stats()->untrusted_bytes == 0);
+    server.conn = NULL;
+    rdma_settings.trust_timeout_ms = timeout;
+    suite.trusting = true;
+}
+
 static void at_the_bound_buffers_stay_and_connections_are_refused(void **state) {
     struct end second, third;
     uint64_t before = rdma_stats()->refusals[RDMA_REFUSED_MEMORY];
@@ -487,6 +521,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_connection_that_has_become_slow_shrinks_step_by_step),
         SUITE_TEST(an_untrusted_connection_keeps_its_first_buffer),
         SUITE_TEST(untrusted_connections_share_their_bound),
+        SUITE_TEST(whoever_is_not_trusted_in_time_makes_room_the_oldest_first),
         SUITE_TEST(at_the_bound_buffers_stay_and_connections_are_refused),
         SUITE_TEST(an_own_connection_beyond_the_bound_names_the_option),
         SUITE_TEST(where_there_is_no_room_only_so_many_are_let_in_to_be_told),

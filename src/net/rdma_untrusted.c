@@ -1,0 +1,81 @@
+/* rdma_untrusted.c: the bound on receive buffers of peers that nobody trusts yet (rdma_settings.max_untrusted), in bytes and in time.
+ *
+ * The bytes are those of the process. In time the bound works only when it is reached: then whoever has not been trusted for rdma_settings.trust_timeout_ms, the
+ * oldest first, makes room for one that comes. Age counts, not idleness: else a peer would stay by asking again and again to be refused. Those of other
+ * threads are theirs to close: a loop that finds none of its own asks, and they look at their next tick.
+ *
+ * Rejected: a timeout that always runs. Pools of connections that authenticate with their first use are common, and harm nobody while there is room. */
+#include "net/rdma_connection.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include <stdatomic.h>
+
+static _Atomic uint64_t untrusted; /* bytes, of the process */
+static _Atomic bool asked;         /* for room, by a loop that had nobody to close */
+
+uint64_t rdma_untrusted_bytes(void) {
+    return untrusted;
+}
+
+static bool claim(uint32_t size) {
+    uint64_t bound = rdma_settings.max_untrusted;
+    if (atomic_fetch_add(&untrusted, size) + size <= bound || !bound) return true;
+    atomic_fetch_sub(&untrusted, size);
+    return false;
+}
+
+/* Once a second: there may be thousands. */
+static void tell(const struct rdma_connection *c, uint64_t timeout_us) {
+    static _Thread_local uint64_t last_told_us;
+    uint64_t now = clock_mono();
+    if (last_told_us && now - last_told_us < 1000000) return;
+    char name[RDMA_NAME_MAX];
+    last_told_us = now;
+    log_warning("RDMA: closed %s, which has not authenticated in %llu ms, for another client (rdma-max-unauthenticated-memory); %llu until now",
+                rdma_connection_name(c, name), (unsigned long long)timeout_us / 1000, (unsigned long long)c->owner->stats.untrusted_closed + 1);
+}
+
+/* Closes the loop's oldest one when its time is over. */
+static bool expire(struct rdma_loop *owner) {
+    uint64_t timeout_us = (uint64_t)rdma_settings.trust_timeout_ms * 1000;
+    if (!timeout_us || !owner->untrusted.len) return false;
+    struct rdma_connection *c = container_of(list_first(&owner->untrusted), struct rdma_connection, untrusted_link);
+    if (clock_monotonic_us() - c->began_us < timeout_us) return false;
+    tell(c, timeout_us);
+    owner->stats.untrusted_closed++;
+    rdma_untrusted_leave(c);
+    rdma_connection_failed(c, 0, "it has not authenticated in time");
+    return true;
+}
+
+bool rdma_untrusted_claim(struct rdma_loop *owner, uint32_t size) {
+    while (!claim(size)) {
+        if (expire(owner)) continue;
+        asked = true;
+        return false;
+    }
+    return true;
+}
+
+void rdma_untrusted_unclaim(uint32_t size) {
+    atomic_fetch_sub(&untrusted, size);
+}
+
+void rdma_untrusted_enter(struct rdma_connection *c, uint32_t claimed) {
+    c->untrusted_bytes = claimed;
+    c->owner->stats.untrusted_bytes += claimed;
+    list_append(&c->owner->untrusted, &c->untrusted_link);
+}
+
+void rdma_untrusted_leave(struct rdma_connection *c) {
+    if (!list_is_linked(&c->untrusted_link)) return;
+    list_remove(&c->owner->untrusted, &c->untrusted_link);
+    c->owner->stats.untrusted_bytes -= c->untrusted_bytes;
+    rdma_untrusted_unclaim(c->untrusted_bytes);
+}
+
+void rdma_untrusted_tick(struct rdma_loop *owner) {
+    if (!asked) return;
+    bool room = untrusted + rdma_receive_first_size(true) <= rdma_settings.max_untrusted;
+    if (room || expire(owner)) asked = false;
+}
