@@ -219,11 +219,11 @@ uint8_t *listpack_first(const uint8_t *lp) {
 uint8_t *listpack_last(const uint8_t *lp) {
     return listpack_prev(lp, lp + listpack_bytes(lp) - 1);
 }
-uint8_t *listpack_next(const uint8_t *lp, const uint8_t *element) {
+uint8_t *listpack_next_any(const uint8_t *lp, const uint8_t *element) {
     const uint8_t *p = skip(element);
     return at_end(p) ? NULL : (uint8_t *)p;
 }
-uint8_t *listpack_prev(const uint8_t *lp, const uint8_t *element) {
+uint8_t *listpack_prev_any(const uint8_t *lp, const uint8_t *element) {
     if (element == lp + HEADER) return NULL;
     size_t body = backlen_read(element - 1);
     return (uint8_t *)element - body - backlen_bytes(body);
@@ -277,7 +277,7 @@ static inline struct slice read_text(const uint8_t *p) {
     return (struct slice){(const char *)p + 5, get32(p + 1)};
 }
 
-bool listpack_number(const uint8_t *element, int64_t *number) {
+bool listpack_number_any(const uint8_t *element, int64_t *number) {
     return read_number(element, number);
 }
 struct listpack_value listpack_get(const uint8_t *element) {

@@ -71,15 +71,30 @@ bool listpack_has_room(const uint8_t *lp, size_t more);
 /* Walking. */
 uint8_t *listpack_first(const uint8_t *lp);
 uint8_t *listpack_last(const uint8_t *lp);
-uint8_t *listpack_next(const uint8_t *lp, const uint8_t *element);
-uint8_t *listpack_prev(const uint8_t *lp, const uint8_t *element);
+/* Steps over small elements, which most are, are taken inline; the _any functions are for their use only. */
+uint8_t *listpack_next_any(const uint8_t *lp, const uint8_t *element);
+static inline uint8_t *listpack_next(const uint8_t *lp, const uint8_t *element) {
+    if (*element >= 0xc0) return listpack_next_any(lp, element);
+    element += 2 + (*element < 0x80 ? 0 : *element & 0x3f);
+    return *element == 0xff ? NULL : (uint8_t *)element;
+}
+uint8_t *listpack_prev_any(const uint8_t *lp, const uint8_t *element);
+static inline uint8_t *listpack_prev(const uint8_t *lp, const uint8_t *element) {
+    if (element == lp + LISTPACK_EMPTY_BYTES - 1 || element[-1] >= 0x80) return listpack_prev_any(lp, element);
+    return (uint8_t *)element - element[-1] - 1;
+}
 uint8_t *listpack_seek(const uint8_t *lp, int64_t index); /* negative: from the end, -1 is the last */
 
 /* Reading. Text lies in the listpack. */
 struct listpack_value listpack_get(const uint8_t *element);
 struct slice listpack_value_text(const struct listpack_value *value, char text[static LISTPACK_TEXT]); /* a number is written to `text` */
 struct slice listpack_text(const uint8_t *element, char text[static LISTPACK_TEXT]); /* the same */
-bool listpack_number(const uint8_t *element, int64_t *number); /* false: it is a text, which is no canonical integer then */
+bool listpack_number_any(const uint8_t *element, int64_t *number);
+static inline bool listpack_number(const uint8_t *element, int64_t *number) { /* false: it is a text, which is no canonical integer then */
+    if (*element >= 0x80) return listpack_number_any(element, number);
+    *number = *element;
+    return true;
+}
 bool listpack_equal(const uint8_t *element, struct slice text);
 /* The first element from `element` on that equals `text`; after each that does not, `skip` elements are passed over unseen (1: values of pairs). */
 uint8_t *listpack_find(const uint8_t *lp, const uint8_t *element, struct slice text, unsigned skip);

@@ -112,6 +112,30 @@ static void enter_node(struct stream_iterator *it) {
     it->next = it->down ? stream_node_last(&it->node) : stream_node_first(&it->node);
 }
 
+static unsigned __int128 distance(struct stream_id from, struct stream_id to) {
+    return ((unsigned __int128)to.ms << 64 | to.seq) - ((unsigned __int128)from.ms << 64 | from.seq);
+}
+/* The range begins somewhere in the node: looks for the place from the end that is probably nearer, so that what was added last, which is asked for most, is found at once. Deleted
+ * entries may be taken along. */
+static void enter_first_node(struct stream_iterator *it) {
+    struct stream_id begin = it->down ? it->last : it->first;
+    struct stream_entry entry;
+    enter_node(it);
+    stream_entry_read(&entry, &it->node, stream_node_last(&it->node));
+    bool behind = stream_id_compare(begin, entry.id) >= 0;
+    bool end_nearer = distance(begin, entry.id) < distance(it->node.master, begin);
+    if (behind) it->next = entry.flags;
+    if (behind || end_nearer == it->down) return;
+    const uint8_t *at = end_nearer ? entry.flags : stream_node_first(&it->node);
+    for (it->next = NULL; at;) {
+        stream_entry_read(&entry, &it->node, at);
+        int order = stream_id_compare(entry.id, begin);
+        if (!entry.deleted && (it->down ? order > 0 : order < 0)) break;
+        it->next = at;
+        at = it->down ? stream_entry_after(&it->node, &entry) : stream_entry_before(&it->node, &entry);
+    }
+}
+
 void stream_iterate(struct stream_iterator *it, const struct stream *stream, struct stream_id first,
                     struct stream_id last, bool down) {
     it->first = first;
@@ -120,10 +144,11 @@ void stream_iterate(struct stream_iterator *it, const struct stream *stream, str
     it->begun = false;
     it->next = NULL;
     radix_iterator_init(&it->at, stream->nodes);
-    /* The first id may be in the node before the one that begins at or above it. */
-    it->done = !node_at(&it->at, RADIX_AT_OR_BELOW, down ? last : first) &&
-               (down || !radix_iterator_seek(&it->at, RADIX_FIRST, SLICE("")));
-    if (!it->done) enter_node(it);
+    if (node_at(&it->at, RADIX_AT_OR_BELOW, down ? last : first))
+        enter_first_node(it);
+    else if (!down && radix_iterator_seek(&it->at, RADIX_FIRST, SLICE("")))
+        enter_node(it);
+    it->done = !it->at.valid;
 }
 
 /* To the next entry, living or deleted. */
@@ -231,34 +256,41 @@ static bool trims_whole(const struct stream *stream, const struct stream_trim *t
     return stream_id_compare(last.id, trim->min) < 0;
 }
 
-/* Removes the first entries of a node that has to keep some. */
-static uint64_t trim_within(struct stream *stream, const struct stream_trim *trim, struct stream_node *node,
-                            uint8_t *lp) {
+/* Removes the first entries of a node that may keep some. True: first_id is one of those. */
+static bool trim_within(struct stream *stream, const struct stream_trim *trim, struct stream_node *node,
+                        uint8_t *lp, uint64_t *removed) {
     struct stream_node now = *node; /* as it is while entries are marked */
     struct stream_entry entry;
-    uint64_t removed = 0;
-    for (const uint8_t *flags = stream_node_first(&now); flags; flags = stream_entry_after(&now, &entry)) {
-        if (trim->by == STREAM_TRIM_LENGTH && stream->length - removed <= trim->length) break;
+    bool kept = false;
+    *removed = 0;
+    for (const uint8_t *flags = stream_node_first(&now); flags && !kept;) {
         stream_entry_read(&entry, &now, flags);
-        if (trim->by == STREAM_TRIM_ID && stream_id_compare(entry.id, trim->min) >= 0) break;
-        if (entry.deleted) continue;
-        uint8_t *before = lp;
-        lp = stream_node_mark(lp, &flags);
-        if (lp != before) stream_node_open(&now, lp, node->master);
-        stream_entry_read(&entry, &now, flags);
-        removed++;
+        if (!entry.deleted) {
+            kept = trim->by == STREAM_TRIM_LENGTH ? stream->length - *removed <= trim->length
+                                                  : stream_id_compare(entry.id, trim->min) >= 0;
+            if (kept) break;
+            uint8_t *before = lp;
+            lp = stream_node_mark(lp, &flags);
+            if (lp != before) stream_node_open(&now, lp, node->master);
+            stream_entry_read(&entry, &now, flags);
+            ++*removed;
+        }
+        flags = stream_entry_after(&now, &entry);
     }
-    if (removed) lp = stream_node_count_deleted(lp, removed);
+    if (*removed) lp = stream_node_count_deleted(lp, *removed);
     node_keep(stream, node, lp);
     node->lp = lp;
-    if (removed == node->count) node_remove(stream, node);
-    return removed;
+    if (kept)
+        stream->first_id = entry.id;
+    else
+        node_remove(stream, node);
+    return kept;
 }
 
 uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim) {
     struct radix_iterator it;
     uint64_t removed = 0;
-    bool more = trim->by != STREAM_TRIM_NOTHING;
+    bool more = trim->by != STREAM_TRIM_NOTHING, first_known = false;
     radix_iterator_init(&it, stream->nodes);
     while (more && radix_iterator_seek(&it, RADIX_FIRST, SLICE(""))) {
         struct stream_node node;
@@ -271,13 +303,13 @@ uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim) {
             gone = node.count;
             node_remove(stream, &node);
         } else if (!trim->approximate) {
-            gone = trim_within(stream, trim, &node, it.value);
+            first_known = trim_within(stream, trim, &node, it.value, &gone);
         }
         stream->length -= gone;
         removed += gone;
     }
     radix_iterator_free(&it);
-    if (removed) find_first(stream);
+    if (removed && !first_known) find_first(stream);
     return removed;
 }
 

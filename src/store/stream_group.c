@@ -140,11 +140,13 @@ void stream_pending_give(struct stream_pending *pending, struct stream_id id,
 struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id,
                                               int64_t delivered_ms, uint64_t deliveries) {
     struct id_key key;
-    if (stream_pending_find(group, id)) return NULL;
     struct stream_pending *pending = mem_alloc(sizeof *pending);
+    void *there;
     *pending = (struct stream_pending){delivered_ms, deliveries, NULL};
-    radix_tree_set(group->pending, id_key(&key, id), pending, NULL);
-    return pending;
+    if (radix_tree_set(group->pending, id_key(&key, id), pending, &there)) return pending;
+    radix_tree_set(group->pending, id_key(&key, id), there, NULL);
+    mem_free(pending);
+    return NULL;
 }
 struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer,
                                       struct stream_id id, int64_t now_ms) {
