@@ -221,8 +221,7 @@ static void bitop_run(struct call *call) {
         if (!existed) notify(call->db, NOTIFY_NEW, "new", destination);
         notify(call->db, NOTIFY_STRING, "set", destination);
         call->dirty++;
-    } else if (find_write(call, destination)) {
-        db_delete(call->db, destination, store_settings.lazy_server_del);
+    } else if (db_delete(call->db, destination, store_settings.lazy_server_del)) { /* an expired one, too, is deleted rather than expires */
         notify(call->db, NOTIFY_GENERIC, "del", destination);
         call->dirty++;
     }

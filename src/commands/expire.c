@@ -1,16 +1,21 @@
 /* expire.c: when keys expire: the EXPIRE and TTL families, PERSIST.
  *
- * A time is repeated elsewhere as PEXPIREAT, with the conditions it came with: they hold there too. A time that is over deletes the key at once. */
+ * A time is repeated elsewhere as PEXPIREAT, with the words it came with: conditions hold there too. A time that is over deletes the key at once. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
+#include "lib/memory.h"
 
-static void propagate_pexpireat(struct call *call, int64_t at, unsigned wanted) {
-    struct slice args[3 + EXPIRE_CONDITIONS] = {SLICE("PEXPIREAT"), call->argv[1]};
+static void propagate_pexpireat(struct call *call, int64_t at) {
+    enum { WORDS_FEW = 8 };
+    struct slice few[WORDS_FEW], *args = call->argc <= WORDS_FEW ? few : mem_alloc((size_t)call->argc * sizeof *args);
     char text[NUMBER_TEXT_MAX];
+    memcpy(args, call->argv, (size_t)call->argc * sizeof *args);
+    args[0] = SLICE("PEXPIREAT");
     args[2] = (struct slice){text, format_int64(text, at)};
-    call_propagate(call, 3 + expire_conditions_words(wanted, args + 3), args);
+    call_propagate(call, call->argc, args);
+    if (args != few) mem_free(args);
 }
 
 static void expire_generic(struct call *call, bool seconds, bool relative) {
@@ -36,7 +41,7 @@ static void expire_generic(struct call *call, bool seconds, bool relative) {
     db_set_expire(call->db, entry, at);
     notify(call->db, NOTIFY_GENERIC, "expire", key);
     call->dirty++;
-    if (seconds || relative) propagate_pexpireat(call, at, wanted);
+    if (seconds || relative) propagate_pexpireat(call, at);
 }
 static void expire_run(struct call *call) {
     expire_generic(call, true, true);

@@ -108,13 +108,6 @@ bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at) {
            !((wanted & CONDITION_LT) && !never && at >= now_at);
 }
 
-int expire_conditions_words(unsigned wanted, struct slice *words) {
-    int count = 0;
-    for (int c = 0; c < EXPIRE_CONDITIONS; c++)
-        if (wanted & conditions[c].condition) words[count++] = slice_of(conditions[c].name);
-    return count;
-}
-
 bool expire_time_is_past(int64_t at) {
     return at <= clock_ms() && !server.loading && !store_settings.keep_expired;
 }

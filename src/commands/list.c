@@ -111,7 +111,7 @@ static void lset_run(struct call *call) {
         return;
     }
     if (!argument_int64(call, 2, &index)) return;
-    sequence_expect(call->db, entry, 0, text.len);
+    sequence_expect(call->db, entry, 1, text.len); /* asked before the index is looked at, as if it were one more */
     if (!sequence_replace(call->db, entry, index, text, argument_blob(call, 3))) {
         reply_error(call->reply, "ERR index out of range");
         return;

@@ -1,12 +1,11 @@
-/* object.c: OBJECT, a look at how a value is kept. Looking leaves no trace: no access time, no hit, no miss. */
+/* object.c: OBJECT, a look at how a value is kept. Looking leaves no access time, and tells no event; it counts as a hit or a miss. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
 
 /* NULL: there is none, and that is replied. */
 static struct entry *find_object(struct call *call) {
-    struct entry *entry =
-        db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS | lookup_flags(call));
+    struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | lookup_flags(call));
     if (!entry) reply_null(call->reply);
     return entry;
 }

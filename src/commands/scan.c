@@ -58,11 +58,11 @@ static void scan_seen(void *context, struct entry *entry) {
     scan->sampled++;
     struct slice key = entry_key(entry);
     if (scan->match && !glob_match(scan->pattern, key, false)) return;
+    if (scan->type != -1 && (int)entry_type(entry) != scan->type) return;
     if (entry_is_expired(entry)) {
         scan_remember_expired(scan, key);
         return;
     }
-    if (scan->type != -1 && (int)entry_type(entry) != scan->type) return;
     reply_bulk(scan->reply, key);
     scan->found++;
 }
@@ -172,7 +172,7 @@ const struct command_spec scan_commands[] = {
     {.name = "randomkey",
      .run = randomkey_run,
      .arity = 1,
-     .flags = CMD_READONLY,
+     .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS,
      .categories = CAT_KEYSPACE,
      .group = GROUP_GENERIC,
      .since = "1.0.0",
@@ -183,7 +183,7 @@ const struct command_spec scan_commands[] = {
     {.name = "scan",
      .run = scan_run,
      .arity = -2,
-     .flags = CMD_READONLY,
+     .flags = CMD_READONLY | CMD_TOUCHES_ARBITRARY_KEYS,
      .categories = CAT_KEYSPACE,
      .group = GROUP_GENERIC,
      .since = "2.8.0",

@@ -227,6 +227,7 @@ static void popped_propagate(struct call *call, const struct popped *popped) {
 
 static void pop_all(struct call *call, const struct set *set) {
     struct slice key = call->argv[1];
+    find_read(call, key); /* all its members are read: that counts as a hit */
     reply_set(call->reply, set_len(set));
     reply_members(call, set);
     call->dirty += set_len(set);

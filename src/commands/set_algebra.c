@@ -173,16 +173,16 @@ static void store(struct call *call, enum operation operation, const char *event
     struct set result = build(&s, operation);
     sources_free(&s);
     size_t len = set_len(&result);
-    bool existed = find_write(call, key);
-    if (existed) db_delete(call->db, key, store_settings.lazy_server_del);
     if (len) {
+        bool existed = find_write(call, key);
+        if (existed) db_delete(call->db, key, store_settings.lazy_server_del);
         db_add_value(call->db, key, TYPE_SET, result.encoding, result.value);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_SET, event, key);
         call->dirty++;
     } else {
         set_free(&result);
-        if (existed) {
+        if (db_delete(call->db, key, store_settings.lazy_server_del)) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
             call->dirty++;
         }

@@ -249,8 +249,7 @@ static void sort_store(struct sort *sort, size_t first, size_t end) {
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_LIST, "sortstore", key);
         call->dirty += values;
-    } else if (find_write(call, key)) {
-        db_delete(call->db, key, store_settings.lazy_server_del);
+    } else if (db_delete(call->db, key, store_settings.lazy_server_del)) {
         notify(call->db, NOTIFY_GENERIC, "del", key);
         call->dirty++;
     }

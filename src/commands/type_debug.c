@@ -50,7 +50,7 @@ static void zset_digest(const struct entry *entry, struct digest *digest) {
     while (zset_next(&it, &item)) {
         struct digest pair = {{0}};
         digest_mix(&pair, listpack_value_text(&item.member, text));
-        digest_mix(&pair, slice_make(score, format_double(score, item.score)));
+        digest_mix(&pair, slice_make(score, format_double_digits(score, item.score)));
         digest_xor(digest, slice_make(pair.bytes, sizeof pair.bytes));
     }
 }

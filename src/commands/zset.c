@@ -22,16 +22,16 @@ void zset_lost(struct call *call, struct slice key, struct entry *entry, const s
 
 void zset_store_result(struct call *call, struct slice key, struct zset *zset, const char *event) {
     size_t len = zset_len(zset);
-    bool existed = find_write(call, key);
-    if (existed) db_delete(call->db, key, store_settings.lazy_server_del);
     if (len) {
+        bool existed = find_write(call, key);
+        if (existed) db_delete(call->db, key, store_settings.lazy_server_del);
         db_add_value(call->db, key, TYPE_ZSET, zset->encoding, zset->value);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_ZSET, event, key);
         call->dirty++;
     } else {
         zset_free(zset);
-        if (existed) {
+        if (db_delete(call->db, key, store_settings.lazy_server_del)) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
             call->dirty++;
         }

@@ -318,10 +318,15 @@ static size_t digits_layout(char *text, const char *digits, int n, int power) {
 }
 
 size_t format_double(char text[static 40], double value) {
-    if (isnan(value)) return put(text, "nan", 3);
-    if (isinf(value)) return value > 0 ? put(text, "inf", 3) : put(text, "-inf", 4);
     if (value >= -0x1p62 && value <= 0x1p62 && (double)(int64_t)value == value)
         return value == 0 && signbit(value) ? put(text, "-0", 2) : format_int64(text, (int64_t)value);
+    return format_double_digits(text, value);
+}
+
+size_t format_double_digits(char text[static 40], double value) {
+    if (isnan(value)) return put(text, "nan", 3);
+    if (isinf(value)) return value > 0 ? put(text, "inf", 3) : put(text, "-inf", 4);
+    if (value == 0) return signbit(value) ? put(text, "-0", 2) : put(text, "0", 1);
     char digits[20];
     int power;
     size_t sign = value < 0;

@@ -17,6 +17,8 @@ bool parse_double(struct slice text, double *value);
 bool parse_long_double(struct slice text, long double *value);
 /* Shortest text that reads back to the same double (RESP3 doubles, ZSCORE, …): "1", "0.1", "1e+20", "inf", "-inf", "nan". */
 size_t format_double(char text[static 40], double value);
+/* The same without an exception for integers, of which format_double() shows all digits: "1e+20" as there, but "1e+10" too. */
+size_t format_double_digits(char text[static 40], double value);
 /* As INCRBYFLOAT shows numbers: fixed notation, 17 digits after the point, trailing zeros removed. */
 size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value);
 

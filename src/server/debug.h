@@ -4,7 +4,7 @@
  * (it does not). A key's is: mix the key, mix the type's number (four bytes, big-endian), what the type says below, and xor "!!expire!!" where there is an expiry.
  *     string  mix the value                     list  mix each element          set   xor each member
  *     hash    xor, for each field, a fresh digest with field and value mixed, and "!!hexpire!!" xor-ed where the field expires
- *     zset    xor, for each member, a fresh digest with member and score (the shortest text, as ZSCORE shows it) mixed
+ *     zset    xor, for each member, a fresh digest with member and score (format_double_digits) mixed
  *     stream  for each entry mix its id ("ms.seq"), then mix each field and value */
 #ifndef SERVER_DEBUG_H
 #define SERVER_DEBUG_H

@@ -101,14 +101,11 @@ struct blob *call_take_blob(struct call *call, int index) {
 void call_select(struct call *call, struct db *db) { call->client->db = call->db = db; }
 
 static void pending_send(struct running *self, int db) {
-    bool several = self->pending->next != NULL;
-    if (several) propagate_begin(db);
     for (struct pending *pending = self->pending, *next; pending; pending = next) {
         next = pending->next;
         propagate(db, pending->argc, pending->argv);
         mem_free(pending);
     }
-    if (several) propagate_end();
     self->pending = NULL;
 }
 
@@ -142,12 +139,15 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
                            .outer = running};
     struct db *db = client->db;
     uint64_t start = dispatch_ticks;
+    bool repeated = propagate_wanted(), together = repeated && !(command->spec->flags & CMD_TOUCHES_ARBITRARY_KEYS);
     running = &self;
     client->current = command;
     client->reply.failed = false;
     client->redacted = 0;
     if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
     clock_freeze();
+    /* Keys that are found expired and what the command itself repeats belong together, unless it goes through all keys. */
+    if (unlikely(together)) propagate_begin();
 
     command->spec->run(&self.call);
 
@@ -155,6 +155,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     uint64_t now = ticks_now(), ticks = now - start;
     dispatch_ticks = now;
     if (unlikely(self.call.blocked)) { /* counted when it is over */
+        if (together) propagate_end();
         if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
         running = self.outer;
         return;
@@ -164,11 +165,12 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     dispatch_commands++;
     if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call contains that of the calls it makes */
     client->commands++;
-    if (self.call.dirty) {
-        server.dirty += self.call.dirty;
-        if (!self.call.propagated && propagate_wanted()) propagate(db_id(db), argc, argv);
+    server.dirty += self.call.dirty;
+    if (unlikely(repeated)) {
+        if (self.call.dirty && !self.call.propagated) propagate(db_id(db), argc, argv);
+        if (self.pending) pending_send(&self, db_id(db));
+        if (together) propagate_end();
     }
-    if (unlikely(self.pending)) pending_send(&self, db_id(db));
     if (unlikely(ticks >= commandlog_thresholds[COMMANDLOG_SLOW]))
         commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
     if (unlikely(ticks >= latency_threshold_ticks))
@@ -208,6 +210,7 @@ static void refuse_browser(struct client *client) {
 }
 
 static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv, struct command *parent) {
+    client->current = NULL;
     if (!parent && client->conn && is_browser(argv)) {
         refuse_browser(client);
         return;

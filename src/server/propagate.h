@@ -1,8 +1,7 @@
 /* propagate.h: the one way by which changes of data leave the server: replicas, AOF, slot migration are listeners.
  *
- * Called once for a write, after it was executed, with the arguments as they are to be repeated (absolute times, resolved values). Several
- * commands that belong together (a transaction, a call that propagates as more than one) arrive between begin and end, between which there may also be
- * one or none. */
+ * Called once for a write, after it was executed, with the arguments as they are to be repeated (absolute times, resolved values). What belongs together (all
+ * of a transaction, all that one call repeats, keys it finds expired included) arrives between begin and end, though it may be one command only. */
 #ifndef SERVER_PROPAGATE_H
 #define SERVER_PROPAGATE_H
 #include "lib/list.h"
@@ -20,6 +19,6 @@ bool propagate_wanted(void); /* is anybody listening? Saves building arguments i
 void propagate(int db, int argc, const struct slice *argv);
 /* What others must hear of though it changes no data: PUBLISH. */
 void propagate_message(int db, int argc, const struct slice *argv);
-void propagate_begin(int db);
+void propagate_begin(void);
 void propagate_end(void);
 #endif

@@ -158,7 +158,7 @@ static void run_queued(struct call *call, struct transaction *t, int count) {
     client->transaction = t; /* for the blobs of the arguments */
     client->flags |= CLIENT_DENY_BLOCKING;
     reply_array(call->reply, (size_t)count);
-    propagate_begin(db_id(client->db));
+    propagate_begin();
     for (struct queued *queued = t->first; queued; queued = queued->next) {
         t->runs = queued;
         dispatch_call(client, queued->command, queued->argc, queued->argv);

@@ -217,16 +217,10 @@ bool db_delete(struct db *db, struct slice key, bool lazy) {
     struct entry *e = hashtable_pop(db->keys, key);
     if (!e) return false;
     db_value_leaves(db, e);
-    bool expired = entry_is_expired(e) && !store_settings.keep_expired;
     if (entry_expires(e)) hashtable_pop(db->expires, entry_key_inline(e));
-    if (expired) {
-        store_stats.expired_keys++;
-        db->keyspace->hooks.expired(db, entry_key_inline(e));
-        lazy = store_settings.lazy_expire;
-    }
     hook_changed(db, e);
     entry_dispose(e, lazy);
-    return !expired;
+    return true;
 }
 
 struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {

@@ -90,7 +90,7 @@ struct entry *db_edit_string_silently(struct db *db, struct entry *entry, size_t
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding, void *value);
 void db_set_value(struct db *db, struct entry *entry, enum value_encoding encoding, void *value); /* converted or reallocated; silent */
 void db_changed(struct db *db, struct slice key); /* somebody changed the structure of an entry */
-/* Deletes; big values in the background where `lazy`. False: was missing. */
+/* Deletes, what is expired too: it does not expire then. Big values in the background where `lazy`. False: was missing. */
 bool db_delete(struct db *db, struct slice key, bool lazy);
 struct entry *db_set_expire(struct db *db, struct entry *entry, int64_t at_ms); /* -1: none. Calls changed */
 /* Moves the entry under another key and/or into another database, replacing what is there. `from` must exist. */

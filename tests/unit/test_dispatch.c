@@ -310,7 +310,7 @@ static void a_write_is_propagated_once(void **state) {
     run("ok");
     assert_string_equal(heard.data, "");
     run("write x y");
-    assert_string_equal(heard.data, "write x y;");
+    assert_string_equal(heard.data, "(write x y;)");
     assert_int_equal(server.dirty, dirty + 1);
     run("twice");
     assert_string_equal(heard.data, "(a 1;b;)");

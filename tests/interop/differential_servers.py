@@ -1,0 +1,274 @@
+"""The two servers of a comparison: started alike, under one clock that stands still (steady_clock.c), with ears for what they repeat and tell."""
+import mmap
+import os
+import select
+import socket
+import struct
+import subprocess
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EPOCH_MS = 1800000000000
+PATIENCE = 20  # seconds for an answer, on a slow machine
+
+
+def request(words):
+    out = [b"*%d\r\n" % len(words)]
+    for word in words:
+        word = word if isinstance(word, bytes) else str(word).encode()
+        out.append(b"$%d\r\n%s\r\n" % (len(word), word))
+    return b"".join(out)
+
+
+class Clock:
+    """The wall clock of all servers of this process, in milliseconds."""
+
+    def __init__(self, directory):
+        self.path, self.library = os.path.join(directory, "clock"), os.path.join(directory, "steady_clock.so")
+        with open(self.path, "wb") as file:
+            file.write(bytes(8))
+        with open(self.path, "r+b") as file:
+            self.page = mmap.mmap(file.fileno(), 8)
+        self.set(EPOCH_MS)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.library, os.path.join(HERE, "steady_clock.c"), "-ldl"], check=True)
+
+    def set(self, ms):
+        self.ms = ms
+        self.page[:] = struct.pack("<q", ms * 1000)
+
+    def environment(self):
+        asan = os.environ.get("ASAN_OPTIONS", "")
+        return dict(os.environ, LD_PRELOAD=self.library, STEADY_CLOCK=self.path, ASAN_OPTIONS=(asan + ":" if asan else "") + "verify_asan_link_order=0")
+
+
+class Connection:
+    """What came is in self.buffer from self.at on."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer, self.at = b"", 0
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def receive(self):
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise EOFError("the server closed the connection")
+        self.buffer = self.buffer[self.at:] + data
+        self.at = 0
+
+    def take(self):
+        """All that has come and is not read."""
+        data, self.buffer, self.at = self.buffer[self.at:], b"", 0
+        return data
+
+    def drain(self):
+        """What has arrived by now."""
+        while select.select([self.socket], [], [], 0)[0]:
+            data = self.socket.recv(1 << 20)
+            if not data:
+                return self.take() + b"<closed>"
+            self.buffer += data
+        return self.take()
+
+    def reply_end(self, at):
+        """Where the reply that starts at `at` ends, -1: it is not all there."""
+        buffer, left = self.buffer, 1
+        while left:
+            end = buffer.find(b"\r\n", at)
+            if end < 0:
+                return -1
+            kind = buffer[at]
+            left -= 1
+            if kind in b"$=!":
+                size = int(buffer[at + 1:end])
+                at = end + 2 + (size + 2 if size >= 0 else 0)
+                if at > len(buffer):
+                    return -1
+            else:
+                if kind in b"*~>":
+                    left += max(int(buffer[at + 1:end]), 0)
+                elif kind in b"%|":
+                    left += 2 * int(buffer[at + 1:end]) + (kind == 0x7c)
+                elif kind not in b"+-:,#_(":
+                    raise ValueError("not RESP: %r" % buffer[at:at + 60])
+                at = end + 2
+        return at
+
+    def reply(self):
+        """The bytes of the next reply."""
+        while True:
+            end = self.reply_end(self.at)
+            if end >= 0:
+                break
+            self.receive()
+        data = self.buffer[self.at:end]
+        self.at = end
+        return data
+
+    def call(self, *words):
+        self.send(request(words))
+        return parse(self.reply())
+
+
+def parse_at(data, at):
+    end = data.index(b"\r\n", at)
+    kind, rest = chr(data[at]), data[at + 1:end]
+    at = end + 2
+    if kind in "$=!":
+        size = int(rest)
+        return ((kind, None), at) if size < 0 else ((kind, data[at:at + size]), at + size + 2)
+    if kind in "*~>%|":
+        count = int(rest)
+        if count < 0:
+            return (kind, None), at
+        items = []
+        for _ in range(count * (2 if kind in "%|" else 1)):
+            item, at = parse_at(data, at)
+            items.append(item)
+        return (kind, items), at
+    return (kind, rest), at
+
+
+def parse(data):
+    """A reply as (kind, value), so that different kinds never compare equal."""
+    return parse_at(data, 0)[0]
+
+
+def parse_all(data):
+    at, replies = 0, []
+    while at < len(data):
+        reply, at = parse_at(data, at)
+        replies.append(reply)
+    return replies
+
+
+class Server:
+    """A server, its clients, and its ears: `stream` hears what is repeated to replicas, `events` what is told of keys."""
+
+    CLIENTS = 4
+
+    def __init__(self, name, program, directory, clock):
+        self.name, self.program, self.clock = name, program, clock
+        self.directory = os.path.join(directory, name)
+        os.makedirs(self.directory, exist_ok=True)
+        self.clients, self.marker, self.defaults = [], 0, {}
+        self.start()
+
+    def start(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.log = open(os.path.join(self.directory, "output"), "wb")
+        self.process = subprocess.Popen(
+            [self.program, "--port", str(self.port), "--save", "", "--dir", self.directory, "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0",
+             "--repl-timeout", "1000000000", "--repl-ping-replica-period", "100000000"],
+            env=self.clock.environment(), stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+        for _ in range(400):
+            try:
+                self.control = Connection(self.port)
+                if self.control.call("PING")[0] == "+":
+                    break
+            except OSError:
+                if self.process.poll() is not None:
+                    raise RuntimeError("%s ended at once:\n%s" % (self.name, self.said()))
+            time.sleep(0.05)
+        else:
+            raise RuntimeError("%s does not answer" % self.name)
+        self.control.call("DEBUG", "SET-ACTIVE-EXPIRE", "0")
+        self.stream = self.attach_stream()
+        self.events = Connection(self.port)
+        self.events.call("SUBSCRIBE", "__mark")
+        self.events.call("PSUBSCRIBE", "__key*__:*")
+        self.own = self.control.call("CLIENT", "LIST")[1].count(b"\n")
+
+    def said(self):
+        with open(self.log.name, "rb") as file:
+            return file.read().decode(errors="replace")[-4000:]
+
+    def attach_stream(self):
+        connection = Connection(self.port)
+        if connection.call("DEBUG", "FOLLOW")[0] == "+":
+            return connection
+        connection.close()
+        connection = Connection(self.port)
+        connection.send(b"PSYNC ? -1\r\n")
+        file = connection.socket.makefile("rb")  # the primary sends nothing behind the snapshot unasked
+        line = file.readline()
+        while line == b"\n":
+            line = file.readline()
+        if not line.startswith(b"+FULLRESYNC"):
+            raise RuntimeError("%s refuses replicas: %r" % (self.name, line))
+        while not line.startswith(b"$"):
+            line = file.readline()
+        size = line[1:].strip()
+        if size.startswith(b"EOF:"):
+            data = b""
+            while not data.endswith(size[4:]):
+                data += file.read(1)
+        else:
+            file.read(int(size))
+        connection.send(request(["REPLCONF", "ACK", "0"]))
+        return connection
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def reset(self, options):
+        """As after a start, with clients of no history. `options` may have been changed."""
+        for client in self.clients:
+            client.close()
+        while self.control.call("CLIENT", "LIST")[1].count(b"\n") > self.own:
+            time.sleep(0.0005)
+        for name in options:
+            if name not in self.defaults:
+                self.defaults[name] = self.control.call("CONFIG", "GET", name)[1][1][1]
+        if options:
+            self.control.call("CONFIG", "SET", *[word for name in options for word in (name, self.defaults[name])])
+        self.control.call("FLUSHALL")
+        self.clock.set(EPOCH_MS)
+        self.control.call("CONFIG", "SET", "notify-keyspace-events", "EAmn")
+        self.clients = [Connection(self.port) for _ in range(self.CLIENTS)]
+        self.ids = [client.call("CLIENT", "ID")[1] for client in self.clients]
+        self.listen()
+        self.control.call("CONFIG", "RESETSTAT")
+
+    def clients_state(self, fields):
+        """{client's number: {field: value}}"""
+        state = {}
+        for line in self.control.call("CLIENT", "LIST", "ID", *self.ids)[1].split(b"\n"):
+            words = dict(word.split(b"=", 1) for word in line.split(b" ") if word)
+            if words:
+                state[self.ids.index(words[b"id"])] = {name: words.get(name) for name in fields}
+        return state
+
+    def listen(self):
+        """What was repeated and told since the last time: raw bytes."""
+        self.marker += 1
+        mark = b"m%d" % self.marker
+        self.control.call("PUBLISH", "__mark", mark)
+        ends = (request(["PUBLISH", "__mark", mark]), b"*3\r\n$7\r\nmessage\r\n$6\r\n__mark\r\n$%d\r\n%s\r\n" % (len(mark), mark))
+        heard = []
+        for ear, end in zip((self.stream, self.events), ends):
+            while not ear.buffer.endswith(end):
+                ear.receive()
+            heard.append(ear.take()[:-len(end)])
+        return heard
+
+    def stop(self):
+        for connection in self.clients + [self.control]:
+            connection.close()
+        self.clients = []
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
