@@ -18,9 +18,15 @@
  *      0  string             a string
  *      1  list               count, elements as strings
  *      2  set                count, members as strings
+ *      3  sorted set         count, then member as a string and score as text: its length (1 byte) and the text; lengths of 253, 254, 255 without text are nan, inf, -inf
  *      4  hash               count, then field and value as strings
  *      5  sorted set         count, then member as a string and score as a double, 8 bytes, little-endian
+ *      9  hash               a zipmap, as a string; see rdb_legacy.h
+ *     10  list               a ziplist, as a string; see rdb_legacy.h
  *     11  set                an intset, as a string; see lib/intset.h
+ *     12  sorted set         a ziplist of members and scores, as a string
+ *     13  hash               a ziplist of fields and values, as a string
+ *     14  list               count of nodes, then ziplists as strings
  *     15  stream             see rdb_stream.h; 19 and 21 tell more of the same
  *     16  hash               a listpack of fields and values, as a string; see lib/listpack.h
  *     17  sorted set         a listpack of members and scores, ascending, as a string
@@ -29,21 +35,23 @@
  *     22  hash               count, then field and value as strings and when the field expires: ms since the epoch, 8 bytes, little-endian, two's complement; -1: never.
  *                            Since version 80; a hash none of whose fields expires is written as 4 or 16
  *
- * Every length and byte that is read is checked: what is read comes from anybody. */
+ * 1, 3, 9, 10 and 12 to 14 are read only: what older servers wrote. Every length and byte that is read is checked: what is read comes from anybody. */
 #ifndef PERSIST_RDB_H
 #define PERSIST_RDB_H
 #include "lib/output.h"
 #include "store/keyspace.h"
 
 enum rdb_type {
-    RDB_STRING = 0, RDB_LIST = 1, RDB_SET = 2, RDB_HASH = 4, RDB_ZSET_2 = 5, RDB_SET_INTSET = 11, RDB_HASH_LISTPACK = 16, RDB_ZSET_LISTPACK = 17,
+    RDB_STRING = 0, RDB_LIST = 1, RDB_SET = 2, RDB_ZSET = 3, RDB_HASH = 4, RDB_ZSET_2 = 5, RDB_HASH_ZIPMAP = 9, RDB_LIST_ZIPLIST = 10, RDB_SET_INTSET = 11,
+    RDB_ZSET_ZIPLIST = 12, RDB_HASH_ZIPLIST = 13, RDB_LIST_QUICKLIST = 14, RDB_HASH_LISTPACK = 16, RDB_ZSET_LISTPACK = 17,
     RDB_LIST_QUICKLIST_2 = 18, RDB_SET_LISTPACK = 20, RDB_STREAM = 15, RDB_STREAM_2 = 19, RDB_STREAM_3 = 21, RDB_HASH_EXPIRING = 22
 };
 /* Format versions. Valkey 8 and Redis 7.2 write 11, Valkey 9 80; those between are other products' and mean something else. */
 enum { RDB_VERSION = 80, RDB_VERSION_COMMON = 11, RDB_VERSION_FOREIGN_MIN = 12, RDB_VERSION_FOREIGN_MAX = 79 };
 
 struct rdb_settings {
-    bool compression; /* strings of more than 20 bytes that it makes shorter */
+    bool compression;   /* strings of more than 20 bytes that it makes shorter */
+    bool skip_checksum; /* payloads with a wrong one are read: DEBUG SET-SKIP-CHECKSUM-VALIDATION */
 };
 extern struct rdb_settings rdb_settings;
 
@@ -61,6 +69,7 @@ struct rdb_reader {
 };
 uint64_t rdb_read_length(struct rdb_reader *in);
 double rdb_read_double(struct rdb_reader *in); /* 8 bytes, little-endian */
+double rdb_read_double_text(struct rdb_reader *in); /* as in 3 above */
 void rdb_read_bytes(struct rdb_reader *in, void *to, size_t len); /* as they are; zeros after a failure */
 int64_t rdb_read_time(struct rdb_reader *in);  /* ms: 8 bytes, little-endian */
 /* A string: where it lies, or, where it had to be made, in *made, to be freed with mem_free() (else NULL). */

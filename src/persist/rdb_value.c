@@ -6,6 +6,7 @@
 #include "lib/listpack.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "persist/rdb_legacy.h"
 #include "persist/rdb_stream.h"
 #include "store/hash.h"
 #include "store/sequence.h"
@@ -14,7 +15,9 @@
 #include <endian.h>
 #include <math.h>
 
-enum { NODE_PLAIN = 1, NODE_PACKED = 2, NODE_BYTES = 8 * 1024 };
+enum { NODE_BYTES = 8 * 1024 };
+/* Of a list's nodes. Older lists are of ziplists only, and do not say so. */
+enum node_kind { NODE_PLAIN = 1, NODE_PACKED = 2, NODE_ZIPLIST };
 
 /* Writing */
 
@@ -168,38 +171,46 @@ struct reading {
     struct entry *entry; /* NULL: nothing is made yet */
 };
 
-static void read_list_node(struct reading *reading, struct slice node) {
-    if (!listpack_validate((const uint8_t *)node.data, node.len, true, NULL, NULL) || listpack_count((const uint8_t *)node.data) == 0) {
-        reading->in->failed = true;
-        return;
-    }
-    const uint8_t *lp = (const uint8_t *)node.data;
+static void push_all(struct reading *reading, const uint8_t *lp) {
     char text[LISTPACK_TEXT];
-    sequence_expect(reading->db, reading->entry, listpack_count(lp), node.len);
+    sequence_expect(reading->db, reading->entry, listpack_count(lp), listpack_bytes(lp));
     for (uint8_t *at = listpack_first(lp); at; at = listpack_next(lp, at))
         sequence_push(reading->db, reading->entry, SEQUENCE_TAIL, listpack_text(at, text), NULL);
 }
 
-static void read_list(struct reading *reading, bool nodes) {
+/* Nodes without elements are skipped; a list of nothing else is damaged. */
+static void read_list_node(struct reading *reading, uint64_t kind, struct slice node) {
+    const uint8_t *lp = (const uint8_t *)node.data;
+    uint8_t *converted = NULL;
+    if (kind == NODE_ZIPLIST) lp = converted = ziplist_to_listpack(node);
+    else if (kind == NODE_PACKED && !listpack_validate(lp, node.len, true, NULL, NULL)) lp = NULL;
+    if (!lp || kind < NODE_PLAIN) reading->in->failed = true;
+    if (reading->in->failed || (kind != NODE_PLAIN && listpack_count(lp) == 0)) {
+        listpack_free(converted);
+        return;
+    }
+    if (!reading->entry) reading->entry = sequence_create(reading->db, reading->key);
+    if (kind != NODE_PLAIN) {
+        push_all(reading, lp);
+    } else {
+        sequence_expect(reading->db, reading->entry, 1, node.len);
+        sequence_push(reading->db, reading->entry, SEQUENCE_TAIL, node, NULL);
+    }
+    listpack_free(converted);
+}
+
+static void read_list(struct reading *reading, enum rdb_type type) {
     struct rdb_reader *in = reading->in;
-    uint64_t count = rdb_read_length(in);
-    if (count == 0) in->failed = true;
+    uint64_t count = type == RDB_LIST_ZIPLIST ? 1 : rdb_read_length(in);
     for (uint64_t i = 0; i < count && !in->failed; i++) {
-        uint64_t kind = nodes ? rdb_read_length(in) : NODE_PLAIN;
+        uint64_t kind = type == RDB_LIST ? NODE_PLAIN : NODE_ZIPLIST;
+        if (type == RDB_LIST_QUICKLIST_2 && (kind = rdb_read_length(in)) > NODE_PACKED) in->failed = true;
         char *made;
         struct slice text = rdb_read_string(in, &made);
-        if (!in->failed && !reading->entry) reading->entry = sequence_create(reading->db, reading->key);
-        if (in->failed) {
-        } else if (kind == NODE_PACKED) {
-            read_list_node(reading, text);
-        } else if (kind == NODE_PLAIN) {
-            sequence_expect(reading->db, reading->entry, 1, text.len);
-            sequence_push(reading->db, reading->entry, SEQUENCE_TAIL, text, NULL);
-        } else {
-            in->failed = true;
-        }
+        if (!in->failed) read_list_node(reading, kind, text);
         mem_free(made);
     }
+    if (!reading->entry) in->failed = true;
 }
 
 static void add_field(struct reading *reading, struct slice field, struct slice value, int64_t expire_at) {
@@ -290,7 +301,7 @@ static void add_zset(struct reading *reading, struct zset *zset) {
     else reading->entry = db_add_value(reading->db, reading->key, TYPE_ZSET, zset->encoding, zset->value);
 }
 
-static void read_zset(struct reading *reading) {
+static void read_zset(struct reading *reading, double (*read_score)(struct rdb_reader *in)) {
     struct rdb_reader *in = reading->in;
     uint64_t count = rdb_read_length(in);
     if (count == 0 || count > (uint64_t)(in->end - in->at)) in->failed = true;
@@ -299,7 +310,7 @@ static void read_zset(struct reading *reading) {
     for (uint64_t i = 0; i < count && !in->failed; i++) {
         char *made;
         struct slice member = rdb_read_string(in, &made);
-        double score = rdb_read_double(in);
+        double score = read_score(in);
         if (!in->failed) add_scored(reading, &zset, member, score);
         mem_free(made);
     }
@@ -318,23 +329,36 @@ static void read_zset_listpack(struct reading *reading, const uint8_t *lp) {
     add_zset(reading, &zset);
 }
 
-/* A whole value in a string. */
-static void read_packed(struct reading *reading, uint8_t type) {
+static void read_listpack(struct reading *reading, enum rdb_type type, const uint8_t *lp) {
+    if (listpack_count(lp) == 0 || (type != RDB_SET_LISTPACK && listpack_count(lp) % 2)) reading->in->failed = true;
+    else if (type == RDB_HASH_LISTPACK) read_hash_listpack(reading, lp);
+    else if (type == RDB_ZSET_LISTPACK) read_zset_listpack(reading, lp);
+    else read_set_listpack(reading, lp);
+}
+
+/* A whole value in a string, in a form of today. */
+static void read_packed(struct reading *reading, enum rdb_type type) {
     char *made;
     struct slice bytes = rdb_read_string(reading->in, &made);
     const uint8_t *lp = (const uint8_t *)bytes.data;
     if (reading->in->failed) {
     } else if (type == RDB_SET_INTSET) {
         read_set_intset(reading, bytes);
-    } else if (!listpack_validate(lp, bytes.len, true, NULL, NULL) || listpack_count(lp) == 0 || (type != RDB_SET_LISTPACK && listpack_count(lp) % 2)) {
+    } else if (!listpack_validate(lp, bytes.len, true, NULL, NULL)) {
         reading->in->failed = true;
-    } else if (type == RDB_HASH_LISTPACK) {
-        read_hash_listpack(reading, lp);
-    } else if (type == RDB_ZSET_LISTPACK) {
-        read_zset_listpack(reading, lp);
     } else {
-        read_set_listpack(reading, lp);
+        read_listpack(reading, type, lp);
     }
+    mem_free(made);
+}
+/* In an older form, which becomes one of `type`. */
+static void read_converted(struct reading *reading, enum rdb_type type, uint8_t *(*to_listpack)(struct slice bytes)) {
+    char *made;
+    struct slice bytes = rdb_read_string(reading->in, &made);
+    uint8_t *lp = reading->in->failed ? NULL : to_listpack(bytes);
+    if (lp) read_listpack(reading, type, lp);
+    else reading->in->failed = true;
+    listpack_free(lp);
     mem_free(made);
 }
 
@@ -356,16 +380,22 @@ struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice 
     uint8_t type = (uint8_t)*in->at++;
     switch (type) {
     case RDB_STRING: read_text(&reading); break;
-    case RDB_LIST: read_list(&reading, false); break;
-    case RDB_LIST_QUICKLIST_2: read_list(&reading, true); break;
+    case RDB_LIST:
+    case RDB_LIST_ZIPLIST:
+    case RDB_LIST_QUICKLIST:
+    case RDB_LIST_QUICKLIST_2: read_list(&reading, type); break;
     case RDB_HASH: read_hash(&reading, false); break;
     case RDB_HASH_EXPIRING: read_hash(&reading, true); break;
     case RDB_SET: read_set(&reading); break;
-    case RDB_ZSET_2: read_zset(&reading); break;
+    case RDB_ZSET: read_zset(&reading, rdb_read_double_text); break;
+    case RDB_ZSET_2: read_zset(&reading, rdb_read_double); break;
     case RDB_SET_INTSET:
     case RDB_SET_LISTPACK:
     case RDB_ZSET_LISTPACK:
     case RDB_HASH_LISTPACK: read_packed(&reading, type); break;
+    case RDB_HASH_ZIPMAP: read_converted(&reading, RDB_HASH_LISTPACK, zipmap_to_listpack); break;
+    case RDB_HASH_ZIPLIST: read_converted(&reading, RDB_HASH_LISTPACK, ziplist_to_listpack); break;
+    case RDB_ZSET_ZIPLIST: read_converted(&reading, RDB_ZSET_LISTPACK, ziplist_to_listpack); break;
     case RDB_STREAM:
     case RDB_STREAM_2:
     case RDB_STREAM_3: read_stream(&reading, type); break;

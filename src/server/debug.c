@@ -5,6 +5,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "persist/rdb.h"
 #include "server/client.h"
 #include "server/config_engine.h"
 #include "server/debug_data.h"
@@ -106,6 +107,10 @@ static void run_dict_resizing(struct call *call) {
     hashtable_set_resizing(seconds_of(call->argv[2]) != 0 ? HASHTABLE_RESIZE : HASHTABLE_RESIZE_FORBID);
     reply_ok(call->reply);
 }
+static void run_skip_checksum(struct call *call) {
+    rdb_settings.skip_checksum = seconds_of(call->argv[2]) != 0;
+    reply_ok(call->reply);
+}
 static void run_config_rewrite(struct call *call) {
     int result = *config_file() ? config_rewrite(true) : -ENOENT;
     if (result < 0) reply_error_format(call->reply, "ERR CONFIG-REWRITE-FORCE-ALL failed: %s", strerror(-result));
@@ -200,7 +205,8 @@ static const struct debug_subcommand general[] = {
     {"pause-cron", 1, 1, run_pause_cron, HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
     {"quicklist-packed-threshold", 1, 1, run_without_effect, NULL},
     {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},
-    {"set-skip-checksum-validation", 1, 1, run_without_effect, NULL},
+    {"set-skip-checksum-validation", 1, 1, run_skip_checksum,
+     HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "    Take payloads of RESTORE whose checksum is wrong, or refuse them.")},
     {"replybuffer", 2, 2, run_replybuffer,
      HELP("REPLYBUFFER <RESIZING <0|1>|PEAK-RESET-TIME <NEVER|RESET|milliseconds>>", "    Accepted for the sake of tests; replies are not buffered that way here.")},
     {"segfault", 0, 0, run_segfault, HELP("SEGFAULT", "    Crash by touching memory that is not there.")},

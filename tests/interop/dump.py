@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""DUMP payloads between our server and a genuine one, both ways: every type in every encoding, small ones and such as have just become large."""
+"""DUMP payloads between our server and a genuine one, both ways: every type in every encoding, small ones and such as have just become large. Those of an older
+Redis (version 10) are read, too."""
 from common import Client, Report, Server, genuine, ours
 
 report = Report()
@@ -69,4 +70,19 @@ with Server(ours()) as our_server, Server(theirs_binary) as their_server:
                     report.equal(label + ", encoding", a.call("OBJECT", "ENCODING", "again"), b.call("OBJECT", "ENCODING", "r"))
             except Exception as error:
                 report.check(label, False, repr(error))
+
+older_binary = genuine("redis-server")
+if not older_binary:
+    report.skip("payloads of an older server", "no redis-server is installed")
+    report.finish()
+with Server(ours()) as our_server, Server(older_binary) as older_server:
+    a, b = Client(older_server.port), Client(our_server.port)
+    for name, commands in VALUES.items():
+        for command in [("DEL", "k")] + commands:
+            a.call(*command)
+        b.call("RESTORE", "r", 0, a.call("DUMP", "k"), "REPLACE")
+        want, got = content(a, "k"), content(b, "r")
+        if commands[0][0] == "ZADD":  # it showed scores with more digits
+            want, got = ([(member, float(score)) for member, score in zip(items[::2], items[1::2])] for items in (want, got))
+        report.equal("%s from an older server" % name, want, got)
 report.finish()
