@@ -69,7 +69,7 @@ int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
 }
 
 void stream_group_advance(const struct stream *stream, struct stream_group *group, struct stream_id id) {
-    if (group->entries_read != STREAM_READ_UNKNOWN && !stream_has_gaps(stream, id, STREAM_ID_MAX))
+    if (group->entries_read != STREAM_READ_UNKNOWN && group->entries_read < INT64_MAX && !stream_has_gaps(stream, id, STREAM_ID_MAX))
         group->entries_read++;
     else
         group->entries_read = stream_entries_up_to(stream, id);
