@@ -1,18 +1,22 @@
 /* Values as RDB files and RESTORE bring them, of any bytes: damage is refused and leaves nothing behind; what is accepted can be written down, and read again to
- * the same. Streams, which are kept as they come, are also walked and changed in every way. */
+ * the same. Streams, which are kept as they come, are also walked and changed in every way; hashes lose the fields that have expired. */
 #include "fuzz.h"
+#include "lib/clock.h"
 #include "lib/memory.h"
 #include "persist/rdb.h"
+#include "store/hash.h"
 #include "store/stream_group.h"
 #include "store/types.h"
 
 static struct keyspace *keyspace;
+static const int64_t now = INT64_C(1) << 40; /* between the times of fields, so that some of them are over */
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     static const struct store_hooks nobody;
     encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8, .hash_listpack_value = 16, .set_intset_entries = 8, .set_listpack_entries = 8,
                                                .set_listpack_value = 16, .zset_listpack_entries = 8, .zset_listpack_value = 16, .list_listpack_size = 64,
                                                .list_compress_depth = 1, .stream_node_bytes = 256, .stream_node_entries = 8};
+    clock_cache.wall_ms = now;
     store_types_register();
     keyspace = keyspace_new(2, &nobody);
     return 0;
@@ -90,6 +94,35 @@ static void use_stream(struct stream *stream) {
     }
 }
 
+static void count_item(void *context, const struct hash_item *item) {
+    FUZZ_CHECK(item->expire_at < 0 || item->expire_at >= now, "an expired field is seen");
+    ++*(size_t *)context;
+}
+
+/* What has expired is hidden, then deleted; the rest gets and loses times. The hash may be gone afterwards. */
+static void use_hash(struct db *db, struct slice key, struct entry *entry) {
+    size_t live = hash_len_now(entry), seen = 0;
+    uint64_t cursor = 0;
+    do cursor = hash_scan(entry, cursor, count_item, &seen);
+    while (cursor);
+    FUZZ_CHECK(seen >= live, "%zu of %zu are seen", seen, live);
+    struct entry *copy = db_copy(db, entry, db, SLICE("copy"));
+    FUZZ_CHECK(hash_len(copy) == hash_len(entry) && hash_len_now(copy) == live, "a copy differs");
+    while (db_timed(db) && hash_len(copy) > hash_len_now(copy) && live) hash_expire_due(db, copy);
+    if (live) FUZZ_CHECK(hash_len(copy) == live, "%zu are left", hash_len(copy));
+    for (size_t round = 0; live && round < 8; round++) {
+        struct hash_item item;
+        hash_random(copy, &item);
+        struct blob *name = blob_copy(item.field);
+        hash_set_expire(db, copy, blob_slice(name), round % 3 ? now + (int64_t)round : HASH_NEVER);
+        if (round == 5) hash_put_until(db, copy, blob_slice(name), SLICE("another"), NULL, HASH_KEEP);
+        blob_release(name);
+    }
+    db_delete(db, SLICE("copy"), false);
+    for (int rounds = 0; db_timed(db) && rounds < 10; rounds++) keyspace_expire_cycle(keyspace, false, 1);
+    FUZZ_CHECK((db_find(db, key, LOOKUP_NOTOUCH) != NULL) == (live != 0), "a key stays or goes wrongly");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct slice key = {"key", 3};
     struct db *db = keyspace_db(keyspace, 0), *other = keyspace_db(keyspace, 1);
@@ -114,6 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memory_output_free(&once);
         memory_output_free(&twice);
         if (entry_type(copy) == TYPE_STREAM) use_stream(stream_of(copy));
+        if (entry_type(copy) == TYPE_HASH) use_hash(other, key, copy);
         db_delete(other, key, false);
         db_delete(db, key, false);
     }
