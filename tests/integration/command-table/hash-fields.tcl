@@ -92,4 +92,16 @@ rows hash {
         given {{hset k f v g x}} call {hsetex k pxat 1 fields 1 f w} gives :1
         missing :1 events {{h hexpired k}} repeats {{HDEL k f}}
     }
+    {hsetex, keeping the time} {
+        given {{hsetex k ex 99999 fields 1 f v}} call {hsetex k fxx keepttl fields 1 f 1} gives :1
+        missing :0 events {{h hset k}}
+    }
+    {hsetex, a condition on the key} {
+        needs {version 9.1} given {{hset k f v}} call {hsetex k xx fields 1 f 1} gives :1
+        missing :0 events {{h hset k}}
+    }
+    {hincrbyfloat, of a field that expires} {
+        needs {command hsetex} given {{hsetex k ex 99999 fields 1 f 1.5}} call {hincrbyfloat k f 0.25} gives {$1.75}
+        missing {$0.25} events {{h hincrbyfloat k}} repeats {{HSETEX k KEEPTTL FIELDS 1 f 1.75}}
+    }
 }
