@@ -101,7 +101,7 @@ bool stream_append(struct stream *stream, struct stream_id id, const struct slic
     }
     if (!stream->length++) stream->first_id = id;
     stream->last_id = id;
-    stream->entries_added++;
+    stream->entries_added += stream->entries_added < INT64_MAX; /* XSETID may have set it to anything */
     return true;
 }
 

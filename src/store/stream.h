@@ -17,7 +17,7 @@ struct stream {
     struct stream_id last_id;        /* greatest ever added, or set; every entry's is at most that. 0-0 never used */
     struct stream_id first_id;       /* of the first living entry; 0-0: there is none */
     struct stream_id max_deleted_id; /* greatest deleted one by one (not by trimming), or set; 0-0: none */
-    uint64_t entries_added;          /* ever; at least length */
+    uint64_t entries_added;          /* ever; at least length, at most INT64_MAX */
     struct radix_tree *nodes;        /* bytes of the master id → listpack */
     struct radix_tree *groups;       /* name → struct stream_group; NULL: never had any */
     uint8_t *tail;                   /* the last node; NULL: look it up */
