@@ -17,6 +17,7 @@ enum { FEW_SETS = 8, SETS_AT_HAND = 16 };
 
 struct source {
     struct set set;
+    size_t position; /* in an intset: of the last question */
     struct member_index held;
 };
 /* The sets of a call. A missing key is an empty set, which is left out, but counted. */
@@ -68,6 +69,7 @@ static void index_set(const void *context, struct member_table *table) {
 }
 static bool source_has(struct source *source, const struct listpack_value *member) {
     const struct set *set = &source->set;
+    if (set->encoding == ENCODING_INTSET && !member->data) return intset_seek(set->value, member->number, &source->position);
     if (set->encoding == ENCODING_LISTPACK && member_index_wanted(&source->held, set_len(set), index_set, set))
         return member_table_find(&source->held.table, member);
     return set_has_value(set, member);

@@ -30,20 +30,27 @@ static inline void put(uint8_t *set, size_t width, size_t index, int64_t value) 
     for (size_t i = 0; i < width; i++) p[i] = (uint8_t)((uint64_t)value >> 8 * i);
 }
 
+/* How many are below the value. Each step is an addition or none, not a branch that could be guessed wrong. */
+static inline __attribute__((always_inline)) size_t below(const uint8_t *set, size_t width, size_t count, int64_t value) {
+    size_t low = 0;
+    while (count > 1) {
+        size_t half = count / 2;
+        low += get(set, width, low + half - 1) < value ? half : 0;
+        count -= half;
+    }
+    return low + (count && get(set, width, low) < value);
+}
 /* Where the value is or would be. */
 static bool search(const uint8_t *set, int64_t value, size_t *index) {
-    size_t width = width_of(set), low = 0, high = intset_count(set);
+    size_t width = width_of(set), count = intset_count(set);
     /* Integers often come in their order. */
-    if (high && value > get(set, width, high - 1)) low = high;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (get(set, width, middle) < value)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *index = low;
-    return low < intset_count(set) && get(set, width, low) == value;
+    if (count && value > get(set, width, count - 1))
+        *index = count;
+    else
+        *index = width == 2   ? below(set, 2, count, value)
+                 : width == 4 ? below(set, 4, count, value)
+                              : below(set, 8, count, value);
+    return *index < count && get(set, width, *index) == value;
 }
 
 /* --- The interface -------------------------------------------------------------------------------------------------- */
@@ -86,9 +93,21 @@ int64_t intset_random(const uint8_t *set) {
     return intset_at(set, random_below(intset_count(set)));
 }
 
+bool intset_seek(const uint8_t *set, int64_t value, size_t *index) {
+    size_t width = width_of(set), count = intset_count(set), low = *index, step = 1;
+    if (low > count || (low && get(set, width, low - 1) >= value)) low = 0;
+    for (; low + step <= count && get(set, width, low + step - 1) < value; step *= 2) low += step;
+    size_t left = count - low < step ? count - low : step;
+    low += below(set + low * width, width, left, value);
+    *index = low;
+    return low < count && get(set, width, low) == value;
+}
+
+/* As listpacks do, memory grows to what is needed, and is given back when less than half of it is used. */
 static uint8_t *resize(uint8_t *set, size_t width, size_t count) {
     if (count > UINT32_MAX) abort();
-    return mem_realloc(set, INTSET_HEADER_BYTES + width * count);
+    size_t bytes = INTSET_HEADER_BYTES + width * count, room = mem_size(set);
+    return bytes > room || (room > 64 && bytes < room / 2) ? mem_realloc(set, bytes) : set;
 }
 
 /* The value is beyond all that the present width can hold: it becomes the first or the last. */

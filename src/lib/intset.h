@@ -21,6 +21,8 @@ void intset_free(uint8_t *set);
 size_t intset_count(const uint8_t *set);
 size_t intset_bytes(const uint8_t *set);
 int64_t intset_at(const uint8_t *set, size_t index); /* ascending; index below the count */
+/* As intset_has, where the values asked for ascend: *index is where the last search ended, 0 at first. In any other order it is only slower. */
+bool intset_seek(const uint8_t *set, int64_t value, size_t *index);
 bool intset_has(const uint8_t *set, int64_t value);
 int64_t intset_min(const uint8_t *set); /* of a set that is not empty, as the two below */
 int64_t intset_max(const uint8_t *set);

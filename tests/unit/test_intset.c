@@ -88,6 +88,26 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
         intset_free(set);
     }
 }
+static void seeking_answers_like_looking_up_in_any_order(void **state) {
+    random_seed(6);
+    for (int round = 0; round < 200; round++) {
+        uint8_t *set = intset_new();
+        uint64_t range = 1 + random_below(400);
+        bool added;
+        for (uint64_t i = random_below(200); i > 0; i--) set = intset_add(set, (int64_t)random_below(range) * 300, &added);
+        size_t position = 0;
+        for (uint64_t value = 0; value <= range; value++) {
+            assert_int_equal(intset_seek(set, (int64_t)value * 300, &position), intset_has(set, (int64_t)value * 300));
+            assert_true(position <= intset_count(set));
+        }
+        for (int i = 0; i < 200; i++) {
+            int64_t value = (int64_t)random_below(range) * 300;
+            assert_int_equal(intset_seek(set, value, &position), intset_has(set, value));
+        }
+        assert_false(intset_seek(set, INT64_MIN, &position) || intset_seek(set, INT64_MAX, &position));
+        intset_free(set);
+    }
+}
 static void damaged_bytes_are_refused(void **state) {
     assert_true(intset_validate((const uint8_t *)"\2\0\0\0\2\0\0\0\1\0\2\0", 12, true));
     assert_false(intset_validate((const uint8_t *)"\2\0\0\0\2\0\0\0\2\0\2\0", 12, true));
@@ -106,6 +126,7 @@ int main(void) {
         cmocka_unit_test(widths_byte_for_byte),
         cmocka_unit_test(each_width_ends_where_it_must),
         cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
+        cmocka_unit_test(seeking_answers_like_looking_up_in_any_order),
         cmocka_unit_test(damaged_bytes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
