@@ -211,15 +211,35 @@ static void join(unsigned char *at, unsigned char *bytes, size_t *len) {
     }
 }
 
-static int sparse_set(unsigned char *bytes, size_t *len, size_t sparse_max, unsigned index, unsigned value) {
-    if (value > SPARSE_VALUE_MAX) return HLL_MUST_BE_DENSE;
-    unsigned char *at = bytes + HLL_HEADER, *before = at, *end = bytes + *len;
-    unsigned first = 0;
-    struct run run;
-    for (;; before = at, first += run.length, at += run.size) {
-        if (!run_read(at, end, &run)) return -1;
-        if (index < first + run.length) break;
+/* The run that holds a register, `first` the number of its first one, and the run before it. NULL: corrupt. What is changed afterwards may be joined with the run
+ * before: so the next search begins at the one before that, and all over again where that would not be enough. */
+static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index, struct hll_place *place, struct run *run, unsigned *first, unsigned char **before) {
+    struct hll_place here = *place, last = here, last_but_one = here;
+    for (int steps = 0;; steps++) {
+        if (!run_read(bytes + HLL_HEADER + here.offset, bytes + len, run)) return NULL;
+        if (index < here.first + run->length) {
+            if (steps >= 2 || !place->offset) break;
+            here = last = last_but_one = *place = (struct hll_place){0, 0};
+            steps = -1;
+            continue;
+        }
+        last_but_one = last;
+        last = here;
+        here.offset += run->size, here.first += run->length;
     }
+    *place = last_but_one;
+    *first = here.first;
+    *before = bytes + HLL_HEADER + last.offset;
+    return bytes + HLL_HEADER + here.offset;
+}
+
+static int sparse_set(unsigned char *bytes, size_t *len, size_t sparse_max, unsigned index, unsigned value, struct hll_place *place) {
+    if (value > SPARSE_VALUE_MAX) return HLL_MUST_BE_DENSE;
+    unsigned char *end = bytes + *len, *before;
+    unsigned first;
+    struct run run;
+    unsigned char *at = run_find(bytes, *len, index, place, &run, &first, &before);
+    if (!at) return -1;
     if (run.value >= value) return 0;
     unsigned char replaced[5];
     unsigned size = split(&run, index - first, value, replaced);
@@ -242,10 +262,10 @@ bool hll_to_dense(struct slice sparse, char dense[static HLL_DENSE_SIZE]) {
 
 /* Both */
 
-int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count) {
+int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count, struct hll_place *place) {
     int changed;
     if (!hll_is_dense((struct slice){bytes, *len})) {
-        changed = sparse_set((unsigned char *)bytes, len, sparse_max, index, count);
+        changed = sparse_set((unsigned char *)bytes, len, sparse_max, index, count, place);
     } else {
         unsigned char *registers = (unsigned char *)bytes + HLL_HEADER;
         changed = count > dense_get(registers, index);
@@ -257,7 +277,7 @@ int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t
 
 int hll_add(char *bytes, size_t *len, size_t sparse_max, struct slice element) {
     uint64_t hash = hash_of(element), rest = hash >> INDEX_BITS | UINT64_C(1) << (RANK_MAX - 1);
-    return hll_set(bytes, len, sparse_max, (unsigned)(hash & (HLL_REGISTERS - 1)), (uint8_t)(__builtin_ctzll(rest) + 1));
+    return hll_set(bytes, len, sparse_max, (unsigned)(hash & (HLL_REGISTERS - 1)), (uint8_t)(__builtin_ctzll(rest) + 1), &(struct hll_place){0, 0});
 }
 
 struct merging {
@@ -315,9 +335,18 @@ uint64_t hll_estimate(const uint8_t registers[static HLL_REGISTERS]) {
     const double m = HLL_REGISTERS;
     /* Several rows, so that equal neighbours do not wait for one another. */
     unsigned rows[4][64] = {{0}}, histogram[64];
-    for (int i = 0; i < HLL_REGISTERS; i += 4)
-        for (int j = 0; j < 4; j++) rows[j][registers[i + j] & 63]++;
+    unsigned zeros = 0; /* eight at once: of few elements nearly all are */
+    for (int i = 0; i < HLL_REGISTERS; i += 8) {
+        uint64_t eight;
+        memcpy(&eight, registers + i, sizeof eight);
+        if (!eight) {
+            zeros += 8;
+            continue;
+        }
+        for (int j = 0; j < 8; j++) rows[j & 3][registers[i + j] & 63]++;
+    }
     for (int i = 0; i < 64; i++) histogram[i] = rows[0][i] + rows[1][i] + rows[2][i] + rows[3][i];
+    histogram[0] += zeros;
     double z = m * tau((m - histogram[RANK_MAX]) / m);
     for (int j = RANK_MAX - 1; j >= 1; j--) z = (z + histogram[j]) * 0.5;
     z += m * sigma(histogram[0] / m);

@@ -37,7 +37,12 @@ bool hll_is_dense(struct slice bytes);
  * There is room for HLL_GROWTH_MAX bytes behind *len, which changes. `sparse_max` bounds the length of a sparse one. */
 enum { HLL_MUST_BE_DENSE = -2 };
 int hll_add(char *bytes, size_t *len, size_t sparse_max, struct slice element);
-int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count); /* the same for a register */
+/* The same for a register. Several are set in ascending order: then `place`, zeroed at first, spares looking for each from the beginning of a sparse one. */
+struct hll_place {
+    size_t offset;
+    unsigned first; /* register there */
+};
+int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count, struct hll_place *place);
 bool hll_to_dense(struct slice sparse, char dense[static HLL_DENSE_SIZE]);              /* false: corrupt */
 
 /* The registers, a byte each; those already in `registers` stay where they are greater. False: corrupt. */
