@@ -24,6 +24,23 @@ ALWAYS_INLINE uint64_t count(const unsigned char *p, size_t len) {
     memcpy(&rest, p, len);
     return a + b + c + d + (uint64_t)__builtin_popcountll(rest);
 }
+/* One sum, which the compiler makes a vector of. */
+ALWAYS_INLINE uint64_t count_words(const unsigned char *p, size_t words) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < words; i++) sum += (uint64_t)__builtin_popcountll(load(p + i * 8));
+    return sum;
+}
+/* How many bytes of the beginning, in whole blocks, are all `skip`. */
+enum { BLOCK = 256 };
+ALWAYS_INLINE size_t skip_blocks(const unsigned char *p, size_t len, uint64_t skip) {
+    size_t at = 0;
+    for (; len - at >= BLOCK; at += BLOCK) {
+        uint64_t differ = 0;
+        for (size_t i = 0; i < BLOCK; i += 8) differ |= load(p + at + i) ^ skip;
+        if (differ) break;
+    }
+    return at;
+}
 ALWAYS_INLINE void combine(unsigned char *restrict to, const unsigned char *restrict from, size_t len, enum bits_operation operation) {
     if (operation == BITS_AND)
         for (size_t i = 0; i < len; i++) to[i] &= from[i];
@@ -37,6 +54,7 @@ ALWAYS_INLINE void invert(unsigned char *to, const unsigned char *from, size_t l
 }
 
 static uint64_t count_plain(const unsigned char *p, size_t len) { return count(p, len); }
+static size_t skip_plain(const unsigned char *p, size_t len, uint64_t skip) { return skip_blocks(p, len, skip); }
 static void combine_plain(unsigned char *to, const unsigned char *from, size_t len, enum bits_operation operation) { combine(to, from, len, operation); }
 static void invert_plain(unsigned char *to, const unsigned char *from, size_t len) { invert(to, from, len); }
 
@@ -46,17 +64,28 @@ __attribute__((target("avx2"))) static void combine_avx2(unsigned char *to, cons
     combine(to, from, len, operation);
 }
 __attribute__((target("avx2"))) static void invert_avx2(unsigned char *to, const unsigned char *from, size_t len) { invert(to, from, len); }
+__attribute__((target("avx2"))) static size_t skip_avx2(const unsigned char *p, size_t len, uint64_t skip) { return skip_blocks(p, len, skip); }
+__attribute__((target("popcnt,avx512f,avx512vl,avx512vpopcntdq"))) static uint64_t count_avx512(const unsigned char *p, size_t len) {
+    return count_words(p, len / 8) + count(p + len / 8 * 8, len % 8);
+}
+static inline bool has_vpopcnt(void) { return __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl"); }
 static inline bool has_popcnt(void) { return __builtin_cpu_supports("popcnt"); }
 static inline bool has_avx2(void) { return __builtin_cpu_supports("avx2"); }
 #else /* elsewhere the plain loops use the vector unit that is always there */
 #define count_popcnt count_plain
+#define count_avx512 count_plain
+#define skip_avx2 skip_plain
 #define combine_avx2 combine_plain
 #define invert_avx2 invert_plain
+static inline bool has_vpopcnt(void) { return false; }
 static inline bool has_popcnt(void) { return false; }
 static inline bool has_avx2(void) { return false; }
 #endif
 
-uint64_t bits_count(const void *bytes, size_t len) { return has_popcnt() ? count_popcnt(bytes, len) : count_plain(bytes, len); }
+uint64_t bits_count(const void *bytes, size_t len) {
+    if (len >= BLOCK && has_vpopcnt()) return count_avx512(bytes, len);
+    return has_popcnt() ? count_popcnt(bytes, len) : count_plain(bytes, len);
+}
 
 void bits_combine(void *to, const void *from, size_t len, enum bits_operation operation) {
     if (has_avx2()) combine_avx2(to, from, len, operation);
@@ -70,8 +99,8 @@ void bits_invert(void *to, const void *from, size_t len) {
 
 int64_t bits_find(const void *bytes, size_t len, bool bit) {
     const unsigned char *p = bytes;
-    size_t at = 0;
     const uint64_t skip = bit ? 0 : UINT64_MAX;
+    size_t at = len < BLOCK ? 0 : has_avx2() ? skip_avx2(p, len, skip) : skip_plain(p, len, skip);
     while (len - at >= 8 && load(p + at) == skip) at += 8;
     for (; at < len; at++) {
         unsigned char byte = bit ? p[at] : (unsigned char)~p[at];

@@ -1,6 +1,6 @@
 /* bits.h: long rows of bits. Bit 0 is the highest bit of the first byte.
  *
- * Each function uses what the CPU has (chosen at the first call): POPCNT for counting, AVX2 for combining. Any thread. */
+ * Each function uses what the CPU has (chosen at the first call): POPCNT or AVX-512 for counting, AVX2 for finding and combining. Any thread. */
 #ifndef LIB_BITS_H
 #define LIB_BITS_H
 #include <stdbool.h>

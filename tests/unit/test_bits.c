@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { ROUNDS = 2000, LONGEST = 300 };
+enum { ROUNDS = 2000, LONGEST = 1500 };
 static bool naive_bit(const unsigned char *bytes, uint64_t at) { return bytes[at / 8] >> (7 - at % 8) & 1; }
 
 /* Random bytes in an allocation of exactly that size, so that a sanitizer sees a step beyond. */
