@@ -10,7 +10,8 @@ void data_commands_register(void) {
         set_algebra_commands, bitmap_commands,      bitfield_commands,     list_commands,        list_blocking_commands,
         hyperloglog_commands, zset_commands,        zset_range_commands,   zset_algebra_commands,
         zset_blocking_commands, dump_commands,     geo_commands,          geo_search_commands,
-        sort_commands,
+        sort_commands,        stream_commands,      stream_add_commands,   stream_read_commands,
+        stream_group_commands, stream_pending_commands, stream_claim_commands, stream_info_commands,
     };
     store_types_register();
     type_debug_register();

@@ -45,7 +45,7 @@ static struct hashtable *keys;
 static struct list ready = {.head = {&ready.head, &ready.head}};
 static size_t blocked_count, unless_present_keys;
 static struct blocked *called; /* whose command is being called again */
-static bool called_blocks, serving;
+static bool called_blocks, serving, quiet;
 
 static struct slice key_name(const void *entry) {
     const struct blocked_key *key = entry;
@@ -65,6 +65,7 @@ static void key_ready(struct blocked_key *key) {
 }
 
 static void key_changed(struct db *db, struct slice name) {
+    if (quiet) return;
     struct db_key full;
     struct blocked_key *key = hashtable_find(keys, db_key_make(&full, db, name));
     db_key_free(&full);
@@ -86,6 +87,15 @@ static void db_flushed(struct db *db, size_t count) {
     dbs_changed(db, db);
 }
 static struct store_listener listener = {.hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_changed}};
+
+void blocking_changed_quietly(struct db *db, struct slice key) {
+    quiet = true;
+    db_changed(db, key);
+    quiet = false;
+}
+void blocking_wake(struct db *db, struct slice key) {
+    if (keys && hashtable_size(keys)) key_changed(db, key);
+}
 
 /* Waiting */
 
@@ -156,16 +166,17 @@ bool client_unblock(struct client *client, const char *error) {
 }
 
 static struct blocked *blocked_new(struct call *call, const struct blocking *how) {
+    const struct slice *argv = how->argv ? how->argv : call->argv;
     size_t bytes = 0;
-    for (int i = 0; i < call->argc; i++) bytes += call->argv[i].len;
+    for (int i = 0; i < call->argc; i++) bytes += argv[i].len;
     struct blocked *blocked = mem_alloc(sizeof *blocked + (size_t)call->argc * sizeof *call->argv + bytes);
     *blocked = (struct blocked){.client = call->client, .command = call->client->current, .type = how->type,
                                 .unless_present = how->unless_present, .timed_out = how->timed_out, .argc = call->argc};
     char *at = (char *)&blocked->argv[call->argc];
     for (int i = 0; i < call->argc; i++) {
-        if (call->argv[i].len) memcpy(at, call->argv[i].data, call->argv[i].len);
-        blocked->argv[i] = (struct slice){at, call->argv[i].len};
-        at += call->argv[i].len;
+        if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
+        blocked->argv[i] = (struct slice){at, argv[i].len};
+        at += argv[i].len;
     }
     blocked->waits = mem_alloc((size_t)how->key_count * sizeof *blocked->waits);
     return blocked;

@@ -20,6 +20,7 @@ struct blocking {
     int64_t timeout_ms;       /* 0: for ever */
     void (*timed_out)(struct reply *reply); /* the answer when time has run out; NULL: a null array */
     void (*refused)(struct reply *reply);   /* the answer where nothing may wait; NULL: timed_out's */
+    const struct slice *argv; /* what is kept and called again, as many arguments; NULL: those of the call. For arguments that mean the present ("$") */
 };
 void call_block(struct call *call, const struct blocking *how);
 /* Reads argument `index` as a timeout: seconds with fractions, or whole milliseconds. False: the error is replied. */
@@ -30,6 +31,11 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
 bool client_unblock(struct client *client, const char *error);
 size_t clients_blocked(void);
 size_t blocking_keys(bool unless_present_only);
+
+/* db_changed() for a change that cannot give anything to those who wait for the key (entries are gone): none of them is called again for it. */
+void blocking_changed_quietly(struct db *db, struct slice key);
+/* And where the value stays, but those who wait are to be called again (XREADGROUP, when its group is gone). */
+void blocking_wake(struct db *db, struct slice key);
 
 /* Serves who waits for keys that have changed. Called by dispatch after each call that is not part of another, and before the loop waits. */
 extern bool blocking_ready;

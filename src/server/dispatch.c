@@ -35,7 +35,7 @@ static struct list observers = {.head = {&observers.head, &observers.head}};
 /* Calls nest: a script's calls, a module's. */
 struct running {
     struct call call;
-    struct pending *pending;
+    struct pending *pending, *pending_last;
     struct running *outer;
 };
 static struct running *running;
@@ -80,9 +80,8 @@ void call_propagate(struct call *call, int argc, const struct slice *argv) {
         at += argv[i].len;
     }
     struct running *self = container_of(call, struct running, call);
-    struct pending **last = &self->pending;
-    while (*last) last = &(*last)->next;
-    *last = pending;
+    *(self->pending ? &self->pending_last->next : &self->pending) = pending;
+    self->pending_last = pending;
 }
 
 void call_redact(struct call *call, int index) {
@@ -134,6 +133,16 @@ static inline void call_account(struct command *command, uint64_t ticks) {
     }
 }
 
+/* What a call changed, and what of it is to be repeated; also of one that waits. */
+static inline void call_changes(struct running *self, int db, bool repeated, bool together) {
+    const struct call *call = &self->call;
+    server.dirty += call->dirty;
+    if (likely(!repeated)) return;
+    if (call->dirty && !call->propagated) propagate(db, call->argc, call->argv);
+    if (self->pending) pending_send(self, db);
+    if (together) propagate_end();
+}
+
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
     struct running self = {.call = {.command = command, .argc = argc, .argv = argv, .reply = &client->reply, .client = client, .db = client->db},
                            .outer = running};
@@ -155,7 +164,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     uint64_t now = ticks_now(), ticks = now - start;
     dispatch_ticks = now;
     if (unlikely(self.call.blocked)) { /* counted when it is over */
-        if (together) propagate_end();
+        call_changes(&self, db_id(db), repeated, together);
         if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
         running = self.outer;
         return;
@@ -165,12 +174,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     dispatch_commands++;
     if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call contains that of the calls it makes */
     client->commands++;
-    server.dirty += self.call.dirty;
-    if (unlikely(repeated)) {
-        if (self.call.dirty && !self.call.propagated) propagate(db_id(db), argc, argv);
-        if (self.pending) pending_send(&self, db_id(db));
-        if (together) propagate_end();
-    }
+    call_changes(&self, db_id(db), repeated, together);
     if (unlikely(ticks >= commandlog_thresholds[COMMANDLOG_SLOW]))
         commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
     if (unlikely(ticks >= latency_threshold_ticks))

@@ -218,6 +218,43 @@ static void find_first(struct stream *stream) {
         stream->first_id = STREAM_ID_MIN;
 }
 
+/* Of one node, and no more than `limit`. Backwards, so that it is quick behind ids that somebody read up to, unless the node goes on above `last`. */
+static uint64_t node_count(const struct stream_node *node, struct stream_id first, struct stream_id last,
+                           uint64_t limit) {
+    struct stream_entry entry;
+    uint64_t count = 0;
+    const uint8_t *flags = stream_node_last(node);
+    stream_entry_read(&entry, node, flags);
+    bool down = stream_id_compare(entry.id, last) <= 0;
+    if (down && stream_id_compare(node->master, first) >= 0) return node->count;
+    if (!down) flags = stream_node_first(node);
+    for (; flags && count < limit;
+         flags = down ? stream_entry_before(node, &entry) : stream_entry_after(node, &entry)) {
+        stream_entry_read(&entry, node, flags);
+        if (entry.deleted) continue;
+        bool above = stream_id_compare(entry.id, first) >= 0, below = stream_id_compare(entry.id, last) <= 0;
+        if (down ? !above : !below) break;
+        count += above && below;
+    }
+    return count;
+}
+uint64_t stream_count(const struct stream *stream, struct stream_id first, struct stream_id last,
+                      uint64_t limit) {
+    struct radix_iterator it;
+    uint64_t count = 0;
+    if (!limit) limit = UINT64_MAX;
+    radix_iterator_init(&it, stream->nodes);
+    bool at = node_at(&it, RADIX_AT_OR_BELOW, first) || radix_iterator_seek(&it, RADIX_FIRST, SLICE(""));
+    for (; at && count < limit; at = radix_iterator_next(&it)) {
+        struct stream_node node;
+        stream_node_open(&node, it.value, stream_id_decode(it.key.data));
+        if (stream_id_compare(node.master, last) > 0) break;
+        count += node_count(&node, first, last, limit - count);
+    }
+    radix_iterator_free(&it);
+    return count < limit ? count : limit;
+}
+
 bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct stream_id last) {
     struct stream_id deleted = stream->max_deleted_id;
     if (!stream->length || stream_id_is_zero(deleted)) return false;
