@@ -67,7 +67,7 @@ struct set_id {
 };
 static bool set_id_read(struct call *call, struct set_id *set) {
     *set = (struct set_id){.added = -1};
-    if (!stream_id_read(call, call->argv[2], &set->last)) return false;
+    if (!stream_id_read(call, call->argv[2], 0, &set->last)) return false;
     for (int i = 3; i < call->argc; i += 2) {
         bool more = i + 1 < call->argc;
         if (more && slice_is(call->argv[i], "entriesadded")) {
@@ -75,7 +75,7 @@ static bool set_id_read(struct call *call, struct set_id *set) {
             if (set->added >= 0) continue;
             reply_error(call->reply, "ERR entries_added must be positive");
         } else if (more && slice_is(call->argv[i], "maxdeletedid")) {
-            if (!stream_id_read(call, call->argv[i + 1], &set->deleted)) return false;
+            if (!stream_id_read(call, call->argv[i + 1], 0, &set->deleted)) return false;
             if (stream_id_compare(set->last, set->deleted) >= 0) continue;
             reply_error(call->reply,
                         "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id");

@@ -35,7 +35,7 @@ static int strategy_read(struct call *call, struct add *add, int at, enum stream
     if (at < last && (slice_is(call->argv[at], "~") || slice_is(call->argv[at], "=")))
         add->trim.approximate = slice_is(call->argv[at++], "~");
     add->threshold = at;
-    if (by == STREAM_TRIM_ID) return stream_id_read(call, call->argv[at], &add->trim.min) ? at : -1;
+    if (by == STREAM_TRIM_ID) return stream_id_read(call, call->argv[at], 0, &add->trim.min) ? at : -1;
     if (!argument_int64(call, at, &length)) return -1;
     add->trim.length = (uint64_t)length;
     if (length >= 0) return at;

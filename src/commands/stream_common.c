@@ -18,8 +18,8 @@ static bool id_read(struct call *call, struct slice text, unsigned syntax, uint6
     reply_error(call->reply, STREAM_BAD_ID);
     return false;
 }
-bool stream_id_read(struct call *call, struct slice text, struct stream_id *id) {
-    return id_read(call, text, 0, 0, id);
+bool stream_id_read(struct call *call, struct slice text, unsigned syntax, struct stream_id *id) {
+    return id_read(call, text, syntax, 0, id);
 }
 
 /* An end of an interval; `past` goes on from one that is excluded, towards the other end. */
@@ -50,7 +50,7 @@ struct stream_id *stream_ids_read(struct call *call, int first,
                                   struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
     struct stream_id *ids = stream_ids_room((size_t)(call->argc - first), at_hand);
     for (int i = first; i < call->argc; i++) {
-        if (stream_id_read(call, call->argv[i], &ids[i - first])) continue;
+        if (stream_id_read(call, call->argv[i], 0, &ids[i - first])) continue;
         stream_ids_free(ids, at_hand);
         return NULL;
     }

@@ -22,7 +22,8 @@ static inline bool find_stream_write(struct call *call, struct slice key, struct
 struct stream *stream_make(struct call *call, struct slice key);
 
 /* Reading ids: "MS-SEQ" or "MS"; an interval's may be "-" and "+", and "(" before it excludes it. False: the error is replied. */
-bool stream_id_read(struct call *call, struct slice text, struct stream_id *id);
+bool stream_id_read(struct call *call, struct slice text, unsigned syntax /* stream_id.h */,
+                    struct stream_id *id);
 bool stream_start_read(struct call *call, struct slice text, struct stream_id *first);
 bool stream_end_read(struct call *call, struct slice text, struct stream_id *last);
 

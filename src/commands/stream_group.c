@@ -56,8 +56,9 @@ static bool options_read(struct call *call, bool may_make, struct group_options 
     return true;
 }
 /* argv[4]: an id, or "$" for the stream's last. */
-static bool position_read(struct call *call, const struct stream *stream, struct stream_id *id) {
-    if (!slice_is(call->argv[4], "$")) return stream_id_read(call, call->argv[4], id);
+static bool position_read(struct call *call, const struct stream *stream, unsigned syntax,
+                          struct stream_id *id) {
+    if (!slice_is(call->argv[4], "$")) return stream_id_read(call, call->argv[4], syntax, id);
     *id = stream ? stream->last_id : STREAM_ID_MIN;
     return true;
 }
@@ -73,7 +74,7 @@ static void create_run(struct call *call) {
         reply_stream_misunderstood(call, "XGROUP");
         return;
     }
-    if (!position_read(call, target.stream, &id)) return;
+    if (!position_read(call, target.stream, 0, &id)) return;
     if (!target.stream) {
         target.stream = stream_make(call, call->argv[2]);
         db_changed(call->db, call->argv[2]);
@@ -96,7 +97,7 @@ static void setid_run(struct call *call) {
         reply_stream_misunderstood(call, "XGROUP");
         return;
     }
-    if (!position_read(call, target.stream, &id)) return;
+    if (!position_read(call, target.stream, STREAM_ID_EDGES, &id)) return;
     target.group->last_id = id;
     target.group->entries_read = options.entries_read;
     reply_ok(call->reply);

@@ -112,7 +112,7 @@ static bool source_read(struct call *call, const struct read *read, int index, s
         }
     }
     if (slice_is(word, "$") || slice_is(word, "+")) return present_read(call, read, word, source);
-    if (!slice_is(word, ">")) return stream_id_read(call, word, &source->after);
+    if (!slice_is(word, ">")) return stream_id_read(call, word, 0, &source->after);
     source->after = STREAM_ID_MAX;
     if (read->grouped) return true;
     reply_error(call->reply,
