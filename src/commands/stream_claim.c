@@ -101,7 +101,7 @@ static bool claim_options_read(struct call *call, int at, struct claim *claim, s
         } else if (more && slice_is(word, "retrycount")) {
             if (!number_read(call, ++at, "RETRYCOUNT", &claim->deliveries)) return false;
         } else if (more && slice_is(word, "lastid")) {
-            if (!stream_id_read(call, call->argv[++at], last_id)) return false;
+            if (!stream_id_read(call, call->argv[++at], 0, last_id)) return false;
         } else {
             reply_error_format(call->reply, "ERR Unrecognized XCLAIM option '%.*s'", shown_len(word),
                                word.data);

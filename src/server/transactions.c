@@ -168,6 +168,7 @@ static void run_queued(struct call *call, struct transaction *t, int count) {
     client->transaction = NULL;
     client->current = exec;
     client->redacted = 0;
+    client->reply.failed = false; /* a command's failure is its own */
     call->db = client->db;
     call->propagated = true;
 }
