@@ -155,7 +155,7 @@ static __attribute__((noinline)) void reply_measure(struct client *client, const
     uint64_t before = client->produced + (uint64_t)(from - client->produced_at);
     produced_start(client);
     if (client->produced < before) return; /* it has failed meanwhile, and dropped what waited */
-    if (client->produced - before >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY])
+    if (client->produced - before >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] && client->current)
         commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, client->reader.argc, client->reader.argv, client->produced - before);
 }
 

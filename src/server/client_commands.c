@@ -192,7 +192,9 @@ static void unblock_run(struct call *call) {
         return;
     }
     struct client *client = client_by_id((uint64_t)id);
-    reply_integer(call->reply, client && client_unblock(client, error));
+    bool unblocked = client && client_unblock(client, error);
+    reply_integer(call->reply, unblocked);
+    if (unblocked && error) call->reply->failed = true; /* INFO commandstats counts the error that was replied meanwhile, as Valkey does */
 }
 
 static void help_run(struct call *call) {

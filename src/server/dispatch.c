@@ -191,10 +191,8 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
 
 static void refuse(struct client *client, struct command *command, const char *error) {
     dispatch_ticks = ticks_now(); /* the turn of a client that is only refused ends in time as well */
-    if (command) {
-        command->rejected++;
-        client->current = command;
-    }
+    if (command) command->rejected++;
+    client->current = command;
     if (dispatch_refused && dispatch_refused(client, command, error)) return;
     reply_error(&client->reply, error);
 }
@@ -264,7 +262,7 @@ static __attribute__((noinline)) bool gates_stop(struct client *client, struct c
         switch (gate->ask(client, command, argc, argv, &error)) {
         case GATE_PASS: continue;
         case GATE_REFUSE: refuse(client, command, error); return true;
-        case GATE_TAKEN: return true;
+        case GATE_TAKEN: client->current = command; return true;
         case GATE_HOLD: *held = true; return true;
         }
     }
