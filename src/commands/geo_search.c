@@ -1,5 +1,7 @@
 /* geo_search.c: GEOSEARCH, GEOSEARCHSTORE, and in the words of older versions GEORADIUS, GEORADIUSBYMEMBER and their read-only forms.
  *
+ * A polygon has its center, from which distances are told, where the mean of its corners is.
+ *
  * The shape is covered by up to nine cells, each a range of scores; the members of those ranges are looked at one by one. */
 #include "commands/commands.h"
 #include "commands/geo.h"
@@ -14,6 +16,7 @@ struct search {
     enum form form;
     struct slice source;
     struct geo_shape shape;
+    struct geo_point *corners; /* of a polygon; owned */
     double unit; /* meters */
     const struct slice *store; /* NULL: replies */
     bool store_distances, with_distance, with_hash, with_point, has_from, has_by, any;
@@ -59,7 +62,32 @@ static bool read_box(struct call *call, int index, struct search *search) {
     if (!argument_unit(call, index + 2, &search->unit)) return false;
     shape->width *= search->unit;
     shape->height *= search->unit;
-    return shape->is_box = search->has_by = true;
+    shape->form = GEO_BOX;
+    return search->has_by = true;
+}
+
+/* How many corners, and each. Returns how many words there were; 0: the error is replied. */
+static int read_polygon(struct call *call, int index, struct search *search) {
+    int64_t count;
+    if (!argument_int64(call, index, &count)) return 0;
+    if (count < 3) {
+        reply_error(call->reply, "ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
+        return 0;
+    }
+    if (count > (call->argc - index - 1) / 2) {
+        reply_syntax_error(call->reply);
+        return 0;
+    }
+    search->corners = mem_alloc((size_t)count * sizeof *search->corners);
+    for (int i = 0; i < count; i++)
+        if (!argument_point(call, index + 1 + 2 * i, &search->corners[i])) return 0;
+    struct geo_shape *shape = &search->shape;
+    shape->form = GEO_POLYGON;
+    shape->corners = search->corners;
+    shape->corner_count = (size_t)count;
+    search->unit = 1;
+    search->has_by = true;
+    return 1 + 2 * (int)count;
 }
 
 /* A missing key has no members, and its search finds nothing: where it would begin does not matter. */
@@ -100,6 +128,10 @@ static int read_option(struct call *call, int i, struct search *search, const st
         return argument_point(call, i + 1, &search->shape.center) ? (search->has_from = true, 3) : 0;
     if (searching && left >= 2 && !search->has_by && slice_is(word, "byradius")) return read_radius(call, i + 1, search) ? 3 : 0;
     if (searching && left >= 3 && !search->has_by && slice_is(word, "bybox")) return read_box(call, i + 1, search) ? 4 : 0;
+    if (searching && left >= 1 && !search->has_by && slice_is(word, "bypolygon")) {
+        int words = read_polygon(call, i + 1, search);
+        return words ? 1 + words : 0;
+    }
     if (search->form == FORM_SEARCH_STORE && slice_is(word, "storedist")) return search->store_distances = true;
     reply_syntax_error(call->reply);
     return 0;
@@ -110,7 +142,8 @@ static bool complete(struct call *call, struct search *search) {
     if (search->store && (search->with_distance || search->with_hash || search->with_point))
         reply_error_format(call->reply, "ERR %s is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
                            search->form == FORM_SEARCH_STORE ? name : "STORE option in GEORADIUS");
-    else if (!search->has_from) reply_error_format(call->reply, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %s", name);
+    else if (search->corners && search->has_from) reply_error_format(call->reply, "ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for %s", name);
+    else if (!search->corners && !search->has_from) reply_error_format(call->reply, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %s", name);
     else if (!search->has_by) reply_error_format(call->reply, "ERR exactly one of BYRADIUS and BYBOX can be specified for %s", name);
     else if (search->any && !search->count) reply_error(call->reply, "ERR the ANY argument requires COUNT argument");
     else return true;
@@ -136,6 +169,7 @@ static bool search_read(struct call *call, struct search *search, const struct z
     }
     /* The nearest ones are wanted, unless any will do. */
     if (search->count && !search->any && search->sort == SORT_NONE) search->sort = SORT_ASCENDING;
+    if (search->corners) search->shape.center = geo_middle(search->corners, search->shape.corner_count);
     return complete(call, search);
 }
 
@@ -219,11 +253,14 @@ static void search(struct call *call, enum form form) {
     struct results results = {0};
     struct entry *entry;
     struct zset zset;
-    if (!find_zset(call, search.source, &entry, &zset) || !search_read(call, &search, entry ? &zset : NULL)) return;
-    if (entry) search_all(&search, &zset, &results);
-    if (search.store) store_results(call, &search, &results);
-    else reply_results(call, &search, &results);
+    if (!find_zset(call, search.source, &entry, &zset)) return;
+    if (search_read(call, &search, entry ? &zset : NULL)) {
+        if (entry) search_all(&search, &zset, &results);
+        if (search.store) store_results(call, &search, &results);
+        else reply_results(call, &search, &results);
+    }
     mem_free(results.items);
+    mem_free(search.corners);
 }
 static void geosearch_run(struct call *call) { search(call, FORM_SEARCH); }
 static void geosearchstore_run(struct call *call) { search(call, FORM_SEARCH_STORE); }
@@ -245,12 +282,13 @@ static int radius_find_keys(const struct command *command, int argc, const struc
 #define UNIT "unit(M|KM|FT|MI)"
 #define FROM_BY                                                                                                                                                \
     "from(FROMMEMBER member:string|FROMLONLAT fromlonlat{longitude:double latitude:double}) by(circle{BYRADIUS radius:double " UNIT                            \
-    "}|box{BYBOX width:double height:double " UNIT "})"
+    "}|box{BYBOX width:double height:double " UNIT "}|polygon{BYPOLYGON num-vertices:integer vertices{longitude:double latitude:double}...}@9.0.0)"
 #define ORDER "[order(ASC|DESC)]"
 #define WITH "[WITHCOORD] [WITHDIST] [WITHHASH]"
 #define STORE "[store(STORE storekey:key(#1)\"key\"|STOREDIST storedistkey:key(#2)\"key\")]"
 #define SEARCH_COMPLEXITY                                                                                                                                      \
     "O(N+log(M)), where N is the number of places in the cells around the shape and M that of the places in the shape"
+#define POLYGON "9.0.0", "`BYPOLYGON`; then there is neither `FROMMEMBER` nor `FROMLONLAT`."
 #define UPPERCASE "7.0.0", "Units in capital letters."
 #define ANY_HISTORY "6.2.0", "`ANY` for `COUNT`."
 #define STORE_KEYS(from)                                                                                                                                       \
@@ -262,11 +300,11 @@ static int radius_find_keys(const struct command *command, int argc, const struc
 #define GEO .categories = CAT_GEO, .group = GROUP_GEO, .complexity = SEARCH_COMPLEXITY
 const struct command_spec geo_search_commands[] = {
     {.name = "geosearch", .run = geosearch_run, .arity = -7, .flags = CMD_READONLY, GEO, .since = "6.2.0",
-     .summary = "Finds the places within a circle or a box.", .syntax = "key:key " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] " WITH,
-     .history = WORDS(UPPERCASE), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+     .summary = "Finds the places within a circle, a box or a polygon.", .syntax = "key:key " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] " WITH,
+     .history = WORDS(UPPERCASE, POLYGON), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = "geosearchstore", .run = geosearchstore_run, .arity = -8, .flags = CMD_WRITE | CMD_DENYOOM, GEO, .since = "6.2.0",
-     .summary = "Finds the places within a circle or a box and stores them.",
-     .syntax = "destination:key source:key(#1) " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] [STOREDIST]", .history = WORDS(UPPERCASE),
+     .summary = "Finds the places within a circle, a box or a polygon and stores them.",
+     .syntax = "destination:key source:key(#1) " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] [STOREDIST]", .history = WORDS(UPPERCASE, POLYGON),
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "georadius", .run = georadius_run, .arity = -6, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, GEO, .since = "3.2.0",
      .summary = "Finds the places within a circle, and stores them where asked to.",

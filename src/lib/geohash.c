@@ -99,18 +99,38 @@ void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]) {
 
 /* Shapes */
 
+struct geo_point geo_middle(const struct geo_point *points, size_t count) {
+    struct geo_point sum = {0, 0};
+    for (size_t i = 0; i < count; i++) sum.longitude += points[i].longitude, sum.latitude += points[i].latitude;
+    return (struct geo_point){sum.longitude / (double)count, sum.latitude / (double)count};
+}
+
+/* Who walks from a place inside to the east crosses an odd number of sides. */
+static bool polygon_contains(const struct geo_shape *shape, struct geo_point point) {
+    bool inside = false;
+    for (size_t i = 0, before = shape->corner_count - 1; i < shape->corner_count; before = i++) {
+        struct geo_point a = shape->corners[before], b = shape->corners[i];
+        if ((a.latitude > point.latitude) == (b.latitude > point.latitude)) continue;
+        double crossing = a.longitude + (b.longitude - a.longitude) * (point.latitude - a.latitude) / (b.latitude - a.latitude);
+        if (point.longitude < crossing) inside = !inside;
+    }
+    return inside;
+}
+
 bool geo_contains(const struct geo_shape *shape, struct geo_point point, double *distance) {
-    if (shape->is_box) {
+    if (shape->form == GEO_POLYGON && !polygon_contains(shape, point)) return false;
+    if (shape->form == GEO_BOX) {
         if (latitude_distance(point.latitude, shape->center.latitude) > shape->height / 2) return false;
         if (geo_distance(point, (struct geo_point){shape->center.longitude, point.latitude}) > shape->width / 2) return false;
     }
     *distance = geo_distance(shape->center, point);
-    return shape->is_box || *distance <= shape->radius;
+    return shape->form != GEO_CIRCLE || *distance <= shape->radius;
 }
 
 static struct area bounds_of(const struct geo_shape *shape) {
     struct geo_point center = shape->center;
-    double height = shape->is_box ? shape->height / 2 : shape->radius, width = shape->is_box ? shape->width / 2 : shape->radius;
+    bool is_box = shape->form == GEO_BOX;
+    double height = is_box ? shape->height / 2 : shape->radius, width = is_box ? shape->width / 2 : shape->radius;
     double up = degrees(height / EARTH_RADIUS);
     /* Meridians come together towards the poles: the side that is nearer to its pole counts. */
     double edge = center.latitude < 0 ? center.latitude - up : center.latitude + up;
@@ -136,12 +156,37 @@ static bool too_small(struct cell cell, const struct area *bounds) {
            area_of(neighbor(cell, 1, 0)).east < bounds->east || area_of(neighbor(cell, -1, 0)).west > bounds->west;
 }
 
+static struct geo_range range_of(struct cell cell) {
+    uint64_t low = cell_bits(cell) << 2 * (GEO_STEPS - cell.steps);
+    return (struct geo_range){low, low + (UINT64_C(1) << 2 * (GEO_STEPS - cell.steps))};
+}
+
+/* The smallest cells of which not too many cover all corners from west to east and from south to north. */
+static int polygon_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO_CELLS]) {
+    struct geo_point low = shape->corners[0], high = low;
+    for (size_t i = 1; i < shape->corner_count; i++) {
+        struct geo_point p = shape->corners[i];
+        low = (struct geo_point){fmin(low.longitude, p.longitude), fmin(low.latitude, p.latitude)};
+        high = (struct geo_point){fmax(high.longitude, p.longitude), fmax(high.latitude, p.latitude)};
+    }
+    struct cell first, last;
+    int steps = GEO_STEPS, count = 0;
+    do {
+        first = cell_of(low, GEO_LATITUDE_MAX, steps);
+        last = cell_of(high, GEO_LATITUDE_MAX, steps);
+    } while (((uint64_t)last.x - first.x + 1) * ((uint64_t)last.y - first.y + 1) > GEO_CELLS && --steps);
+    for (uint32_t y = first.y; y <= last.y; y++)
+        for (uint32_t x = first.x; x <= last.x; x++) ranges[count++] = range_of((struct cell){x, y, steps});
+    return count;
+}
+
 int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO_CELLS]) {
     static const struct {
         int east, north;
     } around[GEO_CELLS] = {{0, 0}, {0, 1}, {0, -1}, {1, 0}, {-1, 0}, {1, 1}, {-1, 1}, {1, -1}, {-1, -1}};
+    if (shape->form == GEO_POLYGON) return polygon_ranges(shape, ranges);
     struct area bounds = bounds_of(shape);
-    double radius = shape->is_box ? sqrt(shape->width / 2 * (shape->width / 2) + shape->height / 2 * (shape->height / 2)) : shape->radius;
+    double radius = shape->form == GEO_BOX ? sqrt(shape->width / 2 * (shape->width / 2) + shape->height / 2 * (shape->height / 2)) : shape->radius;
     int steps = estimate_steps(radius, shape->center.latitude), count = 0;
     struct cell middle = cell_of(shape->center, GEO_LATITUDE_MAX, steps);
     if (steps > 1 && too_small(middle, &bounds)) middle = cell_of(shape->center, GEO_LATITUDE_MAX, --steps);
@@ -152,11 +197,11 @@ int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO
     for (int i = 0; i < GEO_CELLS; i++) {
         int east = around[i].east, north = around[i].north;
         if ((north > 0 && no_north) || (north < 0 && no_south) || (east > 0 && no_east) || (east < 0 && no_west)) continue;
-        uint64_t low = cell_bits(neighbor(middle, east, north)) << 2 * (GEO_STEPS - steps);
+        struct geo_range range = range_of(neighbor(middle, east, north));
         /* On a map of few cells neighbours to both sides are the same one. */
         bool twice = false;
-        for (int j = 0; j < count; j++) twice |= ranges[j].low == low;
-        if (!twice) ranges[count++] = (struct geo_range){low, low + (UINT64_C(1) << 2 * (GEO_STEPS - steps))};
+        for (int j = 0; j < count; j++) twice |= ranges[j].low == range.low;
+        if (!twice) ranges[count++] = range;
     }
     return count;
 }

@@ -26,12 +26,17 @@ bool geo_decode_score(double score, struct geo_point *point); /* false: it is no
 double geo_distance(struct geo_point a, struct geo_point b); /* meters */
 void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]); /* the standard geohash, 11 characters */
 
-/* What is searched for: a circle, or a box whose sides lie east-west and north-south. Lengths in meters. */
+/* What is searched for: a circle, a box whose sides lie east-west and north-south, or a polygon on the map, whose sides are straight lines of longitude and latitude; where
+ * they cross, what they go round twice is outside. Lengths in meters. */
+enum geo_form { GEO_CIRCLE, GEO_BOX, GEO_POLYGON };
 struct geo_shape {
+    enum geo_form form;
     struct geo_point center;
-    bool is_box;
     double radius, width, height;
+    const struct geo_point *corners; /* of a polygon; valid points */
+    size_t corner_count;
 };
+struct geo_point geo_middle(const struct geo_point *points, size_t count); /* the mean of their longitudes and latitudes */
 bool geo_contains(const struct geo_shape *shape, struct geo_point point, double *distance); /* *distance from the center, set where true */
 /* Ranges of scores that together hold all places of the shape: [low, high) each. Returns how many. */
 struct geo_range {

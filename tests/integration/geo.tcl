@@ -185,4 +185,83 @@ start_server {tags {geo}} {
             }
         }
     }
+
+    test "BYPOLYGON finds the places within, and tells distances from the mean of the corners" -needs {version 9.0} {
+        r flushall
+        # A U, open to the north: one place in each arm, one in the base, one between the arms, one beyond.
+        r geoadd g 1 8 west 9 8 east 5 1 base 5 8 between 20 5 beyond
+        set u {bypolygon 8 0 0 10 0 10 10 8 10 8 2 2 2 2 10 0 10}
+        assert_same_elements {west east base} [r geosearch g {*}$u]
+        assert_same_elements {west east base} [r geosearch g BYPOLYGON 8 0 10 2 10 2 2 8 2 8 10 10 10 10 0 0 0]
+        assert_equal {beyond} [r geosearch g bypolygon 3 19 4 21 4 20 7]
+        assert_equal {} [r geosearch g bypolygon 3 0 20 1 20 0 21]
+        r geoadd mean 5 5.5 middle
+        foreach {place distance} [concat {*}[r geosearch g {*}$u asc withdist]] {
+            r zadd mean [r zscore g $place] $place
+            assert_range $distance [expr {[r geodist mean middle $place] - 1}] [expr {[r geodist mean middle $place] + 1}]
+        }
+        set sorted [lmap item [r geosearch g {*}$u desc withdist] {lindex $item 1}]
+        assert_equal [lsort -real -decreasing $sorted] $sorted
+        assert_equal 1 [llength [r geosearch g {*}$u count 1 any]]
+        assert_equal [lrange [r geosearch g {*}$u asc] 0 1] [r geosearch g count 2 {*}$u]
+        assert_match {west * {0.99* 7.99*}} [lindex [r geosearch g bypolygon 3 0 7 2 7 1 9 withcoord withhash] 0]
+        assert_equal 3 [r geosearchstore d g {*}$u]
+        assert_same_elements {west east base} [r zrange d 0 -1]
+        assert_equal [r zscore g base] [r zscore d base]
+        r geosearchstore d g {*}$u storedist
+        assert_equal [lindex [r geosearch g {*}$u asc] 0] [lindex [r zrange d 0 -1] 0]
+        assert_equal 0 [r geosearchstore d nosuch {*}$u]
+        assert_typed :0 exists d
+        assert_typed * geosearch nosuch {*}$u
+    }
+
+    test "BYPOLYGON: what makes no sense is refused" -needs {version 9.0} {
+        r flushall
+        r geoadd g 1 1 a
+        set triangle {bypolygon 3 0 0 10 0 0 10}
+        foreach {arguments error} {
+            {bypolygon 2 0 0 1 1}                {GEOSEARCH BYPOLYGON must have at least 3 vertices}
+            {bypolygon 0 0 0 1 1}                {GEOSEARCH BYPOLYGON must have at least 3 vertices}
+            {bypolygon -1 0 0 1 1}               {GEOSEARCH BYPOLYGON must have at least 3 vertices}
+            {bypolygon x 0 0 1 1}                {value is not an integer or out of range}
+            {bypolygon 3 0 0 1 1}                {syntax error}
+            {bypolygon 3 0 0 1 1 0}              {value is not a valid float}
+            {bypolygon 9223372036854775807 0 0}  {syntax error}
+            {bypolygon 3 0 0 1 1 0 x}            {value is not a valid float}
+            {bypolygon 3 0 0 1 1 181 0}          {invalid longitude,latitude pair 181.000000,0.000000}
+            {bypolygon 3 0 0 1 1 0 1 0 2}        {syntax error}
+        } {
+            foreach key {g nosuch} {assert_typed "-ERR $error" geosearch $key {*}$arguments asc}
+        }
+        foreach from {{frommember a} {fromlonlat 1 1}} {
+            assert_typed "-ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for GEOSEARCH" geosearch g {*}$from {*}$triangle
+            assert_typed "-ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for GEOSEARCHSTORE" geosearchstore d g {*}$triangle {*}$from
+        }
+        assert_syntax_error geosearch g {*}$triangle byradius 1 m
+        assert_syntax_error geosearch g {*}$triangle {*}$triangle
+        assert_syntax_error geosearch g fromlonlat 1 1 bybox 1 1 m {*}$triangle
+        assert_syntax_error georadius g 1 1 1 m {*}$triangle
+    }
+
+    test "random polygons hold the places that lie within" -needs {version 9.0} {
+        for {set round 0} {$round < [scaled 30 5]} {incr round} {
+            r flushall
+            # Small ones, and some of half the map; a kite of four corners is the same as two inequalities a side.
+            set size [expr {10 ** (rand() * 4 - 2)}]
+            set x [expr {rand() * (360 - 2 * $size) - 180 + $size}]
+            set y [expr {rand() * (160 - min(160, 1.4 * $size)) - 80 + min(80, 0.7 * $size)}]
+            set high [expr {min(80, 0.7 * $size)}]
+            set expected {}
+            for {set i 0} {$i < 100} {incr i} {
+                set px [expr {max(-180, min(180, $x + (rand() * 4 - 2) * $size))}]
+                set py [expr {max(-85, min(85, $y + (rand() * 4 - 2) * $high))}]
+                r geoadd g $px $py p$i
+                lassign [lindex [r geopos g p$i] 0] px py
+                set far [expr {abs($px - $x) / $size + abs($py - $y) / $high}]
+                if {abs($far - 1) < 1e-6} {r zrem g p$i} elseif {$far < 1} {lappend expected p$i}
+            }
+            set corners [list [expr {$x - $size}] $y $x [expr {$y - $high}] [expr {$x + $size}] $y $x [expr {$y + $high}]]
+            assert_same_elements $expected [r geosearch g bypolygon 4 {*}$corners]
+        }
+    }
 }

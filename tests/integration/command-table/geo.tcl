@@ -49,6 +49,10 @@ rows geo {
         gives3 {* {* {$a} {* ,13.36138933897018433 ,38.11555639549629859}}}
         missing *
     }
+    {geosearch, a polygon} {
+        needs {version 9.0} given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {geosearch k bypolygon 3 13 38 14 38 13.5 39} gives {* {$a}}
+        missing *
+    }
     geosearchstore {
         given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {geosearchstore d k fromlonlat 15 37 bybox 400 400 km asc}
         gives :2
