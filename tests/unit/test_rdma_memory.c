@@ -427,6 +427,32 @@ static void growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered(vo
     rdma_rx_give(memory, rx);
 }
 
+/* Takes chunks until there are no more; returns how many. */
+static size_t take_all(struct rdma_memory *memory) {
+    size_t count = 0;
+    while (rdma_chunk_take(memory)) count++; /* they go with their slabs */
+    assert_int_equal(errno, ENOBUFS);
+    return count;
+}
+static void send_memory_is_bounded_for_all_threads_together(void **state) {
+    enum { A_SLAB = RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE };
+    open_both();
+    struct rdma_device *device = rdma_of(client.conn)->device;
+    uint64_t before = rdma_settings.send_memory;
+    struct rdma_stats stats = {0};
+    struct rdma_memory first, second;
+    rdma_memory_init(&first, device->pd, &stats);
+    rdma_memory_init(&second, device->pd, &stats);
+    rdma_settings.send_memory = device->memory.send_bytes + 3 * RDMA_SLAB_SIZE;
+    assert_int_equal(take_all(&first), 3 * A_SLAB);
+    assert_int_equal(take_all(&second), A_SLAB); /* so much is always had */
+    rdma_memory_free(&first);
+    assert_int_equal(take_all(&second), 2 * A_SLAB);
+    rdma_memory_free(&second);
+    assert_int_equal(stats.registered_bytes, 0);
+    rdma_settings.send_memory = before;
+}
+
 static void send_memory_that_nobody_needs_goes(void **state) {
     enum { MANY = 5 * RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE };
     static struct rdma_chunk *taken[MANY];
@@ -531,6 +557,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(ready_buffers_make_room_for_others_at_the_bound),
         SUITE_TEST(growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered),
         SUITE_TEST(send_memory_that_nobody_needs_goes),
+        SUITE_TEST(send_memory_is_bounded_for_all_threads_together),
         SUITE_TEST(receives_that_could_not_be_posted_are_posted_later),
     };
     int failed = cmocka_run_group_tests_name("rdma, small first buffers", ring, use_small_buffers, NULL);
