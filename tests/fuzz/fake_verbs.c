@@ -48,7 +48,6 @@ static struct fake_device {
     struct ibv_device device;
     bool made;
     struct fake_cq *queues;
-    struct fake_srq *srq;
 } devices[FAKE_DEVICES];
 
 static struct fake_device *device_of(const struct ibv_context *context) {
@@ -385,19 +384,17 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
     srq->depth = attr->attr.max_wr;
     srq->receives = zeroed(srq->depth * sizeof *srq->receives);
     srq->elements = zeroed(srq->depth * sizeof *srq->elements);
-    device_of(pd->context)->srq = srq;
     return &srq->srq;
 }
 int ibv_destroy_srq(struct ibv_srq *queue) {
     struct fake_srq *srq = (struct fake_srq *)queue;
-    device_of(queue->context)->srq = NULL;
     free(srq->receives);
     free(srq->elements);
     free(srq);
     return 0;
 }
-uint32_t fake_shared_receives(int which, uint32_t *depth) {
-    const struct fake_srq *srq = devices[which].srq;
+uint32_t fake_shared_receives(const struct ibv_srq *queue, uint32_t *depth) {
+    const struct fake_srq *srq = (const struct fake_srq *)queue;
     *depth = srq ? srq->depth : 0;
     return srq ? srq->count : 0;
 }

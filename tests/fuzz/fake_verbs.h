@@ -62,5 +62,5 @@ bool fake_receive_immediate(struct fake_qp *qp, uint32_t imm_be);
 bool fake_complete_send(struct fake_qp *qp, enum ibv_wc_status status);
 void fake_stray(int device, uint32_t qp_num, uint64_t wr_id,
                 enum ibv_wc_status status);                 /* a completion of a queue pair that is gone */
-uint32_t fake_shared_receives(int device, uint32_t *depth); /* posted now */
+uint32_t fake_shared_receives(const struct ibv_srq *queue, uint32_t *depth); /* posted now; NULL: none */
 #endif
