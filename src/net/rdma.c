@@ -122,6 +122,7 @@ static uint64_t connecting_failed(struct event_timer *timer) {
 }
 
 void rdma_connection_failed(struct rdma_connection *c, int error, const char *note) {
+    if (error != EPROTO) rdma_polled_take(c); /* what came before the failure is told before it */
     if (c->end_pending || c->finished) return;
     c->end_pending = true;
     c->failure = error;
@@ -224,6 +225,7 @@ void rdma_connection_init(struct rdma_connection *c, struct rdma_loop *owner, en
     c->held_end = &c->held;
     c->began_us = clock_monotonic_us();
     rdma_control_tick(c, 0);
+    rdma_polled_init(c);
     list_init(&c->segments);
     list_init(&c->values);
     list_append(&owner->connections, &c->link);
@@ -260,7 +262,9 @@ void rdma_connection_tick(struct rdma_connection *c, uint64_t now) {
     rdma_control_tick(c, now);
     if (c->phase != RDMA_ESTABLISHED || c->end_pending || c->finished) return;
     rdma_send_tick(c);
-    if (!c->end_pending && c->conn.state == CONN_OPEN) rdma_ring_tick(c, now);
+    if (c->end_pending || c->conn.state != CONN_OPEN) return;
+    rdma_ring_tick(c, now);
+    rdma_polled_tick(c);
 }
 
 static uint64_t lingered_enough(struct event_timer *timer) {
@@ -297,6 +301,7 @@ void rdma_connection_release(struct rdma_connection *c) {
         rdma_device_drain(c->device); /* its receives come back before the queue pair goes */
         rdma_queue_pair_destroy(c);
     }
+    if (c->device) rdma_polled_release(c);
     rdma_send_release(c);
     rdma_receive_release(c);
     if (c->id) rdma_destroy_id(c->id);
@@ -351,9 +356,11 @@ static size_t rdma_memory(const struct connection *conn, size_t *input, size_t *
 
 static void rdma_describe(const struct connection *conn, char *text, size_t size) {
     const struct rdma_connection *c = rdma_of(conn);
+    static const char *const features[] = {"none", "ring", "polled", "ring,polled"};
+    unsigned which = (c->features & RDMA_FEATURE_RING ? 1 : 0) + (c->features & RDMA_FEATURE_POLLED ? 2 : 0);
     snprintf(text, size, "device=%s qp=%u rx=%u rx-free=%u tx=%u tx-free=%u queued=%zu rdma-features=%s",
              c->device ? c->device->name : "?", c->qp ? c->qp_num : 0, c->rx ? c->rx->size : 0, c->rx ? c->room : 0,
-             c->peer_size, c->window, rdma_send_pending(c), c->features & RDMA_FEATURE_RING ? "ring" : "none");
+             c->peer_size, c->window, rdma_send_pending(c), features[which]);
 }
 
 const struct transport transport_rdma = {

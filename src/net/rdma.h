@@ -19,6 +19,7 @@ struct rdma_settings {
     _Atomic uint32_t trust_timeout_ms; /* whoever is not trusted after this may be closed for others that come when max_untrusted is reached; 0: never */
     _Atomic uint64_t max_untrusted;  /* bytes of receive buffers of peers that are not trusted yet, in the process; 0: no bound */
     _Atomic uint64_t features;       /* RDMA_FEATURE_… (rdma_wire.h) to offer to those who ask, and to ask for where we connect; 0: the base protocol */
+    _Atomic uint32_t poll_after;     /* a peer is polled (rdma_polled.h) after so many messages without a sleep; later where that was not worth it */
     _Atomic uint64_t send_memory;    /* bytes of registered send memory in the process, but for 2 MiB that each device context of a loop has; more waits in ordinary memory */
     _Atomic uint64_t zero_copy_min;  /* values of so many bytes and more are sent from where they lie (rdma_values.h); 0: none */
     _Atomic uint32_t without;        /* enum rdma_technique, or'ed: left out, to measure what they gain; of connections made from then on */
@@ -32,6 +33,7 @@ enum rdma_technique {
     RDMA_SIGNALLING = 4,   /* selective: completions only now and then */
     RDMA_ZERO_COPY_IN = 8, /* what was received is shown where it arrived */
     RDMA_HUGE_PAGES = 16,  /* for registered memory; of slabs made from then on */
+    RDMA_POLLED = 32,      /* messages of busy peers are looked for in memory (rdma_polled.h) */
 };
 
 /* The vector whose interrupt is served on the CPUs that the thread is pinned to (net/pin.h); a random one where there is none. */
@@ -86,6 +88,7 @@ struct rdma_stats {
     uint64_t stalls, stall_us;               /* on a peer's full buffer */
     uint64_t memory_waits, memory_wait_us;   /* for send memory */
     uint64_t credits_in, credits_out;        /* Credit messages */
+    uint64_t polled_in, polled_out;          /* messages that polled words told of */
     uint64_t protocol_errors, errors[RDMA_ERRORS];
     uint64_t refusals[RDMA_REFUSALS];        /* `refused` by its cause */
     uint64_t grown, shrunk;                  /* receive buffers */
@@ -93,6 +96,7 @@ struct rdma_stats {
     /* What is held now. */
     uint64_t ring_connections;               /* that agreed to the credit ring */
     uint64_t listeners, listeners_waiting;   /* all of them; those whose device is not there */
+    uint64_t polled_connections;             /* whose words are looked at */
     uint64_t connections, queue_pairs, completion_queues, memory_regions, registered_bytes;
     uint64_t registered[RDMA_MEMORY_KINDS];    /* bytes; registered_bytes is their sum */
     uint64_t value_regions;                    /* of the memory_regions: those that large values lie in; they stay as long as the values */

@@ -113,6 +113,7 @@ struct rdma_connection {
     uint64_t offered; /* we to it, or, where we connected, what we have set */
     uint64_t features; /* agreed */
     struct rdma_ring ring;
+    struct rdma_polled polled;
 
     int failure;      /* errno to end with, from the ready list */
     bool end_pending; /* the peer has ended or the transport failed: tell after what arrived */

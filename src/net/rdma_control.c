@@ -70,8 +70,8 @@ void rdma_control_pump(struct rdma_connection *c) {
     if (c->want_feature_reply)
         c->want_feature_reply = !send_feature(c, RDMA_OP_GET_SERVER_FEATURE, c->feature_select, c->feature_select ? 0 : c->offered);
     if (c->want_set) send_set(c);
-    bool ring_done = rdma_ring_pump(c);
-    c->wants_control = c->want_register || c->want_ask || c->want_feature_reply || c->want_set || !ring_done;
+    bool ring_done = rdma_ring_pump(c), polled_done = rdma_polled_pump(c);
+    c->wants_control = c->want_register || c->want_ask || c->want_feature_reply || c->want_set || !ring_done || !polled_done;
 }
 
 void rdma_control_open(struct rdma_connection *c) {
@@ -89,14 +89,18 @@ static void pump_if_open(struct rdma_connection *c) {
     if (c->phase == RDMA_ESTABLISHED) rdma_control_pump(c);
 }
 
+static uint64_t features_possible(const struct rdma_connection *c) {
+    return rdma_settings.features & (RDMA_FEATURE_RING | rdma_polled_possible(c));
+}
+
 static void on_get_feature(struct rdma_connection *c, const struct rdma_wire_feature *feature) {
     if (c->passive && c->negotiation == RDMA_NEGOTIATION_NONE) {
         c->feature_select = be16toh(feature->select);
-        if (c->feature_select == 0) c->offered = rdma_settings.features;
+        if (c->feature_select == 0) c->offered = features_possible(c);
         c->want_feature_reply = true;
     } else if (c->negotiation == RDMA_ASKED) {
         uint64_t features = feature->select ? 0 : be64toh(feature->features);
-        c->offered = features & rdma_settings.features;
+        c->offered = features & features_possible(c);
         c->want_set = c->offered != 0;
         c->negotiation = c->want_set ? RDMA_SET : RDMA_NEGOTIATION_NONE;
     } else {
@@ -174,17 +178,23 @@ static void on_control(struct rdma_connection *c, uint32_t len, const union rdma
     case RDMA_OP_GET_SERVER_FEATURE: on_get_feature(c, &message->feature); return;
     case RDMA_OP_SET_CLIENT_FEATURE: on_set_feature(c, &message->feature); return;
     case RDMA_OP_CREDIT: rdma_ring_on_credit(c, &message->credit); return;
-    case RDMA_OP_BUFFER_TAKEN: rdma_ring_on_taken(c); return;
+    case RDMA_OP_BUFFER_TAKEN: rdma_ring_on_taken(c, &message->credit); return;
+    case RDMA_OP_POLL_BEGIN: rdma_polled_on_begin(c, &message->memory); break;
+    case RDMA_OP_POLL_BEGUN: rdma_polled_on_begun(c); return;
+    case RDMA_OP_POLL_END: rdma_polled_on_end(c); break;
+    case RDMA_OP_POLL_ENDED: rdma_polled_on_ended(c, &message->credit); return;
+    default: rdma_violation(c, "a control message with opcode %u", opcode); return;
     }
-    rdma_violation(c, "a control message with opcode %u", opcode);
+    if (!c->end_pending) pump_if_open(c); /* there is an answer to be sent */
 }
 
 void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc,
                               const union rdma_wire_message *message) {
     if (c->end_pending || c->finished) return;
-    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM)
+    if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         rdma_receive_data(c, be32toh(wc->imm_data));
-    else
+        rdma_polled_on_immediate(c);
+    } else
         on_control(c, wc->byte_len, message);
 }
 

@@ -35,7 +35,8 @@ struct rdma_settings rdma_settings = {
     .connect_timeout_ms = 5000,
     .ack_timeout_ms = 250,
     .trust_timeout_ms = 10000,
-    .features = RDMA_FEATURE_RING,
+    .features = RDMA_FEATURE_RING | RDMA_FEATURE_POLLED,
+    .poll_after = 64,
     .send_memory = 256 * 1024 * 1024,
     .zero_copy_min = RDMA_ZERO_COPY_MIN_DEFAULT,
 };
@@ -367,6 +368,7 @@ static int drain(struct rdma_device *device, int max) {
 void rdma_device_drain(struct rdma_device *device) {
     if (!rdma_usable()) return;
     drain(device, QUEUE_CAPACITY);
+    rdma_polled_look(device);
     if (device->repost_count) flush_reposts(device);
 }
 
@@ -404,6 +406,7 @@ static int device_poll(struct event_poller *poller) {
     if (!rdma_usable()) return 0;
     poller->spin_us = rdma_settings.busy_poll_us;
     int done = drain(device, RDMA_POLL_MAX);
+    if (device->polls.count) rdma_polled_look(device);
     if (device->starved.len) feed_starved(device);
     if (device->owner->ready.len) {
         done += (int)device->owner->ready.len;
@@ -418,6 +421,11 @@ static bool device_prepare_sleep(struct event_poller *poller) {
     struct rdma_device *device = container_of(poller, struct rdma_device, poller);
     if (!rdma_usable()) return true;
     if (device->owner->ready.len) return false;
+    if (device->polls.count) {
+        if (fetch_completions(device) || rdma_polled_look(device)) return false;
+        rdma_polled_end_all(device);
+        if (device->owner->ready.len) return false; /* posting failed */
+    }
     for (int i = 0; i < device->queue_count; i++) {
         struct rdma_queue *queue = &device->queues[i];
         if (!queue->armed && !(queue->armed = ibv_req_notify_cq(queue->cq, 0) == 0)) return false; /* nobody would wake us */
@@ -706,6 +714,7 @@ static void device_free(struct rdma_device *device) {
     if (device->channel) ibv_destroy_comp_channel(device->channel);
     drop_slots(device, device->slots, device->slots_size, device->slots_mr);
     rdma_values_free(device);
+    rdma_polls_free(device);
     if (device->pd) { /* before it there was no memory */
         rdma_memory_free(&device->memory);
         ibv_dealloc_pd(device->pd);

@@ -12,6 +12,7 @@
 #ifndef NET_RDMA_DEVICE_H
 #define NET_RDMA_DEVICE_H
 #include "net/rdma_memory.h"
+#include "net/rdma_polled.h"
 #include "net/rdma_values.h"
 #include "net/rdma_wire.h"
 #include <rdma/rdma_cma.h>
@@ -108,6 +109,7 @@ struct rdma_device {
     int repost_count;
     struct rdma_memory memory;
     struct rdma_values values;
+    struct rdma_polls polls;
     struct list starved; /* connections waiting for send memory */
     size_t users; /* connections */
     uint64_t opened_us;

@@ -176,7 +176,7 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
     else if (len == 0)
         rdma_violation(c, "an immediate of zero bytes");
     else if (len > c->room)
-        rdma_violation(c, "an immediate of %u bytes where %u are left", len, c->room);
+        rdma_violation(c, "a message of %u bytes where %u are left", len, c->room);
     else {
         c->room -= len;
         /* The peer's bytes are in nobody's cache or in another core's: they are on their way here while the rest of the batch of completions is looked at. */

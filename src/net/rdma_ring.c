@@ -128,11 +128,13 @@ bool rdma_ring_wants_turn(const struct rdma_connection *c) {
     return c->ring.in && (c->ring.next_received || c->taken == c->rx->size || credit_due(c));
 }
 
-void rdma_ring_on_taken(struct rdma_connection *c) {
+void rdma_ring_on_taken(struct rdma_connection *c, const struct rdma_wire_credit *taken) {
     if (!c->ring.moving) {
         rdma_violation(c, "BufferTaken where no buffer was announced");
         return;
     }
+    rdma_polled_take_until(c, be32toh(taken->bytes)); /* the rest is in the new one */
+    if (c->end_pending) return;
     c->ring.moving = false;
     c->room = c->ring.next->size;
     rdma_connection_ready(c);
@@ -164,7 +166,7 @@ void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credi
 
 bool rdma_ring_pump(struct rdma_connection *c) {
     if (c->ring.owes_taken) {
-        union rdma_wire_message message = {.keepalive = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN)}};
+        union rdma_wire_message message = {.credit = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN), .bytes = htobe32(c->polled.out ? c->polled.count_out : 0)}};
         c->ring.owes_taken = !rdma_send_control(c, &message);
     }
     if (c->ring.credit_waits) {

@@ -47,7 +47,7 @@ void rdma_ring_settle(struct rdma_connection *c); /* part of rdma_receive_settle
 /* Something is to be done on the connection's turn though nothing is left to be shown of this lap. */
 bool rdma_ring_wants_turn(const struct rdma_connection *c);
 void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credit *credit);
-void rdma_ring_on_taken(struct rdma_connection *c);
+void rdma_ring_on_taken(struct rdma_connection *c, const struct rdma_wire_credit *taken);
 /* BufferTaken and Credit that had no room in the send queue. False: they still have none. */
 bool rdma_ring_pump(struct rdma_connection *c);
 void rdma_ring_forget(struct rdma_connection *c); /* what is not shown yet is not shown */

@@ -341,10 +341,12 @@ static inline void use_window(struct rdma_connection *c, uint32_t len) {
 
 /* Sends one message of at most `limit` bytes. False: nothing could be sent. */
 static bool post_message(struct rdma_connection *c, uint32_t limit) {
-    struct ibv_send_wr wrs[RDMA_MESSAGE_REQUESTS];
-    struct ibv_sge sges[RDMA_MESSAGE_REQUESTS * RDMA_SGE_MAX];
+    struct ibv_send_wr wrs[RDMA_MESSAGE_REQUESTS + 1];
+    struct ibv_sge sges[RDMA_MESSAGE_REQUESTS * RDMA_SGE_MAX + 1];
+    bool polled = c->polled.out; /* then a WRITE of the peer's word tells of the message, else an immediate */
+    uint32_t word;
     uint32_t requests = 0, elements = 0, total = 0;
-    uint32_t most = send_room(c) - CONTROL_RESERVE;
+    uint32_t most = send_room(c) - CONTROL_RESERVE - polled;
     uint32_t edge = c->peer_size - c->peer_used; /* a request ends where a ring does; a plain buffer takes no more than that */
     bool inlined = limit <= c->max_inline, starved = false;
     if (inlined && limit > edge) limit = edge;
@@ -371,12 +373,18 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
         if (c->device->starved.len == 1) rdma_device_relieve(c->device);
     }
     if (total == 0) return false;
-    wrs[requests - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-    wrs[requests - 1].imm_data = htobe32(total);
     if (inlined)
         wrs[requests - 1].send_flags = IBV_SEND_INLINE;
     else
         c->unsignalled_bytes += total;
+    if (polled) {
+        rdma_polled_write(c, total, &wrs[requests], &sges[elements], &word);
+        wrs[requests - 1].next = &wrs[requests];
+        requests++;
+    } else {
+        wrs[requests - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        wrs[requests - 1].imm_data = htobe32(total);
+    }
     use_window(c, total);
     c->conn.bytes_out += total;
     c->owner->stats.bytes_out += total;
@@ -395,7 +403,7 @@ void rdma_send_pump(struct rdma_connection *c) {
             rdma_stall_begin(c);
             break;
         }
-        if (send_room(c) <= CONTROL_RESERVE) break;
+        if (send_room(c) <= CONTROL_RESERVE + (uint32_t)c->polled.out) break;
         uint32_t limit = pending < MESSAGE_MAX ? (uint32_t)pending : MESSAGE_MAX;
         if (!post_message(c, limit < window ? limit : window)) break;
     }

@@ -24,7 +24,23 @@
  *       28     4  reserved   zero
  *   BufferTaken 0x8001 (feature ring)
  *        0     2  opcode
+ *        2    22  reserved   zero
+ *       24     4  count      while the peer polls (feature polled): what its word tells; else zero
+ *       28     4  reserved   zero
+ *   PollBegin 0x8002 (feature polled)
+ *        0     2  opcode
+ *        2    14  reserved   zero
+ *       16     8  addr       of the word that the sender will look at, a multiple of 4
+ *       24     4  length     4
+ *       28     4  key        remote key
+ *   PollBegun 0x8003, PollEnd 0x8004 (feature polled)
+ *        0     2  opcode
  *        2    30  reserved   zero
+ *   PollEnded 0x8005 (feature polled)
+ *        0     2  opcode
+ *        2    22  reserved   zero
+ *       24     4  count      what the word tells
+ *       28     4  reserved   zero
  *
  * Payload is written into the peer's receive buffer by any number of RDMA WRITEs, the last one WRITE_WITH_IMM whose immediate
  * (big-endian) is the number of bytes since the last immediate. When the buffer is exactly full its owner sends RegisterXferMemory anew
@@ -52,9 +68,20 @@
  *   written yet. Between RegisterXferMemory and BufferTaken its sender gives no Credit, and what was written to the old buffer is never given back. (The first
  *   RegisterXferMemory of a connection is answered by nothing, even if it comes after SetClientFeature.)
  *
+ * Polled (bit 33).  Whoever receives much may look at memory instead of waiting for completions. Each direction on its own, as often as its receiver likes:
+ *
+ *   receiver                              sender of the stream
+ *     PollBegin(word)           ------>
+ *                               <------   PollBegun: from here on no immediates, but, behind the WRITEs of each message, a WRITE of the word
+ *     PollEnd                   ------>            at any time after PollBegun; who would sleep must not be told by a word alone
+ *                               <------   PollEnded(count): from here on immediates again
+ *
+ *   The word is the number of bytes, modulo 2^32 and big-endian, that the sender has told of by words since the connection began. The receiver sets it so before PollBegin;
+ *   another PollBegin may name another word. It relies on two WRITEs of one connection becoming visible in their order.
+ *
  * Violations, each of which ends the connection: SetClientFeature with bits that were not offered, twice, or by a server that was not
- * asked or with other bits than it was; GetServerFeature after SetClientFeature; an answer that nobody asked for; Credit or BufferTaken without the feature or
- * against what is said above; an immediate of zero bytes or of more than is free. */
+ * asked or with other bits than it was; GetServerFeature after SetClientFeature; an answer that nobody asked for; Credit, BufferTaken or any Poll… without the feature or
+ * against what is said above; an immediate between PollBegun and PollEnded; an immediate of zero bytes; an immediate, or a word, that tells of more than is free. */
 #ifndef NET_RDMA_WIRE_H
 #define NET_RDMA_WIRE_H
 #include <stdint.h>
@@ -66,9 +93,14 @@ enum rdma_opcode {
     RDMA_OP_REGISTER_XFER_MEMORY = 3,
     RDMA_OP_CREDIT = 0x8000,
     RDMA_OP_BUFFER_TAKEN = 0x8001,
+    RDMA_OP_POLL_BEGIN = 0x8002,
+    RDMA_OP_POLL_BEGUN = 0x8003,
+    RDMA_OP_POLL_END = 0x8004,
+    RDMA_OP_POLL_ENDED = 0x8005,
 };
 
 #define RDMA_FEATURE_RING (UINT64_C(1) << 32)
+#define RDMA_FEATURE_POLLED (UINT64_C(1) << 33)
 
 struct rdma_wire_feature {
     uint16_t opcode, select;

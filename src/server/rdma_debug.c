@@ -53,6 +53,7 @@ static void run_technique(struct call *call) {
         {"signalling", RDMA_SIGNALLING},
         {"zero-copy-in", RDMA_ZERO_COPY_IN},
         {"huge-pages", RDMA_HUGE_PAGES},
+        {"polled", RDMA_POLLED},
     };
     bool yes = slice_is(call->argv[4], "yes");
     for (size_t i = 0; i < sizeof techniques / sizeof *techniques; i++) {
@@ -63,7 +64,7 @@ static void run_technique(struct call *call) {
         reply_ok(call->reply);
         return;
     }
-    reply_error(call->reply, "ERR techniques are inline, chaining, signalling, zero-copy-in and huge-pages; each is yes or no");
+    reply_error(call->reply, "ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each is yes or no");
 }
 
 static const struct rdma_debug table[] = {
@@ -88,7 +89,7 @@ const struct debug_subcommand rdma_debug_subcommands[] = {
     {"rdma", 1, -1, run_rdma, HELP("RDMA RESOURCES", "    Count what the RDMA transport holds now: a map of names and numbers.",
                                "RDMA TRIM", "    Give registered memory that is kept for later back to the system.",
                                "RDMA TECHNIQUE <name> <yes|no>", "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
-                               "    huge-pages. To measure what it gains (tests/perf/techniques).")},
+                               "    huge-pages, polled. To measure what it gains (tests/perf/techniques).")},
     {NULL, 0, 0, NULL, NULL},
 };
 #else

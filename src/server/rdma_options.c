@@ -12,9 +12,9 @@ static int64_t rx_size, rx_initial, send_memory, max_registered, max_unauthentic
 static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, authentication_timeout_ms, max_clients;
 
 /* As the option numbers them; on the wire they are other bits. */
-enum { FEATURE_RING = 1 };
+enum { FEATURE_RING = 1, FEATURE_POLLED = 2 };
 static int features;
-static const struct config_name feature_names[] = {{"none", 0}, {"ring", FEATURE_RING}, {NULL, 0}};
+static const struct config_name feature_names[] = {{"none", 0}, {"ring", FEATURE_RING}, {"polled", FEATURE_POLLED}, {NULL, 0}};
 
 const char *rdma_option_check(const struct config_option *option, struct slice text) {
     if (transport_find("rdma") || slice_equal(text, slice_of(option->initial))) return NULL;
@@ -33,7 +33,7 @@ void rdma_options_apply(void) {
     rdma_settings.completion_vector = completion_vector;
     rdma_settings.busy_poll_us = (uint32_t)busy_poll_us;
     rdma_settings.keepalive_ms = (uint32_t)keepalive_ms;
-    rdma_settings.features = features & FEATURE_RING ? RDMA_FEATURE_RING : 0;
+    rdma_settings.features = (features & FEATURE_RING ? RDMA_FEATURE_RING : 0) | (features & FEATURE_POLLED ? RDMA_FEATURE_POLLED : 0);
     rdma_settings.connect_timeout_ms = (uint32_t)connect_timeout_ms;
     rdma_settings.ack_timeout_ms = (uint32_t)ack_timeout_ms;
     rdma_settings.max_clients = (uint32_t)max_clients;
@@ -98,8 +98,8 @@ const struct config_option rdma_options[] = {
      .help = "Milliseconds that connecting by RDMA may take."},
     {.name = "rdma-ack-timeout-ms", .type = CONFIG_INT, .value = &ack_timeout_ms, .initial = "250", .min = 0, .max = 600000, RDMA,
      .help = "Milliseconds after which the device repeats what was not acknowledged; 0: as the connection manager says."},
-    {.name = "rdma-features", .type = CONFIG_FLAGS, .value = &features, .initial = "ring", .names = feature_names, RDMA,
-     .help = "What is offered to RDMA clients that ask for more than the base protocol: none, or ring."},
+    {.name = "rdma-features", .type = CONFIG_FLAGS, .value = &features, .initial = "ring polled", .names = feature_names, RDMA,
+     .help = "What is offered to RDMA clients that ask for more than the base protocol: ring, polled, or none."},
     {.name = "rdma-max-clients", .type = CONFIG_INT, .value = &max_clients, .initial = "0", .min = 0, .max = INT32_MAX, RDMA,
      .help = "RDMA connections at a time; 0: as many as maxclients allows."},
     {.name = "rdma-send-memory", .type = CONFIG_MEMORY, .value = &send_memory, .initial = "268435456", .min = 2 * 1024 * 1024, .max = INT64_MAX, RDMA,

@@ -68,6 +68,14 @@ struct peer {
     bool moving;     /* it has announced another buffer: new_ */
     uint64_t new_addr;
     uint32_t new_size, new_key;
+    /* Polled words. Of ours: it was asked to use it, it does, it shall not any more; `told`: bytes that it told of there. */
+    uint64_t set, its_set; /* features of the SetClientFeature of either end */
+    char *word;
+    bool word_asked, word_on, word_end;
+    uint32_t told;
+    /* Of its own, likewise; the address of it is this. */
+    bool its_asked, its_on, its_end;
+    uint32_t its_told;
     uint8_t manner; /* of our handlers */
     char *sink;
     size_t sink_size;
@@ -110,6 +118,35 @@ static void check_bytes(const struct peer *p, const struct fake_send *send) {
     }
 }
 
+enum { ITS_WORD = 0x7fff0000, ITS_WORD_KEY = 77 };
+
+/* What our end says about polled words. False: it is about something else. */
+static bool on_polled_sent(struct peer *p, const union rdma_wire_message *message) {
+    bool agreed = p->set & p->its_set & RDMA_FEATURE_POLLED;
+    switch (be16toh(message->opcode)) {
+    case RDMA_OP_POLL_BEGIN:
+        FUZZ_CHECK(p->early || (agreed && !p->word_asked && !p->word_on), "PollBegin out of its turn");
+        p->word = (char *)(uintptr_t)be64toh(message->memory.addr);
+        p->word_asked = true;
+        return true;
+    case RDMA_OP_POLL_END:
+        FUZZ_CHECK(p->early || (p->word_on && !p->word_end), "PollEnd out of its turn");
+        p->word_end = true;
+        return true;
+    case RDMA_OP_POLL_BEGUN:
+        FUZZ_CHECK(p->early || (p->its_asked && !p->its_on && p->message == 0), "PollBegun out of its turn");
+        p->its_on = true;
+        p->its_asked = false;
+        return true;
+    case RDMA_OP_POLL_ENDED:
+        FUZZ_CHECK(p->early || (p->its_on && p->its_end && p->message == 0), "PollEnded out of its turn");
+        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == p->its_told, "PollEnded tells of %u", be32toh(message->credit.bytes));
+        p->its_on = p->its_end = false;
+        return true;
+    default: return false;
+    }
+}
+
 /* What our end says about features, credits and other buffers. False: it is about something else. */
 static bool on_feature_sent(struct peer *p, const union rdma_wire_message *message) {
     switch (be16toh(message->opcode)) {
@@ -120,6 +157,7 @@ static bool on_feature_sent(struct peer *p, const union rdma_wire_message *messa
             p->offered = be64toh(message->feature.features);
         return true;
     case RDMA_OP_SET_CLIENT_FEATURE:
+        p->set = be64toh(message->feature.features);
         FUZZ_CHECK(!p->ours && (p->early || (p->dialled ? p->answered : p->its)), "SetClientFeature out of its turn");
         p->ours = true;
         p->room = p->rx_size - p->rx_filled;
@@ -134,6 +172,7 @@ static bool on_feature_sent(struct peer *p, const union rdma_wire_message *messa
     }
     case RDMA_OP_BUFFER_TAKEN:
         FUZZ_CHECK(p->moving, "BufferTaken that answers nothing");
+        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == (p->its_on ? p->its_told : 0), "BufferTaken tells of %u", be32toh(message->credit.bytes));
         p->addr = p->new_addr, p->size = p->window = p->new_size, p->key = p->new_key;
         p->filled = 0;
         p->moving = false;
@@ -144,7 +183,7 @@ static bool on_feature_sent(struct peer *p, const union rdma_wire_message *messa
         p->next_rx = (char *)(uintptr_t)be64toh(message->memory.addr);
         p->next_size = be32toh(message->memory.length);
         return true;
-    default: return false;
+    default: return on_polled_sent(p, message);
     }
 }
 
@@ -166,6 +205,15 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     uint32_t len = 0;
     for (int i = 0; i < wr->num_sge; i++) len += wr->sg_list[i].length;
     if (len == 0 || p->early) return; /* a marker, or nothing to be compared with */
+    if (p->its_on && wr->wr.rdma.remote_addr == ITS_WORD) {
+        uint32_t word;
+        FUZZ_CHECK(len == sizeof word && wr->num_sge == 1 && wr->wr.rdma.rkey == ITS_WORD_KEY && wr->opcode == IBV_WR_RDMA_WRITE && send->inlined, "no word");
+        memcpy(&word, (const void *)(uintptr_t)wr->sg_list->addr, sizeof word);
+        FUZZ_CHECK(p->message && be32toh(word) == p->its_told + p->message, "a word of %u for %u and %u bytes", be32toh(word), p->its_told, p->message);
+        p->its_told += p->message;
+        p->message = 0;
+        return;
+    }
     FUZZ_CHECK(wr->wr.rdma.rkey == p->key && wr->wr.rdma.remote_addr == p->addr + p->filled,
                "not where the peer's buffer goes on");
     FUZZ_CHECK(len <= p->size - p->filled, "%u bytes where %u are left", len, p->size - p->filled);
@@ -181,6 +229,7 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     p->message += len;
     FUZZ_CHECK(p->arrived <= p->written, "more than was written");
     if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return;
+    FUZZ_CHECK(!p->its_on, "an immediate while the peer polls");
     FUZZ_CHECK(be32toh(wr->imm_data) == p->message, "an immediate of %u for %u bytes", be32toh(wr->imm_data),
                p->message);
     p->message = 0;
@@ -199,7 +248,8 @@ static void on_qp_destroyed(struct fake_qp *qp) {
     struct peer *p = peer_of_id(qp->id);
     if (!p) return;
     p->rx_size = p->rx_filled = p->room = 0;
-    p->next_rx = NULL;
+    p->next_rx = p->word = NULL;
+    p->word_on = p->word_asked = p->word_end = false;
 }
 
 /* Our side */
@@ -374,6 +424,17 @@ static uint32_t choose_length(struct fuzz_input *in, uint32_t left) {
     }
 }
 
+/* False: the peer has lied so that it may look like something else, or has said nothing. */
+static bool tell_by_word(struct peer *p, uint32_t len) {
+    if (!len || p->violated) return false;
+    p->told += len;
+    uint32_t word = htobe32(p->told);
+    memcpy(p->word, &word, sizeof word);
+    if (len < UINT32_MAX / 2) return true;
+    p->early = p->ended = true;
+    return false;
+}
+
 /* The peer writes bytes and tells it: within the buffer where it is honest. */
 static void step_data(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
@@ -382,7 +443,10 @@ static void step_data(struct peer *p, struct fuzz_input *in) {
     bool honest = len && len <= left;
     if (honest && !p->early)
         for (uint32_t i = 0; i < len; i++) p->rx[(p->rx_filled + i) % p->rx_size] = byte_in(p, p->sent + i);
-    if (!fake_receive_immediate(qp, htobe32(len))) return;
+    if (p->word_on) {
+        if (p->violated || !tell_by_word(p, len)) return;
+    } else if (!fake_receive_immediate(qp, htobe32(len)))
+        return;
     if (honest) {
         p->rx_filled += len;
         if (p->ours) {
@@ -433,10 +497,10 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
     case 0:
     case 1: /* GetServerFeature: it asks, or answers */
         if (!lies && (p->dialled ? !p->asked || p->answered : p->its)) return;
-        if (p->dialled) message.feature.features = htobe64(how & 32 ? RDMA_FEATURE_RING : fuzz_u32(in));
+        if (p->dialled) message.feature.features = htobe64(how & 32 ? RDMA_FEATURE_RING | (how & 64 ? RDMA_FEATURE_POLLED : 0) : fuzz_u32(in));
         if (!say(p, &message, RDMA_OP_GET_SERVER_FEATURE)) return;
         if (p->dialled && !p->asked)
-            p->early = p->ended = true;
+            p->early = p->ended = true; /* we may ask before we look at the answer */
         else if (p->dialled ? p->answered : p->its)
             p->violated = true;
         else if (p->dialled)
@@ -444,7 +508,8 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
         return;
     case 2: /* SetClientFeature */
         if (!lies && (p->its || (p->dialled ? !p->ours : !p->offered))) return;
-        message.feature.features = htobe64(RDMA_FEATURE_RING);
+        p->its_set = p->dialled && p->set ? p->set : RDMA_FEATURE_RING | (how & 32 ? p->offered & RDMA_FEATURE_POLLED : 0);
+        message.feature.features = htobe64(p->its_set);
         if (!say(p, &message, RDMA_OP_SET_CLIENT_FEATURE)) return;
         if (p->its || (p->dialled && !p->ours)) {
             p->violated = true;
@@ -470,6 +535,7 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
     }
     case 5: /* BufferTaken */
         if (!lies && !p->next_rx) return;
+        message.credit.bytes = htobe32(p->word_on ? p->told : 0);
         if (!say(p, &message, RDMA_OP_BUFFER_TAKEN)) return;
         if (!p->next_rx) {
             p->violated = true;
@@ -489,6 +555,39 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
         message.memory.length = htobe32(p->new_size);
         message.memory.key = htobe32(p->new_key);
         p->moving = say(p, &message, RDMA_OP_REGISTER_XFER_MEMORY);
+    }
+}
+
+/* The peer answers about our word and tells of its own: in turn and truly, or (how & 0x18) as it likes. */
+static void step_polled(struct peer *p, struct fuzz_input *in) {
+    struct fake_qp *qp = qp_of(p);
+    uint8_t how = fuzz_byte(in);
+    bool lies = (how & 0x18) == 0x18;
+    union rdma_wire_message message = {.opcode = 0};
+    if (!qp || qp->failed || p->early || p->violated) return;
+    if (lies) p->early = p->ended = true;
+    switch (how & 3) {
+    case 0:
+        if ((lies || p->word_asked) && say(p, &message, RDMA_OP_POLL_BEGUN) && !lies) {
+            p->word_on = true;
+            p->word_asked = false;
+        }
+        return;
+    case 1:
+        if (!lies && !p->word_end) return;
+        message.credit.bytes = htobe32(lies ? fuzz_u32(in) : p->told);
+        if (say(p, &message, RDMA_OP_POLL_ENDED)) p->word_on = p->word_end = false;
+        return;
+    case 2:
+        if (!lies && (!(p->its_set & RDMA_FEATURE_POLLED) || p->its_asked || p->its_on)) return;
+        message.memory.addr = htobe64(lies ? fuzz_u32(in) : ITS_WORD);
+        message.memory.length = htobe32(lies ? fuzz_byte(in) % 5u : 4);
+        message.memory.key = htobe32(ITS_WORD_KEY);
+        p->its_asked |= say(p, &message, RDMA_OP_POLL_BEGIN);
+        return;
+    default:
+        if (!lies && ((!p->its_asked && !p->its_on) || p->its_end)) return;
+        p->its_end |= say(p, &message, RDMA_OP_POLL_END);
     }
 }
 
@@ -633,6 +732,7 @@ static void step(struct fuzz_input *in) {
     case 25:
     case 26:
     case 27: step_feature(p, in); break;
+    case 28: step_polled(p, in); break;
     default: turn(0); break;
     }
     now_us++;
@@ -705,7 +805,7 @@ static void settle_all(void) {
     const struct rdma_stats *held = &owner->stats;
     FUZZ_CHECK(held->memory_regions == (uint64_t)fake_counts.regions, "%d regions, %llu are counted", fake_counts.regions,
                (unsigned long long)held->memory_regions);
-    FUZZ_CHECK(!held->queue_pairs && !held->send_chunks_used && !held->receive_buffers && !held->ring_connections,
+    FUZZ_CHECK(!held->queue_pairs && !held->send_chunks_used && !held->receive_buffers && !held->ring_connections && !held->polled_connections,
                "counted as held: %llu queue pairs, %llu chunks, %llu buffers, %llu rings", (unsigned long long)held->queue_pairs,
                (unsigned long long)held->send_chunks_used, (unsigned long long)held->receive_buffers,
                (unsigned long long)held->ring_connections);
@@ -750,6 +850,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     rdma_settings.rx_initial = RDMA_RX_INITIAL_MIN;
     rdma_settings.completion_vector = 0;
     rdma_settings.busy_poll_us = 0;
+    rdma_settings.poll_after = 1;
     rdma_settings.send_memory = RDMA_SLAB_SIZE;
     clock_update();
     all_up();

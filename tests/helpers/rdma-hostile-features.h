@@ -1,4 +1,4 @@
-/* rdma-hostile-features.h: the kinds of rdma-hostile.c that negotiate the ring, lawfully or not, and break its rules. A part of that program. */
+/* rdma-hostile-features.h: the kinds of rdma-hostile.c that negotiate the ring and the polled word, lawfully or not, and break its rules. A part of that program. */
 
 static void send_features(struct link *l, uint16_t opcode, uint64_t features) {
     uint8_t *m = message(l, opcode);
@@ -6,11 +6,17 @@ static void send_features(struct link *l, uint16_t opcode, uint64_t features) {
     memcpy(m + 24, &features, 8);
     send_bytes(l, CONTROL_SIZE, IBV_WR_SEND, 0);
 }
-static void send_credit(struct link *l, uint32_t bytes) {
-    uint8_t *m = message(l, CREDIT);
-    bytes = htonl(bytes);
-    memcpy(m + 24, &bytes, 4);
+static void send_number(struct link *l, uint16_t opcode, uint32_t number) {
+    uint8_t *m = message(l, opcode);
+    number = htonl(number);
+    memcpy(m + 24, &number, 4);
     send_bytes(l, CONTROL_SIZE, IBV_WR_SEND, 0);
+}
+static void send_plain(struct link *l, uint16_t opcode) { send_number(l, opcode, 0); }
+static void write_word(struct link *l, uint32_t count) {
+    count = htonl(count);
+    memcpy(message(l, 0), &count, 4);
+    write_at(l, l->word_addr, l->word_key, 4, IBV_WR_RDMA_WRITE, 0);
 }
 static void wait_until(struct link *l, const bool *what) {
     int64_t end = now_ms() + wait_ms;
@@ -19,20 +25,33 @@ static void wait_until(struct link *l, const bool *what) {
         cm_event(l, 0);
     }
 }
-/* A connection on which both ends have agreed on the ring. */
-static struct link *link_open_ring(void) {
+static void send_credit(struct link *l, uint32_t bytes) { send_number(l, CREDIT, bytes); }
+/* A connection on which both ends have agreed on the ring, and on what else is wanted. */
+static struct link *link_open_with(uint64_t features) {
     struct link *l = link_open(3, NULL, 0);
     register_lawful(l);
     send_features(l, GET_SERVER_FEATURE, 0);
     wait_until(l, &l->feature_answer);
-    if (!(l->features & RING)) {
-        fprintf(stderr, "rdma-hostile: the server does not offer the ring\n");
+    if (features & ~l->features) {
+        fprintf(stderr, "rdma-hostile: the server does not offer what is to be tested\n");
         exit(1);
     }
-    send_features(l, SET_CLIENT_FEATURE, RING);
+    send_features(l, SET_CLIENT_FEATURE, features);
     wait_until(l, &l->ring);
     message(l, 0);
     return l;
+}
+static struct link *link_open_ring(void) { return link_open_with(RING); }
+/* What the server waits for before it gets more. */
+static void answer(struct link *l) {
+    if (l->owes_taken) {
+        l->owes_taken = false;
+        send_number(l, BUFFER_TAKEN, l->polling ? l->counted : 0);
+    }
+    if (l->polling && l->poll_end) {
+        l->poll_told = l->poll_end = l->polling = false;
+        send_number(l, POLL_ENDED, l->counted);
+    }
 }
 /* Writes to the ring as its rules are, all around it and into the buffers that follow it. */
 static void write_ring(struct link *l, const char *bytes, uint32_t length) {
@@ -40,15 +59,11 @@ static void write_ring(struct link *l, const char *bytes, uint32_t length) {
     while (length && !l->closed && now_ms() < end) {
         take_completions(l);
         cm_event(l, 0);
-        if (l->owes_taken) {
-            message(l, BUFFER_TAKEN);
-            l->owes_taken = false;
-            send_bytes(l, CONTROL_SIZE, IBV_WR_SEND, 0);
-        }
+        answer(l);
         uint32_t n = length < l->window ? length : l->window, first = l->peer_length - l->peer_offset;
         if (!n) continue;
         message(l, 0);
-        if (l->owes_taken) continue;
+        if (l->owes_taken || (l->polling && l->poll_end)) continue;
         if (first > n) first = n;
         memcpy(l->out, bytes, n);
         struct ibv_sge sge[2] = {{.addr = (uintptr_t)l->out, .length = first, .lkey = l->out_mr->lkey},
@@ -59,8 +74,10 @@ static void write_ring(struct link *l, const char *bytes, uint32_t length) {
         two.wr.rdma.remote_addr = l->peer_addr;
         one.wr.rdma.rkey = two.wr.rdma.rkey = l->peer_key;
         if (first == n) one.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        if (l->polling) one.opcode = two.opcode = IBV_WR_RDMA_WRITE;
         post(l, &one);
         if (first < n) post(l, &two);
+        if (l->polling) write_word(l, l->counted += n);
         l->peer_offset = (l->peer_offset + n) % l->peer_length;
         l->window -= n;
         bytes += n;
@@ -208,8 +225,155 @@ static enum verdict ring_everything(void) {
     return whatever(l);
 }
 
+/* A connection whose word the server polls, or wants to poll if `begun` is false: it was busy for a while. */
+static struct link *link_open_polled(bool begun) {
+    struct link *l = link_open_with(RING | POLLED);
+    int64_t end = now_ms() + 10 * wait_ms;
+    while (!l->poll_told && !l->closed && now_ms() < end) write_ring(l, "\n", 1);
+    if (!l->poll_told) {
+        fprintf(stderr, "rdma-hostile: the server does not poll\n");
+        exit(1);
+    }
+    if (!begun) return l;
+    send_plain(l, POLL_BEGUN);
+    l->polling = true;
+    return l;
+}
+/* Through many periods of it, as the server likes; the server's buffers change meanwhile. */
+static enum verdict lawful_polled(void) {
+    struct link *l = link_open_polled(true);
+    char piece[2003];
+    memset(piece, '\n', sizeof piece);
+    memcpy(piece + sizeof piece - 6, ping, 6);
+    bool ok = true;
+    for (uint32_t i = 1; i <= 400 && ok; i++) {
+        uint32_t rest = random_below(2) ? (uint32_t)sizeof piece - 6 : 0;
+        if (l->poll_told && !l->polling && !l->poll_end) {
+            send_plain(l, POLL_BEGUN);
+            l->polling = true;
+        }
+        write_ring(l, piece + rest, (uint32_t)sizeof piece - rest);
+        int64_t end = now_ms() + wait_ms;
+        while (l->in_filled < 7 * i && !l->closed && now_ms() < end) {
+            has_reply(l, 7 * i, 1);
+            answer(l); /* it may sleep, and then the answer wakes it */
+        }
+        ok = l->in_filled == 7 * i;
+    }
+    link_close(l);
+    return ok ? GOOD : BAD;
+}
+static enum verdict word_beyond_the_room(void) {
+    struct link *l = link_open_polled(true);
+    static const uint32_t lies[] = {0xffffffffu, 0x80000000u, 0x7fffffffu, 1 << 24};
+    write_word(l, l->counted + lies[random_below(4)]);
+    return must_close(l);
+}
+/* Bytes are told of that were never written. */
+static enum verdict word_of_nothing(void) {
+    struct link *l = link_open_polled(true);
+    for (int i = 0; i < 10; i++) write_word(l, l->counted += random_below(l->window / 10));
+    return whatever(l);
+}
+static enum verdict word_that_flickers(void) {
+    struct link *l = link_open_polled(true);
+    for (int i = 0; i < 200 && !l->closed; i++) write_word(l, random_next());
+    return must_close(l);
+}
+/* The page of the word is the peer's own; what is beside it is not. */
+static enum verdict word_outside_its_region(void) {
+    struct link *l = link_open_polled(true);
+    uint64_t addr = (l->word_addr & ~UINT64_C(4095)) + (random_below(2) ? 4096 : -UINT64_C(4));
+    message(l, 0);
+    write_at(l, addr, l->word_key, 4, IBV_WR_RDMA_WRITE, 0);
+    return must_close(l);
+}
+static enum verdict immediate_while_polled(void) {
+    struct link *l = link_open_polled(true);
+    l->polling = l->poll_end = false;
+    write_ring(l, ping, 6);
+    return must_close(l);
+}
+static enum verdict poll_begun_twice(void) {
+    struct link *l = link_open_polled(true);
+    send_plain(l, POLL_BEGUN);
+    return must_close(l);
+}
+static enum verdict poll_begun_unasked(void) {
+    struct link *l = random_below(2) ? link_open_ring() : link_open_with(RING | POLLED);
+    send_plain(l, POLL_BEGUN);
+    return must_close(l);
+}
+static enum verdict poll_ended_unasked(void) {
+    struct link *l = random_below(2) ? link_open_with(RING | POLLED) : link_open_polled(false);
+    send_plain(l, POLL_ENDED);
+    return must_close(l);
+}
+/* The server is told of a word that it may write. */
+static void poll_begin(struct link *l, uint64_t addr, uint32_t length, uint32_t key) {
+    uint8_t *m = message(l, POLL_BEGIN);
+    addr = htobe64(addr);
+    length = htonl(length);
+    key = htonl(key);
+    memcpy(m + 16, &addr, 8);
+    memcpy(m + 24, &length, 4);
+    memcpy(m + 28, &key, 4);
+    send_bytes(l, CONTROL_SIZE, IBV_WR_SEND, 0);
+}
+static enum verdict poll_begin_without_the_feature(void) {
+    struct link *l = link_open_ring();
+    poll_begin(l, (uintptr_t)l->in, 4, l->in_mr->rkey);
+    return must_close(l);
+}
+static enum verdict poll_begin_twice(void) {
+    struct link *l = link_open_with(RING | POLLED);
+    for (int i = 0; i < 2; i++) poll_begin(l, (uintptr_t)l->in, 4, l->in_mr->rkey);
+    return must_close(l);
+}
+static enum verdict poll_begin_of_no_word(void) {
+    struct link *l = link_open_with(RING | POLLED);
+    switch (random_below(3)) {
+    case 0: poll_begin(l, 0, 4, l->in_mr->rkey); break;
+    case 1: poll_begin(l, (uintptr_t)l->in + 1 + random_below(3), 4, l->in_mr->rkey); break;
+    default: poll_begin(l, (uintptr_t)l->in, random_below(4), l->in_mr->rkey);
+    }
+    return must_close(l);
+}
+/* A word that is no memory of ours: what the server writes to it fails. */
+static enum verdict poll_begin_of_nobodys_word(void) {
+    struct link *l = link_open_with(RING | POLLED);
+    poll_begin(l, 0x10000, 4, l->in_mr->rkey ^ random_below(2));
+    for (int i = 0; i < 3 && !l->closed; i++) write_ring(l, ping, 6);
+    return must_close(l);
+}
+static enum verdict poll_end_unasked(void) {
+    struct link *l = random_below(2) ? link_open_ring() : link_open_with(RING | POLLED);
+    send_plain(l, POLL_END);
+    return must_close(l);
+}
+static enum verdict polled_everything(void) {
+    struct link *l = link_open_polled(random_below(2));
+    int steps = 1 + (int)random_below(40);
+    for (int i = 0; i < steps && !l->closed; i++) {
+        switch (random_below(10)) {
+        case 0: send_plain(l, (uint16_t)(POLL_BEGUN + random_below(3))); break;
+        case 1: send_number(l, POLL_ENDED, random_below(2) ? l->counted : random_next()); break;
+        case 2: poll_begin(l, (uintptr_t)l->in + 4 * random_below(100), 4, l->in_mr->rkey); break;
+        case 3: write_word(l, random_below(4) ? l->counted + random_below(100) : random_next()); break;
+        case 4: register_lawful(l); break;
+        case 5: send_number(l, BUFFER_TAKEN, random_next()); break;
+        case 6: send_credit(l, random_below(20)); break;
+        default: write_ring(l, ping, 6);
+        }
+    }
+    return whatever(l);
+}
+
 #define FEATURE_KINDS(X)                                                                                               \
     X(lawful_ring) X(lawful_ring_of_replies) X(feature_not_offered) X(feature_set_unasked) X(feature_set_twice)        \
     X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)            \
     X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)               \
-    X(ring_beyond_the_credit) X(ring_everything)
+    X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room) X(word_of_nothing)           \
+    X(word_that_flickers) X(word_outside_its_region) X(immediate_while_polled) X(poll_begun_twice)                     \
+    X(poll_begun_unasked) X(poll_ended_unasked) X(poll_begin_without_the_feature) X(poll_begin_twice)                  \
+    X(poll_begin_of_no_word) X(poll_begin_of_nobodys_word) X(poll_end_unasked) X(polled_everything)

@@ -25,8 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GET_SERVER_FEATURE, SET_CLIENT_FEATURE, KEEPALIVE, REGISTER_MEMORY, CREDIT = 0x8000, BUFFER_TAKEN = 0x8001, CONTROL_SIZE = 32 };
+enum { GET_SERVER_FEATURE, SET_CLIENT_FEATURE, KEEPALIVE, REGISTER_MEMORY, CREDIT = 0x8000, BUFFER_TAKEN, POLL_BEGIN, POLL_BEGUN, POLL_END, POLL_ENDED, CONTROL_SIZE = 32 };
 #define RING (UINT64_C(1) << 32)
+#define POLLED (UINT64_C(1) << 33)
 enum { SEND_DEPTH = 512, RECV_DEPTH = 64, RECV_SLOT = 64, OUT_SIZE = 256 * 1024, IN_SIZE = 64 * 1024 };
 
 struct link {
@@ -45,6 +46,9 @@ struct link {
     uint64_t features;
     bool ring, owes_taken; /* the server's buffer is a ring; it has announced another one */
     uint32_t window;       /* of the ring */
+    bool poll_told, poll_end, polling; /* the server has told of its word; wants no more of it; we have answered that it counts */
+    uint64_t word_addr;
+    uint32_t word_key, counted;
 };
 
 static const char *host = "127.0.0.1", *port = "6379";
@@ -122,6 +126,16 @@ static void control_received(struct link *l, const uint8_t *m, uint32_t length) 
         l->ring = true;
         l->window = l->peer_length - l->peer_offset;
         if (l->window == 0) l->peer_offset = 0;
+    } else if (opcode == POLL_BEGIN) {
+        uint64_t addr;
+        uint32_t key;
+        memcpy(&addr, m + 16, 8);
+        memcpy(&key, m + 28, 4);
+        l->word_addr = be64toh(addr);
+        l->word_key = ntohl(key);
+        l->poll_told = true;
+    } else if (opcode == POLL_END) {
+        l->poll_end = true;
     } else if (opcode == CREDIT) {
         uint32_t n;
         memcpy(&n, m + 24, 4);

@@ -78,8 +78,8 @@ start_server {} {
         }
     }
 
-    test "the tools and the server agree on the ring, and credits flow" -needs [list file $cli] {
-        assert_equal ring [features_seen]
+    test "the tools and the server agree on all features, and credits flow" -needs [list file $cli] {
+        assert_equal ring,polled [features_seen]
         set before [info_field rdma rdma_credits_out]
         tools_work
         assert_morethan [info_field rdma rdma_credits_out] $before
@@ -100,8 +100,8 @@ start_server {} {
         assert_equal none [features_seen]
         tools_work
         assert_equal 0 [info_field rdma rdma_protocol_errors]
-        r config set rdma-features ring
-        assert_equal ring [features_seen]
+        r config set rdma-features "ring polled"
+        assert_equal ring,polled [features_seen]
     }
 
     test "valkey-benchmark names its transport" -needs [list file $bench] {

@@ -31,6 +31,24 @@ static int use_base_protocol(void **state) {
     rdma_settings.features = 0;
     return 0;
 }
+/* Polled from the first message on. */
+static int use_polled(void **state) {
+    use_rdma(state);
+    rdma_settings.features = RDMA_FEATURE_RING | RDMA_FEATURE_POLLED;
+    rdma_settings.poll_after = 1;
+    rdma_settings.busy_poll_us = 1000;
+    return 0;
+}
+static int leave_polled(void **state) {
+    rdma_settings.poll_after = 64;
+    rdma_settings.busy_poll_us = 20;
+    return 0;
+}
+static int use_polled_without_ring(void **state) {
+    use_polled(state);
+    rdma_settings.features = RDMA_FEATURE_POLLED;
+    return 0;
+}
 static int use_large_buffers(void **state) {
     use_rdma(state);
     rdma_settings.rx_size = RDMA_RX_SIZE_DEFAULT;
@@ -130,11 +148,11 @@ static void both_ends_agree_on_the_ring_and_it_is_counted(void **state) {
 }
 
 static void whoever_does_not_ask_gets_the_base_protocol(void **state) {
-    uint64_t credits = rdma_stats()->credits_out, controls;
+    uint64_t credits = rdma_stats()->credits_out, controls, features = rdma_settings.features;
     rdma_settings.features = 0;
     dial(&client);
     turn_until(conn_is_open(client.conn));
-    rdma_settings.features = RDMA_FEATURE_RING; /* of the server, which has not got our request yet or has seen that nobody asks */
+    rdma_settings.features = features; /* of the server, which has not got our request yet or has seen that nobody asks */
     turn_until(server.conn != NULL);
     for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
     controls = rdma_stats()->control_out;
@@ -147,13 +165,14 @@ static void whoever_does_not_ask_gets_the_base_protocol(void **state) {
 }
 
 static void a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol(void **state) {
+    uint64_t features = rdma_settings.features;
     dial(&client);
     turn_until(conn_is_open(client.conn)); /* it has asked */
     rdma_settings.features = 0;
     turn_until(server.conn != NULL);
     send_stream(&client, 4 * rdma_settings.rx_size);
     turn_until(server.consumed == client.sent);
-    rdma_settings.features = RDMA_FEATURE_RING;
+    rdma_settings.features = features;
     assert_false(agreed(client.conn) || agreed(server.conn) || server.corrupt || server.closed || client.closed);
 }
 
@@ -310,6 +329,113 @@ static void what_came_before_the_end_is_shown_from_both_buffers(void **state) {
         assert_false(server.corrupt);
     }
     rdma_settings.rx_initial = 0;
+}
+
+/* The polled word */
+
+/* Requests and replies of one byte. */
+static void ping_pong(int count) {
+    for (int i = 0; i < count; i++) {
+        send_stream(&client, client.sent + 1);
+        turn_until(server.consumed == client.sent);
+        send_stream(&server, server.sent + 1);
+        turn_until(client.consumed == server.sent);
+    }
+}
+static bool is_polled(const struct end *end) {
+    return rdma_of(end->conn)->polled.state == RDMA_POLLED_ON;
+}
+static void open_polled(void) {
+    open_both();
+    turn_until(rdma_of(client.conn)->features & rdma_of(server.conn)->features & RDMA_FEATURE_POLLED);
+    conn_set_trusted(server.conn, true);
+}
+
+static void messages_of_busy_peers_need_no_completions(void **state) {
+    open_polled();
+    for (int tries = 0; !is_polled(&server) || !is_polled(&client); tries++) {
+        ping_pong(10);
+        assert_true(tries < 100000);
+    }
+    assert_int_equal(rdma_stats()->polled_connections, 2);
+    uint64_t in = rdma_stats()->polled_in, out = rdma_stats()->polled_out;
+    ping_pong(1000);
+    assert_true(rdma_stats()->polled_in > in && rdma_stats()->polled_out > out);
+    close_self(&client);
+    turn_until(server.closed);
+    for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
+    assert_int_equal(rdma_stats()->polled_connections, 0);
+}
+
+static void a_quiet_peer_is_not_polled_any_more(void **state) {
+    open_polled();
+    for (int tries = 0; !is_polled(&server); tries++) {
+        ping_pong(10);
+        assert_true(tries < 100000);
+    }
+    rdma_settings.busy_poll_us = 1000000000; /* it is not that we sleep */
+    turn_until(rdma_of(server.conn)->polled.state == RDMA_POLLED_OFF && !rdma_of(server.conn)->polled.place);
+    rdma_settings.busy_poll_us = 1000;
+    ping_pong(10);
+    assert_false(server.corrupt || client.corrupt);
+}
+
+/* Every period ends by sleep, and begins again: what is written meanwhile is neither lost nor late for ever. */
+static void sleeping_and_polling_in_turn_loses_nothing(void **state) {
+    open_polled();
+    for (int i = 0; i < 500; i++) {
+        rdma_of(server.conn)->polled.after = rdma_of(client.conn)->polled.after = 1;
+        rdma_of(server.conn)->polled.begins_left = rdma_of(client.conn)->polled.begins_left = 1;
+        rdma_settings.busy_poll_us = random_below(2) ? 0 : 1000;
+        ping_pong(1 + (int)random_below(6));
+        send_stream(&client, client.sent + random_below(200000));
+        if (random_below(2)) send_stream(&server, server.sent + random_below(200000));
+        for (size_t turns = random_below(4); turns > 0; turns--) event_loop_turn(loop, (int64_t)random_below(2) * 100);
+        turn_until(server.consumed == client.to_send && client.consumed == server.to_send);
+        rdma_of(server.conn)->control_budget = rdma_of(client.conn)->control_budget = 512;
+    }
+    assert_false(server.corrupt || client.corrupt);
+    rdma_settings.busy_poll_us = 1000;
+}
+
+/* There are more busy peers than places. */
+static void who_has_no_place_goes_on_with_completions(void **state) {
+    enum { COUNT = RDMA_POLLED_MAX / 2 + 3 }; /* both ends are ours and want one */
+    struct end near[COUNT], far[COUNT];
+    memset(near, 0, sizeof near);
+    memset(far, 0, sizeof far);
+    for (int i = 0; i < COUNT; i++) {
+        server.conn = client.conn = NULL;
+        client.connected = 0;
+        open_polled();
+        far[i].conn = server.conn;
+        near[i].conn = client.conn;
+    }
+    for (int round = 0; round < 400; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            output_write(&near[i].conn->out, slice_of("request"));
+            output_write(&far[i].conn->out, slice_of("reply"));
+            conn_flush(near[i].conn);
+            conn_flush(far[i].conn);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            uint64_t rounds = (uint64_t)round + 1;
+            turn_until(far[i].conn->bytes_in == rounds * 7 && near[i].conn->bytes_in == rounds * 5);
+        }
+    }
+    assert_in_range(rdma_stats()->polled_connections, 1, RDMA_POLLED_MAX);
+    for (int i = 0; i < COUNT; i++) {
+        conn_close(near[i].conn);
+        conn_close(far[i].conn);
+    }
+    server.conn = client.conn = NULL;
+}
+
+static void peers_without_trust_are_not_polled(void **state) {
+    open_both();
+    ping_pong(300);
+    assert_int_equal(rdma_of(server.conn)->polled.state, RDMA_POLLED_OFF);
+    assert_null(rdma_of(server.conn)->polled.place);
 }
 
 /* Memory */
@@ -792,6 +918,7 @@ static void storm_accept(struct listener *from, struct connection *conn) {
                             .on_drained = end_pump};
         conn->events = &end_events;
         conn->owner = end;
+        conn_set_trusted(conn, true);
         if (random_below(10) == 0) {
             close_self(end);
             return;
@@ -817,7 +944,7 @@ static void storm_step(struct end *end) {
         conn_set_reading(end->conn, random_below(3) != 0);
 }
 static int storm_main(const char *host) {
-    use_rdma(NULL);
+    use_polled(NULL);
     snprintf(suite.host, sizeof suite.host, "%s", host);
     log_level = LOG_LEVEL_NOTHING;
     loop = event_loop_new();
@@ -959,6 +1086,29 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_storm_of_failures_leaves_nothing_behind),
         SUITE_TEST(a_forked_child_leaves_the_connections_alone),
     };
+    const struct CMUnitTest polled[] = {
+        SUITE_TESTS,
+        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+        SUITE_TEST(whoever_does_not_ask_gets_the_base_protocol),
+        SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
+        SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
+        SUITE_TEST(random_streams_pass_through_tiny_rings),
+        SUITE_TEST(what_came_before_the_end_is_shown_from_both_buffers),
+        SUITE_TEST(waiting_connections_leave_send_memory_to_others),
+        SUITE_TEST(messages_of_busy_peers_need_no_completions),
+        SUITE_TEST(a_quiet_peer_is_not_polled_any_more),
+        SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
+        SUITE_TEST(who_has_no_place_goes_on_with_completions),
+        SUITE_TEST(peers_without_trust_are_not_polled),
+        SUITE_TEST(a_forked_child_leaves_the_connections_alone),
+    };
+    const struct CMUnitTest polled_without_ring[] = {
+        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+        SUITE_TEST(messages_of_busy_peers_need_no_completions),
+        SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
+    };
     const struct CMUnitTest base[] = {
         SUITE_TESTS,
         SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
@@ -976,6 +1126,8 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),
     };
     int failed = cmocka_run_group_tests_name("rdma", small, use_rdma, NULL);
+    failed += cmocka_run_group_tests_name("rdma, polled word", polled, use_polled, leave_polled);
+    failed += cmocka_run_group_tests_name("rdma, polled word without ring", polled_without_ring, use_polled_without_ring, leave_polled);
     failed += cmocka_run_group_tests_name("rdma, base protocol", base, use_base_protocol, NULL);
     return failed + cmocka_run_group_tests_name("rdma, large buffers", large, use_large_buffers, NULL);
 }

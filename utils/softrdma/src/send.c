@@ -156,6 +156,7 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
                   : 0;
     if (unlikely(s)) return s;
     if (imm && unlikely(s = take_receive(r, &wqe))) return s;
+    atomic_thread_fence(memory_order_release); /* who sees these bytes has those of the requests before, as with cards */
     for (int i = 0; i < wr->num_sge; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
         if (!sge->length) continue;

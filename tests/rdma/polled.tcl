@@ -1,0 +1,71 @@
+# Messages of busy clients are noticed by looking at memory, for as long as nobody sleeps.
+# seconds: 10
+
+set bench [file join $::root src valkey-benchmark]
+set cli [file join $::root src valkey-cli]
+
+# Both ends spin for so long that they seldom sleep, however loaded the machine is.
+proc busy_load {args} {
+    set got [run -timeout 60 {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] --rdma-busy-poll-us 50000 -q {*}$args]
+    assert_equal 0 [dict get $got code] [dict get $got out][dict get $got err]
+    assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]
+}
+proc polled_during {script} {
+    set in [info_field rdma rdma_polled_messages_in]
+    set out [info_field rdma rdma_polled_messages_out]
+    uplevel 1 $script
+    list [expr {[info_field rdma rdma_polled_messages_in] - $in}] [expr {[info_field rdma rdma_polled_messages_out] - $out}]
+}
+
+start_server {overrides {rdma-busy-poll-us 50000}} {
+    test "most messages of busy clients, and to them, are polled" -needs [list file $bench] {
+        lassign [polled_during {busy_load -n [scaled 60000 6000] -c [scaled 4 1] -t get}] in out
+        assert_morethan $in [scaled 20000 1000]
+        assert_morethan $out [scaled 20000 1000]
+    }
+
+    test "pipelines and values of every size pass while it is polled" -needs [list file $bench] {
+        foreach load {{-P 16 -n 60000 -c 4 -d 100} {-n 5000 -c 4 -d 20000} {-n 1500 -c 2 -d 200000}} {
+            dict set load -n [scaled [dict get $load -n] 200]
+            busy_load {*}$load -t set,get
+        }
+        assert_equal 0 [info_field rdma rdma_protocol_errors]
+    }
+
+    test "who is quiet is not polled any more, and heard all the same" -needs [list file $bench] {
+        busy_load -n [scaled 20000 2000] -c 2 -t get
+        set watcher [new_client -tcp 1]
+        wait_for_condition 10000 {[regexp {rdma_polled_connections:0\r} [$watcher info rdma]]}
+        for {set i 0} {$i < 3} {incr i} {assert_equal $i [r echo $i]}
+    }
+
+    test "requests after sleeps of any length are answered" {
+        r config set rdma-busy-poll-us 100
+        set c [new_client]
+        for {set i 0} {$i < [scaled 150]} {incr i} {
+            for {set k 0} {$k < 80} {incr k} {$c -send echo $k}
+            for {set k 0} {$k < 80} {incr k} {assert_equal $k [$c -read]}
+            after [expr {$i % 4}]
+        }
+        r config set rdma-busy-poll-us 50000
+    }
+
+    test "polled alone works without the ring" -needs [list file $bench] {
+        r config set rdma-features polled
+        lassign [polled_during {
+            busy_load -n [scaled 30000 4000] -c [scaled 4 1] -t get
+            busy_load -n [scaled 3000 200] -c 2 -d 100000 -t set,get
+        }] in out
+        assert_morethan $in [scaled 10000 500]
+        assert_morethan $out [scaled 10000 500]
+        r config set rdma-features "ring polled"
+    }
+}
+
+start_server {overrides {rdma-busy-poll-us 50000 rdma-features ring}} {
+    test "rdma-features without polled leaves it out" -needs [list file $bench file $cli] {
+        set got [run -timeout 50 {*}$::opt(launcher) $::cli --rdma -h $::opt(rdma_host) -p [srv port] -r 5 client info]
+        assert_match "*rdma-features=ring\n*" [dict get $got out]
+        assert_equal {0 0} [polled_during {busy_load -n [scaled 10000 1000] -c 2 -t get}]
+    }
+}
