@@ -6,6 +6,7 @@
 #include "commands/spec.h"
 #include "commands/workbench.h"
 #include "lib/memory.h"
+#include "lib/number.h"
 #include "store/hash.h"
 #include "store/sequence.h"
 #include "store/set.h"
@@ -126,6 +127,11 @@ static bool pattern_value(struct sort *sort, struct slice pattern, struct slice 
 /* As a number: the whole of the text, which ends with NUL; nothing is zero, and spaces may stand before it. */
 static bool weight_read(struct slice text, double *weight) {
     char *end;
+    int64_t number;
+    if (parse_int64(text, &number)) { /* most are */
+        *weight = (double)number;
+        return true;
+    }
     errno = 0;
     *weight = strtod(text.data, &end);
     return *end == 0 && errno != ERANGE && !isnan(*weight);
