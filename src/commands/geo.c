@@ -5,7 +5,6 @@
 #include "commands/spec.h"
 #include "commands/zset_common.h"
 #include "lib/memory.h"
-#include <stdio.h>
 
 bool argument_point(struct call *call, int index, struct geo_point *point) {
     if (!parse_double(call->argv[index], &point->longitude) || !parse_double(call->argv[index + 1], &point->latitude)) {
@@ -25,9 +24,8 @@ bool argument_unit(struct call *call, int index, double *meters) {
 }
 
 void reply_distance(struct reply *reply, double distance) {
-    char text[64];
-    int len = snprintf(text, sizeof text, "%.4f", distance);
-    reply_bulk(reply, (struct slice){text, (size_t)len});
+    char text[DOUBLE_TEXT_MAX];
+    reply_bulk(reply, (struct slice){text, format_fixed(text, distance, 4)});
 }
 
 static void reply_coordinate(struct reply *reply, double value) {

@@ -335,14 +335,38 @@ size_t format_double_digits(char text[static 40], double value) {
     return sign + digits_layout(text, digits, n, power);
 }
 
+/* The fraction is mantissa / 2^shift, and mantissa * 10^17 fits into 128 bits: so the rounding is exact, half to even, as that of printf. */
+size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsigned decimals) {
+    static const uint64_t tens[FIXED_DECIMALS_MAX + 1] = {1,       10,      100,     1000,    10000,   100000,  1000000,  10000000, 100000000,
+                                                            1e9,     1e10,    1e11,    1e12,    1e13,    1e14,    1e15,     1e16,     1e17};
+    bool exact = LDBL_MANT_DIG <= 64 || (long double)(double)value == value;
+    if (!exact || !(value > -0x1p62L && value < 0x1p62L)) /* the largest has 4933 digits before the point */
+        return (size_t)snprintf(text, DOUBLE_TEXT_MAX, "%.*Lf", (int)decimals, value);
+    size_t len = signbit(value) ? put(text, "-", 1) : 0;
+    if (value < 0) value = -value;
+    uint64_t whole = (uint64_t)value, digits = 0;
+    int exponent;
+    uint64_t mantissa = (uint64_t)(frexpl(value - (long double)whole, &exponent) * 0x1p64L);
+    int shift = 64 - exponent;
+    if (shift < 128) {
+        unsigned __int128 scaled = (unsigned __int128)mantissa * tens[decimals], half = (unsigned __int128)1 << (shift - 1);
+        digits = (uint64_t)(scaled >> shift);
+        unsigned __int128 rest = scaled - ((unsigned __int128)digits << shift);
+        digits += rest > half || (rest == half && (digits & 1));
+    }
+    if (digits == tens[decimals]) whole++, digits = 0;
+    len += format_uint64(text + len, whole);
+    text[len] = '.';
+    for (unsigned i = decimals; i > 0; i--, digits /= 10) text[len + i] = (char)('0' + digits % 10);
+    return len + 1 + decimals;
+}
+
 size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value) {
     if (isnan(value)) return put(text, "nan", 3);
     if (isinf(value)) return value > 0 ? put(text, "inf", 3) : put(text, "-inf", 4);
     if (value >= -0x1p62L && value <= 0x1p62L && (long double)(int64_t)value == value)
         return format_int64(text, (int64_t)value);
-    int written =
-        snprintf(text, DOUBLE_TEXT_MAX, "%.17Lf", value); /* the largest has 4933 digits before the point */
-    size_t len = (size_t)written;
+    size_t len = format_fixed(text, value, FIXED_DECIMALS_MAX);
     while (text[len - 1] == '0') len--;
     if (text[len - 1] == '.') len--;
     if (len == 2 && text[0] == '-' && text[1] == '0') text[0] = '0', len = 1;

@@ -19,6 +19,9 @@ bool parse_long_double(struct slice text, long double *value);
 size_t format_double(char text[static 40], double value);
 /* The same without an exception for integers, of which format_double() shows all digits: "1e+20" as there, but "1e+10" too. */
 size_t format_double_digits(char text[static 40], double value);
+/* With so many digits after the point, 1 to FIXED_DECIMALS_MAX; not of infinities and what is no number. */
+enum { FIXED_DECIMALS_MAX = 17 };
+size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsigned decimals);
 /* As INCRBYFLOAT shows numbers: fixed notation, 17 digits after the point, trailing zeros removed. */
 size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value);
 

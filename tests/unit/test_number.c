@@ -168,6 +168,26 @@ static void doubles_are_accepted_as_strtod_does_but_for_space_and_nan(void **sta
     assert_false(parse_long_double((struct slice){long_text, DOUBLE_TEXT_MAX}, &ld));
 }
 
+static void fixed_decimals_are_those_of_printf(void **state) {
+    static char text[DOUBLE_TEXT_MAX], expected[DOUBLE_TEXT_MAX];
+    random_seed(3);
+    for (int i = 0; i < 400000; i++) {
+        unsigned decimals = 1 + (unsigned)random_below(FIXED_DECIMALS_MAX);
+        long double value = (long double)(int64_t)random_u64() * powl(2, (long double)random_below(i % 3 ? 70 : 200) - 140);
+        switch (i % 5) {
+        case 0: value = (double)value; break;
+        case 1: value = (long double)random_below(1000000) + (long double)random_below(4096) / 4096; break; /* ends in halves */
+        case 2: value = (long double)(int64_t)random_below(100) - powl(10, -(long double)random_below(25)); break; /* carries */
+        }
+        text[format_fixed(text, value, decimals)] = '\0';
+        snprintf(expected, sizeof expected, "%.*Lf", (int)decimals, value);
+        assert_string_equal(text, expected);
+    }
+    text[format_fixed(text, -0.0L, 4)] = '\0';
+    assert_string_equal(text, "-0.0000");
+    text[format_fixed(text, 0x1p63L, 2)] = '\0';
+    assert_string_equal(text, "9223372036854775808.00");
+}
 static void long_doubles_look_as_incrbyfloat_shows_them(void **state) {
     static const struct {
         const char *in, *out;
@@ -248,6 +268,7 @@ int main(void) {
         cmocka_unit_test(doubles_read_back_to_the_same_bits),
         cmocka_unit_test(short_decimals_read_as_strtod_reads_them),
         cmocka_unit_test(doubles_are_accepted_as_strtod_does_but_for_space_and_nan),
+        cmocka_unit_test(fixed_decimals_are_those_of_printf),
         cmocka_unit_test(long_doubles_look_as_incrbyfloat_shows_them),
         cmocka_unit_test(memory_sizes_have_two_kinds_of_units),
         cmocka_unit_test(sizes_for_people_have_two_decimals),
