@@ -539,6 +539,11 @@ static int listener_open(struct rdma_listener *l, char *reason, size_t reason_si
         snprintf(reason, reason_size, "%s", strerror(-result));
         return result;
     }
+    if (l->id->verbs && !rdma_device_fits(l->id->verbs, reason, reason_size)) {
+        rdma_destroy_id(l->id);
+        l->id = NULL;
+        return -EOPNOTSUPP;
+    }
     if (!address_from(rdma_get_local_addr(l->id), &l->listener.address))
         snprintf(l->listener.address.host, sizeof l->listener.address.host, "%s", host);
     l->port = l->listener.address.port = ntohs(rdma_get_src_port(l->id));

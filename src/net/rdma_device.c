@@ -804,10 +804,18 @@ struct rdma_device *rdma_device_known(struct rdma_loop *owner, const struct ibv_
     return NULL;
 }
 
+bool rdma_device_fits(const struct ibv_context *verbs, char *error, size_t error_size) {
+    if (verbs->device->transport_type != IBV_TRANSPORT_IWARP) return true;
+    snprintf(error, error_size, "%s is an iWARP device, which has no RDMA WRITE with immediate data", ibv_get_device_name(verbs->device));
+    errno = EOPNOTSUPP;
+    return false;
+}
+
 struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *verbs, char *error,
                                    size_t error_size) {
     struct rdma_device *device = rdma_device_known(owner, verbs);
     if (device) return device;
+    if (!rdma_device_fits(verbs, error, error_size)) return NULL;
     device = mem_calloc(1, sizeof *device);
     device->owner = owner;
     device->verbs = verbs;

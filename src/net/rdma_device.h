@@ -131,6 +131,8 @@ int rdma_loop_open(struct rdma_loop *loop, char *error, size_t error_size);
 struct rdma_device *rdma_device_of(struct rdma_loop *loop, struct ibv_context *verbs, char *error,
                                    size_t error_size);
 
+/* Whether the device can do what the protocol is made of. False: text in `error`, errno. */
+bool rdma_device_fits(const struct ibv_context *verbs, char *error, size_t error_size);
 /* The context if it was made already, or NULL. */
 struct rdma_device *rdma_device_known(struct rdma_loop *loop, const struct ibv_context *verbs);
 

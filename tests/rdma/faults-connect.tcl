@@ -208,6 +208,20 @@ foreach {what rule} {
     }
 }
 
+start_server {} {
+    test "an iWARP device is not tried, and the reason is told: it lacks what the protocol is made of" -needs $::on_software_device {
+        set port [free_port]
+        set got [run env SOFTRDMA_IWARP=1 {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir \
+            --rdma-bind $::opt(rdma_host) --rdma-port $port]
+        assert_equal 1 [dict get $got code]
+        assert_match "*RDMA: cannot listen on $::opt(rdma_host):$port (softrdma0): softrdma0 is an iWARP device, which has no RDMA WRITE with immediate data (errno 95)*" \
+            [dict get $got out][dict get $got err]
+        set got [run env SOFTRDMA_IWARP=1 {*}$::opt(launcher) [tool valkey-cli] --rdma -h $::opt(rdma_host) -p [srv port] ping]
+        assert_equal 1 [dict get $got code]
+        assert_match "*softrdma0 is an iWARP device*" [dict get $got out][dict get $got err]
+    }
+}
+
 foreach {what rule reason} {
     "no protection domain" alloc_pd:fail=ENOMEM "cannot make a protection domain (softrdma0): Cannot allocate memory"
     "no completion channel" create_channel:fail=EMFILE "cannot make a completion channel (softrdma0): Too many open files"

@@ -46,6 +46,7 @@ static void config_read(void) {
     c->max_rd_atomic = env_u32("SOFTRDMA_MAX_RD_ATOMIC", 16, 0, 255);
     c->comp_vectors = env_u32("SOFTRDMA_COMP_VECTORS", 4, 1, 1024);
     c->cm_timeout_ms = env_u32("SOFTRDMA_CM_TIMEOUT_MS", 20000, 1, 3600000);
+    c->iwarp = env_u32("SOFTRDMA_IWARP", 0, 0, 1);
     c->dontfork = env_u32("SOFTRDMA_DONTFORK", 0, 0, 1);
     c->timewait_ms = env_u32("SOFTRDMA_TIMEWAIT_MS", 100, 0, 3600000);
 }

@@ -13,6 +13,7 @@ struct config {
         max_rd_atomic;
     uint32_t comp_vectors;
     uint32_t cm_timeout_ms, timewait_ms;
+    uint32_t iwarp;    /* 1: devices say that they are iWARP */
     uint32_t dontfork; /* 1: ibv_fork_init hides regions from children, as with kernels before 5.12 */
 };
 

@@ -106,8 +106,8 @@ static void after_fork_in_child(void) {
 
 static void device_identify(struct device *device, uint32_t index) {
     device->index = index;
-    device->ib.node_type = IBV_NODE_CA;
-    device->ib.transport_type = IBV_TRANSPORT_IB;
+    device->ib.node_type = config()->iwarp ? IBV_NODE_RNIC : IBV_NODE_CA;
+    device->ib.transport_type = config()->iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
     snprintf(device->ib.name, sizeof(device->ib.name), "softrdma%u", index);
     snprintf(device->ib.dev_name, sizeof(device->ib.dev_name), "softrdma%u", index);
     snprintf(device->ib.dev_path, sizeof(device->ib.dev_path), SYSFS_MARK "/dev/%u", index);
