@@ -1,12 +1,15 @@
-/* type_debug.c: what DEBUG DIGEST and DEBUG HTSTATS-KEY show of the types; the digests are described in server/debug.h. */
+/* type_debug.c: what DEBUG DIGEST, HTSTATS-KEY and OBJECT show of the types (the digests are described in server/debug.h), and LISTPACK, QUICKLIST and
+ * QUICKLIST-PACKED-THRESHOLD. */
 #include "commands/commands.h"
-#include "server/debug.h"
 #include "lib/number.h"
+#include "server/debug.h"
 #include "store/hash.h"
 #include "store/sequence.h"
 #include "store/set.h"
 #include "store/stream.h"
+#include "store/types.h"
 #include "store/zset.h"
+#include <stdio.h>
 
 static void hash_digest(const struct entry *entry, struct digest *digest) {
     struct hash_iterator it;
@@ -74,15 +77,88 @@ static void stream_digest(const struct entry *entry, struct digest *digest) {
     stream_iterate_end(&it);
 }
 
+/* ---- OBJECT, LISTPACK, QUICKLIST ---- */
+
+static void list_describe(const struct entry *entry, bool fast, char *text, size_t size) {
+    struct sequence_nodes nodes;
+    sequence_describe(entry, &nodes);
+    if (!nodes.count) return;
+    size_t len = (size_t)snprintf(text, size, " ql_nodes:%zu ql_avg_node:%.2f ql_listpack_max:%d ql_compressed:%d", nodes.count,
+                                  (double)sequence_len(entry) / (double)nodes.count, encoding_limits.list_listpack_size, encoding_limits.list_compress_depth != 0);
+    if (!fast) snprintf(text + len, size - len, " ql_uncompressed_size:%zu", nodes.bytes);
+}
+
+/* The value of an encoding; false: it is missing or of another one, and that is replied. */
+static bool find_encoded(struct call *call, enum value_encoding encoding, struct entry **entry) {
+    *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+    if (!*entry) reply_no_such_key(call->reply);
+    else if (entry_encoding(*entry) != encoding) reply_error_format(call->reply, "ERR Not a %s encoded object.", value_encoding_name(encoding));
+    else return true;
+    return false;
+}
+static void print_element(size_t index, const struct listpack_value *value) {
+    if (value->data) printf("  %zu: %zu bytes: %.*s\n", index, value->len, value->len < 100 ? (int)value->len : 100, value->data);
+    else printf("  %zu: integer %lld\n", index, (long long)value->number);
+}
+static void run_listpack(struct call *call) {
+    struct entry *entry;
+    if (!find_encoded(call, ENCODING_LISTPACK, &entry)) return;
+    const uint8_t *lp = entry_value(entry);
+    size_t index = 0;
+    printf("listpack of %zu bytes, %zu elements\n", listpack_bytes(lp), listpack_count(lp));
+    for (uint8_t *at = listpack_first(lp); at; at = listpack_next(lp, at), index++) {
+        struct listpack_value value = listpack_get(at);
+        print_element(index, &value);
+    }
+    fflush(stdout);
+    reply_status(call->reply, "Listpack structure printed on stdout");
+}
+static void run_quicklist(struct call *call) {
+    struct entry *entry;
+    struct sequence_nodes nodes;
+    if (!find_encoded(call, ENCODING_QUICKLIST, &entry)) return;
+    sequence_describe(entry, &nodes);
+    printf("quicklist of %zu nodes, %zu of them compressed, %zu large elements; %zu elements, %zu bytes\n", nodes.count, nodes.packed, nodes.large,
+           sequence_len(entry), nodes.bytes);
+    if (call->argc == 4 && slice_is(call->argv[3], "1")) {
+        struct sequence_iterator it;
+        struct sequence_element element;
+        sequence_iterate(&it, entry, 0, false);
+        for (size_t index = 0; sequence_next(&it, &element); index++) {
+            if (element.blob) element.value = listpack_text_value(blob_slice(element.blob));
+            print_element(index, &element.value);
+        }
+        sequence_iterate_end(&it);
+    }
+    fflush(stdout);
+    reply_status(call->reply, "Quicklist structure printed on stdout");
+}
+static const uint64_t packed_threshold_max = (UINT64_C(1) << 32) - (1 << 20);
+static void run_packed_threshold(struct call *call) {
+    uint64_t bytes;
+    if (!parse_memory(call->argv[2], &bytes) || bytes > packed_threshold_max) {
+        reply_error(call->reply, "ERR argument must be a memory value bigger than 1 and smaller than 4gb");
+        return;
+    }
+    encoding_limits.list_large_min = bytes < LISTPACK_BYTES_MAX / 2 ? bytes : LISTPACK_BYTES_MAX / 2; /* beyond, no node could hold it */
+    reply_ok(call->reply);
+}
+
+#define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
+static const struct debug_subcommand type_subcommands[] = {
+    {"listpack", 1, 1, run_listpack, HELP("LISTPACK <key>", "    Print the elements of a value that is a listpack on standard output.")},
+    {"quicklist", 1, 2, run_quicklist, HELP("QUICKLIST <key> [<0|1>]", "    Print on standard output how a long list is kept; 1: its elements, too.")},
+    {"quicklist-packed-threshold", 1, 1, run_packed_threshold,
+     HELP("QUICKLIST-PACKED-THRESHOLD <size>", "    Keep elements of lists from this size on by themselves; 0: those that are larger than a node may be.")},
+    {NULL, 0, 0, NULL, NULL}};
+
 void type_debug_register(void) {
-    static const struct debug_value_ops hash = {hash_digest, hash_table};
-    static const struct debug_value_ops set = {set_digest, set_table};
-    static const struct debug_value_ops list = {list_digest, NULL};
+    static const struct debug_value_ops list = {list_digest, NULL, list_describe}, set = {set_digest, set_table, NULL}, zset = {zset_digest, zset_table, NULL},
+                                        hash = {hash_digest, hash_table, NULL}, stream = {stream_digest, NULL, NULL};
     debug_register_value(TYPE_LIST, &list);
-    static const struct debug_value_ops zset = {zset_digest, zset_table};
-    debug_register_value(TYPE_ZSET, &zset);
-    static const struct debug_value_ops stream = {stream_digest, NULL};
-    debug_register_value(TYPE_STREAM, &stream);
-    debug_register_value(TYPE_HASH, &hash);
     debug_register_value(TYPE_SET, &set);
+    debug_register_value(TYPE_ZSET, &zset);
+    debug_register_value(TYPE_HASH, &hash);
+    debug_register_value(TYPE_STREAM, &stream);
+    debug_register(type_subcommands);
 }

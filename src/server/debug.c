@@ -1,16 +1,19 @@
 /* debug.c: DEBUG: looking inside, breaking things on purpose, and what tests need. It is for developers and their tests, so it must be switched on
  * (enable-debug-command), and its subcommands are no commands of their own. Those about values and databases are in debug_data.c. */
 #include "server/debug.h"
+#include "lib/glob.h"
 #include "lib/hashtable.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "lib/random.h"
 #include "persist/rdb.h"
 #include "server/client.h"
 #include "server/config_engine.h"
 #include "server/debug_data.h"
 #include "server/debug_follow.h"
 #include "server/help.h"
+#include "server/propagate.h"
 #include "server/server.h"
 #include "server/settings.h"
 #include <errno.h>
@@ -98,6 +101,23 @@ static void run_error(struct call *call) {
     char *text = mem_strndup(call->argv[2].data, call->argv[2].len);
     reply_error(call->reply, text);
     mem_free(text);
+}
+static void run_replicate(struct call *call) {
+    propagate_message(db_id(call->db), call->argc - 2, call->argv + 2);
+    reply_ok(call->reply);
+}
+/* Of few different bytes, so that they mean something as patterns, too. */
+static struct slice random_text(char text[32]) {
+    static const char bytes[] = "*?[]^-\\ab";
+    size_t len = random_below(33);
+    for (size_t i = 0; i < len; i++) text[i] = bytes[random_below(sizeof bytes - 1)];
+    return (struct slice){text, len};
+}
+static void run_stringmatch_test(struct call *call) {
+    enum { ROUNDS = 100000 };
+    char pattern[32], text[32];
+    for (int i = 0; i < ROUNDS; i++) glob_match(random_text(pattern), random_text(text), i & 1);
+    reply_status(call->reply, "Apparently the server did not crash: test passed");
 }
 static void run_set_active_expire(struct call *call) {
     store_settings.active_expire = seconds_of(call->argv[2]) != 0;
@@ -203,14 +223,15 @@ static const struct debug_subcommand general[] = {
     {"oom", 0, 0, run_oom, HELP("OOM", "    Crash as running out of memory does.")},
     {"panic", 0, 0, run_panic, HELP("PANIC", "    Crash on purpose, with a message.")},
     {"pause-cron", 1, 1, run_pause_cron, HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
-    {"quicklist-packed-threshold", 1, 1, run_without_effect, NULL},
     {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},
     {"set-skip-checksum-validation", 1, 1, run_skip_checksum,
      HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "    Take payloads of RESTORE whose checksum is wrong, or refuse them.")},
+    {"replicate", 1, -1, run_replicate, HELP("REPLICATE <word> [<word> ...]", "    Send the words to replicas as a command, though nothing is executed here.")},
     {"replybuffer", 2, 2, run_replybuffer,
      HELP("REPLYBUFFER <RESIZING <0|1>|PEAK-RESET-TIME <NEVER|RESET|milliseconds>>", "    Accepted for the sake of tests; replies are not buffered that way here.")},
     {"segfault", 0, 0, run_segfault, HELP("SEGFAULT", "    Crash by touching memory that is not there.")},
     {"set-active-expire", 1, 1, run_set_active_expire, HELP("SET-ACTIVE-EXPIRE <0|1>", "    Switch the search for expired keys off or on.")},
+    {"stringmatch-test", 0, 0, run_stringmatch_test, HELP("STRINGMATCH-TEST", "    Match random texts with random patterns.")},
     {"sleep", 1, 1, run_sleep, HELP("SLEEP <seconds>", "    Do nothing at all for so long; fractions are fine.")},
     {"help", 0, 0, run_help, NULL},
     {NULL, 0, 0, NULL, NULL}};
@@ -218,6 +239,7 @@ static const struct debug_subcommand general[] = {
 void debug_register_own(void) {
     debug_register(general);
     debug_register(debug_data_subcommands);
+    debug_register(debug_reload_subcommands);
     debug_register(debug_follow_subcommands);
 }
 static const struct debug_subcommand *subcommand_find(struct slice name) {

@@ -21,10 +21,9 @@ void digest_mix_number(struct digest *digest, uint32_t number);
 struct debug_value_ops {
     void (*digest)(const struct entry *entry, struct digest *digest);
     struct hashtable *(*table)(const struct entry *entry); /* NULL, or returns NULL: its encoding has none */
+    void (*describe)(const struct entry *entry, bool fast, char *text, size_t size); /* more fields of DEBUG OBJECT, each with a space in front; may be NULL */
 };
 void debug_register_value(enum value_type type, const struct debug_value_ops *ops);
-/* Bytes of a value in a snapshot, for DEBUG OBJECT; NULL: no snapshots in this build (strings are counted all the same). */
-extern size_t (*debug_serialized_length)(const struct entry *entry);
 
 struct debug_subcommand {
     const char *name;

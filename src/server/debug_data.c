@@ -4,21 +4,13 @@
 #include "lib/hashtable.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "persist/rdb.h"
 #include "server/server.h"
 #include "store/keyspace.h"
 #include <stdio.h>
 #include <string.h>
 
 static const struct debug_value_ops *value_ops[VALUE_TYPES];
-/* A string in a snapshot, uncompressed: a number of up to 32 bits in two, three or five bytes, else a length of one, two, five or nine bytes and the text. */
-static size_t serialized_string(const struct entry *entry) {
-    int64_t number;
-    if (entry_string_int64(entry, &number) && number >= INT32_MIN && number <= INT32_MAX)
-        return number >= INT8_MIN && number <= INT8_MAX ? 2 : number >= INT16_MIN && number <= INT16_MAX ? 3 : 5;
-    size_t len = entry_string_len(entry);
-    return len + (len < 64 ? 1 : len < 16384 ? 2 : len <= UINT32_MAX ? 5 : 9);
-}
-size_t (*debug_serialized_length)(const struct entry *entry);
 void debug_register_value(enum value_type type, const struct debug_value_ops *ops) { value_ops[type] = ops; }
 
 /* ---- DIGEST ---- */
@@ -83,19 +75,45 @@ static void run_digest_value(struct call *call) {
 
 /* ---- OBJECT, HTSTATS, POPULATE ---- */
 
+/* Bytes of a value in a snapshot, without those that tell its type. */
+static size_t serialized_length(const struct entry *entry) {
+    struct memory_output bytes;
+    memory_output_init(&bytes);
+    rdb_write_value(&bytes.out, entry);
+    size_t len = memory_output_slice(&bytes).len - 1;
+    memory_output_free(&bytes);
+    return len;
+}
 static void run_object(struct call *call) {
     struct entry *entry = look_at(call, call->argv[2]);
     if (!entry) {
         reply_no_such_key(call->reply);
         return;
     }
-    char text[400], serialized[48] = "";
+    char text[600], serialized[48] = "", more[200] = "";
+    const struct debug_value_ops *ops = value_ops[entry_type(entry)];
     bool fast = call->argc == 4 && slice_is(call->argv[3], "fast");
-    if (!fast && debug_serialized_length) snprintf(serialized, sizeof serialized, " serializedlength:%zu", debug_serialized_length(entry));
-    else if (!fast && entry_type(entry) == TYPE_STRING) snprintf(serialized, sizeof serialized, " serializedlength:%zu", serialized_string(entry));
+    if (!fast) snprintf(serialized, sizeof serialized, " serializedlength:%zu", serialized_length(entry));
+    if (ops && ops->describe) ops->describe(entry, fast, more, sizeof more);
     uint32_t idle = entry_idle_seconds(entry), clock = ((uint32_t)(clock_ms() / 1000) - idle) & 0xffffff;
-    snprintf(text, sizeof text, "Value at:%p refcount:1 encoding:%s%s lru:%u lru_seconds_idle:%u lfu_freq:%u lfu_access_time_minutes:%u", (void *)entry,
-             value_encoding_name(entry_encoding(entry)), serialized, clock, idle, entry_frequency(entry), clock >> 8);
+    snprintf(text, sizeof text, "Value at:%p refcount:1 encoding:%s%s lru:%u lru_seconds_idle:%u lfu_freq:%u lfu_access_time_minutes:%u%s", (void *)entry,
+             value_encoding_name(entry_encoding(entry)), serialized, clock, idle, entry_frequency(entry), clock >> 8, more);
+    reply_status(call->reply, text);
+}
+static void run_sdslen(struct call *call) {
+    struct entry *entry = look_at(call, call->argv[2]);
+    if (!entry) {
+        reply_no_such_key(call->reply);
+        return;
+    }
+    if (entry_type(entry) != TYPE_STRING || entry_encoding(entry) == ENCODING_INT) {
+        reply_error(call->reply, "ERR Not an sds encoded string.");
+        return;
+    }
+    struct blob *blob = entry_blob(entry); /* else the value is in the allocation of the key */
+    char text[240];
+    snprintf(text, sizeof text, "key_sds_len:%zu, key_sds_avail:0, key_zmalloc: %zu, val_sds_len:%zu, val_sds_avail:%zu, val_zmalloc: %zu", entry_key(entry).len,
+             mem_size(entry), entry_string_len(entry), blob ? blob->capacity - blob->len : 0, blob ? blob_memory(blob) : 0);
     reply_status(call->reply, text);
 }
 enum { DESCRIPTION_MAX = 64 * 1024 };
@@ -236,6 +254,7 @@ const struct debug_subcommand debug_data_subcommands[] = {
     {"htstats", 1, 2, run_htstats, HELP("HTSTATS <dbid> [full]", "    Describe the hash tables of a database.")},
     {"htstats-key", 1, 2, run_htstats_key, HELP("HTSTATS-KEY <key> [full]", "    Describe the hash table of a value that is one.")},
     {"object", 1, 2, run_object, HELP("OBJECT <key> [fast]", "    Show where and how a value is kept; fast: only what costs nothing.")},
+    {"sdslen", 1, 1, run_sdslen, HELP("SDSLEN <key>", "    Show the lengths of a key and of the string that it holds, and the room behind them.")},
     {"populate", 1, 3, run_populate,
      HELP("POPULATE <count> [<prefix>] [<size>]", "    Add <count> strings under <prefix>:0, <prefix>:1 and so on (key: where no prefix is given), of <size> bytes.",
           "    Replicas are not told.")},

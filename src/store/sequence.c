@@ -85,6 +85,11 @@ size_t sequence_remove(struct db *db, struct entry *e, struct slice text, int64_
     return removed;
 }
 
+void sequence_describe(const struct entry *e, struct sequence_nodes *nodes) {
+    if (packed(e)) *nodes = (struct sequence_nodes){0};
+    else chain_describe(entry_value(e), nodes);
+}
+
 /* --- Walking -------------------------------------------------------------------------------------------------------- */
 
 void sequence_iterate(struct sequence_iterator *it, const struct entry *e, int64_t index, bool backward) {

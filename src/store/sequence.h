@@ -33,6 +33,13 @@ bool sequence_insert(struct db *db, struct entry *entry, struct slice pivot, boo
 /* The first `count` elements that equal the text, of a negative count the last; 0: all. Returns how many there were. */
 size_t sequence_remove(struct db *db, struct entry *entry, struct slice text, int64_t count);
 
+/* The nodes of a chain, for DEBUG; all 0 where it is none. */
+struct sequence_nodes {
+    size_t count, bytes;  /* bytes of all of them, unpacked */
+    size_t packed, large; /* how many are compressed; how many are one large element */
+};
+void sequence_describe(const struct entry *entry, struct sequence_nodes *nodes);
+
 /* Walking, from an index on, towards the tail or the head. The list must not change meanwhile. What is read is valid until the next call. */
 struct sequence_iterator {
     struct list_node *node; /* of a chain: the next one to be opened */

@@ -47,6 +47,7 @@ bool chain_node_exceeds(size_t bytes, size_t count) {
     return bytes > COUNTED_BYTES_MAX || count > (size_t)(fill ? fill : 1);
 }
 static bool is_large(size_t len) {
+    if (encoding_limits.list_large_min) return len >= encoding_limits.list_large_min;
     int fill = encoding_limits.list_listpack_size;
     return len > (fill < 0 ? bytes_limit(fill) : COUNTED_BYTES_MAX);
 }
@@ -203,6 +204,14 @@ size_t chain_memory(const struct chain *chain, size_t samples) {
     if (measured && measured < chain->nodes)
         bytes = (size_t)((double)bytes / (double)measured * (double)chain->nodes);
     return mem_size(chain) + bytes;
+}
+void chain_describe(const struct chain *chain, struct sequence_nodes *nodes) {
+    *nodes = (struct sequence_nodes){.count = chain->nodes};
+    for (const struct list_node *node = chain->head; node; node = node->next) {
+        nodes->bytes += node->kind == NODE_LARGE ? node->blob->len : node->bytes;
+        nodes->packed += node->kind == NODE_PACKED;
+        nodes->large += node->kind == NODE_LARGE;
+    }
 }
 uint8_t *chain_to_listpack(struct chain *chain) {
     struct list_node *node = chain->head;

@@ -13,6 +13,7 @@ struct chain *chain_copy(const struct chain *chain);
 size_t chain_len(const struct chain *chain);
 size_t chain_nodes(const struct chain *chain);
 size_t chain_memory(const struct chain *chain, size_t samples);
+void chain_describe(const struct chain *chain, struct sequence_nodes *nodes);
 /* A chain that fills less than half of one node: its elements; the chain is gone. Else NULL. */
 uint8_t *chain_to_listpack(struct chain *chain);
 

@@ -1,0 +1,246 @@
+# DEBUG on values: OBJECT, RELOAD, LISTPACK, QUICKLIST, SDSLEN and the rest of what tests written for Valkey use.
+# seconds: 3
+
+# Values of every type and encoding.
+proc make_values {} {
+    r config set list-max-listpack-size 128 hash-max-listpack-entries 128 set-max-listpack-entries 128 zset-max-listpack-entries 128
+    r set int 12345
+    r set embstr hello
+    r set raw [string repeat x 1000]
+    r set binary [randstring 500 500]
+    r rpush list a b 1 ""
+    r sadd intset 1 2 3 70000
+    r sadd set a b 3 ""
+    r zadd zset 1 a 2.5 b -inf c
+    r hset hash f v g 1
+    for {set i 0} {$i < 1000} {incr i} {
+        r rpush quicklist element:$i
+        r sadd hashtable-set member:$i
+        r hset hashtable field:$i value:$i
+        r zadd skiplist [expr {$i / 7.0}] member:$i
+    }
+    r lset quicklist 500 [string repeat y 100000]
+    if {[unmet_need {command xadd}] eq ""} {
+        r xadd stream 1-1 f v
+        r xgroup create stream g 0
+        r xreadgroup group g c streams stream >
+    }
+    if {[unmet_need {command hpexpireat}] eq ""} {
+        r hset fields f v g w
+        r hpexpireat fields 33177117420000 fields 1 f
+    }
+}
+
+start_server {tags {debug}} {
+    test "DEBUG OBJECT tells how a value is kept and how long it is in a file" {
+        r flushall
+        make_values
+        foreach {key encoding bytes} {
+            int int 3 embstr embstr 6 list listpack 20 intset intset 25 set listpack 18 zset listpack 30 hash listpack 19
+        } {
+            set pattern "Value at:0x* refcount:1 encoding:$encoding serializedlength:$bytes lru:* lru_seconds_idle:* lfu_freq:0 lfu_access_time_minutes:*"
+            assert_match $pattern [string map {refcount:2147483647 refcount:1} [r debug object $key]]
+            assert_match "Value at:0x* refcount:* encoding:$encoding lru:* lru_seconds_idle:* lfu_freq:0 lfu_access_time_minutes:*" [r debug object $key fast]
+        }
+        foreach {key encoding} {raw raw quicklist quicklist hashtable-set hashtable hashtable hashtable skiplist skiplist} {
+            assert_match "Value at:* encoding:$encoding serializedlength:* lru:*" [r debug object $key]
+        }
+        foreach {key most} {raw 40 quicklist 8000} {
+            regexp {serializedlength:(\d+)} [r debug object $key] -> bytes
+            assert_range $bytes 10 $most
+        }
+        assert_error "ERR no such key" {r debug object nosuch}
+    }
+
+    test "DEBUG OBJECT of a quicklist tells its nodes" {
+        r flushall
+        r config set list-max-listpack-size 10
+        for {set i 0} {$i < 105} {incr i} {r rpush l $i}
+        assert_match "* lfu_access_time_minutes:* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:0 ql_uncompressed_size:*" [r debug object l]
+        r config set list-compress-depth 1
+        assert_match "* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:?" [r debug object l fast]
+        for {set i 0} {$i < 106} {incr i} {r rpush deep $i}
+        assert_match "* ql_nodes:11 ql_avg_node:9.64 ql_listpack_max:10 ql_compressed:1 ql_uncompressed_size:*" [r debug object deep]
+        r config set list-compress-depth 0 list-max-listpack-size 128
+        r rpush short a
+        if {[string match *ql_* [r debug object short]]} {fail "a listpack has no nodes"}
+    }
+
+    test "DEBUG RELOAD writes and reads back every value, with its expiry, its database and its idle time" {
+        r flushall
+        make_values
+        r set volatile v pxat 33177117420000
+        r select 3
+        r set other v
+        r select 0
+        r config set maxmemory-policy allkeys-lru
+        r restore idle 0 [r dump int] idletime 1000
+        set before [r debug digest-value {*}[lsort [r keys *]]]
+        set encodings [lmap key [lsort [r keys *]] {r object encoding $key}]
+        set digest [r debug digest]
+        assert_equal OK [r debug reload]
+        assert_equal $digest [r debug digest]
+        assert_equal $encodings [lmap key [lsort [r keys *]] {r object encoding $key}]
+        assert_equal 33177117420000 [r pexpiretime volatile]
+        assert_range [r object idletime idle] 999 1100
+        r select 3
+        assert_equal v [r get other]
+        assert_equal 1 [r dbsize]
+        r select 0
+        r config set maxmemory-policy allkeys-lfu
+        r restore often 0 [r dump int] freq 200
+        r debug reload
+        assert_range [r object freq often] 150 200
+        r config set maxmemory-policy noeviction
+        if {[r exists fields]} {
+            assert_equal 33177117420000 [r hpexpiretime fields fields 1 f]
+            assert_equal -1 [r hpexpiretime fields fields 1 g]
+        }
+        assert_equal OK [r debug reload merge]
+        assert_equal OK [r debug reload noflush merge]
+        assert_equal $before [r debug digest-value {*}[lsort [lmap key [r keys *] {if {$key in {often}} continue; set key}]]]
+        assert_error "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options." {r debug reload foo}
+    }
+
+    test "DEBUG RELOAD leaves out what has expired" {
+        r flushall
+        with_debug_active_expire_off {
+            r set stays v
+            r set gone v px 1
+            r debug sleep 0.01
+            assert_equal 2 [r dbsize]
+            r debug reload
+            assert_equal 1 [r dbsize]
+            assert_equal v [r get stays]
+        }
+    }
+
+    test "DEBUG RELOAD is told nobody: no events, nothing repeated; who waits for a key is served" {
+        r flushall
+        make_values
+        set listener [new_listener]
+        set follower [new_follower]
+        heard $follower
+        r config set notify-keyspace-events KEAmn
+        r debug reload
+        r config set notify-keyspace-events ""
+        assert_equal {} [heard $listener]
+        assert_equal {} [heard $follower]
+        $listener -close
+        $follower -close
+    }
+
+    test "DEBUG RELOAD without a file, or into keys that are there, fails and loses nothing" -needs {ours 1} {
+        r flushall
+        r set k v
+        foreach options {nosave noflush {nosave noflush merge}} {
+            assert_error "ERR Error trying to load the RDB dump, check server logs." {r debug reload {*}$options}
+            assert_equal v [r get k]
+        }
+    }
+
+    test "DEBUG LISTPACK and QUICKLIST print, and refuse other encodings" {
+        r flushall
+        make_values
+        foreach key {list set zset hash} {assert_equal "Listpack structure printed on stdout" [r debug listpack $key]}
+        assert_equal "Quicklist structure printed on stdout" [r debug quicklist quicklist]
+        assert_equal "Quicklist structure printed on stdout" [r debug quicklist quicklist 1]
+        replies {
+            {debug listpack quicklist} "-ERR Not a listpack encoded object."
+            {debug listpack int} "-ERR Not a listpack encoded object."
+            {debug quicklist list} "-ERR Not a quicklist encoded object."
+            {debug quicklist set 1} "-ERR Not a quicklist encoded object."
+            {debug listpack nosuch} "-ERR no such key"
+            {debug quicklist nosuch} "-ERR no such key"
+        }
+    }
+
+    test "DEBUG SDSLEN" {
+        r flushall
+        make_values
+        assert_match {key_sds_len:6, key_sds_avail:*, key_zmalloc: *, val_sds_len:5, val_sds_avail:*, val_zmalloc: *} [r debug sdslen embstr]
+        assert_match {key_sds_len:3, key_sds_avail:*, key_zmalloc: *, val_sds_len:1000, val_sds_avail:*, val_zmalloc: *} [r debug sdslen raw]
+        assert_error "ERR Not an sds encoded string." {r debug sdslen list}
+        assert_error "ERR no such key" {r debug sdslen nosuch}
+    }
+
+    test "DEBUG QUICKLIST-PACKED-THRESHOLD: lists of elements that are nodes of their own" {
+        foreach {threshold expected} {
+            1b +OK 100 +OK 100b +OK 4293918720 +OK
+            x "-ERR argument must be a memory value bigger than 1 and smaller than 4gb"
+            4293918721 "-ERR argument must be a memory value bigger than 1 and smaller than 4gb"
+            4gb "-ERR argument must be a memory value bigger than 1 and smaller than 4gb"
+            -1 "-ERR argument must be a memory value bigger than 1 and smaller than 4gb"
+        } {assert_typed $expected debug quicklist-packed-threshold $threshold}
+        r flushall
+        r config set list-max-listpack-size 16
+        # Elements of 1 to 60 bytes around a bound of 30: every command on them, against a list in Tcl.
+        r debug quicklist-packed-threshold 30b
+        set model {}
+        for {set i 0} {$i < 300} {incr i} {
+            set element [string repeat [randint 10] [expr {1 + [randint 60]}]]
+            switch -exact -- [randint 6] {
+                0 - 1 {r rpush l $element; lappend model $element}
+                2 {r lpush l $element; set model [linsert $model 0 $element]}
+                3 {
+                    if {$model eq ""} continue
+                    set at [randint [llength $model]]
+                    r lset l $at $element
+                    lset model $at $element
+                }
+                4 {
+                    if {$model eq ""} continue
+                    set pivot [lindex $model [randint [llength $model]]]
+                    r linsert l before $pivot $element
+                    set model [linsert $model [lsearch -exact $model $pivot] $element]
+                }
+                5 {
+                    if {$model eq ""} continue
+                    set at [randint [llength $model]]
+                    set gone [lindex $model $at]
+                    r lrem l 1 $gone
+                    set at [lsearch -exact $model $gone]
+                    set model [lreplace $model $at $at]
+                }
+            }
+            if {$i % 50 == 49} {
+                assert_equal $model [r lrange l 0 -1]
+                r debug reload
+                assert_equal $model [r lrange l 0 -1]
+            }
+        }
+        # Larger than a node may be by itself, and not alone all the same.
+        r debug quicklist-packed-threshold 1mb
+        r del l
+        r config set list-max-listpack-size -1
+        foreach size {10000 100000 20 70000} {r rpush l [string repeat x $size]}
+        assert_equal {10000 100000 20 70000} [lmap element [r lrange l 0 -1] {string length $element}]
+        r lset l 0 [string repeat y 50000]
+        assert_equal 50000 [string length [r lindex l 0]]
+        r ltrim l 1 2
+        assert_equal {100000 20} [lmap element [r lrange l 0 -1] {string length $element}]
+        r debug quicklist-packed-threshold 0
+        r config set list-max-listpack-size -2
+    }
+
+    test "DEBUG STRINGMATCH-TEST" {
+        assert_match "Apparently *did not crash: test passed" [r debug stringmatch-test]
+    }
+
+    test "DEBUG REPLICATE is repeated elsewhere, and not executed here" -needs {ours 1} {
+        set follower [new_follower]
+        heard $follower
+        assert_equal OK [r debug replicate set k elsewhere]
+        assert_equal {{set k elsewhere}} [heard $follower]
+        assert_equal 0 [r exists k]
+        $follower -close
+        assert_error "ERR unknown subcommand or wrong number of arguments for 'replicate'. Try DEBUG HELP." {r debug replicate}
+    }
+
+    test "DEBUG HELP names what there is" {
+        set help [r debug help]
+        foreach word {DIGEST HTSTATS LISTPACK OBJECT QUICKLIST QUICKLIST-PACKED-THRESHOLD RELOAD REPLICATE SDSLEN SET-SKIP-CHECKSUM-VALIDATION SLEEP STRINGMATCH-TEST} {
+            if {[lsearch -glob $help "$word*"] < 0} {fail "$word is not in the help"}
+        }
+    }
+}
