@@ -63,7 +63,9 @@ static void follow_end(struct propagation_listener *self) {
 static struct propagation_listener listener = {.command = follow_command, .begin = follow_begin, .end = follow_end};
 
 static void leave(struct client *client) {
-    if (audience_leave(&followers, client) && followers.count == 0) propagate_unlisten(&listener);
+    if (!audience_leave(&followers, client) || followers.count) return;
+    propagate_unlisten(&listener);
+    memory_output_free(&pending);
 }
 static struct client_watcher watcher = {.freed = leave, .reset = leave};
 

@@ -1,5 +1,6 @@
 /* debug_reload.c: DEBUG RELOAD: all keys are written down as RDB files have them (persist/rdb.h) and read back, with their times and how they were used. It
  * shows whether the forms on disk hold all that there is. What is written stays in memory: there are no files in this build, so NOSAVE finds none. */
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "persist/rdb.h"
@@ -48,7 +49,7 @@ static bool read_key(struct rdb_reader *in, struct db *db, bool replace) {
     if (entry && expire_at >= 0) entry = db_set_expire(db, entry, expire_at);
     if (entry && store_settings.lfu) entry_set_frequency(entry, (uint8_t)access);
     else if (entry) entry_set_idle_seconds(entry, (uint32_t)access);
-    if (entry && entry_is_expired(entry)) db_delete(db, key, false);
+    if (entry && expire_at >= 0 && expire_at <= clock_ms()) db_delete(db, key, false);
     if (!entry) log_warning("DEBUG RELOAD: '%.*s' cannot be loaded: it is there already, or what was written is damaged", (int)key.len, key.data);
     mem_free(made);
     return entry;
