@@ -40,6 +40,10 @@ def streams():
     def number():
         return one("0", "1", "2", "3", "10", "1000", integer)
 
+    def entries_read():
+        """No more than leaves room to go on counting; see README.md."""
+        return ["ENTRIESREAD", one("0", "1", "2", "3", "10", "-1", "-2", "1000000000000", "abc", "+1")]
+
     def count():
         return ["COUNT", number()]
 
@@ -133,10 +137,10 @@ def streams():
         lambda: ["XREADGROUP", "GROUP", group(), consumer(), "COUNT", one("1", "2", "3")] + some("NOACK") + ["STREAMS", any_key(), ">"],
         lambda: ["XREADGROUP", "GROUP", group(), consumer(), "COUNT", one("1", "2", "3"), "STREAMS", any_key(), ">"],
         lambda: ["XREADGROUP"] + some("NOACK", lambda: ["GROUP", group(), consumer()], count) + [one("STREAMS", "FOO")] + group_sources(),
-        lambda: ["XGROUP", "CREATE", key(), group(), one("$", "0", "0", stream_id)] + some("MKSTREAM", lambda: ["ENTRIESREAD", number()]),
+        lambda: ["XGROUP", "CREATE", key(), group(), one("$", "0", "0", stream_id)] + some("MKSTREAM", entries_read),
         lambda: ["XGROUP", "CREATE", key(), group(), one("$", "0")] + some("MKSTREAM"),
         lambda: ["XGROUP", "CREATE", late(), group(), one("$", "0", stream_id)],
-        lambda: ["XGROUP", "SETID", any_key(), group(), one("$", "0", stream_id)] + some(lambda: ["ENTRIESREAD", number()], lambda: ["MKSTREAM"] if R.random() < 0.1 else []),
+        lambda: ["XGROUP", "SETID", any_key(), group(), one("$", "0", stream_id)] + some(entries_read, lambda: ["MKSTREAM"] if R.random() < 0.1 else []),
         lambda: ["XGROUP", case("DESTROY"), any_key(), group()] if R.random() < 0.3 else ["XINFO", "GROUPS", any_key()],
         lambda: ["XGROUP", one("CREATECONSUMER", "DELCONSUMER"), any_key(), group(), consumer()],
         lambda: ["XACK", any_key(), group()] + ids(),
@@ -152,7 +156,7 @@ def streams():
         lambda: ["XINFO", "STREAM", any_key(), "FULL"] + one([], count),
         lambda: ["XINFO", "GROUPS", any_key()],
         lambda: ["XINFO", "CONSUMERS", any_key(), group()],
-        lambda: ["XSETID", key(), stream_id()] + some(lambda: ["ENTRIESADDED", number()], lambda: ["MAXDELETEDID", stream_id()]) if R.random() < 0.4 else ["XLEN", key()],
+        lambda: ["XSETID", key(), stream_id()] + some(lambda: ["ENTRIESADDED", one("0", "1", "3", "20", "1000", "-1", "1000000000000", "abc")], lambda: ["MAXDELETEDID", stream_id()]) if R.random() < 0.4 else ["XLEN", key()],
         lambda: ["XSETID", key(), "8-1"] if R.random() < 0.2 else ["XLEN", key()],
         lambda: ["CONFIG", "SET", "stream-node-max-entries", one("1", "2", "3", "5", "20", "100", "0")],
         lambda: ["CONFIG", "SET", "stream-node-max-bytes", one("4096", "4096", "10000", "0")],  # smaller ones damage streams of the genuine server
