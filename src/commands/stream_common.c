@@ -152,7 +152,7 @@ void stream_propagate_claim(struct call *call, const struct stream_group_name *n
                                     SLICE("TIME"),
                                     {time, format_int64(time, pending->delivered_ms)},
                                     SLICE("RETRYCOUNT"),
-                                    {deliveries, format_uint64(deliveries, pending->deliveries)},
+                                    {deliveries, format_int64(deliveries, (int64_t)pending->deliveries)},
                                     SLICE("FORCE"),
                                     SLICE("JUSTID"),
                                     SLICE("LASTID"),

@@ -366,6 +366,7 @@ start_server {tags {stream}} {
         r xgroup create s g 0
         r xreadgroup group g c count 2 streams s >
         set all [r xinfo stream s full]
+        r del t
         r copy s t
         r rename s u
         r move u 1
@@ -373,7 +374,7 @@ start_server {tags {stream}} {
         r select 1
         assert_equal $all [r xinfo stream u full]
         assert_equal {1-1 3-1 4-1 5-1} [ids [r xrange u - +]]
-        r del u
+        r del u s
         r select 0
         r xadd t * f v
         assert_equal 5 [r xlen t]
