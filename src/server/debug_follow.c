@@ -79,6 +79,8 @@ static void run_follow(struct call *call) {
         audience_join(&followers, call->client);
         if (followers.count == 1) {
             memory_output_init(&pending);
+            together = false;
+            pending_count = 0;
             propagate_listen(&listener);
         }
         selected = -1;
