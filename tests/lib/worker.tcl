@@ -226,7 +226,7 @@ foreach pid $left {
     kill_process KILL $pid
 }
 tell sent {*}[lsort -unique [lmap pair [array names ::words_sent] {
-    if {![regexp {^\S+ [[:alpha:]=~*$]+$} $pair]} continue
+    if {![regexp {^[[:alpha:]=~*$]+$} [lindex $pair 1]]} continue
     string tolower $pair
 }]]
 tell end
