@@ -471,8 +471,17 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel) {
     id->channel = channel;
     return 0;
 }
+/* Requests that nobody has seen go with their listener. */
+static void drop_requests(const struct rdma_cm_id *listener) {
+    for (struct fake_cm_event *event = events; event;) {
+        bool drop = event->event.listen_id == listener;
+        if (drop) rdma_destroy_id(event->event.id);
+        event = drop ? events : event->next;
+    }
+}
 int rdma_destroy_id(struct rdma_cm_id *id) {
     FUZZ_CHECK(!id->qp, "its queue pair is left");
+    drop_requests(id);
     struct fake_cm_event **at = &events;
     while (*at) { /* what was not fetched is never told */
         struct fake_cm_event *event = *at;
@@ -506,10 +515,10 @@ int rdma_ack_cm_event(struct rdma_cm_event *event) {
     return 0;
 }
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr) {
-    return 0;
+    return fails() ? -1 : 0;
 }
 int rdma_listen(struct rdma_cm_id *id, int backlog) {
-    return 0;
+    return fails() ? -1 : 0;
 }
 int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *value, size_t len) {
     return 0;

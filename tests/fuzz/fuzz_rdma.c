@@ -685,12 +685,12 @@ static void all_may_end(void) {
 
 static void step(struct fuzz_input *in) {
     uint8_t what = fuzz_byte(in);
+    struct rdma_cm_id *listens = container_of(listener, struct rdma_listener, listener)->id; /* NULL: its device is away */
     struct peer *p = &peers[(what >> 6) % PEERS];
     switch (what & 31) {
     case 0:
     case 1:
-        if ((p = peer_new(in)))
-            p->id = fake_request(container_of(listener, struct rdma_listener, listener)->id, what & 1);
+        if (listens && (p = peer_new(in))) p->id = fake_request(listens, what & 1);
         break;
     case 2:
     case 3:
@@ -733,6 +733,9 @@ static void step(struct fuzz_input *in) {
     case 26:
     case 27: step_feature(p, in); break;
     case 28: step_polled(p, in); break;
+    case 29:
+        if (listens && what >> 5 == 0) fake_event(listens, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+        break;
     default: turn(0); break;
     }
     now_us++;
