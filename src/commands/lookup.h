@@ -13,10 +13,7 @@
 
 /* What the client's own settings mean for a lookup. */
 static inline int lookup_flags(const struct call *call) {
-    uint32_t flags = call->client->flags;
-    if (__builtin_expect((flags & (CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE)) == 0, 1)) return 0;
-    return (flags & CLIENT_NO_TOUCH ? LOOKUP_NOTOUCH : 0) |
-           (flags & CLIENT_IMPORT_SOURCE ? LOOKUP_NOEXPIRE : 0);
+    return __builtin_expect(call->client->flags & CLIENT_NO_TOUCH, 0) ? LOOKUP_NOTOUCH : 0;
 }
 
 static inline struct entry *find_read_with(struct call *call, struct slice key, int flags) {

@@ -7,6 +7,7 @@
 #include "server/client.h"
 #include "server/client_private.h"
 #include "server/help.h"
+#include "server/server.h"
 #include <ctype.h>
 
 static void id_run(struct call *call) { reply_integer(call->reply, (int64_t)call->client->id); }
@@ -173,6 +174,11 @@ static void capa_run(struct call *call) {
 static void no_evict_run(struct call *call) { flag_run(call, CLIENT_NO_EVICT); }
 static void no_touch_run(struct call *call) { flag_run(call, CLIENT_NO_TOUCH); }
 
+static void import_source_run(struct call *call) {
+    if (!server_stands_still_for(STAND_STILL_IMPORT) && !slice_is(call->argv[2], "off")) reply_error(call->reply, "ERR Server is not in import mode");
+    else flag_run(call, CLIENT_IMPORT_SOURCE);
+}
+
 static void unblock_run(struct call *call) {
     const char *error = NULL;
     int64_t id;
@@ -224,6 +230,7 @@ static void help_run(struct call *call) {
         "    * LIB-NAME: name of its library.", "    * LIB-VER: version of it.",
         "NO-EVICT (ON|OFF)", "    Protect this connection from being closed for want of memory.",
         "NO-TOUCH (ON|OFF)", "    Let commands of this connection leave the keys' access times alone.",
+        "IMPORT-SOURCE (ON|OFF)", "    Show what has expired to this connection, in import mode.",
         NULL};
     reply_help(call->reply, "CLIENT", lines);
 }
@@ -251,6 +258,8 @@ static const struct command_spec subcommands[] = {
      .summary = "Explains the subcommands."},
     {.name = "id", .run = id_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "5.0.0", .complexity = "O(1)",
      .summary = "Answers the id of the connection."},
+    {.name = "import-source", .run = import_source_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "8.1.0", .complexity = "O(1)",
+     .summary = "Shows what has expired to the connection, in import mode.", .syntax = "enabled(ON|OFF)"},
     {.name = "info", .run = info_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "6.2.0", .complexity = "O(1)",
      .summary = "Tells about the connection.", .tips = nondeterministic},
     {.name = "kill", .run = client_kill_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "2.4.0",

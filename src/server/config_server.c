@@ -2,6 +2,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/config_engine.h"
+#include "server/server.h"
 #include "server/settings.h"
 #include "store/keyspace.h"
 #include <errno.h>
@@ -14,7 +15,7 @@
 
 struct server_settings server_settings;
 static char *log_file, *syslog_ident, *locale_collate;
-static bool syslog_enabled;
+static bool syslog_enabled, import_mode;
 static int syslog_facility, log_format, log_timestamp, least_level;
 
 static const char *apply_log_format(void) {
@@ -23,6 +24,10 @@ static const char *apply_log_format(void) {
 }
 static const char *apply_log_level(void) {
     log_level = (enum log_level)least_level;
+    return NULL;
+}
+static const char *apply_import_mode(void) {
+    server_stand_still(STAND_STILL_IMPORT, import_mode);
     return NULL;
 }
 static const char *apply_policy(void) {
@@ -109,6 +114,8 @@ const struct config_option config_options_server[] = {
     {.name = "lazyfree-lazy-user-del", .type = CONFIG_BOOL, .value = &store_settings.lazy_user_del, .initial = "yes", .help = "DEL frees as UNLINK does."},
     {.name = "lazyfree-lazy-user-flush", .type = CONFIG_BOOL, .value = &store_settings.lazy_user_flush, .initial = "yes",
      .help = "FLUSHALL and FLUSHDB without SYNC or ASYNC free in the background."},
+    {.name = "import-mode", .type = CONFIG_BOOL, .value = &import_mode, .initial = "no", .apply = apply_import_mode,
+     .help = "Data of another server is brought in: nothing expires or is evicted by itself, and clients that said CLIENT IMPORT-SOURCE ON see what has expired."},
     {.name = "active-expire-effort", .type = CONFIG_INT, .value = &store_settings.active_expire_effort, .initial = "1", .min = 1, .max = 10,
      .help = "How much time goes into looking for expired keys."},
     {.name = "activerehashing", .type = CONFIG_BOOL, .value = &store_settings.active_rehashing, .initial = "yes",

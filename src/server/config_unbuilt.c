@@ -235,7 +235,6 @@ const struct config_option config_options_unbuilt[] = {
      .max = INT64_MAX},
     {.name = "lua-enable-insecure-api", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "no"},
     {.name = "extended-redis-compatibility", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "import-mode", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     /* Threads, sockets, start-up. */
     {.name = "events-per-io-thread", .type = CONFIG_INT, .flags = CONFIG_DEPRECATED, .initial = "2", .min = 0, .max = INT32_MAX},
     {.name = "io-threads-do-reads", .type = CONFIG_BOOL, .flags = CONFIG_DEPRECATED | CONFIG_IMMUTABLE, .initial = "yes"},

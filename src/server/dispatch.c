@@ -143,6 +143,14 @@ static inline void call_changes(struct running *self, int db, bool repeated, boo
     if (together) propagate_end();
 }
 
+/* In import mode, who brings data in must see what it brings. */
+static __attribute__((noinline)) void run_for_import(struct call *call) {
+    bool shown = store_settings.show_expired;
+    store_settings.show_expired = shown || server_stands_still_for(STAND_STILL_IMPORT);
+    call->command->spec->run(call);
+    store_settings.show_expired = shown;
+}
+
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
     struct running self = {.call = {.command = command, .argc = argc, .argv = argv, .reply = &client->reply, .client = client, .db = client->db},
                            .outer = running};
@@ -158,7 +166,8 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     /* Keys that are found expired and what the command itself repeats belong together, unless it goes through all keys. */
     if (unlikely(together)) propagate_begin();
 
-    command->spec->run(&self.call);
+    if (unlikely(client->flags & CLIENT_IMPORT_SOURCE)) run_for_import(&self.call);
+    else command->spec->run(&self.call);
 
     clock_thaw();
     uint64_t now = ticks_now(), ticks = now - start;

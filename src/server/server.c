@@ -41,6 +41,7 @@ void server_stand_still(enum stand_still reason, bool on) {
 }
 
 bool server_stands_still(void) { return stands_still != 0; }
+bool server_stands_still_for(enum stand_still reason) { return stands_still & reason; }
 
 /* The cron and the turn */
 

@@ -51,6 +51,7 @@ int server_configured_hz(void); /* as the option says; server.hz is what is in f
 enum stand_still { STAND_STILL_PAUSE = 1, STAND_STILL_REPLICA = 2, STAND_STILL_IMPORT = 4 };
 void server_stand_still(enum stand_still reason, bool on);
 bool server_stands_still(void);
+bool server_stands_still_for(enum stand_still reason);
 
 /* Start-up, in this order; called by main once everything is registered and the configuration is read. */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */

@@ -31,7 +31,7 @@ struct store_settings {
     bool active_expire;           /* DEBUG SET-ACTIVE-EXPIRE */
     bool keep_expired;            /* a replica: expired keys look missing but stay until the primary deletes them */
     bool active_rehashing;
-    bool show_expired;            /* while loading, and for commands of the primary's stream: expired keys are there like others */
+    bool show_expired;            /* while loading, for commands of the primary's stream and of an import source: what has expired is there like the rest */
     bool keep_access;             /* lookups leave the access field (a child shares our memory: every write costs a page) */
 };
 extern struct store_settings store_settings;
@@ -63,7 +63,7 @@ struct hashtable *db_expires_table(struct db *db);
 
 /* Looking up. The key that has expired is missing; finding it so deletes it (not on a replica). */
 enum { LOOKUP_NOTOUCH = 1 /* leave the access field */, LOOKUP_NOSTATS = 2, LOOKUP_WRITE = 4 /* about to be changed: no hit or miss counted */,
-       LOOKUP_NOEXPIRE = 8 /* show it even if expired (import source) */ };
+       LOOKUP_NOEXPIRE = 8 /* show it even if expired */ };
 struct entry *db_find(struct db *db, struct slice key, int flags);
 /* The keys of commands that wait to be executed (a pipeline, an MGET): starts fetching them from memory. Costs a hash and
  * saves a wait for memory each, which pays unless the database is small enough to be in the cache anyway. */

@@ -355,4 +355,64 @@ start_server {tags {expire}} {
             assert_equal $want [r expiretime $k]
         }
     }
+
+    # --- Import mode ------------------------------------------------------------------
+
+    test "in import mode nothing expires by itself, and an import source sees it" -needs {config import-mode ours 1} {
+        r flushall
+        assert_typed "-ERR Server is not in import mode" client import-source on
+        assert_typed +OK client import-source off
+        assert_typed "-ERR wrong number of arguments for 'client|import-source' command" client import-source
+        with_config {import-mode yes} {
+            set c [new_client]
+            assert_reply $c "-ERR syntax error" client import-source maybe
+            assert_reply $c +OK client import-source on
+            assert_match "*flags=*I*" [$c client list id [$c client id]]
+            r set k v px 1
+            r hset h stays s
+            r hpexpire h 1 fields 1 stays
+            r hset h s2 2
+            wait_for_condition 2000 {![r exists k] && [r hget h stays] eq ""}
+            assert_equal {{} {} {s2 2} 0} [list [r get k] [r keys k] [r hgetall h] [r exists k]]
+            assert_equal v [$c get k]
+            assert_equal k [$c keys k]
+            assert_reply $c {* :0} hpttl h fields 1 stays
+            assert_equal {s 2} [$c hmget h stays s2]
+            assert_equal s [$c hget h stays]
+            assert_equal 2 [r hlen h]
+            assert_typed :2 dbsize
+            # A time that is over is set as others are.
+            $c set past v
+            assert_reply $c :1 expireat past 1
+            assert_reply $c :1 exists past
+            assert_typed :0 exists past
+            $c hset h past v
+            assert_reply $c {* :1} hexpireat h 1 fields 1 past
+            assert_reply $c {$v} hget h past
+            assert_typed nil$ hget h past
+            # Nor does it see what others may not, when it says so, or after RESET.
+            assert_reply $c +OK client import-source off
+            assert_reply $c nil$ get k
+            assert_reply $c +OK client import-source on
+            assert_reply $c +RESET reset
+            assert_reply $c nil$ get k
+            $c client import-source on
+            # Who writes finds it out of the way.
+            assert_typed +OK set k w nx
+            assert_equal w [$c get k]
+        }
+        wait_for_condition 5000 {[r dbsize] == 2 && [r hlen h] == 1}
+        assert_reply $c nil$ get past
+        $c -close
+    }
+
+    test "in import mode nothing is evicted" -needs {config import-mode ours 1} {
+        r flushall
+        r set k v
+        with_config {import-mode yes maxmemory 1 maxmemory-policy allkeys-lru} {
+            r get k
+            assert_typed {$v} get k
+        }
+        assert_typed {$v} get k
+    }
 }

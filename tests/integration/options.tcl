@@ -99,7 +99,7 @@ set options {
     hll-sparse-max-bytes                       3000                         yes        memory             0..9223372036854775807                         8.0
     hz                                         10                           yes        integer            0..2147483647                                  8.0
     ignore-warnings                            {}                           yes        string             -                                              8.0
-    import-mode                                no                           -          -                  -                                              9.0
+    import-mode                                no                           yes        bool               -                                              9.0
     io-threads                                 1                            -          -                  -                                              8.0
     jemalloc-bg-thread                         yes                          yes        bool               -                                              8.0
     key-load-delay                             0                            yes        integer            -2147483648..2147483647                        hidden
