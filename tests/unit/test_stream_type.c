@@ -199,6 +199,9 @@ static void assert_range(const struct model *m, const struct stream *stream, str
     size_t from = 0, to = m->count;
     while (from < m->count && stream_id_compare(m->entries[from].id, first) < 0) from++;
     while (to && stream_id_compare(m->entries[to - 1].id, last) > 0) to--;
+    size_t count = from < to ? to - from : 0, limit = random_below(300);
+    assert_int_equal(stream_count(stream, first, last, 0), count);
+    assert_int_equal(stream_count(stream, first, last, limit), limit && limit < count ? limit : count);
     struct stream_iterator it;
     struct stream_id id;
     size_t fields;
