@@ -245,6 +245,7 @@ static void store_results(struct call *call, const struct search *search, const 
         if (!member.data) member = (struct slice){text, format_int64(text, found->member.number)};
         zset_put(&zset, search->store_distances ? found->distance / search->unit : found->score, member, 0, &now);
     }
+    if (results->count) call->dirty += results->count - 1;
     zset_store_result(call, *search->store, &zset, search->form == FORM_SEARCH_STORE ? "geosearchstore" : "georadiusstore");
 }
 

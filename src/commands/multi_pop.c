@@ -71,6 +71,6 @@ void multi_pop(struct call *call, const struct multi_pop_kind *kind) {
 void multi_pop_wait(struct call *call, const struct multi_pop_kind *kind) {
     struct multi_pop pop;
     int64_t timeout_ms;
-    if (!call_timeout_seconds(call, 1, &timeout_ms) || !multi_pop_read(call, 2, kind, &pop) || multi_pop_try(call, kind, &pop)) return;
+    if (!multi_pop_read(call, 2, kind, &pop) || !call_timeout_seconds(call, 1, &timeout_ms) || multi_pop_try(call, kind, &pop)) return;
     call_block(call, &(struct blocking){.first_key = pop.first_key, .key_count = pop.key_count, .type = kind->type, .timeout_ms = timeout_ms});
 }

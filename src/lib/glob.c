@@ -5,7 +5,8 @@
  * bring it as well. One remembered place therefore replaces recursion, and the time is at most pattern x text.
  *
  * Oddities that are part of the language: a class that is never closed ends with the pattern; a range may be written
- * backwards; a ']' directly behind '[' closes an empty class; a backslash at the very end stands for itself. */
+ * backwards; a ']' directly behind '[' closes an empty class; a backslash at the very end stands for itself; the empty text matches the empty pattern only,
+ * not even "*". */
 #include "lib/glob.h"
 
 static unsigned char fold(unsigned char c, bool ignore_case) {
@@ -51,6 +52,7 @@ static bool element_match(struct slice pattern, size_t *at, unsigned char c, boo
 }
 
 bool glob_match(struct slice pattern, struct slice text, bool ignore_case) {
+    if (text.len == 0) return pattern.len == 0;
     size_t p = 0, t = 0, star_p = 0, star_t = 0;
     bool star = false;
     while (t < text.len) {

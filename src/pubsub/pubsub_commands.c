@@ -4,6 +4,7 @@
 #include "server/client.h"
 #include "server/help.h"
 #include "server/propagate.h"
+#include <stdio.h>
 
 /* Subscribing. A confirmation is a push: it comes in its place in the stream, whatever CLIENT REPLY says. */
 
@@ -39,11 +40,16 @@ static void ssubscribe_run(struct call *call) { subscribe(call, PUBSUB_SHARD, "E
 
 static void unsubscribed(struct client *client, enum pubsub_kind kind, struct slice name) { confirm(client, kind, false, &name); }
 
+static const char *refuse_unsubscribed(const struct client *client, const struct command *command) {
+    static char text[128];
+    if (client->flags & CLIENT_PUBSUB) return NULL;
+    snprintf(text, sizeof text, "NOSUB '%s' command executed not in subscribed mode", command->full_name);
+    return text;
+}
+
 static void unsubscribe(struct call *call, enum pubsub_kind kind) {
     struct client *client = call->client;
-    if (!(client->flags & CLIENT_PUBSUB)) {
-        reply_error_format(call->reply, "NOSUB '%s' command executed not in subscribed mode", call->command->full_name);
-    } else if (call->argc == 1) {
+    if (call->argc == 1) {
         if (client->subscriptions[kind]) pubsub_unsubscribe_all(client, kind, unsubscribed);
         else confirm(client, kind, false, NULL);
     } else {
@@ -154,19 +160,19 @@ static const struct command_spec pubsub_subcommands[] = {
 const struct command_spec pubsub_commands[] = {
     {.name = "subscribe", .run = subscribe_run, .arity = -2, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
      .complexity = "O(N), where N is the number of channels", .summary = "Receives the messages of channels from now on.", .syntax = "channel:string..."},
-    {.name = "unsubscribe", .run = unsubscribe_run, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
+    {.name = "unsubscribe", .run = unsubscribe_run, .refuse = refuse_unsubscribed, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
      .complexity = "O(N), where N is the number of channels", .summary = "Receives the messages of channels, or of all channels, no more.",
      .syntax = "[channel:string]..."},
     {.name = "psubscribe", .run = psubscribe_run, .arity = -2, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
      .complexity = "O(N), where N is the number of patterns", .summary = "Receives the messages of channels that match patterns from now on.",
      .syntax = "pattern:pattern..."},
-    {.name = "punsubscribe", .run = punsubscribe_run, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
+    {.name = "punsubscribe", .run = punsubscribe_run, .refuse = refuse_unsubscribed, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
      .complexity = "O(N), where N is the number of patterns", .summary = "Receives the messages of patterns, or of all patterns, no more.",
      .syntax = "[pattern:pattern]..."},
     {.name = "ssubscribe", .run = ssubscribe_run, .arity = -2, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
      .complexity = "O(N), where N is the number of shard channels", .summary = "Receives the messages of shard channels from now on.",
      .syntax = "shardchannel:string...", .keys = SHARD_KEY(-1)},
-    {.name = "sunsubscribe", .run = sunsubscribe_run, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
+    {.name = "sunsubscribe", .run = sunsubscribe_run, .refuse = refuse_unsubscribed, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
      .complexity = "O(N), where N is the number of shard channels", .summary = "Receives the messages of shard channels, or of all of them, no more.",
      .syntax = "[shardchannel:string]...", .keys = SHARD_KEY(-1)},
     {.name = "publish", .run = publish_run, .arity = 3, .flags = PUBLISHING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",

@@ -239,7 +239,7 @@ static void serve_key(struct db *db, struct slice full) {
     for (;;) {
         struct blocked_key *key = hashtable_find(keys, full);
         if (!key) return;
-        struct entry *entry = db_find(db, db_key_name(full), LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+        struct entry *entry = db_find(db, db_key_name(full), LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE); /* who is served finds it expired */
         struct wait *next = NULL;
         list_each(&key->waits, link) {
             struct wait *wait = container_of(link, struct wait, of_key);

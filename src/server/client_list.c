@@ -43,18 +43,26 @@ size_t client_memory(const struct client *client) {
 }
 
 static void flags_text(const struct client *client, char text[16]) {
-    static const struct {
-        uint32_t flag;
+    const struct {
+        bool is;
         char letter;
-    } letters[] = {{CLIENT_REPLICA, 'S'}, {CLIENT_PRIMARY, 'M'}, {CLIENT_PUBSUB, 'P'}, {CLIENT_DIRTY_WATCH, 'd'}, {CLIENT_CLOSE_AFTER_REPLY, 'c'},
-                   {CLIENT_CLOSING, 'A'}, {CLIENT_READONLY, 'r'}, {CLIENT_NO_EVICT, 'e'}, {CLIENT_NO_TOUCH, 'T'},
-                   {CLIENT_IMPORT_SOURCE, 'I'}, {CLIENT_MONITOR, 'O'}};
+    } letters[] = {{client->flags & CLIENT_REPLICA, 'S'},
+                   {client->flags & CLIENT_MONITOR, 'O'},
+                   {client->flags & CLIENT_PRIMARY, 'M'},
+                   {client->flags & CLIENT_PUBSUB, 'P'},
+                   {client->queued_commands, 'x'},
+                   {client->holds, 'b'},
+                   {client->flags & CLIENT_DIRTY_WATCH, 'd'},
+                   {client->flags & CLIENT_CLOSE_AFTER_REPLY, 'c'},
+                   {client->flags & CLIENT_CLOSING, 'A'},
+                   {client->conn && strcmp(client->conn->transport->name, "unix") == 0, 'U'},
+                   {client->flags & CLIENT_READONLY, 'r'},
+                   {client->flags & CLIENT_NO_EVICT, 'e'},
+                   {client->flags & CLIENT_NO_TOUCH, 'T'},
+                   {client->flags & CLIENT_IMPORT_SOURCE, 'I'}};
     size_t len = 0;
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
-        if (client->flags & letters[i].flag) text[len++] = letters[i].letter;
-    if (client->queued_commands) text[len++] = 'x';
-    if (client->holds) text[len++] = 'b';
-    if (client->conn && strcmp(client->conn->transport->name, "unix") == 0) text[len++] = 'U';
+        if (letters[i].is) text[len++] = letters[i].letter;
     if (len == 0) text[len++] = 'N';
     text[len] = 0;
 }

@@ -96,6 +96,8 @@ struct command_spec {
     /* For keys that specs cannot find, and for key flags that depend on arguments. Returns the count, -1: the arguments make no sense. */
     int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
     const struct command_spec *subcommands; /* ends with name NULL */
+    /* Not for every client at every time: NULL, or a complete error text by which it is refused before it runs or is queued. Static. May be NULL. */
+    const char *(*refuse)(const struct client *client, const struct command *command);
 };
 
 /* A registered command: the spec and what the run time adds. */

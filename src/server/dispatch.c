@@ -297,6 +297,13 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
         refuse(client, command, "NOAUTH Authentication required.");
         return true;
     }
+    if (unlikely(command->spec->refuse != NULL)) {
+        const char *error = command->spec->refuse(client, command);
+        if (error) {
+            refuse(client, command, error);
+            return true;
+        }
+    }
     if (unlikely(gates.len)) {
         bool held = false;
         if (gates_stop(client, command, argc, argv, &held)) return !held;

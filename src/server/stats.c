@@ -18,6 +18,7 @@
 #include "server/process.h"
 #include "server/server.h"
 #include "server/settings.h"
+#include "server/transactions.h"
 #include "lib/ticks.h"
 #include "store/keyspace.h"
 #include <stdatomic.h>
@@ -113,11 +114,9 @@ static void server_write(struct output *out) {
 
 static void clients_write(struct output *out) {
     int watching = 0, pubsub = 0, blocked = 0;
-    uint64_t watched = 0;
     list_each(clients_all(), link) {
         const struct client *client = container_of(link, struct client, link);
         watching += client->watched_keys != 0;
-        watched += (uint64_t)client->watched_keys;
         pubsub += (client->flags & CLIENT_PUBSUB) != 0;
         blocked += client->holds != 0;
     }
@@ -131,7 +130,7 @@ static void clients_write(struct output *out) {
     line(out, "pubsub_clients:%d", pubsub);
     line(out, "watching_clients:%d", watching);
     line(out, "clients_in_timeout_table:0");
-    line(out, "total_watched_keys:%llu", ull(watched));
+    line(out, "total_watched_keys:%zu", watch_keys());
     line(out, "total_blocking_keys:%zu", blocking_keys(false));
     line(out, "total_blocking_keys_on_nokey:%zu", blocking_keys(true));
 }

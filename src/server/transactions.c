@@ -70,7 +70,9 @@ static enum gate_answer queue_ask(struct client *client, const struct command *c
     (void)error;
     if (!client->queued_commands || command->spec->flags & CMD_NOT_QUEUED) return GATE_PASS;
     /* What is spoilt already will not run: it need not be kept. */
-    if (!(client->flags & (CLIENT_DIRTY_WATCH | CLIENT_DIRTY_QUEUE))) enqueue(client, (struct command *)(uintptr_t)command, argc, argv);
+    struct command *queued = (struct command *)(uintptr_t)command;
+    if (!(client->flags & (CLIENT_DIRTY_WATCH | CLIENT_DIRTY_QUEUE))) enqueue(client, queued, argc, argv);
+    client->current = queued;
     reply_status(&client->reply, "QUEUED");
     return GATE_TAKEN;
 }
@@ -112,12 +114,27 @@ static void queued_free(struct queued *queued) {
     mem_free(queued);
 }
 
-static void transaction_free(struct transaction *t) {
+static void queue_free(struct transaction *t) {
     for (struct queued *queued = t->first, *next; queued; queued = next) {
         next = queued->next;
         queued_free(queued);
     }
+}
+
+static void transaction_free(struct transaction *t) {
+    queue_free(t);
     mem_free(t);
+}
+
+void transaction_spoil(struct client *client) {
+    struct transaction *t = client->transaction;
+    if (!client->queued_commands) return;
+    queue_free(t);
+    t->first = NULL;
+    t->last = &t->first;
+    t->memory = mem_size(t);
+    client->queued_commands = 1;
+    client->queued_flags = 0;
 }
 
 static void transaction_drop(struct client *client) {
@@ -211,6 +228,7 @@ static bool refused(struct client *client, const struct command *command, const 
         reply_error_format(&client->reply, "EXECABORT Transaction discarded because of: %s", error);
         return true;
     }
+    transaction_spoil(client);
     if (client->queued_commands) client->flags |= CLIENT_DIRTY_QUEUE;
     return false;
 }

@@ -13,6 +13,8 @@ struct watch_list;
 
 /* Makes the room known to dispatch and to the clients. Once, at start. */
 void transactions_init(void);
+/* The client's open transaction, if there is one, will fail: what it has queued need not be kept. Who calls it notes why in the client's flags. */
+void transaction_spoil(struct client *client);
 /* Bytes held for the client's open transaction. */
 size_t transaction_memory(const struct client *client);
 /* The blob of an argument of the queued call that runs; see call_take_blob(). NULL: none. */
@@ -22,5 +24,6 @@ extern const struct command_spec transaction_commands[];
 /* watch.c. A client whose watched keys have changed has CLIENT_DIRTY_WATCH. */
 void watch_key(struct client *client, struct db *db, struct slice key);
 void unwatch_all(struct client *client); /* and forgets that they changed */
+size_t watch_keys(void); /* that anybody watches */
 bool watch_expired(const struct client *client); /* a watched key's time has come since */
 #endif

@@ -1,7 +1,8 @@
 /* watch.c: the keys that clients watch. See transactions.h.
  *
  * A key counts as changed when the store says so. Emptying a database, and swapping two, is told once for all their keys: those that are there change. A key that
- * had already expired when it was watched does not change by being removed for that. */
+ * had already expired when it was watched does not change by being removed for that. A client one of whose keys has changed by itself watches no more: its
+ * transaction will fail whatever else happens. */
 #include "lib/hashtable.h"
 #include "lib/memory.h"
 #include "server/client.h"
@@ -23,6 +24,8 @@ struct watch {
 };
 struct watch_list {
     struct list watches;
+    struct client *client;
+    struct list_link spoilt_link;
 };
 
 static struct slice watched_name(const void *entry) {
@@ -32,9 +35,20 @@ static struct slice watched_name(const void *entry) {
 static const struct hashtable_type watched_type = {.key = watched_name};
 static struct hashtable *watched; /* NULL: never used */
 static bool removing_expired;
+static struct list spoilt = {.head = {&spoilt.head, &spoilt.head}}; /* lists of watches that are to be dropped when all keys were looked at */
 
-static void spoil(struct watched_key *key) {
-    list_each(&key->watches, link) container_of(link, struct watch, of_key)->client->flags |= CLIENT_DIRTY_WATCH;
+static void spoil(struct client *client) {
+    client->flags |= CLIENT_DIRTY_WATCH;
+    transaction_spoil(client);
+    if (!list_is_linked(&client->watches->spoilt_link)) list_append(&spoilt, &client->watches->spoilt_link);
+}
+
+static void watches_drop(struct client *client);
+static void spoilt_drop(void) {
+    list_each(&spoilt, link) {
+        list_remove(&spoilt, link);
+        watches_drop(container_of(link, struct watch_list, spoilt_link)->client);
+    }
 }
 
 /* What the store tells */
@@ -48,9 +62,10 @@ static void key_changed(struct db *db, struct slice name) {
     if (!key) return;
     list_each(&key->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_key);
-        if (!(removed && watch->expired)) watch->client->flags |= CLIENT_DIRTY_WATCH;
+        if (!(removed && watch->expired)) spoil(watch->client);
         watch->expired = false;
     }
+    spoilt_drop();
 }
 
 static void key_expires(struct db *db, struct slice key) {
@@ -67,7 +82,12 @@ static void each_key(struct db *a, struct db *b, bool in_either) {
         struct db *db = db_key_db(watched_name(key));
         if (db != a && db != b) continue;
         struct slice name = db_key_name(watched_name(key));
-        if (is_there(db, name) || (in_either && is_there(db == a ? b : a, name))) spoil(key);
+        if (!is_there(db, name) && !(in_either && is_there(db == a ? b : a, name))) continue;
+        list_each(&key->watches, link) {
+            struct client *client = container_of(link, struct watch, of_key)->client;
+            client->flags |= CLIENT_DIRTY_WATCH;
+            transaction_spoil(client);
+        }
     }
     hashtable_iterator_close(&it);
 }
@@ -99,6 +119,7 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
     if (!watched) watched = hashtable_new(&watched_type);
     if (!client->watches) {
         client->watches = mem_alloc(sizeof *client->watches);
+        *client->watches = (struct watch_list){.client = client};
         list_init(&client->watches->watches);
     }
     struct slice full = db_key_make(&room, db, name);
@@ -123,7 +144,10 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
 
 void unwatch_all(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_DIRTY_WATCH;
-    if (!client->watches) return;
+    if (client->watches) watches_drop(client);
+}
+
+static void watches_drop(struct client *client) {
     list_each(&client->watches->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_client);
         struct watched_key *key = watch->key;
@@ -150,3 +174,5 @@ bool watch_expired(const struct client *client) {
     }
     return false;
 }
+
+size_t watch_keys(void) { return watched ? hashtable_size(watched) : 0; }

@@ -28,7 +28,7 @@ static void patterns_match_as_in_valkey(void **state) {
     } cases[] = {
         {"", "", true, false},
         {"", "a", false, false},
-        {"*", "", true, false},
+        {"*", "", false, false},
         {"*", "abc", true, false},
         {"a*", "abc", true, false},
         {"*c", "abc", true, false},

@@ -1,0 +1,203 @@
+"""Families of several clients: steps of (client, words). Client 0 is answered once for each step, so it neither subscribes nor waits; see differential.py.
+
+Clients 1 to 3 are sent only what has one answer on all servers, to the byte.
+"""
+from differential_words import R, case, clock, far, integer, key, many, one, value
+
+
+def other():
+    return R.randrange(1, 4)
+
+
+# Few keys, so that clients meet; with names of which the encoding is not compared, for the sake of SORT.
+
+def meeting():
+    return "sc%d" % R.randrange(4)
+
+
+def plain():
+    """A command on keys where clients meet, with one possible answer."""
+    return R.choice([
+        lambda: ["SET", meeting(), one("1", "2", "x", "")],
+        lambda: ["GET", meeting()],
+        lambda: ["DEL"] + many(meeting),
+        lambda: ["INCR", meeting()],
+        lambda: ["RPUSH", meeting(), one("a", "b")],
+        lambda: ["LRANGE", meeting(), "0", "-1"],
+        lambda: ["LPOP", meeting()],
+        lambda: ["ZADD", meeting(), one("1", "2"), one("a", "b")],
+        lambda: ["HSET", meeting(), "f", one("1", "x")],
+        lambda: ["EXPIRE", meeting(), one("100", "0", "-1", "1")],
+        lambda: ["PERSIST", meeting()],
+        lambda: ["RENAME", meeting(), meeting()],
+        lambda: ["COPY", meeting(), meeting(), "REPLACE"],
+        lambda: ["TTL", meeting()],
+        lambda: ["TYPE", meeting()],
+        lambda: ["EXISTS"] + many(meeting),
+        lambda: ["MOVE", meeting(), one("0", "1")],
+        lambda: ["SWAPDB", "0", "1"] if R.random() < 0.3 else ["DBSIZE"],
+        lambda: ["SELECT", one("0", "0", "0", "1")],
+        lambda: [one("FLUSHDB", "FLUSHALL")] if R.random() < 0.2 else ["PING"],
+        lambda: ["SORT", meeting(), "BY", "nosort", "STORE", meeting()],
+        lambda: ["PUBLISH", one("x", "y"), "m"],
+    ])()
+
+
+def transactions():
+    """MULTI, WATCH, EXEC of several clients that get in each other's way."""
+    who = other()
+    return R.choice([
+        lambda: [(who, ["MULTI"])],
+        lambda: [(who, ["MULTI"]), (who, plain()), (R.randrange(4), plain()), (who, plain()), (who, ["EXEC"])],
+        lambda: [(who, ["EXEC"])],
+        lambda: [(who, [one("EXEC", "EXEC", "EXEC", "DISCARD", "UNWATCH", "RESET")])],
+        lambda: [(who, ["WATCH"] + many(meeting)), (R.randrange(4), plain()), (who, ["MULTI"]), (who, plain()), (who, ["EXEC"])],
+        lambda: [(who, ["WATCH"] + many(meeting))],
+        lambda: [(R.randrange(4), plain())],
+        lambda: [(R.randrange(4), plain())],
+        lambda: [(R.randrange(4), plain()), (R.randrange(4), plain())],
+        lambda: [(who, one(["GET"], ["NONE"], ["SET", "sc1"], ["EXEC", "x"], ["MULTI", "x"], ["WATCH"], ["SELECT", "99"], ["HELLO", "4"], ["RESET"], ["HELLO", "2"]))],
+        lambda: wait(),
+    ])()
+
+
+def wait():
+    ms = R.choice((1, 1000, 2000, 100000))
+    clock.ms += ms
+    return [(0, ["#clock", ms])]
+
+
+def queued(command):
+    """Client 0's commands of any family in a transaction."""
+    steps = [(0, ["MULTI"])]
+    if R.random() < 0.2:
+        steps.insert(0, (0, ["WATCH"] + many(key)))
+        if R.random() < 0.5:
+            steps.append((R.randrange(1, 4), ["SET", key(), "other"]))
+    for _ in range(R.randrange(6)):
+        step = command()
+        if not isinstance(step[0], tuple):
+            steps.append((0, step))
+    return steps + [(0, [one("EXEC", "EXEC", "EXEC", "EXEC", "EXEC", "DISCARD", "RESET" if R.random() < 0.2 else "EXEC")])]
+
+
+def messages():
+    """Channels, patterns, shard channels."""
+    channel = lambda: one("a", "b", "ab", "news.x", "news.y", b"\0\xff", "", "__keyspace@0__:sc1", "__keyevent@0__:set")
+    pattern = lambda: one("*", "a*", "news.*", "[ab]", "?", "__key*__:*", "", "x")
+    who = other()
+    return R.choice([
+        lambda: [(who, ["SUBSCRIBE"] + many(channel))],
+        lambda: [(who, ["PSUBSCRIBE"] + many(pattern))],
+        lambda: [(who, ["SSUBSCRIBE"] + many(channel))],
+        lambda: [(who, [one("UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE")] + many(channel))],
+        lambda: [(who, ["PUNSUBSCRIBE"] + many(pattern))],
+        lambda: [(who, [one("UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE")])],
+        lambda: [(who, [one("PING", "RESET", "GET", "QUITE", "PING")] + one([], ["x"], []))],
+        lambda: [(who, ["MULTI"]), (who, [one("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE"), "a"]), (who, ["PUBLISH", "a", "own"]), (who, ["EXEC"])],
+        lambda: [(who, ["HELLO", one("2", "3")])],
+        lambda: [(one(0, who), ["PUBLISH", channel(), one("m", "", "x" * 100)])],
+        lambda: [(0, ["PUBLISH", channel(), one("m", "", "x" * 100)])],
+        lambda: [(0, ["SPUBLISH", channel(), "m"])],
+        lambda: [(0, ["PUBSUB", "CHANNELS"] + one([], [pattern()]))],
+        lambda: [(0, ["PUBSUB", "SHARDCHANNELS"] + one([], [pattern()]))],
+        lambda: [(0, ["PUBSUB", one("NUMSUB", "SHARDNUMSUB")] + one([], many(channel)))],
+        lambda: [(0, ["PUBSUB", "NUMPAT"] + one([], [], ["x"]))],
+        lambda: [(one(0, who), plain())],
+        lambda: [(0, ["CONFIG", "SET", "notify-keyspace-events", one("", "KEA", "Kg$", "Elx", "AKE", "Kzhtmn", "EAmn", "KEA")])],
+        lambda: [(0, ["CONFIG", "GET", "notify-keyspace-events"])],
+        lambda: wait(),
+    ])()
+
+
+def waiting(keys=4, swap=False):
+    """Who waits for keys, and who is served, in which order. SWAPDB serves several keys in any order."""
+    key = lambda: "sb%d" % R.randrange(keys)
+    who, timeout = other(), one("0", "0", "0", "0", "0.0", "1000000", "-1", "abc", "inf", "1e20", "nan", "", "99999999999999999999", "9223372036854775807")
+    side, end = lambda: one("LEFT", "RIGHT"), lambda: one("MIN", "MAX")
+    element = lambda: one("e%d" % R.randrange(5), "", "1")
+    push = lambda: R.choice([
+        lambda: [one("RPUSH", "LPUSH", "RPUSH", "LPUSHX"), key()] + many(element),
+        lambda: ["ZADD", key(), one("1", "2", "-1"), element()] + one([], ["3", element()]),
+        lambda: ["RENAME", key(), key()],
+        lambda: ["COPY", key(), key(), "REPLACE"],
+        lambda: ["SWAPDB", "0", "1"] if swap else ["PING"],
+        lambda: ["SELECT", one("0", "0", "1")],
+        lambda: ["MOVE", key(), one("0", "1")],
+        lambda: ["LMOVE", key(), key(), side(), side()],
+        lambda: ["RPOPLPUSH", key(), key()],
+        lambda: ["LINSERT", key(), "BEFORE", element(), element()],
+        lambda: ["ZINCRBY", key(), "1", element()],
+        lambda: ["GEOADD", key(), "1", "2", element()],
+        lambda: ["DEL"] + many(key),
+        lambda: ["SET", key(), "x"],
+        lambda: ["EXPIRE", key(), one("1", "100", "-1")],
+        lambda: ["LRANGE", key(), "0", "-1"],
+        lambda: ["LPOP", key()],
+        lambda: ["ZRANGE", key(), "0", "-1"],
+        lambda: ["FLUSHALL"] if R.random() < 0.3 else ["DBSIZE"],
+        lambda: [one("BLPOP", "BZPOPMIN"), key(), "0"],
+    ])()
+    block = lambda: R.choice([
+        lambda: [one("BLPOP", "BRPOP")] + many(key) + [timeout],
+        lambda: ["BLMOVE", key(), key(), side(), one(side, side, "UP"), timeout],
+        lambda: ["BRPOPLPUSH", key(), key(), timeout],
+        lambda: ["BLMPOP", timeout, one("1", "2", "0", "x"), key(), key(), side()] + one([], ["COUNT", one("1", "2", "0", "x")]),
+        lambda: ["BLMPOP", timeout, "2", key(), key(), side()] + one([], ["COUNT", "2"]),
+        lambda: [one("BZPOPMIN", "BZPOPMAX")] + many(key) + [timeout],
+        lambda: ["BZMPOP", timeout, "2", key(), key(), end()] + one([], ["COUNT", one("1", "2")]),
+        lambda: ["BZMPOP", timeout, one("1", "0"), key(), end()],
+    ])()
+    def stored():
+        """Into a key that is not there: who waits for one that is replaced by a value of another type is not served by all servers."""
+        to, source = R.sample(["sb0", "sb1", "sb2", "sb3"], 2)
+        words = R.choice((["SORT", source, "ALPHA", "STORE", to], ["ZUNIONSTORE", to, "1", source], ["ZRANGESTORE", to, source, "0", "-1"],
+                          ["GEOSEARCHSTORE", to, source, "FROMLONLAT", "1", "2", "BYRADIUS", "10", "km"]))
+        return [(0, ["DEL", to]), (0, words)]
+    pushed = lambda: next(words for words in iter(push, None) if not words[0].startswith("B"))
+    return R.choice([
+        lambda: [(who, block())],
+        lambda: [(who, block())],
+        lambda: [(who, block())],
+        lambda: [(who, block()), (who, ["GET", key()])],  # what is sent behind waits, too
+        lambda: [(0, pushed())],
+        lambda: [(0, pushed())],
+        lambda: [(0, pushed())],
+        lambda: [(0, pushed()), (0, pushed())],
+        lambda: stored(),
+        lambda: [(0, ["MULTI"])] + [(0, ["PING"] if swap else push())] + stored() + [(0, push()), (0, ["EXEC"])],
+        lambda: [(0, ["MULTI"])] + [(0, push()) for _ in range(R.randrange(1, 6))] + [(0, ["EXEC"])],
+        lambda: [(who, ["MULTI"]), (who, block()), (who, pushed()), (who, ["EXEC"])],
+        lambda: [(who, pushed())],
+        lambda: [(0, ["CLIENT", "UNBLOCK", "@%d" % other()] + one([], ["TIMEOUT"], ["ERROR"], ["x"]))],
+        lambda: [(0, ["CLIENT", "UNBLOCK", one("0", "abc", "99999999")])],
+        lambda: wait(),
+    ])()
+
+
+def connections():
+    """What belongs to a client: its protocol, name, database."""
+    name = lambda: one("me", "a-b", "a b", "", "x\n", b"\xff", "n" * 50)
+    return (one(0, other), R.choice([
+        lambda: ["HELLO"] + one([], ["2"], ["3"], ["3"], ["1"], ["x"], ["4"], ["3", "SETNAME", name()], ["3", "FOO"], ["2", "AUTH", "default", "x"], ["3", "AUTH", "u"]),
+        lambda: ["CLIENT", "SETNAME", name()],
+        lambda: ["CLIENT", "GETNAME"],
+        lambda: ["CLIENT", "SETINFO", one("LIB-NAME", "lib-ver", "FOO"), name()],
+        lambda: ["CLIENT", case(one("NO-TOUCH", "NO-EVICT")), one("on", "off", "ON", "x")],
+        lambda: ["CLIENT", one("FOO", "REPLY", "SETNAME", "")],
+        lambda: ["CLIENT", "REPLY", one("ON", "x")],
+        lambda: ["PING"] + one([], [value()], ["a", "b"]),
+        lambda: ["ECHO"] + one([value()], [], ["a", "b"]),
+        lambda: ["SELECT", one("0", "1", "15", "16", "-1", "x", integer)],
+        lambda: ["AUTH"] + one([], ["x"], ["default", "x"], ["a", "b", "c"]),
+        lambda: ["RESET"],
+        lambda: ["TIME"],
+        lambda: ["DBSIZE"] + one([], ["x"]),
+        lambda: ["TOUCH", key()],
+        lambda: ["SET", key(), value()],
+        lambda: ["OBJECT", "FREQ", key()],
+        lambda: ["EXPIRE", key(), far()],
+    ])()),
+
+
+FAMILIES = {"transactions": transactions, "messages": messages, "waiting": waiting, "swapping": lambda: waiting(1, True), "connections": connections}
