@@ -13,6 +13,7 @@
 #include "server/debug_data.h"
 #include "server/debug_follow.h"
 #include "server/help.h"
+#include "server/info.h"
 #include "server/propagate.h"
 #include "server/server.h"
 #include "server/settings.h"
@@ -119,6 +120,11 @@ static void run_stringmatch_test(struct call *call) {
     for (int i = 0; i < ROUNDS; i++) glob_match(random_text(pattern), random_text(text), i & 1);
     reply_status(call->reply, "Apparently the server did not crash: test passed");
 }
+static void run_change_repl_id(struct call *call) {
+    log_warning("Changing replication IDs after receiving change-repl-id");
+    info_change_replication_id();
+    reply_ok(call->reply);
+}
 static void run_set_active_expire(struct call *call) {
     store_settings.active_expire = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
@@ -210,6 +216,7 @@ static void run_help(struct call *call);
 #define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
 static const struct debug_subcommand general[] = {
     {"assert", 0, 0, run_assert, HELP("ASSERT", "    Crash as a failed assertion does.")},
+    {"change-repl-id", 0, 0, run_change_repl_id, HELP("CHANGE-REPL-ID", "    Take another replication id, so that no replica can go on where it was.")},
     {"config-rewrite-force-all", 0, 0, run_config_rewrite,
      HELP("CONFIG-REWRITE-FORCE-ALL", "    As CONFIG REWRITE, but writes every option, those at their default too.")},
     {"dict-resizing", 1, 1, run_dict_resizing, HELP("DICT-RESIZING <0|1>", "    Forbid or allow the resizing of hash tables.")},

@@ -14,5 +14,6 @@ void info_line(struct output *out, const char *format, ...) __attribute__((forma
 void info_reset(void); /* calls all sections' reset */
 /* The text of INFO with these arguments (crash reports use it too). */
 void info_write(struct output *out, int count, const struct slice *names);
+void info_change_replication_id(void);
 extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace, and what is known of persistence and replication */
 #endif

@@ -70,9 +70,10 @@ static void write_persistence(struct output *out) {
                    "aof_rewrites:0\r\naof_rewrites_consecutive_failures:0\r\naof_last_write_status:ok\r\naof_last_cow_size:0\r\n"
                    "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0");
 }
+static char replication_id[41];
+void info_change_replication_id(void) { random_hex(replication_id, 40); }
 static void write_replication(struct output *out) {
-    static char replication_id[41];
-    if (!*replication_id) random_hex(replication_id, 40);
+    if (!*replication_id) info_change_replication_id();
     info_line(out, "role:master\r\nconnected_slaves:0\r\nreplicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
     info_line(out, "master_replid:%.40s", replication_id);
     info_line(out, "master_replid2:%040d", 0);

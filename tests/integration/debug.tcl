@@ -223,6 +223,41 @@ start_server {tags {debug}} {
         r config set list-max-listpack-size -2
     }
 
+    test "DEBUG MALLCTL and MALLCTL-STR show and set what the allocator has" -needs {true {[string match jemalloc* [info_field memory mem_allocator]]}} {
+        assert_morethan [r debug mallctl arenas.narenas] 0
+        assert_match {[0-9]*.[0-9]*} [r debug mallctl-str version]
+        assert_morethan [r debug mallctl epoch 1] 0
+        replies {
+            {debug mallctl nosuch} "-ERR No such file or directory"
+            {debug mallctl-str nosuch} "-ERR No such file or directory"
+            {debug mallctl epoch x} "-ERR value is not an integer or out of range"
+        }
+    }
+
+    test "DEBUG CHANGE-REPL-ID" {
+        set before [info_field replication master_replid]
+        assert_equal OK [r debug change-repl-id]
+        set after [info_field replication master_replid]
+        assert_regexp {^[0-9a-f]{40}$} $after
+        assert_not_equal $before $after
+        assert_equal $after [info_field replication master_replid]
+    }
+
+    test "switches of DEBUG that tests written for Valkey use are taken, with their words checked" {
+        replies {
+            {debug dict-resizing 0} +OK {debug dict-resizing 1} +OK
+            {debug dict-resizing} "-ERR unknown subcommand or wrong number of arguments for 'dict-resizing'. Try DEBUG HELP."
+            {debug pause-cron 1} +OK {debug pause-cron 0} +OK
+            {debug replybuffer resizing 0} +OK {debug replybuffer resizing 1} +OK
+            {debug replybuffer peak-reset-time never} +OK {debug replybuffer peak-reset-time 10} +OK {debug replybuffer peak-reset-time reset} +OK
+            {debug replybuffer peak-reset-time x} "-ERR value is not an integer or out of range"
+            {debug replybuffer foo 1} "-ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP."
+            {debug set-disable-deny-scripts 0} +OK {debug set-active-expire 0} +OK {debug set-active-expire 1} +OK {debug quicklist-packed-threshold 0} +OK
+            {debug jmap} "-ERR unknown subcommand or wrong number of arguments for 'jmap'. Try DEBUG HELP."
+            {debug ziplist k} "-ERR unknown subcommand or wrong number of arguments for 'ziplist'. Try DEBUG HELP."
+        }
+    }
+
     test "DEBUG STRINGMATCH-TEST" {
         assert_match "Apparently *did not crash: test passed" [r debug stringmatch-test]
     }

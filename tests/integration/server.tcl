@@ -89,12 +89,6 @@ start_server {tags {server}} {
         assert_match "*number of elements: 100*" [r debug htstats 0]
     }
 
-    test "DEBUG JMAP, CHANGE-REPL-ID and other switches answer" {
-        foreach cmd {{set-active-expire 0} {set-active-expire 1} {pause-cron 0} {dict-resizing 1} {set-disable-deny-scripts 0} {quicklist-packed-threshold 0}} {
-            assert_typed +OK debug {*}$cmd
-        }
-    }
-
     test "DEBUG HELP and unknown subcommands" {
         set help [r debug help]
         assert_match "DEBUG <subcommand>*" [lindex $help 0]
