@@ -107,8 +107,8 @@ static void cycle_fields(struct keyspace *k, const struct cycle *cycle) {
     }
 }
 
-static void cycle_finish(struct cycle *cycle) {
-    if (cycle->timed_out) store_stats.expired_time_cap_reached++;
+static void cycle_finish(const struct cycle *cycle, bool fields_late) {
+    if (cycle->timed_out || fields_late) store_stats.expired_time_cap_reached++;
     store_stats.expire_cycle_us += clock_monotonic_us() - cycle->start;
     double stale = cycle->sampled ? (double)cycle->expired * 100 / (double)cycle->sampled : 0;
     store_stats.expired_stale_percent = stale * 0.05 + store_stats.expired_stale_percent * 0.95;
@@ -140,5 +140,5 @@ void keyspace_expire_cycle(struct keyspace *k, bool fast, int hz) {
         if (!cycle.timed_out) k->expire_db = (k->expire_db + 1) % k->databases;
     }
     timed_out = cycle.timed_out;
-    cycle_finish(&cycle);
+    cycle_finish(&cycle, k->timed_late);
 }

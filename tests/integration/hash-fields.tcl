@@ -702,6 +702,19 @@ start_server {tags {hash hash-fields}} {
         assert_match "*keys_with_volatile_items=0\r\n*" [r info keyspace]
     }
 
+    test "DEBUG RELOAD keeps the times" {
+        r flushall
+        r hset h a 1 b 2
+        r hpexpireat h $::far fields 1 a
+        set digest [r debug digest]
+        r debug reload
+        assert_equal $digest [r debug digest]
+        assert_equal [list $::far -1] [r hpexpiretime h fields 2 a b]
+        assert_match "*keys_with_volatile_items=1\r\n*" [r info keyspace]
+        r hpexpire h 1 fields 1 a
+        wait_for_condition 3000 {[r hlen h] == 1}
+    }
+
     test "RESTORE of fields whose time is over: they are not seen, and deleted, here and elsewhere" {
         r flushall
         with_debug_active_expire_off {
