@@ -5,11 +5,12 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "lib/clock.h"
 #include "lib/memory.h"
 #include "server/blocking.h"
 #include "server/propagate.h"
 #include "store/types.h"
+
+#define STREAM_TOO_LARGE "ERR Elements are too large to be stored"
 
 struct add {
     bool must_exist; /* NOMKSTREAM */
@@ -142,7 +143,8 @@ static void propagate_exactly(struct call *call, const struct stream *stream, co
 }
 
 /* The stream to add to, made if need be. NULL: there is none, and why is replied. */
-static struct stream *add_target(struct call *call, struct add *add) {
+static struct stream *add_target(struct call *call, const struct add *add, const struct slice *texts,
+                                 size_t pairs) {
     struct slice key = call->argv[1];
     struct stream *stream;
     if (!find_stream_write(call, key, &stream)) return NULL;
@@ -155,7 +157,10 @@ static struct stream *add_target(struct call *call, struct add *add) {
                     "ERR The stream has exhausted the last possible ID, unable to add more items");
         return NULL;
     }
-    return stream ? stream : stream_make(call, key);
+    if (stream) return stream;
+    if (stream_fits(texts, pairs)) return stream_make(call, key);
+    reply_error(call->reply, STREAM_TOO_LARGE);
+    return NULL;
 }
 
 static void xadd_run(struct call *call) {
@@ -172,15 +177,16 @@ static void xadd_run(struct call *call) {
         return;
     }
     struct slice key = call->argv[1];
-    struct stream *stream = add_target(call, &add);
+    const struct slice *first = &call->argv[add.id_at + 1];
+    struct stream *stream = add_target(call, &add, first, (size_t)texts / 2);
     if (!stream) return;
     if (!stream_next_id(stream, add.form, clock_ms(), &add.id)) {
         reply_error(call->reply,
                     "ERR The ID specified in XADD is equal or smaller than the target stream top item");
         return;
     }
-    if (!stream_append(stream, add.id, &call->argv[add.id_at + 1], (size_t)texts / 2)) {
-        reply_error(call->reply, "ERR Elements are too large to be stored");
+    if (!stream_append(stream, add.id, first, (size_t)texts / 2)) {
+        reply_error(call->reply, STREAM_TOO_LARGE);
         return;
     }
     reply_stream_id(call->reply, add.id);

@@ -2,7 +2,6 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "lib/clock.h"
 #include "lib/memory.h"
 
 /* What both do with an entry. */
@@ -50,7 +49,7 @@ static void claim_forget(struct call *call, struct claim *claim, struct stream_i
     stream_acknowledge(claim->group, id);
 }
 static bool is_idle(const struct claim *claim, const struct stream_pending *pending) {
-    return !claim->min_idle || clock_ms() - pending->delivered_ms >= claim->min_idle;
+    return !claim->min_idle || stream_elapsed(pending->delivered_ms) >= claim->min_idle;
 }
 /* Gives the entry, which exists, to the consumer. */
 static void claim_take(struct call *call, struct claim *claim, struct stream_id id,
@@ -185,6 +184,7 @@ static bool autoclaim_options_read(struct call *call, struct claim *claim, int64
     }
     return true;
 }
+/* Ids that are to be replied later. */
 struct ids {
     struct stream_id *ids;
     size_t count, room;

@@ -1,6 +1,5 @@
 /* stream_common.c: see stream_common.h. */
 #include "commands/stream_common.h"
-#include "lib/clock.h"
 #include "lib/memory.h"
 #include "server/propagate.h"
 

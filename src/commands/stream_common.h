@@ -2,6 +2,7 @@
 #ifndef COMMANDS_STREAM_COMMON_H
 #define COMMANDS_STREAM_COMMON_H
 #include "commands/lookup.h"
+#include "lib/clock.h"
 #include "store/stream_group.h"
 
 #define STREAM_BAD_ID "ERR Invalid stream ID specified as stream command argument"
@@ -46,6 +47,12 @@ void reply_stream_range(struct reply *reply, const struct stream *stream, struct
 /* One entry; false: it is not there, nothing is replied. */
 bool reply_stream_one(struct reply *reply, const struct stream *stream, struct stream_id id);
 
+/* Milliseconds since then. A payload may have brought any time: what cannot be counted is the most or the least that can. */
+static inline int64_t stream_elapsed(int64_t then_ms) {
+    int64_t passed;
+    if (__builtin_sub_overflow(clock_ms(), then_ms, &passed)) return then_ms < 0 ? INT64_MAX : INT64_MIN;
+    return passed;
+}
 /* The group of a stream, which may be NULL. NULL: there is none, and that is replied, in the words of either kind of command. */
 enum no_group { NO_KEY_OR_GROUP, NO_GROUP_OF_KEY };
 struct stream_group *find_stream_group(struct call *call, const struct stream *stream, struct slice key,

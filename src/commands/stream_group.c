@@ -2,7 +2,6 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "lib/clock.h"
 #include "server/blocking.h"
 #include "server/help.h"
 

@@ -2,7 +2,6 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "lib/clock.h"
 #include "server/help.h"
 
 enum { FULL_COUNT = 10 }; /* entries, and pending ones of each, that FULL shows without COUNT */
@@ -173,7 +172,7 @@ static void groups_run(struct call *call) {
 }
 
 static int64_t since(int64_t then_ms) {
-    int64_t passed = clock_ms() - then_ms;
+    int64_t passed = stream_elapsed(then_ms);
     return passed < 0 ? 0 : passed;
 }
 static void show_consumer(const struct showing *showing, struct slice name, void *value) {

@@ -2,7 +2,6 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "lib/clock.h"
 
 /* The consumers for whom entries are pending, and how many. */
 static void reply_consumers(struct reply *reply, const struct stream_group *group) {
@@ -80,7 +79,7 @@ static size_t reply_pending(struct reply *reply, const struct radix_tree *tree, 
     stream_pending_iterate(&it, tree, range->first);
     while (count < range->count && (pending = stream_pending_next(&it)) &&
            stream_id_compare(it.id, range->last) <= 0) {
-        int64_t idle = clock_ms() - pending->delivered_ms;
+        int64_t idle = stream_elapsed(pending->delivered_ms);
         if (idle < range->min_idle) continue;
         reply_array(reply, 4);
         reply_stream_id(reply, it.id);

@@ -5,7 +5,6 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "lib/clock.h"
 #include "lib/memory.h"
 #include "server/blocking.h"
 
@@ -15,6 +14,7 @@ struct source {
     struct stream_group *group; /* of XREADGROUP */
     struct stream_id after;     /* what is asked for is behind it; STREAM_ID_MAX for XREADGROUP: ">" */
     bool now;                   /* "$": the id was chosen */
+    bool serves;                /* there is something to answer with */
 };
 enum { SOURCES_AT_HAND = 8 };
 struct read {
@@ -207,21 +207,22 @@ static void reply_served(struct reply *reply, size_t count) {
 }
 
 /* Looks each key up again, as is seen in statistics and events, and tells how many serve. */
-static int streams_that_serve(struct call *call, const struct read *read) {
-    int count = 0;
+static size_t streams_that_serve(struct call *call, const struct read *read) {
+    size_t count = 0;
     for (int i = 0; i < read->streams; i++) {
+        struct source *source = &read->sources[i];
         find_read(call, call->argv[read->first + i]);
-        count += serves(&read->sources[i]);
+        source->serves = serves(source);
+        count += source->serves;
     }
     return count;
 }
 static bool serve_plain(struct call *call, const struct read *read) {
-    int count = streams_that_serve(call, read);
+    size_t count = streams_that_serve(call, read);
     if (!count) return false;
-    reply_served(call->reply, (size_t)count);
+    reply_served(call->reply, count);
     for (int i = 0; i < read->streams; i++)
-        if (serves(&read->sources[i]))
-            serve(call, read, &read->sources[i], NULL, call->argv[read->first + i]);
+        if (read->sources[i].serves) serve(call, read, &read->sources[i], NULL, call->argv[read->first + i]);
     return true;
 }
 
@@ -258,7 +259,7 @@ static bool serve_grouped(struct call *call, const struct read *read) {
 }
 
 /* Waits; "$" goes on meaning what it means now. */
-static void wait(struct call *call, const struct read *read) {
+static void wait_for_entries(struct call *call, const struct read *read) {
     struct blocking blocking = {.first_key = read->first,
                                 .key_count = read->streams,
                                 .type = TYPE_STREAM,
@@ -292,7 +293,7 @@ static void read_streams(struct call *call, bool grouped) {
         understood = source_read(call, &read, i, &read.sources[i]);
     if (understood && !(grouped ? serve_grouped(call, &read) : serve_plain(call, &read))) {
         if (read.wait)
-            wait(call, &read);
+            wait_for_entries(call, &read);
         else
             reply_null_array(call->reply);
     }
