@@ -6,9 +6,9 @@
 enum {
     PLACE_SIZE = 4096,
     LINE = 64,
-    AFTER_MOST = 64 * 1024,
+    AFTER_MOST = 4096,
     LATER = 4,          /* so many times, after a period of less than */
-    WORTHWHILE = 1024,  /* messages: the control messages of a period wake who sleeps */
+    WORTHWHILE = 256,   /* messages: the control messages of a period wake who sleeps */
     BEGINS_A_TICK = 32, /* four control messages each, of which two reach the same end; it takes 512 */
 };
 

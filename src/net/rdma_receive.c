@@ -8,6 +8,7 @@ enum {
     SIDE_STEP = 4 * 1024,
     GROW_FACTOR = 4,
     GROW_BELOW_US = 500, /* a buffer that is full in less was too small: the peer waits a round trip for each, some 10 us */
+    GROW_RING_BELOW_US = 100, /* a ring's peer does not wait as long as a quarter of it takes longer than a round trip; and small ones stay in the caches together */
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
 };
 
@@ -46,7 +47,7 @@ uint32_t rdma_receive_next_size(const struct rdma_connection *c, uint64_t bytes,
     uint32_t size = c->rx->size, most = largest_size();
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
     uint64_t fill_us = bytes ? took_us * size / bytes : UINT64_MAX;
-    bool quick = fill_us < GROW_BELOW_US || c->conn.sink_len >= size;
+    bool quick = fill_us < (c->ring.in ? GROW_RING_BELOW_US : GROW_BELOW_US) || c->conn.sink_len >= size;
     if (size < most && quick) {
         do size = size > most / GROW_FACTOR ? most : size * GROW_FACTOR;
         while (size < most && size < c->conn.sink_len);
