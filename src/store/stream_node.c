@@ -3,7 +3,7 @@
 #include "lib/memory.h"
 
 enum { FLAG_DELETED = 1, FLAG_SAME_FIELDS = 2, FLAGS_ALL = FLAG_DELETED | FLAG_SAME_FIELDS };
-enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, ROOM_FIRST = 256 };
+enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, ROOM_FIRST = 128 };
 
 /* --- Reading -------------------------------------------------------------------------------------------------------- */
 
@@ -99,7 +99,11 @@ static void batch_entry(struct batch *batch, int64_t ms, int64_t seq, const stru
 /* Memory grows by doubling: entries come one after the other until the node is full. */
 static uint8_t *batch_append(uint8_t *lp, struct batch *batch, size_t expected) {
     size_t bytes = listpack_bytes(lp), more = 0, room = mem_size(lp);
-    for (size_t i = 0; i < batch->count; i++) more += 16 + batch->values[i].len; /* at most */
+    for (size_t i = 0; i < batch->count; i++) { /* at most */
+        const struct listpack_value *value = &batch->values[i];
+        bool small = value->data ? value->len < 64 : value->number >= 0 && value->number <= 127;
+        more += value->len + (small ? 2 : 11);
+    }
     if (bytes + more > room && room < expected) {
         size_t wanted = room * 2 > bytes + more ? room * 2 : bytes + more;
         lp = mem_realloc(lp, wanted < expected ? wanted : expected);
