@@ -138,6 +138,8 @@ if {$o(launcher) ne ""} {
 }
 if {![info exists ::env(VALKEY_TEST_RUN)]} {bad "start it as ./runtest"}
 set ::run $::env(VALKEY_TEST_RUN)
+# Of a server under AddressSanitizer: pointers in packed structures lie unaligned, too.
+if {![info exists ::env(LSAN_OPTIONS)]} {set ::env(LSAN_OPTIONS) use_unaligned=1}
 cd $::run
 fconfigure stdout -buffering line -encoding utf-8
 
