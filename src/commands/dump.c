@@ -83,8 +83,7 @@ static void restore_run(struct call *call) {
     struct slice key = call->argv[1];
     struct restore_options options;
     if (!options_read(call, &options)) return;
-    bool present = find_write(call, key) != NULL;
-    if (present && !options.replace) {
+    if (!options.replace && find_write(call, key)) {
         reply_error(call->reply, "BUSYKEY Target key name already exists.");
         return;
     }
@@ -95,11 +94,11 @@ static void restore_run(struct call *call) {
     }
     struct db *bench = workbench();
     if (!payload_read(call, bench, key, call->argv[3])) return;
+    bool replaced = options.replace && db_delete(call->db, key, store_settings.lazy_server_del);
     int64_t expire_at = options.ttl == 0 ? -1 : options.absolute ? options.ttl : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX : options.ttl + clock_ms();
     if (expire_at >= 0 && expire_at <= clock_ms() && !call_must_obey(call)) { /* it was over before it came */
         db_delete(bench, key, true);
-        if (present) {
-            db_delete(call->db, key, store_settings.lazy_server_del);
+        if (replaced) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
             call_propagate(call, 2, (struct slice[]){store_settings.lazy_server_del ? SLICE("UNLINK") : SLICE("DEL"), key});
             call->dirty++;

@@ -90,7 +90,7 @@ static struct db *argument_db(struct call *call, int index) {
     int64_t id;
     if (!argument_int64(call, index, &id)) return NULL;
     if (id < INT_MIN || id > INT_MAX) {
-        reply_not_integer(call->reply);
+        reply_not_int(call->reply);
         return NULL;
     }
     struct db *db = keyspace_db(server.keyspace, (int)id);

@@ -320,6 +320,12 @@ static int sort_find_keys(const struct command *command, int argc, const struct 
     return 1 + (store != 0);
 }
 
+static int sort_ro_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+    (void)command, (void)argc, (void)argv;
+    if (max > 0) positions[0] = (struct key_position){1, KEY_RO | KEY_ACCESS};
+    return 1;
+}
+
 #define SORT_WORDS                                                                                                                                             \
     "key:key [BY by-pattern:pattern(#1)\"pattern\"] [LIMIT limit{offset:integer count:integer}] [GET get-pattern:pattern(#1)\"pattern\"]... [order(ASC|DESC)] "  \
     "[sorting=ALPHA]"
@@ -336,6 +342,6 @@ const struct command_spec sort_commands[] = {
     {.name = "sort_ro", .run = sort_ro_run, .arity = -2, .flags = CMD_READONLY | CMD_MOVABLE_KEYS, SORT, .since = "7.0.0",
      .summary = "Returns the elements of a list, a set or a sorted set in order.", .syntax = SORT_WORDS,
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS), UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs")},
-     .find_keys = sort_find_keys},
+     .find_keys = sort_ro_find_keys},
     {.name = NULL},
 };

@@ -63,10 +63,11 @@ void reply_status(struct reply *r, const char *text) {
 void reply_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
     char *clean = NULL, room[512];
-    /* Names that came from a client may hold line ends, which must not end the line. */
-    if (strpbrk(text, "\r\n")) {
+    /* Names that came from a client may hold line ends, which must not end the line. Those at the end are left out. */
+    while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
+    if (memchr(text, '\r', len) || memchr(text, '\n', len)) {
         clean = len < sizeof room ? room : mem_alloc(len + 1);
-        for (size_t i = 0; i <= len; i++) clean[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
+        for (size_t i = 0; i < len; i++) clean[i] = text[i] == '\r' || text[i] == '\n' ? ' ' : text[i];
         text = clean;
     }
     line_write(r, '-', (struct slice){text, len});
@@ -222,6 +223,9 @@ void reply_syntax_error(struct reply *r) {
 }
 void reply_not_integer(struct reply *r) {
     reply_error(r, "ERR value is not an integer or out of range");
+}
+void reply_not_int(struct reply *r) {
+    reply_error(r, "ERR value is out of range, value must between -2147483648 and 2147483647");
 }
 void reply_no_such_key(struct reply *r) {
     reply_error(r, "ERR no such key");

@@ -42,6 +42,7 @@ void reply_big_number(struct reply *r, struct slice digits);
 void reply_wrong_type(struct reply *r);
 void reply_syntax_error(struct reply *r);
 void reply_not_integer(struct reply *r);
+void reply_not_int(struct reply *r); /* an integer, but not one of 32 bits */
 void reply_no_such_key(struct reply *r);
 
 /* An aggregate whose length is known only afterwards: between begin and end, everything goes to memory; end writes the head, then that. They nest. */

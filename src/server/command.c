@@ -285,7 +285,7 @@ static int spec_begin(const struct key_spec *keys, int argc, const struct slice 
 /* 1, 0: does not fit the arguments, -1: no room. */
 static int spec_find(const struct key_spec *keys, int argc, const struct slice *argv, struct key_list *list) {
     int64_t first = spec_begin(keys, argc, argv), last, step;
-    if (first == 0) return 1;
+    if (first == 0) return keys->begin != BEGIN_INDEX; /* a keyword need not be there */
     if (keys->find == FIND_RANGE) {
         step = keys->b;
         if (keys->a >= 0) last = first + keys->a;
@@ -300,7 +300,7 @@ static int spec_find(const struct key_spec *keys, int argc, const struct slice *
     } else {
         return 0;
     }
-    if (last >= argc) return 0;
+    if (last < first || last >= argc) return 0;
     for (int64_t at = first; at <= last; at += step)
         if (!keys_add(list, (int)at, keys->flags)) return -1;
     return 1;

@@ -107,7 +107,9 @@ static int find_keys(struct call *call, struct key_position **positions) {
         return -1;
     }
     const struct command_spec *spec = command->spec;
-    if (spec->keys[0].begin == BEGIN_NONE && !spec->find_keys) {
+    bool has_keys = spec->find_keys != NULL;
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) has_keys |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
+    if (!has_keys) {
         reply_error(call->reply, "ERR The command has no key arguments");
         return -1;
     }

@@ -31,7 +31,7 @@ static void select_run(struct call *call) {
         return;
     }
     if (id < INT_MIN || id > INT_MAX) {
-        reply_error(call->reply, "ERR value is out of range, value must between -2147483648 and 2147483647");
+        reply_not_int(call->reply);
         return;
     }
     struct db *db = id < 0 ? NULL : keyspace_db(server.keyspace, (int)id);

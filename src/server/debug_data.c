@@ -62,7 +62,7 @@ static void run_digest(struct call *call) {
     }
     reply_digest(call, &whole);
 }
-static struct entry *look_at(struct call *call, struct slice key) { return db_find(call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS); }
+static struct entry *look_at(struct call *call, struct slice key) { return db_find(call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE); }
 static void run_digest_value(struct call *call) {
     reply_array(call->reply, (size_t)call->argc - 2);
     for (int i = 2; i < call->argc; i++) {

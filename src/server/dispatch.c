@@ -176,6 +176,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
         call_changes(&self, db_id(db), repeated, together);
         if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
         running = self.outer;
+        if (client->pushes && !running) client_pushes_write(client);
         return;
     }
     if (unlikely(client->reply.failed)) command->failed++;

@@ -49,7 +49,7 @@ class Pair:
                 for server in self.servers:
                     server.restart()
                 self.alive = True
-            self.options.update(words[2] for _, words in steps if words[0] == "CONFIG" and words[1].upper() == "SET" and len(words) > 3)
+            self.options.update(words[2] for _, words in steps if words[0] == "CONFIG" and len(words) > 3 and words[1].upper() == "SET")
             for server in self.servers:
                 server.reset(self.options)
             self.queued = None  # what client 0 has queued
@@ -96,8 +96,19 @@ class Pair:
         self.both("PING")  # a turn of the loop, in which it is read
 
     def send(self, client, commands):
-        for server in self.servers:
-            server.clients[client].send(b"".join(words if isinstance(words, bytes) else request(words) for words in self.named(server, commands)))
+        commands = self.dumped(commands)
+        sent = [b"".join(words if isinstance(words, bytes) else request(words) for words in self.named(server, commands)) for server in self.servers]
+        for server, data in zip(self.servers, sent):
+            server.clients[client].send(data)
+
+    def dumped(self, commands):
+        """@dump0:key is what our server dumps of a key before the run, @dump1:key the genuine one."""
+        def meant(word):
+            if not isinstance(word, str) or not word.startswith("@dump"):
+                return word
+            name, _, key = word.partition(":")
+            return [parse(reply)[1] or b"" for reply in self.both("DUMP", key)][int(name[5:])]
+        return [[meant(word) for word in words] if isinstance(words, list) else words for words in commands]
 
     @staticmethod
     def named(server, commands):

@@ -228,9 +228,11 @@ class Server:
             time.sleep(0.0005)
         for name in options:
             if name not in self.defaults:
-                self.defaults[name] = self.control.call("CONFIG", "GET", name)[1][1][1]
-        if options:
-            self.control.call("CONFIG", "SET", *[word for name in options for word in (name, self.defaults[name])])
+                found = self.control.call("CONFIG", "GET", name)[1]
+                self.defaults[name] = found[1][1] if len(found) == 2 else None
+        words = [word for name in options if self.defaults[name] is not None for word in (name, self.defaults[name])]
+        if words:
+            self.control.call("CONFIG", "SET", *words)
         self.control.call("FLUSHALL")
         self.clock.set(EPOCH_MS)
         self.control.call("CONFIG", "SET", "notify-keyspace-events", "EAmn")

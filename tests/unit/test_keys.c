@@ -58,7 +58,7 @@ static void moving(void **state) {
     unchanged("MOVE a 99", "-ERR DB index is out of range\r\n");
     unchanged("MOVE a -1", "-ERR DB index is out of range\r\n");
     unchanged("MOVE a x", NOT_INTEGER);
-    unchanged("MOVE a 2147483648", NOT_INTEGER);
+    unchanged("MOVE a 2147483648", "-ERR value is out of range, value must between -2147483648 and 2147483647\r\n");
     client->db = keyspace_db(server.keyspace, 1);
     replies("GET a", "$1\r\n1\r\n");
     replies("TTL a", ":10\r\n");
