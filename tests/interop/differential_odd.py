@@ -1,12 +1,12 @@
 """Families of requests that make little sense: any command with any words, payloads from the other server, raw lines; and what asks about commands."""
 from differential_words import R, binary, case, field, floating, integer, key, many, one, small, value
 
-# Commands whose answer is the same everywhere, whatever they are given. Not here: those that take members by chance or a cursor.
-COMMANDS = """append bitcount bitfield bitfield_ro bitop bitpos copy dbsize decr decrby del dump echo exists expire expireat expiretime geoadd geodist geohash geopos
+# Commands whose answer is the same everywhere, whatever they are given. Not here: those that take members by chance or a cursor, DUMP and SORT (README.md).
+COMMANDS = """append bitcount bitfield bitfield_ro bitop bitpos copy dbsize decr decrby del echo exists expire expireat expiretime geoadd geodist geohash geopos
 georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore get getbit getdel getex getrange getset hdel hexists hget hgetall hincrby
 hincrbyfloat hkeys hlen hmget hmset hset hsetnx hstrlen hvals incr incrby incrbyfloat keys lcs lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange
 lrem lset ltrim mget move mset msetnx object persist pexpire pexpireat pexpiretime pfadd pfcount pfmerge ping psetex pttl publish rename renamenx restore rpop rpoplpush rpush
-rpushx sadd scard sdiff sdiffstore select set setbit setex setnx setrange sinter sintercard sinterstore sismember smembers smismember smove sort sort_ro
+rpushx sadd scard sdiff sdiffstore select set setbit setex setnx setrange sinter sintercard sinterstore sismember smembers smismember smove
 spublish srem strlen substr sunion sunionstore swapdb touch ttl type unlink unwatch zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount
 zmpop zmscore zpopmax zpopmin zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex
 zrevrangebyscore zrevrank zscore zunion zunionstore hello client|getname client|setname client|id|x config|get|nothing* config|set
