@@ -93,8 +93,8 @@ def same_events(steps, ours, genuine):
         return ours == genuine
     def split(events):
         events = [(event[1][-2][1], event[1][-1][1]) for event in events]
-        missed = [event for event in events if event[0].endswith(b":keymiss")]
-        return sorted(missed), settled([event for event in events if event not in missed], lambda event: event[0].endswith(b":expired"))
+        missed = [event for event in events if event[0].endswith(b":keymiss") or event[1] == b"keymiss"]
+        return sorted(missed), settled([event for event in events if event not in missed], lambda event: event[0].endswith(b":expired") or event[1] == b"expired")
     return split(ours) == split(genuine)
 
 
