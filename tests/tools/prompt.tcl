@@ -68,7 +68,7 @@ start_server {} {
     test "Tab completes commands" -needs $needs {
         assert_match "*# Server*" [typed {inf\x09server}]
         assert_match "*config get*config set*" [typed {config \x09\x15ping}]
-        assert_match "*APPEND*summary:*" [typed {help @str\x09}]
+        assert_match "*APPEND*summary:*" [typed {help @stri\x09}]
     }
 
     test "hints show what may follow" -needs $needs {
