@@ -38,6 +38,7 @@ start_server {} {
         set t [new_client -tcp 1]
         r ping
         set before [rdma_field registered_receive_bytes]
+        set connections [rdma_field connections]
         set n [scaled 300 30]
         lassign [crowd $n] pid chan
         assert_equal "ready $n refused 0" $::crowd_ready
@@ -48,6 +49,7 @@ start_server {} {
             assert_equal "answered $n wrong 0 lost 0" [line_of $chan "the crowd"]
         }
         close $chan
+        wait_for_condition 20000 {[rdma_field connections] <= $connections}
         # A MiB of ready buffers is kept, by each thread.
         wait_for_condition 20000 {[rdma_field registered_receive_bytes] <= $before + 1048576 * max(1, $::opt(io_threads))}
         $t debug rdma trim
