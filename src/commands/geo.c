@@ -88,7 +88,9 @@ static void geoadd_run(struct call *call) {
 
 static bool member_point(const struct zset *zset, struct slice member, struct geo_point *point) {
     double score;
-    return zset_score(zset, member, &score) && geo_decode_score(score, point);
+    if (!zset_score(zset, member, &score)) return false;
+    *point = geo_decode_score(score);
+    return true;
 }
 
 static void geodist_run(struct call *call) {

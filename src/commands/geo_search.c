@@ -94,9 +94,13 @@ static int read_polygon(struct call *call, int index, struct search *search) {
 static bool read_member(struct call *call, int index, struct search *search, const struct zset *zset) {
     double score;
     search->has_from = true;
-    if (!zset || (zset_score(zset, call->argv[index], &score) && geo_decode_score(score, &search->shape.center))) return true;
-    reply_error(call->reply, "ERR could not decode requested zset member");
-    return false;
+    if (!zset) return true;
+    if (!zset_score(zset, call->argv[index], &score)) {
+        reply_error(call->reply, "ERR could not decode requested zset member");
+        return false;
+    }
+    search->shape.center = geo_decode_score(score);
+    return true;
 }
 
 static bool read_count(struct call *call, int index, struct search *search) {
@@ -192,8 +196,8 @@ static bool search_range(const struct search *search, const struct zset *zset, s
     if (!count) return true;
     zset_iterate(&it, zset, first, false);
     while (count-- && zset_next(&it, &item)) {
-        struct found found = {.member = item.member, .score = item.score};
-        if (!geo_decode_score(item.score, &found.point) || !geo_contains(&search->shape, found.point, &found.distance)) continue;
+        struct found found = {.member = item.member, .score = item.score, .point = geo_decode_score(item.score)};
+        if (!geo_contains(&search->shape, found.point, &found.distance)) continue;
         results_add(results, &found);
         if (search->any && results->count >= (size_t)search->count) return false;
     }

@@ -72,11 +72,11 @@ struct geo_point geo_decode(uint64_t score) {
     return (struct geo_point){within((area.west + area.east) / 2, GEO_LONGITUDE_MAX), within((area.south + area.north) / 2, GEO_LATITUDE_MAX)};
 }
 
-bool geo_decode_score(double score, struct geo_point *point) {
-    /* The eastern and northern edges of the map themselves are one step beyond the last cell. */
-    if (!(score >= 0 && score < (double)(UINT64_C(4) << 2 * GEO_STEPS))) return false;
-    *point = geo_decode((uint64_t)score);
-    return true;
+struct geo_point geo_decode_score(double score) {
+    /* ZADD takes any number. What is none of 64 bits becomes what x86-64 makes of it: so all servers answer alike. */
+    if (!(score < 0x1p64)) return geo_decode(0);
+    if (score < 0) return geo_decode((uint64_t)(score < -0x1p63 ? INT64_MIN : (int64_t)score));
+    return geo_decode((uint64_t)score);
 }
 
 static double latitude_distance(double a, double b) { return EARTH_RADIUS * fabs(radians(b) - radians(a)); }

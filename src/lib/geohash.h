@@ -22,7 +22,7 @@ static inline bool geo_is_valid(struct geo_point p) {
 }
 uint64_t geo_encode(struct geo_point point);  /* of a valid point */
 struct geo_point geo_decode(uint64_t score);  /* the middle of its cell */
-bool geo_decode_score(double score, struct geo_point *point); /* false: it is no such number */
+struct geo_point geo_decode_score(double score); /* of any number: where it belongs to no place, some point on an edge of the map */
 double geo_distance(struct geo_point a, struct geo_point b); /* meters */
 void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]); /* the standard geohash, 11 characters */
 

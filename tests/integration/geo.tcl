@@ -215,6 +215,27 @@ start_server {tags {geo}} {
         assert_typed * geosearch nosuch {*}$u
     }
 
+    test "scores that are no place are taken for one at the edge of the map" {
+        r flushall
+        foreach {score hash longitude latitude} {
+            0                    00bh0hbj200 -179.99999731779098511 -85.05112751263942528
+            4503599627370496     bp05b5048p0 -179.99999731779098511 85.0511287799999991
+            36028797018963968    00bh0hbj200 180                    -85.05112751263942528
+            72057594037927936    bp05b5048p0 -179.99999731779098511 85.0511287799999991
+            1.8e19               bp05b5048p0 180                    85.0511287799999991
+            inf                  00bh0hbj200 -179.99999731779098511 -85.05112751263942528
+            -1                   bp05b5048p0 180                    85.0511287799999991
+            -inf                 00bh0hbj200 180                    -85.05112751263942528
+        } {
+            r zadd g $score a
+            assert_equal $hash [r geohash g a]
+            assert_equal [list [list $longitude $latitude]] [r geopos g a]
+            assert_equal 0.0000 [r geodist g a a]
+        }
+        r zadd g inf a 4 b
+        assert_equal {{b 0.0006}} [r geosearch g frommember a byradius 1 km withdist]
+    }
+
     test "BYPOLYGON: what makes no sense is refused" -needs {version 9.0} {
         r flushall
         r geoadd g 1 1 a

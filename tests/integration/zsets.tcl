@@ -463,6 +463,8 @@ start_server {tags {zset}} {
             {zadd z ch nx} {-ERR syntax error}
             {zincrby z foo a} {-ERR value is not a valid float}
             {zincrby z nan a} {-ERR value is not a valid float}
+            {zincrby z ch a} {-ERR syntax error}
+            {zincrby z nx XX} {-ERR syntax error}
             {exists z} :0
         }
     }

@@ -53,11 +53,14 @@ class Pair:
             for server in self.servers:
                 server.reset(self.options)
             self.queued = None  # what client 0 has queued
+            self.seen = {}  # calls of each command
             self.blocked = set()
             changes = self.changes()
             for at in range(0, len(steps), BATCH):
                 self.batch(steps[at:at + BATCH])
             self.finish(changes)
+        except rules.Undefined:
+            pass
         except (EOFError, OSError) as error:
             self.alive = False
             for server in self.servers:

@@ -1,7 +1,7 @@
 """Families of requests that make little sense: any command with any words, payloads from the other server, raw lines; and what asks about commands."""
 from differential_words import R, binary, case, field, floating, integer, key, many, one, small, value
 
-# Commands whose answer is the same everywhere, whatever they are given. Not here: those that take members by chance or a cursor, DUMP and SORT (README.md).
+# Commands whose answer is the same everywhere, whatever they are given. Not here: those that take members by chance or a cursor, AUTH, DUMP and SORT (README.md).
 COMMANDS = """append bitcount bitfield bitfield_ro bitop bitpos copy dbsize decr decrby del echo exists expire expireat expiretime geoadd geodist geohash geopos
 georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore get getbit getdel getex getrange getset hdel hexists hget hgetall hincrby
 hincrbyfloat hkeys hlen hmget hmset hset hsetnx hstrlen hvals incr incrby incrbyfloat keys lcs lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange
@@ -52,7 +52,7 @@ def typed():
         lambda: ["KEYS", one("*", "k*", "?", "", "**", "k?", "[k]*", "*\xff*")],
         lambda: ["SCAN", "0", "COUNT", "1000", "MATCH", one("*", "k*", "?", "", "**")],
         lambda: ["EXISTS", name(), name()],
-        lambda: [R.choice(COMMANDS).split("|")[0], name()] + [word() for _ in range(R.randrange(5))],
+        lambda: [R.choice(COMMANDS).split("|")[0], name()] + [word()[:1000] for _ in range(R.randrange(5))],
         lambda: ["DEBUG", "DIGEST-VALUE", name()],
         lambda: ["MEMORY", "USAGE", "none"] + one([], ["SAMPLES", one("0", "5", "-1", "x")]),
     ])()

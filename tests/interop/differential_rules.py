@@ -6,6 +6,13 @@ UNORDERED = {"SMEMBERS": 1, "SINTER": 1, "SUNION": 1, "SDIFF": 1, "SPOP": 1, "SR
              "ZRANDMEMBER": 1, "SSCAN": 1, "HSCAN": 2, "ZSCAN": 2, "SCAN": 1, "KEYS": 1, "PUBSUB": 1}
 
 
+CORRUPT = b"INVALIDOBJ Corrupted HLL object detected"
+
+
+class Undefined(Exception):
+    """What happens from here on is each server's own; see README.md."""
+
+
 def text(word):
     return word.decode("latin-1") if isinstance(word, bytes) else str(word)
 
@@ -31,10 +38,14 @@ def unordered(name, words, reply):
 def same_reply(words, ours, genuine):
     if ours == genuine:
         return True
-    if ours[0] != genuine[0] or not isinstance(words, list):
+    if not isinstance(words, list):
         return False
     name = text(words[0]).upper()
     argument = text(words[1]).upper() if len(words) > 1 else ""
+    if name.startswith("PF") and CORRUPT in (ours[1], genuine[1]) and not argument.startswith("HLL"):  # these keys nobody damages
+        raise Undefined
+    if ours[0] != genuine[0]:
+        return False
     if name == "OBJECT" and argument == "ENCODING" and text(words[2]).startswith("s"):  # see SORT in README.md
         return {ours[1], genuine[1]} == {b"listpack", b"skiplist"}
     if name.startswith("Z"):  # a listpack has no minus zero; when one becomes a table differs on the way
