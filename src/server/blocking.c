@@ -43,7 +43,7 @@ struct blocked {
 bool blocking_ready;
 static struct hashtable *keys;
 static struct list ready = {.head = {&ready.head, &ready.head}};
-static size_t blocked_count, unless_present_keys;
+static size_t blocked_count, blocked_of[VALUE_TYPES], unless_present_keys;
 static struct blocked *called; /* whose command is being called again */
 static bool called_blocks, serving, quiet;
 
@@ -58,8 +58,12 @@ size_t blocking_keys(bool unless_present_only) { return unless_present_only ? un
 
 /* What the store tells */
 
-static void key_ready(struct blocked_key *key) {
+static struct entry *look(struct db *db, struct slice name) { return db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE); }
+
+/* Keys are served in the order in which they have become what somebody waits for, be it for another key. What they were before does not matter. */
+static void key_ready(struct blocked_key *key, const struct entry *entry) {
     if (list_is_linked(&key->ready_link)) return;
+    if (!(entry && blocked_of[entry_type(entry)]) && !key->unless_present) return;
     list_append(&ready, &key->ready_link);
     blocking_ready = true;
 }
@@ -69,24 +73,28 @@ static void key_changed(struct db *db, struct slice name) {
     struct db_key full;
     struct blocked_key *key = hashtable_find(keys, db_key_make(&full, db, name));
     db_key_free(&full);
-    if (key) key_ready(key);
+    if (key) key_ready(key, look(db, name));
 }
 
-/* A whole database has become another, or empty: each key is looked at. */
-static void dbs_changed(struct db *a, struct db *b) {
+/* A whole database becomes another, or empty (NULL): each key is looked at. */
+static void db_becomes(struct db *db, struct db *other) {
     struct hashtable_iterator it;
     hashtable_iterator_open(&it, keys);
     for (struct blocked_key *key; (key = hashtable_iterator_next(&it));) {
-        struct db *db = db_key_db(key_name(key));
-        if (db == a || db == b) key_ready(key);
+        struct slice full = key_name(key);
+        if (db_key_db(full) == db) key_ready(key, other ? look(other, db_key_name(full)) : NULL);
     }
     hashtable_iterator_close(&it);
 }
 static void db_flushed(struct db *db, size_t count) {
     (void)count;
-    dbs_changed(db, db);
+    db_becomes(db, NULL);
 }
-static struct store_listener listener = {.hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_changed}};
+static void dbs_swapped(struct db *a, struct db *b) {
+    db_becomes(a, b);
+    db_becomes(b, a);
+}
+static struct store_listener listener = {.hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
 
 void blocking_changed_quietly(struct db *db, struct slice key) {
     quiet = true;
@@ -130,6 +138,7 @@ static void wait_end(struct wait *wait) {
 static void blocked_free(struct blocked *blocked) {
     for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
     event_timer_cancel(server.loop, &blocked->timer);
+    blocked_of[blocked->type]--;
     blocked->client->blocked = NULL;
     mem_free(blocked->waits);
     mem_free(blocked);
@@ -208,6 +217,7 @@ void call_block(struct call *call, const struct blocking *how) {
     }
     client->blocked = blocked;
     blocked_count++;
+    blocked_of[blocked->type]++;
     client_hold(client);
     if (how->timeout_ms) event_timer_set(server.loop, &blocked->timer, (uint64_t)how->timeout_ms * 1000, time_is_up);
 }
@@ -239,7 +249,7 @@ static void serve_key(struct db *db, struct slice full) {
     for (;;) {
         struct blocked_key *key = hashtable_find(keys, full);
         if (!key) return;
-        struct entry *entry = db_find(db, db_key_name(full), LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE); /* who is served finds it expired */
+        struct entry *entry = look(db, db_key_name(full)); /* who is served finds it expired */
         struct wait *next = NULL;
         list_each(&key->waits, link) {
             struct wait *wait = container_of(link, struct wait, of_key);

@@ -43,6 +43,27 @@ start_server {tags {blocking}} {
         }
     }
 
+    test "keys are served in the order in which they became what somebody waits for" {
+        foreach {others before expected} {
+            {}               {{set x string} {del x}}   {1 2}
+            {}               {{zadd x 1 a} {del x}}     {1 2}
+            {bzpopmin z 0}   {{zadd x 1 a} {del x}}     {2 1}
+            {}               {{rpush x 0} {del x}}      {2 1}
+        } {
+            r flushall
+            set clients [lmap command [list {blmove x d left right 0} {blmove y d left right 0} {*}[expr {$others eq "" ? "" : [list $others]}]] {
+                set c [new_client]
+                $c -send {*}$command
+                set c
+            }]
+            wait_blocked [llength $clients]
+            foreach command [list multi {*}$before {rpush y 1} {rpush x 2} exec] {r {*}$command}
+            assert_equal $expected [r lrange d 0 -1]
+            foreach c $clients {$c -close}
+            wait_blocked 0
+        }
+    }
+
     test "other ways in which a key may come to be: RENAME, COPY, MOVE, SWAPDB, EXEC" {
         r flushall
         foreach how {

@@ -109,13 +109,23 @@ def same_events(steps, ours, genuine):
     return split(ours) == split(genuine)
 
 
+def opened(replies):
+    """Arrays of arrays as their elements behind their number: the first channel that a client leaves in a transaction is in the array of EXEC, the others are behind it."""
+    for kind, value in replies:
+        if kind == "*" and value and any(inner in "*>" for inner, _ in value):
+            yield ("*", [("#", len(value))])
+            yield from opened(value)
+        else:
+            yield (kind, value)
+
+
 def same_said(ours, genuine):
     """A message to several patterns of a client comes in the order of a hash table, and so leaves a client all its channels."""
     if b"<closed>" in ours + genuine:
         return False
     def plain(said):
         items, leaving = [], (b"unsubscribe", b"punsubscribe", b"sunsubscribe")
-        for item in parse_all(said):
+        for item in opened(parse_all(said)):
             words = [word for _, word in item[1]] if item[0] in "*>" and item[1] else [None]
             items.append((words[0], words[1] or b"") if words[0] in leaving else (words[0], repr(item)))
         return settled(items, lambda item: item[0] == b"pmessage" or item[0] in leaving)
