@@ -69,7 +69,7 @@ class Pair:
                 except (EOFError, OSError):
                     server.process.wait(20)
                     raise Difference("death", "%s went away: %s\n%s" % (server.name, error, server.said()))
-            raise Difference("closed", "A connection is gone: %s" % error)
+            raise Difference("closed", "A connection is gone (ours: port %d, genuine: %d): %s" % (*[server.port for server in self.servers], error))
 
     # A batch: runs of steps of one client each
 

@@ -56,7 +56,10 @@ class Connection:
         self.socket.sendall(data)
 
     def receive(self):
-        data = self.socket.recv(1 << 20)
+        try:
+            data = self.socket.recv(1 << 20)
+        except TimeoutError:
+            raise TimeoutError("port %d sends nothing more behind %r" % (self.socket.getpeername()[1], self.buffer[self.at:][-200:]))
         if not data:
             raise EOFError("the server closed the connection")
         self.buffer = self.buffer[self.at:] + data
@@ -157,13 +160,14 @@ class Server:
         self.name, self.program, self.clock = name, program, clock
         self.directory = os.path.join(directory, name)
         os.makedirs(self.directory, exist_ok=True)
-        self.clients, self.marker, self.defaults = [], 0, {}
+        self.clients, self.defaults = [], {}
         self.start()
 
     def start(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        self.marker = 0
         self.log = open(os.path.join(self.directory, "output"), "wb")
         self.process = subprocess.Popen(
             [self.program, "--port", str(self.port), "--save", "", "--dir", self.directory, "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0",
