@@ -404,7 +404,9 @@ void rdma_loop_run_ready(struct rdma_loop *owner) {
 static int device_poll(struct event_poller *poller) {
     struct rdma_device *device = container_of(poller, struct rdma_device, poller);
     if (!rdma_usable()) return 0;
+    /* Before sleeping every polled peer is told, and answers: as much time as that takes is first spent on waiting for something better. */
     poller->spin_us = rdma_settings.busy_poll_us;
+    if (poller->spin_us) poller->spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
     int done = drain(device, RDMA_POLL_MAX);
     if (device->polls.count) rdma_polled_look(device);
     if (device->starved.len) feed_starved(device);

@@ -13,6 +13,8 @@
  *   that follows arming finds it or it wakes us. What is written between our last look and the answer waits as long as the answer does, which is the
  *   peer's own affair: a peer that spins answers at once, one that sleeps is woken by the PollEnd. A PollEnd that has no room in the send
  *   queue goes when a completion makes some, and a full send queue always has one coming.
+ *   A sleep with N peers polled costs N messages each way, more than it saves when it is short. So the thread spins longer the more it polls: by RDMA_POLLED_PATIENCE_US for each, which is
+ *   about what its messages cost both ends; a period that began had more traffic than that before.
  * Order.  The word comes after the bytes that it counts as two WRITEs of one queue pair. The specification of InfiniBand orders their execution and leaves open when
  *   memory shows them (only a completion does that); a card that writes to memory in the order of the queue pair, as all that we know do unless a region is registered
  *   with relaxed ordering, shows them in that order. Flags in the last byte of one WRITE, as others use them, ask for more: order within a WRITE. Four aligned bytes
@@ -36,7 +38,7 @@ struct rdma_device;
 struct rdma_wire_memory;
 struct rdma_wire_credit;
 
-enum { RDMA_POLLED_MAX = 64 };
+enum { RDMA_POLLED_MAX = 64, RDMA_POLLED_PATIENCE_US = 2 };
 
 struct rdma_place {
     _Atomic uint32_t *word;
