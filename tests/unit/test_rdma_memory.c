@@ -4,6 +4,7 @@
  * Runs under utils/softrdma/softrdma where there is no device, as test_rdma.c does. */
 #ifdef USE_RDMA
 #include "transport_suite.h"
+#include "rdma_device_arranged.h"
 #include "net/rdma_connection.h"
 #include <sys/wait.h>
 
@@ -520,16 +521,7 @@ static int receives_main(void) {
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--receives") == 0) return receives_main();
     own_path = argv[0];
-    if (!rdma_device_name()) {
-        if (getenv("RDMA_TEST_AGAIN")) {
-            fprintf(stderr, "no RDMA device, not even under utils/softrdma/softrdma\n");
-            return 1;
-        }
-        setenv("RDMA_TEST_AGAIN", "1", 1);
-        execl("utils/softrdma/softrdma", "softrdma", argv[0], (char *)NULL);
-        perror("utils/softrdma/softrdma");
-        return 1;
-    }
+    if (!rdma_device_arranged(own_path)) return 1;
     const struct CMUnitTest ring[] = {
         SUITE_TESTS,
         SUITE_TEST(a_connection_begins_small_and_grows_for_a_large_argument),

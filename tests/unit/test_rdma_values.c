@@ -4,6 +4,7 @@
 #ifdef USE_RDMA
 #pragma GCC diagnostic ignored "-Wunused-function" /* of the suite only its ends are used */
 #include "transport_suite.h"
+#include "rdma_device_arranged.h"
 #include "net/rdma.h"
 #include "net/rdma_connection.h"
 #include "net/value_arena.h"
@@ -322,16 +323,7 @@ static void a_forked_child_reads_values_as_they_were(void **state) {
 
 int main(int argc, char **argv) {
     (void)argc;
-    if (!rdma_device_name()) {
-        if (getenv("RDMA_TEST_AGAIN")) {
-            fprintf(stderr, "no RDMA device, not even under utils/softrdma/softrdma\n");
-            return 1;
-        }
-        setenv("RDMA_TEST_AGAIN", "1", 1);
-        execl("utils/softrdma/softrdma", "softrdma", argv[0], (char *)NULL);
-        perror("utils/softrdma/softrdma");
-        return 1;
-    }
+    if (!rdma_device_arranged(argv[0])) return 1;
     if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) return 0; /* nothing of this is in use on such a kernel */
     const struct CMUnitTest tests[] = {
         VALUE_TEST(blocks_are_large_enough_apart_and_not_much_larger),
