@@ -92,18 +92,18 @@ endif
 Q := $(if $(V),,@)
 say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
 
-# Rooms, lowest first. The tools know lib, resp and net; the server knows all but the tools.
-COMMON_ROOMS := lib resp net
-SERVER_ROOMS := store persist server commands repl pubsub script acl cluster
-sources = $(foreach room,$(1),$(wildcard src/$(room)/*.c))
+# Layers, lowest first. The tools know lib, resp and net; the server knows all but the tools.
+COMMON_LAYERS := lib resp net
+SERVER_LAYERS := store persist server commands repl pubsub script acl cluster
+sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
 rdma_sources := $(wildcard src/net/rdma*.c)
-COMMON := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)),$(call sources,$(COMMON_ROOMS)))
-SERVER := $(call sources,$(SERVER_ROOMS))
+COMMON := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)),$(call sources,$(COMMON_LAYERS)))
+SERVER := $(call sources,$(SERVER_LAYERS))
 TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark%,$(wildcard src/tools/*.c))
 CLI := $(wildcard src/tools/cli*.c) $(TOOL_SHARED)
 BENCHMARK := $(wildcard src/tools/benchmark*.c) $(TOOL_SHARED)
 UNIT := $(wildcard tests/unit/test_*.c)
-HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/helpers/rdma-%),$(wildcard tests/helpers/*.c))
+HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%),$(wildcard tests/programs/*.c))
 objects = $(patsubst %.c,$(B)/%.o,$(1))
 
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli
@@ -139,7 +139,7 @@ $(B)/unit/%: $(B)/tests/unit/%.o $(call objects,$(COMMON) $(SERVER))
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS) $(LIBS_SERVER) $(LIBS_CMOCKA)
 HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
-tests/helpers/%: $(B)/tests/helpers/%.o $(call objects,$(COMMON)) build/variant
+tests/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
 helpers: $(HELPER_PROGRAMS)
@@ -154,7 +154,7 @@ $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB))
-fuzz_config := $(call objects,src/server/config.c src/server/config_file.c src/server/config_rewrite.c)
+fuzz_config := $(call objects,src/server/config/config.c src/server/config/config_file.c src/server/config/config_rewrite.c)
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
 $(B)/fuzz/fuzz_restore: $(call objects,$(wildcard src/store/*.c src/persist/*.c))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
@@ -197,7 +197,7 @@ install: all
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 
 clean:
-	rm -rf build $(PROGRAMS) $(patsubst %.c,%,$(wildcard tests/helpers/*.c)) tests/tmp
+	rm -rf build $(PROGRAMS) $(patsubst %.c,%,$(wildcard tests/programs/*.c)) tests/tmp
 	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
 distclean: clean
 	rm -f tags compile_commands.json

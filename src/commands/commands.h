@@ -1,8 +1,8 @@
 /* commands.h: the commands on data. Each family has a file and a table of specs in it; main.c registers them all with one call. */
 #ifndef COMMANDS_COMMANDS_H
 #define COMMANDS_COMMANDS_H
-#include "server/command.h"
-#include "server/config.h"
+#include "server/command/command.h"
+#include "server/config/config.h"
 
 extern const struct command_spec string_commands[], string_edit_commands[], string_multi_commands[],
     string_increment_commands[], lcs_commands[];

@@ -2,7 +2,7 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "commands/workbench.h"
+#include "commands/scratch_db.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "persist/rdb.h"
@@ -56,7 +56,7 @@ static bool options_read(struct call *call, struct restore_options *options) {
     return true;
 }
 
-/* The value in the payload, on the workbench. NULL: the error is replied. */
+/* The value in the payload, on the scratch_db. NULL: the error is replied. */
 static struct entry *payload_read(struct call *call, struct db *bench, struct slice key, struct slice payload) {
     struct rdb_reader in;
     if (!dump_open(payload, &in)) {
@@ -92,7 +92,7 @@ static void restore_run(struct call *call) {
         reply_error(call->reply, "ERR Invalid TTL value, must be >= 0");
         return;
     }
-    struct db *bench = workbench();
+    struct db *bench = scratch_db();
     if (!payload_read(call, bench, key, call->argv[3])) return;
     bool replaced = options.replace && db_delete(call->db, key, store_settings.lazy_server_del);
     int64_t expire_at = options.ttl == 0 ? -1 : options.absolute ? options.ttl : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX : options.ttl + clock_ms();

@@ -2,7 +2,7 @@
  * and whether a time is over already. */
 #ifndef COMMANDS_EXPIRE_TIME_H
 #define COMMANDS_EXPIRE_TIME_H
-#include "server/command.h"
+#include "server/command/command.h"
 
 enum expire_kind {
     EXPIRE_NONE = 0,

@@ -2,7 +2,7 @@
 #ifndef COMMANDS_GEO_H
 #define COMMANDS_GEO_H
 #include "lib/geohash.h"
-#include "server/command.h"
+#include "server/command/command.h"
 
 /* Arguments; false: the error is replied. */
 bool argument_point(struct call *call, int index, struct geo_point *point); /* longitude and latitude */

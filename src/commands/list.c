@@ -8,7 +8,7 @@
 #include "commands/signed_count.h"
 #include "commands/spec.h"
 #include "lib/memory.h"
-#include "store/sequence.h"
+#include "store/list_type.h"
 
 /* --- Finding -------------------------------------------------------------------------------------------------------- */
 
@@ -29,9 +29,9 @@ static void reply_list_element(struct reply *reply, const struct sequence_elemen
 }
 /* Elements were taken away: tells that (event NULL: nothing to tell), and deletes the key with the last. */
 static void list_lost(struct call *call, struct slice key, struct entry *entry, const char *event) {
-    bool empty = sequence_len(entry) == 0;
+    bool empty = list_type_len(entry) == 0;
     if (!empty) {
-        sequence_shrunk(call->db, entry);
+        list_type_shrunk(call->db, entry);
         db_changed(call->db, key);
     }
     if (event) notify(call->db, NOTIFY_LIST, event, key);
@@ -42,7 +42,7 @@ static void list_lost(struct call *call, struct slice key, struct entry *entry, 
 
 /* --- Pushing -------------------------------------------------------------------------------------------------------- */
 
-static void push(struct call *call, enum sequence_end end, bool only_present) {
+static void push(struct call *call, enum list_type_end end, bool only_present) {
     struct slice key = call->argv[1];
     struct entry *entry;
     if (!find_list_write(call, key, &entry)) return;
@@ -51,30 +51,30 @@ static void push(struct call *call, enum sequence_end end, bool only_present) {
         return;
     }
     if (!entry) {
-        entry = sequence_create(call->db, key);
+        entry = list_type_create(call->db, key);
         notify(call->db, NOTIFY_NEW, "new", key);
     }
     size_t bytes = 0;
     for (int i = 2; i < call->argc; i++) bytes += call->argv[i].len;
-    sequence_expect(call->db, entry, (size_t)call->argc - 2, bytes);
+    list_type_expect(call->db, entry, (size_t)call->argc - 2, bytes);
     for (int i = 2; i < call->argc; i++)
-        sequence_push(call->db, entry, end, call->argv[i], argument_blob(call, i));
+        list_type_push(call->db, entry, end, call->argv[i], argument_blob(call, i));
     db_changed(call->db, key);
-    notify(call->db, NOTIFY_LIST, end == SEQUENCE_HEAD ? "lpush" : "rpush", key);
+    notify(call->db, NOTIFY_LIST, end == LIST_TYPE_HEAD ? "lpush" : "rpush", key);
     call->dirty += (uint64_t)call->argc - 2;
-    reply_integer(call->reply, (int64_t)sequence_len(entry));
+    reply_integer(call->reply, (int64_t)list_type_len(entry));
 }
 static void lpush_run(struct call *call) {
-    push(call, SEQUENCE_HEAD, false);
+    push(call, LIST_TYPE_HEAD, false);
 }
 static void rpush_run(struct call *call) {
-    push(call, SEQUENCE_TAIL, false);
+    push(call, LIST_TYPE_TAIL, false);
 }
 static void lpushx_run(struct call *call) {
-    push(call, SEQUENCE_HEAD, true);
+    push(call, LIST_TYPE_HEAD, true);
 }
 static void rpushx_run(struct call *call) {
-    push(call, SEQUENCE_TAIL, true);
+    push(call, LIST_TYPE_TAIL, true);
 }
 
 static void linsert_run(struct call *call) {
@@ -90,15 +90,15 @@ static void linsert_run(struct call *call) {
         reply_integer(call->reply, 0);
         return;
     }
-    sequence_expect(call->db, entry, 1, text.len);
-    if (!sequence_insert(call->db, entry, call->argv[3], after, text, argument_blob(call, 4))) {
+    list_type_expect(call->db, entry, 1, text.len);
+    if (!list_type_insert(call->db, entry, call->argv[3], after, text, argument_blob(call, 4))) {
         reply_integer(call->reply, -1);
         return;
     }
     db_changed(call->db, key);
     notify(call->db, NOTIFY_LIST, "linsert", key);
     call->dirty++;
-    reply_integer(call->reply, (int64_t)sequence_len(entry));
+    reply_integer(call->reply, (int64_t)list_type_len(entry));
 }
 
 static void lset_run(struct call *call) {
@@ -111,12 +111,12 @@ static void lset_run(struct call *call) {
         return;
     }
     if (!argument_int64(call, 2, &index)) return;
-    sequence_expect(call->db, entry, 1, text.len); /* asked before the index is looked at, as if it were one more */
-    if (!sequence_replace(call->db, entry, index, text, argument_blob(call, 3))) {
+    list_type_expect(call->db, entry, 1, text.len); /* asked before the index is looked at, as if it were one more */
+    if (!list_type_replace(call->db, entry, index, text, argument_blob(call, 3))) {
         reply_error(call->reply, "ERR index out of range");
         return;
     }
-    sequence_shrunk(call->db, entry);
+    list_type_shrunk(call->db, entry);
     db_changed(call->db, key);
     notify(call->db, NOTIFY_LIST, "lset", key);
     call->dirty++;
@@ -126,38 +126,38 @@ static void lset_run(struct call *call) {
 /* --- Popping -------------------------------------------------------------------------------------------------------- */
 
 /* Replies with the elements at one end, the outermost first, and takes them out; returns how many. */
-static size_t pop_range(struct call *call, struct slice key, struct entry *entry, enum sequence_end end,
+static size_t pop_range(struct call *call, struct slice key, struct entry *entry, enum list_type_end end,
                         size_t count) {
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
-    size_t len = sequence_len(entry);
+    size_t len = list_type_len(entry);
     if (count > len) count = len;
     reply_array(call->reply, count);
-    sequence_iterate(&it, entry, end == SEQUENCE_HEAD ? 0 : -1, end == SEQUENCE_TAIL);
-    for (size_t i = 0; i < count && sequence_next(&it, &element); i++)
+    list_type_iterate(&it, entry, end == LIST_TYPE_HEAD ? 0 : -1, end == LIST_TYPE_TAIL);
+    for (size_t i = 0; i < count && list_type_next(&it, &element); i++)
         reply_list_element(call->reply, &element);
-    sequence_iterate_end(&it);
+    list_type_iterate_end(&it);
     if (count) {
-        sequence_delete(call->db, entry, end == SEQUENCE_HEAD ? 0 : -(int64_t)count, count);
-        list_lost(call, key, entry, end == SEQUENCE_HEAD ? "lpop" : "rpop");
+        list_type_delete(call->db, entry, end == LIST_TYPE_HEAD ? 0 : -(int64_t)count, count);
+        list_lost(call, key, entry, end == LIST_TYPE_HEAD ? "lpop" : "rpop");
     }
     call->dirty += count;
     return count;
 }
-void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum sequence_end end) {
-    struct sequence_iterator it;
+void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum list_type_end end) {
+    struct list_type_iterator it;
     struct sequence_element element;
-    int64_t index = end == SEQUENCE_HEAD ? 0 : -1;
-    sequence_iterate(&it, entry, index, false);
-    sequence_next(&it, &element);
+    int64_t index = end == LIST_TYPE_HEAD ? 0 : -1;
+    list_type_iterate(&it, entry, index, false);
+    list_type_next(&it, &element);
     reply_list_element(call->reply, &element);
-    sequence_iterate_end(&it);
-    sequence_delete(call->db, entry, index, 1);
-    list_lost(call, key, entry, end == SEQUENCE_HEAD ? "lpop" : "rpop");
+    list_type_iterate_end(&it);
+    list_type_delete(call->db, entry, index, 1);
+    list_lost(call, key, entry, end == LIST_TYPE_HEAD ? "lpop" : "rpop");
     call->dirty++;
 }
 
-static void pop(struct call *call, enum sequence_end end) {
+static void pop(struct call *call, enum list_type_end end) {
     struct entry *entry;
     int64_t count = 0;
     if (call->argc > 3) {
@@ -183,17 +183,17 @@ static void pop(struct call *call, enum sequence_end end) {
     }
 }
 static void lpop_run(struct call *call) {
-    pop(call, SEQUENCE_HEAD);
+    pop(call, LIST_TYPE_HEAD);
 }
 static void rpop_run(struct call *call) {
-    pop(call, SEQUENCE_TAIL);
+    pop(call, LIST_TYPE_TAIL);
 }
 
-bool list_end_read(struct call *call, struct slice word, enum sequence_end *end) {
+bool list_end_read(struct call *call, struct slice word, enum list_type_end *end) {
     if (slice_is(word, "left")) {
-        *end = SEQUENCE_HEAD;
+        *end = LIST_TYPE_HEAD;
     } else if (slice_is(word, "right")) {
-        *end = SEQUENCE_TAIL;
+        *end = LIST_TYPE_TAIL;
     } else {
         reply_syntax_error(call->reply);
         return false;
@@ -202,7 +202,7 @@ bool list_end_read(struct call *call, struct slice word, enum sequence_end *end)
 }
 
 static size_t pop_from_end(struct call *call, struct slice key, struct entry *entry, int end, size_t count) {
-    return pop_range(call, key, entry, end ? SEQUENCE_TAIL : SEQUENCE_HEAD, count);
+    return pop_range(call, key, entry, end ? LIST_TYPE_TAIL : LIST_TYPE_HEAD, count);
 }
 const struct multi_pop_kind list_multi_pop = {TYPE_LIST, {"left", "right"}, {"LPOP", "RPOP"}, pop_from_end};
 static void lmpop_run(struct call *call) {
@@ -212,18 +212,18 @@ static void lmpop_run(struct call *call) {
 /* --- Moving --------------------------------------------------------------------------------------------------------- */
 
 /* The element goes through a copy: it leaves one list before it joins the other, which may be the same one. A large one is shared instead. */
-bool list_move(struct call *call, enum sequence_end from_end, enum sequence_end to_end) {
+bool list_move(struct call *call, enum list_type_end from_end, enum list_type_end to_end) {
     struct slice from_key = call->argv[1], to_key = call->argv[2];
     struct entry *from, *to;
     if (!find_list_write(call, from_key, &from)) return true;
     if (!from) return false;
     if (!find_list_write(call, to_key, &to)) return true;
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
     char number[LISTPACK_TEXT];
-    int64_t index = from_end == SEQUENCE_HEAD ? 0 : -1;
-    sequence_iterate(&it, from, index, false);
-    sequence_next(&it, &element);
+    int64_t index = from_end == LIST_TYPE_HEAD ? 0 : -1;
+    list_type_iterate(&it, from, index, false);
+    list_type_next(&it, &element);
     reply_list_element(call->reply, &element);
     struct slice text = {element.value.data, element.value.len};
     if (!element.value.data) text = (struct slice){number, format_int64(number, element.value.number)};
@@ -234,37 +234,37 @@ bool list_move(struct call *call, enum sequence_end from_end, enum sequence_end 
         if (text.len) memcpy(copy, text.data, text.len);
         text.data = copy;
     }
-    sequence_iterate_end(&it);
+    list_type_iterate_end(&it);
 
-    sequence_delete(call->db, from, index, 1);
+    list_type_delete(call->db, from, index, 1);
     if (!to) {
-        to = sequence_create(call->db, to_key);
+        to = list_type_create(call->db, to_key);
         notify(call->db, NOTIFY_NEW, "new", to_key);
     }
-    sequence_expect(call->db, to, 1, text.len);
-    sequence_push(call->db, to, to_end, text, blob);
+    list_type_expect(call->db, to, 1, text.len);
+    list_type_push(call->db, to, to_end, text, blob);
     if (copy != room) mem_free(copy);
     db_changed(call->db, to_key);
-    notify(call->db, NOTIFY_LIST, to_end == SEQUENCE_HEAD ? "lpush" : "rpush", to_key);
-    list_lost(call, from_key, from, from_end == SEQUENCE_HEAD ? "lpop" : "rpop");
+    notify(call->db, NOTIFY_LIST, to_end == LIST_TYPE_HEAD ? "lpush" : "rpush", to_key);
+    list_lost(call, from_key, from, from_end == LIST_TYPE_HEAD ? "lpop" : "rpop");
     call->dirty++;
     return true;
 }
 static void lmove_run(struct call *call) {
-    enum sequence_end from, to;
+    enum list_type_end from, to;
     if (list_end_read(call, call->argv[3], &from) && list_end_read(call, call->argv[4], &to) &&
         !list_move(call, from, to))
         reply_null(call->reply);
 }
 static void rpoplpush_run(struct call *call) {
-    if (!list_move(call, SEQUENCE_TAIL, SEQUENCE_HEAD)) reply_null(call->reply);
+    if (!list_move(call, LIST_TYPE_TAIL, LIST_TYPE_HEAD)) reply_null(call->reply);
 }
 
 /* --- Reading -------------------------------------------------------------------------------------------------------- */
 
 static void llen_run(struct call *call) {
     struct entry *entry;
-    if (find_list(call, &entry)) reply_integer(call->reply, entry ? (int64_t)sequence_len(entry) : 0);
+    if (find_list(call, &entry)) reply_integer(call->reply, entry ? (int64_t)list_type_len(entry) : 0);
 }
 
 static void lindex_run(struct call *call) {
@@ -276,14 +276,14 @@ static void lindex_run(struct call *call) {
         return;
     }
     if (!argument_int64(call, 2, &index)) return;
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
-    sequence_iterate(&it, entry, index, false);
-    if (sequence_next(&it, &element))
+    list_type_iterate(&it, entry, index, false);
+    if (list_type_next(&it, &element))
         reply_list_element(call->reply, &element);
     else
         reply_null(call->reply);
-    sequence_iterate_end(&it);
+    list_type_iterate_end(&it);
 }
 
 /* The elements that a range of LRANGE or LTRIM names: from *start on, the result. */
@@ -301,14 +301,14 @@ static void lrange_run(struct call *call) {
     int64_t start, end;
     if (!argument_int64(call, 2, &start) || !argument_int64(call, 3, &end) || !find_list(call, &entry))
         return;
-    size_t count = entry ? range_clip(&start, end, sequence_len(entry)) : 0;
+    size_t count = entry ? range_clip(&start, end, list_type_len(entry)) : 0;
     reply_array(call->reply, count);
     if (!count) return;
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
-    sequence_iterate(&it, entry, start, false);
-    for (; count && sequence_next(&it, &element); count--) reply_list_element(call->reply, &element);
-    sequence_iterate_end(&it);
+    list_type_iterate(&it, entry, start, false);
+    for (; count && list_type_next(&it, &element); count--) reply_list_element(call->reply, &element);
+    list_type_iterate_end(&it);
 }
 
 struct position_options {
@@ -361,13 +361,13 @@ static void lpos_run(struct call *call) {
     bool many = options.count >= 0, backward = options.rank < 0;
     int64_t skip = (backward ? -options.rank : options.rank) - 1, number = 0, found = -1;
     bool numeric = parse_int64(call->argv[2], &number);
-    size_t len = entry ? sequence_len(entry) : 0, looked = 0, replied = 0;
+    size_t len = entry ? list_type_len(entry) : 0, looked = 0, replied = 0;
     struct reply_deferred deferred;
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
     if (many) reply_deferred_begin(call->reply, &deferred);
-    if (entry) sequence_iterate(&it, entry, backward ? -1 : 0, backward);
-    while (entry && (options.most == 0 || looked < (uint64_t)options.most) && sequence_next(&it, &element)) {
+    if (entry) list_type_iterate(&it, entry, backward ? -1 : 0, backward);
+    while (entry && (options.most == 0 || looked < (uint64_t)options.most) && list_type_next(&it, &element)) {
         looked++;
         if (!element_is(&element, call->argv[2], numeric, number) || skip-- > 0) continue;
         found = (int64_t)(backward ? len - looked : looked - 1);
@@ -375,7 +375,7 @@ static void lpos_run(struct call *call) {
         reply_integer(call->reply, found);
         if (++replied == (uint64_t)options.count) break;
     }
-    if (entry) sequence_iterate_end(&it);
+    if (entry) list_type_iterate_end(&it);
     if (many)
         reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, replied);
     else if (found >= 0)
@@ -394,10 +394,10 @@ static void ltrim_run(struct call *call) {
         !find_list_write(call, key, &entry))
         return;
     if (entry) {
-        size_t len = sequence_len(entry), kept = range_clip(&start, end, len);
+        size_t len = list_type_len(entry), kept = range_clip(&start, end, len);
         size_t before = kept ? (size_t)start : len, behind = len - before - kept;
-        if (behind) sequence_delete(call->db, entry, (int64_t)(before + kept), behind);
-        if (before) sequence_delete(call->db, entry, 0, before);
+        if (behind) list_type_delete(call->db, entry, (int64_t)(before + kept), behind);
+        if (before) list_type_delete(call->db, entry, 0, before);
         list_lost(call, key, entry, "ltrim");
         call->dirty += before + behind;
     }
@@ -409,7 +409,7 @@ static void lrem_run(struct call *call) {
     struct slice key = call->argv[1];
     int64_t count;
     if (!signed_count_read(call, 2, &count) || !find_list_write(call, key, &entry)) return;
-    size_t removed = entry ? sequence_remove(call->db, entry, call->argv[3], count) : 0;
+    size_t removed = entry ? list_type_remove(call->db, entry, call->argv[3], count) : 0;
     if (removed) list_lost(call, key, entry, "lrem");
     call->dirty += removed;
     reply_integer(call->reply, (int64_t)removed);

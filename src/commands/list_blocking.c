@@ -1,14 +1,14 @@
 /* list_blocking.c: the commands on lists that wait until there is something: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP. How waiting works is in
- * server/blocking.h. What they took is repeated elsewhere as by their counterparts that do not wait. */
+ * server/clients/blocking.h. What they took is repeated elsewhere as by their counterparts that do not wait. */
 #include "commands/commands.h"
 #include "commands/list.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "server/blocking.h"
+#include "server/clients/blocking.h"
 
 /* Timeouts are checked before anything else, in a transaction too. */
 
-static void blocking_pop(struct call *call, enum sequence_end end) {
+static void blocking_pop(struct call *call, enum list_type_end end) {
     int timeout_at = call->argc - 1;
     int64_t timeout_ms;
     if (!call_timeout_seconds(call, timeout_at, &timeout_ms)) return;
@@ -19,16 +19,16 @@ static void blocking_pop(struct call *call, enum sequence_end end) {
         if (!entry) continue;
         reply_array(call->reply, 2);
         reply_bulk(call->reply, key);
-        call_propagate(call, 2, (struct slice[]){end == SEQUENCE_HEAD ? SLICE("LPOP") : SLICE("RPOP"), key});
+        call_propagate(call, 2, (struct slice[]){end == LIST_TYPE_HEAD ? SLICE("LPOP") : SLICE("RPOP"), key});
         list_pop_one(call, key, entry, end);
         return;
     }
     call_block(call, &(struct blocking){.first_key = 1, .key_count = timeout_at - 1, .type = TYPE_LIST, .timeout_ms = timeout_ms});
 }
-static void blpop_run(struct call *call) { blocking_pop(call, SEQUENCE_HEAD); }
-static void brpop_run(struct call *call) { blocking_pop(call, SEQUENCE_TAIL); }
+static void blpop_run(struct call *call) { blocking_pop(call, LIST_TYPE_HEAD); }
+static void brpop_run(struct call *call) { blocking_pop(call, LIST_TYPE_TAIL); }
 
-static void blocking_move(struct call *call, enum sequence_end from, enum sequence_end to, int64_t timeout_ms, int repeat_argc, const struct slice *repeat) {
+static void blocking_move(struct call *call, enum list_type_end from, enum list_type_end to, int64_t timeout_ms, int repeat_argc, const struct slice *repeat) {
     if (list_move(call, from, to)) {
         if (call->dirty) call_propagate(call, repeat_argc, repeat);
         return;
@@ -37,7 +37,7 @@ static void blocking_move(struct call *call, enum sequence_end from, enum sequen
 }
 
 static void blmove_run(struct call *call) {
-    enum sequence_end from, to;
+    enum list_type_end from, to;
     int64_t timeout_ms;
     const struct slice *argv = call->argv;
     if (!list_end_read(call, argv[3], &from) || !list_end_read(call, argv[4], &to) || !call_timeout_seconds(call, 5, &timeout_ms)) return;
@@ -46,7 +46,7 @@ static void blmove_run(struct call *call) {
 static void brpoplpush_run(struct call *call) {
     int64_t timeout_ms;
     if (!call_timeout_seconds(call, 3, &timeout_ms)) return;
-    blocking_move(call, SEQUENCE_TAIL, SEQUENCE_HEAD, timeout_ms, 3, (struct slice[]){SLICE("RPOPLPUSH"), call->argv[1], call->argv[2]});
+    blocking_move(call, LIST_TYPE_TAIL, LIST_TYPE_HEAD, timeout_ms, 3, (struct slice[]){SLICE("RPOPLPUSH"), call->argv[1], call->argv[2]});
 }
 
 static void blmpop_run(struct call *call) {

@@ -1,6 +1,6 @@
 /* lookup.c: the parts of lookup.h that are not worth inlining. */
 #include "commands/lookup.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/server.h"
 
 enum { STRING_SIZE_MAX = 512 * 1024 * 1024 };

@@ -6,8 +6,8 @@
 #define COMMANDS_LOOKUP_H
 #include "lib/number.h"
 #include "resp/request.h"
-#include "server/client.h"
-#include "server/command.h"
+#include "server/clients/client.h"
+#include "server/command/command.h"
 #include "server/notify.h"
 #include "store/keyspace.h"
 

@@ -1,7 +1,7 @@
 /* multi_pop.c: pops from the first of several keys. See multi_pop.h. */
 #include "commands/multi_pop.h"
 #include "commands/lookup.h"
-#include "server/blocking.h"
+#include "server/clients/blocking.h"
 
 struct multi_pop {
     int first_key, key_count, end;

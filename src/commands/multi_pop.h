@@ -2,7 +2,7 @@
  * that key. */
 #ifndef COMMANDS_MULTI_POP_H
 #define COMMANDS_MULTI_POP_H
-#include "server/command.h"
+#include "server/command/command.h"
 
 struct multi_pop_kind {
     enum value_type type;

@@ -8,7 +8,7 @@
 #include "commands/spec.h"
 #include "commands/value_scan.h"
 #include "lib/memory.h"
-#include "server/propagate.h"
+#include "server/command/propagate.h"
 #include "store/set.h"
 
 /* The set to be read. False: the key has another type, and that is replied. */

@@ -4,11 +4,11 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
-#include "commands/workbench.h"
+#include "commands/scratch_db.h"
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "store/hash.h"
-#include "store/sequence.h"
+#include "store/list_type.h"
 #include "store/set.h"
 #include "store/zset.h"
 #include <errno.h>
@@ -65,13 +65,13 @@ static void add_element(struct sort *sort, struct slice text) {
 }
 
 static void load_list(struct sort *sort, const struct entry *entry) {
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
     char text[LISTPACK_TEXT];
     bool backward = sort->unsorted && sort->descending;
-    sequence_iterate(&it, entry, backward ? -1 : 0, backward);
-    while (sequence_next(&it, &element)) add_element(sort, element.blob ? blob_slice(element.blob) : listpack_value_text(&element.value, text));
-    sequence_iterate_end(&it);
+    list_type_iterate(&it, entry, backward ? -1 : 0, backward);
+    while (list_type_next(&it, &element)) add_element(sort, element.blob ? blob_slice(element.blob) : listpack_value_text(&element.value, text));
+    list_type_iterate_end(&it);
 }
 static void load_set(struct sort *sort, const struct entry *entry) {
     struct set set = set_of(entry);
@@ -215,8 +215,8 @@ static void reply_value(struct sort *sort, bool has, struct slice value) {
 }
 static void store_value(struct sort *sort, struct db *bench, struct entry *list, bool has, struct slice value) {
     if (!has) value = SLICE("");
-    sequence_expect(bench, list, 1, value.len);
-    sequence_push(bench, list, SEQUENCE_TAIL, value, NULL);
+    list_type_expect(bench, list, 1, value.len);
+    list_type_push(bench, list, LIST_TYPE_TAIL, value, NULL);
 }
 
 /* Each element, or what the GET patterns mean for it, goes to the reply or (list not NULL) to the list. */
@@ -247,8 +247,8 @@ static void sort_store(struct sort *sort, size_t first, size_t end) {
     struct slice key = *sort->store;
     size_t values = (end - first) * (size_t)(sort->get_count ? sort->get_count : 1);
     if (values) {
-        struct db *bench = workbench();
-        struct entry *list = sequence_create(bench, key);
+        struct db *bench = scratch_db();
+        struct entry *list = list_type_create(bench, key);
         for (size_t i = first; i < end; i++) emit(sort, &sort->elements[i], bench, list);
         bool existed = find_write(call, key);
         db_rename(bench, key, call->db, key);

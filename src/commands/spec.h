@@ -1,7 +1,7 @@
 /* spec.h: shorthands for tables of command specs. */
 #ifndef COMMANDS_SPEC_H
 #define COMMANDS_SPEC_H
-#include "server/command.h"
+#include "server/command/command.h"
 
 /* One key spec: keys from argv[first] to argv[first + last] (last < 0: from the end), every `step`. */
 #define KEY_RANGE(first, last, step, ...)                                                                    \

@@ -2,7 +2,7 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "server/blocking.h"
+#include "server/clients/blocking.h"
 
 static void xlen_run(struct call *call) {
     struct stream *stream;

@@ -6,8 +6,8 @@
 #include "commands/spec.h"
 #include "commands/stream_common.h"
 #include "lib/memory.h"
-#include "server/blocking.h"
-#include "server/propagate.h"
+#include "server/clients/blocking.h"
+#include "server/command/propagate.h"
 #include "store/types.h"
 
 #define STREAM_TOO_LARGE "ERR Elements are too large to be stored"

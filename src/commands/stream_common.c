@@ -1,7 +1,7 @@
 /* stream_common.c: see stream_common.h. */
 #include "commands/stream_common.h"
 #include "lib/memory.h"
-#include "server/propagate.h"
+#include "server/command/propagate.h"
 
 struct stream *stream_make(struct call *call, struct slice key) {
     struct entry *entry = stream_create(call->db, key);

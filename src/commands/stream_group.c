@@ -2,8 +2,8 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "server/blocking.h"
-#include "server/help.h"
+#include "server/clients/blocking.h"
+#include "server/command/help.h"
 
 /* What all subcommands have: argv[2] is the key, argv[3] the group. */
 struct target {

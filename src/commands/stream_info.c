@@ -2,7 +2,7 @@
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
-#include "server/help.h"
+#include "server/command/help.h"
 
 enum { FULL_COUNT = 10 }; /* entries, and pending ones of each, that FULL shows without COUNT */
 

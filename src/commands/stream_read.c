@@ -6,7 +6,7 @@
 #include "commands/spec.h"
 #include "commands/stream_common.h"
 #include "lib/memory.h"
-#include "server/blocking.h"
+#include "server/clients/blocking.h"
 
 /* One of the streams. */
 struct source {

@@ -1,10 +1,10 @@
-/* type_debug.c: what DEBUG DIGEST, HTSTATS-KEY and OBJECT show of the types (the digests are described in server/debug.h), and LISTPACK, QUICKLIST and
+/* type_debug.c: what DEBUG DIGEST, HTSTATS-KEY and OBJECT show of the types (the digests are described in server/debug/debug.h), and LISTPACK, QUICKLIST and
  * QUICKLIST-PACKED-THRESHOLD. */
 #include "commands/commands.h"
 #include "lib/number.h"
-#include "server/debug.h"
+#include "server/debug/debug.h"
 #include "store/hash.h"
-#include "store/sequence.h"
+#include "store/list_type.h"
 #include "store/set.h"
 #include "store/stream.h"
 #include "store/types.h"
@@ -36,12 +36,12 @@ static void set_digest(const struct entry *entry, struct digest *digest) {
 }
 
 static void list_digest(const struct entry *entry, struct digest *digest) {
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
     char text[LISTPACK_TEXT];
-    sequence_iterate(&it, entry, 0, false);
-    while (sequence_next(&it, &element)) digest_mix(digest, listpack_value_text(&element.value, text));
-    sequence_iterate_end(&it);
+    list_type_iterate(&it, entry, 0, false);
+    while (list_type_next(&it, &element)) digest_mix(digest, listpack_value_text(&element.value, text));
+    list_type_iterate_end(&it);
 }
 
 static void zset_digest(const struct entry *entry, struct digest *digest) {
@@ -81,10 +81,10 @@ static void stream_digest(const struct entry *entry, struct digest *digest) {
 
 static void list_describe(const struct entry *entry, bool fast, char *text, size_t size) {
     struct sequence_nodes nodes;
-    sequence_describe(entry, &nodes);
+    list_type_describe(entry, &nodes);
     if (!nodes.count) return;
     size_t len = (size_t)snprintf(text, size, " ql_nodes:%zu ql_avg_node:%.2f ql_listpack_max:%d ql_compressed:%d", nodes.count,
-                                  (double)sequence_len(entry) / (double)nodes.count, encoding_limits.list_listpack_size, encoding_limits.list_compress_depth != 0);
+                                  (double)list_type_len(entry) / (double)nodes.count, encoding_limits.list_listpack_size, encoding_limits.list_compress_depth != 0);
     if (!fast) snprintf(text + len, size - len, " ql_uncompressed_size:%zu", nodes.bytes);
 }
 
@@ -117,18 +117,18 @@ static void run_quicklist(struct call *call) {
     struct entry *entry;
     struct sequence_nodes nodes;
     if (!find_encoded(call, ENCODING_QUICKLIST, &entry)) return;
-    sequence_describe(entry, &nodes);
+    list_type_describe(entry, &nodes);
     printf("quicklist of %zu nodes, %zu of them compressed, %zu large elements; %zu elements, %zu bytes\n", nodes.count, nodes.packed, nodes.large,
-           sequence_len(entry), nodes.bytes);
+           list_type_len(entry), nodes.bytes);
     if (call->argc == 4 && slice_is(call->argv[3], "1")) {
-        struct sequence_iterator it;
+        struct list_type_iterator it;
         struct sequence_element element;
-        sequence_iterate(&it, entry, 0, false);
-        for (size_t index = 0; sequence_next(&it, &element); index++) {
+        list_type_iterate(&it, entry, 0, false);
+        for (size_t index = 0; list_type_next(&it, &element); index++) {
             if (element.blob) element.value = listpack_text_value(blob_slice(element.blob));
             print_element(index, &element.value);
         }
-        sequence_iterate_end(&it);
+        list_type_iterate_end(&it);
     }
     fflush(stdout);
     reply_status(call->reply, "Quicklist structure printed on stdout");

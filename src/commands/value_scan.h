@@ -4,7 +4,7 @@
  * value, and that function shows elements with value_scan_wants and replies to scan->reply. */
 #ifndef COMMANDS_VALUE_SCAN_H
 #define COMMANDS_VALUE_SCAN_H
-#include "server/command.h"
+#include "server/command/command.h"
 
 struct value_scan {
     struct reply *reply;

@@ -72,13 +72,13 @@ static void set_ack_timeout(struct rdma_cm_id *id) {
 }
 
 /* What a connection needs once its device is known: context, receive buffer, queue pair. 0, or -errno with the reason. */
-static int equip(struct rdma_connection *c, char *error, size_t error_size) {
+static int allocate(struct rdma_connection *c, char *error, size_t error_size) {
     c->device = rdma_device_of(c->owner, c->id->verbs, error, error_size);
     if (!c->device) return -errno;
     c->device->users++;
     rdma_port_note(c->id);
     set_ack_timeout(c->id);
-    if (!rdma_receive_equip(c)) {
+    if (!rdma_receive_allocate(c)) {
         int failure = errno;
         rdma_registration_error(failure, c->device->name, error, error_size);
         return -failure;
@@ -190,7 +190,7 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct r
     c->phase = RDMA_CONNECTING;
     conn_format_address(&c->conn, true, c->target);
     char error[400];
-    int result = equip(c, error, sizeof error);
+    int result = allocate(c, error, sizeof error);
     if (result == 0) {
         struct rdma_conn_param param;
         fill_parameters(c, &param);
@@ -304,7 +304,7 @@ static void on_address_resolved(struct rdma_connection *c) {
 
 static void on_route_resolved(struct rdma_connection *c) {
     char error[400];
-    int result = equip(c, error, sizeof error);
+    int result = allocate(c, error, sizeof error);
     if (result < 0) {
         connect_failed(c, -result, error);
         return;

@@ -181,7 +181,7 @@ static inline size_t rdma_receive_unshown(const struct rdma_connection *c) {
     return (size_t)(c->received - c->taken) + c->ring.wrapped + c->ring.next_received;
 }
 /* Takes the first buffer. False: errno. */
-bool rdma_receive_equip(struct rdma_connection *c);
+bool rdma_receive_allocate(struct rdma_connection *c);
 /* Announces the buffer anew, from its start. */
 void rdma_receive_begin(struct rdma_connection *c);
 /* How large the next buffer had better be, when `bytes` have arrived in the last `took_us` microseconds. In the base protocol it is asked whenever the buffer

@@ -488,7 +488,7 @@ void rdma_device_left(struct rdma_device *device) {
 
 /* Events of the device itself: a port that goes down, an error of the card. All loops of the process share the descriptor they are read from, so whichever
  * reads one passes it on to the others, and each looks whether it is concerned. */
-struct device_trouble {
+struct device_async_event {
     struct event_post post; /* must be first */
     struct rdma_loop *owner;
     struct ibv_context *verbs;
@@ -502,7 +502,7 @@ static bool has_queue(const struct rdma_device *device, const struct ibv_cq *cq)
     return false;
 }
 
-static void take_trouble(const struct device_trouble *trouble) {
+static void handle_async_event(const struct device_async_event *trouble) {
     enum ibv_event_type type = trouble->event.event_type;
     struct rdma_device *device = rdma_device_known(trouble->owner, trouble->verbs);
     if (!device || !rdma_usable() || device->opened_us > trouble->at_us) return;
@@ -512,30 +512,30 @@ static void take_trouble(const struct device_trouble *trouble) {
         fail_connections(device, EIO, ibv_event_type_str(type));
 }
 
-static void trouble_comes(struct event_post *post) {
-    take_trouble((struct device_trouble *)post);
+static void on_async_event(struct event_post *post) {
+    handle_async_event((struct device_async_event *)post);
     mem_free(post);
 }
 
-static void tell_trouble(struct rdma_device *device, const struct ibv_async_event *event) {
-    struct device_trouble mine = {.owner = device->owner, .verbs = device->verbs, .event = *event, .at_us = clock_monotonic_us()};
+static void report_async_event(struct rdma_device *device, const struct ibv_async_event *event) {
+    struct device_async_event mine = {.owner = device->owner, .verbs = device->verbs, .event = *event, .at_us = clock_monotonic_us()};
     pthread_mutex_lock(&registry_lock);
     list_each(&registry, link) {
         struct rdma_loop *other = container_of(link, struct rdma_loop, registry_link);
         if (other == mine.owner || !event_loop_takes_posts(other->loop)) continue;
-        struct device_trouble *theirs = mem_alloc(sizeof *theirs);
+        struct device_async_event *theirs = mem_alloc(sizeof *theirs);
         *theirs = mine;
         theirs->owner = other;
-        theirs->post.run = trouble_comes;
+        theirs->post.run = on_async_event;
         event_loop_post(other->loop, &theirs->post);
     }
     pthread_mutex_unlock(&registry_lock);
-    take_trouble(&mine);
+    handle_async_event(&mine);
 }
 
 void rdma_device_gone(struct rdma_device *device) {
     if (device->removed) return;
-    tell_trouble(device, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
+    report_async_event(device, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
     /* What was said of it must not be taken for news of a context that is made anew, which may have the same descriptor. */
     struct ibv_async_event stale;
     while (ibv_get_async_event(device->verbs, &stale) == 0) ibv_ack_async_event(&stale);
@@ -551,7 +551,7 @@ static void async_ready(struct event_watch *watch, int mask) {
         log_warning("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
     else
         log_debug("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
-    if (grave) tell_trouble(device, &event);
+    if (grave) report_async_event(device, &event);
     ibv_ack_async_event(&event); /* what it names may be destroyed from here on */
 }
 

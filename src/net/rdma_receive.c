@@ -30,7 +30,7 @@ uint32_t rdma_receive_first_size(bool passive) {
     return passive && rdma_settings.rx_initial ? whole_pages(rdma_settings.rx_initial, RDMA_RX_INITIAL_MIN, largest) : largest;
 }
 
-bool rdma_receive_equip(struct rdma_connection *c) {
+bool rdma_receive_allocate(struct rdma_connection *c) {
     c->rx_least = rdma_receive_first_size(c->passive);
     c->rx = rdma_rx_take(&c->device->memory, c->rx_least);
     return c->rx != NULL;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    ROOM_FIRST = 1024,         /* of an OUTPUT parcel, header included; more follows in larger ones */
+    ROOM_FIRST = 1024,         /* of an OUTPUT message, header included; more follows in larger ones */
     ROOM_NEXT = 16 * 1024,
     TRUST_PENDING = 16 * 1024, /* up to here conn_pending() may count what has already gone */
     DESCRIBE_US = 100 * 1000,
@@ -19,8 +19,8 @@ struct remote_lock {
 };
 
 /* What home learns when a connection opens. */
-struct opened_parcel {
-    struct parcel parcel; /* must be first */
+struct opened_message {
+    struct message message; /* must be first */
     const struct transport *transport;
     struct address peer, own;
     bool peer_known, own_known, is_local;
@@ -31,12 +31,12 @@ struct remote {
     struct connection conn; /* must be first */
     struct remote_worker *worker;
     struct remote_end *end; /* NULL: closed */
-    struct opened_parcel *about;
-    struct parcel *shown;                    /* conn.in lies in it */
-    struct parcel *arrived, **arrived_end;   /* that wait to be shown */
+    struct opened_message *about;
+    struct message *shown;                    /* conn.in lies in it */
+    struct message *arrived, **arrived_end;   /* that wait to be shown */
     size_t arrived_size;                     /* of them and of `shown` */
-    struct parcel *room;                     /* that conn.out writes to; may be `shown` */
-    struct parcel *sealed, **sealed_end;     /* for the next flush */
+    struct message *room;                     /* that conn.out writes to; may be `shown` */
+    struct message *sealed, **sealed_end;     /* for the next flush */
     size_t sealed_len;                       /* output in them */
     uint64_t handed;                         /* bytes of output given to the end */
     bool shown_room_used;                    /* its room for replies is not to be had any more */
@@ -51,46 +51,46 @@ static struct remote *remote_of(const struct connection *conn) {
 
 /* Parcels */
 
-struct parcel *remote_parcel_new(size_t size) {
-    struct parcel *parcel = mem_alloc(size);
-    memset(parcel, 0, sizeof *parcel);
-    parcel->size = size;
-    return parcel;
+struct message *remote_message_new(size_t size) {
+    struct message *message = mem_alloc(size);
+    memset(message, 0, sizeof *message);
+    message->size = size;
+    return message;
 }
 
-void remote_parcel_drop(struct parcel *parcel) {
-    if (parcel->blob) blob_release(parcel->blob);
-    if (parcel->drop)
-        parcel->drop(parcel);
+void remote_message_drop(struct message *message) {
+    if (message->blob) blob_release(message->blob);
+    if (message->drop)
+        message->drop(message);
     else
-        mem_free(parcel);
+        mem_free(message);
 }
 
 static void at_home(struct event_post *post);
 static void at_end(struct event_post *post);
 
-static void send_home(struct remote_end *end, struct parcel *parcel, enum parcel_kind kind) {
-    parcel->kind = kind;
-    parcel->home = end->home;
-    parcel->end = end;
-    parcel->post.run = at_home;
-    event_outbox_add(&end->worker->to_home, &parcel->post);
+static void send_home(struct remote_end *end, struct message *message, enum parcel_kind kind) {
+    message->kind = kind;
+    message->home = end->home;
+    message->end = end;
+    message->post.run = at_home;
+    event_outbox_add(&end->worker->to_home, &message->post);
 }
 
-static void send_to_end(struct remote *r, struct parcel *parcel) {
-    parcel->home = r;
-    parcel->end = r->end;
-    parcel->post.run = at_end;
-    event_outbox_add(&r->worker->to_loop, &parcel->post);
+static void send_to_end(struct remote *r, struct message *message) {
+    message->home = r;
+    message->end = r->end;
+    message->post.run = at_end;
+    event_outbox_add(&r->worker->to_loop, &message->post);
 }
 
 static void tell_end(struct remote *r, enum parcel_kind kind, int number) {
     if (!r->end) return;
-    struct parcel *parcel = remote_parcel_new(sizeof *parcel);
-    parcel->kind = kind;
-    parcel->number = number;
-    parcel->trusted = r->conn.trusted;
-    send_to_end(r, parcel);
+    struct message *message = remote_message_new(sizeof *message);
+    message->kind = kind;
+    message->number = number;
+    message->trusted = r->conn.trusted;
+    send_to_end(r, message);
 }
 
 /* --- The end: worker's thread ------------------------------------------------------------------------------------------------------------------------ */
@@ -129,9 +129,9 @@ static void count(_Atomic uint64_t *counter) { /* that one thread writes */
 static void tell_drained(struct remote_end *end) {
     if (!end->drain_asked || (!end->ended && conn_pending(end->conn))) return;
     end->drain_asked = false;
-    struct parcel *parcel = remote_parcel_new(sizeof *parcel);
-    parcel->number = end->ended; /* then nothing more will ever go */
-    send_home(end, parcel, PARCEL_DRAINED);
+    struct message *message = remote_message_new(sizeof *message);
+    message->number = end->ended; /* then nothing more will ever go */
+    send_home(end, message, PARCEL_DRAINED);
 }
 
 static void set_reading(struct remote_end *end) {
@@ -143,10 +143,10 @@ void remote_end_pause(struct remote_end *end, bool pause) {
     set_reading(end);
 }
 
-void remote_send_input(struct remote_end *end, struct parcel *parcel) {
-    end->at_home += parcel->size;
-    parcel->sent = atomic_load_explicit(&end->sent, memory_order_relaxed);
-    send_home(end, parcel, PARCEL_INPUT);
+void remote_send_input(struct remote_end *end, struct message *message) {
+    end->at_home += message->size;
+    message->sent = atomic_load_explicit(&end->sent, memory_order_relaxed);
+    send_home(end, message, PARCEL_INPUT);
     if (end->full || end->at_home < REMOTE_AT_HOME_MAX) return;
     end->full = true;
     set_reading(end);
@@ -170,12 +170,12 @@ static void end_closed(struct connection *conn) {
     end->ended = true;
     const char *text = conn_error_text(conn);
     size_t len = strlen(text);
-    struct parcel *parcel = remote_parcel_new(sizeof *parcel + len + 1);
-    char *copy = (char *)(parcel + 1);
+    struct message *message = remote_message_new(sizeof *message + len + 1);
+    char *copy = (char *)(message + 1);
     memcpy(copy, text, len + 1);
-    parcel->bytes = copy;
-    parcel->number = conn->error;
-    send_home(end, parcel, PARCEL_ENDED);
+    message->bytes = copy;
+    message->number = conn->error;
+    send_home(end, message, PARCEL_ENDED);
     tell_drained(end);
 }
 
@@ -191,13 +191,13 @@ void remote_arrived(struct connection *conn) {
     end->worker = worker;
     conn->events = &end_events;
     conn->owner = end;
-    struct opened_parcel *about = (struct opened_parcel *)remote_parcel_new(sizeof *about);
+    struct opened_message *about = (struct opened_message *)remote_message_new(sizeof *about);
     about->transport = conn->transport;
     about->peer_known = conn->transport->address(conn, true, &about->peer);
     about->own_known = conn->transport->address(conn, false, &about->own);
     about->is_local = conn->transport->is_local(conn);
     about->fd = conn->transport->fd(conn);
-    /* Home's half is made here, so that parcels know it from the start; from now on it is home's. */
+    /* Home's half is made here, so that messages know it from the start; from now on it is home's. */
     end->home = mem_calloc(1, sizeof *end->home);
     end->home->end = end;
     end->home->worker = worker;
@@ -207,7 +207,7 @@ void remote_arrived(struct connection *conn) {
         pthread_mutex_unlock(&worker->lock->mutex);
     }
     note(end);
-    send_home(end, &about->parcel, PARCEL_OPENED);
+    send_home(end, &about->message, PARCEL_OPENED);
 }
 
 static void flush_dirty(struct remote_worker *worker) {
@@ -223,90 +223,90 @@ static void flush_dirty(struct remote_worker *worker) {
     }
 }
 
-static void end_close(struct remote_end *end, struct parcel *parcel) {
+static void end_close(struct remote_end *end, struct message *message) {
     struct remote_worker *worker = end->worker;
     if (list_is_linked(&end->dirty_link)) list_remove(&worker->dirty, &end->dirty_link);
     if (list_is_linked(&end->stale_link)) list_remove(&worker->stale, &end->stale_link);
     conn_flush(end->conn);
     end->conn->owner = NULL;
     conn_close(end->conn);
-    send_home(end, parcel, PARCEL_GONE);
+    send_home(end, message, PARCEL_GONE);
     worker->ops->free(end);
 }
 
-static void take_output(struct remote_end *end, struct parcel *parcel) {
+static void take_output(struct remote_end *end, struct message *message) {
     struct output *out = &end->conn->out;
-    size_t len = parcel->reply_len;
-    if (len) output_write(out, (struct slice){parcel->reply, len});
-    if (parcel->blob) {
-        len += parcel->blob->len;
-        output_write_blob(out, parcel->blob);
+    size_t len = message->reply_len;
+    if (len) output_write(out, (struct slice){message->reply, len});
+    if (message->blob) {
+        len += message->blob->len;
+        output_write_blob(out, message->blob);
     }
     if (!len) return;
     end->taken_out += len;
     if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
 }
 
-static void take_back(struct remote_end *end, struct parcel *parcel) {
-    end->at_home -= parcel->size;
-    conn_set_trusted(end->conn, parcel->trusted);
+static void take_back(struct remote_end *end, struct message *message) {
+    end->at_home -= message->size;
+    conn_set_trusted(end->conn, message->trusted);
     if (end->full && end->at_home < REMOTE_AT_HOME_MAX / 2) {
         end->full = false;
         set_reading(end);
     }
-    if (!end->ended && end->worker->ops->returned) end->worker->ops->returned(end, parcel);
+    if (!end->ended && end->worker->ops->returned) end->worker->ops->returned(end, message);
 }
 
 static void at_end(struct event_post *post) {
-    struct parcel *parcel = (struct parcel *)post;
-    struct remote_end *end = parcel->end;
-    switch (parcel->kind) {
+    struct message *message = (struct message *)post;
+    struct remote_end *end = message->end;
+    switch (message->kind) {
     case PARCEL_INPUT:
-        take_output(end, parcel);
-        take_back(end, parcel);
+        take_output(end, message);
+        take_back(end, message);
         break;
-    case PARCEL_OUTPUT: take_output(end, parcel); break;
-    case PARCEL_TRUST: conn_set_trusted(end->conn, parcel->trusted); break;
-    case PARCEL_KEEPALIVE: end->conn->transport->set_keepalive(end->conn, parcel->number); break;
+    case PARCEL_OUTPUT: take_output(end, message); break;
+    case PARCEL_TRUST: conn_set_trusted(end->conn, message->trusted); break;
+    case PARCEL_KEEPALIVE: end->conn->transport->set_keepalive(end->conn, message->number); break;
     case PARCEL_ASK_DRAINED:
         end->drain_asked = true;
         if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
         break;
-    case PARCEL_CLOSE: end_close(end, parcel); return;
+    case PARCEL_CLOSE: end_close(end, message); return;
     default: break;
     }
-    remote_parcel_drop(parcel);
+    remote_message_drop(message);
 }
 
 /* --- Home ------------------------------------------------------------------------------------------------------------------------------------------------ */
 
 /* Output */
 
-static void seal(struct remote *r, struct parcel *parcel) {
-    parcel->post.next = NULL;
-    *r->sealed_end = parcel;
-    r->sealed_end = (struct parcel **)&parcel->post.next;
-    r->sealed_len += parcel->reply_len + (parcel->blob ? parcel->blob->len : 0);
+static void seal(struct remote *r, struct message *message) {
+    message->post.next = NULL;
+    *r->sealed_end = message;
+    r->sealed_end = (struct message **)&message->post.next;
+    r->sealed_len += message->reply_len + (message->blob ? message->blob->len : 0);
 }
 
-static struct parcel *output_parcel(size_t room) {
-    struct parcel *parcel = remote_parcel_new(sizeof *parcel + room);
-    parcel->kind = PARCEL_OUTPUT;
-    parcel->reply = (char *)(parcel + 1);
-    parcel->reply_room = room;
-    return parcel;
+static struct message *output_message(size_t room) {
+    struct message *message = remote_message_new(sizeof *message + room);
+    message->kind = PARCEL_OUTPUT;
+    message->reply = (char *)(message + 1);
+    message->reply_room = room;
+    return message;
 }
 
-static void write_to(struct remote *r, struct parcel *parcel) {
-    r->room = parcel;
-    r->conn.out.pos = parcel ? parcel->reply + parcel->reply_len : NULL;
-    r->conn.out.end = parcel ? parcel->reply + parcel->reply_room : NULL;
+static void write_to(struct remote *r, struct message *message) {
+    r->room = message;
+    r->conn.out.pos = message ? message->reply + message->reply_len : NULL;
+    r->conn.out.end = message ? message->reply + message->reply_room : NULL;
 }
 
-/* Ends writing to the room; its bytes go to the next flush. A shown parcel cannot go while its input is needed: then its bytes move to a parcel with room for
+/* Ends writing to the room; its bytes go to the next flush. A shown message cannot go while its input is needed: then its bytes move to a message with room for
  * `more` behind them, which is returned, unsealed. */
-static struct parcel *room_leave(struct remote *r, size_t more) {
-    struct parcel *room = r->room, *copy = NULL;
+static struct message *room_leave(struct remote *r, size_t more) {
+    struct message *room = r->room, *copy = NULL;
     if (!room) return NULL;
     size_t len = (size_t)(r->conn.out.pos - room->reply);
     write_to(r, NULL);
@@ -317,7 +317,7 @@ static struct parcel *room_leave(struct remote *r, size_t more) {
     }
     r->shown_room_used = true;
     if (!len && !more) return NULL;
-    copy = output_parcel(len + more);
+    copy = output_message(len + more);
     memcpy(copy->reply, room->reply, len);
     copy->reply_len = len;
     return copy;
@@ -343,10 +343,10 @@ static void remote_make_room(struct output *out, size_t len) {
         write_to(r, r->shown);
         return;
     }
-    size_t room = (r->sealed || r->room ? ROOM_NEXT : ROOM_FIRST) - sizeof(struct parcel);
+    size_t room = (r->sealed || r->room ? ROOM_NEXT : ROOM_FIRST) - sizeof(struct message);
     if (room < len) room = len;
-    struct parcel *next = room_leave(r, room);
-    write_to(r, next ? next : output_parcel(room));
+    struct message *next = room_leave(r, room);
+    write_to(r, next ? next : output_message(room));
 }
 
 static void remote_share(struct output *out, struct blob *blob) {
@@ -355,16 +355,16 @@ static void remote_share(struct output *out, struct blob *blob) {
         blob_release(blob);
         return;
     }
-    struct parcel *parcel = r->room;
-    if (parcel && parcel != r->shown) {
-        parcel->reply_len = (size_t)(out->pos - parcel->reply);
+    struct message *message = r->room;
+    if (message && message != r->shown) {
+        message->reply_len = (size_t)(out->pos - message->reply);
         write_to(r, NULL);
     } else {
-        parcel = room_leave(r, 0);
-        if (!parcel) parcel = output_parcel(0);
+        message = room_leave(r, 0);
+        if (!message) message = output_message(0);
     }
-    parcel->blob = blob;
-    seal(r, parcel);
+    message->blob = blob;
+    seal(r, message);
 }
 
 static const struct output_ops remote_output_ops = {.make_room = remote_make_room, .share = remote_share};
@@ -390,33 +390,33 @@ static size_t remote_pending(const struct connection *conn) {
     return (size_t)(all - conn->bytes_out);
 }
 
-/* The shown parcel is used up: it goes back, with the replies that stand in it. */
+/* The shown message is used up: it goes back, with the replies that stand in it. */
 static void retire(struct remote *r) {
-    struct parcel *parcel = r->shown;
-    if (r->room == parcel) {
-        parcel->reply_len = (size_t)(r->conn.out.pos - parcel->reply);
+    struct message *message = r->shown;
+    if (r->room == message) {
+        message->reply_len = (size_t)(r->conn.out.pos - message->reply);
         write_to(r, NULL);
     } else if (r->room)
         room_leave(r, 0);
     r->shown = NULL;
     r->conn.in = NULL;
     r->conn.in_len = 0;
-    r->arrived_size -= parcel->size;
-    parcel->trusted = r->conn.trusted;
-    seal(r, parcel);
+    r->arrived_size -= message->size;
+    message->trusted = r->conn.trusted;
+    seal(r, message);
 }
 
 static void remote_flush(struct connection *conn) {
     struct remote *r = remote_of(conn);
     if (!r->end) return;
     if (r->shown && conn->in_len == 0) retire(r);
-    struct parcel *left = room_leave(r, 0);
+    struct message *left = room_leave(r, 0);
     if (left) seal(r, left);
     r->shown_room_used = false; /* what stood in it has been copied */
-    struct parcel *next;
-    for (struct parcel *parcel = r->sealed; parcel; parcel = next) {
-        next = (struct parcel *)parcel->post.next;
-        send_to_end(r, parcel);
+    struct message *next;
+    for (struct message *message = r->sealed; message; message = next) {
+        next = (struct message *)message->post.next;
+        send_to_end(r, message);
     }
     r->handed += r->sealed_len;
     r->sealed_len = 0;
@@ -440,63 +440,63 @@ static void show_later(struct remote *r) {
     if (r->arrived && !r->showing && r->end) event_loop_defer(r->conn.loop, &r->resume, show_resume);
 }
 
-static void show_input(struct remote *r, struct parcel *parcel) {
+static void show_input(struct remote *r, struct message *message) {
     struct connection *conn = &r->conn;
-    r->shown = parcel;
+    r->shown = message;
     r->shown_room_used = false;
-    conn->in = parcel->bytes;
-    conn->in_len = parcel->len;
-    conn->bytes_in += parcel->stream_len;
+    conn->in = message->bytes;
+    conn->in_len = message->len;
+    conn->bytes_in += message->stream_len;
     r->showing = true;
     conn->events->readable(conn);
     r->showing = false;
     if (r->shown && conn->in_len == 0 && r->end) retire(r);
 }
 
-static void show_end(struct remote *r, struct parcel *parcel) {
+static void show_end(struct remote *r, struct message *message) {
     struct connection *conn = &r->conn;
     conn->state = CONN_ENDED;
-    conn->error = parcel->number;
-    r->error_note = mem_strdup(parcel->bytes);
-    remote_parcel_drop(parcel);
+    conn->error = message->number;
+    r->error_note = mem_strdup(message->bytes);
+    remote_message_drop(message);
     conn->events->closed(conn);
 }
 
-static struct parcel *arrived_pop(struct remote *r) {
-    struct parcel *parcel = r->arrived;
-    r->arrived = (struct parcel *)parcel->post.next;
+static struct message *arrived_pop(struct remote *r) {
+    struct message *message = r->arrived;
+    r->arrived = (struct message *)message->post.next;
     if (!r->arrived) r->arrived_end = &r->arrived;
-    return parcel;
+    return message;
 }
 
 static void show_next(struct remote *r) {
     while (r->arrived && r->end && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
         if (r->shown && r->conn.in_len) return;
         if (r->shown) retire(r);
-        struct parcel *parcel = arrived_pop(r);
-        if (parcel->kind == PARCEL_INPUT)
-            show_input(r, parcel);
+        struct message *message = arrived_pop(r);
+        if (message->kind == PARCEL_INPUT)
+            show_input(r, message);
         else
-            show_end(r, parcel);
+            show_end(r, message);
     }
 }
 
-static void home_input(struct remote *r, struct parcel *parcel) {
+static void home_input(struct remote *r, struct message *message) {
     if (!r->end) {
-        remote_parcel_drop(parcel);
+        remote_message_drop(message);
         return;
     }
-    if (parcel->kind == PARCEL_INPUT) {
-        r->arrived_size += parcel->size;
-        if (parcel->sent > r->conn.bytes_out) r->conn.bytes_out = parcel->sent;
+    if (message->kind == PARCEL_INPUT) {
+        r->arrived_size += message->size;
+        if (message->sent > r->conn.bytes_out) r->conn.bytes_out = message->sent;
     } else if (r->shown && r->conn.in_len && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
         /* It was shown its input and leaves it there for later: it shall know that nobody waits for the answer. */
-        show_end(r, parcel);
+        show_end(r, message);
         return;
     }
-    parcel->post.next = NULL;
-    *r->arrived_end = parcel;
-    r->arrived_end = (struct parcel **)&parcel->post.next;
+    message->post.next = NULL;
+    *r->arrived_end = message;
+    r->arrived_end = (struct message **)&message->post.next;
     show_next(r);
 }
 
@@ -514,7 +514,7 @@ static void remote_set_reading(struct connection *conn) {
 /* For people */
 
 static bool remote_address(const struct connection *conn, bool peer, struct address *address) {
-    const struct opened_parcel *about = remote_of(conn)->about;
+    const struct opened_message *about = remote_of(conn)->about;
     *address = peer ? about->peer : about->own;
     return peer ? about->peer_known : about->own_known;
 }
@@ -572,9 +572,9 @@ static void remote_set_trusted(struct connection *conn) {
 
 static void remote_free(struct event_deferred *deferred) {
     struct remote *r = remote_of(container_of(deferred, struct connection, deferred));
-    while (r->arrived) remote_parcel_drop(arrived_pop(r));
-    if (r->shown) remote_parcel_drop(r->shown);
-    remote_parcel_drop(&r->about->parcel);
+    while (r->arrived) remote_message_drop(arrived_pop(r));
+    if (r->shown) remote_message_drop(r->shown);
+    remote_message_drop(&r->about->message);
     mem_free(r->error_note);
     mem_free(r);
 }
@@ -585,9 +585,9 @@ static void remote_close(struct connection *conn) {
     if (!r->end) return;
     if (r->shown) r->conn.in_len = r->shown->len + 1; /* not used up: the flush leaves it here */
     remote_flush(conn);
-    struct parcel *parcel = remote_parcel_new(sizeof *parcel);
-    parcel->kind = PARCEL_CLOSE;
-    send_to_end(r, parcel);
+    struct message *message = remote_message_new(sizeof *message);
+    message->kind = PARCEL_CLOSE;
+    send_to_end(r, message);
     r->end = NULL;
     conn->state = CONN_CLOSED;
     conn->bytes_out = r->handed;
@@ -617,7 +617,7 @@ static const struct transport *proxy_of(const struct transport *real) {
     return &proxies[i];
 }
 
-static void home_open(struct remote *r, struct opened_parcel *about) {
+static void home_open(struct remote *r, struct opened_message *about) {
     struct connection *conn = &r->conn;
     r->about = about;
     r->arrived_end = &r->arrived;
@@ -631,35 +631,35 @@ static void home_open(struct remote *r, struct opened_parcel *about) {
     r->worker->ops->accepted(conn);
 }
 
-static void home_drained(struct remote *r, const struct parcel *parcel) {
+static void home_drained(struct remote *r, const struct message *message) {
     struct connection *conn = &r->conn;
     r->drain_asked = false;
     if (conn->state != CONN_OPEN) return;
     ask_sent(r);
-    if (!parcel->number && remote_pending(conn)) /* more was written since */
+    if (!message->number && remote_pending(conn)) /* more was written since */
         remote_flush(conn);
     else if (conn->events->drained)
         conn->events->drained(conn);
 }
 
 static void at_home(struct event_post *post) {
-    struct parcel *parcel = (struct parcel *)post;
-    struct remote *r = parcel->home;
-    switch (parcel->kind) {
-    case PARCEL_OPENED: home_open(r, (struct opened_parcel *)parcel); return;
+    struct message *message = (struct message *)post;
+    struct remote *r = message->home;
+    switch (message->kind) {
+    case PARCEL_OPENED: home_open(r, (struct opened_message *)message); return;
     case PARCEL_INPUT:
-    case PARCEL_ENDED: home_input(r, parcel); return;
-    case PARCEL_DRAINED: home_drained(r, parcel); break;
+    case PARCEL_ENDED: home_input(r, message); return;
+    case PARCEL_DRAINED: home_drained(r, message); break;
     case PARCEL_GONE:
         r->worker->count--;
         event_loop_defer(r->conn.loop, &r->conn.deferred, remote_free);
         break;
     default: break;
     }
-    remote_parcel_drop(parcel);
+    remote_message_drop(message);
 }
 
-struct parcel *remote_shown(const struct connection *conn) {
+struct message *remote_shown(const struct connection *conn) {
     return remote_of(conn)->shown;
 }
 

@@ -1,20 +1,20 @@
-/* remote.h: a connection that lives on another thread's loop, as its user sees it. The threading manual of what is below the server; server/io_threads.h is that
+/* remote.h: a connection that lives on another thread's loop, as its user sees it. The threading manual of what is below the server; server/clients/io_threads.h is that
  * of what is above.
  *
  * Roles.   A connection that was placed on a worker's loop (listen_options.place) has two halves. The END belongs to the worker's thread: the real connection of
  *          whatever transport, with its descriptor or queue pair, its buffers and timers. The HOME half belongs to the thread of the user: a struct connection like any
  *          other, of a transport that shows the real one's name, whose input and output are memory. Who uses it cannot tell, but for what connection.h says of
  *          times: what was flushed is under way, and conn_pending() counts it until the end has told that it went.
- * Parcels. The halves share nothing but what is told below; all else travels. A parcel is a piece of memory that belongs to one thread at a time: whoever holds it. It goes
- *          through the two outboxes of the worker (event_loop.h: posts), so parcels of a connection arrive in the order in which they were sent.
+ * Parcels. The halves share nothing but what is told below; all else travels. A message is a piece of memory that belongs to one thread at a time: whoever holds it. It goes
+ *          through the two outboxes of the worker (event_loop.h: posts), so messages of a connection arrive in the order in which they were sent.
  *              end to home   OPENED, INPUT, DRAINED (was asked for), ENDED (peer closed or transport failed), GONE (last of all)
  *              home to end   INPUT returned, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, CLOSE (last of all)
- * Input.   The end's user (remote_worker_ops.readable, on the worker's thread) looks at the real connection's bytes, puts what is worth a turn into an INPUT parcel and consumes
- *          it. The home half shows the parcels' bytes one parcel after the other, each as `readable`; when one is consumed it goes back with the next flush. So the real
+ * Input.   The end's user (remote_worker_ops.readable, on the worker's thread) looks at the real connection's bytes, puts what is worth a turn into an INPUT message and consumes
+ *          it. The home half shows the messages' bytes one message after the other, each as `readable`; when one is consumed it goes back with the next flush. So the real
  *          connection goes on receiving while its requests are executed. What is at home at a time is bounded: beyond REMOTE_AT_HOME_MAX bytes reading pauses.
- * Output.  conn->out writes into the room for replies that an INPUT parcel brings along: the way back of the parcel is the way of the reply, and nothing is allocated for
- *          either. What does not fit, and what is written without being asked, goes into OUTPUT parcels; shared blobs travel with them. The end copies
- *          small pieces to the real connection's send memory, on its own core, and shares large ones; it flushes once for all parcels that came together.
+ * Output.  conn->out writes into the room for replies that an INPUT message brings along: the way back of the message is the way of the reply, and nothing is allocated for
+ *          either. What does not fit, and what is written without being asked, goes into OUTPUT messages; shared blobs travel with them. The end copies
+ *          small pieces to the real connection's send memory, on its own core, and shares large ones; it flushes once for all messages that came together.
  * Life.    Home closes: CLOSE follows the output, the end closes the real connection, frees itself and answers GONE; until then the home half stays, closed. The end never
  *          goes by itself: when the peer has gone it tells ENDED and waits for CLOSE.
  * Shared.  Counters and sizes that home shows to people are relaxed atomics written by the end; `described`, a text, has a lock. Nothing else.
@@ -37,7 +37,7 @@ enum parcel_kind {
     PARCEL_OUTPUT, PARCEL_TRUST, PARCEL_KEEPALIVE, PARCEL_ASK_DRAINED, PARCEL_CLOSE
 };
 
-struct parcel {
+struct message {
     struct event_post post; /* must be first */
     enum parcel_kind kind;
     int number; /* ENDED: errno; KEEPALIVE: seconds */
@@ -53,7 +53,7 @@ struct parcel {
     char *reply;
     size_t reply_room, reply_len;
     struct blob *blob;
-    void (*drop)(struct parcel *parcel); /* frees it, on either thread; NULL: mem_free */
+    void (*drop)(struct message *message); /* frees it, on either thread; NULL: mem_free */
 };
 
 /* The end, on the worker's thread. Embedded in what its user keeps for a connection. */
@@ -78,7 +78,7 @@ struct remote_worker_ops {
     /* A connection has come: allocate the struct that embeds its end, the end zeroed. */
     struct remote_end *(*opened)(struct remote_worker *worker, struct connection *conn);
     void (*readable)(struct remote_end *end);                         /* conn_peek(end->conn) has more, or a sink has filled */
-    void (*returned)(struct remote_end *end, struct parcel *parcel); /* an INPUT parcel; conn->trusted is up to date. May be NULL */
+    void (*returned)(struct remote_end *end, struct message *message); /* an INPUT message; conn->trusted is up to date. May be NULL */
     void (*free)(struct remote_end *end);
     /* Home: what a listener's `accepted` is. */
     void (*accepted)(struct connection *conn);
@@ -106,12 +106,12 @@ void remote_arrived(struct connection *conn);
 void remote_worker_flush(struct remote_worker *worker); /* worker's thread: now, not before the loop waits */
 
 /* The end's user. */
-struct parcel *remote_parcel_new(size_t size); /* zeroed header; bytes behind it */
-void remote_send_input(struct remote_end *end, struct parcel *parcel);
+struct message *remote_message_new(size_t size); /* zeroed header; bytes behind it */
+void remote_send_input(struct remote_end *end, struct message *message);
 void remote_end_pause(struct remote_end *end, bool pause);
-void remote_parcel_drop(struct parcel *parcel);
+void remote_message_drop(struct message *message);
 
 /* Home. */
 bool conn_is_remote(const struct connection *conn);
-struct parcel *remote_shown(const struct connection *conn); /* whose bytes conn->in shows; NULL: none */
+struct message *remote_shown(const struct connection *conn); /* whose bytes conn->in shows; NULL: none */
 #endif

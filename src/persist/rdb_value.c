@@ -9,7 +9,7 @@
 #include "persist/rdb_legacy.h"
 #include "persist/rdb_stream.h"
 #include "store/hash.h"
-#include "store/sequence.h"
+#include "store/list_type.h"
 #include "store/set.h"
 #include "store/zset.h"
 #include <endian.h>
@@ -39,13 +39,13 @@ static void write_node(struct memory_output *nodes, uint8_t *lp) {
 /* Elements are packed into nodes of a size of our own: whoever reads them packs them anew. */
 static void write_list(struct output *out, const struct entry *entry) {
     struct memory_output nodes;
-    struct sequence_iterator it;
+    struct list_type_iterator it;
     struct sequence_element element;
     uint64_t count = 0;
     uint8_t *lp = listpack_new(NODE_BYTES);
     memory_output_init(&nodes);
-    sequence_iterate(&it, entry, 0, false);
-    while (sequence_next(&it, &element)) {
+    list_type_iterate(&it, entry, 0, false);
+    while (list_type_next(&it, &element)) {
         struct slice text = {element.value.data, element.value.len};
         bool alone = element.blob || text.len > NODE_BYTES;
         size_t size = alone ? 0 : element.value.data ? listpack_size_of(text) : listpack_size_of_number(element.value.number);
@@ -63,7 +63,7 @@ static void write_list(struct output *out, const struct entry *entry) {
             lp = element.value.data ? listpack_append(lp, text) : listpack_append_number(lp, element.value.number);
         }
     }
-    sequence_iterate_end(&it);
+    list_type_iterate_end(&it);
     if (listpack_count(lp)) {
         write_node(&nodes, lp);
         count++;
@@ -116,12 +116,12 @@ static void write_zset(struct output *out, const struct entry *entry) {
     }
 }
 
-static bool is_timed(const struct entry *entry) { return entry_encoding(entry) == ENCODING_TIMED_HASHTABLE; }
+static bool is_expiring(const struct entry *entry) { return entry_encoding(entry) == ENCODING_EXPIRING_HASHTABLE; }
 
-int rdb_value_version(const struct entry *entry) { return is_timed(entry) ? RDB_VERSION : RDB_VERSION_COMMON; }
+int rdb_value_version(const struct entry *entry) { return is_expiring(entry) ? RDB_VERSION : RDB_VERSION_COMMON; }
 
 void rdb_write_value(struct output *out, const struct entry *entry) {
-    bool packed = entry_encoding(entry) == ENCODING_LISTPACK, timed = is_timed(entry);
+    bool packed = entry_encoding(entry) == ENCODING_LISTPACK, timed = is_expiring(entry);
     char text[STRING_NUMBER_TEXT];
     switch (entry_type(entry)) {
     case TYPE_STRING:
@@ -173,9 +173,9 @@ struct reading {
 
 static void push_all(struct reading *reading, const uint8_t *lp) {
     char text[LISTPACK_TEXT];
-    sequence_expect(reading->db, reading->entry, listpack_count(lp), listpack_bytes(lp));
+    list_type_expect(reading->db, reading->entry, listpack_count(lp), listpack_bytes(lp));
     for (uint8_t *at = listpack_first(lp); at; at = listpack_next(lp, at))
-        sequence_push(reading->db, reading->entry, SEQUENCE_TAIL, listpack_text(at, text), NULL);
+        list_type_push(reading->db, reading->entry, LIST_TYPE_TAIL, listpack_text(at, text), NULL);
 }
 
 /* Nodes without elements are skipped; a list of nothing else is damaged. */
@@ -189,12 +189,12 @@ static void read_list_node(struct reading *reading, uint64_t kind, struct slice 
         listpack_free(converted);
         return;
     }
-    if (!reading->entry) reading->entry = sequence_create(reading->db, reading->key);
+    if (!reading->entry) reading->entry = list_type_create(reading->db, reading->key);
     if (kind != NODE_PLAIN) {
         push_all(reading, lp);
     } else {
-        sequence_expect(reading->db, reading->entry, 1, node.len);
-        sequence_push(reading->db, reading->entry, SEQUENCE_TAIL, node, NULL);
+        list_type_expect(reading->db, reading->entry, 1, node.len);
+        list_type_push(reading->db, reading->entry, LIST_TYPE_TAIL, node, NULL);
     }
     listpack_free(converted);
 }

@@ -1,12 +1,12 @@
-/* pubsub.h: publishing and subscribing. Channels, patterns and shard channels are three kinds of topics; a subscription joins a client with a topic.
+/* pubsub.h: publishing and subscribing. Channels, patterns and shard channels are three kinds of channels; a subscription joins a client with a channel.
  *
  * A message is encoded once for each protocol and written to every subscriber as a push: subscribers of the channel first, in the order in which they
  * subscribed, then those of the patterns that match, likewise. Main thread only. */
 #ifndef PUBSUB_PUBSUB_H
 #define PUBSUB_PUBSUB_H
-#include "server/command.h"
-#include "server/config.h"
-#include "server/info.h"
+#include "server/command/command.h"
+#include "server/config/config.h"
+#include "server/stats/info.h"
 
 enum pubsub_kind { PUBSUB_CHANNEL, PUBSUB_PATTERN, PUBSUB_SHARD, PUBSUB_KINDS };
 
@@ -21,9 +21,9 @@ bool pubsub_unsubscribe(struct client *client, enum pubsub_kind kind, struct sli
 typedef void pubsub_ended(struct client *client, enum pubsub_kind kind, struct slice name);
 void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub_ended *ended);
 
-size_t pubsub_topics(enum pubsub_kind kind);
+size_t pubsub_channels(enum pubsub_kind kind);
 size_t pubsub_subscribers(enum pubsub_kind kind, struct slice name);
-void pubsub_topics_each(enum pubsub_kind kind, void (*seen)(void *context, struct slice name), void *context);
+void pubsub_channels_each(enum pubsub_kind kind, void (*seen)(void *context, struct slice name), void *context);
 
 extern const struct command_spec pubsub_commands[];
 extern const struct info_section pubsub_sections[];

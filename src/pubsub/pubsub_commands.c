@@ -1,9 +1,9 @@
 /* pubsub_commands.c: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB; what INFO shows of them. */
 #include "lib/glob.h"
 #include "pubsub/pubsub.h"
-#include "server/client.h"
-#include "server/help.h"
-#include "server/propagate.h"
+#include "server/clients/client.h"
+#include "server/command/help.h"
+#include "server/command/propagate.h"
 #include <stdio.h>
 
 /* Subscribing. A confirmation is a push: it comes in its place in the stream, whatever CLIENT REPLY says. */
@@ -87,20 +87,20 @@ static void match(void *context, struct slice name) {
     matches->count++;
 }
 
-static void reply_topics(struct call *call, enum pubsub_kind kind) {
+static void reply_channels(struct call *call, enum pubsub_kind kind) {
     if (call->argc > 3) {
         reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try PUBSUB HELP.", (int)call->argv[1].len,
                            call->argv[1].data);
         return;
     }
     struct matches matches = {.pattern = call->argc == 3 ? &call->argv[2] : NULL};
-    pubsub_topics_each(kind, match, &matches);
+    pubsub_channels_each(kind, match, &matches);
     reply_array(call->reply, matches.count);
     matches.reply = call->reply;
-    pubsub_topics_each(kind, match, &matches);
+    pubsub_channels_each(kind, match, &matches);
 }
-static void channels_run(struct call *call) { reply_topics(call, PUBSUB_CHANNEL); }
-static void shardchannels_run(struct call *call) { reply_topics(call, PUBSUB_SHARD); }
+static void channels_run(struct call *call) { reply_channels(call, PUBSUB_CHANNEL); }
+static void shardchannels_run(struct call *call) { reply_channels(call, PUBSUB_SHARD); }
 
 static void reply_counts(struct call *call, enum pubsub_kind kind) {
     reply_array(call->reply, (size_t)(call->argc - 2) * 2);
@@ -111,7 +111,7 @@ static void reply_counts(struct call *call, enum pubsub_kind kind) {
 }
 static void numsub_run(struct call *call) { reply_counts(call, PUBSUB_CHANNEL); }
 static void shardnumsub_run(struct call *call) { reply_counts(call, PUBSUB_SHARD); }
-static void numpat_run(struct call *call) { reply_integer(call->reply, (int64_t)pubsub_topics(PUBSUB_PATTERN)); }
+static void numpat_run(struct call *call) { reply_integer(call->reply, (int64_t)pubsub_channels(PUBSUB_PATTERN)); }
 
 static void help_run(struct call *call) {
     static const char *const lines[] = {"CHANNELS [<pattern>]",
@@ -189,9 +189,9 @@ const struct command_spec pubsub_commands[] = {
 /* INFO stats */
 
 static void stats_write(struct output *out) {
-    info_line(out, "pubsub_channels:%zu", pubsub_topics(PUBSUB_CHANNEL));
-    info_line(out, "pubsub_patterns:%zu", pubsub_topics(PUBSUB_PATTERN));
-    info_line(out, "pubsubshard_channels:%zu", pubsub_topics(PUBSUB_SHARD));
+    info_line(out, "pubsub_channels:%zu", pubsub_channels(PUBSUB_CHANNEL));
+    info_line(out, "pubsub_patterns:%zu", pubsub_channels(PUBSUB_PATTERN));
+    info_line(out, "pubsubshard_channels:%zu", pubsub_channels(PUBSUB_SHARD));
 }
 
 const struct info_section pubsub_sections[] = {

@@ -8,9 +8,9 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
-#include "server/dispatch.h"
-#include "server/latency_monitor.h"
-#include "server/settings.h"
+#include "server/command/dispatch.h"
+#include "server/stats/latency_monitor.h"
+#include "server/config/settings.h"
 #include "lib/ticks.h"
 #include "store/evict.h"
 #include <math.h>
@@ -81,7 +81,7 @@ static bool evict(bool *more) {
     }
     exceeded_note(true);
     int policy = server_settings.maxmemory_policy;
-    if (policy == POLICY_NOEVICTION || server_stands_still()) return false;
+    if (policy == POLICY_NOEVICTION || server_deletion_paused()) return false;
     struct eviction eviction = {.kind = kinds[policy & ~POLICY_ALLKEYS], .volatile_only = !(policy & POLICY_ALLKEYS), .samples = samples,
                                 .limit_us = time_limit_us(), .excess = excess};
     uint64_t began = ticks_now();
@@ -106,21 +106,21 @@ static bool evict_now_and_later(void) {
     return ok;
 }
 
-static enum gate_answer memory_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer memory_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
     (void)argc, (void)argv;
-    if (__builtin_expect(!excess(NULL), 1) && !exceeded_since_us) return GATE_PASS;
-    if (evict_now_and_later() || !(dispatch_flags(client, command) & CMD_DENYOOM)) return GATE_PASS;
+    if (__builtin_expect(!excess(NULL), 1) && !exceeded_since_us) return FILTER_PASS;
+    if (evict_now_and_later() || !(dispatch_flags(client, command) & CMD_DENYOOM)) return FILTER_PASS;
     *error = "OOM command not allowed when used memory > 'maxmemory'.";
-    return GATE_REFUSE;
+    return FILTER_REFUSE;
 }
 
-static struct command_gate memory_gate = {.order = GATE_MEMORY, .ask = memory_ask};
+static struct command_filter memory_filter = {.order = FILTER_MEMORY, .ask = memory_ask};
 
 static const char *apply_maxmemory(void) {
     bool wanted = server_settings.maxmemory > 0;
     if (wanted != gate_added) {
-        if (wanted) dispatch_add_gate(&memory_gate);
-        else dispatch_remove_gate(&memory_gate);
+        if (wanted) dispatch_add_filter(&memory_filter);
+        else dispatch_remove_filter(&memory_filter);
         gate_added = wanted;
     }
     if (!wanted) exceeded_note(false);
@@ -135,7 +135,7 @@ static const char *apply_maxmemory(void) {
 
 static void start(void) {
     if (server_settings.maxmemory <= 0) return;
-    dispatch_add_gate(&memory_gate);
+    dispatch_add_filter(&memory_filter);
     gate_added = true;
     if (server_settings.maxmemory < 1024 * 1024)
         log_warning("WARNING: You specified a maxmemory value that is less than 1MB (current value is %lld bytes). Are you sure this is what you "

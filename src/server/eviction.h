@@ -1,7 +1,7 @@
 /* eviction.h: maxmemory: what is done when the data grows beyond its bound. Which keys go is store/evict.h's business. */
 #ifndef SERVER_EVICTION_H
 #define SERVER_EVICTION_H
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/server.h"
 #include <stddef.h>
 #include <stdint.h>

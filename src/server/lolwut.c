@@ -2,7 +2,7 @@
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "lib/random.h"
-#include "server/command.h"
+#include "server/command/command.h"
 #include "server/server.h"
 #include <math.h>
 #include <stdio.h>

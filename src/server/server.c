@@ -6,13 +6,13 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/random.h"
-#include "server/blocking.h"
-#include "server/client.h"
-#include "server/config.h"
-#include "server/latency_monitor.h"
-#include "server/process.h"
-#include "server/shutdown.h"
-#include "server/stats.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/config/config.h"
+#include "server/stats/latency_monitor.h"
+#include "server/process/process.h"
+#include "server/process/shutdown.h"
+#include "server/stats/stats.h"
 #include "server/store_events.h"
 #include "lib/ticks.h"
 #include <stdlib.h>
@@ -34,14 +34,14 @@ struct list *server_parts(void) { return &parts; }
         if (part->call) part->call();                                                                        \
     }
 
-void server_stand_still(enum stand_still reason, bool on) {
+void server_pause_deletion(enum deletion_pause reason, bool on) {
     if (on) stands_still |= reason;
     else stands_still &= ~(uint32_t)reason;
     store_settings.keep_expired = stands_still != 0;
 }
 
-bool server_stands_still(void) { return stands_still != 0; }
-bool server_stands_still_for(enum stand_still reason) { return stands_still & reason; }
+bool server_deletion_paused(void) { return stands_still != 0; }
+bool server_deletion_paused_for(enum deletion_pause reason) { return stands_still & reason; }
 
 /* The cron and the turn */
 

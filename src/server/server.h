@@ -48,10 +48,10 @@ struct list *server_parts(void);
 int server_configured_hz(void); /* as the option says; server.hz is what is in force */
 
 /* Reasons for which the server itself neither expires nor evicts: expired keys look missing but stay. */
-enum stand_still { STAND_STILL_PAUSE = 1, STAND_STILL_REPLICA = 2, STAND_STILL_IMPORT = 4 };
-void server_stand_still(enum stand_still reason, bool on);
-bool server_stands_still(void);
-bool server_stands_still_for(enum stand_still reason);
+enum deletion_pause { DELETION_PAUSE_PAUSE = 1, DELETION_PAUSE_REPLICA = 2, DELETION_PAUSE_IMPORT = 4 };
+void server_pause_deletion(enum deletion_pause reason, bool on);
+bool server_deletion_paused(void);
+bool server_deletion_paused_for(enum deletion_pause reason);
 
 /* Start-up, in this order; called by main once everything is registered and the configuration is read. */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */

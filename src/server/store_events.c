@@ -2,7 +2,7 @@
 #include "server/store_events.h"
 #include "lib/memory.h"
 #include "server/notify.h"
-#include "server/propagate.h"
+#include "server/command/propagate.h"
 
 static struct list listeners = {.head = {&listeners.head, &listeners.head}};
 

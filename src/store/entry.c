@@ -29,7 +29,7 @@ const char *value_encoding_name(enum value_encoding encoding) {
         [ENCODING_HASHTABLE] = "hashtable",
         [ENCODING_SKIPLIST] = "skiplist",
         [ENCODING_STREAM] = "stream",
-        [ENCODING_TIMED_HASHTABLE] = "hashtable",
+        [ENCODING_EXPIRING_HASHTABLE] = "hashtable",
     };
     return names[encoding];
 }

@@ -21,7 +21,7 @@
 enum value_type { TYPE_STRING, TYPE_LIST, TYPE_SET, TYPE_ZSET, TYPE_HASH, TYPE_STREAM, VALUE_TYPES };
 enum value_encoding {
     ENCODING_RAW, ENCODING_INT, ENCODING_EMBSTR, ENCODING_LISTPACK, ENCODING_QUICKLIST, ENCODING_INTSET,
-    ENCODING_HASHTABLE, ENCODING_SKIPLIST, ENCODING_STREAM, ENCODING_TIMED_HASHTABLE /* of a hash with fields that expire */
+    ENCODING_HASHTABLE, ENCODING_SKIPLIST, ENCODING_STREAM, ENCODING_EXPIRING_HASHTABLE /* of a hash with fields that expire */
 };
 const char *value_type_name(enum value_type type);             /* "string", "list", … */
 const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr", "listpack", … */

@@ -92,7 +92,7 @@ static void cycle_db(struct db *db, struct cycle *cycle) {
 
 /* True: all expired fields of the database are gone. */
 static bool fields_db(struct db *db, const struct cycle *cycle) {
-    const struct timed_value *value;
+    const struct expiring_value *value;
     while ((value = heap_first(&db->timed)) && time_is_over(value->next_at)) {
         hash_expire_due(db, value->entry);
         if (clock_monotonic_us() - cycle->start > cycle->limit_us / FIELDS_SHARE) return false;

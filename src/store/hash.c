@@ -62,7 +62,7 @@ static inline bool packed(const struct entry *e) {
     return entry_encoding(e) == ENCODING_LISTPACK;
 }
 static inline struct hashtable *table_of(const struct entry *e) {
-    return __builtin_expect(entry_is_timed(e), 0) ? timed_of(e)->table : entry_value(e);
+    return __builtin_expect(entry_is_timed(e), 0) ? expiring_hash_of(e)->table : entry_value(e);
 }
 struct hashtable *hash_table(const struct entry *e) {
     return packed(e) ? NULL : table_of(e);
@@ -96,7 +96,7 @@ size_t hash_len(const struct entry *e) {
     return packed(e) ? listpack_count(entry_value(e)) / 2 : hashtable_size(table_of(e));
 }
 size_t hash_len_now(const struct entry *e) {
-    return hash_len(e) - (entry_is_timed(e) ? timed_due(timed_of(e)) : 0);
+    return hash_len(e) - (entry_is_timed(e) ? expiring_hash_due(expiring_hash_of(e)) : 0);
 }
 
 /* --- Reading -------------------------------------------------------------------------------------------------------- */
@@ -177,9 +177,9 @@ static bool packed_put(struct db *db, struct entry *e, struct slice field, struc
 static __attribute__((noinline)) void table_retime(struct db *db, struct entry *e, void **place, struct slice value, struct blob *blob, int64_t expire_at) {
     struct hash_field *f = *place;
     bool expired = field_expires(f), expires = expire_at >= 0 || (expired && expire_at == HASH_KEEP);
-    if (expired && !expires) hash_field_untimed(db, e, f);
+    if (expired && !expires) hash_field_expiry_removed(db, e, f);
     if (expired != expires || f->flags & FIELD_BLOB || !field_take(f, value, blob)) *place = f = field_remake(f, value, blob, expires);
-    if (expires) hash_field_timed(db, e, f, expired, expire_at);
+    if (expires) hash_field_expiry_added(db, e, f, expired, expire_at);
 }
 
 static inline bool table_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob, int64_t expire_at) {
@@ -188,7 +188,7 @@ static inline bool table_put(struct db *db, struct entry *e, struct slice field,
     if (!place) {
         struct hash_field *f = field_make(field, value, blob, expire_at >= 0);
         hashtable_add_at(table_of(e), &spot, f);
-        if (__builtin_expect(expire_at >= 0, 0)) hash_field_timed(db, e, f, false, expire_at);
+        if (__builtin_expect(expire_at >= 0, 0)) hash_field_expiry_added(db, e, f, false, expire_at);
         return true;
     }
     struct hash_field *f = *place;
@@ -225,7 +225,7 @@ void hash_set_expire(struct db *db, struct entry *e, struct slice field, int64_t
 }
 
 bool hash_delete(struct db *db, struct entry *e, struct slice field) {
-    if (__builtin_expect(entry_is_timed(e), 0)) return timed_delete(db, e, field);
+    if (__builtin_expect(entry_is_timed(e), 0)) return expiring_hash_delete(db, e, field);
     if (!packed(e)) return hashtable_delete(entry_value(e), field);
     uint8_t *lp = entry_value(e), *p = packed_find(lp, field);
     if (!p) return false;
@@ -342,7 +342,7 @@ void hash_sample(const struct entry *e, size_t count,
 /* --- For the keyspace ----------------------------------------------------------------------------------------------- */
 
 static struct hashtable *table_in(const void *value, enum value_encoding encoding) {
-    return encoding == ENCODING_TIMED_HASHTABLE ? ((const struct timed_hash *)value)->table : (struct hashtable *)value;
+    return encoding == ENCODING_EXPIRING_HASHTABLE ? ((const struct expiring_hash *)value)->table : (struct hashtable *)value;
 }
 
 static void value_free(void *value, enum value_encoding encoding) {
@@ -351,7 +351,7 @@ static void value_free(void *value, enum value_encoding encoding) {
         return;
     }
     hashtable_free(table_in(value, encoding));
-    if (encoding == ENCODING_TIMED_HASHTABLE) timed_free(value);
+    if (encoding == ENCODING_EXPIRING_HASHTABLE) expiring_hash_free(value);
 }
 static size_t value_free_effort(const void *value, enum value_encoding encoding) {
     return encoding == ENCODING_LISTPACK ? 1 : hashtable_size(table_in(value, encoding));
@@ -373,7 +373,7 @@ static struct hashtable *table_copy(struct hashtable *table) {
 static void *value_copy_of(const void *value, enum value_encoding encoding) {
     if (encoding == ENCODING_LISTPACK) return listpack_copy(value);
     struct hashtable *copy = table_copy(table_in(value, encoding));
-    return encoding == ENCODING_TIMED_HASHTABLE ? (void *)timed_copy(value, copy) : copy;
+    return encoding == ENCODING_EXPIRING_HASHTABLE ? (void *)expiring_hash_copy(value, copy) : copy;
 }
 static size_t field_memory(const void *field) {
     const struct blob *blob = field_blob(field);
@@ -382,6 +382,6 @@ static size_t field_memory(const void *field) {
 static size_t value_memory(const void *value, enum value_encoding encoding, size_t samples) {
     if (encoding == ENCODING_LISTPACK) return mem_size(value);
     size_t bytes = table_memory(table_in(value, encoding), samples, field_memory);
-    return encoding == ENCODING_TIMED_HASHTABLE ? bytes + timed_memory(value) : bytes;
+    return encoding == ENCODING_EXPIRING_HASHTABLE ? bytes + expiring_hash_memory(value) : bytes;
 }
 const struct value_ops hash_ops = {value_free, value_free_effort, value_copy_of, value_memory};

@@ -5,7 +5,7 @@
  * hash-max-listpack-entries, a field or value longer than hash-max-listpack-value, or a field that expires. How a field of the table lies in memory stands
  * in hash_field.h.
  *
- * A field may expire. Then the hash is ENCODING_TIMED_HASHTABLE: beside its table it has a heap of the fields that do, by their times, and it is itself in the
+ * A field may expire. Then the hash is ENCODING_EXPIRING_HASHTABLE: beside its table it has a heap of the fields that do, by their times, and it is itself in the
  * database's heap of such hashes, by its first time (keyspace_layout.h). So what has expired is found without looking at anything else, and a field without an expiry pays for
  * none of that. When the last expiry goes, the hash is a plain table again.
  *

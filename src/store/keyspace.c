@@ -75,7 +75,7 @@ size_t db_size(const struct db *db) {
 size_t db_expires(const struct db *db) {
     return db->expires ? hashtable_size(db->expires) : 0;
 }
-size_t db_timed(const struct db *db) {
+size_t db_expiring(const struct db *db) {
     return db->timed.len;
 }
 int64_t db_average_ttl(const struct db *db) {
@@ -113,24 +113,24 @@ struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct en
     return e;
 }
 
-static int64_t timed_number(const void *value) {
-    return ((const struct timed_value *)value)->next_at;
+static int64_t expiring_hash_number(const void *value) {
+    return ((const struct expiring_value *)value)->next_at;
 }
-static void timed_placed(void *value, size_t place) {
-    ((struct timed_value *)value)->place = place;
+static void expiring_hash_placed(void *value, size_t place) {
+    ((struct expiring_value *)value)->place = place;
 }
-static const struct heap_type timed_type = {timed_number, timed_placed};
+static const struct heap_type timed_type = {expiring_hash_number, expiring_hash_placed};
 
-void db_timed_join(struct db *db, struct entry *e) {
-    struct timed_value *value = entry_timed(e);
+void db_expiring_join(struct db *db, struct entry *e) {
+    struct expiring_value *value = entry_timed(e);
     value->entry = e;
     heap_add(&db->timed, &timed_type, value);
 }
-void db_timed_leave(struct db *db, struct entry *e) {
+void db_expiring_leave(struct db *db, struct entry *e) {
     heap_remove(&db->timed, &timed_type, entry_timed(e)->place);
 }
-void db_timed_renumber(struct db *db, struct entry *e, int64_t next_at) {
-    struct timed_value *value = entry_timed(e);
+void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
+    struct expiring_value *value = entry_timed(e);
     if (value->next_at == next_at) return;
     value->next_at = next_at;
     heap_renumbered(&db->timed, &timed_type, value->place);
@@ -145,7 +145,7 @@ void db_unlink(struct db *db, struct entry *e) {
 void db_link(struct db *db, struct hashtable_spot *spot, struct entry *e) {
     hashtable_add_at(db->keys, spot, e);
     if (entry_expires(e)) hashtable_add(db_expires_table(db), e);
-    if (__builtin_expect(entry_is_timed(e), 0)) db_timed_join(db, e);
+    if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_join(db, e);
 }
 
 void **db_place_for(struct db *db, struct slice key, struct hashtable_spot *spot) {

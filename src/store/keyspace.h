@@ -55,7 +55,7 @@ struct db *keyspace_db(struct keyspace *keyspace, int id); /* NULL: no such data
 int db_id(const struct db *db);
 size_t db_size(const struct db *db);      /* keys, expired but not yet deleted ones included */
 size_t db_expires(const struct db *db);   /* keys with an expiry */
-size_t db_timed(const struct db *db);     /* keys whose value has items that expire: fields of hashes */
+size_t db_expiring(const struct db *db);     /* keys whose value has items that expire: fields of hashes */
 int64_t db_average_ttl(const struct db *db);
 size_t db_overhead(const struct db *db);  /* bytes of tables */
 struct hashtable *db_table(struct db *db);          /* for DEBUG HTSTATS and snapshots */

@@ -11,7 +11,7 @@ struct db {
     int id;
     struct hashtable *keys;    /* owns the entries */
     struct hashtable *expires; /* the entries with an expiry once more; NULL until there is one */
-    struct heap timed;         /* of struct timed_value, by their next time */
+    struct heap timed;         /* of struct expiring_value, by their next time */
     int64_t average_ttl;       /* ms, estimated by the expiry cycle */
     uint64_t expire_cursor;    /* where the expiry cycle goes on in `expires` */
 };
@@ -27,20 +27,20 @@ struct keyspace {
 };
 
 /* What a value with items that expire begins with. Such a value is in its database's heap. */
-struct timed_value {
+struct expiring_value {
     struct entry *entry;
     int64_t next_at; /* of the first item to expire */
     size_t place;    /* in the heap */
 };
 static inline bool entry_is_timed(const struct entry *e) {
-    return e->encoding == ENCODING_TIMED_HASHTABLE;
+    return e->encoding == ENCODING_EXPIRING_HASHTABLE;
 }
-static inline struct timed_value *entry_timed(const struct entry *e) {
+static inline struct expiring_value *entry_timed(const struct entry *e) {
     return entry_pointer(e);
 }
-void db_timed_join(struct db *db, struct entry *entry);
-void db_timed_leave(struct db *db, struct entry *entry);
-void db_timed_renumber(struct db *db, struct entry *entry, int64_t next_at);
+void db_expiring_join(struct db *db, struct entry *entry);
+void db_expiring_leave(struct db *db, struct entry *entry);
+void db_expiring_renumber(struct db *db, struct entry *entry, int64_t next_at);
 
 /* Of a key or an item that expires at that time. */
 static inline bool time_is_over(int64_t at) {
@@ -57,7 +57,7 @@ struct entry *db_reshape(struct db *db, struct entry *entry, void **place, struc
 
 /* An entry's value is going to be replaced, or the entry goes. */
 static inline void db_value_leaves(struct db *db, struct entry *e) {
-    if (__builtin_expect(entry_is_timed(e), 0)) db_timed_leave(db, e);
+    if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_leave(db, e);
 }
 /* Takes an entry out of the tables. It is the caller's from here on. */
 void db_unlink(struct db *db, struct entry *entry);

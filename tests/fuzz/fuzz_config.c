@@ -3,7 +3,7 @@
 #include "fuzz.h"
 #include "lib/log.h"
 #include "lib/memory.h"
-#include "server/config_engine.h"
+#include "server/config/config_engine.h"
 
 void config_server_start(void) {} /* no server is linked in */
 

@@ -109,7 +109,7 @@ static void use_hash(struct db *db, struct slice key, struct entry *entry) {
     FUZZ_CHECK(seen >= live, "%zu of %zu are seen", seen, live);
     struct entry *copy = db_copy(db, entry, db, SLICE("copy"));
     FUZZ_CHECK(hash_len(copy) == hash_len(entry) && hash_len_now(copy) == live, "a copy differs");
-    while (db_timed(db) && hash_len(copy) > hash_len_now(copy) && live) hash_expire_due(db, copy);
+    while (db_expiring(db) && hash_len(copy) > hash_len_now(copy) && live) hash_expire_due(db, copy);
     if (live) FUZZ_CHECK(hash_len(copy) == live, "%zu are left", hash_len(copy));
     for (size_t round = 0; live && round < 8; round++) {
         struct hash_item item;
@@ -120,7 +120,7 @@ static void use_hash(struct db *db, struct slice key, struct entry *entry) {
         blob_release(name);
     }
     db_delete(db, SLICE("copy"), false);
-    for (int rounds = 0; db_timed(db) && rounds < 10; rounds++) keyspace_expire_cycle(keyspace, false, 1);
+    for (int rounds = 0; db_expiring(db) && rounds < 10; rounds++) keyspace_expire_cycle(keyspace, false, 1);
     FUZZ_CHECK((db_find(db, key, LOOKUP_NOTOUCH) != NULL) == (live != 0), "a key stays or goes wrongly");
 }
 

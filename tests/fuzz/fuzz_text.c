@@ -6,7 +6,7 @@
 #include "lib/number.h"
 #include "lib/output.h"
 #include "resp/request.h"
-#include "server/config_engine.h"
+#include "server/config/config_engine.h"
 
 void config_server_start(void) {} /* no server is linked in */
 

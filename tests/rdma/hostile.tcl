@@ -1,5 +1,5 @@
 # Peers that break the rules: each is cut off with a logged reason, everybody else is served.
-# The cases are made by tests/helpers/rdma-hostile.
+# The cases are made by tests/programs/rdma-hostile.
 # seconds: 60
 
 proc hostile {args} {

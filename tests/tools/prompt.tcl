@@ -1,4 +1,4 @@
-# valkey-cli at a terminal: prompt, editing, history, completion, hints, messages. tests/helpers/terminal plays the terminal.
+# valkey-cli at a terminal: prompt, editing, history, completion, hints, messages. tests/programs/terminal plays the terminal.
 
 set cli [file join [expr {[info exists ::env(TOOLS)] ? $::env(TOOLS) : "$::root/src"}] valkey-cli]
 set terminal [tool terminal]

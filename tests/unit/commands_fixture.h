@@ -16,9 +16,9 @@
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "resp/request.h"
-#include "server/client.h"
+#include "server/clients/client.h"
 #include "server/notify.h"
-#include "server/propagate.h"
+#include "server/command/propagate.h"
 #include "server/server.h"
 #include "server/store_events.h"
 

@@ -2,7 +2,7 @@
 #include "lib/memory.h"
 #include "lib/output.h"
 #include "lib/sha1.h"
-#include "server/command_syntax.h"
+#include "server/command/command_syntax.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Options: how texts become values and values texts, what a file may hold, what CONFIG REWRITE makes of a file. */
 #include "lib/memory.h"
-#include "server/config.h"
-#include "server/config_engine.h"
+#include "server/config/config.h"
+#include "server/config/config_engine.h"
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>

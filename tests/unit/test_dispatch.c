@@ -1,4 +1,4 @@
-/* The registry of commands and what dispatch does around a call: refusals, statistics, propagation, gates. */
+/* The registry of commands and what dispatch does around a call: refusals, statistics, propagation, filters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,13 +8,13 @@
 #include <cmocka.h>
 
 #include "lib/memory.h"
-#include "server/auth.h"
-#include "server/client.h"
-#include "server/commandlog.h"
-#include "server/config.h"
-#include "server/dispatch.h"
-#include "server/errorstats.h"
-#include "server/propagate.h"
+#include "server/clients/auth.h"
+#include "server/clients/client.h"
+#include "server/stats/commandlog.h"
+#include "server/config/config.h"
+#include "server/command/dispatch.h"
+#include "server/stats/errorstats.h"
+#include "server/command/propagate.h"
 #include "server/server.h"
 #include "server/store_events.h"
 #include "lib/ticks.h"
@@ -230,49 +230,49 @@ static void a_stranger_may_do_little(void **state) {
 
 /* Gates */
 
-static enum gate_answer answer;
+static enum filter_answer answer;
 static int asked;
-static enum gate_answer ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
     asked++;
     *error = "CODE no";
     return answer;
 }
 
 static void a_gate_stops_what_it_is_asked_about(void **state) {
-    struct command_gate gate = {.order = GATE_MEMORY, .flags = CMD_WRITE, .ask = ask};
+    struct command_filter gate = {.order = FILTER_MEMORY, .flags = CMD_WRITE, .ask = ask};
     uint64_t rejected = found("write")->rejected, calls = found("write")->calls;
-    dispatch_add_gate(&gate);
+    dispatch_add_filter(&gate);
     asked = 0;
-    answer = GATE_REFUSE;
+    answer = FILTER_REFUSE;
     assert_string_equal(run("ok"), "+OK\r\n");
     assert_int_equal(asked, 0);
     assert_string_equal(run("write"), "-CODE no\r\n");
     assert_int_equal(found("write")->rejected, rejected + 1);
     assert_int_equal(found("write")->calls, calls);
-    answer = GATE_TAKEN;
+    answer = FILTER_TAKEN;
     assert_string_equal(run("write"), "");
-    answer = GATE_HOLD;
+    answer = FILTER_HOLD;
     struct slice argv[] = {SLICE("write")};
     assert_false(dispatch_request(client, 1, argv));
-    answer = GATE_PASS;
+    answer = FILTER_PASS;
     assert_string_equal(run("write"), "+OK\r\n");
-    dispatch_remove_gate(&gate);
+    dispatch_remove_filter(&gate);
 }
 
-static enum gate_answer first_ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer first_ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
     *error = "FIRST no";
-    return GATE_REFUSE;
+    return FILTER_REFUSE;
 }
 
 static void gates_are_asked_in_their_order(void **state) {
-    struct command_gate late = {.order = GATE_LOADING, .ask = ask}, early = {.order = GATE_ACL, .ask = first_ask};
-    answer = GATE_REFUSE;
-    dispatch_add_gate(&late);
-    dispatch_add_gate(&early);
+    struct command_filter late = {.order = FILTER_LOADING, .ask = ask}, early = {.order = FILTER_ACL, .ask = first_ask};
+    answer = FILTER_REFUSE;
+    dispatch_add_filter(&late);
+    dispatch_add_filter(&early);
     assert_string_equal(run("ok"), "-FIRST no\r\n");
-    dispatch_remove_gate(&early);
+    dispatch_remove_filter(&early);
     assert_string_equal(run("ok"), "-CODE no\r\n");
-    dispatch_remove_gate(&late);
+    dispatch_remove_filter(&late);
 }
 
 /* Around the call */

@@ -45,7 +45,7 @@ static size_t model_count(bool live) {
     for (int i = 0; i < FIELDS; i++) count += live ? model_live(i) : model.there[i];
     return count;
 }
-static size_t model_timed(void) {
+static size_t model_expiring(void) {
     size_t count = 0;
     for (int i = 0; i < FIELDS; i++) count += model.there[i] && model.at[i] >= 0;
     return count;
@@ -95,10 +95,10 @@ static void check_walks(const struct entry *e) {
 static void check_model(struct db *db, const struct entry *e) {
     char text[400];
     assert_int_equal(e ? hash_len(e) : 0, model_count(false));
-    assert_int_equal(db_timed(db), e && model_timed() ? 1 : 0);
+    assert_int_equal(db_expiring(db), e && model_expiring() ? 1 : 0);
     if (!e) return;
     assert_int_equal(hash_len_now(e), model_count(true));
-    assert_int_equal(entry_encoding(e), model_timed() ? ENCODING_TIMED_HASHTABLE : ENCODING_HASHTABLE);
+    assert_int_equal(entry_encoding(e), model_expiring() ? ENCODING_EXPIRING_HASHTABLE : ENCODING_HASHTABLE);
     for (int i = 0; i < FIELDS; i++) {
         struct slice name = field_text(i, text);
         struct hash_value value;
@@ -189,18 +189,18 @@ static void many_hashes_expire_in_every_database(void **state) {
             for (int f = 0; f < 3; f++)
                 hash_put_until(db, e, (struct slice){text, (size_t)snprintf(text, sizeof text, "f%d", f)}, SLICE("v"), NULL, f == 2 && i % 2 ? HASH_NEVER : NOW + i);
         }
-    assert_int_equal(db_timed(keyspace_db(server.keyspace, 1)), 500);
+    assert_int_equal(db_expiring(keyspace_db(server.keyspace, 1)), 500);
     time_set(NOW + 100);
     expire_all();
     for (int id = 0; id < 3; id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         assert_int_equal(db_size(db), 450);
-        assert_int_equal(db_timed(db), 400);
+        assert_int_equal(db_expiring(db), 400);
     }
     time_set(NOW + 1000);
     expire_all();
     assert_int_equal(db_size(keyspace_db(server.keyspace, 2)), 250);
-    assert_int_equal(db_timed(keyspace_db(server.keyspace, 2)), 0);
+    assert_int_equal(db_expiring(keyspace_db(server.keyspace, 2)), 0);
 }
 
 static void a_large_hash_expires_whole(void **state) {
@@ -213,7 +213,7 @@ static void a_large_hash_expires_whole(void **state) {
     expire_all();
     assert_int_equal(db_size(db), 0);
     assert_int_equal(store_stats.expired_fields - before, 20000);
-    assert_int_equal(db_timed(db), 0);
+    assert_int_equal(db_expiring(db), 0);
 }
 
 /* The heap of a database follows its entries wherever they go, and whatever takes their place. */
@@ -225,8 +225,8 @@ static void hashes_move_are_replaced_and_flushed(void **state) {
     replies("RENAME h moved", OK);
     replies("MOVE moved 3", ":1\r\n");
     struct db *zero = keyspace_db(server.keyspace, 0), *three = keyspace_db(server.keyspace, 3);
-    assert_int_equal(db_timed(zero), 1);
-    assert_int_equal(db_timed(three), 1);
+    assert_int_equal(db_expiring(zero), 1);
+    assert_int_equal(db_expiring(three), 1);
     replies("SWAPDB 0 3", OK);
     replies("PEXPIRE moved 100000", ":1\r\n"); /* the entry moves */
     replies("PERSIST moved", ":1\r\n");
@@ -236,20 +236,20 @@ static void hashes_move_are_replaced_and_flushed(void **state) {
     replies("HLEN h", ":3\r\n");
     expire_all();
     replies("HLEN h", ":1\r\n");
-    assert_int_equal(db_timed(zero), 0);
+    assert_int_equal(db_expiring(zero), 0);
     run("HPEXPIRE h 100 FIELDS 1 c");
-    assert_int_equal(db_timed(zero), 1);
+    assert_int_equal(db_expiring(zero), 1);
     replies("SET h string", OK);
-    assert_int_equal(db_timed(zero), 0);
+    assert_int_equal(db_expiring(zero), 0);
     run("HSETEX h2 PX 100 FIELDS 1 a 1");
     replies("RENAME h h2", OK);
-    assert_int_equal(db_timed(zero), 0);
+    assert_int_equal(db_expiring(zero), 0);
     run("HSETEX h3 PX 100 FIELDS 1 a 1");
     run("HSETEX h4 PX 100 FIELDS 1 a 1");
     replies("DEL h3", ":1\r\n");
-    assert_int_equal(db_timed(zero), 1);
+    assert_int_equal(db_expiring(zero), 1);
     replies("FLUSHALL SYNC", OK);
-    assert_int_equal(db_timed(zero), 0);
+    assert_int_equal(db_expiring(zero), 0);
     time_set(NOW + 10000);
     expire_all();
     replies("DBSIZE", ":0\r\n");

@@ -21,7 +21,7 @@ static pthread_t thread;
 static struct event_post stop_post;
 static char path[64];
 
-/* The I/O thread's side: everything that came is a parcel, with little room for replies. */
+/* The I/O thread's side: everything that came is a message, with little room for replies. */
 enum { ROOM = 64 };
 struct test_end {
     struct remote_end end;
@@ -31,15 +31,15 @@ static struct remote_end *end_opened(struct remote_worker *w, struct connection 
 }
 static void end_readable(struct remote_end *end) {
     struct slice in = conn_peek(end->conn);
-    struct parcel *parcel = remote_parcel_new(sizeof *parcel + in.len + ROOM);
-    char *bytes = (char *)(parcel + 1);
+    struct message *message = remote_message_new(sizeof *message + in.len + ROOM);
+    char *bytes = (char *)(message + 1);
     memcpy(bytes, in.data, in.len);
-    parcel->bytes = bytes;
-    parcel->len = parcel->stream_len = in.len;
-    parcel->reply = bytes + in.len;
-    parcel->reply_room = ROOM;
+    message->bytes = bytes;
+    message->len = message->stream_len = in.len;
+    message->reply = bytes + in.len;
+    message->reply_room = ROOM;
     conn_consume(end->conn, in.len);
-    remote_send_input(end, parcel);
+    remote_send_input(end, message);
 }
 static void end_free(struct remote_end *end) {
     mem_free(end);
@@ -159,7 +159,7 @@ static void bytes_go_both_ways_in_order(void **state) {
     on_readable = echo;
     char sent[512], got[512];
     for (int round = 0; round < 300; round++) {
-        size_t len = 1 + (size_t)round * 7 % sizeof sent; /* more than the parcel's room, too */
+        size_t len = 1 + (size_t)round * 7 % sizeof sent; /* more than the message's room, too */
         for (size_t i = 0; i < len; i++) sent[i] = (char)(round + (int)i);
         assert_int_equal(write(fd, sent, len), len);
         receive(fd, got, len);

@@ -1,4 +1,4 @@
-# Bitmaps. See tests/lib/rows.tcl.
+# Bitmaps. See tests/harness/rows.tcl.
 rows bitmap {
     bitcount {
         given {{set k abc}} call {bitcount k} gives :10

@@ -1,4 +1,4 @@
-# Hashes. See tests/lib/rows.tcl.
+# Hashes. See tests/harness/rows.tcl.
 rows hash {
     hdel {
         given {{hset k f v g w}} call {hdel k f x} gives :1

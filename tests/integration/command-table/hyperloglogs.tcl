@@ -1,4 +1,4 @@
-# HyperLogLogs. See tests/lib/rows.tcl.
+# HyperLogLogs. See tests/harness/rows.tcl.
 rows hyperloglog {
     pfadd {
         given {{pfadd k a}} call {pfadd k b c} gives :1

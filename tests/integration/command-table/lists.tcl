@@ -1,4 +1,4 @@
-# Lists. See tests/lib/rows.tcl.
+# Lists. See tests/harness/rows.tcl.
 rows list {
     blmove {
         given {{rpush k a b}} call {blmove k l left right 0.01} gives {$a}

@@ -1,4 +1,4 @@
-# Sets. See tests/lib/rows.tcl.
+# Sets. See tests/harness/rows.tcl.
 rows set {
     sadd {
         given {{sadd k a}} call {sadd k a b c} gives :2

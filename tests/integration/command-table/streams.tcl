@@ -1,4 +1,4 @@
-# Streams. See tests/lib/rows.tcl.
+# Streams. See tests/harness/rows.tcl.
 rows stream {
     xack {
         given {{xadd k 1-1 f v} {xgroup create k g 0} {xreadgroup group g c streams k >}} call {xack k g 1-1} gives :1

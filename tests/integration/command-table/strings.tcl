@@ -1,4 +1,4 @@
-# Strings. See tests/lib/rows.tcl.
+# Strings. See tests/harness/rows.tcl.
 rows string {
     append {
         given {{set k a}} call {append k b} gives :2

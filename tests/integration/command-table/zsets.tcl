@@ -1,4 +1,4 @@
-# Sorted sets. See tests/lib/rows.tcl.
+# Sorted sets. See tests/harness/rows.tcl.
 rows sorted-set {
     bzmpop {
         given {{zadd k 1 a 2 b 3 c}} call {bzmpop 0.01 1 k min count 2} gives {* {$k} {* {* {$a} {$1}} {* {$b} {$2}}}}

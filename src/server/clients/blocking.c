@@ -1,0 +1,327 @@
+/* blocking.c: see blocking.h.
+ *
+ * Every key that somebody waits for stands in one table, with those who wait in the order in which they came. The store tells which keys change; those of the
+ * table go on a list, which is worked off when the command is over. */
+#include "server/clients/blocking.h"
+#include "lib/clock.h"
+#include "lib/hashtable.h"
+#include "lib/number.h"
+#include "server/clients/client.h"
+#include "server/db_key.h"
+#include "server/command/dispatch.h"
+#include "server/store_events.h"
+#include "lib/ticks.h"
+#include <math.h>
+
+struct blocked_key {
+    struct list waits;
+    struct list_link ready_link;
+    size_t unless_present; /* of the waits */
+    uint32_t name_len;     /* of a db_key */
+    char name[];
+};
+struct wait {
+    struct list_link of_key;
+    struct blocked_key *key;
+    struct blocked *blocked;
+    uint64_t round; /* of serving: in which it had its chance */
+};
+/* A client that waits. */
+struct blocked {
+    struct client *client;
+    struct command *command;
+    enum value_type type;
+    bool unless_present;
+    void (*timed_out)(struct reply *reply);
+    struct event_timer timer;
+    int wait_count;
+    struct wait *waits;
+    int argc;
+    struct slice argv[]; /* then the bytes */
+};
+
+bool blocking_ready;
+static struct hashtable *keys;
+static struct list ready = {.head = {&ready.head, &ready.head}};
+static size_t blocked_count, blocked_of[VALUE_TYPES], unless_present_keys;
+static struct blocked *called; /* whose command is being called again */
+static bool called_blocks, serving, quiet;
+
+static struct slice key_name(const void *entry) {
+    const struct blocked_key *key = entry;
+    return (struct slice){key->name, key->name_len};
+}
+static const struct hashtable_type key_type = {.key = key_name};
+
+size_t clients_blocked(void) { return blocked_count; }
+size_t blocking_keys(bool unless_present_only) { return unless_present_only ? unless_present_keys : keys ? hashtable_size(keys) : 0; }
+
+/* What the store tells */
+
+static struct entry *look(struct db *db, struct slice name) { return db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE); }
+
+/* Keys are served in the order in which they have become what somebody waits for, be it for another key. What they were before does not matter. */
+static void key_ready(struct blocked_key *key, const struct entry *entry) {
+    if (list_is_linked(&key->ready_link)) return;
+    if (!(entry && blocked_of[entry_type(entry)]) && !key->unless_present) return;
+    list_append(&ready, &key->ready_link);
+    blocking_ready = true;
+}
+
+static void key_changed(struct db *db, struct slice name) {
+    if (quiet) return;
+    struct db_key full;
+    struct blocked_key *key = hashtable_find(keys, db_key_make(&full, db, name));
+    db_key_free(&full);
+    if (key) key_ready(key, look(db, name));
+}
+
+/* A whole database becomes another, or empty (NULL): each key is looked at. */
+static void db_becomes(struct db *db, struct db *other) {
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, keys);
+    for (struct blocked_key *key; (key = hashtable_iterator_next(&it));) {
+        struct slice full = key_name(key);
+        if (db_key_db(full) == db) key_ready(key, other ? look(other, db_key_name(full)) : NULL);
+    }
+    hashtable_iterator_close(&it);
+}
+static void db_flushed(struct db *db, size_t count) {
+    (void)count;
+    db_becomes(db, NULL);
+}
+static void dbs_swapped(struct db *a, struct db *b) {
+    db_becomes(a, b);
+    db_becomes(b, a);
+}
+static struct store_listener listener = {.hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
+
+void blocking_changed_quietly(struct db *db, struct slice key) {
+    quiet = true;
+    db_changed(db, key);
+    quiet = false;
+}
+void blocking_wake(struct db *db, struct slice key) {
+    if (keys && hashtable_size(keys)) key_changed(db, key);
+}
+
+/* Waiting */
+
+static struct blocked_key *key_of(struct db *db, struct slice name) {
+    struct db_key room;
+    struct slice full = db_key_make(&room, db, name);
+    struct blocked_key *key = hashtable_find(keys, full);
+    if (!key) {
+        key = mem_alloc(sizeof *key + full.len);
+        *key = (struct blocked_key){.name_len = (uint32_t)full.len};
+        list_init(&key->waits);
+        memcpy(key->name, full.data, full.len);
+        hashtable_add(keys, key);
+        if (hashtable_size(keys) == 1) store_events_listen(&listener);
+    }
+    db_key_free(&room);
+    return key;
+}
+
+static void wait_end(struct wait *wait) {
+    struct blocked_key *key = wait->key;
+    list_remove(&key->waits, &wait->of_key);
+    if (wait->blocked->unless_present && --key->unless_present == 0) unless_present_keys--;
+    if (key->waits.len) return;
+    if (list_is_linked(&key->ready_link)) list_remove(&ready, &key->ready_link);
+    hashtable_pop(keys, key_name(key));
+    mem_free(key);
+    if (hashtable_size(keys) == 0) store_events_unlisten(&listener);
+}
+
+/* The client waits no more; what it waited with is gone afterwards. */
+static void blocked_free(struct blocked *blocked) {
+    for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
+    event_timer_cancel(server.loop, &blocked->timer);
+    blocked_of[blocked->type]--;
+    blocked->client->blocked = NULL;
+    mem_free(blocked->waits);
+    mem_free(blocked);
+    blocked_count--;
+}
+
+static void unblock(struct blocked *blocked) {
+    struct client *client = blocked->client;
+    blocked_free(blocked);
+    client_flush_later(client);
+    client_release(client);
+}
+
+static void answer_timeout(struct reply *reply, void (*timed_out)(struct reply *)) {
+    if (timed_out) timed_out(reply);
+    else reply_null_array(reply);
+}
+
+static uint64_t time_is_up(struct event_timer *timer) {
+    struct blocked *blocked = container_of(timer, struct blocked, timer);
+    client_unblock(blocked->client, NULL);
+    return 0;
+}
+
+bool client_unblock(struct client *client, const char *error) {
+    struct blocked *blocked = client->blocked;
+    if (!blocked) return false;
+    blocked->command->calls++;
+    if (error) blocked->command->failed++;
+    if (error) reply_error(&client->reply, error);
+    else answer_timeout(&client->reply, blocked->timed_out);
+    unblock(blocked);
+    return true;
+}
+
+static struct blocked *blocked_new(struct call *call, const struct blocking *how) {
+    const struct slice *argv = how->argv ? how->argv : call->argv;
+    size_t bytes = 0;
+    for (int i = 0; i < call->argc; i++) bytes += argv[i].len;
+    struct blocked *blocked = mem_alloc(sizeof *blocked + (size_t)call->argc * sizeof *call->argv + bytes);
+    *blocked = (struct blocked){.client = call->client, .command = call->client->current, .type = how->type,
+                                .unless_present = how->unless_present, .timed_out = how->timed_out, .argc = call->argc};
+    char *at = (char *)&blocked->argv[call->argc];
+    for (int i = 0; i < call->argc; i++) {
+        if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
+        blocked->argv[i] = (struct slice){at, argv[i].len};
+        at += argv[i].len;
+    }
+    blocked->waits = mem_alloc((size_t)how->key_count * sizeof *blocked->waits);
+    return blocked;
+}
+
+void call_block(struct call *call, const struct blocking *how) {
+    struct client *client = call->client;
+    call->blocked = true;
+    if (called && called->client == client) {
+        called_blocks = true;
+        return;
+    }
+    if (!client->conn || client->flags & CLIENT_DENY_BLOCKING) {
+        call->blocked = false;
+        answer_timeout(call->reply, how->refused ? how->refused : how->timed_out);
+        return;
+    }
+    struct blocked *blocked = blocked_new(call, how);
+    if (!keys) keys = hashtable_new(&key_type);
+    for (int i = 0; i < how->key_count; i++) {
+        struct blocked_key *key = key_of(call->db, call->argv[how->first_key + i]);
+        struct list_link *last = key->waits.head.prev;
+        /* The same key twice. */
+        if (last != &key->waits.head && container_of(last, struct wait, of_key)->blocked == blocked) continue;
+        struct wait *wait = &blocked->waits[blocked->wait_count++];
+        *wait = (struct wait){.key = key, .blocked = blocked};
+        list_append(&key->waits, &wait->of_key);
+        if (how->unless_present && key->unless_present++ == 0) unless_present_keys++;
+    }
+    client->blocked = blocked;
+    blocked_count++;
+    blocked_of[blocked->type]++;
+    client_hold(client);
+    if (how->timeout_ms) event_timer_set(server.loop, &blocked->timer, (uint64_t)how->timeout_ms * 1000, time_is_up);
+}
+
+/* Serving */
+
+static bool may_serve(const struct blocked *blocked, const struct entry *entry) {
+    return (entry && entry_type(entry) == blocked->type) || blocked->unless_present;
+}
+
+/* Calls the command again. */
+static void call_again(struct blocked *blocked) {
+    struct client *client = blocked->client;
+    called = blocked;
+    called_blocks = false;
+    client->flags |= CLIENT_CALLED_AGAIN;
+    dispatch_ticks = ticks_now();
+    dispatch_call(client, blocked->command, blocked->argc, blocked->argv);
+    client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
+    called = NULL;
+    if (client->flags & CLIENT_CLOSING) return; /* it freed what it waited with */
+    if (!called_blocks) unblock(blocked);
+}
+
+/* Each of those who wait has one chance, in their order; who comes to wait meanwhile has none. Any of them may go by what another one does. */
+static void serve_key(struct db *db, struct slice full) {
+    static uint64_t round;
+    round++;
+    for (;;) {
+        struct blocked_key *key = hashtable_find(keys, full);
+        if (!key) return;
+        struct entry *entry = look(db, db_key_name(full)); /* who is served finds it expired */
+        struct wait *next = NULL;
+        list_each(&key->waits, link) {
+            struct wait *wait = container_of(link, struct wait, of_key);
+            if (wait->round == round || !may_serve(wait->blocked, entry)) continue;
+            next = wait;
+            break;
+        }
+        if (!next) return;
+        next->round = round;
+        call_again(next->blocked);
+    }
+}
+
+void blocking_serve(void) {
+    if (serving || clients_paused() != PAUSE_NONE) return;
+    serving = true;
+    while (ready.len) {
+        struct blocked_key *key = container_of(list_first(&ready), struct blocked_key, ready_link);
+        list_remove(&ready, &key->ready_link);
+        struct slice name = key_name(key);
+        char *copy = mem_alloc(name.len); /* the key may go */
+        memcpy(copy, name.data, name.len);
+        serve_key(db_key_db(name), (struct slice){copy, name.len});
+        mem_free(copy);
+    }
+    blocking_ready = false;
+    serving = false;
+}
+
+/* Timeouts */
+
+static bool timeout_check(struct call *call, long double milliseconds, int64_t *timeout_ms) {
+    if (milliseconds > (long double)INT64_MAX || milliseconds != milliseconds) {
+        reply_error(call->reply, "ERR timeout is out of range");
+    } else if (milliseconds < 0) {
+        reply_error(call->reply, "ERR timeout is negative");
+    } else {
+        int64_t rounded = (int64_t)ceill(milliseconds);
+        if (rounded > INT64_MAX - clock_ms()) {
+            reply_error(call->reply, "ERR timeout is out of range");
+            return false;
+        }
+        /* Longer than the timer can count is for ever. */
+        *timeout_ms = rounded > INT64_MAX / 4000 ? 0 : rounded;
+        return true;
+    }
+    return false;
+}
+
+bool call_timeout_seconds(struct call *call, int index, int64_t *timeout_ms) {
+    long double seconds;
+    if (!parse_long_double(call->argv[index], &seconds)) {
+        reply_error(call->reply, "ERR timeout is not a float or out of range");
+        return false;
+    }
+    return timeout_check(call, seconds * 1000, timeout_ms);
+}
+
+bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms) {
+    int64_t value;
+    if (!parse_int64(call->argv[index], &value)) {
+        reply_error(call->reply, "ERR timeout is not an integer or out of range");
+        return false;
+    }
+    return timeout_check(call, value, timeout_ms);
+}
+
+/* The ends of clients */
+
+static void client_gone(struct client *client) {
+    if (client->blocked) blocked_free(client->blocked);
+}
+static struct client_watcher watcher = {.freed = client_gone};
+
+void blocking_init(void) { clients_watch(&watcher); }

@@ -1,0 +1,449 @@
+/* client.c: the life of a client and its turn: requests in, replies out.
+ *
+ * A turn executes requests straight from the connection's input until it is used up, then flushes once. What was executed is consumed from the
+ * connection at the end of the turn, in one step. A turn that takes longer than TURN_US ends early; the client goes to the end of a queue and has
+ * its next turn after everybody else's descriptors were served, so a pipeline without end starves nobody.
+ *
+ * Freeing. A client may be freed anywhere, by its own command too. Its connection is closed at once; its memory goes at the end of the loop's turn,
+ * so whoever is on the stack can still look at it and see CLIENT_CLOSING. Its replies go nowhere from then on. */
+#include "server/clients/client_private.h"
+#include "lib/clock.h"
+#include "lib/hashtable.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "net/remote.h"
+#include "resp/request_ahead.h"
+#include "server/clients/auth.h"
+#include "server/stats/commandlog.h"
+#include "server/command/dispatch.h"
+#include "server/stats/errorstats.h"
+#include "server/clients/io_threads.h"
+#include "server/server.h"
+#include "lib/ticks.h"
+
+enum { TURN_US = 1000, CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY, CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT };
+
+struct client_stats client_stats;
+static struct list clients = {.head = {&clients.head, &clients.head}};
+static struct list turns = {.head = {&turns.head, &turns.head}};
+static struct event_timer turns_timer;
+static struct hashtable *by_id;
+static uint64_t next_id = 1;
+static struct null_output nowhere;
+static char default_user[] = "default";
+
+static struct slice id_key(const void *entry) {
+    return slice_make(&((const struct client *)entry)->id, sizeof(uint64_t));
+}
+static const struct hashtable_type id_type = {.key = id_key};
+
+struct client *client_by_id(uint64_t id) { return by_id ? hashtable_find(by_id, slice_make(&id, sizeof id)) : NULL; }
+struct list *clients_all(void) { return &clients; }
+size_t clients_count(void) { return clients.len; }
+
+/* Life */
+
+struct client *client_new(struct connection *conn) {
+    struct client *client = mem_calloc(1, sizeof *client);
+    if (!nowhere.out.ops) null_output_init(&nowhere);
+    client->conn = conn;
+    client->id = next_id++;
+    client->reply = (struct reply){.out = conn ? &conn->out : &nowhere.out, .protocol = (uint8_t)client_settings.protocol, .error_hook = errorstats_count};
+    client->db = server.keyspace ? keyspace_db(server.keyspace, 0) : NULL;
+    client->user = default_user;
+    client->created_ms = client->active_ms = clock_ms();
+    request_reader_init(&client->reader);
+    if (!conn) {
+        client->flags = CLIENT_INTERNAL;
+        client->authenticated = true;
+        return client;
+    }
+    client->authenticated = !auth_required();
+    conn_set_trusted(conn, client->authenticated);
+    if (!by_id) by_id = hashtable_new(&id_type);
+    hashtable_add(by_id, client);
+    list_append(&clients, &client->link);
+    return client;
+}
+
+static void client_memory_free(struct event_deferred *deferred) {
+    struct client *client = container_of(deferred, struct client, deferred);
+    request_reader_free(&client->reader);
+    mem_free(client->name);
+    mem_free(client->lib_name);
+    mem_free(client->lib_ver);
+    mem_free(client);
+}
+
+void client_free(struct client *client) {
+    if (client->flags & CLIENT_CLOSING) return;
+    client->flags |= CLIENT_CLOSING;
+    client_events_tell(client);
+    client->reply.out = &nowhere.out;
+    if (list_is_linked(&client->turn_link)) client_turn_leave(client);
+    if (client->conn) {
+        client_count_bytes(client);
+        client_flush_forget(client);
+        client_cron_forget(client);
+        client_memory_forget(client);
+        list_remove(&clients, &client->link);
+        hashtable_pop(by_id, id_key(client));
+        conn_close(client->conn);
+        client_count_bytes(client); /* what left with it */
+        client->conn = NULL;
+    }
+    if (server.loop) event_loop_defer(server.loop, &client->deferred, client_memory_free);
+    else client_memory_free(&client->deferred);
+}
+
+void client_free_after_reply(struct client *client) {
+    client->flags |= CLIENT_CLOSE_AFTER_REPLY;
+    if (client->conn) client_flush_later(client); /* where it does not have its own turn just now */
+}
+
+/* Turns */
+
+static uint64_t turns_run(struct event_timer *timer);
+
+static void turn_queue(struct client *client) {
+    if (list_is_linked(&client->turn_link)) return;
+    list_append(&turns, &client->turn_link);
+    if (!turns_timer.heap_index) event_timer_set(server.loop, &turns_timer, 0, turns_run);
+}
+
+void client_turn_leave(struct client *client) {
+    if (client->flags & CLIENT_PAUSED) client_pause_forget(client);
+    else list_remove(&turns, &client->turn_link);
+}
+
+void client_hold(struct client *client) { client->holds++; }
+
+void client_release(struct client *client) {
+    if (--client->holds == 0 && !(client->flags & CLIENT_CLOSING) && client->conn) turn_queue(client);
+}
+
+static struct output *client_target(const struct client *client) {
+    return client->conn && !(client->flags & (CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING)) ? &client->conn->out : &nowhere.out;
+}
+
+void client_retarget(struct client *client) { client->reply.out = client_target(client); }
+
+/* CLIENT REPLY SKIP: the request after it is not answered. */
+static __attribute__((noinline)) void skip_begin(struct client *client) {
+    client->flags &= ~CLIENT_SKIPS;
+    client->flags |= CLIENT_REPLY_SKIP;
+    client_retarget(client);
+}
+
+static __attribute__((noinline)) void skip_end(struct client *client) {
+    client->flags &= ~(uint32_t)CLIENT_REPLY_SKIP;
+    client_retarget(client);
+}
+
+/* How long replies are. What a connection has sent and has yet to send only grows by what is written to it; and as long as it goes on in the same piece of send
+ * memory, it grows by as much as the place to write moves. So the whole is asked for once a turn, and after a reply that went on to another piece. */
+static inline uint64_t output_produced(const struct connection *conn) { return conn->bytes_out + conn_pending(conn); }
+
+static inline void produced_start(struct client *client) {
+    client->produced = output_produced(client->conn);
+    client->produced_at = client->conn->out.pos;
+}
+
+/* A reply began at `from` and is large, or has gone on to other send memory. */
+static __attribute__((noinline)) void reply_measure(struct client *client, const char *from) {
+    if (client->flags & CLIENT_CLOSING) return;
+    uint64_t before = client->produced + (uint64_t)(from - client->produced_at);
+    produced_start(client);
+    if (client->produced < before) return; /* it has failed meanwhile, and dropped what waited */
+    if (client->produced - before >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] && client->current)
+        commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, client->reader.argc, client->reader.argv, client->produced - before);
+}
+
+static __attribute__((noinline)) void request_measure(struct client *client) {
+    if (client->flags & CLIENT_CLOSING) return;
+    uint64_t size = 0;
+    for (int i = 0; i < client->reader.argc; i++) size += client->reader.argv[i].len;
+    if (size >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST] && client->current)
+        commandlog_add(COMMANDLOG_LARGE_REQUEST, client->current, client, client->reader.argc, client->reader.argv, size);
+}
+
+/* The reader holds a request. False: it is held back, and stays in the reader. */
+static inline bool request_execute(struct client *client) {
+    struct request_reader *reader = &client->reader;
+    const struct output *out = &client->conn->out;
+    if (reader->argc) {
+        const char *from = out->pos, *end = out->end;
+        if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP_NEXT, 0)) skip_begin(client);
+        if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
+        if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
+        if (__builtin_expect(out->end != end || (uint64_t)(out->pos - from) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY], 0)) reply_measure(client, from);
+        if (__builtin_expect(reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST], 0)) request_measure(client);
+    } else {
+        dispatch_ticks = ticks_now(); /* empty lines take time too */
+    }
+    return true;
+}
+
+static __attribute__((noinline)) void request_refuse(struct client *client) {
+    log_verbose("Protocol error from client: %s (%s)", client->reader.error, client_log_text(client));
+    reply_error(&client->reply, client->reader.error);
+    client->flags |= CLIENT_CLOSE_AFTER_REPLY;
+}
+
+/* A request that cannot be had whole within client-query-buffer-limit. */
+static __attribute__((noinline)) void query_limit_close(struct client *client, size_t size) {
+    log_warning("Closing client that reached max query buffer length: %s (%zu bytes)", client_log_text(client), size);
+    client_stats.query_limit_closed++;
+    client_free(client);
+}
+
+static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
+    size_t size = client->conn->in_len + client->reader.memory;
+    if (size < (size_t)client_settings.query_buffer_limit) return false;
+    query_limit_close(client, size);
+    return true;
+}
+
+/* An argument of the request goes straight into its blob. What was executed before it is consumed with what there is of the request. */
+static __attribute__((noinline)) void request_receive_large(struct client *client) {
+    struct request_reader *reader = &client->reader;
+    if (query_limit_passed(client)) return;
+    conn_consume(client->conn, client->used + reader->size);
+    client->used = 0;
+    conn_receive_into(client->conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);
+}
+
+static const struct request_limits *client_limits(const struct client *client) {
+    static struct request_limits normal = {.multibulk_max = 1024 * 1024 * 1024},
+                                 strange = {.multibulk_max = 10, .bulk_max = 16384, .unauthenticated = true};
+    if (!client->authenticated && auth_required()) return &strange;
+    normal.bulk_max = client_settings.bulk_max;
+    return &normal;
+}
+
+/* A pipeline: fetches the keys of the requests that follow, so that they need not each wait for memory. Returns how much of the input
+ * was looked at; all of it where that does not pay. */
+static __attribute__((noinline)) size_t pipeline_fetch(struct client *client, struct slice input) {
+    enum { AHEAD = 16 };
+    struct slice keys[AHEAD];
+    size_t seen;
+    if (!db_prefetch_pays(client->db)) return input.len;
+    db_prefetch(client->db, keys, requests_ahead(input, keys, AHEAD, &seen));
+    return seen ? seen : input.len;
+}
+
+enum turn_end { TURN_DONE, TURN_OVER /* time is up */, TURN_HELD, TURN_LARGE };
+
+/* Executes what the input holds; client->used is what of it is to be consumed. */
+static enum turn_end turn_execute(struct client *client) {
+    struct connection *conn = client->conn;
+    const struct request_limits *limits = client_limits(client);
+    uint64_t limit = dispatch_ticks + ticks_of_us(TURN_US);
+    size_t fetched = 1; /* a single request has nothing to gain */
+    while (conn->in_len > client->used) {
+        struct slice input = {conn->in + client->used, conn->in_len - client->used};
+        if (client->used >= fetched) fetched = client->used + pipeline_fetch(client, input);
+        switch (request_read(&client->reader, input, limits)) {
+        case REQUEST_READY: break;
+        case REQUEST_PARTIAL: return TURN_DONE;
+        case REQUEST_LARGE: request_receive_large(client); return TURN_LARGE;
+        case REQUEST_FAILED: request_refuse(client); return TURN_DONE;
+        }
+        if (!request_execute(client)) return TURN_HELD;
+        if (__builtin_expect(client->flags & CLIENT_STOPS, 0)) return TURN_DONE;
+        client->used += client->reader.size;
+        request_done(&client->reader);
+        if (__builtin_expect(limits->unauthenticated || !client->authenticated, 0)) limits = client_limits(client);
+        if (__builtin_expect(client->holds, 0)) return TURN_DONE;
+        if (__builtin_expect(dispatch_ticks > limit, 0)) return TURN_OVER;
+        if (__builtin_expect(client_settings.limits[CLIENT_CLASS_NORMAL].hard != 0, 0) && !client_check_output(client)) return TURN_DONE;
+    }
+    return TURN_DONE;
+}
+
+/* The same for a client of an I/O thread, which has found the requests. */
+static enum turn_end turn_execute_threaded(struct client *client) {
+    struct io_batch *batch = io_batch_of(client->conn);
+    struct request_reader *reader = &client->reader;
+    uint64_t limit = dispatch_ticks + ticks_of_us(TURN_US);
+    while (batch) {
+        size_t size = 0;
+        io_batch_prefetch(batch, client->db);
+        switch (io_batch_next(batch, reader, &size)) {
+        case REQUEST_READY: break;
+        case REQUEST_PARTIAL: return TURN_DONE;
+        case REQUEST_LARGE: query_limit_close(client, size); return TURN_DONE;
+        case REQUEST_FAILED: request_refuse(client); return TURN_DONE;
+        }
+        if (!request_execute(client)) {
+            io_batch_hold(batch, reader);
+            return TURN_HELD;
+        }
+        client->used += reader->size;
+        io_batch_done(batch, reader);
+        if (client->flags & CLIENT_STOPS || client->holds) return TURN_DONE;
+        if (dispatch_ticks > limit) return TURN_OVER;
+        if (client_settings.limits[CLIENT_CLASS_NORMAL].hard && !client_check_output(client)) return TURN_DONE;
+    }
+    return TURN_DONE;
+}
+
+static void turn_finish(struct client *client, enum turn_end end) {
+    struct connection *conn = client->conn;
+    if (client->flags & CLIENT_CLOSING) return;
+    if (client->used) conn_consume(conn, client->used);
+    client->used = 0;
+    client_count_bytes(client);
+    /* Nothing more is received until what is there was executed; above all not the end of the connection, by which it would be lost. */
+    bool over = end == TURN_OVER && conn->in_len;
+    if (over != client->waits_for_turn) conn_set_reading(conn, !over);
+    client->waits_for_turn = over;
+    if (over) turn_queue(client);
+    if (end == TURN_HELD) client->held = true;
+    if (end == TURN_HELD || (client->flags & CLIENT_CLOSE_AFTER_REPLY)) conn_set_reading(conn, false);
+    client_flush(client);
+}
+
+static void client_turn(struct client *client) {
+    if (client->holds || client->held || (client->flags & CLIENT_STOPS) || client->conn->sink_len) return;
+    dispatch_ticks = ticks_now();
+    produced_start(client);
+    client->active_ms = clock_ms();
+    enum turn_end end = client->threaded ? turn_execute_threaded(client) : turn_execute(client);
+    turn_finish(client, end);
+    if (!client->threaded && !(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
+}
+
+/* A client that was held goes on, first with the request that it holds. The input may have moved since: the request is found in it again, unless parts of it are no
+ * longer there (large arguments). */
+static void turn_resume(struct client *client) {
+    if (client->held && (client->threaded || !client->reader.larges_count)) {
+        client->held = false;
+        if (!client->threaded) request_done(&client->reader);
+        conn_set_reading(client->conn, true);
+    }
+    if (client->held) {
+        request_moved(&client->reader, conn_peek(client->conn));
+        dispatch_ticks = ticks_now();
+        produced_start(client);
+        if (!request_execute(client)) return;
+        if (client->flags & CLIENT_CLOSING) return;
+        client->held = false;
+        conn_consume(client->conn, client->reader.size);
+        request_done(&client->reader);
+        if (client->flags & CLIENT_CLOSE_AFTER_REPLY) {
+            client_flush(client);
+            return;
+        }
+        conn_set_reading(client->conn, true);
+    }
+    client_turn(client);
+}
+
+static uint64_t turns_run(struct event_timer *timer) {
+    (void)timer;
+    for (size_t left = turns.len; left > 0 && turns.len > 0; left--) {
+        struct client *client = container_of(list_first(&turns), struct client, turn_link);
+        list_remove(&turns, &client->turn_link);
+        turn_resume(client);
+    }
+    return 0;
+}
+
+/* What the connection tells */
+
+static void client_readable(struct connection *conn) {
+    client_stats.reads++;
+    client_turn(conn->owner);
+}
+
+static void client_drained(struct connection *conn) {
+    struct client *client = conn->owner;
+    client_count_bytes(client);
+    if (client->flags & CLIENT_CLOSE_AFTER_REPLY) client_free(client);
+}
+
+static void client_closed(struct connection *conn) {
+    struct client *client = conn->owner;
+    if (conn->error) log_verbose("Error on the connection of a client: %s (%s)", conn_error_text(conn), client_log_text(client));
+    else log_verbose("Client closed connection %s", client_log_text(client));
+    client_free(client);
+}
+
+static const struct connection_events client_connection_events = {
+    .readable = client_readable, .drained = client_drained, .closed = client_closed};
+
+/* Turns a connection away with an error. */
+static void connection_refuse(struct connection *conn, const char *error) {
+    struct reply reply = {.out = &conn->out, .protocol = 2};
+    client_stats.rejected++;
+    reply_error(&reply, error);
+    conn_flush(conn);
+    conn_close(conn);
+}
+
+void client_accept(struct listener *listener, struct connection *conn) {
+    (void)listener;
+    static const struct connection_events refused_events = {.readable = conn_close, .closed = conn_close};
+    conn->events = &refused_events;
+    if ((int64_t)clients.len >= client_settings.maxclients) {
+        connection_refuse(conn, "ERR max number of clients reached");
+        return;
+    }
+    const char *refusal = auth_protected_refusal(conn);
+    if (refusal) {
+        connection_refuse(conn, refusal);
+        return;
+    }
+    client_stats.accepted++;
+    struct client *client = client_new(conn);
+    conn->events = &client_connection_events;
+    conn->owner = client;
+    client->threaded = conn_is_remote(conn);
+    conn_set_in_limit(conn, (size_t)client_settings.query_buffer_limit);
+    if (client_settings.tcp_keepalive && conn->transport->set_keepalive) conn->transport->set_keepalive(conn, client_settings.tcp_keepalive);
+    log_verbose("Accepted %s", client_log_text(client));
+}
+
+void client_execute(struct client *client, int argc, const struct slice *argv) {
+    if (argc == 0) return;
+    if (!dispatch_running()) dispatch_ticks = ticks_now();
+    dispatch_request(client, argc, argv);
+}
+
+void client_set_name(struct client *client, struct slice name) {
+    mem_free(client->name);
+    client->name = name.len ? mem_strndup(name.data, name.len) : NULL;
+}
+
+void client_reset(struct client *client) {
+    client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT | CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE |
+                                 CLIENT_READONLY);
+    client_events_tell_reset(client);
+    client_retarget(client);
+    client->reply.protocol = (uint8_t)client_settings.protocol;
+    client->db = keyspace_db(server.keyspace, 0);
+    client->authenticated = !auth_required();
+    if (client->conn) conn_set_trusted(client->conn, client->authenticated);
+    client_set_name(client, SLICE(""));
+}
+
+/* Others' state that hangs on clients */
+
+static struct list watchers = {.head = {&watchers.head, &watchers.head}};
+
+void clients_watch(struct client_watcher *watcher) { list_append(&watchers, &watcher->link); }
+
+void client_events_tell(struct client *client) {
+    list_each(&watchers, link) {
+        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
+        if (watcher->freed) watcher->freed(client);
+    }
+}
+
+void client_events_tell_reset(struct client *client) {
+    list_each(&watchers, link) {
+        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
+        if (watcher->reset) watcher->reset(client);
+    }
+}

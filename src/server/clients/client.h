@@ -1,0 +1,136 @@
+/* client.h: one who issues commands: somebody at the other end of a connection, or (conn NULL) a part of the server itself.
+ *
+ * Input: the connection shows bytes, resp/request.c finds requests in them, client.c executes them one after the other and flushes the reply when the
+ * input is used up. Output bounds are client-output-buffer-limit's. Main thread only. */
+#ifndef SERVER_CLIENT_H
+#define SERVER_CLIENT_H
+#include "lib/list.h"
+#include "net/connection.h"
+#include "resp/reply.h"
+#include "resp/request.h"
+#include "server/command/command.h"
+#include "server/config/config.h"
+#include "net/event_loop.h"
+
+enum client_flag {
+    CLIENT_CLOSE_AFTER_REPLY = 1 << 0, CLIENT_CLOSING = 1 << 1, CLIENT_REPLY_OFF = 1 << 2, CLIENT_REPLY_SKIP_NEXT = 1 << 3, CLIENT_REPLY_SKIP = 1 << 4,
+    CLIENT_NO_EVICT = 1 << 5, CLIENT_NO_TOUCH = 1 << 6, CLIENT_REPLICA = 1 << 7, CLIENT_PUBSUB = 1 << 8, CLIENT_PRIMARY = 1 << 9,
+    CLIENT_PAUSED = 1 << 10 /* its request waits for CLIENT UNPAUSE */, CLIENT_IMPORT_SOURCE = 1 << 11, CLIENT_READONLY = 1 << 12, CLIENT_INTERNAL = 1 << 13,
+    CLIENT_MONITOR = 1 << 14, CLIENT_CAPA_REDIRECT = 1 << 15,
+    CLIENT_DIRTY_WATCH = 1 << 16 /* a watched key has changed */, CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
+    CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: nothing may wait */,
+    CLIENT_CALLED_AGAIN = 1 << 19 /* the command that runs did so before, and had to wait */
+};
+enum client_class { CLIENT_CLASS_NORMAL, CLIENT_CLASS_REPLICA, CLIENT_CLASS_PUBSUB, CLIENT_CLASS_PRIMARY, CLIENT_CLASSES };
+
+struct client {
+    struct list_link link; /* in the list of all clients */
+    struct connection *conn;
+    struct reply reply;
+    struct db *db;
+    uint64_t id;
+    uint32_t flags;
+    bool authenticated;
+    uint32_t redacted;       /* arguments of the last call that are secret, a bit each (call_redact) */
+    bool threaded;           /* its connection is an I/O thread's, and shows parsed batches */
+    bool held;               /* the reader holds a whole request that waits for client_release() */
+    bool waits_for_turn;     /* its time was up with input left; reading is off */
+    uint8_t holds;           /* client_hold() without client_release() */
+    struct request_reader reader;
+    size_t used;                 /* bytes of the input that were executed in this turn and are not consumed yet */
+    struct list_link turn_link;  /* waits for its next turn, or for a release */
+    struct list_link flush_link; /* has output that goes out before the loop waits */
+    struct event_deferred deferred;
+    struct command *current; /* last called, for CLIENT LIST */
+    struct command *last;    /* found by the last lookup, where asking for its name again is enough; else NULL */
+    char *name, *lib_name, *lib_ver; /* NULL: not set */
+    char *user;                      /* "default" */
+    int64_t created_ms, active_ms;   /* wall clock */
+    uint64_t soft_limit_since_us;    /* when the soft output limit was first passed; 0: it is not */
+    uint64_t commands, net_in, net_out;
+    /* Kept by those features, shown by CLIENT LIST. */
+    int subscriptions[3];            /* channels, patterns, shard channels */
+    int queued_commands;             /* of a transaction, plus one; 0: none is open */
+    int watched_keys;
+    uint32_t queued_flags;           /* command flags of all that is queued */
+    struct transaction *transaction; /* transactions.c; NULL: none is open */
+    struct watch_list *watches;      /* watch.c; NULL: none */
+    struct blocked *blocked;         /* blocking.c; NULL: does not wait for keys */
+    struct memory_output *pushes;    /* client_push() while its own command runs; NULL: none */
+    uint64_t produced;               /* bytes of replies made before produced_at, a place in conn->out */
+    const char *produced_at;
+    size_t memory_noted;             /* counted against maxmemory-clients */
+};
+
+struct client *client_new(struct connection *conn); /* conn NULL: internal */
+void client_free(struct client *client);            /* at any time, by anyone; safe while the client's own command runs; its memory goes at the end of the turn */
+void client_free_after_reply(struct client *client);
+struct client *client_by_id(uint64_t id);
+struct list *clients_all(void);  /* those with a connection, oldest first */
+size_t clients_count(void);
+size_t client_memory(const struct client *client); /* bytes held for it: itself, its input, its output */
+enum client_class client_class(const struct client *client);
+const char *client_class_name(enum client_class class);
+bool client_class_parse(struct slice name, enum client_class *class); /* TYPE of CLIENT LIST and KILL */
+void client_describe(struct client *client, struct output *out);      /* a line of CLIENT LIST, without its end */
+/* The line as the log shows it; names are left out with hide-user-data-from-log. Static, valid until the next call. */
+const char *client_log_text(struct client *client);
+void client_accept(struct listener *listener, struct connection *conn);
+/* Executes a command for a client as if it had sent it: used by scripts, replica links, AOF loading. The reply goes to client->reply.out. */
+void client_execute(struct client *client, int argc, const struct slice *argv);
+
+/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply); whoever else writes to a client (messages, monitors, replicas) calls
+ * client_flush_later(), and client_check_output() after a good deal. */
+void client_flush_later(struct client *client);
+void clients_flush(void); /* all that wait; before the loop waits */
+/* Writes protocol bytes that the client did not ask for just now (a message, an invalidation), whatever CLIENT REPLY says. While a command of the client's own
+ * runs they wait until after its reply. */
+void client_push(struct client *client, struct slice bytes);
+void client_push_blob(struct client *client, struct blob *blob); /* large ones, shared where that pays */
+void client_pushes_write(struct client *client);                 /* those that waited: dispatch, after the call */
+/* Applies the class's output limits. False: they were passed and the client is gone. */
+bool client_check_output(struct client *client);
+
+/* Holds the execution of a client's requests; nests. The connection goes on receiving. Release lets it go on, in the same turn of the loop or the next. */
+void client_hold(struct client *client);
+void client_release(struct client *client);
+
+/* CLIENT PAUSE and its like (failover): holds the execution of writes or of everything until then. */
+enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
+void clients_pause(enum pause_kind kind, int64_t until_ms);
+void clients_unpause(void);
+enum pause_kind clients_paused(void);
+
+void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
+void client_set_name(struct client *client, struct slice name);
+void client_reset(struct client *client); /* as RESET: back to what it was when it connected */
+
+/* A feature with state of its own for some clients (subscriptions, watched keys, blocking) keeps it in its own tables and is told here when a client goes or is reset. */
+struct client_watcher {
+    struct list_link link;
+    void (*freed)(struct client *client); /* may be NULL */
+    void (*reset)(struct client *client); /* may be NULL */
+};
+void clients_watch(struct client_watcher *watcher);
+
+enum immediate_reply { REPLY_LATE, REPLY_IMMEDIATE, REPLY_AS_TRANSPORT };
+struct client_settings {
+    int timeout, tcp_keepalive, protocol /* until HELLO */, immediate_reply /* enum */;
+    int64_t maxclients, query_buffer_limit, bulk_max;
+    struct client_limit {
+        uint64_t hard, soft, soft_seconds;
+    } limits[CLIENT_CLASSES];
+};
+extern struct client_settings client_settings;
+struct client_stats {
+    uint64_t accepted, rejected, bytes_in, bytes_out, reads, writes, query_limit_closed, output_limit_closed;
+    size_t recent_max_input, recent_max_output; /* of the last seconds */
+    size_t memory_normal;                       /* all clients, as of the last round of the cron */
+};
+extern struct client_stats client_stats;
+extern const struct config_option client_options[], client_eviction_options[];
+void clients_evict(void);          /* maxmemory-clients; before the loop waits */
+uint64_t clients_evicted(void);
+void clients_evicted_reset(void);
+void client_eviction_start(void);
+#endif

@@ -1,0 +1,297 @@
+/* client_commands.c: CLIENT and its subcommands. KILL is in client_kill.c. */
+#include "server/clients/client_commands.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/clients/client_private.h"
+#include "server/command/help.h"
+#include "server/server.h"
+#include <ctype.h>
+
+static void id_run(struct call *call) { reply_integer(call->reply, (int64_t)call->client->id); }
+
+static void info_run(struct call *call) {
+    struct memory_output text;
+    memory_output_init(&text);
+    client_describe(call->client, &text.out);
+    output_write(&text.out, SLICE("\n"));
+    reply_verbatim(call->reply, "txt", memory_output_slice(&text));
+    memory_output_free(&text);
+}
+
+static void list_reply(struct call *call, struct memory_output *text) {
+    reply_verbatim(call->reply, "txt", memory_output_slice(text));
+    memory_output_free(text);
+}
+
+static void list_add(struct client *client, struct memory_output *text) {
+    client_describe(client, &text->out);
+    output_write(&text->out, SLICE("\n"));
+}
+
+static void list_run(struct call *call) {
+    struct memory_output text;
+    enum client_class class = CLIENT_CLASSES;
+    if (call->argc == 4 && slice_is(call->argv[2], "type")) {
+        if (!client_class_parse(call->argv[3], &class)) {
+            reply_error_format(call->reply, "ERR Unknown client type '%.*s'", (int)(call->argv[3].len > 128 ? 128 : call->argv[3].len),
+                               call->argv[3].data);
+            return;
+        }
+    } else if (call->argc > 3 && slice_is(call->argv[2], "id")) {
+        memory_output_init(&text);
+        for (int i = 3; i < call->argc; i++) {
+            int64_t id;
+            if (!parse_int64(call->argv[i], &id)) {
+                memory_output_free(&text);
+                reply_error(call->reply, "ERR Invalid client ID");
+                return;
+            }
+            struct client *client = id > 0 ? client_by_id((uint64_t)id) : NULL;
+            if (client) list_add(client, &text);
+        }
+        list_reply(call, &text);
+        return;
+    } else if (call->argc != 2) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    memory_output_init(&text);
+    list_each(clients_all(), link) {
+        struct client *client = container_of(link, struct client, link);
+        if (class == CLIENT_CLASSES || client_class(client) == class) list_add(client, &text);
+    }
+    list_reply(call, &text);
+}
+
+bool client_name_ok(struct slice name) {
+    for (size_t i = 0; i < name.len; i++)
+        if (name.data[i] < '!' || name.data[i] > '~') return false;
+    return true;
+}
+
+static void getname_run(struct call *call) {
+    if (call->client->name) reply_bulk_text(call->reply, call->client->name);
+    else reply_null(call->reply);
+}
+
+static void setname_run(struct call *call) {
+    if (!client_name_ok(call->argv[2])) {
+        reply_error(call->reply, "ERR Client names cannot contain spaces, newlines or special characters.");
+        return;
+    }
+    client_set_name(call->client, call->argv[2]);
+    reply_ok(call->reply);
+}
+
+static void setinfo_run(struct call *call) {
+    struct slice attribute = call->argv[2], value = call->argv[3];
+    char **place;
+    if (slice_is(attribute, "lib-name")) {
+        place = &call->client->lib_name;
+    } else if (slice_is(attribute, "lib-ver")) {
+        place = &call->client->lib_ver;
+    } else {
+        reply_error_format(call->reply, "ERR Unrecognized option '%.*s'", (int)(attribute.len > 128 ? 128 : attribute.len), attribute.data);
+        return;
+    }
+    if (!client_name_ok(value)) {
+        reply_error_format(call->reply, "ERR %.*s cannot contain spaces, newlines or special characters.", (int)attribute.len, attribute.data);
+        return;
+    }
+    mem_free(*place);
+    *place = value.len ? mem_strndup(value.data, value.len) : NULL;
+    reply_ok(call->reply);
+}
+
+static void reply_run(struct call *call) {
+    struct client *client = call->client;
+    struct slice mode = call->argv[2];
+    if (slice_is(mode, "on")) {
+        client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT);
+        client_retarget(client);
+        reply_ok(call->reply);
+    } else if (slice_is(mode, "off")) {
+        client->flags |= CLIENT_REPLY_OFF;
+        client_retarget(client);
+    } else if (slice_is(mode, "skip")) {
+        if (!(client->flags & CLIENT_REPLY_OFF)) client->flags |= CLIENT_REPLY_SKIP_NEXT;
+    } else {
+        reply_syntax_error(call->reply);
+    }
+}
+
+static void pause_run(struct call *call) {
+    enum pause_kind kind = PAUSE_ALL;
+    if (call->argc > 4) {
+        reply_error(call->reply, "ERR wrong number of arguments for 'client|pause' command");
+        return;
+    }
+    if (call->argc == 4 && slice_is(call->argv[3], "write")) {
+        kind = PAUSE_WRITE;
+    } else if (call->argc == 4 && !slice_is(call->argv[3], "all")) {
+        reply_error(call->reply, "ERR CLIENT PAUSE mode must be WRITE or ALL");
+        return;
+    }
+    int64_t duration;
+    if (!parse_int64(call->argv[2], &duration)) {
+        reply_error(call->reply, "ERR timeout is not an integer or out of range");
+    } else if (duration < 0) {
+        reply_error(call->reply, "ERR timeout is negative");
+    } else if (duration > INT64_MAX / 2 - clock_ms()) {
+        reply_error(call->reply, "ERR timeout is out of range");
+    } else {
+        clients_pause(kind, clock_ms() + duration);
+        reply_ok(call->reply);
+    }
+}
+
+static void unpause_run(struct call *call) {
+    clients_unpause();
+    reply_ok(call->reply);
+}
+
+static void flag_run(struct call *call, uint32_t flag) {
+    if (slice_is(call->argv[2], "on")) {
+        call->client->flags |= flag;
+    } else if (slice_is(call->argv[2], "off")) {
+        call->client->flags &= ~flag;
+    } else {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    reply_ok(call->reply);
+}
+/* Capabilities that are not known are of a newer client: no error. */
+static void capa_run(struct call *call) {
+    for (int i = 2; i < call->argc; i++)
+        if (slice_is(call->argv[i], "redirect")) call->client->flags |= CLIENT_CAPA_REDIRECT;
+    reply_ok(call->reply);
+}
+
+static void no_evict_run(struct call *call) { flag_run(call, CLIENT_NO_EVICT); }
+static void no_touch_run(struct call *call) { flag_run(call, CLIENT_NO_TOUCH); }
+
+static void import_source_run(struct call *call) {
+    if (!server_deletion_paused_for(DELETION_PAUSE_IMPORT) && !slice_is(call->argv[2], "off")) reply_error(call->reply, "ERR Server is not in import mode");
+    else flag_run(call, CLIENT_IMPORT_SOURCE);
+}
+
+static void unblock_run(struct call *call) {
+    const char *error = NULL;
+    int64_t id;
+    if (call->argc == 4) {
+        if (slice_is(call->argv[3], "error")) {
+            error = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+        } else if (!slice_is(call->argv[3], "timeout")) {
+            reply_error(call->reply, "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+            return;
+        }
+    } else if (call->argc > 4) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (!parse_int64(call->argv[2], &id)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    struct client *client = client_by_id((uint64_t)id);
+    bool unblocked = client && client_unblock(client, error);
+    reply_integer(call->reply, unblocked);
+    if (unblocked && error) call->reply->failed = true; /* INFO commandstats counts the error that was replied meanwhile, as Valkey does */
+}
+
+static void help_run(struct call *call) {
+    static const char *const lines[] = {
+        "CAPA <option> [options...]", "    Tell what this client is able to do. Options are:", "    * REDIRECT: it follows -REDIRECT to another server.",
+        "GETNAME", "    The name of this connection.",
+        "ID", "    The id of this connection.",
+        "INFO", "    What CLIENT LIST shows, of this connection alone.",
+        "KILL <ip:port>", "    Close the connection from that address.",
+        "KILL <option> <value> [<option> <value> [...]]", "    Close the connections that all the options fit. Options are:",
+        "    * ADDR (<ip:port>|<unixsocket>:0)", "      Connections from that address.",
+        "    * LADDR (<ip:port>|<unixsocket>:0)", "      Connections to that address of the server.",
+        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)", "      Connections of a type.",
+        "    * USER <username>", "      Connections of a user.",
+        "    * SKIPME (YES|NO)", "      Whether to leave this connection alone (default: yes).",
+        "    * ID <client-id>", "      The connection with that id.",
+        "    * MAXAGE <maxage>", "      Connections that are older than so many seconds.",
+        "LIST [options ...]", "    One line for each connection. Options are:",
+        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)", "      Connections of a type.",
+        "    * ID <client-id> [<client-id> ...]", "      Connections with these ids.",
+        "UNBLOCK <clientid> [TIMEOUT|ERROR]", "    End the waiting of a connection, as if its time had run out or with an error.",
+        "UNPAUSE", "    End a pause.",
+        "PAUSE <timeout> [WRITE|ALL]", "    Hold back all requests, or just writes, for <timeout> milliseconds.",
+        "REPLY (ON|OFF|SKIP)", "    Whether this connection is answered; SKIP leaves out one answer.",
+        "SETNAME <name>", "    Name this connection.",
+        "SETINFO <option> <value>", "    Tell about the client program. Options are:",
+        "    * LIB-NAME: name of its library.", "    * LIB-VER: version of it.",
+        "NO-EVICT (ON|OFF)", "    Protect this connection from being closed for want of memory.",
+        "NO-TOUCH (ON|OFF)", "    Let commands of this connection leave the keys' access times alone.",
+        "IMPORT-SOURCE (ON|OFF)", "    Show what has expired to this connection, in import mode.",
+        NULL};
+    reply_help(call->reply, "CLIENT", lines);
+}
+
+#define OWN_FLAGS (CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
+#define ADMIN_FLAGS (OWN_FLAGS | CMD_ADMIN)
+#define CONNECTION .categories = CAT_CONNECTION, .group = GROUP_CONNECTION
+
+static const char *const nondeterministic[] = {"nondeterministic_output", NULL};
+static const char *const everywhere[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};
+static const char *const list_history[] = {"2.8.12", "Shows the id.", "5.0.0", "Takes TYPE.", "6.0.0", "Shows the user.", "6.2.0",
+                                           "Shows argv-mem, tot-mem, laddr and redir; takes ID.", "7.0.0", "Shows resp, multi-mem, rbs and rbp.",
+                                           "7.0.3", "Shows ssub.", "8.0.0", "The type of a primary is called primary; master is understood.", NULL};
+static const char *const kill_history[] = {"2.8.12", "Takes filters.", "2.8.12", "Takes ID.", "3.2.0", "Knows the type master.", "5.0.0",
+                                           "Calls a replica replica; slave is understood.", "6.2.0", "Takes LADDR.", "8.0.0", "Takes MAXAGE.",
+                                           "8.0.0", "Calls a primary primary; master is understood.", NULL};
+static const char *const pause_history[] = {"6.2.0", "Takes a mode, of which WRITE is new.", NULL};
+
+static const struct command_spec subcommands[] = {
+    {.name = "capa", .run = capa_run, .arity = -3, .flags = OWN_FLAGS, CONNECTION, .since = "8.0.0", .complexity = "O(1)",
+     .summary = "Tells what the client is able to do.", .syntax = "capability:string..."},
+    {.name = "getname", .run = getname_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "2.6.9", .complexity = "O(1)",
+     .summary = "Answers the name of the connection."},
+    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, CONNECTION, .since = "5.0.0", .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "id", .run = id_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "5.0.0", .complexity = "O(1)",
+     .summary = "Answers the id of the connection."},
+    {.name = "import-source", .run = import_source_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "8.1.0", .complexity = "O(1)",
+     .summary = "Shows what has expired to the connection, in import mode.", .syntax = "enabled(ON|OFF)"},
+    {.name = "info", .run = info_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "6.2.0", .complexity = "O(1)",
+     .summary = "Tells about the connection.", .tips = nondeterministic},
+    {.name = "kill", .run = client_kill_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "2.4.0",
+     .complexity = "O(N) where N is the number of connections", .summary = "Closes connections.",
+     .syntax = "filter(old-format:string\"ip:port\"!2.8.12|new-format([ID client-id:integer@2.8.12]|[TYPE client-type(NORMAL|MASTER@3.2.0|"
+               "PRIMARY@8.0.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12]|[USER username:string]|[ADDR addr:string\"ip:port\"]|"
+               "[LADDR laddr:string\"ip:port\"@6.2.0]|[SKIPME skipme(YES|NO)]|[MAXAGE maxage:integer@8.0.0])...)",
+     .history = kill_history},
+    {.name = "list", .run = list_run, .arity = -2, .flags = ADMIN_FLAGS, CONNECTION, .since = "2.4.0",
+     .complexity = "O(N) where N is the number of connections", .summary = "Lists the connections.",
+     .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:integer...@6.2.0]", .history = list_history, .tips = nondeterministic},
+    {.name = "no-evict", .run = no_evict_run, .arity = 3, .flags = ADMIN_FLAGS, CONNECTION, .since = "7.0.0", .complexity = "O(1)",
+     .summary = "Protects the connection from being closed for want of memory.", .syntax = "enabled(ON|OFF)"},
+    {.name = "no-touch", .run = no_touch_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "7.2.0", .complexity = "O(1)",
+     .summary = "Lets the connection's commands leave the access times of keys alone.", .syntax = "enabled(ON|OFF)"},
+    {.name = "pause", .run = pause_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "3.0.0", .complexity = "O(1)",
+     .summary = "Holds back requests for a time.", .syntax = "timeout:integer [mode(WRITE|ALL)@6.2.0]", .history = pause_history},
+    {.name = "reply", .run = reply_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "3.2.0", .complexity = "O(1)",
+     .summary = "Tells the server whether to answer.", .syntax = "action(ON|OFF|SKIP)"},
+    {.name = "setinfo", .run = setinfo_run, .arity = 4, .flags = OWN_FLAGS, CONNECTION, .since = "7.2.0", .complexity = "O(1)",
+     .summary = "Tells about the client program.", .syntax = "attr(LIB-NAME libname:string|LIB-VER libver:string)", .tips = everywhere},
+    {.name = "setname", .run = setname_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "2.6.9", .complexity = "O(1)",
+     .summary = "Names the connection.", .syntax = "connection-name:string", .tips = everywhere},
+    {.name = "unblock", .run = unblock_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "5.0.0", .complexity = "O(log N), where N is the number of connections",
+     .summary = "Ends the waiting of a client that waits for keys.", .syntax = "client-id:integer [unblock-type(TIMEOUT|ERROR)]"},
+    {.name = "unpause", .run = unpause_run, .arity = 2, .flags = ADMIN_FLAGS, CONNECTION, .since = "6.2.0",
+     .complexity = "O(N) where N is the number of paused connections", .summary = "Ends a pause."},
+    {.name = NULL},
+};
+
+const struct command_spec client_commands[] = {
+    {.name = "client", .arity = -2, .group = GROUP_CONNECTION, .since = "2.4.0", .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about connections.", .subcommands = subcommands},
+    {.name = NULL},
+};

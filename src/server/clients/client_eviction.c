@@ -1,0 +1,73 @@
+/* client_eviction.c: maxmemory-clients: what all clients together may hold. Beyond it the clients that hold most are closed, before the loop waits.
+ *
+ * Each client's share is noted at the end of its turns and by the cron, only while the bound is set. Looking for the largest walks all clients: that happens only
+ * when one is to be closed. */
+#include "lib/log.h"
+#include "server/clients/client_private.h"
+#include "server/config/config.h"
+#include "server/config/settings.h"
+
+static int64_t bound; /* bytes; negative: percent of maxmemory; 0: none */
+static size_t total;
+static uint64_t evicted;
+bool client_memory_bounded;
+
+uint64_t clients_evicted(void) { return evicted; }
+void clients_evicted_reset(void) { evicted = 0; }
+
+static bool may_be_evicted(const struct client *client) {
+    return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY));
+}
+
+/* What the client has caused: receive memory that its transport sets aside for every connection (RDMA) is not its fault. */
+static size_t share(const struct client *client) {
+    const struct connection *conn = client->conn;
+    size_t input = 0, output = 0, all = client_memory(client);
+    conn->transport->memory(conn, &input, &output);
+    return input > conn->in_len && all > input ? all - input + conn->in_len : all;
+}
+
+void client_memory_note(struct client *client) {
+    size_t now = may_be_evicted(client) ? share(client) : 0;
+    total += now - client->memory_noted;
+    client->memory_noted = now;
+}
+
+void client_memory_forget(struct client *client) {
+    total -= client->memory_noted;
+    client->memory_noted = 0;
+}
+
+static size_t bound_bytes(void) {
+    if (bound >= 0) return (size_t)bound;
+    return (size_t)((double)server_settings.maxmemory * (double)-bound / 100);
+}
+
+void clients_evict(void) {
+    size_t limit = bound_bytes();
+    while (limit && total > limit) {
+        struct client *largest = NULL;
+        list_each(clients_all(), link) {
+            struct client *client = container_of(link, struct client, link);
+            client_memory_note(client);
+            if (client->memory_noted && (!largest || client->memory_noted > largest->memory_noted)) largest = client;
+        }
+        if (!largest || total <= limit) return;
+        log_notice("Evicting client: %s", client_log_text(largest));
+        evicted++;
+        client_free(largest);
+    }
+}
+
+static const char *apply_bound(void) {
+    client_memory_bounded = bound != 0;
+    if (client_memory_bounded) list_each(clients_all(), link) client_memory_note(container_of(link, struct client, link));
+    return NULL;
+}
+void client_eviction_start(void) { client_memory_bounded = bound != 0; }
+
+const struct config_option client_eviction_options[] = {
+    {.name = "maxmemory-clients", .type = CONFIG_MEMORY, .flags = CONFIG_PERCENT_OK, .value = &bound, .initial = "0", .min = 0, .max = INT64_MAX,
+     .apply = apply_bound, .help = "Bytes, or percent of maxmemory, that all clients together may hold; 0: no bound."},
+    {.name = NULL},
+};

@@ -1,0 +1,180 @@
+/* client_list.c: clients as people see them (CLIENT LIST), and the cron that looks after them, a slice at a time. */
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/clients/client_private.h"
+#include "server/server.h"
+#include "server/config/settings.h"
+#include "server/clients/transactions.h"
+#include <stdio.h>
+
+enum { CRON_MIN = 5, RECENT_SECONDS = 8, LINE_MAX = 2048 };
+
+enum client_class client_class(const struct client *client) {
+    if (client->flags & CLIENT_PRIMARY) return CLIENT_CLASS_PRIMARY;
+    if (client->flags & CLIENT_REPLICA) return CLIENT_CLASS_REPLICA;
+    return client->flags & CLIENT_PUBSUB ? CLIENT_CLASS_PUBSUB : CLIENT_CLASS_NORMAL;
+}
+
+const char *client_class_name(enum client_class class) {
+    static const char *const names[] = {"normal", "replica", "pubsub", "primary"};
+    return names[class];
+}
+
+bool client_class_parse(struct slice name, enum client_class *class) {
+    for (int i = 0; i < CLIENT_CLASSES; i++) {
+        if (!slice_is(name, client_class_name(i))) continue;
+        *class = i;
+        return true;
+    }
+    if (slice_is(name, "slave")) *class = CLIENT_CLASS_REPLICA;
+    else if (slice_is(name, "master")) *class = CLIENT_CLASS_PRIMARY;
+    else return false;
+    return true;
+}
+
+size_t client_memory(const struct client *client) {
+    size_t size = sizeof *client + client->reader.memory, input = 0, output = 0;
+    if (client->name) size += mem_size(client->name);
+    if (client->lib_name) size += mem_size(client->lib_name);
+    if (client->lib_ver) size += mem_size(client->lib_ver);
+    if (client->conn) size += client->conn->transport->memory(client->conn, &input, &output);
+    return size + transaction_memory(client);
+}
+
+static void flags_text(const struct client *client, char text[16]) {
+    const struct {
+        bool is;
+        char letter;
+    } letters[] = {{client->flags & CLIENT_REPLICA, 'S'},
+                   {client->flags & CLIENT_MONITOR, 'O'},
+                   {client->flags & CLIENT_PRIMARY, 'M'},
+                   {client->flags & CLIENT_PUBSUB, 'P'},
+                   {client->queued_commands, 'x'},
+                   {client->holds, 'b'},
+                   {client->flags & CLIENT_DIRTY_WATCH, 'd'},
+                   {client->flags & CLIENT_CLOSE_AFTER_REPLY, 'c'},
+                   {client->flags & CLIENT_CLOSING, 'A'},
+                   {client->conn && strcmp(client->conn->transport->name, "unix") == 0, 'U'},
+                   {client->flags & CLIENT_READONLY, 'r'},
+                   {client->flags & CLIENT_NO_EVICT, 'e'},
+                   {client->flags & CLIENT_NO_TOUCH, 'T'},
+                   {client->flags & CLIENT_IMPORT_SOURCE, 'I'}};
+    size_t len = 0;
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (letters[i].is) text[len++] = letters[i].letter;
+    if (len == 0) text[len++] = 'N';
+    text[len] = 0;
+}
+
+static size_t line_write(struct client *client, char *line, size_t size, bool redacted) {
+    static const struct connection none;
+    const struct connection *conn = client->conn ? client->conn : &none;
+    char peer[128] = "", local[128] = "", flags[16], about[256] = "", events[3] = "";
+    size_t input = 0, output = 0, pending = 0, memory = client_memory(client);
+    int fd = -1;
+    if (client->conn) {
+        conn_format_address(conn, true, peer);
+        conn_format_address(conn, false, local);
+        conn->transport->memory(conn, &input, &output);
+        pending = conn_pending(conn);
+        fd = conn->transport->fd(conn);
+        if (conn->transport->describe) conn->transport->describe(conn, about, sizeof about);
+        snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", pending ? "w" : "");
+    }
+    flags_text(client, flags);
+    size_t argv_bytes = 0;
+    for (int i = 0; i < client->reader.argc; i++) argv_bytes += client->reader.argv[i].len;
+    size_t queued_blocks = pending > 16 * 1024 ? (pending + 16 * 1024 - 1) / (16 * 1024) : 0;
+    /* The request that runs and those before it are no longer waiting. */
+    size_t done = client->used + client->reader.size, waiting = conn->in_len > done ? conn->in_len - done : 0;
+    int64_t now = clock_ms();
+    int len = snprintf(
+        line, size,
+        "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%d sub=%d psub=%d ssub=%d multi=%d watch=%d qbuf=%zu "
+        "qbuf-free=%zu argv-mem=%zu multi-mem=%zu rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s cmd=%s user=%s "
+        "redir=-1 resp=%d lib-name=%s lib-ver=%s tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu transport=%s%s%s",
+        (unsigned long long)client->id, peer, local, fd, redacted ? "*redacted*" : client->name ? client->name : "",
+        (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, client->db ? db_id(client->db) : 0,
+        client->subscriptions[0], client->subscriptions[1], client->subscriptions[2], client->queued_commands - 1, client->watched_keys,
+        waiting, input > conn->in_len ? input - conn->in_len : 0, argv_bytes, transaction_memory(client), output, (size_t)0, queued_blocks ? 0 : pending,
+        queued_blocks, queued_blocks ? output : 0, memory, events, client->current ? client->current->full_name : "NULL",
+        redacted ? "*redacted*" : client->user, client->reply.protocol, client->lib_name ? client->lib_name : "",
+        client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out,
+        (unsigned long long)client->commands, client->conn ? conn->transport->name : "none", about[0] ? " " : "", about);
+    return len < 0 ? 0 : (size_t)len < size ? (size_t)len : size - 1;
+}
+
+void client_describe(struct client *client, struct output *out) {
+    char line[LINE_MAX];
+    output_write(out, (struct slice){line, line_write(client, line, sizeof line, false)});
+}
+
+const char *client_log_text(struct client *client) {
+    static char line[LINE_MAX];
+    line_write(client, line, sizeof line, server_settings.hide_user_data);
+    return line;
+}
+
+/* The cron */
+
+static struct list_link *cron_next;
+static size_t recent_input[RECENT_SECONDS], recent_output[RECENT_SECONDS], round_memory;
+
+void client_cron_forget(struct client *client) {
+    if (cron_next == &client->link) cron_next = list_next(clients_all(), &client->link);
+}
+
+static void recent_note(const struct client *client, int second) {
+    size_t input = 0, output = 0;
+    client->conn->transport->memory(client->conn, &input, &output);
+    if (input > recent_input[second]) recent_input[second] = input;
+    if (output > recent_output[second]) recent_output[second] = output;
+}
+
+static void recent_turn(int second) {
+    static int last = -1;
+    if (second == last) return;
+    last = second;
+    recent_input[second] = recent_output[second] = 0;
+    client_stats.recent_max_input = client_stats.recent_max_output = 0;
+    for (int i = 0; i < RECENT_SECONDS; i++) {
+        if (recent_input[i] > client_stats.recent_max_input) client_stats.recent_max_input = recent_input[i];
+        if (recent_output[i] > client_stats.recent_max_output) client_stats.recent_max_output = recent_output[i];
+    }
+}
+
+/* A client that has done nothing for too long. */
+static bool client_is_stale(const struct client *client) {
+    if (!client_settings.timeout || client->holds) return false;
+    if (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB)) return false;
+    return clock_ms() - client->active_ms > (int64_t)client_settings.timeout * 1000;
+}
+
+void clients_cron(int hz) {
+    struct list *all = clients_all();
+    size_t count = all->len / (size_t)hz;
+    if (count < CRON_MIN) count = CRON_MIN;
+    if (count > all->len) count = all->len;
+    int second = (int)(clock_mono() / 1000000 % RECENT_SECONDS);
+    recent_turn(second);
+    while (count-- && all->len) {
+        if (!cron_next) {
+            client_stats.memory_normal = round_memory;
+            round_memory = 0;
+            cron_next = list_first(all);
+        }
+        struct client *client = container_of(cron_next, struct client, link);
+        cron_next = list_next(all, cron_next);
+        client_count_bytes(client);
+        recent_note(client, second);
+        if (client_memory_bounded) client_memory_note(client);
+        if (!(client->flags & CLIENT_REPLICA)) round_memory += client_memory(client);
+        if (client_is_stale(client)) {
+            log_verbose("Closing idle client");
+            client_free(client);
+        } else {
+            client_check_output(client);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+/* client_output.c: when replies leave, and how many may wait.
+ *
+ * Over RDMA a client's replies leave at the end of its turn: sending is a few stores. Over sockets, where it is a system call that wakes the peer,
+ * and for what others write to a client, they leave before the loop waits: such clients stand in one list. The option immediate-reply makes all
+ * transports do the one or the other. What the peer does not take is queued in the connection; the limits of client-output-buffer-limit are on that queue. */
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/clients/auth.h"
+#include "server/clients/client_private.h"
+#include "server/command/dispatch.h"
+
+/* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies through. */
+enum { OUTPUT_FREE = 16 * 1024 };
+static struct list flushes = {.head = {&flushes.head, &flushes.head}};
+
+void client_count_bytes(struct client *client) {
+    const struct connection *conn = client->conn;
+    client_stats.bytes_in += conn->bytes_in - client->net_in;
+    client_stats.bytes_out += conn->bytes_out - client->net_out;
+    client->net_in = conn->bytes_in;
+    client->net_out = conn->bytes_out;
+}
+
+void client_flush_later(struct client *client) {
+    if (!list_is_linked(&client->flush_link) && client->conn) list_append(&flushes, &client->flush_link);
+}
+
+void client_flush_forget(struct client *client) {
+    if (list_is_linked(&client->flush_link)) list_remove(&flushes, &client->flush_link);
+}
+
+static void flush_now(struct client *client) {
+    client_stats.writes++;
+    client->conn->wants_drained = client->flags & CLIENT_CLOSE_AFTER_REPLY;
+    conn_flush(client->conn);
+    client_count_bytes(client);
+    if (!client_check_output(client)) return;
+    if (__builtin_expect(client_memory_bounded, 0)) client_memory_note(client);
+    if ((client->flags & CLIENT_CLOSE_AFTER_REPLY) && conn_pending(client->conn) == 0) client_free(client);
+}
+
+static inline bool replies_wait(const struct client *client) {
+    int when = client_settings.immediate_reply;
+    return when == REPLY_AS_TRANSPORT ? client->conn->transport->flush_late : when == REPLY_LATE;
+}
+
+void client_flush(struct client *client) {
+    if (replies_wait(client)) client_flush_later(client);
+    else flush_now(client);
+}
+
+void clients_flush(void) {
+    /* Closing a client may make others write; they are appended and have their turn too. */
+    while (flushes.len) {
+        struct client *client = container_of(list_first(&flushes), struct client, flush_link);
+        list_remove(&flushes, &client->flush_link);
+        flush_now(client);
+    }
+}
+
+/* What nobody asked for just now */
+
+static struct output *push_target(struct client *client) {
+    if (!dispatch_is_running(client)) return &client->conn->out;
+    if (!client->pushes) {
+        client->pushes = mem_alloc(sizeof *client->pushes);
+        memory_output_init(client->pushes);
+    }
+    return &client->pushes->out;
+}
+
+static void push_done(struct client *client) {
+    if (client->pushes) return;
+    client_flush_later(client);
+    client_check_output(client);
+}
+
+void client_push(struct client *client, struct slice bytes) {
+    if (!client->conn) return;
+    output_write(push_target(client), bytes);
+    push_done(client);
+}
+
+void client_push_blob(struct client *client, struct blob *blob) {
+    if (!client->conn) return;
+    output_write_blob(push_target(client), blob);
+    push_done(client);
+}
+
+void client_pushes_write(struct client *client) {
+    struct memory_output *pushes = client->pushes;
+    client->pushes = NULL;
+    if (client->conn) {
+        output_write(&client->conn->out, memory_output_slice(pushes));
+        push_done(client);
+    }
+    memory_output_free(pushes);
+    mem_free(pushes);
+}
+
+/* Limits */
+
+static __attribute__((noinline)) bool limit_passed(struct client *client) {
+    log_warning("Client %s scheduled to be closed ASAP for overcoming of output buffer limits.", client_log_text(client));
+    client_stats.output_limit_closed++;
+    client_free(client);
+    return false;
+}
+
+/* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the limits say. What was not yet tried to be
+ * sent does not count: the cron comes by between a turn and its flush, too. */
+static bool owed_before_auth(const struct client *client) {
+    return !list_is_linked(&client->flush_link) && !client->authenticated && auth_required() && client->conn && conn_pending(client->conn) > OUTPUT_FREE;
+}
+
+bool client_check_output(struct client *client) {
+    if (__builtin_expect(!client->authenticated, 0) && owed_before_auth(client)) return limit_passed(client);
+    const struct client_limit *limit = &client_settings.limits[client_class(client)];
+    if (__builtin_expect(!(limit->hard | limit->soft), 1) || !client->conn) return true;
+    size_t pending = conn_pending(client->conn);
+    if (pending <= OUTPUT_FREE) pending = 0;
+    if (limit->hard && pending >= limit->hard) return limit_passed(client);
+    if (!limit->soft || pending < limit->soft) {
+        client->soft_limit_since_us = 0;
+    } else if (client->soft_limit_since_us == 0) {
+        client->soft_limit_since_us = clock_mono() ? clock_mono() : 1;
+    } else if (clock_mono() - client->soft_limit_since_us > limit->soft_seconds * 1000000) {
+        return limit_passed(client);
+    }
+    return true;
+}

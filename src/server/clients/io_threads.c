@@ -1,0 +1,391 @@
+/* io_threads.c: see io_threads.h.
+ *
+ * A batch is one allocation: its head, a table of requests, their arguments, their bytes, room for replies. The I/O thread allocates and frees it, so it comes from and goes back to
+ * that thread's cache.
+ *
+ * A request of which something lies outside the input (a large argument, an inline request with quotes) is not copied to a batch: its reader is handed over, whole, and
+ * ends the batch. It stands for one byte of the batch, so that the batch is not used up before it.
+ *
+ * Rejected: one queue and a pool of threads that take any client's work (a client's state moves from cache to cache, and its queue pair would have several owners). Handing over every
+ * request by itself (a queue operation and perhaps a wake-up for each request of a pipeline). */
+#include "server/clients/io_threads.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "net/remote.h"
+#include "server/clients/auth.h"
+#include "server/clients/client.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS_MAX = 256, BATCH_BYTES = 64 * 1024, ROOM_MIN = 2048, ROOM_OF_REQUEST = 64, ROOM_MAX = 16 * 1024, FETCH_AHEAD = 16, DESCRIPTORS = 6 };
+
+struct io_request {
+    int argc;
+    size_t size;
+};
+
+struct io_batch {
+    struct message message; /* must be first */
+    uint32_t count, next, fetched;
+    bool lent; /* `next` is in the client's reader */
+    struct io_request *requests;
+    struct slice *argv; /* of `next` */
+    /* After the requests, at most one of these. */
+    struct request_reader *apart;
+    bool apart_given;
+    size_t over; /* bytes, beyond the query buffer's limit */
+    bool failed;
+    char error[sizeof((struct request_reader *)0)->error];
+};
+
+struct io_client {
+    struct remote_end end; /* must be first */
+    struct request_reader reader;
+    size_t stream_len; /* bytes of the stream that no batch stands for yet */
+    bool waits;        /* not authenticated: for the answer to its request */
+    bool finished;     /* nothing more is read */
+};
+
+struct io_thread {
+    struct remote_worker worker; /* must be first */
+    pthread_t id;
+    int number;
+    bool rdma; /* connections over RDMA can live there */
+    struct event_post stop;
+    /* A batch under way. */
+    struct io_request *requests;
+    struct slice *argv;
+    size_t requests_capacity, argv_capacity, count, argc;
+};
+
+static struct io_thread *threads;
+static int threads_wanted, threads_running;
+
+/* What I/O threads must know of the options. */
+static struct {
+    _Atomic int64_t bulk_max, query_limit;
+    atomic_bool auth_required;
+} published;
+
+static void publish(void) {
+    if (!threads_running) return;
+    atomic_store_explicit(&published.bulk_max, client_settings.bulk_max, memory_order_relaxed);
+    atomic_store_explicit(&published.query_limit, client_settings.query_buffer_limit, memory_order_relaxed);
+    atomic_store_explicit(&published.auth_required, auth_required(), memory_order_relaxed);
+}
+
+/* --- I/O threads ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+static void batch_free(struct message *message) {
+    struct io_batch *batch = (struct io_batch *)message;
+    if (batch->apart) {
+        request_reader_free(batch->apart);
+        mem_free(batch->apart);
+    }
+    mem_free(batch);
+}
+
+static void request_add(struct io_thread *thread, const struct request_reader *reader) {
+    if (thread->count == thread->requests_capacity) {
+        thread->requests_capacity = thread->requests_capacity ? thread->requests_capacity * 2 : 64;
+        thread->requests = mem_realloc(thread->requests, thread->requests_capacity * sizeof *thread->requests);
+    }
+    size_t argc = (size_t)reader->argc;
+    if (thread->argc + argc > thread->argv_capacity) {
+        thread->argv_capacity = thread->argv_capacity * 2 + argc + 64;
+        thread->argv = mem_realloc(thread->argv, thread->argv_capacity * sizeof *thread->argv);
+    }
+    if (argc) memcpy(thread->argv + thread->argc, reader->argv, argc * sizeof *reader->argv);
+    thread->argc += argc;
+    thread->requests[thread->count++] = (struct io_request){reader->argc, reader->size};
+}
+
+/* Packs what was found in `input`. `mark`: room for the byte that a request apart or a verdict stands for. */
+static struct io_batch *batch_pack(struct io_thread *thread, struct slice input, bool mark) {
+    size_t room = thread->count * ROOM_OF_REQUEST;
+    if (room < ROOM_MIN) room = ROOM_MIN;
+    if (room > ROOM_MAX) room = ROOM_MAX;
+    size_t requests = thread->count * sizeof(struct io_request), argv = thread->argc * sizeof(struct slice), len = input.len + mark;
+    struct io_batch *batch = (struct io_batch *)remote_message_new(sizeof *batch + requests + argv + len + room);
+    memset((char *)batch + sizeof batch->message, 0, sizeof *batch - sizeof batch->message);
+    batch->message.drop = batch_free;
+    batch->count = (uint32_t)thread->count;
+    batch->requests = (struct io_request *)(batch + 1);
+    batch->argv = (struct slice *)(batch->requests + thread->count);
+    char *bytes = (char *)(batch->argv + thread->argc);
+    if (requests) memcpy(batch->requests, thread->requests, requests);
+    for (size_t i = 0; i < thread->argc; i++) {
+        struct slice from = thread->argv[i];
+        batch->argv[i] = (struct slice){from.len ? bytes + (from.data - input.data) : bytes, from.len};
+    }
+    if (input.len) memcpy(bytes, input.data, input.len);
+    if (mark) bytes[input.len] = 0;
+    batch->message.bytes = bytes;
+    batch->message.len = len;
+    batch->message.reply = bytes + len;
+    batch->message.reply_room = room;
+    return batch;
+}
+
+enum found { FOUND_NO_MORE, FOUND_ENOUGH, FOUND_APART, FOUND_LARGE, FOUND_FAILED };
+
+/* Finds whole requests in the input, up to *used. */
+static enum found requests_find(struct io_client *io, struct io_thread *thread, const struct request_limits *limits, size_t *used) {
+    const struct connection *conn = io->end.conn;
+    while (conn->in_len > *used) {
+        switch (request_read(&io->reader, (struct slice){conn->in + *used, conn->in_len - *used}, limits)) {
+        case REQUEST_PARTIAL: return FOUND_NO_MORE;
+        case REQUEST_LARGE: return FOUND_LARGE;
+        case REQUEST_FAILED: return FOUND_FAILED;
+        case REQUEST_READY: break;
+        }
+        *used += io->reader.size;
+        if (request_is_apart(&io->reader)) return FOUND_APART;
+        request_add(thread, &io->reader);
+        request_done(&io->reader);
+        if (limits->unauthenticated || *used >= BATCH_BYTES) return FOUND_ENOUGH;
+    }
+    return FOUND_NO_MORE;
+}
+
+/* Makes one batch of what has come. False: there is nothing more to look at now. */
+static bool batch_make(struct io_client *io) {
+    struct io_thread *thread = (struct io_thread *)io->end.worker;
+    struct connection *conn = io->end.conn;
+    struct request_limits limits = {.multibulk_max = 1024 * 1024 * 1024};
+    limits.bulk_max = atomic_load_explicit(&published.bulk_max, memory_order_relaxed);
+    if (!conn->trusted && atomic_load_explicit(&published.auth_required, memory_order_relaxed))
+        limits = (struct request_limits){.multibulk_max = 10, .bulk_max = 16384, .unauthenticated = true};
+    size_t query_limit = (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed), used = 0;
+    thread->count = thread->argc = 0;
+    enum found found = requests_find(io, thread, &limits, &used);
+    size_t left = conn->in_len - used + io->reader.memory;
+    bool over = (found == FOUND_NO_MORE || found == FOUND_LARGE) && left >= query_limit;
+    io->stream_len += used;
+    if (thread->count || found == FOUND_APART || found == FOUND_FAILED || over) {
+        bool mark = found == FOUND_APART || found == FOUND_FAILED || over;
+        size_t apart_size = found == FOUND_APART ? io->reader.size : 0;
+        struct io_batch *batch = batch_pack(thread, (struct slice){conn->in, used - apart_size}, mark);
+        if (found == FOUND_APART) {
+            batch->message.size += io->reader.memory;
+            batch->apart = mem_alloc(sizeof *batch->apart);
+            request_reader_init(batch->apart);
+            request_hand_over(&io->reader, batch->apart);
+            batch->apart->size = 1;
+        } else if (found == FOUND_FAILED) {
+            batch->failed = true;
+            memcpy(batch->error, io->reader.error, sizeof batch->error);
+        } else if (over) {
+            batch->over = left;
+        }
+        batch->message.stream_len = io->stream_len;
+        io->stream_len = 0;
+        remote_send_input(&io->end, &batch->message);
+    }
+    conn_consume(conn, used);
+    if (found == FOUND_FAILED || over) {
+        io->finished = true;
+        remote_end_pause(&io->end, true);
+        return false;
+    }
+    if (found == FOUND_LARGE) {
+        struct request_reader *reader = &io->reader;
+        io->stream_len += reader->size + reader->large->len - reader->large_have;
+        conn_consume(conn, reader->size);
+        conn_receive_into(conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);
+        return false;
+    }
+    if (limits.unauthenticated && (found == FOUND_ENOUGH || found == FOUND_APART)) {
+        io->waits = true;
+        remote_end_pause(&io->end, true);
+        return false;
+    }
+    return found != FOUND_NO_MORE;
+}
+
+static void end_readable(struct remote_end *end) {
+    struct io_client *io = (struct io_client *)end;
+    struct connection *conn = end->conn;
+    conn_set_in_limit(conn, (size_t)atomic_load_explicit(&published.query_limit, memory_order_relaxed));
+    while (!io->waits && !io->finished && !conn->sink_len && batch_make(io)) {
+    }
+    end->held = sizeof *io + io->reader.memory;
+}
+
+static void end_returned(struct remote_end *end, struct message *message) {
+    (void)message;
+    struct io_client *io = (struct io_client *)end;
+    if (!io->waits) return;
+    io->waits = false;
+    remote_end_pause(end, false);
+    if (end->conn->in_len) end_readable(end);
+}
+
+static struct remote_end *end_opened(struct remote_worker *worker, struct connection *conn) {
+    (void)worker, (void)conn;
+    struct io_client *io = mem_calloc(1, sizeof *io);
+    request_reader_init(&io->reader);
+    return &io->end;
+}
+
+static void end_free(struct remote_end *end) {
+    struct io_client *io = (struct io_client *)end;
+    request_reader_free(&io->reader);
+    mem_free(io);
+}
+
+static void accepted(struct connection *conn) { client_accept(NULL, conn); }
+
+static const struct remote_worker_ops worker_ops = {
+    .opened = end_opened, .readable = end_readable, .returned = end_returned, .free = end_free, .accepted = accepted};
+
+static void *thread_run(void *argument) {
+    struct io_thread *thread = argument;
+    char name[16];
+    snprintf(name, sizeof name, "io_thread_%d", thread->number);
+    pthread_setname_np(pthread_self(), name);
+    event_loop_run(thread->worker.loop);
+    return NULL;
+}
+
+static void thread_stop(struct event_post *post) {
+    struct io_thread *thread = container_of(post, struct io_thread, stop);
+    remote_worker_flush(&thread->worker);
+    event_loop_stop(thread->worker.loop);
+}
+
+/* --- Main thread ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+int io_threads_count(void) { return threads_running; }
+int io_threads_descriptors(void) { return (threads_wanted - 1) * DESCRIPTORS; }
+
+uint64_t io_threads_reads(void) {
+    uint64_t sum = 0;
+    for (int i = 0; i < threads_running; i++) sum += atomic_load_explicit(&threads[i].worker.reads, memory_order_relaxed);
+    return sum;
+}
+
+uint64_t io_threads_writes(void) {
+    uint64_t sum = 0;
+    for (int i = 0; i < threads_running; i++) sum += atomic_load_explicit(&threads[i].worker.writes, memory_order_relaxed);
+    return sum;
+}
+
+/* The thread with the fewest connections; of several the one whose turn it is, since what is on its way there is not counted yet. */
+static struct event_loop *place(struct listener *listener) {
+    static int turn;
+    struct io_thread *best = NULL;
+    for (int i = 0; i < threads_running; i++) {
+        struct io_thread *thread = &threads[(turn + i) % threads_running];
+        if (listener->transport->join && !thread->rdma) continue;
+        if (!best || thread->worker.count < best->worker.count) best = thread;
+    }
+    if (!best) return NULL;
+    turn = best->number % threads_running;
+    return best->worker.loop;
+}
+
+void io_threads_place(struct listen_options *options) {
+    if (!threads_running) return;
+    options->place = place;
+    options->arrived = remote_arrived;
+}
+
+static void start(void) {
+    if (threads_wanted <= 1) return;
+    const struct transport *rdma = transport_find("rdma");
+    threads = mem_calloc((size_t)threads_wanted - 1, sizeof *threads);
+    threads_running = threads_wanted - 1;
+    publish();
+    sigset_t all, before; /* signals are the main thread's */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 0; i < threads_running; i++) {
+        struct io_thread *thread = &threads[i];
+        struct event_loop *loop = event_loop_new();
+        remote_worker_init(&thread->worker, loop, server.loop, &worker_ops);
+        thread->number = i + 1;
+        thread->rdma = rdma && rdma->join && rdma->join(loop);
+        int error = pthread_create(&thread->id, NULL, thread_run, thread);
+        if (error) {
+            log_warning("Fatal: Can't initialize IO thread: %s", strerror(error));
+            exit(1);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* All replies that were written still leave. */
+static void stop(void) {
+    for (int i = 0; i < threads_running; i++) {
+        event_outbox_publish(&threads[i].worker.to_loop);
+        threads[i].stop.run = thread_stop;
+        event_loop_post(threads[i].worker.loop, &threads[i].stop);
+    }
+    for (int i = 0; i < threads_running; i++) pthread_join(threads[i].id, NULL);
+}
+
+struct server_part io_threads_part = {.name = "io-threads", .start = start, .before_wait = publish, .stop = stop};
+
+/* Batches */
+
+struct io_batch *io_batch_of(const struct connection *conn) { return (struct io_batch *)remote_shown(conn); }
+
+enum request_status io_batch_next(struct io_batch *batch, struct request_reader *reader, size_t *size) {
+    if (batch->next < batch->count) {
+        const struct io_request *request = &batch->requests[batch->next];
+        request_lend(reader, batch->argv, request->argc, request->size);
+        batch->lent = true;
+        return REQUEST_READY;
+    }
+    if (batch->apart_given) return reader->argc ? REQUEST_READY : REQUEST_PARTIAL;
+    if (batch->apart) {
+        request_hand_over(batch->apart, reader);
+        batch->apart_given = true;
+        return REQUEST_READY;
+    }
+    if (batch->failed) {
+        memcpy(reader->error, batch->error, sizeof batch->error);
+        return REQUEST_FAILED;
+    }
+    *size = batch->over;
+    return batch->over ? REQUEST_LARGE : REQUEST_PARTIAL;
+}
+
+void io_batch_done(struct io_batch *batch, struct request_reader *reader) {
+    if (!batch->lent) {
+        request_done(reader);
+        return;
+    }
+    batch->lent = false;
+    batch->argv += batch->requests[batch->next++].argc;
+    request_give_back(reader);
+}
+
+void io_batch_hold(struct io_batch *batch, struct request_reader *reader) {
+    if (!batch->lent) return;
+    batch->lent = false;
+    request_give_back(reader);
+}
+
+void io_batch_prefetch(struct io_batch *batch, struct db *db) {
+    if (batch->next < batch->fetched || batch->count - batch->next < 2) return;
+    struct slice keys[FETCH_AHEAD];
+    const struct slice *argv = batch->argv;
+    size_t count = 0;
+    uint32_t i = batch->next;
+    for (; i < batch->count && i - batch->next < FETCH_AHEAD; argv += batch->requests[i++].argc)
+        if (batch->requests[i].argc > 1) keys[count++] = argv[1];
+    batch->fetched = i;
+    if (db_prefetch_pays(db)) db_prefetch(db, keys, count);
+}
+
+const struct config_option io_threads_options[] = {
+    {.name = "io-threads", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &threads_wanted, .initial = "1", .min = 1, .max = THREADS_MAX,
+     .help = "Threads that serve clients, the main thread included: the others read, parse and write."},
+    {.name = NULL},
+};

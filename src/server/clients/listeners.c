@@ -1,0 +1,238 @@
+/* listeners.c: see listeners.h.
+ *
+ * There is one group of listeners for each transport. To change where a group listens, the old listeners are closed, the new ones opened, and,
+ * where that fails, the old addresses opened again. Opening the new ones first was rejected: they may overlap ("*" and an address of it).
+ *
+ * An address with '-' before it may be missing: not available on this machine, or its family is. "*" is all of IPv4, "::*" all of IPv6. */
+#include "server/clients/listeners.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "net/connection.h"
+#include "server/clients/client.h"
+#include "server/stats/info.h"
+#include "server/clients/io_threads.h"
+#include "server/server.h"
+#include "server/config/settings.h"
+#include <errno.h>
+#include "server/process/process_title.h"
+#include "server/config/rdma_options.h"
+#include <stdio.h>
+
+enum { BIND_MAX = 16 };
+
+static struct config_strings bind_addresses, rdma_addresses;
+static int port, rdma_port, backlog, unix_mode, mark, accept_batch;
+static char *unix_path, *unix_group;
+
+struct group {
+    const struct transport *transport;
+    const struct config_strings *addresses; /* NULL: unix_path */
+    const int *port;
+    struct listener *listeners[BIND_MAX];
+    int count;
+    /* What it listens on now, to go back to. */
+    struct config_strings now;
+    int now_port;
+};
+static struct group tcp_group = {.addresses = &bind_addresses, .port = &port};
+static struct group rdma_group = {.addresses = &rdma_addresses, .port = &rdma_port};
+static struct group unix_group_ = {0};
+static struct group *const groups[] = {&tcp_group, &unix_group_, &rdma_group};
+enum { GROUPS = sizeof groups / sizeof *groups };
+static bool started;
+
+static void group_close(struct group *group) {
+    for (int i = 0; i < group->count; i++) listener_close(group->listeners[i]);
+    group->count = 0;
+}
+
+static bool error_means_absent(int error) {
+    return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == EPROTONOSUPPORT || error == ESOCKTNOSUPPORT || error == EPFNOSUPPORT ||
+           error == ENODEV || error == ENOPROTOOPT;
+}
+
+static bool has_room(struct listener *listener) {
+    (void)listener;
+    return (int64_t)clients_count() < client_settings.maxclients;
+}
+
+/* Opens one address; false: it must be had and cannot. */
+static bool group_open_one(struct group *group, const char *host, int at_port) {
+    bool optional = host[0] == '-';
+    struct listen_options options = {.host = host + optional, .port = at_port, .backlog = backlog, .mark = (uint32_t)mark,
+                                     .may_wait = optional, .accept_batch = accept_batch, .accepted = client_accept, .has_room = has_room, .owner = group};
+    io_threads_place(&options);
+    if (!group->addresses) {
+        options.unix_mode = unix_mode;
+        options.unix_group = unix_group[0] ? unix_group : NULL;
+    }
+    char error[256] = "";
+    struct listener *listener = conn_listen(group->transport, server.loop, &options, error, sizeof error);
+    if (!listener) {
+        int reason = errno;
+        if (optional && error_means_absent(reason)) return true;
+        if (!group->addresses) log_warning("Failed opening Unix socket: bind: %s", strerror(reason));
+        else if (group == &tcp_group)
+            log_warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", options.host, at_port, strerror(reason));
+        else log_warning("Warning: %s", error[0] ? error : strerror(reason)); /* it names transport, address and device */
+        return false;
+    }
+    group->listeners[group->count++] = listener;
+    return true;
+}
+
+static bool group_open(struct group *group, const struct config_strings *addresses, int at_port) {
+    for (int i = 0; i < addresses->count; i++) {
+        if (group_open_one(group, addresses->items[i], at_port)) continue;
+        group_close(group);
+        return false;
+    }
+    return group->count > 0 || addresses->count == 0;
+}
+
+static void group_remember(struct group *group) {
+    for (int i = 0; i < group->now.count; i++) mem_free(group->now.items[i]);
+    mem_free(group->now.items);
+    group->now.count = group->addresses->count;
+    group->now.items = mem_alloc(((size_t)group->now.count + 1) * sizeof *group->now.items);
+    for (int i = 0; i < group->now.count; i++) group->now.items[i] = mem_strdup(group->addresses->items[i]);
+    group->now_port = *group->port;
+}
+
+static bool group_wanted(const struct group *group) {
+    if (!group->addresses) return unix_path[0] != 0;
+    return *group->port != 0 && group->addresses->count > 0;
+}
+
+static const char *group_reopen(struct group *group, const char *failure) {
+    if (!started) return NULL;
+    group_close(group);
+    if (group_wanted(group) && !group_open(group, group->addresses, *group->port)) {
+        if (group->now_port && !group_open(group, &group->now, group->now_port))
+            log_warning("Could not listen again on the previous %s addresses", group->transport->name);
+        return failure;
+    }
+    group_remember(group);
+    process_title();
+    return NULL;
+}
+
+static const char *apply_bind(void) { return group_reopen(&tcp_group, "Failed to bind to specified addresses."); }
+static const char *apply_port(void) { return group_reopen(&tcp_group, "Unable to listen on this port. Check server logs."); }
+static const char *apply_rdma(void) { return group_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs."); }
+
+static const char *apply_accept_batch(void) {
+    for (int g = 0; g < GROUPS; g++)
+        for (int i = 0; i < groups[g]->count; i++) groups[g]->listeners[i]->accept_batch = accept_batch;
+    return NULL;
+}
+
+bool listeners_start(void) {
+    rdma_options_apply();
+    tcp_group.transport = transport_find("tcp");
+    unix_group_.transport = transport_find("unix");
+    rdma_group.transport = transport_find("rdma");
+    started = true;
+    bool any = false;
+    for (int g = 0; g < GROUPS; g++) {
+        struct group *group = groups[g];
+        if (!group_wanted(group)) continue;
+        any = true;
+        bool open;
+        if (!group->addresses) {
+            open = group_open_one(group, unix_path, 0);
+        } else {
+            open = group_open(group, group->addresses, *group->port);
+            group_remember(group);
+        }
+        if (open) continue;
+        if (group->addresses) log_warning("Failed listening on port %d (%s), aborting.", *group->port, group->transport->name);
+        return false;
+    }
+    if (!any) log_warning("Configured to not listen anywhere, exiting.");
+    return any;
+}
+
+void listeners_stop(void) {
+    for (int g = 0; g < GROUPS; g++) group_close(groups[g]);
+}
+
+void listeners_log_ready(void) {
+    for (int g = 0; g < GROUPS; g++) {
+        const struct group *group = groups[g];
+        int ready = 0;
+        for (int i = 0; i < group->count; i++) ready += !group->listeners[i]->waiting;
+        if (ready) log_notice("Ready to accept connections %s", group->transport->name);
+    }
+}
+
+int listeners_port(void) { return port; }
+const char *listeners_unix_path(void) { return unix_path; }
+
+void listeners_info(struct output *out) {
+    int shown = 0;
+    for (int g = 0; g < GROUPS; g++) {
+        const struct group *group = groups[g];
+        if (!group->count) continue;
+        char line[4096];
+        int at = snprintf(line, sizeof line, "listener%d:name=%s", shown++, group->transport->name);
+        if (!group->addresses) {
+            snprintf(line + at, sizeof line - (size_t)at, ",bind=%s", unix_path);
+        } else {
+            for (int i = 0; i < group->now.count && (size_t)at < sizeof line; i++)
+                at += snprintf(line + at, sizeof line - (size_t)at, ",bind=%s", group->now.items[i]);
+            if ((size_t)at < sizeof line) snprintf(line + at, sizeof line - (size_t)at, ",port=%d", group->now_port);
+        }
+        info_line(out, "%s", line);
+    }
+}
+
+const char *listeners_first_address(char *text, size_t size) {
+    if (tcp_group.count) {
+        const char *host = tcp_group.now.items[0];
+        snprintf(text, size, strchr(host, ':') && strcmp(host, "::*") != 0 ? "[%s]:%d" : "%s:%d", host, tcp_group.now_port);
+    } else if (unix_group_.count) {
+        snprintf(text, size, "%s", unix_path);
+    } else if (rdma_group.count) {
+        snprintf(text, size, "%s:%d", rdma_group.now.items[0], rdma_group.now_port);
+    } else {
+        snprintf(text, size, "*:%d", port);
+    }
+    return text;
+}
+
+/* Options */
+
+static const char *check_bind(const struct config_option *option, struct slice text) {
+    (void)option;
+    int words = text.len != 0;
+    for (size_t i = 0; i < text.len; i++) words += text.data[i] == ' ';
+    return words > BIND_MAX ? "Too many bind addresses specified." : NULL;
+}
+
+static const char *check_rdma_bind(const struct config_option *option, struct slice text) {
+    const char *reason = rdma_option_check(option, text);
+    return reason ? reason : check_bind(option, text);
+}
+
+const struct config_option listener_options[] = {
+    {.name = "bind", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .value = &bind_addresses, .initial = "* -::*", .check = check_bind, .apply = apply_bind,
+     .help = "Addresses to listen on; '-' before one: it may be missing."},
+    {.name = "port", .type = CONFIG_INT, .value = &port, .initial = "6379", .min = 0, .max = 65535, .apply = apply_port,
+     .help = "TCP port; 0: no TCP."},
+    {.name = "unixsocket", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_path, .initial = "", .help = "Path of a Unix socket to listen on; empty: none."},
+    {.name = "unixsocketgroup", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_group, .initial = "", .help = "Group that owns the Unix socket."},
+    {.name = "unixsocketperm", .type = CONFIG_OCTAL, .flags = CONFIG_IMMUTABLE, .value = &unix_mode, .initial = "0", .min = 0, .max = 0777,
+     .help = "Permissions of the Unix socket."},
+    {.name = "tcp-backlog", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &backlog, .initial = "511", .min = 0, .max = INT32_MAX,
+     .help = "Connections that may wait to be accepted."},
+    {.name = "socket-mark-id", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &mark, .initial = "0", .min = 0, .max = INT32_MAX,
+     .help = "Mark (SO_MARK) of listening sockets; 0: none."},
+    {.name = "max-new-connections-per-cycle", .type = CONFIG_INT, .value = &accept_batch, .initial = "10", .min = 1, .max = 1000, .apply = apply_accept_batch,
+     .help = "Connections accepted in one turn of the loop."},
+    {.name = "rdma-bind", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .value = &rdma_addresses, .initial = "", .check = check_rdma_bind, .apply = apply_rdma,
+     .help = "Addresses of RDMA devices to listen on."},
+    {.name = "rdma-port", .type = CONFIG_INT, .value = &rdma_port, .initial = "0", .min = 0, .max = 65535, .check = rdma_option_check, .apply = apply_rdma,
+     .help = "RDMA port; 0: no RDMA."},
+    {.name = NULL},
+};

@@ -1,0 +1,15 @@
+/* listeners.h: where the server listens: bind, port, unixsocket, rdma-bind, rdma-port. */
+#ifndef SERVER_LISTENERS_H
+#define SERVER_LISTENERS_H
+#include "lib/output.h"
+#include "server/config/config.h"
+extern const struct config_option listener_options[];
+/* Opens all; logs why not and returns false where one cannot be had that must. */
+bool listeners_start(void);
+void listeners_stop(void);        /* closes all, before the last replies go out */
+void listeners_log_ready(void);   /* "Ready to accept connections tcp" … */
+void listeners_info(struct output *out); /* listenerN lines of INFO server */
+int listeners_port(void);         /* of TCP */
+const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */
+const char *listeners_unix_path(void);
+#endif

@@ -1,0 +1,91 @@
+/* monitor.c: MONITOR. Monitors observe calls (dispatch.h) while there are any; without one it costs nothing. A line is made once and copied to each. */
+#include "server/clients/monitor.h"
+#include "lib/clock.h"
+#include "server/clients/subscribers.h"
+#include "server/command/dispatch.h"
+#include <stdio.h>
+
+static struct subscribers monitors;
+
+static void write_quoted(struct output *out, struct slice text) {
+    output_write(out, SLICE("\""));
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        char escaped[8];
+        int len;
+        switch (c) {
+        case '\\':
+        case '"': len = snprintf(escaped, sizeof escaped, "\\%c", c); break;
+        case '\n': len = snprintf(escaped, sizeof escaped, "\\n"); break;
+        case '\r': len = snprintf(escaped, sizeof escaped, "\\r"); break;
+        case '\t': len = snprintf(escaped, sizeof escaped, "\\t"); break;
+        case '\a': len = snprintf(escaped, sizeof escaped, "\\a"); break;
+        case '\b': len = snprintf(escaped, sizeof escaped, "\\b"); break;
+        default: len = snprintf(escaped, sizeof escaped, c >= ' ' && c <= '~' ? "%c" : "\\x%02x", c);
+        }
+        output_write(out, (struct slice){escaped, (size_t)len});
+    }
+    output_write(out, SLICE("\""));
+}
+
+static void write_line(const struct call *call, struct output *out) {
+    char address[128] = "", head[256];
+    const struct connection *conn = call->client->conn;
+    if (!conn) {
+        snprintf(address, sizeof address, "lua");
+    } else if (strcmp(conn->transport->name, "unix") == 0) {
+        struct address local;
+        snprintf(address, sizeof address, "unix:%s", conn->transport->address(conn, false, &local) ? local.host : "");
+    } else {
+        conn_format_address(conn, true, address);
+    }
+    int64_t now = clock_us();
+    int len = snprintf(head, sizeof head, "+%lld.%06lld [%d %s]", (long long)(now / 1000000), (long long)(now % 1000000), db_id(call->db), address);
+    output_write(out, (struct slice){head, (size_t)len});
+    for (int i = 0; i < call->argc; i++) {
+        output_write(out, SLICE(" "));
+        bool secret = i < 32 && (call->client->redacted >> i & 1);
+        write_quoted(out, secret ? SLICE("(redacted)") : call->argv[i]);
+    }
+    output_write(out, SLICE("\r\n"));
+}
+
+static void observe(struct call *call, uint64_t ticks) {
+    (void)ticks;
+    if (call->command->spec->flags & (CMD_SKIP_MONITOR | CMD_ADMIN)) return;
+    struct memory_output line;
+    memory_output_init(&line);
+    write_line(call, &line.out);
+    subscribers_send(&monitors, memory_output_slice(&line));
+    memory_output_free(&line);
+}
+static struct call_observer observer = {.after = observe};
+
+static void leave(struct client *client) {
+    if (!(client->flags & CLIENT_MONITOR)) return;
+    client->flags &= ~(uint32_t)CLIENT_MONITOR;
+    subscribers_leave(&monitors, client);
+    if (monitors.count == 0) dispatch_unobserve(&observer);
+}
+static struct client_watcher watcher = {.freed = leave, .reset = leave};
+
+static void monitor_run(struct call *call) {
+    struct client *client = call->client;
+    if (!client->conn || client->flags & CLIENT_DENY_BLOCKING) {
+        reply_error(call->reply, "ERR MONITOR isn't allowed for DENY BLOCKING client");
+        return;
+    }
+    if (!(client->flags & CLIENT_MONITOR)) {
+        if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
+        subscribers_join(&monitors, client);
+        client->flags |= CLIENT_MONITOR;
+        if (monitors.count == 1) dispatch_observe(&observer);
+    }
+    reply_ok(call->reply);
+}
+
+const struct command_spec monitor_commands[] = {
+    {.name = "monitor", .run = monitor_run, .arity = 1, .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "1.0.0",
+     .complexity = "", .summary = "Shows every command that the server executes, as it does."},
+    {.name = NULL},
+};

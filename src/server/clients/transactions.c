@@ -1,0 +1,258 @@
+/* transactions.c: MULTI, EXEC, DISCARD, WATCH, UNWATCH. See transactions.h; the watched keys are in watch.c. */
+#include "server/clients/transactions.h"
+#include "lib/blob.h"
+#include "lib/memory.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/command/propagate.h"
+#include <stdio.h>
+
+/* A command that waits for EXEC. Small arguments lie behind argv, large ones in blobs. */
+struct queued {
+    struct queued *next;
+    struct command *command;
+    int argc;
+    uint32_t blob_count;
+    struct queued_blob {
+        int index;
+        struct blob *blob;
+    } *blobs;
+    struct slice argv[];
+};
+struct transaction {
+    struct queued *first, **last;
+    struct queued *runs; /* EXEC has come as far as this */
+    size_t memory;
+};
+
+static size_t open_count;
+
+/* The queue */
+
+static enum filter_answer refuse_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
+    (void)command, (void)argc, (void)argv;
+    if (!client->queued_commands) return FILTER_PASS;
+    *error = "ERR Command not allowed inside a transaction";
+    return FILTER_REFUSE;
+}
+
+static void enqueue(struct client *client, struct command *command, int argc, const struct slice *argv) {
+    struct transaction *t = client->transaction;
+    bool own = argv == client->reader.argv;
+    size_t bytes = 0;
+    for (int i = 0; i < argc; i++) bytes += argv[i].len < REQUEST_LARGE_MIN ? argv[i].len : 0;
+    struct queued *queued = mem_alloc(sizeof *queued + (size_t)argc * sizeof *argv + bytes);
+    char *at = (char *)&queued->argv[argc];
+    *queued = (struct queued){.command = command, .argc = argc};
+    for (int i = 0; i < argc; i++) {
+        struct slice word = argv[i];
+        if (word.len >= REQUEST_LARGE_MIN) {
+            struct blob *blob = own ? request_take_blob(&client->reader, i) : NULL;
+            if (!blob) blob = blob_copy(word);
+            queued->blobs = mem_realloc(queued->blobs, (queued->blob_count + 1) * sizeof *queued->blobs);
+            queued->blobs[queued->blob_count++] = (struct queued_blob){i, blob};
+            queued->argv[i] = blob_slice(blob);
+            t->memory += blob->capacity;
+        } else {
+            if (word.len) memcpy(at, word.data, word.len);
+            queued->argv[i] = (struct slice){at, word.len};
+            at += word.len;
+        }
+    }
+    *t->last = queued;
+    t->last = &queued->next;
+    t->memory += mem_size(queued);
+    client->queued_commands++;
+    client->queued_flags |= command->spec->flags;
+}
+
+static enum filter_answer queue_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
+    (void)error;
+    if (!client->queued_commands || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
+    /* What is spoilt already will not run: it need not be kept. */
+    struct command *queued = (struct command *)(uintptr_t)command;
+    if (!(client->flags & (CLIENT_DIRTY_WATCH | CLIENT_DIRTY_QUEUE))) enqueue(client, queued, argc, argv);
+    client->current = queued;
+    reply_status(&client->reply, "QUEUED");
+    return FILTER_TAKEN;
+}
+
+static struct command_filter refuse_filter = {.order = FILTER_NO_MULTI, .flags = CMD_NO_MULTI, .ask = refuse_ask};
+static struct command_filter queue_filter = {.order = FILTER_QUEUE, .ask = queue_ask};
+
+static void transaction_open(struct client *client) {
+    struct transaction *t = mem_calloc(1, sizeof *t);
+    t->last = &t->first;
+    t->memory = mem_size(t);
+    client->transaction = t;
+    client->queued_commands = 1;
+    client->queued_flags = 0;
+    if (open_count++ == 0) {
+        dispatch_add_filter(&refuse_filter);
+        dispatch_add_filter(&queue_filter);
+    }
+}
+
+/* Ends the transaction for the client; what was queued is still to be freed. */
+static struct transaction *transaction_close(struct client *client) {
+    struct transaction *t = client->transaction;
+    client->transaction = NULL;
+    client->queued_commands = 0;
+    client->queued_flags = 0;
+    client->flags &= ~(uint32_t)CLIENT_DIRTY_QUEUE;
+    if (--open_count == 0) {
+        dispatch_remove_filter(&refuse_filter);
+        dispatch_remove_filter(&queue_filter);
+    }
+    return t;
+}
+
+static void queued_free(struct queued *queued) {
+    for (uint32_t i = 0; i < queued->blob_count; i++)
+        if (queued->blobs[i].blob) blob_release(queued->blobs[i].blob);
+    mem_free(queued->blobs);
+    mem_free(queued);
+}
+
+static void queue_free(struct transaction *t) {
+    for (struct queued *queued = t->first, *next; queued; queued = next) {
+        next = queued->next;
+        queued_free(queued);
+    }
+}
+
+static void transaction_free(struct transaction *t) {
+    queue_free(t);
+    mem_free(t);
+}
+
+void transaction_mark_dirty(struct client *client) {
+    struct transaction *t = client->transaction;
+    if (!client->queued_commands) return;
+    queue_free(t);
+    t->first = NULL;
+    t->last = &t->first;
+    t->memory = mem_size(t);
+    client->queued_commands = 1;
+    client->queued_flags = 0;
+}
+
+static void transaction_drop(struct client *client) {
+    if (client->queued_commands) transaction_free(transaction_close(client));
+    unwatch_all(client);
+}
+
+size_t transaction_memory(const struct client *client) { return client->transaction ? client->transaction->memory : 0; }
+
+struct blob *transaction_take_blob(const struct call *call, int index) {
+    struct queued *queued = call->client->transaction->runs;
+    if (!queued || call->argv != queued->argv) return NULL;
+    for (uint32_t i = 0; i < queued->blob_count; i++)
+        if (queued->blobs[i].index == index) return queued->blobs[i].blob ? blob_hold(queued->blobs[i].blob) : NULL;
+    return NULL;
+}
+
+/* Commands */
+
+static void multi_run(struct call *call) {
+    transaction_open(call->client);
+    reply_ok(call->reply);
+}
+
+static void discard_run(struct call *call) {
+    if (!call->client->queued_commands) {
+        reply_error(call->reply, "ERR DISCARD without MULTI");
+        return;
+    }
+    transaction_drop(call->client);
+    reply_ok(call->reply);
+}
+
+/* The commands are called as the client's own. It may be freed by one of them; its memory stays until the turn ends, and the transaction is ours meanwhile. */
+static void run_queued(struct call *call, struct transaction *t, int count) {
+    struct client *client = call->client;
+    struct command *exec = client->current;
+    client->transaction = t; /* for the blobs of the arguments */
+    client->flags |= CLIENT_DENY_BLOCKING;
+    reply_array(call->reply, (size_t)count);
+    propagate_begin();
+    for (struct queued *queued = t->first; queued; queued = queued->next) {
+        t->runs = queued;
+        dispatch_call(client, queued->command, queued->argc, queued->argv);
+    }
+    propagate_end();
+    client->flags &= ~(uint32_t)CLIENT_DENY_BLOCKING;
+    client->transaction = NULL;
+    client->current = exec;
+    client->redacted = 0;
+    client->reply.failed = false; /* a command's failure is its own */
+    call->db = client->db;
+    call->propagated = true;
+}
+
+static void exec_run(struct call *call) {
+    struct client *client = call->client;
+    if (!client->queued_commands) {
+        reply_error(call->reply, "ERR EXEC without MULTI");
+        return;
+    }
+    if (watch_expired(client)) client->flags |= CLIENT_DIRTY_WATCH;
+    bool spoilt = client->flags & CLIENT_DIRTY_QUEUE, changed = client->flags & CLIENT_DIRTY_WATCH;
+    int count = client->queued_commands - 1;
+    struct transaction *t = transaction_close(client);
+    unwatch_all(client);
+    if (spoilt) reply_error(call->reply, "EXECABORT Transaction discarded because of previous errors.");
+    else if (changed) reply_null_array(call->reply);
+    else run_queued(call, t, count);
+    transaction_free(t);
+}
+
+static void watch_run(struct call *call) {
+    /* What has changed already stays changed, whatever more is watched. */
+    if (!(call->client->flags & CLIENT_DIRTY_WATCH))
+        for (int i = 1; i < call->argc; i++) watch_key(call->client, call->db, call->argv[i]);
+    reply_ok(call->reply);
+}
+
+static void unwatch_run(struct call *call) {
+    unwatch_all(call->client);
+    reply_ok(call->reply);
+}
+
+/* Refusals and the ends of clients */
+
+static bool refused(struct client *client, const struct command *command, const char *error) {
+    if (command && command->spec->flags & CMD_RUNS_QUEUED) {
+        transaction_drop(client);
+        if (strncmp(error, "ERR ", 4) == 0) error += 4;
+        reply_error_format(&client->reply, "EXECABORT Transaction discarded because of: %s", error);
+        return true;
+    }
+    transaction_mark_dirty(client);
+    if (client->queued_commands) client->flags |= CLIENT_DIRTY_QUEUE;
+    return false;
+}
+
+static struct client_watcher watcher = {.freed = transaction_drop, .reset = transaction_drop};
+
+void transactions_init(void) {
+    dispatch_refused = refused;
+    clients_watch(&watcher);
+}
+
+static const char *const no_tips[] = {NULL};
+#define TRANSACTION .group = GROUP_TRANSACTIONS, .categories = CAT_TRANSACTION, .tips = no_tips
+const struct command_spec transaction_commands[] = {
+    {.name = "multi", .run = multi_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     TRANSACTION, .since = "1.2.0", .complexity = "O(1)", .summary = "Begins a transaction: the commands that follow are queued until EXEC."},
+    {.name = "exec", .run = exec_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_SKIP_COMMANDLOG | CMD_RUNS_QUEUED | CMD_NOT_QUEUED,
+     TRANSACTION, .since = "1.2.0", .complexity = "That of the commands it runs", .summary = "Runs all commands of the transaction, one after the other."},
+    {.name = "discard", .run = discard_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     TRANSACTION, .since = "2.0.0", .complexity = "O(N), where N is the number of queued commands", .summary = "Forgets the transaction."},
+    {.name = "watch", .run = watch_run, .arity = -2, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     TRANSACTION, .since = "2.2.0", .complexity = "O(1) for every key", .summary = "Lets the next EXEC run only if none of the keys has changed by then.",
+     .syntax = "key:key...", .keys = {{.flags = KEY_RO, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = -1, .b = 1}}},
+    {.name = "unwatch", .run = unwatch_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY, TRANSACTION,
+     .since = "2.2.0", .complexity = "O(1)", .summary = "Watches no key any more."},
+    {.name = NULL},
+};

@@ -1,0 +1,178 @@
+/* watch.c: the keys that clients watch. See transactions.h.
+ *
+ * A key counts as changed when the store says so. Emptying a database, and swapping two, is told once for all their keys: those that are there change. A key that
+ * had already expired when it was watched does not change by being removed for that. A client one of whose keys has changed by itself watches no more: its
+ * transaction will fail whatever else happens. */
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "server/clients/client.h"
+#include "server/db_key.h"
+#include "server/store_events.h"
+#include "server/clients/transactions.h"
+#include <stdint.h>
+
+struct watched_key {
+    struct list watches;
+    uint32_t name_len; /* of the database's number and the key */
+    char name[];
+};
+struct watch {
+    struct list_link of_key, of_client;
+    struct watched_key *key;
+    struct client *client;
+    bool expired; /* it had when it was watched */
+};
+struct watch_list {
+    struct list watches;
+    struct client *client;
+    struct list_link dirty_link;
+};
+
+static struct slice watched_name(const void *entry) {
+    const struct watched_key *key = entry;
+    return (struct slice){key->name, key->name_len};
+}
+static const struct hashtable_type watched_type = {.key = watched_name};
+static struct hashtable *watched; /* NULL: never used */
+static bool removing_expired;
+static struct list spoilt = {.head = {&spoilt.head, &spoilt.head}}; /* lists of watches that are to be dropped when all keys were looked at */
+
+static void mark_dirty(struct client *client) {
+    client->flags |= CLIENT_DIRTY_WATCH;
+    transaction_mark_dirty(client);
+    if (!list_is_linked(&client->watches->dirty_link)) list_append(&spoilt, &client->watches->dirty_link);
+}
+
+static void watches_drop(struct client *client);
+static void dirty_drop(void) {
+    list_each(&spoilt, link) {
+        list_remove(&spoilt, link);
+        watches_drop(container_of(link, struct watch_list, dirty_link)->client);
+    }
+}
+
+/* What the store tells */
+
+static void key_changed(struct db *db, struct slice name) {
+    struct db_key full;
+    struct watched_key *key = hashtable_find(watched, db_key_make(&full, db, name));
+    db_key_free(&full);
+    bool removed = removing_expired;
+    removing_expired = false;
+    if (!key) return;
+    list_each(&key->watches, link) {
+        struct watch *watch = container_of(link, struct watch, of_key);
+        if (!(removed && watch->expired)) mark_dirty(watch->client);
+        watch->expired = false;
+    }
+    dirty_drop();
+}
+
+static void key_expires(struct db *db, struct slice key) {
+    (void)db, (void)key;
+    removing_expired = true; /* `changed` is told next, of the same key */
+}
+
+static bool is_there(struct db *db, struct slice key) { return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE) != NULL; }
+
+static void each_key(struct db *a, struct db *b, bool in_either) {
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, watched);
+    for (struct watched_key *key; (key = hashtable_iterator_next(&it));) {
+        struct db *db = db_key_db(watched_name(key));
+        if (db != a && db != b) continue;
+        struct slice name = db_key_name(watched_name(key));
+        if (!is_there(db, name) && !(in_either && is_there(db == a ? b : a, name))) continue;
+        list_each(&key->watches, link) {
+            struct client *client = container_of(link, struct watch, of_key)->client;
+            client->flags |= CLIENT_DIRTY_WATCH;
+            transaction_mark_dirty(client);
+        }
+    }
+    hashtable_iterator_close(&it);
+}
+static void db_flushed(struct db *db, size_t keys) {
+    if (keys) each_key(db, NULL, false);
+}
+static void dbs_swapped(struct db *a, struct db *b) { each_key(a, b, true); }
+
+static struct store_listener listener = {.hooks = {.changed = key_changed, .expired = key_expires, .flushed = db_flushed, .swapped = dbs_swapped}};
+
+/* Watching */
+
+/* Asks the shorter of the two lists: one client may watch many keys, and many clients one. */
+static bool is_watched_by(struct watched_key *key, struct client *client) {
+    if (key->watches.len < client->watches->watches.len) {
+        list_each(&key->watches, link) {
+            if (container_of(link, struct watch, of_key)->client == client) return true;
+        }
+    } else {
+        list_each(&client->watches->watches, link) {
+            if (container_of(link, struct watch, of_client)->key == key) return true;
+        }
+    }
+    return false;
+}
+
+void watch_key(struct client *client, struct db *db, struct slice name) {
+    struct db_key room;
+    if (!watched) watched = hashtable_new(&watched_type);
+    if (!client->watches) {
+        client->watches = mem_alloc(sizeof *client->watches);
+        *client->watches = (struct watch_list){.client = client};
+        list_init(&client->watches->watches);
+    }
+    struct slice full = db_key_make(&room, db, name);
+    struct watched_key *key = hashtable_find(watched, full);
+    if (!key) {
+        key = mem_alloc(sizeof *key + full.len);
+        list_init(&key->watches);
+        key->name_len = (uint32_t)full.len;
+        memcpy(key->name, full.data, full.len);
+        hashtable_add(watched, key);
+        if (hashtable_size(watched) == 1) store_events_listen(&listener);
+    }
+    db_key_free(&room);
+    if (is_watched_by(key, client)) return;
+    struct watch *watch = mem_alloc(sizeof *watch);
+    struct entry *entry = db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+    *watch = (struct watch){.key = key, .client = client, .expired = entry && entry_is_expired(entry)};
+    list_append(&key->watches, &watch->of_key);
+    list_append(&client->watches->watches, &watch->of_client);
+    client->watched_keys++;
+}
+
+void unwatch_all(struct client *client) {
+    client->flags &= ~(uint32_t)CLIENT_DIRTY_WATCH;
+    if (client->watches) watches_drop(client);
+}
+
+static void watches_drop(struct client *client) {
+    list_each(&client->watches->watches, link) {
+        struct watch *watch = container_of(link, struct watch, of_client);
+        struct watched_key *key = watch->key;
+        list_remove(&key->watches, &watch->of_key);
+        if (key->watches.len == 0) {
+            hashtable_pop(watched, watched_name(key));
+            mem_free(key);
+        }
+        mem_free(watch);
+    }
+    mem_free(client->watches);
+    client->watches = NULL;
+    client->watched_keys = 0;
+    if (hashtable_size(watched) == 0) store_events_unlisten(&listener);
+}
+
+bool watch_expired(const struct client *client) {
+    if (!client->watches) return false;
+    list_each(&client->watches->watches, link) {
+        struct watch *watch = container_of(link, struct watch, of_client);
+        if (watch->expired) continue;
+        struct entry *entry = db_find(db_key_db(watched_name(watch->key)), db_key_name(watched_name(watch->key)), LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+        if (entry && entry_is_expired(entry)) return true;
+    }
+    return false;
+}
+
+size_t watch_keys(void) { return watched ? hashtable_size(watched) : 0; }

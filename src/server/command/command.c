@@ -1,0 +1,320 @@
+/* command.c: the registry of commands: lookup, attributes, where keys stand.
+ *
+ * Lookup is on the path of every request. A name is compared as two words, its first and its last eight bytes with bit 5 set, and its
+ * length: no loop, no tables of lower-case letters. Setting bit 5 maps both cases of a letter to one value and, of the bytes that are no
+ * letters, some to each other; so the words decide for names of at most 16 letters, and others are compared in full when the words agree.
+ * The words are hashed into an open table of pointers that is mostly empty. A client that repeats its command does not even come that far: see
+ * command_is_named().
+ *
+ * Rejected: a generated perfect hash (it saves one comparison and costs a build step, and modules and renamed commands need a real table anyway). */
+#include "server/command/command.h"
+#include "server/command/command_syntax.h"
+#include "lib/hashtable.h"
+#include "lib/histogram.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/ticks.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct {
+    struct command **table;   /* open addressing, linear; NULL: free */
+    uint32_t size, top_level; /* size is a power of two */
+    struct command **sorted;  /* top level; NULL: to be made anew */
+    struct command *first, **last;
+    uint32_t count;
+} registry = {.last = &registry.first};
+
+/* Names as words */
+
+static inline uint64_t load(const char *from, size_t len) {
+    uint64_t word = 0;
+    memcpy(&word, from, len);
+    return word;
+}
+
+static inline struct command_key key_of(struct slice name) {
+    const uint64_t lower = 0x2020202020202020ULL;
+    struct command_key key = {.len = (uint32_t)name.len};
+    const char *p = name.data;
+    if (name.len >= 8) {
+        key.first = load(p, 8) | lower;
+        key.last = load(p + name.len - 8, 8) | lower;
+    } else if (name.len >= 4) {
+        key.first = load(p, 4) | lower;
+        key.last = load(p + name.len - 4, 4) | lower;
+    } else if (name.len) {
+        key.first = (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[name.len / 2] << 8 |
+                    (unsigned char)p[name.len - 1] | lower;
+    }
+    return key;
+}
+
+static inline bool key_equal(const struct command *command, const struct command_key *key, struct slice name) {
+    if (command->key.first != key->first || command->key.last != key->last || command->key.len != key->len) return false;
+    return command->key.exact || slice_is(name, command->name);
+}
+
+static inline uint32_t key_hash(const struct command_key *key) {
+    uint64_t mixed = (key->first ^ (key->last << 1) ^ key->len) * 0x9E3779B97F4A7C15ULL;
+    return (uint32_t)(mixed >> 40);
+}
+
+bool command_is_named(const struct command *command, struct slice name) {
+    struct command_key key = key_of(name);
+    return key_equal(command, &key, name);
+}
+
+static void table_put(struct command *command) {
+    uint32_t mask = registry.size - 1, at = key_hash(&command->key) & mask;
+    while (registry.table[at]) at = (at + 1) & mask;
+    registry.table[at] = command;
+}
+
+static void table_rebuild(void) {
+    mem_free(registry.table);
+    registry.size = 256;
+    while (registry.size < registry.top_level * 4) registry.size *= 2;
+    registry.table = mem_calloc(registry.size, sizeof *registry.table);
+    for (struct command *command = registry.first; command; command = command->next_all)
+        if (!command->parent && command->name[0]) table_put(command);
+    mem_free(registry.sorted);
+    registry.sorted = NULL;
+}
+
+static struct command *table_find(struct slice name) {
+    if (!registry.table) return NULL;
+    struct command_key key = key_of(name);
+    uint32_t mask = registry.size - 1, at = key_hash(&key) & mask;
+    for (; registry.table[at]; at = (at + 1) & mask)
+        if (key_equal(registry.table[at], &key, name)) return registry.table[at];
+    return NULL;
+}
+
+struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent) {
+    if (known_parent) *known_parent = NULL;
+    struct command *command = table_find(argv[0]);
+    if (!command || !command->subcommands || argc < 2) return command;
+    struct command *sub = hashtable_find(command->subcommands, argv[1]);
+    if (!sub && known_parent) *known_parent = command;
+    return sub;
+}
+
+struct command *command_find(struct slice full_name) {
+    const char *bar = memchr(full_name.data, '|', full_name.len);
+    if (!bar) return table_find(full_name);
+    struct command *parent = table_find((struct slice){full_name.data, (size_t)(bar - full_name.data)});
+    if (!parent || !parent->subcommands) return NULL;
+    return hashtable_find(parent->subcommands, (struct slice){bar + 1, (size_t)(full_name.data + full_name.len - bar - 1)});
+}
+
+/* Registration */
+
+static __attribute__((noreturn)) void malformed(const char *name, const char *what) {
+    log_warning("The command table is malformed: %s: %s", name ? name : "?", what);
+    abort();
+}
+
+static struct slice subcommand_key(const void *entry) {
+    return slice_of(((const struct command *)entry)->spec->name);
+}
+static const struct hashtable_type subcommand_type = {.key = subcommand_key, .ignore_case = true};
+
+static uint32_t categories_of(const struct command_spec *spec) {
+    uint32_t categories = spec->categories, flags = spec->flags;
+    if (flags & CMD_WRITE) categories |= CAT_WRITE;
+    if ((flags & CMD_READONLY) && !(spec->categories & CAT_SCRIPTING)) categories |= CAT_READ;
+    if (flags & CMD_ADMIN) categories |= CAT_ADMIN | CAT_DANGEROUS;
+    if (flags & CMD_PUBSUB) categories |= CAT_PUBSUB;
+    if (flags & CMD_BLOCKING) categories |= CAT_BLOCKING;
+    return categories | ((flags & CMD_FAST) ? CAT_FAST : CAT_SLOW);
+}
+
+static void key_specs_check(const struct command_spec *spec, const char *name) {
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) {
+        const struct key_spec *keys = &spec->keys[i];
+        if (keys->begin == BEGIN_NONE) continue;
+        if (keys->begin == BEGIN_INDEX && keys->index < 1) malformed(name, "a key spec begins before the first argument");
+        if (keys->begin == BEGIN_KEYWORD && !keys->keyword) malformed(name, "a key spec lacks its keyword");
+        if (keys->find == FIND_NONE) malformed(name, "a key spec tells where keys begin but not how they are found");
+        if (keys->find == FIND_RANGE && keys->b < 1) malformed(name, "the step of a key range is not positive");
+        if (keys->find == FIND_KEYNUM && keys->c < 1) malformed(name, "the step of counted keys is not positive");
+        if (!(keys->flags & (KEY_RO | KEY_RW | KEY_OW | KEY_RM | KEY_NOT_KEY)))
+            malformed(name, "a key spec does not say what is done to its keys");
+    }
+}
+
+static void spec_check(const struct command_spec *spec, const struct command *parent) {
+    const char *name = spec->name;
+    if (!name[0]) malformed(name, "an empty name");
+    for (const char *p = name; *p; p++)
+        if (isupper((unsigned char)*p) || isspace((unsigned char)*p) || *p == '|') malformed(name, "a name that is not lower case");
+    if (spec->arity == 0) malformed(name, "no arity");
+    if (!spec->run && !spec->subcommands) malformed(name, "neither a handler nor subcommands");
+    if (parent && spec->arity > 0 && spec->arity < 2) malformed(name, "the arity of a subcommand counts both words");
+    if ((spec->flags & CMD_WRITE) && (spec->flags & CMD_READONLY)) malformed(name, "it both writes and only reads");
+    if (!spec->since || !spec->summary) malformed(name, "no version or no summary");
+    key_specs_check(spec, name);
+    char why[128] = "";
+    if (spec->syntax) syntax_free(syntax_parse(spec->syntax, why));
+    if (why[0]) malformed(name, why);
+}
+
+static bool only_letters(const char *name) {
+    for (; *name; name++)
+        if (!isalpha((unsigned char)*name)) return false;
+    return true;
+}
+
+static struct command *command_add(const struct command_spec *spec, struct command *parent) {
+    spec_check(spec, parent);
+    struct command *command = mem_calloc(1, sizeof *command);
+    command->spec = spec;
+    command->parent = parent;
+    command->id = registry.count++;
+    command->categories = categories_of(spec);
+    command->name = mem_strdup(spec->name);
+    command->key = key_of(slice_of(spec->name));
+    command->key.exact = command->key.len <= 16 && only_letters(spec->name);
+    if (parent) {
+        size_t size = strlen(parent->spec->name) + strlen(spec->name) + 2;
+        char *full = mem_alloc(size);
+        snprintf(full, size, "%s|%s", parent->spec->name, spec->name);
+        command->full_name = full;
+    } else {
+        command->full_name = spec->name;
+    }
+    *registry.last = command;
+    registry.last = &command->next_all;
+    return command;
+}
+
+void commands_register(const struct command_spec *specs) {
+    for (const struct command_spec *spec = specs; spec->name; spec++) {
+        if (table_find(slice_of(spec->name))) malformed(spec->name, "registered twice");
+        struct command *command = command_add(spec, NULL);
+        registry.top_level++;
+        if (spec->subcommands) command->subcommands = hashtable_new(&subcommand_type);
+        for (const struct command_spec *sub = spec->subcommands; sub && sub->name; sub++)
+            if (!hashtable_add(command->subcommands, command_add(sub, command))) malformed(sub->name, "a subcommand twice");
+        table_rebuild();
+    }
+}
+
+const char *command_rename(struct slice from, struct slice to) {
+    struct command *command = table_find(from);
+    if (!command) return "No such command in rename-command";
+    if (to.len && table_find(to)) return "Target command name already exists";
+    mem_free(command->name);
+    command->name = mem_strndup(to.data, to.len);
+    command->key = key_of(to);
+    command->key.exact = false;
+    table_rebuild();
+    return NULL;
+}
+
+/* Walking */
+
+size_t commands_count(void) {
+    size_t count = 0;
+    for (struct command *command = registry.first; command; command = command->next_all)
+        if (!command->parent && command->name[0]) count++;
+    return count;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(struct command *const *)a)->name, (*(struct command *const *)b)->name);
+}
+
+void commands_each(void (*seen)(struct command *command, void *context), void *context) {
+    size_t count = commands_count();
+    if (!registry.sorted) {
+        size_t at = 0;
+        registry.sorted = mem_alloc((count + 1) * sizeof *registry.sorted);
+        for (struct command *command = registry.first; command; command = command->next_all)
+            if (!command->parent && command->name[0]) registry.sorted[at++] = command;
+        qsort(registry.sorted, count, sizeof *registry.sorted, by_name);
+    }
+    for (size_t i = 0; i < count; i++) seen(registry.sorted[i], context);
+}
+
+void commands_each_all(void (*seen)(struct command *command, void *context), void *context) {
+    for (struct command *command = registry.first; command; command = command->next_all) seen(command, context);
+}
+
+uint64_t command_usec(const struct command *command) { return ticks_to_us(command->ticks); }
+
+void commands_reset_stats(void) {
+    commands_reset_latency();
+    for (struct command *command = registry.first; command; command = command->next_all)
+        command->calls = command->ticks = command->rejected = command->failed = 0;
+}
+
+void commands_reset_latency(void) {
+    for (struct command *command = registry.first; command; command = command->next_all) {
+        if (command->latency) histogram_free(command->latency);
+        command->latency = NULL;
+    }
+}
+
+/* Keys */
+
+struct key_list {
+    struct key_position *positions;
+    int count, max;
+};
+
+static bool keys_add(struct key_list *list, int index, uint32_t flags) {
+    if (list->count == list->max) return false;
+    list->positions[list->count++] = (struct key_position){index, flags};
+    return true;
+}
+
+/* Where the keys of a spec begin; 0: it does not apply to these arguments. */
+static int spec_begin(const struct key_spec *keys, int argc, const struct slice *argv) {
+    if (keys->begin == BEGIN_INDEX) return keys->index < argc ? keys->index : 0;
+    if (keys->begin != BEGIN_KEYWORD) return 0;
+    int step = keys->index > 0 ? 1 : -1, at = keys->index > 0 ? keys->index : argc + keys->index;
+    for (; at > 0 && at < argc; at += step)
+        if (slice_is(argv[at], keys->keyword)) return at + 1 < argc ? at + 1 : 0;
+    return 0;
+}
+
+/* 1, 0: does not fit the arguments, -1: no room. */
+static int spec_find(const struct key_spec *keys, int argc, const struct slice *argv, struct key_list *list) {
+    int64_t first = spec_begin(keys, argc, argv), last, step;
+    if (first == 0) return keys->begin != BEGIN_INDEX; /* a keyword need not be there */
+    if (keys->find == FIND_RANGE) {
+        step = keys->b;
+        if (keys->a >= 0) last = first + keys->a;
+        else if (keys->c <= 1) last = argc + keys->a;
+        else last = first + (argc - first) / keys->c + keys->a;
+    } else if (keys->find == FIND_KEYNUM) {
+        int64_t count, at = first + keys->a;
+        if (at >= argc || !parse_int64(argv[at], &count) || count < 0 || count > argc) return 0;
+        step = keys->c;
+        first += keys->b;
+        last = first + (count - 1) * step;
+    } else {
+        return 0;
+    }
+    if (last < first || last >= argc) return 0;
+    for (int64_t at = first; at <= last; at += step)
+        if (!keys_add(list, (int)at, keys->flags)) return -1;
+    return 1;
+}
+
+int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+    const struct command_spec *spec = command->spec;
+    if (spec->find_keys) return spec->find_keys(command, argc, argv, positions, max);
+    struct key_list list = {positions, 0, max};
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) {
+        if (spec->keys[i].begin == BEGIN_NONE || (spec->keys[i].flags & KEY_NOT_KEY)) continue;
+        int result = spec_find(&spec->keys[i], argc, argv, &list);
+        if (result < 0) break;
+        if (result == 0) return -1;
+    }
+    return list.count;
+}

@@ -1,0 +1,199 @@
+/* command_command.c: COMMAND: what commands there are, what is known of them, and where the keys of a request stand. */
+#include "lib/glob.h"
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "server/command/command.h"
+#include "server/command/command_docs.h"
+#include "server/command/command_names.h"
+#include "server/command/help.h"
+
+/* ---- all, COUNT, INFO, DOCS ---- */
+
+static void reply_info_of_each(struct command *command, void *context) { command_reply_info(context, command); }
+static void reply_all(struct call *call) {
+    reply_array(call->reply, commands_count());
+    commands_each(reply_info_of_each, call->reply);
+}
+/* COMMAND alone; with a word behind it that is no subcommand it comes here too. */
+static void run_all(struct call *call) {
+    if (call->argc == 1) {
+        reply_all(call);
+        return;
+    }
+    struct slice word = call->argv[1];
+    reply_error_format(call->reply, "ERR unknown subcommand '%.*s'. Try COMMAND HELP.", word.len < 128 ? (int)word.len : 128, word.data);
+}
+static void run_count(struct call *call) { reply_integer(call->reply, (int64_t)commands_count()); }
+static void run_info(struct call *call) {
+    if (call->argc == 2) {
+        reply_all(call);
+        return;
+    }
+    reply_array(call->reply, (size_t)call->argc - 2);
+    for (int i = 2; i < call->argc; i++) {
+        const struct command *command = command_find(call->argv[i]);
+        if (command) command_reply_info(call->reply, command);
+        else reply_null(call->reply);
+    }
+}
+static void reply_docs_of_each(struct command *command, void *context) {
+    struct reply *reply = context;
+    reply_bulk_text(reply, command->full_name);
+    command_reply_docs(reply, command);
+}
+static void run_docs(struct call *call) {
+    if (call->argc == 2) {
+        reply_map(call->reply, commands_count());
+        commands_each(reply_docs_of_each, call->reply);
+        return;
+    }
+    size_t known = 0;
+    for (int i = 2; i < call->argc; i++) known += command_find(call->argv[i]) != NULL;
+    reply_map(call->reply, known);
+    for (int i = 2; i < call->argc; i++) {
+        struct command *command = command_find(call->argv[i]);
+        if (command) reply_docs_of_each(command, call->reply);
+    }
+}
+
+/* ---- LIST ---- */
+
+struct listing {
+    struct reply *reply;
+    bool by_category, by_pattern, by_module;
+    uint32_t category;
+    struct slice pattern;
+    size_t count;
+};
+static void list_one(struct listing *listing, const struct command *command) {
+    if (listing->by_module) return; /* there are no modules, and so no commands of them */
+    if (listing->by_category && !(command->categories & listing->category)) return;
+    if (listing->by_pattern && !glob_match(listing->pattern, slice_of(command->full_name), true)) return;
+    reply_bulk_text(listing->reply, command->full_name);
+    listing->count++;
+}
+static void list_with_subcommands(struct command *command, void *context) {
+    list_one(context, command);
+    if (!command->subcommands) return;
+    for (const struct command_spec *sub = command->spec->subcommands; sub->name; sub++)
+        list_one(context, hashtable_find(command->subcommands, slice_of(sub->name)));
+}
+static void run_list(struct call *call) {
+    struct listing listing = {.reply = call->reply};
+    bool filtered = call->argc == 5 && slice_is(call->argv[2], "filterby");
+    if (filtered && slice_is(call->argv[3], "module")) listing.by_module = true;
+    else if (filtered && slice_is(call->argv[3], "aclcat")) listing.by_category = true, listing.category = command_category_by_name(call->argv[4]);
+    else if (filtered && slice_is(call->argv[3], "pattern")) listing.by_pattern = true, listing.pattern = call->argv[4];
+    else if (call->argc != 2) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    struct reply_deferred deferred;
+    reply_deferred_begin(call->reply, &deferred);
+    commands_each(list_with_subcommands, &listing);
+    reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, listing.count);
+}
+
+/* ---- GETKEYS ---- */
+
+/* Finds the keys of the request in the arguments. Returns how many, and *positions for mem_free; or -1 after replying. */
+static int find_keys(struct call *call, struct key_position **positions) {
+    int argc = call->argc - 2;
+    const struct slice *argv = call->argv + 2;
+    const struct command *command = command_lookup(argc, argv, NULL);
+    *positions = NULL;
+    if (!command) {
+        reply_error(call->reply, "ERR Invalid command specified");
+        return -1;
+    }
+    const struct command_spec *spec = command->spec;
+    bool has_keys = spec->find_keys != NULL;
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) has_keys |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
+    if (!has_keys) {
+        reply_error(call->reply, "ERR The command has no key arguments");
+        return -1;
+    }
+    if (!command_arity_ok(command, argc)) {
+        reply_error(call->reply, "ERR Invalid number of arguments specified for command");
+        return -1;
+    }
+    *positions = mem_alloc((size_t)argc * COMMAND_KEY_SPECS_MAX * sizeof **positions);
+    int count = command_find_keys(command, argc, argv, *positions, argc * COMMAND_KEY_SPECS_MAX);
+    if (count > 0) return count;
+    mem_free(*positions);
+    *positions = NULL;
+    if (spec->flags & CMD_NO_MANDATORY_KEYS) {
+        reply_array(call->reply, 0);
+        return -1;
+    }
+    reply_error(call->reply, "ERR Invalid arguments specified for command");
+    return -1;
+}
+static void run_getkeys(struct call *call) {
+    struct key_position *positions;
+    int count = find_keys(call, &positions);
+    if (count < 0) return;
+    reply_array(call->reply, (size_t)count);
+    for (int i = 0; i < count; i++) reply_bulk(call->reply, call->argv[2 + positions[i].index]);
+    mem_free(positions);
+}
+static void run_getkeysandflags(struct call *call) {
+    struct key_position *positions;
+    int count = find_keys(call, &positions);
+    if (count < 0) return;
+    reply_array(call->reply, (size_t)count);
+    for (int i = 0; i < count; i++) {
+        reply_array(call->reply, 2);
+        reply_bulk(call->reply, call->argv[2 + positions[i].index]);
+        size_t flags = 0;
+        for (const struct flag_name *name = key_flag_names; name->name; name++) flags += (positions[i].flags & name->flag) != 0;
+        reply_set(call->reply, flags);
+        for (const struct flag_name *name = key_flag_names; name->name; name++)
+            if (positions[i].flags & name->flag) reply_status(call->reply, name->name);
+    }
+    mem_free(positions);
+}
+static void run_help(struct call *call) {
+    static const char *const lines[] = {"(no subcommand)",
+                                        "    Describe all commands.",
+                                        "COUNT",
+                                        "    Tell how many commands the server has.",
+                                        "LIST [FILTERBY <MODULE <module>|ACLCAT <category>|PATTERN <pattern>>]",
+                                        "    List the names of commands.",
+                                        "INFO [<command-name> ...]",
+                                        "    Describe some commands, or all: arity, flags, keys, categories.",
+                                        "DOCS [<command-name> ...]",
+                                        "    Document some commands, or all: arguments, history, complexity.",
+                                        "GETKEYS <full-command>",
+                                        "    Tell which arguments of a request are keys.",
+                                        "GETKEYSANDFLAGS <full-command>",
+                                        "    Tell also how each key is used.",
+                                        NULL};
+    reply_help(call->reply, "COMMAND", lines);
+}
+
+#define UNORDERED (const char *const[]){"nondeterministic_output_order", NULL}
+#define COMMON .flags = CMD_LOADING | CMD_STALE, .categories = CAT_CONNECTION, .group = GROUP_SERVER
+static const struct command_spec subcommands[] = {
+    {.name = "count", .run = run_count, .arity = 2, COMMON, .since = "2.8.13", .complexity = "O(1)", .summary = "Tells how many commands there are."},
+    {.name = "docs", .run = run_docs, .arity = -2, COMMON, .since = "7.0.0", .complexity = "O(N) where N is how many commands are asked for",
+     .summary = "Returns the documentation of some commands, or of all.", .syntax = "[command-name:string...]", .tips = UNORDERED},
+    {.name = "getkeys", .run = run_getkeys, .arity = -3, COMMON, .since = "2.8.13",
+     .complexity = "O(N) where N is how many arguments the request has", .summary = "Tells which arguments of a request are keys.",
+     .syntax = "command:string [arg:string...]"},
+    {.name = "getkeysandflags", .run = run_getkeysandflags, .arity = -3, COMMON, .since = "7.0.0",
+     .complexity = "O(N) where N is how many arguments the request has",
+     .summary = "Tells which arguments of a request are keys, and how each is used.", .syntax = "command:string [arg:string...]"},
+    {.name = "help", .run = run_help, .arity = 2, COMMON, .since = "5.0.0", .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "info", .run = run_info, .arity = -2, COMMON, .since = "2.8.13", .complexity = "O(N) where N is how many commands are asked for",
+     .summary = "Describes some commands, or all: arity, flags, keys, categories.", .syntax = "[command-name:string...]", .tips = UNORDERED,
+     .history = (const char *const[]){"7.0.0", "Without a name it describes all commands.", NULL}},
+    {.name = "list", .run = run_list, .arity = -2, COMMON, .since = "7.0.0", .complexity = "O(N) where N is how many commands there are",
+     .summary = "Lists the names of commands.",
+     .syntax = "[FILTERBY filterby(MODULE module-name:string|ACLCAT category:string|PATTERN pattern:pattern)]", .tips = UNORDERED},
+    {.name = NULL}};
+const struct command_spec command_commands[] = {
+    {.name = "command", .run = run_all, .arity = -1, COMMON, .since = "2.8.13", .complexity = "O(N) where N is how many commands there are",
+     .summary = "Describes all commands.", .tips = UNORDERED, .subcommands = subcommands},
+    {.name = NULL}};

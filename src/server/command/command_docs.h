@@ -1,0 +1,7 @@
+/* command_docs.h: what COMMAND INFO and COMMAND DOCS say of one command. */
+#ifndef SERVER_COMMAND_DOCS_H
+#define SERVER_COMMAND_DOCS_H
+#include "server/command/command.h"
+void command_reply_info(struct reply *reply, const struct command *command); /* an array of ten */
+void command_reply_docs(struct reply *reply, const struct command *command); /* a map */
+#endif

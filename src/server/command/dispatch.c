@@ -1,0 +1,314 @@
+/* dispatch.c: see dispatch.h.
+ *
+ * Time is read once a call, at its end: the end of one call is the start of the next of the same turn. So usec of a command includes
+ * finding the request in the input and looking it up, some tens of nanoseconds; in exchange a call costs one reading of the counter. */
+#include "server/command/dispatch.h"
+#include "lib/blob.h"
+#include "lib/clock.h"
+#include "lib/histogram.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/clients/auth.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/stats/commandlog.h"
+#include "server/stats/errorstats.h"
+#include "server/stats/latency_monitor.h"
+#include "server/command/propagate.h"
+#include "server/server.h"
+#include "lib/ticks.h"
+#include "server/clients/transactions.h"
+#include <stdio.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+enum { CLOCK_STALE_TICKS = 1 << 20 /* some hundred microseconds on any machine */, UNKNOWN_SHOWN = 128, BROWSER_LOG_US = 60 * 1000000, LATENCY_BITS = 6 /* 1.6 % */ };
+#define LATENCY_HIGHEST (UINT64_C(1) << 36) /* ticks: at least a quarter of a minute */
+
+uint64_t dispatch_ticks, dispatch_commands, dispatch_ticks_total;
+struct dispatch_settings dispatch_settings = {.latency_tracking = true};
+bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
+static struct list filters = {.head = {&filters.head, &filters.head}};
+static struct list observers = {.head = {&observers.head, &observers.head}};
+
+/* Calls nest: a script's calls, a module's. */
+struct running {
+    struct call call;
+    struct pending *pending, *pending_last;
+    struct running *outer;
+};
+static struct running *running;
+
+const struct call *dispatch_running(void) { return running ? &running->call : NULL; }
+
+bool dispatch_is_running(const struct client *client) {
+    for (const struct running *at = running; at; at = at->outer)
+        if (at->call.client == client) return true;
+    return false;
+}
+
+void dispatch_add_filter(struct command_filter *gate) {
+    struct list_link *at = filters.head.next;
+    while (at != &filters.head && container_of(at, struct command_filter, link)->order <= gate->order) at = at->next;
+    list_insert_before(&filters, at, &gate->link);
+}
+void dispatch_remove_filter(struct command_filter *gate) { list_remove(&filters, &gate->link); }
+void dispatch_observe(struct call_observer *observer) { list_append(&observers, &observer->link); }
+void dispatch_unobserve(struct call_observer *observer) { list_remove(&observers, &observer->link); }
+
+/* What a call says is to be repeated elsewhere */
+
+struct pending {
+    struct pending *next;
+    int argc;
+    struct slice argv[]; /* followed by the bytes */
+};
+
+void call_propagate(struct call *call, int argc, const struct slice *argv) {
+    call->propagated = true;
+    if (!propagate_wanted()) return;
+    size_t bytes = 0;
+    for (int i = 0; i < argc; i++) bytes += argv[i].len;
+    struct pending *pending = mem_alloc(sizeof *pending + (size_t)argc * sizeof *argv + bytes);
+    char *at = (char *)&pending->argv[argc];
+    pending->next = NULL;
+    pending->argc = argc;
+    for (int i = 0; i < argc; i++) {
+        if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
+        pending->argv[i] = (struct slice){at, argv[i].len};
+        at += argv[i].len;
+    }
+    struct running *self = container_of(call, struct running, call);
+    *(self->pending ? &self->pending_last->next : &self->pending) = pending;
+    self->pending_last = pending;
+}
+
+void call_redact(struct call *call, int index) {
+    if (index < 32) call->client->redacted |= UINT32_C(1) << index;
+}
+
+void call_propagate_nothing(struct call *call) { call->propagated = true; }
+
+struct blob *call_take_blob(struct call *call, int index) {
+    struct client *client = call->client;
+    if (!client) return NULL;
+    if (unlikely(client->transaction != NULL)) return transaction_take_blob(call, index);
+    return call->argv == client->reader.argv ? request_take_blob(&client->reader, index) : NULL;
+}
+
+void call_select(struct call *call, struct db *db) { call->client->db = call->db = db; }
+
+static void pending_send(struct running *self, int db) {
+    for (struct pending *pending = self->pending, *next; pending; pending = next) {
+        next = pending->next;
+        propagate(db, pending->argc, pending->argv);
+        mem_free(pending);
+    }
+    self->pending = NULL;
+}
+
+/* The call */
+
+static __attribute__((noinline)) void observers_before(struct call *call) {
+    list_each(&observers, link) {
+        struct call_observer *observer = container_of(link, struct call_observer, link);
+        if (observer->before) observer->before(call);
+    }
+}
+
+static __attribute__((noinline)) void observers_after(struct call *call, uint64_t ticks) {
+    list_each(&observers, link) {
+        struct call_observer *observer = container_of(link, struct call_observer, link);
+        if (observer->after) observer->after(call, ticks);
+    }
+}
+
+static inline void call_account(struct command *command, uint64_t ticks) {
+    command->calls++;
+    command->ticks += ticks;
+    if (likely(dispatch_settings.latency_tracking)) {
+        if (unlikely(!command->latency)) command->latency = histogram_new(LATENCY_BITS, LATENCY_HIGHEST);
+        histogram_record(command->latency, ticks, 1);
+    }
+}
+
+/* What a call changed, and what of it is to be repeated; also of one that waits. */
+static inline void call_changes(struct running *self, int db, bool repeated, bool together) {
+    const struct call *call = &self->call;
+    server.dirty += call->dirty;
+    if (likely(!repeated)) return;
+    if (call->dirty && !call->propagated) propagate(db, call->argc, call->argv);
+    if (self->pending) pending_send(self, db);
+    if (together) propagate_end();
+}
+
+/* In import mode, who brings data in must see what it brings. */
+static __attribute__((noinline)) void run_for_import(struct call *call) {
+    bool shown = store_settings.show_expired;
+    store_settings.show_expired = shown || server_deletion_paused_for(DELETION_PAUSE_IMPORT);
+    call->command->spec->run(call);
+    store_settings.show_expired = shown;
+}
+
+void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
+    struct running self = {.call = {.command = command, .argc = argc, .argv = argv, .reply = &client->reply, .client = client, .db = client->db},
+                           .outer = running};
+    struct db *db = client->db;
+    uint64_t start = dispatch_ticks;
+    bool repeated = propagate_wanted(), together = repeated && !(command->spec->flags & CMD_TOUCHES_ARBITRARY_KEYS);
+    running = &self;
+    client->current = command;
+    client->reply.failed = false;
+    client->redacted = 0;
+    if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
+    clock_freeze();
+    /* Keys that are found expired and what the command itself repeats belong together, unless it goes through all keys. */
+    if (unlikely(together)) propagate_begin();
+
+    if (unlikely(client->flags & CLIENT_IMPORT_SOURCE)) run_for_import(&self.call);
+    else command->spec->run(&self.call);
+
+    clock_thaw();
+    uint64_t now = ticks_now(), ticks = now - start;
+    dispatch_ticks = now;
+    if (unlikely(self.call.blocked)) { /* counted when it is over */
+        call_changes(&self, db_id(db), repeated, together);
+        if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
+        running = self.outer;
+        if (client->pushes && !running) client_pushes_write(client);
+        return;
+    }
+    if (unlikely(client->reply.failed)) command->failed++;
+    call_account(command, ticks);
+    dispatch_commands++;
+    if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call contains that of the calls it makes */
+    client->commands++;
+    call_changes(&self, db_id(db), repeated, together);
+    if (unlikely(ticks >= commandlog_thresholds[COMMANDLOG_SLOW]))
+        commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
+    if (unlikely(ticks >= latency_threshold_ticks))
+        latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
+    if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
+    running = self.outer;
+    if (unlikely(client->pushes != NULL) && !running) client_pushes_write(client);
+    if (unlikely(blocking_ready) && !running) blocking_serve();
+    /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh one. */
+    if (unlikely(ticks > CLOCK_STALE_TICKS) && !running) clock_update();
+}
+
+/* Refusing */
+
+static void refuse(struct client *client, struct command *command, const char *error) {
+    dispatch_ticks = ticks_now(); /* the turn of a client that is only refused ends in time as well */
+    if (command) command->rejected++;
+    client->current = command;
+    if (dispatch_refused && dispatch_refused(client, command, error)) return;
+    reply_error(&client->reply, error);
+}
+
+/* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of its request. */
+static bool is_browser(const struct slice *argv) { return slice_is(argv[0], "post") || slice_is(argv[0], "host:"); }
+
+static void refuse_browser(struct client *client) {
+    static uint64_t last_us;
+    if (!last_us || clock_mono() - last_us > BROWSER_LOG_US) {
+        last_us = clock_mono();
+        log_warning("Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to Valkey. This is likely due to an "
+                    "attacker attempting to use Cross Protocol Scripting to compromise your Valkey instance. Connection aborted: %s",
+                    client_log_text(client));
+    }
+    client_free(client);
+}
+
+static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv, struct command *parent) {
+    client->current = NULL;
+    if (!parent && client->conn && is_browser(argv)) {
+        refuse_browser(client);
+        return;
+    }
+    char text[UNKNOWN_SHOWN * 3 + 128];
+    if (parent) {
+        char upper[64];
+        size_t len = 0;
+        for (const char *p = parent->name; *p && len < sizeof upper - 1; p++)
+            upper[len++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
+        upper[len] = 0;
+        snprintf(text, sizeof text, "ERR unknown subcommand '%.*s'. Try %s HELP.",
+                 argv[1].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[1].len, argv[1].data, upper);
+    } else {
+        int at = snprintf(text, sizeof text, "ERR unknown command '%.*s', with args beginning with: ",
+                          argv[0].len > UNKNOWN_SHOWN ? UNKNOWN_SHOWN : (int)argv[0].len, argv[0].data);
+        int shown = 0;
+        for (int i = 1; i < argc && shown < UNKNOWN_SHOWN; i++) {
+            int len = argv[i].len > (size_t)(UNKNOWN_SHOWN - shown) ? UNKNOWN_SHOWN - shown : (int)argv[i].len;
+            int written = snprintf(text + at, sizeof text - (size_t)at, "'%.*s' ", len, argv[i].data);
+            shown += written;
+            at += written;
+            if ((size_t)at >= sizeof text) break;
+        }
+    }
+    refuse(client, NULL, text);
+}
+
+static __attribute__((noinline)) void refuse_arity(struct client *client, struct command *command) {
+    char text[256];
+    snprintf(text, sizeof text, "ERR wrong number of arguments for '%s' command", command->full_name);
+    refuse(client, command, text);
+}
+
+uint32_t dispatch_flags(const struct client *client, const struct command *command) {
+    uint32_t flags = command->spec->flags;
+    return flags & CMD_RUNS_QUEUED ? flags | client->queued_flags : flags;
+}
+
+/* True: the request goes no further now. */
+static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc, const struct slice *argv, bool *held) {
+    uint32_t flags = dispatch_flags(client, command);
+    list_each(&filters, link) {
+        struct command_filter *gate = container_of(link, struct command_filter, link);
+        if (gate->flags && !(gate->flags & flags)) continue;
+        const char *error = NULL;
+        switch (gate->ask(client, command, argc, argv, &error)) {
+        case FILTER_PASS: continue;
+        case FILTER_REFUSE: refuse(client, command, error); return true;
+        case FILTER_TAKEN: client->current = command; return true;
+        case FILTER_HOLD: *held = true; return true;
+        }
+    }
+    return false;
+}
+
+bool dispatch_request(struct client *client, int argc, const struct slice *argv) {
+    struct command *command = client->last;
+    if (!command || !command_is_named(command, argv[0])) {
+        struct command *parent;
+        command = command_lookup(argc, argv, &parent);
+        if (unlikely(!command)) {
+            refuse_unknown(client, argc, argv, parent);
+            return true;
+        }
+        client->last = command->parent || command->subcommands ? NULL : command;
+    }
+    if (unlikely(!command_arity_ok(command, argc))) {
+        refuse_arity(client, command);
+        return true;
+    }
+    if (unlikely(!client->authenticated) && !(command->spec->flags & CMD_NO_AUTH) && auth_required()) {
+        refuse(client, command, "NOAUTH Authentication required.");
+        return true;
+    }
+    if (unlikely(command->spec->refuse != NULL)) {
+        const char *error = command->spec->refuse(client, command);
+        if (error) {
+            refuse(client, command, error);
+            return true;
+        }
+    }
+    if (unlikely(filters.len)) {
+        bool held = false;
+        if (filters_apply(client, command, argc, argv, &held)) return !held;
+    }
+    dispatch_call(client, command, argc, argv);
+    return true;
+}

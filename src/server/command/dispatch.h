@@ -1,0 +1,64 @@
+/* dispatch.h: from a request to the call of its handler: lookup, the reasons to refuse it, the call, statistics, propagation.
+ *
+ * A feature that may refuse or hold back commands (ACL, transactions, cluster, disk errors, too few replicas, a read-only replica, loading, a busy script) adds
+ * a gate. Gates are asked in Valkey's order, after the command was found, its arity and the client's authentication were checked. A gate that is asked only for
+ * some commands says so with its flags, and costs others a test of a word; while no gate is there, there is nothing to ask. */
+#ifndef SERVER_DISPATCH_H
+#define SERVER_DISPATCH_H
+#include "lib/list.h"
+#include "server/command/command.h"
+
+struct client;
+
+/* Smaller ones are asked first. */
+enum filter_order {
+    FILTER_NO_MULTI = 10, FILTER_ACL = 20, FILTER_CLUSTER = 30, FILTER_MEMORY = 40, FILTER_DISK = 50, FILTER_REPLICAS = 60, FILTER_READONLY = 70, FILTER_PUBSUB = 80,
+    FILTER_STALE = 90, FILTER_LOADING = 100, FILTER_BUSY = 110, FILTER_PAUSE = 120, FILTER_QUEUE = 130
+};
+enum filter_answer {
+    FILTER_PASS,
+    FILTER_REFUSE, /* with the error in *error, a complete error text */
+    FILTER_TAKEN,  /* handled otherwise (queued) and answered */
+    FILTER_HOLD    /* not now: the request stays with its client, which asks again after client_release() */
+};
+struct command_filter {
+    struct list_link link;
+    int order;
+    uint32_t flags; /* asked for commands that have one of these; 0: for all */
+    enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error);
+};
+void dispatch_add_filter(struct command_filter *gate);
+void dispatch_remove_filter(struct command_filter *gate);
+/* Flags of the command for filters: EXEC has those of all that it will run, too. */
+uint32_t dispatch_flags(const struct client *client, const struct command *command);
+/* Told of each request that was refused before it ran (transactions become dirty by it); `command` is NULL where it is unknown. May be NULL.
+ * True: it has answered by itself. */
+extern bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
+
+/* Looks a request up, checks it and runs it. False: it is held back (FILTER_HOLD), and is to be dispatched again later. */
+bool dispatch_request(struct client *client, int argc, const struct slice *argv);
+/* Runs a command that was checked already (EXEC, scripts). */
+void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv);
+
+/* Told of each call after it ran (MONITOR tells before: see `before`). The link stands in the owner. */
+struct call_observer {
+    struct list_link link;
+    void (*before)(struct call *call);                    /* may be NULL */
+    void (*after)(struct call *call, uint64_t ticks);     /* may be NULL */
+};
+void dispatch_observe(struct call_observer *observer);
+void dispatch_unobserve(struct call_observer *observer);
+
+/* The clock of a turn: the time at which the last call ended (ticks.h). Whoever begins to execute requests starts it. */
+extern uint64_t dispatch_ticks;
+extern uint64_t dispatch_ticks_total; /* of all commands */
+
+struct dispatch_settings {
+    bool latency_tracking;
+};
+extern struct dispatch_settings dispatch_settings;
+extern uint64_t dispatch_commands; /* executed, since start or RESETSTAT */
+/* The call that runs, NULL: none. For crash reports and long calls. */
+const struct call *dispatch_running(void);
+bool dispatch_is_running(const struct client *client); /* one of the calls that run is this client's */
+#endif

@@ -1,0 +1,448 @@
+/* config.c: the table of options: names, typed values, defaults.
+ *
+ * A registered option gets a struct config_state (its default as text, and its value where the option has no place of its own). A hash table
+ * without regard to case leads from each name and alias to it. All ways in (file, command line, CONFIG SET) end in config_state_set(), all ways out in
+ * config_state_text(): whatever can be shown can be set again, and that is how CONFIG SET puts values back when a later one fails. Comparing and keeping old
+ * values as text costs an allocation per change; a copy function for each type was not worth its lines, as nobody sets options at a rate. */
+#include "server/config/config.h"
+#include "lib/hashtable.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "server/config/config_engine.h"
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct hashtable *names_table;
+static struct config_name_entry **names_sorted;
+static size_t names_count, names_capacity;
+static bool names_are_sorted;
+static struct config_directive *directives;
+static size_t directives_count;
+
+static struct slice entry_name(const void *entry) { return slice_of(((const struct config_name_entry *)entry)->name); }
+static const struct hashtable_type names_type = {.key = entry_name, .ignore_case = true};
+
+const char *config_reason(const char *format, ...) {
+    static char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return text;
+}
+
+static _Noreturn void table_is_wrong(const char *name, const char *why) {
+    fprintf(stderr, "option '%s': %s\n", name, why);
+    abort();
+}
+
+/* ---- values ---- */
+
+static const char *parse_bool(const struct config_option *option, struct slice word, int64_t *number) {
+    if (slice_is(word, "yes")) return *number = 1, NULL;
+    if (slice_is(word, "no")) return *number = 0, NULL;
+    return "argument must be 'yes' or 'no'";
+}
+/* Digits and a unit. What does not fit 64 bits is the largest number, so that it meets the option's limit. */
+static bool parse_memory_size(struct slice word, int64_t *bytes) {
+    static const struct {
+        const char *unit;
+        int64_t size;
+    } units[] = {{"", 1}, {"b", 1}, {"k", 1000}, {"kb", 1024}, {"m", 1000000}, {"mb", 1 << 20}, {"g", 1000000000}, {"gb", 1 << 30}};
+    size_t digits = 0;
+    int64_t number = 0;
+    bool too_large = false;
+    for (; digits < word.len && isdigit((unsigned char)word.data[digits]); digits++)
+        too_large |= __builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, word.data[digits] - '0', &number);
+    if (!digits) return false;
+    struct slice unit = {word.data + digits, word.len - digits};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (!slice_is(unit, units[i].unit)) continue;
+        too_large |= __builtin_mul_overflow(number, units[i].size, &number);
+        *bytes = too_large ? INT64_MAX : number;
+        return true;
+    }
+    return false;
+}
+static const char *parse_memory_or_percent(const struct config_option *option, struct slice word, int64_t *number) {
+    if (!(option->flags & CONFIG_PERCENT_OK)) return parse_memory_size(word, number) ? NULL : "argument must be a memory value";
+    if (word.len && word.data[word.len - 1] == '%') {
+        int64_t percent;
+        if (!parse_int64((struct slice){word.data, word.len - 1}, &percent) || percent < 0) return "argument must be a memory or percent value";
+        if (percent > 100) return "percentage argument must be less or equal to 100";
+        return *number = -percent, NULL;
+    }
+    return parse_memory_size(word, number) ? NULL : "argument must be a memory or percent value";
+}
+static const char *parse_octal(struct slice word, int64_t *number) {
+    int64_t value = 0;
+    if (!word.len || word.len > 10) return "argument couldn't be parsed as an octal number";
+    for (size_t i = 0; i < word.len; i++) {
+        if (word.data[i] < '0' || word.data[i] > '7') return "argument couldn't be parsed as an octal number";
+        value = value * 8 + (word.data[i] - '0');
+    }
+    return *number = value, NULL;
+}
+static const char *not_one_of(const struct config_option *option) {
+    char list[400];
+    size_t len = 0;
+    for (const struct config_name *n = option->names; n->name && len < sizeof list; n++)
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", n == option->names ? "" : ", ", n->name);
+    return config_reason("argument(s) must be one of the following: %s", list);
+}
+static const char *parse_names(const struct config_option *option, int count, const struct slice *words, int64_t *number) {
+    if (!count) return not_one_of(option);
+    int64_t value = 0;
+    for (int i = 0; i < count; i++) {
+        const struct config_name *n = option->names;
+        while (n->name && !slice_is(words[i], n->name)) n++;
+        if (!n->name) return not_one_of(option);
+        value |= n->value;
+    }
+    return *number = value, NULL;
+}
+static void type_limits(const struct config_option *option, int64_t *min, int64_t *max) {
+    *min = option->min, *max = option->max;
+    if (*min || *max) return;
+    if (option->type == CONFIG_INT64) *min = INT64_MIN, *max = INT64_MAX;
+    else if (option->type == CONFIG_INT) *min = INT_MIN, *max = INT_MAX;
+    else if (option->type == CONFIG_OCTAL) *max = INT_MAX;
+    else *max = INT64_MAX;
+}
+static const char *check_limits(const struct config_option *option, int64_t number) {
+    int64_t min, max;
+    type_limits(option, &min, &max);
+    bool percent = option->flags & CONFIG_PERCENT_OK && number < 0;
+    if (percent || (number >= min && number <= max)) return NULL;
+    if (option->type == CONFIG_OCTAL) return config_reason("argument must be between %o and %o inclusive", (unsigned)min, (unsigned)max);
+    return config_reason("argument must be between %lld and %lld inclusive", (long long)min, (long long)max);
+}
+static const char *parse_number(const struct config_option *option, int count, const struct slice *words, int64_t *number) {
+    const char *reason;
+    switch (option->type) {
+    case CONFIG_BOOL: return parse_bool(option, words[0], number);
+    case CONFIG_ENUM:
+    case CONFIG_FLAGS: return parse_names(option, count, words, number);
+    case CONFIG_MEMORY: reason = parse_memory_or_percent(option, words[0], number); break;
+    case CONFIG_OCTAL: reason = parse_octal(words[0], number); break;
+    default: reason = parse_int64(words[0], number) ? NULL : "argument couldn't be parsed into an integer"; break;
+    }
+    return reason ? reason : check_limits(option, *number);
+}
+static int64_t number_of(const struct config_state *state) {
+    switch (state->option->type) {
+    case CONFIG_BOOL: return *(bool *)state->value;
+    case CONFIG_INT64:
+    case CONFIG_MEMORY: return *(int64_t *)state->value;
+    case CONFIG_INT:
+    case CONFIG_OCTAL:
+    case CONFIG_ENUM:
+    case CONFIG_FLAGS: return *(int *)state->value;
+    default: table_is_wrong(state->option->name, "is not a number");
+    }
+}
+static void store_number(struct config_state *state, int64_t number) {
+    switch (state->option->type) {
+    case CONFIG_BOOL: *(bool *)state->value = number; break;
+    case CONFIG_INT64:
+    case CONFIG_MEMORY: *(int64_t *)state->value = number; break;
+    default: *(int *)state->value = (int)number; break;
+    }
+}
+static void store_words(struct config_state *state, int count, const struct slice *words) {
+    if (state->option->type == CONFIG_STRING) { /* several words are one text, as CONFIG GET shows it */
+        char **place = state->value, *old = *place;
+        size_t len = 0, at = 0;
+        for (int i = 0; i < count; i++) len += words[i].len + (i > 0);
+        char *text = mem_alloc(len + 1);
+        for (int i = 0; i < count; i++) {
+            if (i) text[at++] = ' ';
+            if (words[i].len) memcpy(text + at, words[i].data, words[i].len);
+            at += words[i].len;
+        }
+        text[len] = 0;
+        *place = text;
+        mem_free(old);
+        return;
+    }
+    struct config_strings *strings = state->value, old = *strings;
+    strings->count = count;
+    strings->items = count ? mem_alloc((size_t)count * sizeof *strings->items) : NULL;
+    for (int i = 0; i < count; i++) strings->items[i] = mem_strndup(words[i].data, words[i].len);
+    for (int i = 0; i < old.count; i++) mem_free(old.items[i]);
+    mem_free(old.items);
+}
+static bool has_words(const struct config_option *option) {
+    return option->type == CONFIG_STRINGS || option->type == CONFIG_FLAGS || option->flags & CONFIG_MULTI_ARG;
+}
+static const char *ask_check(const struct config_option *option, int count, const struct slice *words) {
+    if (!option->check) return NULL;
+    struct memory_output text;
+    memory_output_init(&text);
+    for (int i = 0; i < count; i++) {
+        if (i) output_write(&text.out, SLICE(" "));
+        output_write(&text.out, words[i]);
+    }
+    output_write(&text.out, (struct slice){"", 1});
+    struct slice whole = memory_output_slice(&text);
+    const char *reason = option->check(option, (struct slice){whole.data, whole.len - 1});
+    memory_output_free(&text);
+    return reason;
+}
+const char *config_state_set(struct config_state *state, int count, const struct slice *words, bool is_default) {
+    const struct config_option *option = state->option;
+    if (has_words(option)) {
+        if (count == 1 && words[0].len == 0) count = 0;
+    } else if (count != 1) {
+        return "wrong number of arguments";
+    }
+    bool is_text = option->type == CONFIG_STRING || option->type == CONFIG_STRINGS, is_custom = option->type == CONFIG_CUSTOM;
+    for (int i = 0; is_text && i < count; i++) /* such a text would be cut short where it is used */
+        if (words[i].len && memchr(words[i].data, 0, words[i].len)) return "argument must not contain a null byte";
+    int64_t number = 0;
+    const char *reason = is_text || is_custom ? NULL : parse_number(option, count, words, &number);
+    if (!reason && !is_default) reason = ask_check(option, count, words);
+    if (reason) return reason;
+    if (is_custom) return option->set(option, count, words);
+    if (is_text) store_words(state, count, words);
+    else store_number(state, number);
+    return NULL;
+}
+const char *config_state_set_text(struct config_state *state, struct slice text, bool is_default) {
+    if (!has_words(state->option)) return config_state_set(state, 1, &text, is_default);
+    int count = 1;
+    for (size_t i = 0; i < text.len; i++) count += text.data[i] == ' ';
+    struct slice *words = mem_alloc((size_t)count * sizeof *words);
+    size_t start = 0, at = 0;
+    for (int i = 0; i < count; i++, start = ++at) {
+        while (at < text.len && text.data[at] != ' ') at++;
+        words[i] = (struct slice){text.data + start, at - start};
+    }
+    const char *reason = config_state_set(state, count, words, is_default);
+    mem_free(words);
+    return reason;
+}
+static void write_text(struct output *out, const char *text) { output_write(out, slice_of(text)); }
+static void write_flags(const struct config_option *option, int value, struct output *out) {
+    for (const struct config_name *n = option->names; n->name; n++)
+        if (n->value == value) {
+            write_text(out, n->name);
+            return;
+        }
+    const char *separator = "";
+    for (const struct config_name *n = option->names; n->name; n++) {
+        if (!n->value || (n->value & value) != n->value) continue;
+        write_text(out, separator);
+        write_text(out, n->name);
+        separator = " ";
+    }
+}
+/* `units`: memory in the largest unit that divides it, as a person would write it in the file. */
+static void write_number(const struct config_state *state, bool units, struct output *out) {
+    const struct config_option *option = state->option;
+    int64_t number = number_of(state);
+    char text[32];
+    const char *unit = "";
+    if (option->type == CONFIG_BOOL) {
+        write_text(out, number ? "yes" : "no");
+        return;
+    }
+    if (option->type == CONFIG_ENUM || option->type == CONFIG_FLAGS) {
+        write_flags(option, (int)number, out);
+        return;
+    }
+    if (option->type == CONFIG_OCTAL) {
+        snprintf(text, sizeof text, "%o", (unsigned)number);
+    } else {
+        if (option->flags & CONFIG_PERCENT_OK && number < 0) number = -number, unit = "%";
+        else if (units && option->type == CONFIG_MEMORY && number) {
+            if (number % (1 << 30) == 0) number >>= 30, unit = "gb";
+            else if (number % (1 << 20) == 0) number >>= 20, unit = "mb";
+            else if (number % (1 << 10) == 0) number >>= 10, unit = "kb";
+        }
+        snprintf(text, sizeof text, "%lld%s", (long long)number, unit);
+    }
+    write_text(out, text);
+}
+void config_state_text(const struct config_state *state, struct output *out) {
+    const struct config_option *option = state->option;
+    if (option->type == CONFIG_CUSTOM) {
+        option->get(option, out);
+    } else if (option->type == CONFIG_STRING) {
+        write_text(out, *(char **)state->value);
+    } else if (option->type == CONFIG_STRINGS) {
+        const struct config_strings *strings = state->value;
+        for (int i = 0; i < strings->count; i++) {
+            if (i) write_text(out, " ");
+            write_text(out, strings->items[i]);
+        }
+    } else {
+        write_number(state, false, out);
+    }
+}
+char *config_state_text_copy(const struct config_state *state) {
+    struct memory_output text;
+    memory_output_init(&text);
+    config_state_text(state, &text.out);
+    struct slice slice = memory_output_slice(&text);
+    char *copy = mem_strndup(slice.len ? slice.data : "", slice.len);
+    memory_output_free(&text);
+    return copy;
+}
+bool config_state_is_default(const struct config_state *state) {
+    char *text = config_state_text_copy(state);
+    bool same = strcmp(text, state->initial) == 0;
+    mem_free(text);
+    return same;
+}
+void config_state_tell_not_built(struct config_state *state) {
+    const struct config_option *option = state->option;
+    if (!(option->flags & CONFIG_NOT_BUILT)) return;
+    char *text = config_state_text_copy(state);
+    /* Who turns a feature off that is not there gets what he asks for. */
+    bool silent = !strcmp(text, state->initial) || !*text || !strcmp(text, "no") || !strcmp(text, "0");
+    mem_free(text);
+    if (silent) {
+        state->told_not_built = false;
+    } else if (!state->told_not_built) {
+        log_warning("Option '%s' is accepted but has no effect in this build", option->name);
+        state->told_not_built = true;
+    }
+}
+
+/* ---- lines of the file ---- */
+
+void config_write_word(struct output *out, struct slice word, bool always_quoted) {
+    bool plain = word.len && !always_quoted;
+    for (size_t i = 0; i < word.len && plain; i++) {
+        unsigned char c = (unsigned char)word.data[i];
+        plain = c > ' ' && c < 127 && c != '"' && c != '\'' && c != '\\' && (c != '#' || i);
+    }
+    if (plain) {
+        output_write(out, word);
+        return;
+    }
+    write_text(out, "\"");
+    for (size_t i = 0; i < word.len; i++) {
+        static const char special[] = "\n\r\t\a\b", letters[] = "nrtab";
+        unsigned char c = (unsigned char)word.data[i];
+        const char *found = c ? strchr(special, c) : NULL;
+        char text[8];
+        if (c == '"' || c == '\\') snprintf(text, sizeof text, "\\%c", c);
+        else if (found) snprintf(text, sizeof text, "\\%c", letters[found - special]);
+        else if (c < ' ' || c > 126) snprintf(text, sizeof text, "\\x%02x", c);
+        else snprintf(text, sizeof text, "%c", c);
+        write_text(out, text);
+    }
+    write_text(out, "\"");
+}
+void config_state_lines(const struct config_state *state, const char *name, struct output *out) {
+    const struct config_option *option = state->option;
+    if (option->type == CONFIG_CUSTOM && option->rewrite) {
+        option->rewrite(option, out);
+        return;
+    }
+    write_text(out, name);
+    write_text(out, " ");
+    if (option->type == CONFIG_STRINGS && ((struct config_strings *)state->value)->count) {
+        const struct config_strings *strings = state->value;
+        for (int i = 0; i < strings->count; i++) {
+            if (i) write_text(out, " ");
+            config_write_word(out, slice_of(strings->items[i]), false);
+        }
+    } else if (option->type == CONFIG_STRING || option->type == CONFIG_CUSTOM || option->type == CONFIG_STRINGS) {
+        char *text = config_state_text_copy(state);
+        if (option->flags & CONFIG_MULTI_ARG && *text) write_text(out, text);
+        else config_write_word(out, slice_of(text), true);
+        mem_free(text);
+    } else {
+        write_number(state, true, out);
+    }
+    write_text(out, "\n");
+}
+
+/* ---- the table ---- */
+
+static void add_name(const char *name, struct config_state *state) {
+    struct config_name_entry *entry = mem_calloc(1, sizeof *entry);
+    entry->name = name, entry->state = state;
+    if (!hashtable_add(names_table, entry)) table_is_wrong(name, "is in two tables");
+    if (names_count == names_capacity) {
+        names_capacity = names_capacity ? names_capacity * 2 : 128;
+        names_sorted = mem_realloc(names_sorted, names_capacity * sizeof *names_sorted);
+    }
+    names_sorted[names_count++] = entry;
+    names_are_sorted = false;
+}
+void config_register(const struct config_option *options) {
+    if (!names_table) names_table = hashtable_new(&names_type);
+    for (const struct config_option *option = options; option->name; option++) {
+        bool custom = option->type == CONFIG_CUSTOM, named = option->type == CONFIG_ENUM || option->type == CONFIG_FLAGS;
+        if (custom ? !option->set || !option->get : !option->initial) table_is_wrong(option->name, "has no default or functions");
+        if (named && !option->names) table_is_wrong(option->name, "has no names");
+        struct config_state *state = mem_calloc(1, sizeof *state);
+        state->option = option;
+        state->value = option->value || custom ? option->value : mem_calloc(1, sizeof(struct config_strings));
+        if (option->type == CONFIG_STRING) *(char **)state->value = NULL;
+        else if (option->type == CONFIG_STRINGS) *(struct config_strings *)state->value = (struct config_strings){0};
+        const char *reason = option->initial ? config_state_set_text(state, slice_of(option->initial), true) : NULL;
+        if (reason) table_is_wrong(option->name, reason);
+        state->initial = config_state_text_copy(state);
+        add_name(option->name, state);
+        if (option->alias) add_name(option->alias, state);
+    }
+}
+void config_register_directives(const struct config_directive *added) {
+    for (; added->name; added++) {
+        struct config_directive *present = config_directive_find(slice_of(added->name));
+        if (!present) {
+            directives = mem_realloc(directives, (directives_count + 1) * sizeof *directives);
+            present = &directives[directives_count++];
+        }
+        *present = *added;
+    }
+}
+struct config_directive *config_directive_find(struct slice name) {
+    for (size_t i = 0; i < directives_count; i++)
+        if (slice_is(name, directives[i].name)) return &directives[i];
+    return NULL;
+}
+struct config_name_entry *config_name_find(struct slice name) { return names_table ? hashtable_find(names_table, name) : NULL; }
+size_t config_names_count(void) { return names_count; }
+static int compare_names(const void *a, const void *b) {
+    return strcmp((*(struct config_name_entry *const *)a)->name, (*(struct config_name_entry *const *)b)->name);
+}
+struct config_name_entry *config_name_at(size_t index) {
+    if (!names_are_sorted && names_count) qsort(names_sorted, names_count, sizeof *names_sorted, compare_names);
+    names_are_sorted = true;
+    return names_sorted[index];
+}
+const struct config_option *config_find(struct slice name) {
+    struct config_name_entry *entry = config_name_find(name);
+    return entry ? entry->state->option : NULL;
+}
+size_t config_each(void (*seen)(const struct config_option *option, void *context), void *context) {
+    size_t count = 0;
+    for (size_t i = 0; i < names_count; i++) {
+        struct config_name_entry *entry = config_name_at(i);
+        if (entry->name != entry->state->option->name) continue;
+        seen(entry->state->option, context);
+        count++;
+    }
+    return count;
+}
+static struct config_state *state_of(const char *name) {
+    struct config_name_entry *entry = config_name_find(slice_of(name));
+    if (!entry) table_is_wrong(name, "is asked for and in no table");
+    return entry->state;
+}
+int64_t config_number(const char *name) { return number_of(state_of(name)); }
+void config_text(const char *name, struct output *out) { config_state_text(state_of(name), out); }
+const char *config_assign(const char *name, int count, const struct slice *words) {
+    return config_state_set(state_of(name), count, words, false);
+}

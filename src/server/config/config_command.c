@@ -1,0 +1,232 @@
+/* config_command.c: CONFIG GET, SET, REWRITE, RESETSTAT, HELP.
+ *
+ * SET of several options is all or nothing: every name is looked at first, then all values are stored, then the apply functions are called, each once.
+ * Where storing or applying fails, the old values are stored again (from the texts kept before) and what had been applied is applied again. */
+#include "lib/glob.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/clients/client.h"
+#include "server/command/command.h"
+#include "server/config/config_engine.h"
+#include "server/command/help.h"
+#include "server/stats/info.h"
+#include "server/server.h"
+#include "server/config/settings.h"
+#include <string.h>
+
+/* ---- GET ---- */
+
+struct shown {
+    struct slice name; /* as asked for, or as the table has it */
+    struct config_state *state;
+};
+static bool is_pattern(struct slice text) {
+    for (size_t i = 0; i < text.len; i++)
+        if (text.data[i] == '*' || text.data[i] == '?' || text.data[i] == '[') return true;
+    return false;
+}
+static void run_get(struct call *call) {
+    static uint32_t asked;
+    struct shown *shown = mem_alloc(config_names_count() * sizeof *shown);
+    size_t count = 0;
+    asked++;
+    for (int i = 2; i < call->argc; i++) {
+        struct slice pattern = call->argv[i];
+        if (!is_pattern(pattern)) {
+            struct config_name_entry *entry = config_name_find(pattern);
+            if (!entry || entry->shown == asked) continue;
+            entry->shown = asked;
+            shown[count++] = (struct shown){pattern, entry->state};
+            continue;
+        }
+        for (size_t j = 0; j < config_names_count(); j++) {
+            struct config_name_entry *entry = config_name_at(j);
+            if (entry->shown == asked || entry->state->option->flags & CONFIG_HIDDEN) continue;
+            if (!glob_match(pattern, slice_of(entry->name), true)) continue;
+            entry->shown = asked;
+            shown[count++] = (struct shown){slice_of(entry->name), entry->state};
+        }
+    }
+    struct memory_output text;
+    memory_output_init(&text);
+    reply_map(call->reply, count);
+    for (size_t i = 0; i < count; i++) {
+        memory_output_clear(&text);
+        config_state_text(shown[i].state, &text.out);
+        reply_bulk(call->reply, shown[i].name);
+        reply_bulk(call->reply, memory_output_slice(&text));
+    }
+    memory_output_free(&text);
+    mem_free(shown);
+}
+
+/* ---- SET ---- */
+
+struct setting {
+    struct config_state *state;
+    const char *name; /* or alias, as the request has it, in the table's letters */
+    struct slice value;
+    char *old; /* as text */
+    bool changed;
+};
+enum { APPLY_MAX = 64 };
+
+static bool may_change_protected(const struct call *call) {
+    int allowed = server_settings.protected_configs;
+    const struct connection *conn = call->client ? call->client->conn : NULL;
+    return allowed == PERMIT_YES || (allowed == PERMIT_LOCAL && (!conn || conn->transport->is_local(conn)));
+}
+static const char *refuse(const struct call *call, const struct config_option *option, const struct setting *before, int count) {
+    if (option->flags & CONFIG_IMMUTABLE) return "can't set immutable config";
+    if (option->flags & CONFIG_PROTECTED && !may_change_protected(call)) return "can't set protected config";
+    for (int i = 0; i < count; i++)
+        if (before[i].state->option == option) return "duplicate parameter";
+    return NULL;
+}
+static const char *apply_all(const struct setting *settings, int count, int *failed) {
+    const char *(*applied[APPLY_MAX])(void);
+    int applied_count = 0;
+    for (int i = 0; i < count; i++) {
+        const struct config_option *option = settings[i].state->option;
+        if (!option->apply || !(settings[i].changed || option->flags & CONFIG_VOLATILE)) continue;
+        bool done = false;
+        for (int j = 0; j < applied_count; j++) done |= applied[j] == option->apply;
+        if (done) continue;
+        if (applied_count < APPLY_MAX) applied[applied_count++] = option->apply;
+        const char *reason = option->apply();
+        if (!reason) continue;
+        *failed = i;
+        return reason;
+    }
+    return NULL;
+}
+static void put_back(struct setting *settings, int count) {
+    for (int i = 0; i < count; i++) {
+        const char *reason = config_state_set_text(settings[i].state, slice_of(settings[i].old), true);
+        if (reason) log_warning("Option '%s' could not be put back to '%s': %s", settings[i].state->option->name, settings[i].old, reason);
+    }
+}
+static void reply_set_failed(struct call *call, const char *name, const char *reason) {
+    reply_error_format(call->reply, "ERR CONFIG SET failed (possibly related to argument '%s') - %s", name, reason);
+}
+/* Returns how many options there are in the request, or -1 after replying with an error. */
+static int collect(struct call *call, struct setting *settings) {
+    int count = 0;
+    for (int i = 2; i < call->argc; i += 2, count++) {
+        struct slice name = call->argv[i];
+        struct config_name_entry *entry = config_name_find(name);
+        if (!entry) {
+            reply_error_format(call->reply, "ERR Unknown option or number of arguments for CONFIG SET - '%.*s'",
+                               name.len < 1024 ? (int)name.len : 1024, name.data);
+            return -1;
+        }
+        const char *reason = refuse(call, entry->state->option, settings, count);
+        if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && server.loading) {
+            reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
+            return -1;
+        }
+        if (reason) {
+            reply_set_failed(call, entry->name, reason);
+            return -1;
+        }
+        settings[count] = (struct setting){.state = entry->state, .name = entry->name, .value = call->argv[i + 1]};
+    }
+    return count;
+}
+static bool store_all(struct call *call, struct setting *settings, int count) {
+    for (int i = 0; i < count; i++) {
+        struct setting *setting = &settings[i];
+        setting->old = config_state_text_copy(setting->state);
+        const char *reason = config_state_set_text(setting->state, setting->value, false);
+        if (reason) {
+            reply_set_failed(call, setting->name, reason);
+            put_back(settings, i);
+            return false;
+        }
+        char *now = config_state_text_copy(setting->state);
+        setting->changed = strcmp(now, setting->old) != 0;
+        mem_free(now);
+    }
+    return true;
+}
+static void run_set(struct call *call) {
+    for (int i = 2; i + 1 < call->argc; i += 2) {
+        const struct config_option *option = config_find(call->argv[i]);
+        if (option && (option->flags & CONFIG_SENSITIVE)) call_redact(call, i + 1);
+    }
+    if (call->argc % 2) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    struct setting *settings = mem_calloc((size_t)call->argc / 2, sizeof *settings);
+    int count = collect(call, settings), failed = 0, unused;
+    if (count > 0 && store_all(call, settings, count)) {
+        const char *reason = apply_all(settings, count, &failed);
+        if (reason) {
+            const char *name = settings[failed].name;
+            log_warning("Failed applying new configuration. Possibly related to new %s setting. Restoring previous settings.", name);
+            reply_set_failed(call, name, reason);
+            put_back(settings, count);
+            apply_all(settings, failed + 1, &unused);
+        } else {
+            for (int i = 0; i < count; i++) config_state_tell_not_built(settings[i].state);
+            reply_ok(call->reply);
+        }
+    }
+    for (int i = 0; i < count; i++) mem_free(settings[i].old);
+    mem_free(settings);
+}
+
+static void run_rewrite(struct call *call) {
+    if (!*config_file()) {
+        reply_error(call->reply, "ERR The server is running without a config file");
+        return;
+    }
+    int result = config_rewrite(false);
+    if (result < 0) {
+        log_warning("CONFIG REWRITE failed: %s", strerror(-result));
+        reply_error_format(call->reply, "ERR Rewriting config file: %s", strerror(-result));
+        return;
+    }
+    log_notice("CONFIG REWRITE executed with success.");
+    reply_ok(call->reply);
+}
+static void run_resetstat(struct call *call) {
+    info_reset();
+    reply_ok(call->reply);
+}
+static void run_help(struct call *call) {
+    static const char *const lines[] = {"GET <pattern>",
+                                        "    Show the options whose names match <pattern>, with their values.",
+                                        "SET <directive> <value>",
+                                        "    Change the option <directive> to <value>.",
+                                        "RESETSTAT",
+                                        "    Set the counters that INFO reports back to zero.",
+                                        "REWRITE",
+                                        "    Write the present settings to the configuration file.",
+                                        NULL};
+    reply_help(call->reply, "CONFIG", lines);
+}
+
+#define ON_ALL_NODES (const char *const[]){"request_policy:all_nodes", "response_policy:all_succeeded", NULL}
+enum { ADMIN_FLAGS = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE };
+static const struct command_spec subcommands[] = {
+    {.name = "get", .run = run_get, .arity = -3, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0",
+     .complexity = "O(N) where N is how many options are named",
+     .summary = "Returns the values of the options whose names match.", .syntax = "parameter:string...",
+     .history = (const char *const[]){"7.0.0", "Takes several patterns.", NULL}},
+    {.name = "set", .run = run_set, .arity = -4, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0",
+     .complexity = "O(N) where N is how many options are named",
+     .summary = "Changes options while the server runs; all of them or none.", .syntax = "data{parameter:string value:string}...",
+     .history = (const char *const[]){"7.0.0", "Takes several options.", NULL}, .tips = ON_ALL_NODES},
+    {.name = "rewrite", .run = run_rewrite, .arity = 2, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.8.0", .complexity = "O(1)",
+     .summary = "Writes the present settings to the configuration file.", .tips = ON_ALL_NODES},
+    {.name = "resetstat", .run = run_resetstat, .arity = 2, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0", .complexity = "O(1)",
+     .summary = "Sets the counters of INFO back to zero.", .tips = ON_ALL_NODES},
+    {.name = "help", .run = run_help, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "5.0.0", .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = NULL}};
+const struct command_spec config_commands[] = {
+    {.name = "config", .arity = -2, .group = GROUP_SERVER, .since = "2.0.0", .complexity = "Depends on subcommand.",
+     .summary = "Holds the commands on options.", .subcommands = subcommands},
+    {.name = NULL}};

@@ -1,0 +1,194 @@
+/* config_file.c: where options come from at start-up: a file with its includes, standard input, the command line.
+ *
+ * All of it becomes one text that is read line by line, so that a word means the same wherever it stands and later settings win: first the file, then
+ * standard input, then a line for each --name of the command line with its words in quotes. The first line that is wrong ends the start. */
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "resp/request.h"
+#include "server/config/config_engine.h"
+#include "server/server.h"
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { INCLUDE_DEPTH_MAX = 16, FILE_SIZE_MAX = 64 * 1024 * 1024 };
+
+static char *file_path; /* absolute; NULL: none */
+/* Where reading stands; of the innermost file while it includes others. */
+static bool reading;
+static int reading_line, reading_depth;
+static char reading_text[1024];
+
+bool config_is_loading(void) { return reading; }
+const char *config_file(void) { return file_path ? file_path : ""; }
+
+static void print_fatal_title(void) { fprintf(stderr, "\n*** FATAL CONFIG FILE ERROR (Version %s) ***\n", SERVER_VERSION); }
+void config_fatal(const char *reason) {
+    print_fatal_title();
+    fprintf(stderr, "%s\n", reason);
+    exit(1);
+}
+
+static int read_descriptor(int fd, struct output *out) {
+    size_t total = 0;
+    for (;;) {
+        char *room = output_reserve(out, OUTPUT_ROOM_MAX);
+        ssize_t got = read(fd, room, OUTPUT_ROOM_MAX);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -errno;
+        if (got == 0) return 0;
+        output_commit(out, (size_t)got);
+        if ((total += (size_t)got) > FILE_SIZE_MAX) return -EFBIG;
+    }
+}
+static void read_file(const char *path, struct output *out) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC), result = fd < 0 ? -errno : read_descriptor(fd, out);
+    if (fd >= 0) close(fd);
+    if (result == 0) return;
+    log_warning("Fatal error, can't open config file '%s': %s", path, strerror(-result));
+    exit(1);
+}
+
+static const char *load_lines(struct slice text);
+static const char *include_file(const char *path) {
+    struct memory_output text;
+    memory_output_init(&text);
+    read_file(path, &text.out);
+    reading_depth++;
+    const char *reason = load_lines(memory_output_slice(&text));
+    reading_depth--;
+    memory_output_free(&text);
+    return reason;
+}
+/* A path with wildcards may match nothing; a plain one must be there. */
+static const char *include(struct slice pattern) {
+    if (reading_depth == INCLUDE_DEPTH_MAX) return "Files include one another too deeply";
+    char *path = mem_strndup(pattern.data, pattern.len);
+    const char *reason = NULL;
+    glob_t found;
+    if (strpbrk(path, "*?[") && glob(path, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && !reason; i++) reason = include_file(found.gl_pathv[i]);
+        globfree(&found);
+    } else if (!strpbrk(path, "*?[")) {
+        reason = include_file(path);
+    }
+    mem_free(path);
+    return reason;
+}
+static const char *load_words(int count, const struct slice *words) {
+    static const char bad[] = "Bad directive or wrong number of arguments";
+    struct slice name = words[0];
+    if (slice_is(name, "include")) return count == 2 ? include(words[1]) : bad;
+    const struct config_directive *directive = config_directive_find(name);
+    if (directive) {
+        if (count - 1 < directive->min_words || (directive->max_words && count - 1 > directive->max_words)) return bad;
+        return directive->handle(count - 1, words + 1);
+    }
+    struct config_name_entry *entry = config_name_find(name);
+    if (!entry) return bad;
+    if (count == 2 && entry->state->option->flags & CONFIG_MULTI_ARG) return config_state_set_text(entry->state, words[1], false);
+    return config_state_set(entry->state, count - 1, words + 1, false);
+}
+static struct slice trimmed(struct slice line) {
+    while (line.len && strchr(" \t\r\n", line.data[0]) && line.data[0]) line.data++, line.len--;
+    while (line.len && strchr(" \t\r\n", line.data[line.len - 1]) && line.data[line.len - 1]) line.len--;
+    return line;
+}
+/* On failure reading_line and reading_text tell where. */
+static const char *load_lines(struct slice text) {
+    int number = 0;
+    while (text.len) {
+        const char *newline = memchr(text.data, '\n', text.len);
+        size_t len = newline ? (size_t)(newline - text.data) : text.len;
+        struct slice line = trimmed((struct slice){text.data, len});
+        number++;
+        text.data += len + (newline != NULL), text.len -= len + (newline != NULL);
+        if (!line.len || line.data[0] == '#') continue;
+        struct slice *words;
+        int count = words_split(line, &words), depth = reading_depth;
+        bool inner = count == 2 && slice_is(words[0], "include") && depth < INCLUDE_DEPTH_MAX; /* has set them itself */
+        const char *reason = count < 0 ? "Unbalanced quotes in configuration line" : count == 0 ? NULL : load_words(count, words);
+        if (count >= 0) words_free(words, count);
+        if (!reason) continue;
+        if (!inner) {
+            reading_line = number;
+            snprintf(reading_text, sizeof reading_text, "%.*s", (int)(line.len < sizeof reading_text ? line.len : sizeof reading_text - 1), line.data);
+        }
+        return reason;
+    }
+    return NULL;
+}
+const char *config_load_text(struct slice text, int *line_number, struct slice *line) {
+    reading_depth = 0;
+    reading = true;
+    const char *reason = load_lines(text);
+    reading = false;
+    *line_number = reading_line;
+    *line = slice_of(reading_text);
+    return reason;
+}
+
+/* A word after --name is its value even when it begins with "--" itself, except after --save, which alone means: no save points. */
+void config_arguments_to_text(int argc, char **argv, struct output *out) {
+    bool awaits_value = false, awaits_save = false;
+    for (int i = 0; i < argc; i++) {
+        bool is_name = strncmp(argv[i], "--", 2) == 0 && (!awaits_value || awaits_save);
+        if (is_name) {
+            if (awaits_save) output_write(out, SLICE(" \"\""));
+            output_write(out, SLICE("\n"));
+            output_write(out, slice_of(argv[i] + 2));
+            awaits_value = true;
+            awaits_save = strcasecmp(argv[i] + 2, "save") == 0;
+        } else {
+            output_write(out, i ? SLICE(" ") : SLICE("\n"));
+            config_write_word(out, slice_of(argv[i]), true);
+            awaits_value = awaits_save = false;
+        }
+    }
+    if (awaits_save) output_write(out, SLICE(" \"\""));
+}
+static char *absolute_path(const char *path) {
+    char directory[4096];
+    if (path[0] == '/' || !getcwd(directory, sizeof directory)) return mem_strdup(path);
+    while (strncmp(path, "./", 2) == 0) path += 2;
+    size_t len = strlen(directory) + strlen(path) + 2;
+    char *absolute = mem_alloc(len);
+    snprintf(absolute, len, "%s%s%s", directory, directory[1] ? "/" : "", path);
+    return absolute;
+}
+static void tell_not_built(void) {
+    for (size_t i = 0; i < config_names_count(); i++) config_state_tell_not_built(config_name_at(i)->state);
+}
+void config_load(int argc, char **argv) {
+    struct memory_output text;
+    memory_output_init(&text);
+    bool standard_input = argc > 0 && strcmp(argv[argc - 1], "-") == 0;
+    if (standard_input) argc--;
+    if (argc > 0 && argv[0][0] != '-') {
+        file_path = absolute_path(argv[0]);
+        read_file(file_path, &text.out);
+        argc--, argv++;
+    }
+    if (standard_input) {
+        log_notice("Reading config from stdin");
+        output_write(&text.out, SLICE("\n"));
+        int result = read_descriptor(STDIN_FILENO, &text.out);
+        if (result < 0) log_warning("Reading config from stdin: %s", strerror(-result));
+    }
+    config_arguments_to_text(argc, argv, &text.out);
+    int number;
+    struct slice line;
+    const char *reason = config_load_text(memory_output_slice(&text), &number, &line);
+    if (reason) {
+        print_fatal_title();
+        fprintf(stderr, "Reading the configuration file, at line %d\n>>> '%.*s'\n%s\n", number, (int)line.len, line.data, reason);
+        exit(1);
+    }
+    memory_output_free(&text);
+    config_server_start();
+    tell_not_built();
+}

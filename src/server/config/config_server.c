@@ -1,0 +1,147 @@
+/* config_server.c: options that belong to no single feature: the log, the settings of the store, protection of dangerous commands, the directory. */
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/config/config_engine.h"
+#include "server/server.h"
+#include "server/config/settings.h"
+#include "store/keyspace.h"
+#include <errno.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <syslog.h>
+#include <unistd.h>
+
+struct server_settings server_settings;
+static char *log_file, *syslog_ident, *locale_collate;
+static bool syslog_enabled, import_mode;
+static int syslog_facility, log_format, log_timestamp, least_level;
+
+static const char *apply_log_format(void) {
+    log_set_format((enum log_format)log_format, (enum log_timestamp)log_timestamp);
+    return NULL;
+}
+static const char *apply_log_level(void) {
+    log_level = (enum log_level)least_level;
+    return NULL;
+}
+static const char *apply_import_mode(void) {
+    server_pause_deletion(DELETION_PAUSE_IMPORT, import_mode);
+    return NULL;
+}
+static const char *apply_policy(void) {
+    store_settings.lfu = server_settings.maxmemory_policy & POLICY_LFU;
+    return NULL;
+}
+static const char *check_locale(const struct config_option *option, struct slice text) {
+    locale_t locale = newlocale(LC_COLLATE_MASK, text.data, (locale_t)0);
+    if (!locale) return "Invalid locale name";
+    freelocale(locale);
+    return NULL;
+}
+static const char *apply_locale(void) { return setlocale(LC_COLLATE, locale_collate) ? NULL : "Invalid locale name"; }
+
+static const char *set_directory(const struct config_option *option, int count, const struct slice *words) {
+    if (count != 1) return "wrong number of arguments";
+    char *path = mem_strndup(words[0].data, words[0].len);
+    int result = chdir(path);
+    mem_free(path);
+    return result < 0 ? strerror(errno) : NULL;
+}
+static void get_directory(const struct config_option *option, struct output *out) {
+    char path[4096];
+    if (getcwd(path, sizeof path)) output_write(out, slice_of(path));
+}
+
+static const struct config_name log_levels[] = {{"debug", LOG_LEVEL_DEBUG},     {"verbose", LOG_LEVEL_VERBOSE}, {"notice", LOG_LEVEL_NOTICE},
+                                                {"warning", LOG_LEVEL_WARNING}, {"nothing", LOG_LEVEL_NOTHING}, {NULL, 0}};
+static const struct config_name log_formats[] = {{"legacy", LOG_FORMAT_LEGACY}, {"logfmt", LOG_FORMAT_LOGFMT}, {NULL, 0}};
+static const struct config_name log_timestamps[] = {
+    {"legacy", LOG_TIMESTAMP_LEGACY}, {"iso8601", LOG_TIMESTAMP_ISO8601}, {"milliseconds", LOG_TIMESTAMP_MILLISECONDS}, {NULL, 0}};
+static const struct config_name facilities[] = {{"user", LOG_USER},     {"local0", LOG_LOCAL0}, {"local1", LOG_LOCAL1}, {"local2", LOG_LOCAL2},
+                                                {"local3", LOG_LOCAL3}, {"local4", LOG_LOCAL4}, {"local5", LOG_LOCAL5}, {"local6", LOG_LOCAL6},
+                                                {"local7", LOG_LOCAL7}, {NULL, 0}};
+static const struct config_name policies[] = {{"volatile-lru", POLICY_VOLATILE_LRU},       {"volatile-lfu", POLICY_VOLATILE_LFU},
+                                              {"volatile-random", POLICY_VOLATILE_RANDOM}, {"volatile-ttl", POLICY_VOLATILE_TTL},
+                                              {"allkeys-lru", POLICY_ALLKEYS_LRU},         {"allkeys-lfu", POLICY_ALLKEYS_LFU},
+                                              {"allkeys-random", POLICY_ALLKEYS_RANDOM},   {"noeviction", POLICY_NOEVICTION},
+                                              {NULL, 0}};
+static const struct config_name permissions[] = {{"no", PERMIT_NO}, {"yes", PERMIT_YES}, {"local", PERMIT_LOCAL}, {NULL, 0}};
+
+const struct config_option config_options_server[] = {
+    {.name = "logfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &log_file, .initial = "", .help = "File of the log; empty: standard output."},
+    {.name = "loglevel", .type = CONFIG_ENUM, .value = &least_level, .initial = "notice", .names = log_levels, .apply = apply_log_level, .help = "Least important lines that are logged."},
+    {.name = "log-format", .type = CONFIG_ENUM, .value = &log_format, .initial = "legacy", .names = log_formats, .apply = apply_log_format,
+     .help = "Shape of a log line."},
+    {.name = "log-timestamp-format", .type = CONFIG_ENUM, .value = &log_timestamp, .initial = "legacy", .names = log_timestamps, .apply = apply_log_format,
+     .help = "Shape of the time in a log line."},
+    {.name = "syslog-enabled", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &syslog_enabled, .initial = "no", .help = "Log to syslog too."},
+    {.name = "syslog-ident", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &syslog_ident, .initial = "valkey", .help = "Name in syslog."},
+    {.name = "syslog-facility", .type = CONFIG_ENUM, .flags = CONFIG_IMMUTABLE, .value = &syslog_facility, .initial = "local0", .names = facilities,
+     .help = "Facility in syslog."},
+    {.name = "hide-user-data-from-log", .type = CONFIG_BOOL, .value = &server_settings.hide_user_data, .initial = "yes",
+     .help = "Keep keys, values and arguments out of the log."},
+    {.name = "always-show-logo", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &server_settings.always_show_logo, .initial = "no",
+     .help = "Show the start-up picture even where the log is no terminal."},
+    {.name = "crash-log-enabled", .type = CONFIG_BOOL, .value = &server_settings.crash_log, .initial = "yes", .help = "Log a report when the server crashes."},
+    {.name = "crash-memcheck-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes", .help = "Test memory when the server crashes."},
+    {.name = "use-exit-on-panic", .type = CONFIG_BOOL, .flags = CONFIG_HIDDEN, .value = &server_settings.exit_on_panic, .initial = "no",
+     .help = "Exit instead of aborting on a failed assertion."},
+    {.name = "availability-zone", .type = CONFIG_STRING, .value = &server_settings.availability_zone, .initial = "", .help = "Where the server stands, for INFO."},
+
+    {.name = "dir", .type = CONFIG_CUSTOM, .flags = CONFIG_PROTECTED | CONFIG_DENY_LOADING, .set = set_directory, .get = get_directory,
+     .help = "Working directory, where data files are written."},
+    {.name = "locale-collate", .type = CONFIG_STRING, .value = &locale_collate, .initial = "", .check = check_locale, .apply = apply_locale,
+     .help = "Locale in which SORT compares texts; empty: that of the environment."},
+    {.name = "disable-thp", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &server_settings.disable_thp, .initial = "yes",
+     .help = "Opt out of transparent huge pages, which make copy-on-write of a child dear."},
+
+    {.name = "enable-debug-command", .type = CONFIG_ENUM, .flags = CONFIG_IMMUTABLE, .value = &server_settings.debug_command, .initial = "no",
+     .names = permissions, .help = "Who may use DEBUG."},
+    {.name = "enable-module-command", .type = CONFIG_ENUM, .flags = CONFIG_IMMUTABLE, .value = &server_settings.module_command, .initial = "no",
+     .names = permissions, .help = "Who may use MODULE."},
+    {.name = "enable-protected-configs", .type = CONFIG_ENUM, .flags = CONFIG_IMMUTABLE, .value = &server_settings.protected_configs, .initial = "no",
+     .names = permissions, .help = "Who may change protected options at run time."},
+    {.name = "enable-debug-assert", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE | CONFIG_HIDDEN, .value = &server_settings.debug_assert, .initial = "no",
+     .help = "Run costly self-checks."},
+
+    {.name = "lazyfree-lazy-eviction", .type = CONFIG_BOOL, .value = &store_settings.lazy_eviction, .initial = "yes",
+     .help = "Free evicted values in the background."},
+    {.name = "lazyfree-lazy-expire", .type = CONFIG_BOOL, .value = &store_settings.lazy_expire, .initial = "yes", .help = "Free expired values in the background."},
+    {.name = "lazyfree-lazy-server-del", .type = CONFIG_BOOL, .value = &store_settings.lazy_server_del, .initial = "yes",
+     .help = "Free values that a command replaces in the background."},
+    {.name = "lazyfree-lazy-user-del", .type = CONFIG_BOOL, .value = &store_settings.lazy_user_del, .initial = "yes", .help = "DEL frees as UNLINK does."},
+    {.name = "lazyfree-lazy-user-flush", .type = CONFIG_BOOL, .value = &store_settings.lazy_user_flush, .initial = "yes",
+     .help = "FLUSHALL and FLUSHDB without SYNC or ASYNC free in the background."},
+    {.name = "import-mode", .type = CONFIG_BOOL, .value = &import_mode, .initial = "no", .apply = apply_import_mode,
+     .help = "Data of another server is brought in: nothing expires or is evicted by itself, and clients that said CLIENT IMPORT-SOURCE ON see what has expired."},
+    {.name = "active-expire-effort", .type = CONFIG_INT, .value = &store_settings.active_expire_effort, .initial = "1", .min = 1, .max = 10,
+     .help = "How much time goes into looking for expired keys."},
+    {.name = "activerehashing", .type = CONFIG_BOOL, .value = &store_settings.active_rehashing, .initial = "yes",
+     .help = "Use idle time to finish resizing hash tables."},
+    {.name = "lfu-log-factor", .type = CONFIG_INT, .value = &store_settings.lfu_log_factor, .initial = "10", .min = 0, .max = INT32_MAX,
+     .help = "How slowly the counter of uses grows."},
+    {.name = "lfu-decay-time", .type = CONFIG_INT, .value = &store_settings.lfu_decay_time, .initial = "1", .min = 0, .max = INT32_MAX,
+     .help = "Minutes after which the counter of uses goes down by one."},
+    {.name = "maxmemory-policy", .type = CONFIG_ENUM, .value = &server_settings.maxmemory_policy, .initial = "noeviction", .names = policies,
+     .apply = apply_policy, .help = "Which keys are evicted."},
+    {.name = NULL}};
+
+const char *maxmemory_policy_name(void) {
+    const struct config_name *name = policies;
+    while (name->name && name->value != server_settings.maxmemory_policy) name++;
+    return name->name;
+}
+void config_server_start(void) {
+    apply_log_level();
+    apply_log_format();
+    apply_policy();
+    int result = log_set_file(log_file);
+    if (result < 0) config_fatal(config_reason("Can't open the log file: %s", strerror(-result)));
+    if (syslog_enabled) log_set_syslog(true, syslog_ident, syslog_facility);
+    if (apply_locale()) log_warning("The locale '%s' of the environment cannot be used for collation", locale_collate);
+#ifdef PR_SET_THP_DISABLE
+    if (server_settings.disable_thp) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+#endif
+}

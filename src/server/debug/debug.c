@@ -1,0 +1,278 @@
+/* debug.c: DEBUG: looking inside, breaking things on purpose, and what tests need. It is for developers and their tests, so it must be switched on
+ * (enable-debug-command), and its subcommands are no commands of their own. Those about values and databases are in debug_data.c. */
+#include "server/debug/debug.h"
+#include "lib/glob.h"
+#include "lib/hashtable.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/random.h"
+#include "persist/rdb.h"
+#include "server/clients/client.h"
+#include "server/config/config_engine.h"
+#include "server/debug/debug_data.h"
+#include "server/debug/debug_follow.h"
+#include "server/command/help.h"
+#include "server/stats/info.h"
+#include "server/command/propagate.h"
+#include "server/server.h"
+#include "server/config/settings.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#ifdef USE_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
+
+static const struct debug_subcommand **tables;
+static size_t tables_count;
+
+void debug_register(const struct debug_subcommand *subcommands) {
+    tables = mem_realloc(tables, (tables_count + 1) * sizeof *tables);
+    tables[tables_count++] = subcommands;
+}
+bool debug_permitted(struct call *call, int permission, const char *command, const char *option) {
+    const struct connection *conn = call->client ? call->client->conn : NULL;
+    if (permission == PERMIT_YES || !conn || (permission == PERMIT_LOCAL && conn->transport->is_local(conn))) return true;
+    reply_error_format(call->reply,
+                       "ERR %s command not allowed. If the %s option is set to \"local\", you can run it from a local connection, otherwise you need "
+                       "to set this option in the configuration file, and then restart the server.",
+                       command, option);
+    return false;
+}
+static void reply_unknown(struct call *call) {
+    reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try DEBUG HELP.",
+                       call->argv[1].len < 128 ? (int)call->argv[1].len : 128, call->argv[1].data);
+}
+
+/* ---- crashes ---- */
+
+static void run_segfault(struct call *call) {
+    volatile char *nowhere = NULL;
+    __asm__("" : "+r"(nowhere)); /* or the compiler would take it for what cannot happen */
+    *nowhere = 'x';
+}
+static _Noreturn void give_up(void) {
+    if (server_settings.exit_on_panic) exit(1);
+    abort();
+}
+static void run_panic(struct call *call) {
+    log_warning("Panic on request of DEBUG PANIC (%s:%d)", __FILE__, __LINE__);
+    give_up();
+}
+static void run_assert(struct call *call) {
+    log_warning("Assertion failed on request of DEBUG ASSERT (%s:%d)", __FILE__, __LINE__);
+    give_up();
+}
+static void run_oom(struct call *call) {
+    size_t too_much = SIZE_MAX / 4;
+    __asm__("" : "+r"(too_much));
+    mem_free(mem_alloc(too_much));
+    reply_ok(call->reply);
+}
+static void run_leak(struct call *call) {
+    static char *leaked;
+    leaked = mem_strndup(call->argv[2].data, call->argv[2].len);
+    __asm__("" : : "r"(leaked));
+    reply_ok(call->reply);
+}
+
+/* ---- small things ---- */
+
+static double seconds_of(struct slice text) {
+    char copy[64];
+    snprintf(copy, sizeof copy, "%.*s", text.len < sizeof copy ? (int)text.len : (int)sizeof copy - 1, text.data);
+    return strtod(copy, NULL);
+}
+static void run_sleep(struct call *call) {
+    double seconds = seconds_of(call->argv[2]);
+    if (seconds > 0 && seconds < 1e9) {
+        struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+        while (nanosleep(&time, &time) < 0 && errno == EINTR) continue;
+    }
+    reply_ok(call->reply);
+}
+static void run_log(struct call *call) {
+    log_warning("DEBUG LOG: %.*s", (int)call->argv[2].len, call->argv[2].data);
+    reply_ok(call->reply);
+}
+static void run_error(struct call *call) {
+    char *text = mem_strndup(call->argv[2].data, call->argv[2].len);
+    reply_error(call->reply, text);
+    mem_free(text);
+}
+static void run_replicate(struct call *call) {
+    propagate_message(db_id(call->db), call->argc - 2, call->argv + 2);
+    reply_ok(call->reply);
+}
+/* Of few different bytes, so that they mean something as patterns, too. */
+static struct slice random_text(char text[32]) {
+    static const char bytes[] = "*?[]^-\\ab";
+    size_t len = random_below(33);
+    for (size_t i = 0; i < len; i++) text[i] = bytes[random_below(sizeof bytes - 1)];
+    return (struct slice){text, len};
+}
+static void run_stringmatch_test(struct call *call) {
+    enum { ROUNDS = 100000 };
+    char pattern[32], text[32];
+    for (int i = 0; i < ROUNDS; i++) glob_match(random_text(pattern), random_text(text), i & 1);
+    reply_status(call->reply, "Apparently the server did not crash: test passed");
+}
+static void run_change_repl_id(struct call *call) {
+    log_warning("Changing replication IDs after receiving change-repl-id");
+    info_change_replication_id();
+    reply_ok(call->reply);
+}
+static void run_set_active_expire(struct call *call) {
+    store_settings.active_expire = seconds_of(call->argv[2]) != 0;
+    reply_ok(call->reply);
+}
+static void run_dict_resizing(struct call *call) {
+    hashtable_set_resizing(seconds_of(call->argv[2]) != 0 ? HASHTABLE_RESIZE : HASHTABLE_RESIZE_FORBID);
+    reply_ok(call->reply);
+}
+static void run_skip_checksum(struct call *call) {
+    rdb_settings.skip_checksum = seconds_of(call->argv[2]) != 0;
+    reply_ok(call->reply);
+}
+static void run_config_rewrite(struct call *call) {
+    int result = *config_file() ? config_rewrite(true) : -ENOENT;
+    if (result < 0) reply_error_format(call->reply, "ERR CONFIG-REWRITE-FORCE-ALL failed: %s", strerror(-result));
+    else reply_ok(call->reply);
+}
+/* Replies are written straight into send memory, so there is no reply buffer whose size could be tuned; tests written for Valkey tune it. */
+static void run_replybuffer(struct call *call) {
+    int64_t number;
+    if (slice_is(call->argv[2], "resizing")) {
+        reply_ok(call->reply);
+    } else if (!slice_is(call->argv[2], "peak-reset-time")) {
+        reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP.");
+    } else if (slice_is(call->argv[3], "never") || slice_is(call->argv[3], "reset") || parse_int64(call->argv[3], &number)) {
+        reply_ok(call->reply);
+    } else {
+        reply_not_integer(call->reply);
+    }
+}
+
+static void run_pause_cron(struct call *call) {
+    server.cron_paused = seconds_of(call->argv[2]) != 0;
+    reply_ok(call->reply);
+}
+/* Switches of features that are not in this build: tests set them back at their end without asking whether they are there. */
+static void run_without_effect(struct call *call) { reply_ok(call->reply); }
+
+/* ---- the allocator ---- */
+
+#ifdef USE_JEMALLOC
+static void reply_allocator_error(struct call *call, int error) { reply_error_format(call->reply, "ERR %s", strerror(error)); }
+static void run_mallctl(struct call *call) {
+    char *name = mem_strndup(call->argv[2].data, call->argv[2].len);
+    int64_t given = 0;
+    union {
+        uint64_t whole;
+        uint32_t half;
+        bool small;
+    } old = {0}, new = {0};
+    size_t size = 0;
+    bool write = call->argc == 4;
+    if (write && !parse_int64(call->argv[3], &given)) {
+        reply_not_integer(call->reply);
+        mem_free(name);
+        return;
+    }
+    /* The size of a number must be named exactly: try those there are. */
+    static const size_t sizes[] = {sizeof(uint64_t), sizeof(uint32_t), sizeof(bool)};
+    int error = EINVAL;
+    for (size_t i = 0; i < 3 && error == EINVAL; i++) {
+        size = sizes[i];
+        if (size == sizeof(uint64_t)) new.whole = (uint64_t)given;
+        else if (size == sizeof(uint32_t)) new.half = (uint32_t)given;
+        else new.small = given != 0;
+        error = mallctl(name, &old, &size, write ? &new : NULL, write ? size : 0);
+    }
+    if (error == EPERM && write) error = mallctl(name, NULL, NULL, &new, size); /* can only be written */
+    mem_free(name);
+    if (error) reply_allocator_error(call, error);
+    else reply_integer(call->reply, size == sizeof(uint64_t) ? (int64_t)old.whole : size == sizeof(uint32_t) ? (int64_t)old.half : old.small);
+}
+static void run_mallctl_str(struct call *call) {
+    char *name = mem_strndup(call->argv[2].data, call->argv[2].len), *new = NULL;
+    const char *old = NULL;
+    size_t size = sizeof old;
+    if (call->argc == 4) new = mem_strndup(call->argv[3].data, call->argv[3].len);
+    int error = mallctl(name, &old, &size, new ? &new : NULL, new ? sizeof new : 0);
+    mem_free(name);
+    mem_free(new);
+    if (error) reply_allocator_error(call, error);
+    else reply_bulk_text(call->reply, old ? old : "");
+}
+#endif
+
+/* ---- the table ---- */
+
+static void run_help(struct call *call);
+#define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
+static const struct debug_subcommand general[] = {
+    {"assert", 0, 0, run_assert, HELP("ASSERT", "    Crash as a failed assertion does.")},
+    {"change-repl-id", 0, 0, run_change_repl_id, HELP("CHANGE-REPL-ID", "    Take another replication id, so that no replica can go on where it was.")},
+    {"config-rewrite-force-all", 0, 0, run_config_rewrite,
+     HELP("CONFIG-REWRITE-FORCE-ALL", "    As CONFIG REWRITE, but writes every option, those at their default too.")},
+    {"dict-resizing", 1, 1, run_dict_resizing, HELP("DICT-RESIZING <0|1>", "    Forbid or allow the resizing of hash tables.")},
+    {"error", 1, 1, run_error, HELP("ERROR <string>", "    Reply with <string> as an error.")},
+    {"leak", 1, 1, run_leak, HELP("LEAK <string>", "    Lose the memory of a copy of <string>.")},
+    {"log", 1, 1, run_log, HELP("LOG <message>", "    Write <message> to the log.")},
+#ifdef USE_JEMALLOC
+    {"mallctl", 1, 2, run_mallctl, HELP("MALLCTL <key> [<value>]", "    Show or set a number of the allocator.")},
+    {"mallctl-str", 1, 2, run_mallctl_str, HELP("MALLCTL-STR <key> [<value>]", "    Show or set a text of the allocator.")},
+#endif
+    {"oom", 0, 0, run_oom, HELP("OOM", "    Crash as running out of memory does.")},
+    {"panic", 0, 0, run_panic, HELP("PANIC", "    Crash on purpose, with a message.")},
+    {"pause-cron", 1, 1, run_pause_cron, HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
+    {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},
+    {"set-skip-checksum-validation", 1, 1, run_skip_checksum,
+     HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "    Take payloads of RESTORE whose checksum is wrong, or refuse them.")},
+    {"replicate", 1, -1, run_replicate, HELP("REPLICATE <word> [<word> ...]", "    Send the words to replicas as a command, though nothing is executed here.")},
+    {"replybuffer", 2, 2, run_replybuffer,
+     HELP("REPLYBUFFER <RESIZING <0|1>|PEAK-RESET-TIME <NEVER|RESET|milliseconds>>", "    Accepted for the sake of tests; replies are not buffered that way here.")},
+    {"segfault", 0, 0, run_segfault, HELP("SEGFAULT", "    Crash by touching memory that is not there.")},
+    {"set-active-expire", 1, 1, run_set_active_expire, HELP("SET-ACTIVE-EXPIRE <0|1>", "    Switch the search for expired keys off or on.")},
+    {"stringmatch-test", 0, 0, run_stringmatch_test, HELP("STRINGMATCH-TEST", "    Match random texts with random patterns.")},
+    {"sleep", 1, 1, run_sleep, HELP("SLEEP <seconds>", "    Do nothing at all for so long; fractions are fine.")},
+    {"help", 0, 0, run_help, NULL},
+    {NULL, 0, 0, NULL, NULL}};
+
+void debug_register_own(void) {
+    debug_register(general);
+    debug_register(debug_data_subcommands);
+    debug_register(debug_reload_subcommands);
+    debug_register(debug_follow_subcommands);
+}
+static const struct debug_subcommand *subcommand_find(struct slice name) {
+    for (size_t i = tables_count; i-- > 0;)
+        for (const struct debug_subcommand *sub = tables[i]; sub->name; sub++)
+            if (slice_is(name, sub->name)) return sub;
+    return NULL;
+}
+static void run_help(struct call *call) {
+    const char *lines[256];
+    size_t count = 0;
+    for (size_t i = 0; i < tables_count; i++)
+        for (const struct debug_subcommand *sub = tables[i]; sub->name; sub++)
+            for (const char *const *line = sub->help; line && *line && count < 255; line++) lines[count++] = *line;
+    lines[count] = NULL;
+    reply_help(call->reply, "DEBUG", lines);
+}
+static void run_debug(struct call *call) {
+    if (!debug_permitted(call, server_settings.debug_command, "DEBUG", "enable-debug-command")) return;
+    const struct debug_subcommand *sub = subcommand_find(call->argv[1]);
+    int arguments = call->argc - 2;
+    if (!sub || arguments < sub->min_arguments || (sub->max_arguments >= 0 && arguments > sub->max_arguments)) reply_unknown(call);
+    else sub->run(call);
+}
+
+const struct command_spec debug_commands[] = {
+    {.name = "debug", .run = run_debug, .arity = -2, .flags = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE | CMD_SYSCMD, .group = GROUP_SERVER,
+     .since = "1.0.0", .complexity = "Depends on subcommand.", .summary = "Holds what developers and tests need."},
+    {.name = NULL}};

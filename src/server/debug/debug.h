@@ -1,0 +1,38 @@
+/* debug.h: what other rooms add to DEBUG: subcommands of their own, and what DEBUG needs to know of a type of value.
+ *
+ * A digest tells whether two servers hold the same data, ours and Valkey's alike: 20 bytes to which things are mixed (their order matters) or xor-ed
+ * (it does not). A key's is: mix the key, mix the type's number (four bytes, big-endian), what the type says below, and xor "!!expire!!" where there is an expiry.
+ *     string  mix the value                     list  mix each element          set   xor each member
+ *     hash    xor, for each field, a fresh digest with field and value mixed, and "!!hexpire!!" xor-ed where the field expires
+ *     zset    xor, for each member, a fresh digest with member and score (format_double_digits) mixed
+ *     stream  for each entry mix its id ("ms.seq"), then mix each field and value */
+#ifndef SERVER_DEBUG_H
+#define SERVER_DEBUG_H
+#include "lib/sha1.h"
+#include "server/command/command.h"
+
+struct digest {
+    unsigned char bytes[SHA1_SIZE];
+};
+void digest_mix(struct digest *digest, struct slice bytes);
+void digest_xor(struct digest *digest, struct slice bytes);
+void digest_mix_number(struct digest *digest, uint32_t number);
+
+struct debug_value_ops {
+    void (*digest)(const struct entry *entry, struct digest *digest);
+    struct hashtable *(*table)(const struct entry *entry); /* NULL, or returns NULL: its encoding has none */
+    void (*describe)(const struct entry *entry, bool fast, char *text, size_t size); /* more fields of DEBUG OBJECT, each with a space in front; may be NULL */
+};
+void debug_register_value(enum value_type type, const struct debug_value_ops *ops);
+
+struct debug_subcommand {
+    const char *name;
+    int min_arguments, max_arguments; /* after the name; max -1: any number */
+    void (*run)(struct call *call);   /* argv[2] is the first argument */
+    const char *const *help;          /* lines as in help.h; NULL: not told */
+};
+void debug_register(const struct debug_subcommand *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
+void debug_register_own(void); /* those of the server room; before others */
+/* The test of enable-debug-command and enable-module-command, with the refusal replied; `command` is its name in capitals. */
+bool debug_permitted(struct call *call, int permission, const char *command, const char *option);
+#endif

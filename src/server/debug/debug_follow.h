@@ -1,0 +1,6 @@
+/* debug_follow.h: DEBUG FOLLOW: a connection that is sent what others would have to repeat. */
+#ifndef SERVER_DEBUG_FOLLOW_H
+#define SERVER_DEBUG_FOLLOW_H
+#include "server/debug/debug.h"
+extern const struct debug_subcommand debug_follow_subcommands[];
+#endif

@@ -1,0 +1,97 @@
+/* rdma_debug.c: DEBUG RDMA, a table of subcommands of its own: another one is a function and a line in the table.
+ *
+ * What counts objects tells gauges: a test takes them before and after what it does to the server, and they must be the same. */
+#include "server/debug/rdma_debug.h"
+#ifdef USE_RDMA
+#include "net/rdma.h"
+#include "server/server.h"
+
+struct rdma_debug {
+    const char *name;
+    int min_arguments, max_arguments; /* after the name */
+    void (*run)(struct call *call);   /* argv[3] is the first argument */
+};
+
+static void run_resources(struct call *call) {
+    const struct rdma_stats *s = rdma_stats();
+    const struct {
+        const char *name;
+        uint64_t value;
+    } gauges[] = {
+        {"connections", s->connections},
+        {"queue-pairs", s->queue_pairs},
+        {"completion-queues", s->completion_queues},
+        {"memory-regions", s->memory_regions - s->value_regions}, /* those stay with the values, whoever reads them */
+        {"registered-bytes", s->registered_bytes - s->registered[RDMA_MEMORY_VALUES]},
+        {"send-chunks", s->send_chunks},
+        {"send-chunks-used", s->send_chunks_used},
+        {"receive-buffers", s->receive_buffers},
+        {"receive-buffers-ready", s->receive_ready},
+        {"receives-posted", s->receives_posted},
+    };
+    size_t count = sizeof gauges / sizeof *gauges;
+    reply_map(call->reply, count);
+    for (size_t i = 0; i < count; i++) {
+        reply_bulk_text(call->reply, gauges[i].name);
+        reply_integer(call->reply, (int64_t)gauges[i].value);
+    }
+}
+
+static void run_trim(struct call *call) {
+    rdma_trim(server.loop);
+    reply_ok(call->reply);
+}
+
+/* What a technique gains is measured by leaving it out. */
+static void run_technique(struct call *call) {
+    static const struct {
+        const char *name;
+        enum rdma_technique technique;
+    } techniques[] = {
+        {"inline", RDMA_INLINE},
+        {"chaining", RDMA_CHAINING},
+        {"signalling", RDMA_SIGNALLING},
+        {"zero-copy-in", RDMA_ZERO_COPY_IN},
+        {"huge-pages", RDMA_HUGE_PAGES},
+        {"polled", RDMA_POLLED},
+    };
+    bool yes = slice_is(call->argv[4], "yes");
+    for (size_t i = 0; i < sizeof techniques / sizeof *techniques; i++) {
+        if (!slice_is(call->argv[3], techniques[i].name)) continue;
+        if (!yes && !slice_is(call->argv[4], "no")) break;
+        if (yes) rdma_settings.without &= ~(uint32_t)techniques[i].technique;
+        else rdma_settings.without |= techniques[i].technique;
+        reply_ok(call->reply);
+        return;
+    }
+    reply_error(call->reply, "ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each is yes or no");
+}
+
+static const struct rdma_debug table[] = {
+    {"resources", 0, 0, run_resources},
+    {"trim", 0, 0, run_trim},
+    {"technique", 2, 2, run_technique},
+};
+
+static void run_rdma(struct call *call) {
+    int arguments = call->argc - 3;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (!slice_is(call->argv[2], table[i].name)) continue;
+        if (arguments < table[i].min_arguments || arguments > table[i].max_arguments) break;
+        table[i].run(call);
+        return;
+    }
+    reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'rdma'. Try DEBUG HELP.");
+}
+
+#define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
+const struct debug_subcommand rdma_debug_subcommands[] = {
+    {"rdma", 1, -1, run_rdma, HELP("RDMA RESOURCES", "    Count what the RDMA transport holds now: a map of names and numbers.",
+                               "RDMA TRIM", "    Give registered memory that is kept for later back to the system.",
+                               "RDMA TECHNIQUE <name> <yes|no>", "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
+                               "    huge-pages, polled. To measure what it gains (tests/perf/techniques).")},
+    {NULL, 0, 0, NULL, NULL},
+};
+#else
+const struct debug_subcommand rdma_debug_subcommands[] = {{NULL, 0, 0, NULL, NULL}};
+#endif

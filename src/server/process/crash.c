@@ -1,0 +1,308 @@
+/* crash.c: the report of a crash, into the log: where it happened, the stack, the registers, what was being executed. Then the signal takes its usual
+ * course (a core file, the exit status that a supervisor expects).
+ *
+ * Everything here runs in a signal handler of a process whose state is damaged: nothing is allocated, no lock is taken, text is put together in a static buffer
+ * and written with write(). The parts that follow pointers of the server come last; when such a part crashes in turn, the report
+ * ends there. The handler has a stack of its own, so that running out of stack is reported too. */
+#include "server/process/crash.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/server.h"
+#include "server/config/settings.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { STACK_SIZE = 128 * 1024, FRAMES_MAX = 100, WORDS_SHOWN = 16, ARGUMENTS_SHOWN = 16, ARGUMENT_SHOWN = 128 };
+
+static volatile sig_atomic_t reporting;
+static char line[1024];
+static size_t line_len;
+
+/* A line put together without printf. */
+static void put(const char *text) {
+    size_t len = strlen(text);
+    if (len > sizeof line - 2 - line_len) len = sizeof line - 2 - line_len;
+    memcpy(line + line_len, text, len);
+    line_len += len;
+}
+static void put_number(int64_t value) {
+    char text[NUMBER_TEXT_MAX];
+    text[format_int64(text, value)] = 0;
+    put(text);
+}
+static void put_hex(uint64_t value, int digits) {
+    char text[17];
+    for (int i = digits - 1; i >= 0; i--, value >>= 4) text[i] = "0123456789abcdef"[value & 15];
+    text[digits] = 0;
+    put(text);
+}
+static void put_bytes(struct slice bytes, size_t max) {
+    for (size_t i = 0; i < bytes.len && i < max; i++) {
+        char text[2] = {bytes.data[i] >= ' ' && bytes.data[i] <= '~' ? bytes.data[i] : '.', 0};
+        put(text);
+    }
+    if (bytes.len > max) put("...");
+}
+static void put_line(void) {
+    line[line_len++] = '\n';
+    line[line_len] = 0;
+    log_write_raw(line);
+    line_len = 0;
+}
+static void put_title(const char *title) {
+    put("\n------ ");
+    put(title);
+    put(" ------");
+    put_line();
+}
+
+static const char *signal_name(int number) {
+    switch (number) {
+    case SIGSEGV: return "SIGSEGV";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGILL: return "SIGILL";
+    case SIGABRT: return "SIGABRT";
+    default: return "?";
+    }
+}
+
+static uint64_t instruction_of(const ucontext_t *context) {
+#if defined(__x86_64__)
+    return (uint64_t)context->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+    return (uint64_t)context->uc_mcontext.pc;
+#else
+    (void)context;
+    return 0;
+#endif
+}
+
+static void report_head(int number, const siginfo_t *info, const ucontext_t *context) {
+    log_write_raw("\n=== VALKEY BUG REPORT START: Cut & paste starting from here ===\n");
+    log_write_from_handler("The server crashed; what follows is for who is to find out why.");
+    put("Valkey " SERVER_VERSION " crashed by signal: ");
+    put_number(number);
+    put(" (");
+    put(signal_name(number));
+    put("), si_code: ");
+    put_number(info->si_code);
+    put_line();
+    if (number != SIGABRT && info->si_code > 0) {
+        put("Accessing address: 0x");
+        put_hex((uint64_t)(uintptr_t)info->si_addr, 16);
+        put_line();
+    }
+    if (info->si_code == SI_USER) {
+        put("Killed by PID: ");
+        put_number(info->si_pid);
+        put(", UID: ");
+        put_number(info->si_uid);
+        put_line();
+    }
+    put("Crashed running the instruction at: 0x");
+    put_hex(instruction_of(context), 16);
+    put_line();
+}
+
+static void report_frame(const void *address) {
+    Dl_info info;
+    put("0x");
+    put_hex((uint64_t)(uintptr_t)address, 16);
+    if (dladdr(address, &info) && info.dli_fname) {
+        const char *name = strrchr(info.dli_fname, '/');
+        put(" ");
+        put(name ? name + 1 : info.dli_fname);
+        put("(");
+        if (info.dli_sname) {
+            put(info.dli_sname);
+            put("+0x");
+            put_hex((uint64_t)((const char *)address - (const char *)info.dli_saddr), 4);
+        } else {
+            /* A static function: the offset in the file, for addr2line. */
+            put("+0x");
+            put_hex((uint64_t)((const char *)address - (const char *)info.dli_fbase), 8);
+        }
+        put(")");
+    }
+    put_line();
+}
+
+static void report_stack(const ucontext_t *context) {
+    void *frames[FRAMES_MAX];
+    put_title("STACK TRACE");
+    put("EIP:");
+    put_line();
+    report_frame((const void *)(uintptr_t)instruction_of(context));
+    put("\nBacktrace:");
+    put_line();
+    int count = backtrace(frames, FRAMES_MAX);
+    for (int i = 0; i < count; i++) report_frame(frames[i]);
+}
+
+static void report_registers(const ucontext_t *context) {
+    put_title("REGISTERS");
+#if defined(__x86_64__)
+    static const struct {
+        const char *name;
+        int index;
+    } registers[] = {{"RAX", REG_RAX}, {"RBX", REG_RBX}, {"RCX", REG_RCX}, {"RDX", REG_RDX}, {"RDI", REG_RDI}, {"RSI", REG_RSI},
+                     {"RBP", REG_RBP}, {"RSP", REG_RSP}, {"R8", REG_R8},   {"R9", REG_R9},   {"R10", REG_R10}, {"R11", REG_R11},
+                     {"R12", REG_R12}, {"R13", REG_R13}, {"R14", REG_R14}, {"R15", REG_R15}, {"RIP", REG_RIP}, {"EFL", REG_EFL}};
+    for (size_t i = 0; i < sizeof registers / sizeof *registers; i++) {
+        put(registers[i].name);
+        put(":");
+        put_hex((uint64_t)context->uc_mcontext.gregs[registers[i].index], 16);
+        put(i % 4 == 3 ? "\n" : " ");
+    }
+    put_line();
+    if (server_settings.hide_user_data) {
+        put("The stack is left out: hide-user-data-from-log is on.");
+        put_line();
+        return;
+    }
+    const uint64_t *stack = (const uint64_t *)(uintptr_t)context->uc_mcontext.gregs[REG_RSP];
+    for (int i = WORDS_SHOWN - 1; i >= 0; i--) {
+        put("(");
+        put_hex((uint64_t)(uintptr_t)(stack + i), 16);
+        put(") -> ");
+        put_hex(stack[i], 16);
+        put_line();
+    }
+#elif defined(__aarch64__)
+    for (int i = 0; i < 31; i++) {
+        put("X");
+        put_number(i);
+        put(":");
+        put_hex((uint64_t)context->uc_mcontext.regs[i], 16);
+        put(i % 4 == 3 ? "\n" : " ");
+    }
+    put("SP:");
+    put_hex((uint64_t)context->uc_mcontext.sp, 16);
+    put(" PC:");
+    put_hex((uint64_t)context->uc_mcontext.pc, 16);
+    put_line();
+#else
+    (void)context;
+    put("not known on this machine");
+    put_line();
+#endif
+}
+
+static void report_field(const char *name, int64_t value) {
+    put(name);
+    put(":");
+    put_number(value);
+    put_line();
+}
+
+static void report_state(void) {
+    put_title("STATE OF THE SERVER");
+    report_field("process_id", getpid());
+    report_field("uptime_in_seconds", (clock_wall_us() / 1000 - server.started_ms) / 1000);
+    report_field("used_memory", (int64_t)mem_used());
+    report_field("maxmemory", server_settings.maxmemory);
+    report_field("total_commands_processed", (int64_t)dispatch_commands);
+    report_field("connected_clients", (int64_t)clients_count());
+    report_field("total_connections_received", (int64_t)client_stats.accepted);
+    report_field("changes_since_last_save", (int64_t)server.dirty);
+    for (int i = 0; server.keyspace && i < keyspace_databases(server.keyspace); i++) {
+        const struct db *db = keyspace_db(server.keyspace, i);
+        if (!db_size(db)) continue;
+        put("db");
+        put_number(i);
+        put(":keys=");
+        put_number((int64_t)db_size(db));
+        put(",expires=");
+        put_number((int64_t)db_expires(db));
+        put_line();
+    }
+}
+
+static void report_call(void) {
+    const struct call *call = dispatch_running();
+    if (!call) return;
+    put_title("CURRENT CLIENT INFO");
+    put("command: ");
+    put(call->command->full_name);
+    put_line();
+    report_field("arguments", call->argc);
+    for (int i = 0; i < call->argc && i < ARGUMENTS_SHOWN; i++) {
+        put("argv[");
+        put_number(i);
+        put("]: ");
+        put_number((int64_t)call->argv[i].len);
+        put(" bytes");
+        if (!server_settings.hide_user_data) {
+            put(": '");
+            put_bytes(call->argv[i], ARGUMENT_SHOWN);
+            put("'");
+        }
+        put_line();
+    }
+    if (call->client) {
+        log_write_raw(client_log_text(call->client));
+        log_write_raw("\n");
+    }
+}
+
+static _Noreturn void die(int number) {
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    kill(getpid(), number);
+    _exit(1); /* who can be killed by it is */
+}
+
+static void crashed(int number, siginfo_t *info, void *data) {
+    const ucontext_t *context = data;
+    if (!server_settings.crash_log || reporting) die(number);
+    reporting = 1;
+    report_head(number, info, context);
+    report_stack(context);
+    report_registers(context);
+    report_state();
+    report_call();
+    log_write_raw("\n=== VALKEY BUG REPORT END. Make sure to include from START to END. ===\n\n"
+                  "       Please report the crash, with this text, what was being done, and the version of the operating system.\n\n");
+    if (server_settings.exit_on_panic && number == SIGABRT) _exit(1);
+    die(number);
+}
+
+static void out_of_memory(size_t size) {
+    log_warning("Out Of Memory allocating %zu bytes!", size);
+    log_warning("Guru Meditation: Server aborting for OUT OF MEMORY. Allocating %zu bytes!", size);
+}
+
+void crash_catch_signals(void) {
+    void *frame;
+    backtrace(&frame, 1); /* loads what it needs now, not in the handler */
+    mem_set_oom_handler(out_of_memory);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* the sanitizer's own report says more */
+#endif
+    void *memory = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (memory != MAP_FAILED) {
+        stack_t stack = {.ss_sp = memory, .ss_size = STACK_SIZE};
+        sigaltstack(&stack, NULL);
+    }
+    struct sigaction action = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+    sigemptyset(&action.sa_mask);
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+}

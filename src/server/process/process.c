@@ -1,0 +1,281 @@
+/* process.c: see process.h. The title is in process_title.c, the checks of the machine in process_check.c. */
+#include "server/process/process.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/version.h"
+#include "net/pin.h"
+#include "server/clients/client.h"
+#include "server/clients/io_threads.h"
+#include "server/server.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef USE_SYSTEMD
+#include <systemd/sd-daemon.h>
+#endif
+
+enum { RESERVED_FILES = 32, OOM_VALUES = 3, OOM_MIN = -1000, OOM_MAX = 1000 };
+enum supervision { SUPERVISED_NO, SUPERVISED_AUTO, SUPERVISED_SYSTEMD, SUPERVISED_UPSTART };
+enum oom_mode { OOM_NO, OOM_RELATIVE, OOM_ABSOLUTE };
+
+static bool daemonize;
+static char *pid_file, *server_cpulist, *bio_cpulist, *aof_rewrite_cpulist, *bgsave_cpulist;
+static int supervised, oom_mode, oom_values[OOM_VALUES];
+static int oom_score_at_start;
+static bool oom_score_known, oom_score_changed, pid_file_written;
+static char pid_path[4096];
+
+const char *process_aof_rewrite_cpulist(void) { return aof_rewrite_cpulist; }
+const char *process_bgsave_cpulist(void) { return bgsave_cpulist; }
+
+const char *process_build_id(void) {
+    static char text[17];
+    if (!text[0]) {
+        /* The same sources built the same way have the same id. */
+        uint64_t hash = 0xCBF29CE484222325ULL;
+        static const char parts[] = PROJECT_VERSION "|" __VERSION__ "|"
+#ifdef USE_JEMALLOC
+                                                   "jemalloc|"
+#endif
+#ifdef USE_RDMA
+                                                   "rdma|"
+#endif
+#ifdef USE_SYSTEMD
+                                                   "systemd|"
+#endif
+            ;
+        for (const char *p = parts; *p; p++) hash = (hash ^ (unsigned char)*p) * 0x100000001B3ULL;
+        snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    }
+    return text;
+}
+
+/* Supervisors */
+
+bool process_is_supervised(void) {
+    static bool asked, is;
+    if (asked) return is;
+    asked = true;
+    const char *upstart = getenv("UPSTART_JOB"), *systemd = getenv("NOTIFY_SOCKET");
+    if (supervised == SUPERVISED_AUTO) supervised = upstart ? SUPERVISED_UPSTART : systemd ? SUPERVISED_SYSTEMD : SUPERVISED_NO;
+    if (supervised == SUPERVISED_UPSTART) {
+        if (!upstart) log_warning("Upstart supervision requested, but UPSTART_JOB not found!");
+        else {
+            log_notice("Supervised by upstart, will stop to signal readiness.");
+            is = true;
+            raise(SIGSTOP);
+            unsetenv("UPSTART_JOB");
+        }
+    } else if (supervised == SUPERVISED_SYSTEMD) {
+#ifdef USE_SYSTEMD
+        if (!systemd) log_warning("Systemd supervision requested or auto-detected, but NOTIFY_SOCKET not found!");
+        is = systemd != NULL;
+#else
+        log_warning("Systemd supervision requested, but this server was built without libsystemd!");
+#endif
+    }
+    if (!is) supervised = SUPERVISED_NO;
+    return is;
+}
+
+const char *process_supervisor(void) {
+    return supervised == SUPERVISED_SYSTEMD ? "systemd" : supervised == SUPERVISED_UPSTART ? "upstart" : "no";
+}
+
+static void tell_systemd(const char *state) {
+#ifdef USE_SYSTEMD
+    if (supervised == SUPERVISED_SYSTEMD && process_is_supervised()) sd_notify(0, state);
+#else
+    (void)state;
+#endif
+}
+void process_tell_ready(void) { tell_systemd("STATUS=Ready to accept connections\nREADY=1\n"); }
+void process_tell_stopping(void) { tell_systemd("STOPPING=1\n"); }
+
+/* Daemon and pid file */
+
+bool process_daemonizes(void) { return daemonize && !process_is_supervised(); }
+
+void process_daemonize(void) {
+    if (!process_daemonizes()) return;
+    pid_t child = fork();
+    if (child < 0) {
+        log_warning("Can't become a daemon: %s", strerror(errno));
+        exit(1);
+    }
+    if (child) _exit(0);
+    setsid();
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0) return;
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    if (null > STDERR_FILENO) close(null);
+}
+
+void process_write_pid_file(void) {
+    const char *path = pid_file;
+    if (!path[0]) {
+        if (!process_daemonizes()) return;
+        path = "/var/run/valkey.pid";
+    }
+    FILE *file = fopen(path, "we");
+    if (!file) {
+        log_warning("Failed to write PID file: %s", strerror(errno));
+        return;
+    }
+    fprintf(file, "%d\n", (int)getpid());
+    fclose(file);
+    if (!realpath(path, pid_path)) snprintf(pid_path, sizeof pid_path, "%s", path);
+    pid_file_written = true;
+}
+
+void process_remove_files(void) {
+    process_tell_stopping();
+    if (pid_file_written) unlink(pid_path);
+    pid_file_written = false;
+}
+
+/* CPUs */
+
+static const char *check_cpulist(const struct config_option *option, struct slice text) {
+    (void)option;
+    static char error[128];
+    cpu_set_t cpus;
+    char list[1024];
+    if (text.len >= sizeof list) return "the CPU list is too long";
+    memcpy(list, text.data, text.len);
+    list[text.len] = 0;
+    return pin_parse_cpulist(list, &cpus, error, sizeof error) ? NULL : error;
+}
+
+static void pin(const char *list, const char *what) {
+    int result = pin_thread(list);
+    if (result < 0) log_warning("Could not pin %s to the CPUs %s: %s", what, list, strerror(-result));
+}
+void process_background_setup(void) { pin(bio_cpulist, "a background thread"); }
+
+/* OOM score */
+
+bool process_set_oom_score(enum process_kind kind) {
+    if (!oom_score_known) {
+        FILE *file = fopen("/proc/self/oom_score_adj", "re");
+        oom_score_known = file && fscanf(file, "%d", &oom_score_at_start) == 1;
+        if (file) fclose(file);
+        if (!oom_score_known) return oom_mode == OOM_NO;
+    }
+    if (oom_mode == OOM_NO && !oom_score_changed) return true;
+    int score = oom_mode == OOM_NO ? oom_score_at_start : oom_values[kind] + (oom_mode == OOM_RELATIVE ? oom_score_at_start : 0);
+    if (score > OOM_MAX) score = OOM_MAX;
+    if (score < OOM_MIN) score = OOM_MIN;
+    char text[16];
+    int len = snprintf(text, sizeof text, "%d\n", score), fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text, (size_t)len) == len;
+    if (!written) log_warning("Unable to write oom_score_adj: %s", strerror(errno));
+    if (fd >= 0) close(fd);
+    oom_score_changed = written && oom_mode != OOM_NO;
+    return written;
+}
+
+static const char *apply_oom(void) {
+    return process_set_oom_score(PROCESS_PRIMARY) ? NULL : "Failed to apply new oom_score_adj configuration, check server logs.";
+}
+
+static const char *set_oom_values(const struct config_option *option, int count, const struct slice *words) {
+    (void)option;
+    int64_t values[OOM_VALUES];
+    if (count != OOM_VALUES) return "wrong number of arguments";
+    for (int i = 0; i < OOM_VALUES; i++)
+        if (!parse_int64(words[i], &values[i]) || values[i] < -2000 || values[i] > 2000)
+            return "Invalid oom-score-adj-values, elements must be between -2000 and 2000.";
+    if (values[1] < values[0] || values[2] < values[1])
+        log_warning("The oom-score-adj-values configuration may not work for non-privileged processes! Please consult the documentation.");
+    for (int i = 0; i < OOM_VALUES; i++) oom_values[i] = (int)values[i];
+    return NULL;
+}
+
+static void get_oom_values(const struct config_option *option, struct output *out) {
+    (void)option;
+    char text[64];
+    int len = snprintf(text, sizeof text, "%d %d %d", oom_values[0], oom_values[1], oom_values[2]);
+    output_write(out, (struct slice){text, (size_t)len});
+}
+
+/* Open files */
+
+void process_adjust_open_files(void) {
+    const int reserved = RESERVED_FILES + io_threads_descriptors();
+    rlim_t wanted = (rlim_t)client_settings.maxclients + (rlim_t)reserved;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        log_warning("Unable to obtain the current NOFILE limit (%s), assuming 1024 and setting the max clients configuration accordingly.",
+                    strerror(errno));
+        client_settings.maxclients = 1024 - reserved;
+        return;
+    }
+    rlim_t before = limit.rlim_cur, best = wanted;
+    if (before >= wanted) return;
+    int error = 0;
+    while (best > before) {
+        struct rlimit raised = {.rlim_cur = best, .rlim_max = best > limit.rlim_max ? best : limit.rlim_max};
+        if (setrlimit(RLIMIT_NOFILE, &raised) == 0) break;
+        error = errno;
+        if (best > limit.rlim_max && limit.rlim_max > before) best = limit.rlim_max; /* what an ordinary user may have */
+        else best = best > before + 16 ? best - 16 : before;
+    }
+    if (best >= wanted) {
+        log_notice("Increased maximum number of open files to %llu (it was originally set to %llu).", (unsigned long long)wanted,
+                   (unsigned long long)before);
+        return;
+    }
+    int64_t asked = client_settings.maxclients;
+    if (best <= (rlim_t)reserved) {
+        log_warning("Your current 'ulimit -n' of %llu is not enough for the server to start. Please increase your open file limit to at least "
+                    "%llu. Exiting.",
+                    (unsigned long long)before, (unsigned long long)wanted);
+        exit(1);
+    }
+    client_settings.maxclients = (int64_t)best - reserved;
+    log_warning("You requested maxclients of %lld requiring at least %llu max file descriptors.", (long long)asked, (unsigned long long)wanted);
+    log_warning("Server can't set maximum open files to %llu because of OS error: %s.", (unsigned long long)wanted, strerror(error));
+    log_warning("Current maximum open files is %llu. maxclients has been reduced to %lld to compensate for low ulimit. If you need higher "
+                "maxclients increase 'ulimit -n'.",
+                (unsigned long long)best, (long long)client_settings.maxclients);
+}
+
+void process_setup(void) {
+    pin(server_cpulist, "the server");
+    process_set_oom_score(PROCESS_PRIMARY);
+}
+
+static const struct config_name supervisions[] = {{"upstart", SUPERVISED_UPSTART}, {"systemd", SUPERVISED_SYSTEMD}, {"auto", SUPERVISED_AUTO},
+                                                  {"no", SUPERVISED_NO}, {NULL, 0}};
+static const struct config_name oom_modes[] = {{"no", OOM_NO}, {"yes", OOM_RELATIVE}, {"relative", OOM_RELATIVE}, {"absolute", OOM_ABSOLUTE}, {NULL, 0}};
+
+#define CPULIST(main, other, place, what)                                                                                                   \
+    {.name = main, .alias = other, .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &place, .initial = "", .check = check_cpulist, \
+     .help = "CPUs of " what ", as \"0-3,8\" or \"0-7:2\"; empty: any."}
+
+const struct config_option process_options[] = {
+    {.name = "daemonize", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &daemonize, .initial = "no", .help = "Run in the background."},
+    {.name = "pidfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &pid_file, .initial = "",
+     .help = "File that holds the process id; empty: /var/run/valkey.pid of a daemon, else none."},
+    {.name = "supervised", .type = CONFIG_ENUM, .flags = CONFIG_IMMUTABLE, .value = &supervised, .initial = "no", .names = supervisions,
+     .help = "Who is told when the server is ready."},
+    {.name = "oom-score-adj", .type = CONFIG_ENUM, .value = &oom_mode, .initial = "no", .names = oom_modes, .apply = apply_oom,
+     .help = "Whether to tell the kernel what to kill first when memory runs out."},
+    {.name = "oom-score-adj-values", .type = CONFIG_CUSTOM, .flags = CONFIG_MULTI_ARG, .initial = "0 200 800", .set = set_oom_values,
+     .get = get_oom_values, .apply = apply_oom, .help = "Scores of primary, replica and child processes."},
+    CPULIST("server-cpulist", "server_cpulist", server_cpulist, "the main thread"),
+    CPULIST("bio-cpulist", "bio_cpulist", bio_cpulist, "background threads"),
+    CPULIST("aof-rewrite-cpulist", "aof_rewrite_cpulist", aof_rewrite_cpulist, "processes that rewrite the append-only file"),
+    CPULIST("bgsave-cpulist", "bgsave_cpulist", bgsave_cpulist, "processes that save"),
+    {.name = NULL},
+};

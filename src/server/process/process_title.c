@@ -1,0 +1,100 @@
+/* process_title.c: what ps shows. The title is written over the arguments and the environment, which lie together at the top of the stack; the
+ * environment is copied away first. */
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/clients/listeners.h"
+#include "server/process/process_title.h"
+#include "server/server.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { TITLE_MAX = 1024 };
+static bool set_title;
+static char *template;
+static char *room;
+static size_t room_size;
+static char name[128];
+
+void process_keep_arguments(int argc, char **argv) {
+    char *end = argv[0];
+    room = argv[0];
+    for (int i = 0; i < argc; i++)
+        if (argv[i] == end) end = argv[i] + strlen(argv[i]) + 1;
+    size_t count = 0;
+    while (environ && environ[count]) count++;
+    char **copy = mem_alloc((count + 1) * sizeof *copy);
+    for (size_t i = 0; i < count; i++) {
+        if (environ[i] == end) end = environ[i] + strlen(environ[i]) + 1;
+        copy[i] = mem_strdup(environ[i]);
+    }
+    copy[count] = NULL;
+    snprintf(name, sizeof name, "%s", argv[0]);
+    for (int i = 0; i < argc; i++) argv[i] = mem_strdup(argv[i]);
+    environ = copy;
+    room_size = (size_t)(end - room);
+}
+
+/* Fills the template in; false: it names something that there is not. */
+static bool title_write(const char *from, char *title, size_t size) {
+    char address[256];
+    const struct {
+        const char *key, *value;
+    } values[] = {{"title", name},
+                  {"listen-addr", listeners_first_address(address, sizeof address)},
+                  {"server-mode", strcmp(server.mode, "cluster") == 0 ? "[cluster]" : ""},
+                  {"port", NULL},
+                  {"tls-port", "0"},
+                  {"unixsocket", listeners_unix_path()},
+                  {"config-file", config_file()}};
+    size_t len = 0;
+    while (*from && len + 1 < size) {
+        if (*from != '{') {
+            title[len++] = *from++;
+            continue;
+        }
+        const char *close = strchr(from, '}');
+        if (!close) return false;
+        struct slice key = {from + 1, (size_t)(close - from - 1)};
+        bool known = false;
+        for (size_t i = 0; i < sizeof values / sizeof *values && !known; i++) {
+            if (!slice_equal(key, slice_of(values[i].key))) continue;
+            known = true;
+            int written = values[i].value ? snprintf(title + len, size - len, "%s", values[i].value)
+                                          : snprintf(title + len, size - len, "%d", listeners_port());
+            len += (size_t)written < size - len ? (size_t)written : size - len - 1;
+        }
+        if (!known) return false;
+        from = close + 1;
+    }
+    while (len && title[len - 1] == ' ') len--;
+    title[len] = 0;
+    return true;
+}
+
+void process_title(void) {
+    char title[TITLE_MAX];
+    if (!set_title || !room || !title_write(template, title, sizeof title)) return;
+    memset(room, 0, room_size);
+    snprintf(room, room_size, "%s", title);
+    prctl(PR_SET_NAME, "valkey-server", 0, 0, 0);
+}
+
+static const char *check_template(const struct config_option *option, struct slice text) {
+    (void)option;
+    char title[TITLE_MAX];
+    return title_write(text.data /* NUL-terminated, config.h says */, title, sizeof title) ? NULL : "template format is invalid or contains unknown variables";
+}
+
+static const char *apply_template(void) {
+    process_title();
+    return NULL;
+}
+
+const struct config_option process_title_options[] = {
+    {.name = "set-proc-title", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &set_title, .initial = "yes", .help = "Show a title in ps."},
+    {.name = "proc-title-template", .type = CONFIG_STRING, .value = &template, .initial = "{title} {listen-addr} {server-mode}",
+     .check = check_template, .apply = apply_template, .help = "The title, with {title}, {listen-addr}, {server-mode}, {port}, {tls-port}, {unixsocket}, {config-file}."},
+    {.name = NULL},
+};

@@ -1,0 +1,177 @@
+/* shutdown.c: the end of the server.
+ *
+ *   1. parts are asked whether the server may stop (prepare_shutdown: the final save, an append-only file that is being rewritten). One refusal
+ *      ends it, unless FORCE was said.
+ *   2. parts that are not ready (replicas that lag behind) are waited for, at most shutdown-timeout; writes are held meanwhile. NOW does not wait.
+ *   3. listeners are closed, replies sent, parts stopped, files of the process removed, and the process exits.
+ *
+ * Step 3 ends the process from where it is called: what clients asked for after SHUTDOWN is not executed. */
+#include "server/process/shutdown.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "server/clients/client.h"
+#include "server/clients/listeners.h"
+#include "server/process/process.h"
+#include "server/server.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int timeout_seconds, on_sigint, on_sigterm;
+static volatile sig_atomic_t signal_caught;
+static struct {
+    bool waiting;
+    int flags;
+    int64_t deadline_ms;
+    uint64_t client_id; /* who said SHUTDOWN and waits, 0: nobody */
+} shutdown_;
+
+static _Noreturn void finish(void) {
+    listeners_stop();
+    clients_flush();
+    list_each(clients_all(), link) conn_flush(container_of(link, struct client, link)->conn);
+    list_each(server_parts(), link) {
+        struct server_part *part = container_of(link, struct server_part, link);
+        if (part->stop) part->stop();
+    }
+    process_remove_files();
+    log_warning("Valkey is now ready to exit, bye bye...");
+    exit(0);
+}
+
+static bool parts_ready(void) {
+    list_each(server_parts(), link) {
+        struct server_part *part = container_of(link, struct server_part, link);
+        if (part->ready_to_stop && !part->ready_to_stop()) return false;
+    }
+    return true;
+}
+
+/* Step 1 and 3. */
+static bool prepare_and_finish(int flags) {
+    list_each(server_parts(), link) {
+        struct server_part *part = container_of(link, struct server_part, link);
+        if (!part->prepare_shutdown || part->prepare_shutdown(flags)) continue;
+        if (flags & SHUTDOWN_FORCE) continue;
+        log_warning("Errors trying to shut down the server. Check the logs for more information.");
+        return false;
+    }
+    finish();
+}
+
+bool server_shutdown(int flags) {
+    if (shutdown_.waiting) {
+        if (!(flags & SHUTDOWN_NOW)) return true;
+        shutdown_.waiting = false;
+    }
+    if ((flags & SHUTDOWN_NOW) || timeout_seconds == 0 || parts_ready()) return prepare_and_finish(flags);
+    shutdown_.waiting = true;
+    shutdown_.flags = flags;
+    shutdown_.deadline_ms = clock_ms() + (int64_t)timeout_seconds * 1000;
+    clients_pause(PAUSE_WRITE, INT64_MAX / 2);
+    log_notice("Waiting for replicas before shutting down.");
+    return true;
+}
+
+/* Lets who said SHUTDOWN go on, with an error. */
+static void shutdown_answer(const char *error) {
+    struct client *client = shutdown_.client_id ? client_by_id(shutdown_.client_id) : NULL;
+    shutdown_.client_id = 0;
+    if (!client) return;
+    reply_error(&client->reply, error);
+    client_flush_later(client);
+    client_release(client);
+}
+
+static void shutdown_stop_waiting(const char *error) {
+    shutdown_.waiting = false;
+    clients_unpause();
+    shutdown_answer(error);
+}
+
+static const char failed[] = "ERR Errors trying to SHUTDOWN. Check logs.";
+
+void server_shutdown_for(struct client *client, int flags) {
+    log_notice("User requested shutdown... (user request from '%s')", client_log_text(client));
+    if (!server_shutdown(flags)) {
+        reply_error(&client->reply, failed);
+    } else if (client->conn) { /* waiting */
+        client_hold(client);
+        shutdown_.client_id = client->id;
+    }
+}
+
+bool server_shutdown_abort(void) {
+    if (!shutdown_.waiting) return false;
+    log_notice("Shutdown manually aborted.");
+    shutdown_stop_waiting(failed);
+    return true;
+}
+
+void shutdown_continue(void) {
+    if (!shutdown_.waiting || (!parts_ready() && clock_ms() < shutdown_.deadline_ms)) return;
+    if (!prepare_and_finish(shutdown_.flags)) shutdown_stop_waiting(failed);
+}
+
+/* Signals */
+
+static void caught(int number) {
+    /* Asked twice by the keyboard: whoever sits there means it. */
+    if (number == SIGINT && signal_caught) {
+        log_write_from_handler("You insist... exiting now.");
+        process_remove_files();
+        _exit(1);
+    }
+    log_write_from_handler(number == SIGINT ? "Received SIGINT scheduling shutdown..." : "Received SIGTERM scheduling shutdown...");
+    signal_caught = number;
+    if (server.loop) event_loop_wake(server.loop);
+}
+
+void shutdown_catch_signals(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = caught;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+}
+
+void shutdown_on_signal(void) {
+    if (__builtin_expect(signal_caught == 0, 1) || shutdown_.waiting) return;
+    int flags = signal_caught == SIGINT ? on_sigint : on_sigterm;
+    log_notice("User requested shutdown...");
+    if (server_shutdown(flags)) return;
+    signal_caught = 0;
+}
+
+static const struct config_name shutdown_flags[] = {{"default", 0}, {"save", SHUTDOWN_SAVE}, {"nosave", SHUTDOWN_NOSAVE}, {"now", SHUTDOWN_NOW},
+                                                    {"force", SHUTDOWN_FORCE}, {NULL, 0}};
+
+static const char *check_shutdown_flags(const struct config_option *option, struct slice text) {
+    (void)option;
+    /* "nosave" holds "save": look for words. */
+    bool save = false, nosave = false;
+    for (size_t i = 0; i < text.len;) {
+        size_t start = i;
+        while (i < text.len && text.data[i] != ' ') i++;
+        struct slice word = {text.data + start, i - start};
+        save |= slice_is(word, "save");
+        nosave |= slice_is(word, "nosave");
+        while (i < text.len && text.data[i] == ' ') i++;
+    }
+    return save && nosave ? "shutdown options SAVE and NOSAVE can't be used simultaneously" : NULL;
+}
+
+const struct config_option shutdown_options[] = {
+    {.name = "shutdown-timeout", .type = CONFIG_INT, .value = &timeout_seconds, .initial = "10", .min = 0, .max = INT32_MAX,
+     .help = "Seconds to wait, when shutting down, for replicas that lag behind."},
+    {.name = "shutdown-on-sigint", .type = CONFIG_FLAGS, .flags = CONFIG_MULTI_ARG, .value = &on_sigint, .initial = "default", .names = shutdown_flags,
+     .check = check_shutdown_flags, .help = "How to shut down on SIGINT."},
+    {.name = "shutdown-on-sigterm", .type = CONFIG_FLAGS, .flags = CONFIG_MULTI_ARG, .value = &on_sigterm, .initial = "default", .names = shutdown_flags,
+     .check = check_shutdown_flags, .help = "How to shut down on SIGTERM."},
+    {.name = NULL},
+};

@@ -1,8 +1,0 @@
-/* rdma_info.h: what an operator needs to see of the RDMA transport: INFO rdma, and its waits among LATENCY's events. Empty in a build without RDMA. */
-#ifndef SERVER_RDMA_INFO_H
-#define SERVER_RDMA_INFO_H
-#include "server/info.h"
-#include "server/server.h"
-extern const struct info_section rdma_sections[];
-extern struct server_part rdma_info_part;
-#endif

@@ -1,0 +1,69 @@
+/* errorstats.c: see errorstats.h. The codes of this server are few, but a script may make up any number of them: when there are more than
+ * CODES_MAX the new ones are counted together under one name. A sorted array serves: it is small and errors are rare. */
+#include "server/stats/errorstats.h"
+#include "lib/memory.h"
+
+enum { CODES_MAX = 128, CODE_LEN_MAX = 64 };
+static struct code {
+    char *name;
+    size_t len;
+    uint64_t count;
+} *codes;
+static size_t codes_count, codes_capacity;
+static uint64_t total;
+static const struct slice overflow = {"ERRORSTATS_OVERFLOW", 19};
+
+static size_t code_place(struct slice name, bool *found) {
+    size_t low = 0, high = codes_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        int order = slice_compare((struct slice){codes[middle].name, codes[middle].len}, name);
+        if (order == 0) {
+            *found = true;
+            return middle;
+        }
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    *found = false;
+    return low;
+}
+
+static void code_count(struct slice name) {
+    bool found;
+    size_t at = code_place(name, &found);
+    if (!found && codes_count >= CODES_MAX && !slice_equal(name, overflow)) {
+        code_count(overflow);
+        return;
+    }
+    if (!found) {
+        if (codes_count == codes_capacity) {
+            codes_capacity = codes_capacity ? codes_capacity * 2 : 16;
+            codes = mem_realloc(codes, codes_capacity * sizeof *codes);
+        }
+        memmove(&codes[at + 1], &codes[at], (codes_count - at) * sizeof *codes);
+        codes[at] = (struct code){mem_strndup(name.data, name.len), name.len, 0};
+        codes_count++;
+    }
+    codes[at].count++;
+}
+
+void errorstats_count(struct reply *reply, struct slice text) {
+    (void)reply;
+    total++;
+    const char *space = memchr(text.data, ' ', text.len);
+    size_t len = space ? (size_t)(space - text.data) : text.len;
+    code_count((struct slice){text.data, len > CODE_LEN_MAX ? CODE_LEN_MAX : len});
+}
+
+uint64_t errorstats_total(void) { return total; }
+
+void errorstats_reset(void) {
+    for (size_t i = 0; i < codes_count; i++) mem_free(codes[i].name);
+    codes_count = 0;
+    total = 0;
+}
+
+void errorstats_each(void (*seen)(struct slice code, uint64_t count, void *context), void *context) {
+    for (size_t i = 0; i < codes_count; i++) seen((struct slice){codes[i].name, codes[i].len}, codes[i].count, context);
+}

@@ -1,0 +1,67 @@
+/* info.c: the engine of INFO: sections by name, in their order, each under its title. What stands in a section is its feature's. */
+#include "server/stats/info.h"
+#include "lib/memory.h"
+#include "server/command/command.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+static const struct info_section **sections; /* sorted by order, then by when they came */
+static size_t sections_count;
+
+void info_register(const struct info_section *added) {
+    for (; added->name; added++) {
+        sections = mem_realloc(sections, (sections_count + 1) * sizeof *sections);
+        size_t at = sections_count++;
+        for (; at && sections[at - 1]->order > added->order; at--) sections[at] = sections[at - 1];
+        sections[at] = added;
+    }
+}
+void info_line(struct output *out, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text, sizeof text - 2, format, args);
+    va_end(args);
+    if (len < 0) return;
+    size_t used = (size_t)len < sizeof text - 2 ? (size_t)len : sizeof text - 3;
+    text[used++] = '\r', text[used++] = '\n';
+    output_write(out, (struct slice){text, used});
+}
+void info_reset(void) {
+    for (size_t i = 0; i < sections_count; i++)
+        if (sections[i]->reset) sections[i]->reset();
+}
+static bool is_wanted(const struct info_section *section, int count, const struct slice *names) {
+    for (int i = 0; i < count; i++) {
+        if (slice_is(names[i], section->name) || slice_is(names[i], "all") || slice_is(names[i], "everything")) return true;
+        if (section->when == INFO_DEFAULT && slice_is(names[i], "default")) return true;
+    }
+    return count == 0 && section->when == INFO_DEFAULT;
+}
+void info_write(struct output *out, int count, const struct slice *names) {
+    const char *title = NULL;
+    for (size_t i = 0; i < sections_count; i++) {
+        const struct info_section *section = sections[i];
+        if (!is_wanted(section, count, names)) continue;
+        if (!title || strcmp(title, section->title) != 0) {
+            if (title) output_write(out, SLICE("\r\n"));
+            title = section->title;
+            info_line(out, "# %s", title);
+        }
+        section->write(out);
+    }
+}
+static void run_info(struct call *call) {
+    struct memory_output text;
+    memory_output_init(&text);
+    info_write(&text.out, call->argc - 1, call->argv + 1);
+    reply_verbatim(call->reply, "txt", memory_output_slice(&text));
+    memory_output_free(&text);
+}
+
+const struct command_spec info_commands[] = {
+    {.name = "info", .run = run_info, .arity = -1, .flags = CMD_LOADING | CMD_STALE, .categories = CAT_DANGEROUS, .group = GROUP_SERVER, .since = "1.0.0",
+     .complexity = "O(1)", .summary = "Tells how the server is and what it has done, by sections.", .syntax = "[section:string...]",
+     .history = (const char *const[]){"7.0.0", "Takes several sections.", NULL},
+     .tips = (const char *const[]){"nondeterministic_output", "request_policy:all_shards", "response_policy:special", NULL}},
+    {.name = NULL}};

@@ -1,0 +1,308 @@
+/* latency_monitor.c: see latency_monitor.h. Each event keeps its last 160 samples, at most one a second: the worst. */
+#include "server/stats/latency_monitor.h"
+#include "lib/clock.h"
+#include "lib/histogram.h"
+#include "lib/memory.h"
+#include "server/clients/client.h"
+#include "server/command/help.h"
+#include "lib/ticks.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { SAMPLES = 160, EVENTS_MAX = 64, GRAPH_ROWS = 8, GRAPH_COLUMNS = 80 };
+
+struct sample {
+    int64_t time; /* seconds, 0: none */
+    uint64_t ms;
+};
+static struct event {
+    const char *name;
+    struct sample samples[SAMPLES]; /* ring */
+    int next;
+    uint64_t max_ms;
+} *events[EVENTS_MAX];
+static int events_count;
+static int64_t threshold_ms;
+uint64_t latency_threshold_us = UINT64_MAX, latency_threshold_ticks = UINT64_MAX;
+
+static struct event *event_find(struct slice name) {
+    for (int i = 0; i < events_count; i++)
+        if (slice_is(name, events[i]->name)) return events[i];
+    return NULL;
+}
+
+void latency_event_add(const char *name, uint64_t us) {
+    struct event *event = event_find(slice_of(name));
+    uint64_t ms = us / 1000;
+    if (!event) {
+        if (events_count == EVENTS_MAX) return;
+        event = events[events_count++] = mem_calloc(1, sizeof *event);
+        event->name = name;
+    }
+    if (ms > event->max_ms) event->max_ms = ms;
+    int64_t now = clock_ms() / 1000;
+    struct sample *last = &event->samples[(event->next + SAMPLES - 1) % SAMPLES];
+    if (last->time == now) {
+        if (ms > last->ms) last->ms = ms;
+        return;
+    }
+    event->samples[event->next] = (struct sample){now, ms};
+    event->next = (event->next + 1) % SAMPLES;
+}
+
+/* Oldest first. */
+static int event_samples(const struct event *event, struct sample samples[SAMPLES]) {
+    int count = 0;
+    for (int i = 0; i < SAMPLES; i++) {
+        const struct sample *sample = &event->samples[(event->next + i) % SAMPLES];
+        if (sample->time) samples[count++] = *sample;
+    }
+    return count;
+}
+
+/* Commands */
+
+static void latest_run(struct call *call) {
+    reply_array(call->reply, (size_t)events_count);
+    for (int i = 0; i < events_count; i++) {
+        const struct sample *last = &events[i]->samples[(events[i]->next + SAMPLES - 1) % SAMPLES];
+        reply_array(call->reply, 4);
+        reply_bulk_text(call->reply, events[i]->name);
+        reply_integer(call->reply, last->time);
+        reply_integer(call->reply, (int64_t)last->ms);
+        reply_integer(call->reply, (int64_t)events[i]->max_ms);
+    }
+}
+
+static void history_run(struct call *call) {
+    const struct event *event = event_find(call->argv[2]);
+    struct sample samples[SAMPLES];
+    int count = event ? event_samples(event, samples) : 0;
+    reply_array(call->reply, (size_t)count);
+    for (int i = 0; i < count; i++) {
+        reply_array(call->reply, 2);
+        reply_integer(call->reply, samples[i].time);
+        reply_integer(call->reply, (int64_t)samples[i].ms);
+    }
+}
+
+static void reset_run(struct call *call) {
+    int kept = 0, reset = 0;
+    for (int i = 0; i < events_count; i++) {
+        bool named = call->argc == 2;
+        for (int a = 2; a < call->argc; a++) named |= slice_is(call->argv[a], events[i]->name);
+        if (named) {
+            mem_free(events[i]);
+            reset++;
+        } else {
+            events[kept++] = events[i];
+        }
+    }
+    events_count = kept;
+    reply_integer(call->reply, reset);
+}
+
+static void text_add(struct output *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void text_add(struct output *out, const char *format, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    output_write(out, (struct slice){text, len < (int)sizeof text ? (size_t)len : sizeof text - 1});
+}
+
+static void text_reply(struct call *call, struct memory_output *text) {
+    reply_verbatim(call->reply, "txt", memory_output_slice(text));
+    memory_output_free(text);
+}
+
+static void age_text(int64_t seconds, char text[8]) {
+    if (seconds < 60) snprintf(text, 8, "%ds", (int)seconds);
+    else if (seconds < 3600) snprintf(text, 8, "%dm", (int)(seconds / 60));
+    else if (seconds < 86400) snprintf(text, 8, "%dh", (int)(seconds / 3600));
+    else snprintf(text, 8, "%dd", (int)(seconds / 86400 % 10000));
+}
+
+static void graph_run(struct call *call) {
+    const struct event *event = event_find(call->argv[2]);
+    if (!event) {
+        struct slice name = call->argv[2];
+        reply_error_format(call->reply, "ERR No samples available for event '%.*s'", (int)(name.len > 128 ? 128 : name.len), name.data);
+        return;
+    }
+    struct sample all[SAMPLES];
+    int count = event_samples(event, all), columns = count < GRAPH_COLUMNS ? count : GRAPH_COLUMNS;
+    const struct sample *samples = all + (count - columns);
+    uint64_t high = 0, low = UINT64_MAX;
+    for (int i = 0; i < columns; i++) {
+        if (samples[i].ms > high) high = samples[i].ms;
+        if (samples[i].ms < low) low = samples[i].ms;
+    }
+    struct memory_output text;
+    memory_output_init(&text);
+    text_add(&text.out, "%s - high %llu ms, low %llu ms (all time high %llu ms)\n", event->name, (unsigned long long)high, (unsigned long long)low,
+             (unsigned long long)event->max_ms);
+    for (int i = 0; i < GRAPH_COLUMNS; i++) output_write(&text.out, SLICE("-"));
+    output_write(&text.out, SLICE("\n"));
+    for (int row = GRAPH_ROWS; row > 0; row--) {
+        for (int i = 0; i < columns; i++) {
+            uint64_t height = high ? (samples[i].ms * GRAPH_ROWS + high - 1) / high : 0;
+            output_write(&text.out, height >= (uint64_t)row ? SLICE("#") : row == 1 ? SLICE("_") : SLICE(" "));
+        }
+        output_write(&text.out, SLICE("\n"));
+    }
+    /* The ages, written downwards under their columns. */
+    int64_t now = clock_ms() / 1000;
+    for (int row = 0; row < 4; row++) {
+        for (int i = 0; i < columns; i++) {
+            char age[8] = "";
+            age_text(now - samples[i].time, age);
+            char c = (size_t)row < strlen(age) ? age[row] : ' ';
+            output_write(&text.out, (struct slice){&c, 1});
+        }
+        output_write(&text.out, SLICE("\n"));
+    }
+    text_reply(call, &text);
+}
+
+static void doctor_event(const struct event *event, int number, struct output *out) {
+    struct sample samples[SAMPLES];
+    int count = event_samples(event, samples);
+    uint64_t sum = 0, deviation = 0;
+    for (int i = 0; i < count; i++) sum += samples[i].ms;
+    uint64_t mean = count ? sum / (uint64_t)count : 0;
+    for (int i = 0; i < count; i++) deviation += samples[i].ms > mean ? samples[i].ms - mean : mean - samples[i].ms;
+    double period = count > 1 ? (double)(samples[count - 1].time - samples[0].time) / (count - 1) : 0;
+    text_add(out, "%d. %s: %d latency spikes (average %llums, mean deviation %llums, period %.2f sec). Worst all time event %llums.\n", number, event->name,
+             count, (unsigned long long)mean, (unsigned long long)(count ? deviation / (uint64_t)count : 0), period, (unsigned long long)event->max_ms);
+}
+
+static void doctor_run(struct call *call) {
+    struct memory_output text;
+    memory_output_init(&text);
+    if (latency_threshold_us == UINT64_MAX && events_count == 0) {
+        text_add(&text.out, "Latency is not being watched. CONFIG SET latency-monitor-threshold <milliseconds> makes the server note every event that takes "
+                            "as long.\n");
+    } else if (events_count == 0) {
+        text_add(&text.out, "No event has taken %lld milliseconds or more since the watch began.\n", (long long)threshold_ms);
+    } else {
+        bool commands = false, keys = false, forks = false;
+        text_add(&text.out, "Spikes of latency were seen:\n\n");
+        for (int i = 0; i < events_count; i++) {
+            doctor_event(events[i], i + 1, &text.out);
+            commands |= strstr(events[i]->name, "command") != NULL;
+            keys |= strncmp(events[i]->name, "expire", 6) == 0 || strncmp(events[i]->name, "eviction", 8) == 0;
+            forks |= strcmp(events[i]->name, "fork") == 0;
+        }
+        text_add(&text.out, "\nWhat may help:\n\n");
+        if (commands)
+            text_add(&text.out, "- COMMANDLOG GET 10 slow shows which commands took so long. Its threshold, commandlog-execution-slower-than, should not be "
+                                "above this watch's.\n- Commands on large values and many keys hold up everybody else: cut the values up, or iterate with the SCAN "
+                                "family.\n");
+        if (keys)
+            text_add(&text.out, "- Many keys expire or are evicted at a time. Spread their expiry, and let values be freed in the background (lazyfree-lazy-expire, "
+                                "lazyfree-lazy-eviction).\n");
+        if (forks) text_add(&text.out, "- fork() takes long: turn transparent huge pages off, and mind what the hypervisor makes of page tables.\n");
+        text_add(&text.out, "- Other processes may take the CPU: server-cpulist pins the server to CPUs of its own.\n");
+    }
+    text_reply(call, &text);
+}
+
+static void histogram_reply(struct reply *reply, struct command *command) {
+    enum { POWERS = 31 };
+    uint64_t counts[POWERS], last = 0;
+    int powers[POWERS], shown = 0;
+    for (int power = 0; power < POWERS && last < command->latency->count; power++) {
+        uint64_t count = histogram_count_up_to(command->latency, ticks_of_us(UINT64_C(1) << power));
+        if (power == POWERS - 1) count = command->latency->count;
+        if (count == last) continue;
+        powers[shown] = power;
+        counts[shown++] = last = count;
+    }
+    reply_bulk_text(reply, command->full_name);
+    reply_map(reply, 2);
+    reply_bulk_text(reply, "calls");
+    reply_integer(reply, (int64_t)command->latency->count);
+    reply_bulk_text(reply, "histogram_usec");
+    reply_map(reply, (size_t)shown);
+    for (int i = 0; i < shown; i++) {
+        reply_integer(reply, INT64_C(1) << powers[i]);
+        reply_integer(reply, (int64_t)counts[i]);
+    }
+}
+
+struct histogram_request {
+    struct reply *reply;
+    const struct command *only; /* this one and its subcommands; NULL: all */
+    size_t shown;
+};
+
+static void histogram_add(struct command *command, void *context) {
+    struct histogram_request *request = context;
+    if (!command->latency || !command->latency->count) return;
+    if (request->only && command != request->only && command->parent != request->only) return;
+    histogram_reply(request->reply, command);
+    request->shown++;
+}
+
+static void histogram_run(struct call *call) {
+    struct reply_deferred deferred;
+    struct histogram_request request = {.reply = call->reply};
+    reply_deferred_begin(call->reply, &deferred);
+    if (call->argc == 2) commands_each_all(histogram_add, &request);
+    for (int i = 2; i < call->argc; i++) {
+        request.only = command_find(call->argv[i]);
+        if (request.only) commands_each_all(histogram_add, &request);
+    }
+    reply_deferred_end(call->reply, &deferred, REPLY_MAP, request.shown);
+}
+
+static void help_run(struct call *call) {
+    static const char *const lines[] = {"DOCTOR", "    What the watch has seen, and what may help.",
+                                        "GRAPH <event>", "    The latest samples of an event as a graph of characters.",
+                                        "HISTORY <event>", "    The samples of an event: times and milliseconds.",
+                                        "LATEST", "    The last and the worst sample of each event.",
+                                        "RESET [<event> ...]", "    Forget the samples of these events (default: of all).",
+                                        "HISTOGRAM [COMMAND ...]", "    How long calls of these commands took (default: of all), in powers of two of microseconds.",
+                                        NULL};
+    reply_help(call->reply, "LATENCY", lines);
+}
+
+static const char *const tips[] = {"nondeterministic_output", "request_policy:all_nodes", "response_policy:special", NULL};
+static const char *const reset_tips[] = {"request_policy:all_nodes", "response_policy:agg_sum", NULL};
+#define LATENCY .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
+static const struct command_spec subcommands[] = {
+    {.name = "doctor", .run = doctor_run, .arity = 2, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Explains what made the server slow.", .tips = tips},
+    {.name = "graph", .run = graph_run, .arity = 3, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Draws the samples of an event.",
+     .syntax = "event:string", .tips = tips},
+    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "2.8.13", .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "histogram", .run = histogram_run, .arity = -2, LATENCY, .since = "7.0.0", .complexity = "O(N) where N is the number of commands with a histogram",
+     .summary = "Answers how long calls of commands took, cumulated.", .syntax = "[command:string...]", .tips = tips},
+    {.name = "history", .run = history_run, .arity = 3, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Answers the samples of an event.",
+     .syntax = "event:string", .tips = tips},
+    {.name = "latest", .run = latest_run, .arity = 2, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Answers the latest sample of each event.", .tips = tips},
+    {.name = "reset", .run = reset_run, .arity = -2, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Forgets the samples of events.",
+     .syntax = "[event:string...]", .tips = reset_tips},
+    {.name = NULL},
+};
+const struct command_spec latency_commands[] = {
+    {.name = "latency", .arity = -2, .group = GROUP_SERVER, .since = "2.8.13", .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about latency.", .subcommands = subcommands},
+    {.name = NULL},
+};
+
+static const char *apply(void) {
+    latency_threshold_us = threshold_ms ? (uint64_t)threshold_ms * 1000 : UINT64_MAX;
+    latency_threshold_ticks = threshold_ms ? ticks_of_us(latency_threshold_us) : UINT64_MAX;
+    return NULL;
+}
+static void start(void) { apply(); }
+struct server_part latency_part = {.name = "latency", .start = start};
+
+const struct config_option latency_options[] = {
+    {.name = "latency-monitor-threshold", .type = CONFIG_INT64, .value = &threshold_ms, .initial = "0", .min = 0, .max = INT64_MAX, .apply = apply,
+     .help = "Milliseconds from which on an event is noted as a spike of latency; 0: none is."},
+    {.name = NULL},
+};

@@ -1,0 +1,18 @@
+/* latency_monitor.h: spikes of latency: events that took at least latency-monitor-threshold milliseconds (LATENCY), and the histograms of commands. */
+#ifndef SERVER_LATENCY_MONITOR_H
+#define SERVER_LATENCY_MONITOR_H
+#include "server/command/command.h"
+#include "server/config/config.h"
+#include "server/server.h"
+#include <stdint.h>
+extern const struct config_option latency_options[];
+extern const struct command_spec latency_commands[];
+extern struct server_part latency_part;
+extern uint64_t latency_threshold_us;    /* UINT64_MAX: off */
+extern uint64_t latency_threshold_ticks; /* the same, in ticks.h's unit */
+/* `event` is static: "command", "fast-command", "expire-cycle", "eviction-cycle", "fork" … */
+void latency_event_add(const char *event, uint64_t us);
+static inline void latency_event(const char *event, uint64_t us) {
+    if (__builtin_expect(us >= latency_threshold_us, 0)) latency_event_add(event, us);
+}
+#endif

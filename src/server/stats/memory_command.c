@@ -1,0 +1,212 @@
+/* memory_command.c: MEMORY USAGE, STATS, DOCTOR, PURGE, MALLOC-STATS, HELP. */
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "server/clients/client.h"
+#include "server/command/command.h"
+#include "server/command/help.h"
+#include "server/stats/memory_report.h"
+#include <stdarg.h>
+#include <stdio.h>
+#ifdef USE_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
+
+static void run_usage(struct call *call) {
+    int64_t samples = 5;
+    for (int i = 3; i < call->argc; i += 2) {
+        if (!slice_is(call->argv[i], "samples") || i + 1 == call->argc) {
+            reply_syntax_error(call->reply);
+            return;
+        }
+        if (!parse_int64(call->argv[i + 1], &samples)) {
+            reply_not_integer(call->reply);
+            return;
+        }
+        if (samples < 0) {
+            reply_syntax_error(call->reply);
+            return;
+        }
+    }
+    struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+    if (!entry) reply_null(call->reply);
+    else reply_integer(call->reply, (int64_t)entry_memory(entry, samples ? (size_t)samples : SIZE_MAX));
+}
+
+/* ---- STATS ---- */
+
+static void integer_field(struct reply *reply, const char *name, int64_t value) {
+    reply_bulk_text(reply, name);
+    reply_integer(reply, value);
+}
+static void double_field(struct reply *reply, const char *name, double value) {
+    reply_bulk_text(reply, name);
+    reply_double(reply, value);
+}
+static size_t reply_databases(struct reply *reply) {
+    size_t count = 0;
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
+        struct db *db = keyspace_db(server.keyspace, id);
+        if (!db_size(db)) continue;
+        char name[32];
+        snprintf(name, sizeof name, "db.%d", id);
+        reply_bulk_text(reply, name);
+        reply_map(reply, 2);
+        size_t expires = hashtable_memory(db_expires_table(db)), all = db_overhead(db);
+        integer_field(reply, "overhead.hashtable.main", (int64_t)(all > expires ? all - expires : all));
+        integer_field(reply, "overhead.hashtable.expires", (int64_t)expires);
+        count++;
+    }
+    return count;
+}
+static void run_stats(struct call *call) {
+    struct memory_report r;
+    memory_report_make(&r);
+    struct reply *reply = call->reply;
+    struct reply_deferred deferred;
+    reply_deferred_begin(reply, &deferred);
+    integer_field(reply, "peak.allocated", (int64_t)r.peak);
+    integer_field(reply, "total.allocated", (int64_t)r.used);
+    integer_field(reply, "startup.allocated", (int64_t)r.startup);
+    integer_field(reply, "replication.backlog", 0);
+    integer_field(reply, "clients.slaves", (int64_t)r.clients_replicas);
+    integer_field(reply, "clients.normal", (int64_t)r.clients_normal);
+    integer_field(reply, "cluster.links", 0);
+    integer_field(reply, "aof.buffer", 0);
+    integer_field(reply, "lua.caches", 0);
+    integer_field(reply, "functions.caches", 0);
+    size_t databases = reply_databases(reply);
+    integer_field(reply, "overhead.db.hashtable.lut", (int64_t)r.tables);
+    integer_field(reply, "overhead.db.hashtable.rehashing", (int64_t)r.tables_rehashing);
+    integer_field(reply, "overhead.total", (int64_t)r.overhead);
+    integer_field(reply, "db.dict.rehashing.count", r.databases_rehashing);
+    integer_field(reply, "keys.count", (int64_t)r.keys);
+    integer_field(reply, "keys.bytes-per-key", (int64_t)r.bytes_per_key);
+    integer_field(reply, "dataset.bytes", (int64_t)r.dataset);
+    double_field(reply, "dataset.percentage", r.dataset_percent);
+    double_field(reply, "peak.percentage", r.peak_percent);
+    integer_field(reply, "allocator.allocated", (int64_t)r.allocator.allocated);
+    integer_field(reply, "allocator.active", (int64_t)r.allocator.active);
+    integer_field(reply, "allocator.resident", (int64_t)r.allocator.resident);
+    integer_field(reply, "allocator.muzzy", (int64_t)r.allocator.muzzy);
+    double_field(reply, "allocator-fragmentation.ratio", r.allocator_frag);
+    integer_field(reply, "allocator-fragmentation.bytes", r.allocator_frag_bytes);
+    double_field(reply, "allocator-rss.ratio", r.allocator_rss);
+    integer_field(reply, "allocator-rss.bytes", r.allocator_rss_bytes);
+    double_field(reply, "rss-overhead.ratio", r.rss_overhead);
+    integer_field(reply, "rss-overhead.bytes", r.rss_overhead_bytes);
+    double_field(reply, "fragmentation", r.fragmentation);
+    integer_field(reply, "fragmentation.bytes", r.fragmentation_bytes);
+    reply_deferred_end(reply, &deferred, REPLY_MAP, 31 + databases);
+}
+
+/* ---- DOCTOR ---- */
+
+enum { SMALL = 5 << 20 }; /* below that, figures say nothing */
+static void say(struct memory_output *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct memory_output *text, const char *format, ...) {
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    output_write(&text->out, (struct slice){line, (size_t)len < sizeof line ? (size_t)len : sizeof line - 1});
+}
+static int diagnose(struct memory_output *text, const struct memory_report *r, size_t clients) {
+    int found = 0;
+    if (r->used * 3 / 2 < r->peak) {
+        found++;
+        say(text, " * Past peak: at its peak the server used %.1f times as much as now. The allocator may hold on to pages of that time; "
+                  "MEMORY PURGE asks it to give them back.\n", (double)r->peak / (double)r->used);
+    }
+    if (r->fragmentation > 1.4 && r->fragmentation_bytes > (10 << 20)) {
+        found++;
+        say(text, " * Fragmentation: the process holds %.2f times the memory that is in use. The three figures below tell where it is.\n", r->fragmentation);
+    }
+    if (r->allocator_frag > 1.1 && r->allocator_frag_bytes > (10 << 20)) {
+        found++;
+        say(text, " * Inside the allocator: its pages are %.2f times what is allocated in them.\n", r->allocator_frag);
+    }
+    if (r->allocator_rss > 1.1 && r->allocator_rss_bytes > (10 << 20)) {
+        found++;
+        say(text, " * Kept by the allocator: it holds %.2f times the pages in use, to have them at hand. MEMORY PURGE gives them back.\n", r->allocator_rss);
+    }
+    if (r->rss_overhead > 1.1 && r->rss_overhead_bytes > (10 << 20)) {
+        found++;
+        say(text, " * Outside the allocator: the process holds %.2f times what the allocator does.\n", r->rss_overhead);
+    }
+    if (clients && r->clients_normal / clients > 200 * 1024) {
+        found++;
+        say(text, " * Clients: a connection takes %zu bytes on average. CLIENT LIST shows which (tot-mem), client-output-buffer-limit bounds them.\n",
+            r->clients_normal / clients);
+    }
+    return found;
+}
+static void run_doctor(struct call *call) {
+    struct memory_report r;
+    struct memory_output text;
+    memory_report_make(&r);
+    memory_output_init(&text);
+    if (r.used < SMALL) say(&text, "The server uses less than 5 megabytes. With so little data the figures tell nothing about health.\n");
+    else if (!diagnose(&text, &r, clients_count())) say(&text, "No memory problem was found.\n");
+    reply_verbatim(call->reply, "txt", memory_output_slice(&text));
+    memory_output_free(&text);
+}
+
+/* ---- the rest ---- */
+
+#ifdef USE_JEMALLOC
+static void collect(void *context, const char *text) { output_write(context, slice_of(text)); }
+#endif
+static void run_malloc_stats(struct call *call) {
+#ifdef USE_JEMALLOC
+    struct memory_output text;
+    memory_output_init(&text);
+    malloc_stats_print(collect, &text.out, NULL);
+    reply_verbatim(call->reply, "txt", memory_output_slice(&text));
+    memory_output_free(&text);
+#else
+    reply_bulk_text(call->reply, "Stats not supported for the current allocator");
+#endif
+}
+static void run_purge(struct call *call) {
+    mem_purge();
+    reply_ok(call->reply);
+}
+static void run_help(struct call *call) {
+    static const char *const lines[] = {"DOCTOR",
+                                        "    Say what is wrong with the memory, in words.",
+                                        "MALLOC-STATS",
+                                        "    Show the allocator's own statistics.",
+                                        "PURGE",
+                                        "    Ask the allocator to give unused pages back.",
+                                        "STATS",
+                                        "    Tell where the memory is.",
+                                        "USAGE <key> [SAMPLES <count>]",
+                                        "    Tell how many bytes a key and its value take. Of a value with many parts",
+                                        "    <count> are measured and the rest is estimated (default 5; 0: all).",
+                                        NULL};
+    reply_help(call->reply, "MEMORY", lines);
+}
+
+#define REPORT_TIPS (const char *const[]){"nondeterministic_output", "request_policy:all_shards", "response_policy:special", NULL}
+static const struct command_spec subcommands[] = {
+    {.name = "doctor", .run = run_doctor, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "O(1)",
+     .summary = "Says what is wrong with the memory, in words.", .tips = REPORT_TIPS},
+    {.name = "help", .run = run_help, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "malloc-stats", .run = run_malloc_stats, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0",
+     .complexity = "Grows with the memory that is in use.", .summary = "Returns the allocator's own statistics.", .tips = REPORT_TIPS},
+    {.name = "purge", .run = run_purge, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "Grows with the memory that is in use.",
+     .summary = "Asks the allocator to give unused pages back.", .tips = (const char *const[]){"request_policy:all_shards", "response_policy:all_succeeded", NULL}},
+    {.name = "stats", .run = run_stats, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "O(1)", .summary = "Tells where the memory is.",
+     .tips = REPORT_TIPS},
+    {.name = "usage", .run = run_usage, .arity = -3, .flags = CMD_READONLY, .group = GROUP_SERVER, .since = "4.0.0",
+     .complexity = "O(N) where N is how many parts of the value are measured.", .summary = "Tells how many bytes a key and its value take.",
+     .syntax = "key:key [SAMPLES count:integer]",
+     .keys = {{.flags = KEY_RO, .begin = BEGIN_INDEX, .index = 2, .find = FIND_RANGE, .a = 0, .b = 1}}},
+    {.name = NULL}};
+const struct command_spec memory_commands[] = {
+    {.name = "memory", .arity = -2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "Depends on subcommand.",
+     .summary = "Holds the commands on memory use.", .subcommands = subcommands},
+    {.name = NULL}};

@@ -1,0 +1,134 @@
+/* hash_expiry.c: hashes with fields that expire; see hash.h and hash_field.h. */
+#include "lib/memory.h"
+#include "store/hash_field.h"
+
+static int64_t field_number(const void *field) {
+    return field_time(field);
+}
+static void field_placed(void *field, size_t place) {
+    memcpy(((struct hash_field *)field)->data + WORD, &place, WORD);
+}
+static size_t field_place(const struct hash_field *f) {
+    size_t place;
+    memcpy(&place, f->data + WORD, WORD);
+    return place;
+}
+static const struct heap_type fields_type = {field_number, field_placed};
+
+/* --- The heap of a hash --------------------------------------------------------------------------------------------- */
+
+static void expiring_hash_start(struct db *db, struct entry *e) {
+    struct expiring_hash *hash = mem_alloc(sizeof *hash);
+    *hash = (struct expiring_hash){.timed.next_at = INT64_MAX, .table = entry_value(e)};
+    db_set_value(db, e, ENCODING_EXPIRING_HASHTABLE, hash);
+    db_expiring_join(db, e);
+}
+static void expiring_hash_end(struct db *db, struct entry *e) {
+    struct expiring_hash *hash = expiring_hash_of(e);
+    db_expiring_leave(db, e);
+    db_set_value(db, e, ENCODING_HASHTABLE, hash->table);
+    expiring_hash_free(hash);
+}
+/* The first field may be another one, or have another time. */
+static void expiring_hash_look(struct db *db, struct entry *e) {
+    struct expiring_hash *hash = expiring_hash_of(e);
+    if (hash->fields.len) db_expiring_renumber(db, e, field_time(heap_first(&hash->fields)));
+    else expiring_hash_end(db, e);
+}
+
+void hash_field_expiry_added(struct db *db, struct entry *e, struct hash_field *f, bool expired, int64_t at) {
+    if (at >= 0) memcpy(f->data, &at, WORD);
+    if (!entry_is_timed(e)) expiring_hash_start(db, e);
+    struct heap *fields = &expiring_hash_of(e)->fields;
+    if (!expired) {
+        heap_add(fields, &fields_type, f);
+    } else {
+        fields->items[field_place(f)] = f;
+        heap_renumbered(fields, &fields_type, field_place(f));
+    }
+    expiring_hash_look(db, e);
+}
+
+void hash_field_expiry_removed(struct db *db, struct entry *e, struct hash_field *f) {
+    heap_remove(&expiring_hash_of(e)->fields, &fields_type, field_place(f));
+    expiring_hash_look(db, e);
+}
+
+bool expiring_hash_delete(struct db *db, struct entry *e, struct slice field) {
+    struct hash_field *f = hashtable_pop(expiring_hash_of(e)->table, field);
+    if (!f) return false;
+    if (field_expires(f)) hash_field_expiry_removed(db, e, f);
+    field_free(f);
+    return true;
+}
+
+size_t expiring_hash_due(const struct expiring_hash *hash) {
+    return store_settings.show_expired ? 0 : heap_count_below(&hash->fields, &fields_type, clock_ms());
+}
+
+struct expiring_hash *expiring_hash_copy(const struct expiring_hash *hash, struct hashtable *table) {
+    struct expiring_hash *copy = mem_alloc(sizeof *copy);
+    *copy = (struct expiring_hash){.timed.next_at = hash->timed.next_at, .table = table};
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, table);
+    for (struct hash_field *f; (f = hashtable_iterator_next(&it));)
+        if (field_expires(f)) heap_add(&copy->fields, &fields_type, f);
+    hashtable_iterator_close(&it);
+    return copy;
+}
+void expiring_hash_free(struct expiring_hash *hash) {
+    heap_clear(&hash->fields);
+    mem_free(hash);
+}
+size_t expiring_hash_memory(const struct expiring_hash *hash) {
+    return mem_size(hash) + mem_size(hash->fields.items);
+}
+
+/* --- Deleting what has expired -------------------------------------------------------------------------------------- */
+
+enum { BATCH = 64 };
+
+/* True: none is left, and the key is gone with them. */
+static bool expire_fields(struct db *db, struct entry *e, const struct slice *names, size_t count) {
+    bool last = count == hash_len(e);
+    store_stats.expired_fields += count;
+    db->keyspace->hooks.fields_expired(db, entry_key_inline(e), names, count, last);
+    for (size_t i = 0; i < count; i++) hash_delete(db, e, names[i]);
+    if (last) db_delete(db, entry_key_inline(e), store_settings.lazy_expire);
+    else hook_changed(db, e);
+    return last;
+}
+
+static __attribute__((noinline)) bool expire_named(struct db *db, struct entry *e, const struct slice *fields, size_t count, size_t step) {
+    for (size_t i = 0; i < count && entry_is_timed(e); i++) {
+        const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, fields[i * step]);
+        if (!f || !field_is_expired(f)) continue;
+        struct slice name = field_name(f);
+        if (expire_fields(db, e, &name, 1)) return true;
+    }
+    return false;
+}
+
+bool hash_expire_named(struct db *db, struct entry *e, const struct slice *fields, size_t count, size_t step) {
+    return __builtin_expect(entry_is_timed(e), 0) && expire_named(db, e, fields, count, step);
+}
+
+/* The first fields of the heap, and those below them in its tree, are over as long as the heap says so. */
+struct due {
+    const struct heap *fields;
+    struct slice names[BATCH];
+    size_t count;
+};
+static void due_from(struct due *due, size_t place) {
+    if (place >= due->fields->len || due->count == BATCH || !field_is_expired(due->fields->items[place])) return;
+    due->names[due->count++] = field_name(due->fields->items[place]);
+    due_from(due, 2 * place + 1);
+    due_from(due, 2 * place + 2);
+}
+
+size_t hash_expire_due(struct db *db, struct entry *e) {
+    struct due due = {.fields = &expiring_hash_of(e)->fields};
+    due_from(&due, 0);
+    if (due.count) expire_fields(db, e, due.names, due.count);
+    return due.count;
+}
