@@ -93,8 +93,8 @@ static void parts_register(void) {
 }
 
 static void version_print(void) {
-    printf("Valkey server v=%s sha=00000000:0 malloc=%s bits=%d build=%s\n", SERVER_VERSION, mem_allocator(), (int)sizeof(void *) * 8,
-           process_build_id());
+    printf("Valkey server v=%s sha=00000000:0 malloc=%s bits=%d build=%s\n", SERVER_VERSION, mem_allocator(),
+           (int)sizeof(void *) * 8, process_build_id());
 }
 
 static void help_print(FILE *to, const char *program) {
@@ -129,7 +129,8 @@ static void early_arguments(int argc, char **argv) {
     }
     if (strcmp(first, "--check-system") == 0) exit(process_check_system());
     if (strcmp(first, "--test-memory") == 0) {
-        fprintf(stderr, "This server has no memory test. memtester and memtest86+ test memory better than a program that runs on it.\n");
+        fprintf(stderr, "This server has no memory test. memtester and memtest86+ test memory better than a program "
+                        "that runs on it.\n");
         exit(1);
     }
     if (strcmp(first, "--sentinel") == 0 || strstr(argv[0], "valkey-sentinel")) {
@@ -170,10 +171,14 @@ int main(int argc, char **argv) {
     process_daemonize();
     process_check_system_warnings();
     log_notice("oO0OoO0OoO0Oo Valkey is starting oO0OoO0OoO0Oo");
-    log_notice("Valkey version=%s, bits=%d, commit=00000000, modified=0, pid=%d, just started", SERVER_VERSION, (int)sizeof(void *) * 8, (int)getpid());
-    if (argc > 1) log_notice("Configuration loaded");
-    else log_warning("Warning: no config file specified, using the default config. In order to specify a config file use %s /path/to/valkey.conf",
-                     argv[0]);
+    log_notice("Valkey version=%s, bits=%d, commit=00000000, modified=0, pid=%d, just started", SERVER_VERSION,
+               (int)sizeof(void *) * 8, (int)getpid());
+    if (argc > 1)
+        log_notice("Configuration loaded");
+    else
+        log_warning("Warning: no config file specified, using the default config. In order to specify a config file "
+                    "use %s /path/to/valkey.conf",
+                    argv[0]);
 
     log_set_role('M');
     if (server_settings.crash_log) crash_catch_signals();

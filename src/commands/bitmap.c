@@ -119,8 +119,12 @@ static void bitcount_run(struct call *call) {
     bool empty = range.start < 0 && range.end < 0 && range.start > range.end;
     if (!empty && range_apply(&range, value.len, &first, &last)) {
         ones = bits_count(value.data + first / 8, last / 8 - first / 8 + 1);
-        if (first % 8) ones -= bits_count(&(unsigned char){(unsigned char)bits_get(value.data, value.len, first & ~UINT64_C(7), first % 8)}, 1);
-        if (last % 8 != 7) ones -= bits_count(&(unsigned char){(unsigned char)bits_get(value.data, value.len, last + 1, 7 - last % 8)}, 1);
+        if (first % 8)
+            ones -= bits_count(
+                &(unsigned char){(unsigned char)bits_get(value.data, value.len, first & ~UINT64_C(7), first % 8)}, 1);
+        if (last % 8 != 7)
+            ones -=
+                bits_count(&(unsigned char){(unsigned char)bits_get(value.data, value.len, last + 1, 7 - last % 8)}, 1);
     }
     reply_integer(call->reply, (int64_t)ones);
 }
@@ -166,7 +170,11 @@ static void bitpos_run(struct call *call) {
 
 enum { NOT = -1, NO_OPERATION = -2 };
 static int operation_of(struct slice name) {
-    return slice_is(name, "and") ? BITS_AND : slice_is(name, "or") ? BITS_OR : slice_is(name, "xor") ? BITS_XOR : slice_is(name, "not") ? NOT : NO_OPERATION;
+    return slice_is(name, "and")   ? BITS_AND
+           : slice_is(name, "or")  ? BITS_OR
+           : slice_is(name, "xor") ? BITS_XOR
+           : slice_is(name, "not") ? NOT
+                                   : NO_OPERATION;
 }
 
 /* All sources are strings or missing. Sets the length of the longest. False: the error is replied. */
@@ -193,7 +201,8 @@ static void combine_sources(struct call *call, int operation, char *result, size
             memset(result + value.len, 0, len - value.len);
         } else {
             if (value.len) bits_combine(result, value.data, value.len, (enum bits_operation)operation);
-            if (operation == BITS_AND) memset(result + value.len, 0, len - value.len); /* a shorter string ends in zeros */
+            if (operation == BITS_AND)
+                memset(result + value.len, 0, len - value.len); /* a shorter string ends in zeros */
         }
     }
 }
@@ -221,31 +230,68 @@ static void bitop_run(struct call *call) {
         if (!existed) notify(call->db, NOTIFY_NEW, "new", destination);
         notify(call->db, NOTIFY_STRING, "set", destination);
         call->dirty++;
-    } else if (db_delete(call->db, destination, store_settings.lazy_server_del)) { /* an expired one, too, is deleted rather than expires */
+    } else if (db_delete(call->db, destination,
+                         store_settings.lazy_server_del)) { /* an expired one, too, is deleted rather than expires */
         notify(call->db, NOTIFY_GENERIC, "del", destination);
         call->dirty++;
     }
     reply_integer(call->reply, (int64_t)len);
 }
 
-#define BITMAP .categories = CAT_BITMAP, .group = GROUP_BITMAP
+#define BITMAP           .categories = CAT_BITMAP, .group = GROUP_BITMAP
 #define RANGE_SYNTAX_END "[unit(BYTE|BIT)@7.0.0]"
 const struct command_spec bitmap_commands[] = {
-    {.name = "setbit", .run = setbit_run, .arity = 4, .flags = CMD_WRITE | CMD_DENYOOM, BITMAP, .since = "2.2.0", .complexity = "O(1)",
-     .summary = "Sets a bit of a string, which grows as far as needed, and returns what it was.", .syntax = "key:key offset:integer value:integer",
+    {.name = "setbit",
+     .run = setbit_run,
+     .arity = 4,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     BITMAP,
+     .since = "2.2.0",
+     .complexity = "O(1)",
+     .summary = "Sets a bit of a string, which grows as far as needed, and returns what it was.",
+     .syntax = "key:key offset:integer value:integer",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
-    {.name = "getbit", .run = getbit_run, .arity = 3, .flags = CMD_READONLY | CMD_FAST, BITMAP, .since = "2.2.0", .complexity = "O(1)",
-     .summary = "Returns a bit of a string.", .syntax = "key:key offset:integer", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "bitcount", .run = bitcount_run, .arity = -2, .flags = CMD_READONLY, BITMAP, .since = "2.6.0", .complexity = "O(N)",
+    {.name = "getbit",
+     .run = getbit_run,
+     .arity = 3,
+     .flags = CMD_READONLY | CMD_FAST,
+     BITMAP,
+     .since = "2.2.0",
+     .complexity = "O(1)",
+     .summary = "Returns a bit of a string.",
+     .syntax = "key:key offset:integer",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "bitcount",
+     .run = bitcount_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     BITMAP,
+     .since = "2.6.0",
+     .complexity = "O(N)",
      .summary = "Counts the ones in a string or a part of it.",
      .syntax = "key:key [range{start:integer [end-unit-block{end:integer " RANGE_SYNTAX_END "}]}]",
-     .history = WORDS("7.0.0", "`BYTE` and `BIT`.", "8.0.0", "`end` may be left out: until the last byte."), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "bitpos", .run = bitpos_run, .arity = -3, .flags = CMD_READONLY, BITMAP, .since = "2.8.7", .complexity = "O(N)",
+     .history = WORDS("7.0.0", "`BYTE` and `BIT`.", "8.0.0", "`end` may be left out: until the last byte."),
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "bitpos",
+     .run = bitpos_run,
+     .arity = -3,
+     .flags = CMD_READONLY,
+     BITMAP,
+     .since = "2.8.7",
+     .complexity = "O(N)",
      .summary = "Finds the first one or zero in a string or a part of it.",
      .syntax = "key:key bit:integer [range{start:integer [end-unit-block{end:integer " RANGE_SYNTAX_END "}]}]",
-     .history = WORDS("7.0.0", "`BYTE` and `BIT`."), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "bitop", .run = bitop_run, .arity = -4, .flags = CMD_WRITE | CMD_DENYOOM, BITMAP, .since = "2.6.0", .complexity = "O(N)",
-     .summary = "Combines strings bit by bit and stores the result.", .syntax = "operation(AND|OR|XOR|NOT) destkey:key key:key(#1)...",
+     .history = WORDS("7.0.0", "`BYTE` and `BIT`."),
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "bitop",
+     .run = bitop_run,
+     .arity = -4,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     BITMAP,
+     .since = "2.6.0",
+     .complexity = "O(N)",
+     .summary = "Combines strings bit by bit and stores the result.",
+     .syntax = "operation(AND|OR|XOR|NOT) destkey:key key:key(#1)...",
      .keys = {KEY_RANGE(2, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(3, -1, 1, KEY_RO | KEY_ACCESS)}},
     {.name = NULL},
 };

@@ -95,12 +95,16 @@ static void restore_run(struct call *call) {
     struct db *bench = scratch_db();
     if (!payload_read(call, bench, key, call->argv[3])) return;
     bool replaced = options.replace && db_delete(call->db, key, store_settings.lazy_server_del);
-    int64_t expire_at = options.ttl == 0 ? -1 : options.absolute ? options.ttl : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX : options.ttl + clock_ms();
+    int64_t expire_at = options.ttl == 0                       ? -1
+                        : options.absolute                     ? options.ttl
+                        : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX
+                                                               : options.ttl + clock_ms();
     if (expire_at >= 0 && expire_at <= clock_ms() && !call_must_obey(call)) { /* it was over before it came */
         db_delete(bench, key, true);
         if (replaced) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
-            call_propagate(call, 2, (struct slice[]){store_settings.lazy_server_del ? SLICE("UNLINK") : SLICE("DEL"), key});
+            call_propagate(call, 2,
+                           (struct slice[]){store_settings.lazy_server_del ? SLICE("UNLINK") : SLICE("DEL"), key});
             call->dirty++;
         }
         reply_ok(call->reply);
@@ -111,7 +115,9 @@ static void restore_run(struct call *call) {
         entry = db_set_expire(call->db, entry, expire_at);
         if (!options.absolute) repeat_absolute(call, expire_at);
     }
-    if (options.idle_seconds >= 0) entry_set_idle_seconds(entry, (uint32_t)(options.idle_seconds < UINT32_MAX ? options.idle_seconds : UINT32_MAX));
+    if (options.idle_seconds >= 0)
+        entry_set_idle_seconds(entry,
+                               (uint32_t)(options.idle_seconds < UINT32_MAX ? options.idle_seconds : UINT32_MAX));
     if (options.frequency >= 0) entry_set_frequency(entry, (uint8_t)options.frequency);
     notify(call->db, NOTIFY_NEW, "new", key); /* what is replaced has been deleted */
     notify(call->db, NOTIFY_GENERIC, "restore", key);
@@ -119,24 +125,57 @@ static void restore_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-#define RESTORE_COMPLEXITY "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size; O(N*M*log(N)) for sorted sets"
-#define RESTORE_SYNTAX                                                                                                                                         \
-    "key:key ttl:integer serialized-value:string [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME seconds:integer@5.0.0] [FREQ frequency:integer@5.0.0]"
+#define RESTORE_COMPLEXITY                                                                                             \
+    "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size; "            \
+    "O(N*M*log(N)) for sorted sets"
+#define RESTORE_SYNTAX                                                                                                 \
+    "key:key ttl:integer serialized-value:string [REPLACE@3.0.0] [ABSTTL@5.0.0] [IDLETIME seconds:integer@5.0.0] "     \
+    "[FREQ frequency:integer@5.0.0]"
 const struct command_spec dump_commands[] = {
-    {.name = "dump", .run = dump_run, .arity = 2, .flags = CMD_READONLY, .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "2.6.0",
-     .complexity = "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size",
-     .summary = "Returns a value as bytes that RESTORE understands.", .syntax = "key:key", .tips = WORDS("nondeterministic_output"),
+    {.name = "dump",
+     .run = dump_run,
+     .arity = 2,
+     .flags = CMD_READONLY,
+     .categories = CAT_KEYSPACE,
+     .group = GROUP_GENERIC,
+     .since = "2.6.0",
+     .complexity =
+         "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size",
+     .summary = "Returns a value as bytes that RESTORE understands.",
+     .syntax = "key:key",
+     .tips = WORDS("nondeterministic_output"),
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "restore", .run = restore_run, .arity = -4, .flags = CMD_WRITE | CMD_DENYOOM, .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_GENERIC,
-     .since = "2.6.0", .complexity = RESTORE_COMPLEXITY, .summary = "Makes a key of bytes that DUMP returned.", .syntax = RESTORE_SYNTAX,
-     .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."), .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
-    {.name = "restore-asking", .run = restore_run, .arity = -4, .flags = CMD_WRITE | CMD_DENYOOM | CMD_ASKING | CMD_SYSCMD,
-     .categories = CAT_KEYSPACE | CAT_DANGEROUS, .group = GROUP_SERVER, .since = "3.0.0", .complexity = RESTORE_COMPLEXITY,
-     .summary = "RESTORE as the nodes of a cluster say it to one another.", .syntax = RESTORE_SYNTAX,
-     .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."), .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
+    {.name = "restore",
+     .run = restore_run,
+     .arity = -4,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
+     .group = GROUP_GENERIC,
+     .since = "2.6.0",
+     .complexity = RESTORE_COMPLEXITY,
+     .summary = "Makes a key of bytes that DUMP returned.",
+     .syntax = RESTORE_SYNTAX,
+     .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."),
+     .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
+    {.name = "restore-asking",
+     .run = restore_run,
+     .arity = -4,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_ASKING | CMD_SYSCMD,
+     .categories = CAT_KEYSPACE | CAT_DANGEROUS,
+     .group = GROUP_SERVER,
+     .since = "3.0.0",
+     .complexity = RESTORE_COMPLEXITY,
+     .summary = "RESTORE as the nodes of a cluster say it to one another.",
+     .syntax = RESTORE_SYNTAX,
+     .history = WORDS("3.0.0", "`REPLACE`.", "5.0.0", "`ABSTTL`.", "5.0.0", "`IDLETIME` and `FREQ`."),
+     .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
     {.name = NULL},
 };
 const struct config_option dump_options[] = {
-    {.name = "rdbcompression", .type = CONFIG_BOOL, .value = &rdb_settings.compression, .initial = "yes", .help = "Compress strings that are written to files and payloads."},
+    {.name = "rdbcompression",
+     .type = CONFIG_BOOL,
+     .value = &rdb_settings.compression,
+     .initial = "yes",
+     .help = "Compress strings that are written to files and payloads."},
     {.name = NULL},
 };

@@ -5,7 +5,9 @@
 #include "resp/reply.h"
 
 static inline void reply_element(struct reply *reply, const struct listpack_value *element) {
-    if (element->data) reply_bulk(reply, (struct slice){element->data, element->len});
-    else reply_bulk_integer(reply, element->number);
+    if (element->data)
+        reply_bulk(reply, (struct slice){element->data, element->len});
+    else
+        reply_bulk_integer(reply, element->number);
 }
 #endif

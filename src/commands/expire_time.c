@@ -49,8 +49,8 @@ static bool option_time(struct call *call, const struct expire_option *option, i
         reply_not_integer(call->reply);
         return false;
     }
-    if (value >= least && expire_time_make(value, option->kind & (EXPIRE_EX | EXPIRE_EXAT),
-                                      option->kind & (EXPIRE_EX | EXPIRE_PX), at)) {
+    if (value >= least &&
+        expire_time_make(value, option->kind & (EXPIRE_EX | EXPIRE_EXAT), option->kind & (EXPIRE_EX | EXPIRE_PX), at)) {
         return true;
     }
     reply_invalid_expire(call);
@@ -77,7 +77,8 @@ void expire_option_propagate(struct call *call, const struct expire_option *opti
 static const struct {
     const char *name;
     enum expire_condition condition;
-} conditions[EXPIRE_CONDITIONS] = {{"NX", CONDITION_NX}, {"XX", CONDITION_XX}, {"GT", CONDITION_GT}, {"LT", CONDITION_LT}};
+} conditions[EXPIRE_CONDITIONS] = {
+    {"NX", CONDITION_NX}, {"XX", CONDITION_XX}, {"GT", CONDITION_GT}, {"LT", CONDITION_LT}};
 
 bool expire_conditions_read(struct call *call, int first, int end, unsigned *read) {
     for (int i = first; i < end; i++) {

@@ -32,7 +32,8 @@ void expire_option_propagate(struct call *call, const struct expire_option *opti
 enum expire_condition { CONDITION_NX = 1, CONDITION_XX = 2, CONDITION_GT = 4, CONDITION_LT = 8, EXPIRE_CONDITIONS = 4 };
 /* argv[first] to before argv[end]. False: the error is replied. */
 bool expire_conditions_read(struct call *call, int first, int end, unsigned *wanted);
-bool expire_conditions_met(unsigned wanted, int64_t now_at, int64_t at); /* no expiry, -1, counts as one that never comes */
+bool expire_conditions_met(unsigned wanted, int64_t now_at,
+                           int64_t at); /* no expiry, -1, counts as one that never comes */
 
 /* A relative or absolute time in seconds or ms to ms since the epoch; false where it does not fit. */
 bool expire_time_make(int64_t value, bool seconds, bool relative, int64_t *at);

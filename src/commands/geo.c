@@ -18,7 +18,11 @@ bool argument_point(struct call *call, int index, struct geo_point *point) {
 
 bool argument_unit(struct call *call, int index, double *meters) {
     struct slice unit = call->argv[index];
-    *meters = slice_is(unit, "m") ? 1 : slice_is(unit, "km") ? 1000 : slice_is(unit, "ft") ? 0.3048 : slice_is(unit, "mi") ? 1609.34 : 0;
+    *meters = slice_is(unit, "m")    ? 1
+              : slice_is(unit, "km") ? 1000
+              : slice_is(unit, "ft") ? 0.3048
+              : slice_is(unit, "mi") ? 1609.34
+                                     : 0;
     if (*meters == 0) reply_error(call->reply, "ERR unsupported unit provided. please use M, KM, FT, MI");
     return *meters != 0;
 }
@@ -51,9 +55,12 @@ static void geoadd_run(struct call *call) {
     bool nx = false, xx = false;
     int at = 2;
     for (; at < call->argc; at++) {
-        if (slice_is(call->argv[at], "nx")) nx = true;
-        else if (slice_is(call->argv[at], "xx")) xx = true;
-        else if (!slice_is(call->argv[at], "ch")) break;
+        if (slice_is(call->argv[at], "nx"))
+            nx = true;
+        else if (slice_is(call->argv[at], "xx"))
+            xx = true;
+        else if (!slice_is(call->argv[at], "ch"))
+            break;
     }
     if ((call->argc - at) % 3 || (nx && xx)) {
         reply_syntax_error(call->reply);
@@ -105,8 +112,10 @@ static void geodist_run(struct call *call) {
     struct zset zset;
     struct geo_point a, b;
     if (!find_zset(call, call->argv[1], &entry, &zset)) return;
-    if (!entry || !member_point(&zset, call->argv[2], &a) || !member_point(&zset, call->argv[3], &b)) reply_null(call->reply);
-    else reply_distance(call->reply, geo_distance(a, b) / meters);
+    if (!entry || !member_point(&zset, call->argv[2], &a) || !member_point(&zset, call->argv[3], &b))
+        reply_null(call->reply);
+    else
+        reply_distance(call->reply, geo_distance(a, b) / meters);
 }
 
 static void geohash_run(struct call *call) {
@@ -133,23 +142,52 @@ static void geopos_run(struct call *call) {
     if (!find_zset(call, call->argv[1], &entry, &zset)) return;
     reply_array(call->reply, (size_t)call->argc - 2);
     for (int i = 2; i < call->argc; i++) {
-        if (!entry || !member_point(&zset, call->argv[i], &point)) reply_null_array(call->reply);
-        else reply_point(call->reply, point);
+        if (!entry || !member_point(&zset, call->argv[i], &point))
+            reply_null_array(call->reply);
+        else
+            reply_point(call->reply, point);
     }
 }
 
 #define GEO .categories = CAT_GEO, .group = GROUP_GEO, .since = "3.2.0"
 const struct command_spec geo_commands[] = {
-    {.name = "geoadd", .run = geoadd_run, .arity = -5, .flags = CMD_WRITE | CMD_DENYOOM, GEO,
+    {.name = "geoadd",
+     .run = geoadd_run,
+     .arity = -5,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     GEO,
      .complexity = "O(log(N)) for each place, where N is the number of members",
      .summary = "Adds places to a sorted set, which is made where it is missing.",
-     .syntax = "key:key [condition(NX|XX)@6.2.0] [change=CH@6.2.0] data{longitude:double latitude:double member:string}...",
-     .history = WORDS("6.2.0", "`CH`, `NX` and `XX`."), .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
-    {.name = "geodist", .run = geodist_run, .arity = -4, .flags = CMD_READONLY, GEO, .complexity = "O(1)", .summary = "Returns how far two places are apart.",
-     .syntax = "key:key member1:string member2:string [unit(M|KM|FT|MI)]", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "geohash", .run = geohash_run, .arity = -2, .flags = CMD_READONLY, GEO, .complexity = "O(1) for each member",
-     .summary = "Returns places as geohash texts.", .syntax = "key:key [member:string]...", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "geopos", .run = geopos_run, .arity = -2, .flags = CMD_READONLY, GEO, .complexity = "O(1) for each member",
-     .summary = "Returns the longitude and latitude of places.", .syntax = "key:key [member:string]...", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+     .syntax =
+         "key:key [condition(NX|XX)@6.2.0] [change=CH@6.2.0] data{longitude:double latitude:double member:string}...",
+     .history = WORDS("6.2.0", "`CH`, `NX` and `XX`."),
+     .keys = FIRST_KEY(KEY_RW | KEY_UPDATE)},
+    {.name = "geodist",
+     .run = geodist_run,
+     .arity = -4,
+     .flags = CMD_READONLY,
+     GEO,
+     .complexity = "O(1)",
+     .summary = "Returns how far two places are apart.",
+     .syntax = "key:key member1:string member2:string [unit(M|KM|FT|MI)]",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "geohash",
+     .run = geohash_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     GEO,
+     .complexity = "O(1) for each member",
+     .summary = "Returns places as geohash texts.",
+     .syntax = "key:key [member:string]...",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "geopos",
+     .run = geopos_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     GEO,
+     .complexity = "O(1) for each member",
+     .summary = "Returns the longitude and latitude of places.",
+     .syntax = "key:key [member:string]...",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},
 };

@@ -17,7 +17,7 @@ struct search {
     struct slice source;
     struct geo_shape shape;
     struct geo_point *corners; /* of a polygon; owned */
-    double unit; /* meters */
+    double unit;               /* meters */
     const struct slice *store; /* NULL: replies */
     bool store_distances, with_distance, with_hash, with_point, has_from, has_by, any;
     enum { SORT_NONE, SORT_ASCENDING, SORT_DESCENDING } sort;
@@ -54,7 +54,8 @@ static bool read_radius(struct call *call, int index, struct search *search) {
 
 static bool read_box(struct call *call, int index, struct search *search) {
     struct geo_shape *shape = &search->shape;
-    if (!read_length(call, index, "width", &shape->width) || !read_length(call, index + 1, "height", &shape->height)) return false;
+    if (!read_length(call, index, "width", &shape->width) || !read_length(call, index + 1, "height", &shape->height))
+        return false;
     if (shape->width < 0 || shape->height < 0) {
         reply_error(call->reply, "ERR height or width cannot be negative");
         return false;
@@ -114,7 +115,8 @@ static bool read_count(struct call *call, int index, struct search *search) {
 static int read_option(struct call *call, int i, struct search *search, const struct zset *zset) {
     struct slice word = call->argv[i];
     int left = call->argc - i - 1;
-    bool searching = search->form <= FORM_SEARCH_STORE, may_store = search->form == FORM_RADIUS || search->form == FORM_MEMBER;
+    bool searching = search->form <= FORM_SEARCH_STORE,
+         may_store = search->form == FORM_RADIUS || search->form == FORM_MEMBER;
     if (slice_is(word, "withdist")) return search->with_distance = true;
     if (slice_is(word, "withhash")) return search->with_hash = true;
     if (slice_is(word, "withcoord")) return search->with_point = true;
@@ -127,11 +129,14 @@ static int read_option(struct call *call, int i, struct search *search, const st
         search->store_distances = slice_is(word, "storedist");
         return 2;
     }
-    if (searching && left >= 1 && !search->has_from && slice_is(word, "frommember")) return read_member(call, i + 1, search, zset) ? 2 : 0;
+    if (searching && left >= 1 && !search->has_from && slice_is(word, "frommember"))
+        return read_member(call, i + 1, search, zset) ? 2 : 0;
     if (searching && left >= 2 && !search->has_from && slice_is(word, "fromlonlat"))
         return argument_point(call, i + 1, &search->shape.center) ? (search->has_from = true, 3) : 0;
-    if (searching && left >= 2 && !search->has_by && slice_is(word, "byradius")) return read_radius(call, i + 1, search) ? 3 : 0;
-    if (searching && left >= 3 && !search->has_by && slice_is(word, "bybox")) return read_box(call, i + 1, search) ? 4 : 0;
+    if (searching && left >= 2 && !search->has_by && slice_is(word, "byradius"))
+        return read_radius(call, i + 1, search) ? 3 : 0;
+    if (searching && left >= 3 && !search->has_by && slice_is(word, "bybox"))
+        return read_box(call, i + 1, search) ? 4 : 0;
     if (searching && left >= 1 && !search->has_by && slice_is(word, "bypolygon")) {
         int words = read_polygon(call, i + 1, search);
         return words ? 1 + words : 0;
@@ -146,11 +151,16 @@ static bool complete(struct call *call, struct search *search) {
     if (search->store && (search->with_distance || search->with_hash || search->with_point))
         reply_error_format(call->reply, "ERR %s is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
                            search->form == FORM_SEARCH_STORE ? name : "STORE option in GEORADIUS");
-    else if (search->corners && search->has_from) reply_error_format(call->reply, "ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for %s", name);
-    else if (!search->corners && !search->has_from) reply_error_format(call->reply, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %s", name);
-    else if (!search->has_by) reply_error_format(call->reply, "ERR exactly one of BYRADIUS and BYBOX can be specified for %s", name);
-    else if (search->any && !search->count) reply_error(call->reply, "ERR the ANY argument requires COUNT argument");
-    else return true;
+    else if (search->corners && search->has_from)
+        reply_error_format(call->reply, "ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for %s", name);
+    else if (!search->corners && !search->has_from)
+        reply_error_format(call->reply, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %s", name);
+    else if (!search->has_by)
+        reply_error_format(call->reply, "ERR exactly one of BYRADIUS and BYBOX can be specified for %s", name);
+    else if (search->any && !search->count)
+        reply_error(call->reply, "ERR the ANY argument requires COUNT argument");
+    else
+        return true;
     return false;
 }
 
@@ -188,8 +198,10 @@ static void results_add(struct results *results, const struct found *found) {
 }
 
 /* False: there are enough. */
-static bool search_range(const struct search *search, const struct zset *zset, struct geo_range range, struct results *results) {
-    struct zset_bound low = {.kind = BOUND_SCORE, .score = (double)range.low}, high = {.kind = BOUND_SCORE, .score = (double)range.high, .exclusive = true};
+static bool search_range(const struct search *search, const struct zset *zset, struct geo_range range,
+                         struct results *results) {
+    struct zset_bound low = {.kind = BOUND_SCORE, .score = (double)range.low},
+                      high = {.kind = BOUND_SCORE, .score = (double)range.high, .exclusive = true};
     struct zset_iterator it;
     struct zset_item item;
     size_t first, count = zset_between(zset, &low, &high, &first);
@@ -208,7 +220,9 @@ static int nearer(const void *a, const void *b) {
     double x = ((const struct found *)a)->distance, y = ((const struct found *)b)->distance;
     return (x > y) - (x < y);
 }
-static int farther(const void *a, const void *b) { return nearer(b, a); }
+static int farther(const void *a, const void *b) {
+    return nearer(b, a);
+}
 
 static void search_all(const struct search *search, const struct zset *zset, struct results *results) {
     struct geo_range ranges[GEO_CELLS];
@@ -216,7 +230,8 @@ static void search_all(const struct search *search, const struct zset *zset, str
     for (int i = 0; i < count; i++)
         if (!search_range(search, zset, ranges[i], results)) break;
     if (search->sort != SORT_NONE && results->count)
-        qsort(results->items, results->count, sizeof *results->items, search->sort == SORT_ASCENDING ? nearer : farther);
+        qsort(results->items, results->count, sizeof *results->items,
+              search->sort == SORT_ASCENDING ? nearer : farther);
     if (search->count && results->count > (size_t)search->count) results->count = (size_t)search->count;
 }
 
@@ -250,32 +265,50 @@ static void store_results(struct call *call, const struct search *search, const 
         zset_put(&zset, search->store_distances ? found->distance / search->unit : found->score, member, 0, &now);
     }
     if (results->count) call->dirty += results->count - 1;
-    zset_store_result(call, *search->store, &zset, search->form == FORM_SEARCH_STORE ? "geosearchstore" : "georadiusstore");
+    zset_store_result(call, *search->store, &zset,
+                      search->form == FORM_SEARCH_STORE ? "geosearchstore" : "georadiusstore");
 }
 
 static void search(struct call *call, enum form form) {
-    struct search search = {.form = form, .source = call->argv[form == FORM_SEARCH_STORE ? 2 : 1], .store = form == FORM_SEARCH_STORE ? &call->argv[1] : NULL};
+    struct search search = {.form = form,
+                            .source = call->argv[form == FORM_SEARCH_STORE ? 2 : 1],
+                            .store = form == FORM_SEARCH_STORE ? &call->argv[1] : NULL};
     struct results results = {0};
     struct entry *entry;
     struct zset zset;
     if (!find_zset(call, search.source, &entry, &zset)) return;
     if (search_read(call, &search, entry ? &zset : NULL)) {
         if (entry) search_all(&search, &zset, &results);
-        if (search.store) store_results(call, &search, &results);
-        else reply_results(call, &search, &results);
+        if (search.store)
+            store_results(call, &search, &results);
+        else
+            reply_results(call, &search, &results);
     }
     mem_free(results.items);
     mem_free(search.corners);
 }
-static void geosearch_run(struct call *call) { search(call, FORM_SEARCH); }
-static void geosearchstore_run(struct call *call) { search(call, FORM_SEARCH_STORE); }
-static void georadius_run(struct call *call) { search(call, FORM_RADIUS); }
-static void georadius_ro_run(struct call *call) { search(call, FORM_RADIUS_RO); }
-static void georadiusbymember_run(struct call *call) { search(call, FORM_MEMBER); }
-static void georadiusbymember_ro_run(struct call *call) { search(call, FORM_MEMBER_RO); }
+static void geosearch_run(struct call *call) {
+    search(call, FORM_SEARCH);
+}
+static void geosearchstore_run(struct call *call) {
+    search(call, FORM_SEARCH_STORE);
+}
+static void georadius_run(struct call *call) {
+    search(call, FORM_RADIUS);
+}
+static void georadius_ro_run(struct call *call) {
+    search(call, FORM_RADIUS_RO);
+}
+static void georadiusbymember_run(struct call *call) {
+    search(call, FORM_MEMBER);
+}
+static void georadiusbymember_ro_run(struct call *call) {
+    search(call, FORM_MEMBER_RO);
+}
 
 /* The place that STORE or STOREDIST names: the last one counts. */
-static int radius_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+static int radius_find_keys(const struct command *command, int argc, const struct slice *argv,
+                            struct key_position *positions, int max) {
     int count = 0, store = 0;
     for (int i = command->spec->arity < -5 ? 6 : 5; i + 1 < argc; i++)
         if (slice_is(argv[i], "store") || slice_is(argv[i], "storedist")) store = ++i;
@@ -285,50 +318,108 @@ static int radius_find_keys(const struct command *command, int argc, const struc
 }
 
 #define UNIT "unit(M|KM|FT|MI)"
-#define FROM_BY                                                                                                                                                \
-    "from(FROMMEMBER member:string|FROMLONLAT fromlonlat{longitude:double latitude:double}) by(circle{BYRADIUS radius:double " UNIT                            \
-    "}|box{BYBOX width:double height:double " UNIT "}|polygon{BYPOLYGON num-vertices:integer vertices{longitude:double latitude:double}...}@9.0.0)"
+#define FROM_BY                                                                                                        \
+    "from(FROMMEMBER member:string|FROMLONLAT fromlonlat{longitude:double latitude:double}) by(circle{BYRADIUS "       \
+    "radius:double " UNIT "}|box{BYBOX width:double height:double " UNIT                                               \
+    "}|polygon{BYPOLYGON num-vertices:integer vertices{longitude:double latitude:double}...}@9.0.0)"
 #define ORDER "[order(ASC|DESC)]"
-#define WITH "[WITHCOORD] [WITHDIST] [WITHHASH]"
+#define WITH  "[WITHCOORD] [WITHDIST] [WITHHASH]"
 #define STORE "[store(STORE storekey:key(#1)\"key\"|STOREDIST storedistkey:key(#2)\"key\")]"
-#define SEARCH_COMPLEXITY                                                                                                                                      \
+#define SEARCH_COMPLEXITY                                                                                              \
     "O(N+log(M)), where N is the number of places in the cells around the shape and M that of the places in the shape"
-#define POLYGON "9.0.0", "`BYPOLYGON`; then there is neither `FROMMEMBER` nor `FROMLONLAT`."
-#define UPPERCASE "7.0.0", "Units in capital letters."
+#define POLYGON     "9.0.0", "`BYPOLYGON`; then there is neither `FROMMEMBER` nor `FROMLONLAT`."
+#define UPPERCASE   "7.0.0", "Units in capital letters."
 #define ANY_HISTORY "6.2.0", "`ANY` for `COUNT`."
-#define STORE_KEYS(from)                                                                                                                                       \
-    {                                                                                                                                                          \
-        KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),                                                                                                               \
-            {.flags = KEY_OW | KEY_UPDATE, .begin = BEGIN_KEYWORD, .index = (from), .keyword = "STORE", .find = FIND_RANGE, .a = 0, .b = 1},                   \
-            {.flags = KEY_OW | KEY_UPDATE, .begin = BEGIN_KEYWORD, .index = (from), .keyword = "STOREDIST", .find = FIND_RANGE, .a = 0, .b = 1}                \
+#define STORE_KEYS(from)                                                                                               \
+    {                                                                                                                  \
+        KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),                                                                       \
+            {.flags = KEY_OW | KEY_UPDATE,                                                                             \
+             .begin = BEGIN_KEYWORD,                                                                                   \
+             .index = (from),                                                                                          \
+             .keyword = "STORE",                                                                                       \
+             .find = FIND_RANGE,                                                                                       \
+             .a = 0,                                                                                                   \
+             .b = 1},                                                                                                  \
+        {                                                                                                              \
+            .flags = KEY_OW | KEY_UPDATE, .begin = BEGIN_KEYWORD, .index = (from), .keyword = "STOREDIST",             \
+            .find = FIND_RANGE, .a = 0, .b = 1                                                                         \
+        }                                                                                                              \
     }
 #define GEO .categories = CAT_GEO, .group = GROUP_GEO, .complexity = SEARCH_COMPLEXITY
 const struct command_spec geo_search_commands[] = {
-    {.name = "geosearch", .run = geosearch_run, .arity = -7, .flags = CMD_READONLY, GEO, .since = "6.2.0",
-     .summary = "Finds the places within a circle, a box or a polygon.", .syntax = "key:key " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] " WITH,
-     .history = WORDS(UPPERCASE, POLYGON), .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "geosearchstore", .run = geosearchstore_run, .arity = -8, .flags = CMD_WRITE | CMD_DENYOOM, GEO, .since = "6.2.0",
-     .summary = "Finds the places within a circle, a box or a polygon and stores them.",
-     .syntax = "destination:key source:key(#1) " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] [STOREDIST]", .history = WORDS(UPPERCASE, POLYGON),
-     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "georadius", .run = georadius_run, .arity = -6, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, GEO, .since = "3.2.0",
-     .summary = "Finds the places within a circle, and stores them where asked to.",
-     .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER " " STORE,
-     .history = WORDS(ANY_HISTORY, UPPERCASE), .deprecated_since = "6.2.0", .replaced_by = "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
-     .keys = STORE_KEYS(6), .find_keys = radius_find_keys},
-    {.name = "georadiusbymember", .run = georadiusbymember_run, .arity = -5, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, GEO, .since = "3.2.0",
-     .summary = "Finds the places within a circle around a member, and stores them where asked to.",
-     .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER " " STORE,
-     .history = WORDS(ANY_HISTORY, UPPERCASE), .deprecated_since = "6.2.0",
-     .replaced_by = "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments", .keys = STORE_KEYS(5), .find_keys = radius_find_keys},
-    {.name = "georadius_ro", .run = georadius_ro_run, .arity = -6, .flags = CMD_READONLY, GEO, .since = "3.2.10", .summary = "Finds the places within a circle.",
-     .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER,
-     .history = WORDS(ANY_HISTORY, UPPERCASE), .deprecated_since = "6.2.0", .replaced_by = "`GEOSEARCH` with the `BYRADIUS` argument",
+    {.name = "geosearch",
+     .run = geosearch_run,
+     .arity = -7,
+     .flags = CMD_READONLY,
+     GEO,
+     .since = "6.2.0",
+     .summary = "Finds the places within a circle, a box or a polygon.",
+     .syntax = "key:key " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] " WITH,
+     .history = WORDS(UPPERCASE, POLYGON),
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
-    {.name = "georadiusbymember_ro", .run = georadiusbymember_ro_run, .arity = -5, .flags = CMD_READONLY, GEO, .since = "3.2.10",
+    {.name = "geosearchstore",
+     .run = geosearchstore_run,
+     .arity = -8,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     GEO,
+     .since = "6.2.0",
+     .summary = "Finds the places within a circle, a box or a polygon and stores them.",
+     .syntax =
+         "destination:key source:key(#1) " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] [STOREDIST]",
+     .history = WORDS(UPPERCASE, POLYGON),
+     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}},
+    {.name = "georadius",
+     .run = georadius_run,
+     .arity = -6,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
+     GEO,
+     .since = "3.2.0",
+     .summary = "Finds the places within a circle, and stores them where asked to.",
+     .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
+               " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER " " STORE,
+     .history = WORDS(ANY_HISTORY, UPPERCASE),
+     .deprecated_since = "6.2.0",
+     .replaced_by = "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
+     .keys = STORE_KEYS(6),
+     .find_keys = radius_find_keys},
+    {.name = "georadiusbymember",
+     .run = georadiusbymember_run,
+     .arity = -5,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
+     GEO,
+     .since = "3.2.0",
+     .summary = "Finds the places within a circle around a member, and stores them where asked to.",
+     .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER
+               " " STORE,
+     .history = WORDS(ANY_HISTORY, UPPERCASE),
+     .deprecated_since = "6.2.0",
+     .replaced_by = "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
+     .keys = STORE_KEYS(5),
+     .find_keys = radius_find_keys},
+    {.name = "georadius_ro",
+     .run = georadius_ro_run,
+     .arity = -6,
+     .flags = CMD_READONLY,
+     GEO,
+     .since = "3.2.10",
+     .summary = "Finds the places within a circle.",
+     .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
+               " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER,
+     .history = WORDS(ANY_HISTORY, UPPERCASE),
+     .deprecated_since = "6.2.0",
+     .replaced_by = "`GEOSEARCH` with the `BYRADIUS` argument",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+    {.name = "georadiusbymember_ro",
+     .run = georadiusbymember_ro_run,
+     .arity = -5,
+     .flags = CMD_READONLY,
+     GEO,
+     .since = "3.2.10",
      .summary = "Finds the places within a circle around a member.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER,
-     .history = WORDS(ANY_HISTORY, UPPERCASE), .deprecated_since = "6.2.0",
-     .replaced_by = "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments", .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
+     .history = WORDS(ANY_HISTORY, UPPERCASE),
+     .deprecated_since = "6.2.0",
+     .replaced_by = "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
+     .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},
 };

@@ -14,8 +14,7 @@
 /* HSET and HMSET; returns how many fields are new, -1: an error was replied. */
 static int64_t set_fields(struct call *call) {
     if (call->argc % 2) {
-        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
-                           call->command->full_name);
+        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
         return -1;
     }
     struct entry *entry;
@@ -131,7 +130,9 @@ static void hincrbyfloat_run(struct call *call) {
     call->dirty++;
     reply_bulk(call->reply, shown);
     if (expires)
-        call_propagate(call, 7, (struct slice[]){SLICE("HSETEX"), call->argv[1], SLICE("KEEPTTL"), SLICE("FIELDS"), SLICE("1"), call->argv[2], shown});
+        call_propagate(call, 7,
+                       (struct slice[]){SLICE("HSETEX"), call->argv[1], SLICE("KEEPTTL"), SLICE("FIELDS"), SLICE("1"),
+                                        call->argv[2], shown});
     else
         call_propagate(call, 4, (struct slice[]){SLICE("HSET"), call->argv[1], call->argv[2], shown});
 }

@@ -27,12 +27,16 @@ static inline struct entry *hash_need(struct call *call, struct entry *entry) {
 void hash_lost(struct call *call, struct entry *entry, int64_t deleted, const char *event);
 
 static inline void reply_value(struct reply *reply, const struct hash_value *value) {
-    if (__builtin_expect(value->blob != NULL, 0)) reply_bulk_blob(reply, value->blob);
-    else reply_bulk(reply, value->bytes);
+    if (__builtin_expect(value->blob != NULL, 0))
+        reply_bulk_blob(reply, value->blob);
+    else
+        reply_bulk(reply, value->bytes);
 }
 static inline void reply_field(struct call *call, const struct entry *entry, struct slice field) {
     struct hash_value value;
-    if (entry && hash_get(entry, field, &value)) reply_value(call->reply, &value);
-    else reply_null(call->reply);
+    if (entry && hash_get(entry, field, &value))
+        reply_value(call->reply, &value);
+    else
+        reply_null(call->reply);
 }
 #endif

@@ -64,7 +64,8 @@ static void repeat_hpersist(struct call *call, const struct changes *changes) {
 static void repeat_hpexpireat(struct call *call, const struct changes *changes, int64_t at) {
     char count[NUMBER_TEXT_MAX], time[NUMBER_TEXT_MAX];
     struct slice *words = changes->words;
-    words[0] = SLICE("HPEXPIREAT"), words[1] = call->argv[1], words[2] = (struct slice){time, format_int64(time, at)}, words[3] = SLICE("FIELDS");
+    words[0] = SLICE("HPEXPIREAT"), words[1] = call->argv[1], words[2] = (struct slice){time, format_int64(time, at)},
+    words[3] = SLICE("FIELDS");
     words[4] = (struct slice){count, format_int64(count, changes->count)};
     call_propagate(call, changes->count + 5, words);
 }
@@ -77,8 +78,10 @@ static void retimed(struct call *call, const struct changes *changes, int64_t at
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, at >= 0 ? "hexpire" : "hpersist", call->argv[1]);
     call->dirty += (uint64_t)changes->count;
-    if (at >= 0) repeat_hpexpireat(call, changes, at);
-    else repeat_hpersist(call, changes);
+    if (at >= 0)
+        repeat_hpexpireat(call, changes, at);
+    else
+        repeat_hpersist(call, changes);
 }
 /* The fields were deleted, because the time they were given was over. */
 static void expired_at_once(struct call *call, struct entry *entry, const struct changes *changes) {
@@ -88,13 +91,16 @@ static void expired_at_once(struct call *call, struct entry *entry, const struct
 }
 
 /* Whether a client may see HGETEX and HEXPIRE delete is decided once for the call: the time is the same for all its fields. */
-static int64_t expire_field(struct call *call, struct entry *entry, struct slice field, int64_t at, unsigned wanted, bool past, struct changes *changes) {
+static int64_t expire_field(struct call *call, struct entry *entry, struct slice field, int64_t at, unsigned wanted,
+                            bool past, struct changes *changes) {
     int64_t now_at = entry ? hash_expire_at(entry, field) : HASH_NO_FIELD;
     if (now_at == HASH_NO_FIELD) return -2;
     if (!expire_conditions_met(wanted, now_at, at)) return 0;
     changes_add(changes, field);
-    if (past) hash_delete(call->db, entry, field);
-    else hash_set_expire(call->db, entry, field, at);
+    if (past)
+        hash_delete(call->db, entry, field);
+    else
+        hash_set_expire(call->db, entry, field, at);
     return past ? 2 : 1;
 }
 
@@ -109,7 +115,9 @@ static void hexpire_generic(struct call *call, bool seconds, bool relative) {
         reply_syntax_error(call->reply);
         return;
     }
-    if (!expire_conditions_read(call, 3, at_fields, &wanted) || !fields_read(call, at_fields, 1, &fields) || !argument_int64(call, 2, &value)) return;
+    if (!expire_conditions_read(call, 3, at_fields, &wanted) || !fields_read(call, at_fields, 1, &fields) ||
+        !argument_int64(call, 2, &value))
+        return;
     if (value < 0 || !expire_time_make(value, seconds, relative, &at)) {
         reply_invalid_expire(call);
         return;
@@ -120,8 +128,10 @@ static void hexpire_generic(struct call *call, bool seconds, bool relative) {
     reply_array(call->reply, (size_t)fields.count);
     for (int i = fields.first; i < call->argc; i++)
         reply_integer(call->reply, expire_field(call, entry, call->argv[i], at, wanted, past, &changes));
-    if (past) expired_at_once(call, entry, &changes);
-    else retimed(call, &changes, at);
+    if (past)
+        expired_at_once(call, entry, &changes);
+    else
+        retimed(call, &changes, at);
     changes_end(&changes);
 }
 static void hexpire_run(struct call *call) {
@@ -152,7 +162,8 @@ static void hpersist_run(struct call *call) {
     if (!fields_only(call, &fields) || !find_hash_write(call, &entry, fields.first, fields.count, 1)) return;
     struct changes changes = changes_begin(fields);
     reply_array(call->reply, (size_t)fields.count);
-    for (int i = fields.first; i < call->argc; i++) reply_integer(call->reply, persist_field(call, entry, call->argv[i], &changes));
+    for (int i = fields.first; i < call->argc; i++)
+        reply_integer(call->reply, persist_field(call, entry, call->argv[i], &changes));
     retimed(call, &changes, HASH_NEVER);
     changes_end(&changes);
 }
@@ -207,11 +218,15 @@ static void hgetex_run(struct call *call) {
     reply_array(call->reply, (size_t)fields.count);
     for (i = fields.first; i < call->argc; i++) {
         reply_field(call, entry, call->argv[i]);
-        if (option.kind == EXPIRE_PERSIST) persist_field(call, entry, call->argv[i], &changes);
-        else if (option.kind != EXPIRE_NONE) expire_field(call, entry, call->argv[i], at, 0, past, &changes);
+        if (option.kind == EXPIRE_PERSIST)
+            persist_field(call, entry, call->argv[i], &changes);
+        else if (option.kind != EXPIRE_NONE)
+            expire_field(call, entry, call->argv[i], at, 0, past, &changes);
     }
-    if (past) expired_at_once(call, entry, &changes);
-    else retimed(call, &changes, at);
+    if (past)
+        expired_at_once(call, entry, &changes);
+    else
+        retimed(call, &changes, at);
     changes_end(&changes);
 }
 
@@ -248,8 +263,9 @@ static bool hsetex_read(struct call *call, struct hsetex *how) {
     int i = 2;
     for (; i < call->argc - 1 && !slice_is(call->argv[i], "fields"); i++) {
         struct slice word = call->argv[i];
-        if (either(word, "nx", &how->nx, how->xx) || either(word, "xx", &how->xx, how->nx) || either(word, "fnx", &how->fnx, how->fxx) ||
-            either(word, "fxx", &how->fxx, how->fnx) || expire_option_read(call, &i, &how->option, EXPIRE_TIMES | EXPIRE_KEEPTTL))
+        if (either(word, "nx", &how->nx, how->xx) || either(word, "xx", &how->xx, how->nx) ||
+            either(word, "fnx", &how->fnx, how->fxx) || either(word, "fxx", &how->fxx, how->fnx) ||
+            expire_option_read(call, &i, &how->option, EXPIRE_TIMES | EXPIRE_KEEPTTL))
             continue;
         reply_syntax_error(call->reply);
         return false;
@@ -298,22 +314,25 @@ static void hsetex_run(struct call *call) {
     bool allowed = hsetex_allowed(call, entry, &how);
     reply_integer(call->reply, allowed);
     if (!allowed) return;
-    if (how.at >= 0 && expire_time_is_past(how.at)) hsetex_delete(call, entry, &how);
-    else hsetex_set(call, entry, &how);
+    if (how.at >= 0 && expire_time_is_past(how.at))
+        hsetex_delete(call, entry, &how);
+    else
+        hsetex_set(call, entry, &how);
 }
 
 /* --- Table ---------------------------------------------------------------------------------------------------------- */
 
 #define FIELDS_SYNTAX    " FIELDS fields{numfields:integer field:string...}"
 #define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)]"
-#define TIMES_SYNTAX                                                                                                                       \
-    "EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|PXAT unix-time-milliseconds:unix-time"
-#define EACH_FIELD   "O(N) where N is how many fields are named."
-#define EACH_TIMED   "O(N*log(M)) where N is how many fields are named and M how many of the hash expire."
-#define FAST_WRITE   (CMD_WRITE | CMD_FAST)
-#define FAST_READ    (CMD_READONLY | CMD_FAST)
-#define UPDATED_KEY  FIRST_KEY(KEY_RW | KEY_UPDATE)
-#define READ_KEY     FIRST_KEY(KEY_RO | KEY_ACCESS)
+#define TIMES_SYNTAX                                                                                                   \
+    "EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|PXAT "                                \
+    "unix-time-milliseconds:unix-time"
+#define EACH_FIELD  "O(N) where N is how many fields are named."
+#define EACH_TIMED  "O(N*log(M)) where N is how many fields are named and M how many of the hash expire."
+#define FAST_WRITE  (CMD_WRITE | CMD_FAST)
+#define FAST_READ   (CMD_READONLY | CMD_FAST)
+#define UPDATED_KEY FIRST_KEY(KEY_RW | KEY_UPDATE)
+#define READ_KEY    FIRST_KEY(KEY_RO | KEY_ACCESS)
 
 const struct command_spec hash_expire_commands[] = {
     {.name = "hexpire",

@@ -45,7 +45,9 @@ static void edit_begin(struct editing *edit, struct call *call, struct entry *en
 static void edit_continue(struct editing *edit) {
     edit->entry = db_edit_string_silently(edit->call->db, edit->entry, edit->len + HLL_GROWTH_MAX, &edit->bytes);
 }
-static void edit_end(struct editing *edit) { edit->entry = db_edit_string_silently(edit->call->db, edit->entry, edit->len, &edit->bytes); }
+static void edit_end(struct editing *edit) {
+    edit->entry = db_edit_string_silently(edit->call->db, edit->entry, edit->len, &edit->bytes);
+}
 
 /* False: corrupt. */
 static bool edit_to_dense(struct editing *edit) {
@@ -61,10 +63,10 @@ static bool edit_to_dense(struct editing *edit) {
 }
 
 /* Something that changes a register; again, once it is dense, where a sparse one cannot take it. */
-#define EDIT_SET(edit, changed, ...)                                                                                                                           \
-    do {                                                                                                                                                       \
-        (changed) = __VA_ARGS__;                                                                                                                               \
-        if ((changed) == HLL_MUST_BE_DENSE) (changed) = edit_to_dense(edit) ? __VA_ARGS__ : -1;                                                                \
+#define EDIT_SET(edit, changed, ...)                                                                                   \
+    do {                                                                                                               \
+        (changed) = __VA_ARGS__;                                                                                       \
+        if ((changed) == HLL_MUST_BE_DENSE) (changed) = edit_to_dense(edit) ? __VA_ARGS__ : -1;                        \
     } while (0)
 
 static void pfadd_run(struct call *call) {
@@ -185,7 +187,8 @@ static void pfmerge_run(struct call *call) {
 static void decode_run(void *context, char kind, unsigned length, unsigned value) {
     struct memory_output *text = context;
     char word[32];
-    int len = kind == 'v' ? snprintf(word, sizeof word, "v:%u,%u ", value, length) : snprintf(word, sizeof word, "%c:%u ", kind, length);
+    int len = kind == 'v' ? snprintf(word, sizeof word, "v:%u,%u ", value, length)
+                          : snprintf(word, sizeof word, "%c:%u ", kind, length);
     output_write(&text->out, (struct slice){word, (size_t)len});
 }
 
@@ -236,7 +239,8 @@ static void pfdebug_run(struct call *call) {
     if (!getreg && !todense && !slice_is(what, "decode") && !slice_is(what, "encoding")) {
         reply_error_format(call->reply, "ERR Unknown PFDEBUG subcommand '%.*s'", shown_len(what), what.data);
     } else if (call->argc != 3) {
-        reply_error_format(call->reply, "ERR Wrong number of arguments for the '%.*s' subcommand", shown_len(what), what.data);
+        reply_error_format(call->reply, "ERR Wrong number of arguments for the '%.*s' subcommand", shown_len(what),
+                           what.data);
     } else if (getreg) {
         uint8_t registers[HLL_REGISTERS] = {0};
         if (!dense && !make_dense(call, entry)) return;
@@ -287,35 +291,73 @@ static void pfselftest_run(struct call *call) {
     for (int i = 0; i < 100 && good; i++) good = selftest_registers(dense, registers);
     for (uint64_t count = 1000; count <= 1000000 && good && !failed; count *= 10)
         if (!selftest_error(dense, registers, count, seed, &error)) failed = count;
-    if (!good) reply_error(call->reply, "TESTFAILED Registers do not keep what is put into them");
+    if (!good)
+        reply_error(call->reply, "TESTFAILED Registers do not keep what is put into them");
     else if (failed)
-        reply_error_format(call->reply, "TESTFAILED Too big error. card:%llu abserr:%.4f", (unsigned long long)failed, error);
-    else reply_ok(call->reply);
+        reply_error_format(call->reply, "TESTFAILED Too big error. card:%llu abserr:%.4f", (unsigned long long)failed,
+                           error);
+    else
+        reply_ok(call->reply);
     mem_free(dense);
 }
 
 const struct config_option hyperloglog_options[] = {
-    {.name = "hll-sparse-max-bytes", .type = CONFIG_MEMORY, .value = &sparse_max, .initial = "3000", .min = 0, .max = INT64_MAX,
+    {.name = "hll-sparse-max-bytes",
+     .type = CONFIG_MEMORY,
+     .value = &sparse_max,
+     .initial = "3000",
+     .min = 0,
+     .max = INT64_MAX,
      .help = "Bytes up to which a HyperLogLog is kept as runs; beyond, it takes 12 KiB."},
     {.name = NULL},
 };
 
 #define HLL .categories = CAT_HYPERLOGLOG, .group = GROUP_HYPERLOGLOG, .since = "2.8.9"
 const struct command_spec hyperloglog_commands[] = {
-    {.name = "pfadd", .run = pfadd_run, .arity = -2, .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST, HLL, .complexity = "O(1) for each element",
-     .summary = "Adds elements to a HyperLogLog, which is made where it is missing.", .syntax = "key:key [element:string]...",
+    {.name = "pfadd",
+     .run = pfadd_run,
+     .arity = -2,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
+     HLL,
+     .complexity = "O(1) for each element",
+     .summary = "Adds elements to a HyperLogLog, which is made where it is missing.",
+     .syntax = "key:key [element:string]...",
      .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
-    {.name = "pfcount", .run = pfcount_run, .arity = -2, .flags = CMD_READONLY, HLL,
-     .complexity = "O(1) for one key whose count is known, else O(N), where N is the number of keys, with a large constant",
-     .summary = "Estimates how many different elements were added to HyperLogLogs.", .syntax = "key:key...",
-     .keys = {KEY_RANGE(1, -1, 1, KEY_RW | KEY_ACCESS)}, .keys[0].notes = "RW because it may change the internal representation of the key, and propagate to replicas"},
-    {.name = "pfmerge", .run = pfmerge_run, .arity = -2, .flags = CMD_WRITE | CMD_DENYOOM, HLL,
-     .complexity = "O(N), where N is the number of keys, with a large constant", .summary = "Merges HyperLogLogs into one.",
+    {.name = "pfcount",
+     .run = pfcount_run,
+     .arity = -2,
+     .flags = CMD_READONLY,
+     HLL,
+     .complexity =
+         "O(1) for one key whose count is known, else O(N), where N is the number of keys, with a large constant",
+     .summary = "Estimates how many different elements were added to HyperLogLogs.",
+     .syntax = "key:key...",
+     .keys = {KEY_RANGE(1, -1, 1, KEY_RW | KEY_ACCESS)},
+     .keys[0].notes = "RW because it may change the internal representation of the key, and propagate to replicas"},
+    {.name = "pfmerge",
+     .run = pfmerge_run,
+     .arity = -2,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     HLL,
+     .complexity = "O(N), where N is the number of keys, with a large constant",
+     .summary = "Merges HyperLogLogs into one.",
      .syntax = "destkey:key [sourcekey:key(#1)]...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_INSERT), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
-    {.name = "pfdebug", .run = pfdebug_run, .arity = 3, .flags = CMD_WRITE | CMD_DENYOOM | CMD_ADMIN | CMD_SYSCMD, HLL, .complexity = "N/A",
-     .summary = "Looks into a HyperLogLog, for developers.", .syntax = "subcommand:string key:key", .keys = {KEY_RANGE(2, 0, 1, KEY_RW | KEY_ACCESS)}},
-    {.name = "pfselftest", .run = pfselftest_run, .arity = 1, .flags = CMD_ADMIN | CMD_SYSCMD, HLL, .complexity = "N/A",
+    {.name = "pfdebug",
+     .run = pfdebug_run,
+     .arity = 3,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_ADMIN | CMD_SYSCMD,
+     HLL,
+     .complexity = "N/A",
+     .summary = "Looks into a HyperLogLog, for developers.",
+     .syntax = "subcommand:string key:key",
+     .keys = {KEY_RANGE(2, 0, 1, KEY_RW | KEY_ACCESS)}},
+    {.name = "pfselftest",
+     .run = pfselftest_run,
+     .arity = 1,
+     .flags = CMD_ADMIN | CMD_SYSCMD,
+     HLL,
+     .complexity = "N/A",
      .summary = "Tests the server's HyperLogLogs, for developers."},
     {.name = NULL},
 };

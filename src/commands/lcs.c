@@ -64,10 +64,8 @@ static void reply_range(struct reply *reply, size_t end, size_t len) {
 }
 
 /* Replies with a match, unless it is too short; returns how many elements that makes. */
-static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match,
-                              const struct lcs_options *options) {
-    if (match->len == 0 || (options->min_match_len > 0 && match->len < (uint64_t)options->min_match_len))
-        return 0;
+static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match, const struct lcs_options *options) {
+    if (match->len == 0 || (options->min_match_len > 0 && match->len < (uint64_t)options->min_match_len)) return 0;
     reply_array(reply, options->with_match_len ? 3 : 2);
     reply_range(reply, match->a_end, match->len);
     reply_range(reply, match->b_end, match->len);
@@ -76,16 +74,14 @@ static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match
 }
 
 /* Walks from the end of both strings to a beginning. Fills `text` (the subsequence, lcs->len bytes) where it is not NULL, else replies with the matches. */
-static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply,
-                       const struct lcs_options *options) {
+static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply, const struct lcs_options *options) {
     size_t i = lcs->a.len, j = lcs->b.len, left = lcs->len, matches = 0;
     struct lcs_match match = {0, 0, 0};
     while (i > 0 && j > 0) {
         if (lcs->a.data[i - 1] == lcs->b.data[j - 1]) {
             if (text) {
                 text[--left] = lcs->a.data[i - 1];
-            } else if (match.len == 0 || match.a_end - match.len != i - 1 ||
-                       match.b_end - match.len != j - 1) {
+            } else if (match.len == 0 || match.a_end - match.len != i - 1 || match.b_end - match.len != j - 1) {
                 matches += lcs_match_reply(reply, &match, options);
                 match = (struct lcs_match){i - 1, j - 1, 1};
             } else {
@@ -159,8 +155,7 @@ static void lcs_run(struct call *call) {
         return;
     }
     if (!string_size_fits(((uint64_t)lcs.a.len + 1) * ((uint64_t)lcs.b.len + 1), sizeof(uint32_t))) {
-        reply_error(call->reply,
-                    "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+        reply_error(call->reply, "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
         return;
     }
     if (lcs_fill(&lcs, !options.len)) {

@@ -57,8 +57,7 @@ static void push(struct call *call, enum list_type_end end, bool only_present) {
     size_t bytes = 0;
     for (int i = 2; i < call->argc; i++) bytes += call->argv[i].len;
     list_type_expect(call->db, entry, (size_t)call->argc - 2, bytes);
-    for (int i = 2; i < call->argc; i++)
-        list_type_push(call->db, entry, end, call->argv[i], argument_blob(call, i));
+    for (int i = 2; i < call->argc; i++) list_type_push(call->db, entry, end, call->argv[i], argument_blob(call, i));
     db_changed(call->db, key);
     notify(call->db, NOTIFY_LIST, end == LIST_TYPE_HEAD ? "lpush" : "rpush", key);
     call->dirty += (uint64_t)call->argc - 2;
@@ -134,8 +133,7 @@ static size_t pop_range(struct call *call, struct slice key, struct entry *entry
     if (count > len) count = len;
     reply_array(call->reply, count);
     list_type_iterate(&it, entry, end == LIST_TYPE_HEAD ? 0 : -1, end == LIST_TYPE_TAIL);
-    for (size_t i = 0; i < count && list_type_next(&it, &element); i++)
-        reply_list_element(call->reply, &element);
+    for (size_t i = 0; i < count && list_type_next(&it, &element); i++) reply_list_element(call->reply, &element);
     list_type_iterate_end(&it);
     if (count) {
         list_type_delete(call->db, entry, end == LIST_TYPE_HEAD ? 0 : -(int64_t)count, count);
@@ -161,8 +159,7 @@ static void pop(struct call *call, enum list_type_end end) {
     struct entry *entry;
     int64_t count = 0;
     if (call->argc > 3) {
-        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
-                           call->command->full_name);
+        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
         return;
     }
     bool counted = call->argc == 3;
@@ -299,8 +296,7 @@ static size_t range_clip(int64_t *start, int64_t end, size_t len) {
 static void lrange_run(struct call *call) {
     struct entry *entry;
     int64_t start, end;
-    if (!argument_int64(call, 2, &start) || !argument_int64(call, 3, &end) || !find_list(call, &entry))
-        return;
+    if (!argument_int64(call, 2, &start) || !argument_int64(call, 3, &end) || !find_list(call, &entry)) return;
     size_t count = entry ? range_clip(&start, end, list_type_len(entry)) : 0;
     reply_array(call->reply, count);
     if (!count) return;
@@ -325,9 +321,8 @@ static bool position_options_read(struct call *call, struct position_options *op
         if (slice_is(word, "rank")) {
             if (!signed_count_read(call, i + 1, &options->rank)) return false;
             if (options->rank == 0) {
-                reply_error(call->reply,
-                            "ERR RANK can't be zero: use 1 to start from the first match, 2 from the "
-                            "second ... or use negative to start from the end of the list");
+                reply_error(call->reply, "ERR RANK can't be zero: use 1 to start from the first match, 2 from the "
+                                         "second ... or use negative to start from the end of the list");
                 return false;
             }
         } else if (slice_is(word, "count")) {
@@ -348,10 +343,8 @@ static bool position_options_read(struct call *call, struct position_options *op
     return true;
 }
 
-static bool element_is(const struct sequence_element *element, struct slice text, bool numeric,
-                       int64_t number) {
-    if (element->value.data)
-        return slice_equal((struct slice){element->value.data, element->value.len}, text);
+static bool element_is(const struct sequence_element *element, struct slice text, bool numeric, int64_t number) {
+    if (element->value.data) return slice_equal((struct slice){element->value.data, element->value.len}, text);
     return numeric && element->value.number == number;
 }
 static void lpos_run(struct call *call) {
@@ -390,8 +383,7 @@ static void ltrim_run(struct call *call) {
     struct entry *entry;
     struct slice key = call->argv[1];
     int64_t start, end;
-    if (!argument_int64(call, 2, &start) || !argument_int64(call, 3, &end) ||
-        !find_list_write(call, key, &entry))
+    if (!argument_int64(call, 2, &start) || !argument_int64(call, 3, &end) || !find_list_write(call, key, &entry))
         return;
     if (entry) {
         size_t len = list_type_len(entry), kept = range_clip(&start, end, len);

@@ -23,30 +23,41 @@ static void blocking_pop(struct call *call, enum list_type_end end) {
         list_pop_one(call, key, entry, end);
         return;
     }
-    call_block(call, &(struct blocking){.first_key = 1, .key_count = timeout_at - 1, .type = TYPE_LIST, .timeout_ms = timeout_ms});
+    call_block(call, &(struct blocking){
+                         .first_key = 1, .key_count = timeout_at - 1, .type = TYPE_LIST, .timeout_ms = timeout_ms});
 }
-static void blpop_run(struct call *call) { blocking_pop(call, LIST_TYPE_HEAD); }
-static void brpop_run(struct call *call) { blocking_pop(call, LIST_TYPE_TAIL); }
+static void blpop_run(struct call *call) {
+    blocking_pop(call, LIST_TYPE_HEAD);
+}
+static void brpop_run(struct call *call) {
+    blocking_pop(call, LIST_TYPE_TAIL);
+}
 
-static void blocking_move(struct call *call, enum list_type_end from, enum list_type_end to, int64_t timeout_ms, int repeat_argc, const struct slice *repeat) {
+static void blocking_move(struct call *call, enum list_type_end from, enum list_type_end to, int64_t timeout_ms,
+                          int repeat_argc, const struct slice *repeat) {
     if (list_move(call, from, to)) {
         if (call->dirty) call_propagate(call, repeat_argc, repeat);
         return;
     }
-    call_block(call, &(struct blocking){.first_key = 1, .key_count = 1, .type = TYPE_LIST, .timeout_ms = timeout_ms, .refused = reply_null});
+    call_block(call,
+               &(struct blocking){
+                   .first_key = 1, .key_count = 1, .type = TYPE_LIST, .timeout_ms = timeout_ms, .refused = reply_null});
 }
 
 static void blmove_run(struct call *call) {
     enum list_type_end from, to;
     int64_t timeout_ms;
     const struct slice *argv = call->argv;
-    if (!list_end_read(call, argv[3], &from) || !list_end_read(call, argv[4], &to) || !call_timeout_seconds(call, 5, &timeout_ms)) return;
+    if (!list_end_read(call, argv[3], &from) || !list_end_read(call, argv[4], &to) ||
+        !call_timeout_seconds(call, 5, &timeout_ms))
+        return;
     blocking_move(call, from, to, timeout_ms, 5, (struct slice[]){SLICE("LMOVE"), argv[1], argv[2], argv[3], argv[4]});
 }
 static void brpoplpush_run(struct call *call) {
     int64_t timeout_ms;
     if (!call_timeout_seconds(call, 3, &timeout_ms)) return;
-    blocking_move(call, LIST_TYPE_TAIL, LIST_TYPE_HEAD, timeout_ms, 3, (struct slice[]){SLICE("RPOPLPUSH"), call->argv[1], call->argv[2]});
+    blocking_move(call, LIST_TYPE_TAIL, LIST_TYPE_HEAD, timeout_ms, 3,
+                  (struct slice[]){SLICE("RPOPLPUSH"), call->argv[1], call->argv[2]});
 }
 
 static void blmpop_run(struct call *call) {
@@ -54,24 +65,59 @@ static void blmpop_run(struct call *call) {
 }
 
 #define BLOCKING_LIST .categories = CAT_LIST, .group = GROUP_LIST
-#define FRACTIONS .history = WORDS("6.0.0", "`timeout` may have fractions of a second.")
+#define FRACTIONS     .history = WORDS("6.0.0", "`timeout` may have fractions of a second.")
 const struct command_spec list_blocking_commands[] = {
-    {.name = "blpop", .run = blpop_run, .arity = -3, .flags = CMD_WRITE | CMD_BLOCKING, BLOCKING_LIST, .since = "2.0.0",
-     .complexity = "O(N), where N is the number of keys", .summary = "Takes the first element of the first list that has one; waits for it if need be.",
-     .syntax = "key:key... timeout:double", FRACTIONS, .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "brpop", .run = brpop_run, .arity = -3, .flags = CMD_WRITE | CMD_BLOCKING, BLOCKING_LIST, .since = "2.0.0",
-     .complexity = "O(N), where N is the number of keys", .summary = "Takes the last element of the first list that has one; waits for it if need be.",
-     .syntax = "key:key... timeout:double", FRACTIONS, .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
-    {.name = "blmove", .run = blmove_run, .arity = 6, .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING, BLOCKING_LIST, .since = "6.2.0", .complexity = "O(1)",
+    {.name = "blpop",
+     .run = blpop_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_BLOCKING,
+     BLOCKING_LIST,
+     .since = "2.0.0",
+     .complexity = "O(N), where N is the number of keys",
+     .summary = "Takes the first element of the first list that has one; waits for it if need be.",
+     .syntax = "key:key... timeout:double",
+     FRACTIONS,
+     .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+    {.name = "brpop",
+     .run = brpop_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_BLOCKING,
+     BLOCKING_LIST,
+     .since = "2.0.0",
+     .complexity = "O(N), where N is the number of keys",
+     .summary = "Takes the last element of the first list that has one; waits for it if need be.",
+     .syntax = "key:key... timeout:double",
+     FRACTIONS,
+     .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+    {.name = "blmove",
+     .run = blmove_run,
+     .arity = 6,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING,
+     BLOCKING_LIST,
+     .since = "6.2.0",
+     .complexity = "O(1)",
      .summary = "Moves an element from an end of a list to an end of another; waits for it if need be.",
      .syntax = "source:key destination:key(#1) wherefrom(LEFT|RIGHT) whereto(LEFT|RIGHT) timeout:double",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "brpoplpush", .run = brpoplpush_run, .arity = 4, .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING, BLOCKING_LIST, .since = "2.2.0",
-     .complexity = "O(1)", .summary = "Moves the last element of a list to the beginning of another; waits for it if need be.",
-     .syntax = "source:key destination:key(#1) timeout:double", FRACTIONS, .deprecated_since = "6.2.0",
+    {.name = "brpoplpush",
+     .run = brpoplpush_run,
+     .arity = 4,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_BLOCKING,
+     BLOCKING_LIST,
+     .since = "2.2.0",
+     .complexity = "O(1)",
+     .summary = "Moves the last element of a list to the beginning of another; waits for it if need be.",
+     .syntax = "source:key destination:key(#1) timeout:double",
+     FRACTIONS,
+     .deprecated_since = "6.2.0",
      .replaced_by = "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
-    {.name = "blmpop", .run = blmpop_run, .arity = -5, .flags = CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS, BLOCKING_LIST, .since = "7.0.0",
+    {.name = "blmpop",
+     .run = blmpop_run,
+     .arity = -5,
+     .flags = CMD_WRITE | CMD_BLOCKING | CMD_MOVABLE_KEYS,
+     BLOCKING_LIST,
+     .since = "7.0.0",
      .complexity = "O(N+M), where N is the number of keys and M that of the elements returned",
      .summary = "Takes elements from an end of the first list that has any; waits for them if need be.",
      .syntax = "timeout:double numkeys:integer key:key... where(LEFT|RIGHT) [COUNT count:integer]",

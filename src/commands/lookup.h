@@ -49,8 +49,7 @@ static inline void reply_string_value(struct call *call, const struct entry *ent
 
 /* The blob that a large argument came in, to be handed to the store; NULL where there is none. */
 static inline struct blob *argument_blob(struct call *call, int index) {
-    return __builtin_expect(call->argv[index].len >= REQUEST_LARGE_MIN, 0) ? call_take_blob(call, index)
-                                                                           : NULL;
+    return __builtin_expect(call->argv[index].len >= REQUEST_LARGE_MIN, 0) ? call_take_blob(call, index) : NULL;
 }
 
 /* An integer argument; false: the error is replied. */

@@ -57,7 +57,8 @@ static bool multi_pop_try(struct call *call, const struct multi_pop_kind *kind, 
         reply_array(call->reply, 2);
         reply_bulk(call->reply, key);
         size_t popped = kind->pop(call, key, entry, pop->end, (size_t)pop->count);
-        call_propagate(call, 3, (struct slice[]){slice_of(kind->repeat[pop->end]), key, {text, format_uint64(text, popped)}});
+        call_propagate(call, 3,
+                       (struct slice[]){slice_of(kind->repeat[pop->end]), key, {text, format_uint64(text, popped)}});
         return true;
     }
     return false;
@@ -71,6 +72,11 @@ void multi_pop(struct call *call, const struct multi_pop_kind *kind) {
 void multi_pop_wait(struct call *call, const struct multi_pop_kind *kind) {
     struct multi_pop pop;
     int64_t timeout_ms;
-    if (!multi_pop_read(call, 2, kind, &pop) || !call_timeout_seconds(call, 1, &timeout_ms) || multi_pop_try(call, kind, &pop)) return;
-    call_block(call, &(struct blocking){.first_key = pop.first_key, .key_count = pop.key_count, .type = kind->type, .timeout_ms = timeout_ms});
+    if (!multi_pop_read(call, 2, kind, &pop) || !call_timeout_seconds(call, 1, &timeout_ms) ||
+        multi_pop_try(call, kind, &pop))
+        return;
+    call_block(call, &(struct blocking){.first_key = pop.first_key,
+                                        .key_count = pop.key_count,
+                                        .type = kind->type,
+                                        .timeout_ms = timeout_ms});
 }

@@ -65,18 +65,17 @@ static void help_run(struct call *call) {
     for (size_t i = 0; i < count; i++) reply_status(call->reply, lines[i]);
 }
 
-#define OBJECT_SUBCOMMAND(word, function, version, text)                                                     \
-    {                                                                                                        \
-        .name = (word), .run = (function), .arity = 3, .flags = CMD_READONLY, .categories = CAT_KEYSPACE,    \
-        .group = GROUP_GENERIC, .since = (version), .complexity = "O(1)", .summary = (text),                 \
-        .syntax = "key:key", .tips = WORDS("nondeterministic_output"), .keys = {                             \
-            KEY_RANGE(2, 0, 1, KEY_RO)                                                                       \
-        }                                                                                                    \
+#define OBJECT_SUBCOMMAND(word, function, version, text)                                                               \
+    {                                                                                                                  \
+        .name = (word), .run = (function), .arity = 3, .flags = CMD_READONLY, .categories = CAT_KEYSPACE,              \
+        .group = GROUP_GENERIC, .since = (version), .complexity = "O(1)", .summary = (text), .syntax = "key:key",      \
+        .tips = WORDS("nondeterministic_output"), .keys = {                                                            \
+            KEY_RANGE(2, 0, 1, KEY_RO)                                                                                 \
+        }                                                                                                              \
     }
 
 static const struct command_spec object_subcommands[] = {
-    OBJECT_SUBCOMMAND("encoding", encoding_run, "2.2.3",
-                      "Names the representation in which a value is kept."),
+    OBJECT_SUBCOMMAND("encoding", encoding_run, "2.2.3", "Names the representation in which a value is kept."),
     OBJECT_SUBCOMMAND("freq", freq_run, "4.0.0", "Tells the logarithmic access counter of a key."),
     OBJECT_SUBCOMMAND("idletime", idletime_run, "2.2.3", "Tells how long a key has not been used."),
     OBJECT_SUBCOMMAND("refcount", refcount_run, "2.2.3", "Tells how many references there are to a value."),

@@ -164,8 +164,7 @@ const struct command_spec scan_commands[] = {
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
      .group = GROUP_GENERIC,
      .since = "1.0.0",
-     .complexity =
-         "O(N) where N is how many keys the database has, if names and pattern are of limited length.",
+     .complexity = "O(N) where N is how many keys the database has, if names and pattern are of limited length.",
      .summary = "Returns all names of keys that match a pattern.",
      .syntax = "pattern:pattern",
      .tips = WORDS("request_policy:all_shards", "nondeterministic_output_order")},

@@ -234,8 +234,7 @@ static void pop_all(struct call *call, const struct set *set) {
     notify(call->db, NOTIFY_SET, "spop", key);
     db_delete(call->db, key, store_settings.lazy_server_del);
     notify(call->db, NOTIFY_GENERIC, "del", key);
-    call_propagate(call, 2,
-                   (struct slice[]){store_settings.lazy_server_del ? SLICE("UNLINK") : SLICE("DEL"), key});
+    call_propagate(call, 2, (struct slice[]){store_settings.lazy_server_del ? SLICE("UNLINK") : SLICE("DEL"), key});
 }
 
 static void pop_count(struct call *call) {

@@ -69,7 +69,8 @@ static void index_set(const void *context, struct member_table *table) {
 }
 static bool source_has(struct source *source, const struct listpack_value *member) {
     const struct set *set = &source->set;
-    if (set->encoding == ENCODING_INTSET && !member->data) return intset_seek(set->value, member->number, &source->position);
+    if (set->encoding == ENCODING_INTSET && !member->data)
+        return intset_seek(set->value, member->number, &source->position);
     if (set->encoding == ENCODING_LISTPACK && member_index_wanted(&source->held, set_len(set), index_set, set))
         return member_table_find(&source->held.table, member);
     return set_has_value(set, member);
@@ -88,8 +89,7 @@ static void each_in_all(struct sources *s, result_seen *seen, void *context) {
     set_iterate(&it, &s->sets[0].set);
     while (set_next(&it, &member)) {
         size_t i = 1;
-        while (i < s->count && (s->sets[i].set.value == s->sets[0].set.value || source_has(&s->sets[i], &member)))
-            i++;
+        while (i < s->count && (s->sets[i].set.value == s->sets[0].set.value || source_has(&s->sets[i], &member))) i++;
         if (i == s->count && !seen(context, &member)) break;
     }
     set_iterate_end(&it);
@@ -213,8 +213,7 @@ static bool reply_seen(void *context, const struct listpack_value *member) {
     replied->count++;
     return true;
 }
-static void reply_result(struct call *call,
-                         void (*each)(struct sources *s, result_seen *seen, void *context)) {
+static void reply_result(struct call *call, void (*each)(struct sources *s, result_seen *seen, void *context)) {
     struct sources s;
     struct reply_deferred deferred;
     if (!sources_find(call, 1, call->argc - 1, &s)) return;

@@ -7,7 +7,8 @@
 static inline bool signed_count_read(struct call *call, int index, int64_t *count) {
     if (!argument_int64(call, index, count)) return false;
     if (*count != INT64_MIN) return true;
-    reply_error(call->reply, "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
+    reply_error(call->reply,
+                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
     return false;
 }
 #endif

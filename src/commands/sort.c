@@ -24,8 +24,8 @@ struct element {
 struct sort {
     struct call *call;
     bool descending, alpha, unsorted;
-    struct slice by; /* data NULL: the elements themselves */
-    int64_t offset, count; /* count negative: all */
+    struct slice by;           /* data NULL: the elements themselves */
+    int64_t offset, count;     /* count negative: all */
     const struct slice *store; /* NULL: returned */
     int get_count;
     struct element *elements;
@@ -34,7 +34,7 @@ struct sort {
         struct text_block *next;
         size_t used;
         char bytes[];
-    } *texts; /* copies of what does not stay where it is */
+    } * texts; /* copies of what does not stay where it is */
 };
 
 /* Texts that live as long as the command; NUL behind each, for the collation of the locale. */
@@ -70,7 +70,8 @@ static void load_list(struct sort *sort, const struct entry *entry) {
     char text[LISTPACK_TEXT];
     bool backward = sort->unsorted && sort->descending;
     list_type_iterate(&it, entry, backward ? -1 : 0, backward);
-    while (list_type_next(&it, &element)) add_element(sort, element.blob ? blob_slice(element.blob) : listpack_value_text(&element.value, text));
+    while (list_type_next(&it, &element))
+        add_element(sort, element.blob ? blob_slice(element.blob) : listpack_value_text(&element.value, text));
     list_type_iterate_end(&it);
 }
 static void load_set(struct sort *sort, const struct entry *entry) {
@@ -104,7 +105,8 @@ static bool pattern_value(struct sort *sort, struct slice pattern, struct slice 
     if (!star) return false;
     const char *arrow = memmem(star + 1, (size_t)(end - star - 1), "->", 2);
     struct slice field = arrow && arrow + 2 < end ? (struct slice){arrow + 2, (size_t)(end - arrow - 2)} : SLICE("");
-    size_t before = (size_t)(star - pattern.data), after = (size_t)((field.len ? arrow : end) - star - 1), len = before + element.len + after;
+    size_t before = (size_t)(star - pattern.data), after = (size_t)((field.len ? arrow : end) - star - 1),
+           len = before + element.len + after;
     char room[256], *name = len <= sizeof room ? room : mem_alloc(len);
     memcpy(name, pattern.data, before);
     if (element.len) memcpy(name + before, element.data, element.len);
@@ -210,8 +212,10 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
 /* Answering */
 
 static void reply_value(struct sort *sort, bool has, struct slice value) {
-    if (has) reply_bulk(sort->call->reply, value);
-    else reply_null(sort->call->reply);
+    if (has)
+        reply_bulk(sort->call->reply, value);
+    else
+        reply_null(sort->call->reply);
 }
 static void store_value(struct sort *sort, struct db *bench, struct entry *list, bool has, struct slice value) {
     if (!has) value = SLICE("");
@@ -224,16 +228,20 @@ static void emit(struct sort *sort, const struct element *element, struct db *be
     struct call *call = sort->call;
     struct slice value = element->text;
     if (!sort->get_count) {
-        if (list) store_value(sort, bench, list, true, value);
-        else reply_value(sort, true, value);
+        if (list)
+            store_value(sort, bench, list, true, value);
+        else
+            reply_value(sort, true, value);
         return;
     }
     for (int i = 2; i < call->argc; i++) {
         struct slice word = call->argv[i];
         if (slice_is(word, "get")) {
             bool has = pattern_value(sort, call->argv[++i], element->text, &value);
-            if (list) store_value(sort, bench, list, has, value);
-            else reply_value(sort, has, value);
+            if (list)
+                store_value(sort, bench, list, has, value);
+            else
+                reply_value(sort, has, value);
         } else if (slice_is(word, "limit")) {
             i += 2;
         } else if (slice_is(word, "by") || slice_is(word, "store")) {
@@ -289,9 +297,12 @@ static void sort_run_as(struct call *call, bool read_only) {
         sort.by = (struct slice){NULL, 0};
     }
     if (entry) {
-        if (type == TYPE_LIST) load_list(&sort, entry);
-        else if (type == TYPE_SET) load_set(&sort, entry);
-        else load_zset(&sort, entry);
+        if (type == TYPE_LIST)
+            load_list(&sort, entry);
+        else if (type == TYPE_SET)
+            load_set(&sort, entry);
+        else
+            load_zset(&sort, entry);
     }
     if (sort.unsorted || weigh(&sort)) {
         if (!sort.unsorted && sort.len) qsort_r(sort.elements, sort.len, sizeof *sort.elements, compare, &sort);
@@ -303,16 +314,24 @@ static void sort_run_as(struct call *call, bool read_only) {
         mem_free(block);
     }
 }
-static void sort_run(struct call *call) { sort_run_as(call, false); }
-static void sort_ro_run(struct call *call) { sort_run_as(call, true); }
+static void sort_run(struct call *call) {
+    sort_run_as(call, false);
+}
+static void sort_ro_run(struct call *call) {
+    sort_run_as(call, true);
+}
 
 /* The key, and of several STORE the last one. */
-static int sort_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+static int sort_find_keys(const struct command *command, int argc, const struct slice *argv,
+                          struct key_position *positions, int max) {
     int store = 0, count = 1;
     for (int i = 2; i < argc; i++) {
-        if (slice_is(argv[i], "limit")) i += 2;
-        else if (slice_is(argv[i], "by") || slice_is(argv[i], "get")) i++;
-        else if (slice_is(argv[i], "store") && i + 1 < argc) store = ++i;
+        if (slice_is(argv[i], "limit"))
+            i += 2;
+        else if (slice_is(argv[i], "by") || slice_is(argv[i], "get"))
+            i++;
+        else if (slice_is(argv[i], "store") && i + 1 < argc)
+            store = ++i;
     }
     (void)command;
     if (max > 0) positions[0] = (struct key_position){1, KEY_RO | KEY_ACCESS};
@@ -320,28 +339,48 @@ static int sort_find_keys(const struct command *command, int argc, const struct 
     return 1 + (store != 0);
 }
 
-static int sort_ro_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+static int sort_ro_find_keys(const struct command *command, int argc, const struct slice *argv,
+                             struct key_position *positions, int max) {
     (void)command, (void)argc, (void)argv;
     if (max > 0) positions[0] = (struct key_position){1, KEY_RO | KEY_ACCESS};
     return 1;
 }
 
-#define SORT_WORDS                                                                                                                                             \
-    "key:key [BY by-pattern:pattern(#1)\"pattern\"] [LIMIT limit{offset:integer count:integer}] [GET get-pattern:pattern(#1)\"pattern\"]... [order(ASC|DESC)] "  \
+#define SORT_WORDS                                                                                                     \
+    "key:key [BY by-pattern:pattern(#1)\"pattern\"] [LIMIT limit{offset:integer count:integer}] [GET "                 \
+    "get-pattern:pattern(#1)\"pattern\"]... [order(ASC|DESC)] "                                                        \
     "[sorting=ALPHA]"
-#define SORT_COMPLEXITY                                                                                                                                        \
-    "O(N+M*log(M)), where N is the number of elements and M that of the elements returned; O(N) where they are not sorted"
-#define UNKNOWN_KEYS(access, why) {.flags = (access), .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN, .notes = (why)}
-#define SORT .categories = CAT_SET | CAT_SORTEDSET | CAT_LIST | CAT_DANGEROUS, .group = GROUP_GENERIC, .complexity = SORT_COMPLEXITY
+#define SORT_COMPLEXITY                                                                                                \
+    "O(N+M*log(M)), where N is the number of elements and M that of the elements returned; O(N) where they are not "   \
+    "sorted"
+#define UNKNOWN_KEYS(access, why)                                                                                      \
+    { .flags = (access), .begin = BEGIN_UNKNOWN, .find = FIND_UNKNOWN, .notes = (why) }
+#define SORT                                                                                                           \
+    .categories = CAT_SET | CAT_SORTEDSET | CAT_LIST | CAT_DANGEROUS, .group = GROUP_GENERIC,                          \
+    .complexity = SORT_COMPLEXITY
 const struct command_spec sort_commands[] = {
-    {.name = "sort", .run = sort_run, .arity = -2, .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS, SORT, .since = "1.0.0",
-     .summary = "Sorts the elements of a list, a set or a sorted set, and stores them where asked to.", .syntax = SORT_WORDS " [STORE destination:key(#2)]",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS), UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs"),
+    {.name = "sort",
+     .run = sort_run,
+     .arity = -2,
+     .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
+     SORT,
+     .since = "1.0.0",
+     .summary = "Sorts the elements of a list, a set or a sorted set, and stores them where asked to.",
+     .syntax = SORT_WORDS " [STORE destination:key(#2)]",
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),
+              UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs"),
               UNKNOWN_KEYS(KEY_OW | KEY_UPDATE, "STORE may stand anywhere among the options")},
      .find_keys = sort_find_keys},
-    {.name = "sort_ro", .run = sort_ro_run, .arity = -2, .flags = CMD_READONLY | CMD_MOVABLE_KEYS, SORT, .since = "7.0.0",
-     .summary = "Returns the elements of a list, a set or a sorted set in order.", .syntax = SORT_WORDS,
-     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS), UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs")},
+    {.name = "sort_ro",
+     .run = sort_ro_run,
+     .arity = -2,
+     .flags = CMD_READONLY | CMD_MOVABLE_KEYS,
+     SORT,
+     .since = "7.0.0",
+     .summary = "Returns the elements of a list, a set or a sorted set in order.",
+     .syntax = SORT_WORDS,
+     .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),
+              UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs")},
      .find_keys = sort_ro_find_keys},
     {.name = NULL},
 };

@@ -6,16 +6,14 @@
 
 static void xlen_run(struct call *call) {
     struct stream *stream;
-    if (find_stream(call, call->argv[1], &stream))
-        reply_integer(call->reply, stream ? (int64_t)stream->length : 0);
+    if (find_stream(call, call->argv[1], &stream)) reply_integer(call->reply, stream ? (int64_t)stream->length : 0);
 }
 
 static void range(struct call *call, int start, int end, bool down) {
     struct stream_id first, last;
     struct stream *stream;
     int64_t count = INT64_MAX;
-    if (!stream_start_read(call, call->argv[start], &first) || !stream_end_read(call, call->argv[end], &last))
-        return;
+    if (!stream_start_read(call, call->argv[start], &first) || !stream_end_read(call, call->argv[end], &last)) return;
     for (int i = 4; i < call->argc; i += 2) {
         if (i + 1 == call->argc || !slice_is(call->argv[i], "count")) {
             reply_syntax_error(call->reply);

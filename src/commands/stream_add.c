@@ -27,8 +27,7 @@ static int strategy_read(struct call *call, struct add *add, int at, enum stream
     int last = call->argc - 1;
     int64_t length;
     if (add->trim.by != STREAM_TRIM_NOTHING) {
-        reply_error(call->reply,
-                    "ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
+        reply_error(call->reply, "ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
         return -1;
     }
     add->trim.by = by;
@@ -134,17 +133,16 @@ static void propagate_exactly(struct call *call, const struct stream *stream, co
     if (id_chosen) argv[add->id_at] = (struct slice){id, stream_id_format(id, add->id)};
     if (add->trim.approximate) {
         argv[add->threshold - 1] = SLICE("=");
-        argv[add->threshold] = (struct slice){
-            threshold, add->trim.by == STREAM_TRIM_LENGTH ? format_uint64(threshold, stream->length)
-                                                          : stream_id_format(threshold, first_kept(stream))};
+        argv[add->threshold] = (struct slice){threshold, add->trim.by == STREAM_TRIM_LENGTH
+                                                             ? format_uint64(threshold, stream->length)
+                                                             : stream_id_format(threshold, first_kept(stream))};
     }
     call_propagate(call, call->argc, argv);
     if (argv != at_hand) mem_free(argv);
 }
 
 /* The stream to add to, made if need be. NULL: there is none, and why is replied. */
-static struct stream *add_target(struct call *call, const struct add *add, const struct slice *texts,
-                                 size_t pairs) {
+static struct stream *add_target(struct call *call, const struct add *add, const struct slice *texts, size_t pairs) {
     struct slice key = call->argv[1];
     struct stream *stream;
     if (!find_stream_write(call, key, &stream)) return NULL;
@@ -153,8 +151,7 @@ static struct stream *add_target(struct call *call, const struct add *add, const
         return NULL;
     }
     if (stream && stream_id_equal(stream->last_id, STREAM_ID_MAX)) {
-        reply_error(call->reply,
-                    "ERR The stream has exhausted the last possible ID, unable to add more items");
+        reply_error(call->reply, "ERR The stream has exhausted the last possible ID, unable to add more items");
         return NULL;
     }
     if (stream) return stream;
@@ -168,8 +165,7 @@ static void xadd_run(struct call *call) {
     if (!options_read(call, &add, false)) return;
     int texts = call->argc - add.id_at - 1;
     if (texts < 2 || texts % 2) {
-        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
-                           call->command->full_name);
+        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
         return;
     }
     if (add.form == STREAM_ID_GIVEN && stream_id_is_zero(add.id)) {
@@ -181,8 +177,7 @@ static void xadd_run(struct call *call) {
     struct stream *stream = add_target(call, &add, first, (size_t)texts / 2);
     if (!stream) return;
     if (!stream_next_id(stream, add.form, clock_ms(), &add.id)) {
-        reply_error(call->reply,
-                    "ERR The ID specified in XADD is equal or smaller than the target stream top item");
+        reply_error(call->reply, "ERR The ID specified in XADD is equal or smaller than the target stream top item");
         return;
     }
     if (!stream_append(stream, add.id, first, (size_t)texts / 2)) {
@@ -210,8 +205,8 @@ static void xtrim_run(struct call *call) {
     reply_integer(call->reply, (int64_t)removed);
 }
 
-#define TRIM_SYNTAX                                                                                          \
-    "trim{strategy(MAXLEN|MINID@6.2.0) [operator(equal=\"=\"|approximately=\"~\")] threshold:string "        \
+#define TRIM_SYNTAX                                                                                                    \
+    "trim{strategy(MAXLEN|MINID@6.2.0) [operator(equal=\"=\"|approximately=\"~\")] threshold:string "                  \
     "[LIMIT count:integer@6.2.0]}"
 const struct command_spec stream_add_commands[] = {
     {.name = "xadd",

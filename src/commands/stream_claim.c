@@ -17,14 +17,12 @@ struct claim {
 };
 
 static void claim_init(const struct call *call, struct claim *claim) {
-    *claim =
-        (struct claim){.name = {call->argv[1], call->argv[2]}, .delivered_ms = clock_ms(), .deliveries = -1};
+    *claim = (struct claim){.name = {call->argv[1], call->argv[2]}, .delivered_ms = clock_ms(), .deliveries = -1};
 }
 /* The group in the entry that was found. False: there is none, and that is replied. */
 static bool claim_find(struct call *call, struct claim *claim, const struct entry *entry) {
     if (!stream_get(call, entry, &claim->stream)) return false;
-    claim->group =
-        find_stream_group(call, claim->stream, claim->name.key, claim->name.group, NO_KEY_OR_GROUP);
+    claim->group = find_stream_group(call, claim->stream, claim->name.key, claim->name.group, NO_KEY_OR_GROUP);
     return claim->group != NULL;
 }
 /* argv[4]; false: the error is replied. */
@@ -52,8 +50,7 @@ static bool is_idle(const struct claim *claim, const struct stream_pending *pend
     return !claim->min_idle || stream_elapsed(pending->delivered_ms) >= claim->min_idle;
 }
 /* Gives the entry, which exists, to the consumer. */
-static void claim_take(struct call *call, struct claim *claim, struct stream_id id,
-                       struct stream_pending *pending) {
+static void claim_take(struct call *call, struct claim *claim, struct stream_id id, struct stream_pending *pending) {
     stream_pending_give(pending, id, claim->consumer);
     pending->delivered_ms = claim->delivered_ms;
     if (claim->deliveries >= 0)
@@ -63,8 +60,7 @@ static void claim_take(struct call *call, struct claim *claim, struct stream_id 
     claim->consumer->active_ms = clock_ms();
     claim_repeat(call, claim, id, pending);
 }
-static void reply_claimed(struct call *call, const struct claim *claim, const struct stream_id *ids,
-                          size_t count) {
+static void reply_claimed(struct call *call, const struct claim *claim, const struct stream_id *ids, size_t count) {
     reply_array(call->reply, count);
     for (size_t i = 0; i < count; i++) {
         if (claim->only_ids)
@@ -102,8 +98,7 @@ static bool claim_options_read(struct call *call, int at, struct claim *claim, s
         } else if (more && slice_is(word, "lastid")) {
             if (!stream_id_read(call, call->argv[++at], 0, last_id)) return false;
         } else {
-            reply_error_format(call->reply, "ERR Unrecognized XCLAIM option '%.*s'", shown_len(word),
-                               word.data);
+            reply_error_format(call->reply, "ERR Unrecognized XCLAIM option '%.*s'", shown_len(word), word.data);
             return false;
         }
     }
@@ -115,8 +110,7 @@ enum { FIRST_ID = 5 };
 /* The words from there on that are ids. */
 static int claim_ids_read(const struct call *call, struct stream_id *ids) {
     int count = 0;
-    while (FIRST_ID + count < call->argc &&
-           stream_id_parse(call->argv[FIRST_ID + count], 0, 0, &ids[count], NULL))
+    while (FIRST_ID + count < call->argc && stream_id_parse(call->argv[FIRST_ID + count], 0, 0, &ids[count], NULL))
         count++;
     return count;
 }
@@ -153,12 +147,10 @@ static void xclaim_run(struct call *call) {
     struct claim claim;
     struct stream_id at_hand[STREAM_IDS_AT_HAND], last_id = STREAM_ID_MIN;
     claim_init(call, &claim);
-    if (!claim_find(call, &claim, find_read(call, call->argv[1])) || !min_idle_read(call, &claim, "XCLAIM"))
-        return;
+    if (!claim_find(call, &claim, find_read(call, call->argv[1])) || !min_idle_read(call, &claim, "XCLAIM")) return;
     struct stream_id *ids = stream_ids_room((size_t)(call->argc - FIRST_ID), at_hand);
     int count = claim_ids_read(call, ids);
-    if (claim_options_read(call, FIRST_ID + count, &claim, &last_id))
-        claim_all(call, &claim, ids, count, last_id);
+    if (claim_options_read(call, FIRST_ID + count, &claim, &last_id)) claim_all(call, &claim, ids, count, last_id);
     stream_ids_free(ids, at_hand);
 }
 
@@ -171,8 +163,7 @@ static bool autoclaim_options_read(struct call *call, struct claim *claim, int64
     *count = AUTOCLAIM_COUNT;
     for (int i = 6; i < call->argc; i++) {
         if (i + 1 < call->argc && slice_is(call->argv[i], "count")) {
-            if (parse_int64(call->argv[++i], count) && *count > 0 && *count <= INT64_MAX / STREAM_ID_BYTES)
-                continue;
+            if (parse_int64(call->argv[++i], count) && *count > 0 && *count <= INT64_MAX / STREAM_ID_BYTES) continue;
             reply_error(call->reply, "ERR COUNT must be > 0");
             return false;
         } else if (slice_is(call->argv[i], "justid")) {
@@ -197,8 +188,8 @@ static void ids_add(struct ids *ids, struct stream_id id) {
     ids->ids[ids->count++] = id;
 }
 /* Claims what may be claimed from an id on. Returns where to go on, 0-0: that was all. */
-static struct stream_id autoclaim_walk(struct call *call, struct claim *claim, struct stream_id from,
-                                       int64_t count, struct ids *claimed, struct ids *deleted) {
+static struct stream_id autoclaim_walk(struct call *call, struct claim *claim, struct stream_id from, int64_t count,
+                                       struct ids *claimed, struct ids *deleted) {
     struct stream_pending_iterator it;
     struct stream_pending *pending;
     int64_t looks = count > INT64_MAX / AUTOCLAIM_LOOKS ? INT64_MAX : count * AUTOCLAIM_LOOKS;
@@ -243,8 +234,8 @@ static void xautoclaim_run(struct call *call) {
     mem_free(deleted.ids);
 }
 
-#define CLAIM_COMMAND                                                                                        \
-    .flags = CMD_WRITE | CMD_FAST, .categories = CAT_STREAM, .group = GROUP_STREAM, .arity = -6,             \
+#define CLAIM_COMMAND                                                                                                  \
+    .flags = CMD_WRITE | CMD_FAST, .categories = CAT_STREAM, .group = GROUP_STREAM, .arity = -6,                       \
     .tips = WORDS("nondeterministic_output")
 const struct command_spec stream_claim_commands[] = {
     {.name = "xclaim",

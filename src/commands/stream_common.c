@@ -11,8 +11,7 @@ struct stream *stream_make(struct call *call, struct slice key) {
 
 /* --- Ids ------------------------------------------------------------------------------------------------------------ */
 
-static bool id_read(struct call *call, struct slice text, unsigned syntax, uint64_t missing_seq,
-                    struct stream_id *id) {
+static bool id_read(struct call *call, struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id) {
     if (stream_id_parse(text, syntax, missing_seq, id, NULL)) return true;
     reply_error(call->reply, STREAM_BAD_ID);
     return false;
@@ -35,8 +34,7 @@ bool stream_start_read(struct call *call, struct slice text, struct stream_id *f
     return edge_read(call, text, 0, first, stream_id_increment, "ERR invalid start ID for the interval");
 }
 bool stream_end_read(struct call *call, struct slice text, struct stream_id *last) {
-    return edge_read(call, text, UINT64_MAX, last, stream_id_decrement,
-                     "ERR invalid end ID for the interval");
+    return edge_read(call, text, UINT64_MAX, last, stream_id_decrement, "ERR invalid end ID for the interval");
 }
 
 struct stream_id *stream_ids_room(size_t count, struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
@@ -45,8 +43,7 @@ struct stream_id *stream_ids_room(size_t count, struct stream_id at_hand[static 
 void stream_ids_free(struct stream_id *ids, const struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
     if (ids != at_hand) mem_free(ids);
 }
-struct stream_id *stream_ids_read(struct call *call, int first,
-                                  struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
+struct stream_id *stream_ids_read(struct call *call, int first, struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
     struct stream_id *ids = stream_ids_room((size_t)(call->argc - first), at_hand);
     for (int i = first; i < call->argc; i++) {
         if (stream_id_read(call, call->argv[i], 0, &ids[i - first])) continue;
@@ -61,8 +58,7 @@ struct stream_id *stream_ids_read(struct call *call, int first,
 void reply_stream_misunderstood(struct call *call, const char *container) {
     enum { SHOWN = 128 };
     struct slice word = call->argv[1];
-    reply_error_format(call->reply,
-                       "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try %s HELP.",
+    reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try %s HELP.",
                        word.len < SHOWN ? (int)word.len : SHOWN, word.data, container);
 }
 
@@ -83,8 +79,8 @@ void reply_stream_entry(struct reply *reply, struct stream_iterator *it, struct 
     }
 }
 
-void reply_stream_range(struct reply *reply, const struct stream *stream, struct stream_id first,
-                        struct stream_id last, uint64_t count, bool down) {
+void reply_stream_range(struct reply *reply, const struct stream *stream, struct stream_id first, struct stream_id last,
+                        uint64_t count, bool down) {
     struct stream_iterator it;
     struct stream_id id;
     size_t fields;
@@ -113,11 +109,11 @@ struct stream_group *find_stream_group(struct call *call, const struct stream *s
     struct stream_group *group = stream ? stream_group_find(stream, name) : NULL;
     if (group) return group;
     if (words == NO_KEY_OR_GROUP)
-        reply_error_format(call->reply, "NOGROUP No such key '%.*s' or consumer group '%.*s'", shown_len(key),
-                           key.data, shown_len(name), name.data);
+        reply_error_format(call->reply, "NOGROUP No such key '%.*s' or consumer group '%.*s'", shown_len(key), key.data,
+                           shown_len(name), name.data);
     else
-        reply_error_format(call->reply, "NOGROUP No such consumer group '%.*s' for key name '%.*s'",
-                           shown_len(name), name.data, shown_len(key), key.data);
+        reply_error_format(call->reply, "NOGROUP No such consumer group '%.*s' for key name '%.*s'", shown_len(name),
+                           name.data, shown_len(key), key.data);
     return NULL;
 }
 
@@ -134,12 +130,10 @@ struct stream_consumer *stream_consumer_get(struct call *call, struct slice key,
     return consumer;
 }
 
-void stream_propagate_claim(struct call *call, const struct stream_group_name *name,
-                            const struct stream_group *group, struct stream_id id,
-                            const struct slice *written, const struct stream_pending *pending) {
+void stream_propagate_claim(struct call *call, const struct stream_group_name *name, const struct stream_group *group,
+                            struct stream_id id, const struct slice *written, const struct stream_pending *pending) {
     if (!propagate_wanted()) return;
-    char id_text[STREAM_ID_TEXT], last_text[STREAM_ID_TEXT], time[NUMBER_TEXT_MAX],
-        deliveries[NUMBER_TEXT_MAX];
+    char id_text[STREAM_ID_TEXT], last_text[STREAM_ID_TEXT], time[NUMBER_TEXT_MAX], deliveries[NUMBER_TEXT_MAX];
     struct slice shown = written ? *written : (struct slice){id_text, stream_id_format(id_text, id)};
     call_propagate(call, 14,
                    (struct slice[]){SLICE("XCLAIM"),
@@ -158,8 +152,7 @@ void stream_propagate_claim(struct call *call, const struct stream_group_name *n
                                     {last_text, stream_id_format(last_text, group->last_id)}});
 }
 
-void stream_propagate_group(struct call *call, const struct stream_group_name *name,
-                            const struct stream_group *group) {
+void stream_propagate_group(struct call *call, const struct stream_group_name *name, const struct stream_group *group) {
     char id[STREAM_ID_TEXT], read[NUMBER_TEXT_MAX];
     call_propagate(call, 7,
                    (struct slice[]){SLICE("XGROUP"),

@@ -23,27 +23,24 @@ static inline bool find_stream_write(struct call *call, struct slice key, struct
 struct stream *stream_make(struct call *call, struct slice key);
 
 /* Reading ids: "MS-SEQ" or "MS"; an interval's may be "-" and "+", and "(" before it excludes it. False: the error is replied. */
-bool stream_id_read(struct call *call, struct slice text, unsigned syntax /* stream_id.h */,
-                    struct stream_id *id);
+bool stream_id_read(struct call *call, struct slice text, unsigned syntax /* stream_id.h */, struct stream_id *id);
 bool stream_start_read(struct call *call, struct slice text, struct stream_id *first);
 bool stream_end_read(struct call *call, struct slice text, struct stream_id *last);
 
 /* Many ids: in `at_hand` or an allocation. stream_ids_read takes argv[first] up to the end; NULL: one is none, and that is replied. */
 enum { STREAM_IDS_AT_HAND = 16 };
 struct stream_id *stream_ids_room(size_t count, struct stream_id at_hand[static STREAM_IDS_AT_HAND]);
-struct stream_id *stream_ids_read(struct call *call, int first,
-                                  struct stream_id at_hand[static STREAM_IDS_AT_HAND]);
+struct stream_id *stream_ids_read(struct call *call, int first, struct stream_id at_hand[static STREAM_IDS_AT_HAND]);
 void stream_ids_free(struct stream_id *ids, const struct stream_id at_hand[static STREAM_IDS_AT_HAND]);
 
 /* Replying. */
-void reply_stream_misunderstood(struct call *call,
-                                const char *container); /* a subcommand's arguments make no sense */
+void reply_stream_misunderstood(struct call *call, const char *container); /* a subcommand's arguments make no sense */
 void reply_stream_id(struct reply *reply, struct stream_id id);
 /* The entry that stream_next() came to. */
 void reply_stream_entry(struct reply *reply, struct stream_iterator *it, struct stream_id id, size_t fields);
 /* The entries from `first` to `last`, no more than `count` (0: all). */
-void reply_stream_range(struct reply *reply, const struct stream *stream, struct stream_id first,
-                        struct stream_id last, uint64_t count, bool down);
+void reply_stream_range(struct reply *reply, const struct stream *stream, struct stream_id first, struct stream_id last,
+                        uint64_t count, bool down);
 /* One entry; false: it is not there, nothing is replied. */
 bool reply_stream_one(struct reply *reply, const struct stream *stream, struct stream_id id);
 
@@ -65,9 +62,7 @@ struct stream_group_name {
     struct slice key, group;
 };
 /* `written`: the id as it was given; NULL: it was not. */
-void stream_propagate_claim(struct call *call, const struct stream_group_name *name,
-                            const struct stream_group *group, struct stream_id id,
-                            const struct slice *written, const struct stream_pending *pending);
-void stream_propagate_group(struct call *call, const struct stream_group_name *name,
-                            const struct stream_group *group);
+void stream_propagate_claim(struct call *call, const struct stream_group_name *name, const struct stream_group *group,
+                            struct stream_id id, const struct slice *written, const struct stream_pending *pending);
+void stream_propagate_group(struct call *call, const struct stream_group_name *name, const struct stream_group *group);
 #endif

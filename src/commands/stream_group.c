@@ -17,10 +17,9 @@ static bool target_find(struct call *call, unsigned what, struct target *target)
     *target = (struct target){.stream = NULL};
     if (!find_stream_write(call, key, &target->stream)) return false;
     if (!target->stream && !(what & MAY_MAKE)) {
-        reply_error(
-            call->reply,
-            "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use "
-            "the MKSTREAM option to create an empty stream automatically.");
+        reply_error(call->reply,
+                    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use "
+                    "the MKSTREAM option to create an empty stream automatically.");
         return false;
     }
     if (!(what & NEEDS_GROUP)) return true;
@@ -55,8 +54,7 @@ static bool options_read(struct call *call, bool may_make, struct group_options 
     return true;
 }
 /* argv[4]: an id, or "$" for the stream's last. */
-static bool position_read(struct call *call, const struct stream *stream, unsigned syntax,
-                          struct stream_id *id) {
+static bool position_read(struct call *call, const struct stream *stream, unsigned syntax, struct stream_id *id) {
     if (!slice_is(call->argv[4], "$")) return stream_id_read(call, call->argv[4], syntax, id);
     *id = stream ? stream->last_id : STREAM_ID_MIN;
     return true;
@@ -67,8 +65,7 @@ static void create_run(struct call *call) {
     struct group_options options;
     struct target target;
     struct stream_id id;
-    if (!options_read(call, true, &options) || !target_find(call, options.make ? MAY_MAKE : 0, &target))
-        return;
+    if (!options_read(call, true, &options) || !target_find(call, options.make ? MAY_MAKE : 0, &target)) return;
     if (call->argc > MOST_ARGUMENTS) {
         reply_stream_misunderstood(call, "XGROUP");
         return;
@@ -166,7 +163,7 @@ static void xack_run(struct call *call) {
 }
 
 #define GROUP_COMMAND .categories = CAT_STREAM, .group = GROUP_STREAM
-#define GROUP_KEY(...)                                                                                       \
+#define GROUP_KEY(...)                                                                                                 \
     { KEY_RANGE(2, 0, 1, __VA_ARGS__) }
 static const struct command_spec xgroup_subcommands[] = {
     {.name = "create",

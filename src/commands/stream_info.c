@@ -24,8 +24,7 @@ static void reply_id(struct reply *reply, const char *name, struct stream_id id)
     reply_name(reply, name);
     reply_stream_id(reply, id);
 }
-static void reply_progress(struct reply *reply, const struct stream *stream,
-                           const struct stream_group *group) {
+static void reply_progress(struct reply *reply, const struct stream *stream, const struct stream_group *group) {
     int64_t lag;
     reply_name(reply, "entries-read");
     if (group->entries_read == STREAM_READ_UNKNOWN)
@@ -67,8 +66,7 @@ static void reply_numbers(struct reply *reply, const struct stream *stream) {
     reply_count(reply, "entries-added", stream->entries_added);
     reply_id(reply, "recorded-first-entry-id", stream->first_id);
 }
-static void reply_end(struct reply *reply, const struct stream *stream, const char *name,
-                      struct stream_id id) {
+static void reply_end(struct reply *reply, const struct stream *stream, const char *name, struct stream_id id) {
     reply_name(reply, name);
     if (!stream->length || !reply_stream_one(reply, stream, id)) reply_null(reply);
 }
@@ -190,8 +188,7 @@ static void show_consumer(const struct showing *showing, struct slice name, void
 static void consumers_run(struct call *call) {
     const struct stream *stream = info_stream(call);
     if (!stream) return;
-    const struct stream_group *group =
-        find_stream_group(call, stream, call->argv[2], call->argv[3], NO_GROUP_OF_KEY);
+    const struct stream_group *group = find_stream_group(call, stream, call->argv[2], call->argv[3], NO_GROUP_OF_KEY);
     if (group) reply_each(&(struct showing){call->reply, stream, 0}, group->consumers, show_consumer);
 }
 
@@ -209,8 +206,8 @@ static void help_run(struct call *call) {
     reply_help(call->reply, "XINFO", lines);
 }
 
-#define INFO_COMMAND                                                                                         \
-    .flags = CMD_READONLY, .categories = CAT_STREAM, .group = GROUP_STREAM, .since = "5.0.0",                \
+#define INFO_COMMAND                                                                                                   \
+    .flags = CMD_READONLY, .categories = CAT_STREAM, .group = GROUP_STREAM, .since = "5.0.0",                          \
     .keys = {KEY_RANGE(2, 0, 1, KEY_RO | KEY_ACCESS)}
 static const struct command_spec xinfo_subcommands[] = {
     {.name = "consumers",
@@ -237,10 +234,9 @@ static const struct command_spec xinfo_subcommands[] = {
      .complexity = "O(1); O(N) with FULL, where N is how much is shown",
      .summary = "Shows what a stream is made of.",
      .syntax = "key:key [full-block{FULL [COUNT count:integer]}]",
-     .history =
-         WORDS("6.0.0", "`FULL`.", "7.0.0",
-               "`max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read`, `lag`.",
-               "7.2.0", "`active-time`; `seen-time` counts attempts, too.")},
+     .history = WORDS("6.0.0", "`FULL`.", "7.0.0",
+                      "`max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read`, `lag`.",
+                      "7.2.0", "`active-time`; `seen-time` counts attempts, too.")},
     {.name = "help",
      .run = help_run,
      .arity = 2,

@@ -31,8 +31,7 @@ static void reply_edge(struct reply *reply, const struct stream_group *group, en
 static void summary(struct call *call) {
     struct stream *stream;
     if (!find_stream(call, call->argv[1], &stream)) return;
-    const struct stream_group *group =
-        find_stream_group(call, stream, call->argv[1], call->argv[2], NO_KEY_OR_GROUP);
+    const struct stream_group *group = find_stream_group(call, stream, call->argv[1], call->argv[2], NO_KEY_OR_GROUP);
     if (!group) return;
     size_t count = radix_tree_len(group->pending);
     reply_array(call->reply, 4);
@@ -65,8 +64,7 @@ static bool range_read(struct call *call, struct range *range) {
         }
         at = 5;
     }
-    if (!argument_int64(call, at + 2, &range->count) ||
-        !stream_start_read(call, call->argv[at], &range->first) ||
+    if (!argument_int64(call, at + 2, &range->count) || !stream_start_read(call, call->argv[at], &range->first) ||
         !stream_end_read(call, call->argv[at + 1], &range->last))
         return false;
     if (at + 3 < call->argc) range->consumer = &call->argv[at + 3];
@@ -77,8 +75,7 @@ static size_t reply_pending(struct reply *reply, const struct radix_tree *tree, 
     const struct stream_pending *pending;
     int64_t count = 0;
     stream_pending_iterate(&it, tree, range->first);
-    while (count < range->count && (pending = stream_pending_next(&it)) &&
-           stream_id_compare(it.id, range->last) <= 0) {
+    while (count < range->count && (pending = stream_pending_next(&it)) && stream_id_compare(it.id, range->last) <= 0) {
         int64_t idle = stream_elapsed(pending->delivered_ms);
         if (idle < range->min_idle) continue;
         reply_array(reply, 4);
@@ -104,8 +101,7 @@ static void xpending_run(struct call *call) {
         return;
     }
     if (!range_read(call, &range) || !find_stream(call, call->argv[1], &stream)) return;
-    const struct stream_group *group =
-        find_stream_group(call, stream, call->argv[1], call->argv[2], NO_KEY_OR_GROUP);
+    const struct stream_group *group = find_stream_group(call, stream, call->argv[1], call->argv[2], NO_KEY_OR_GROUP);
     if (!group) return;
     const struct radix_tree *tree = group->pending;
     if (range.consumer) {

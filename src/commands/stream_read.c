@@ -29,8 +29,8 @@ struct read {
 
 static bool only_grouped(struct call *call, const struct read *read, const char *option) {
     if (read->grouped) return true;
-    reply_error_format(
-        call->reply, "ERR The %s option is only supported by XREADGROUP. You called XREAD instead.", option);
+    reply_error_format(call->reply, "ERR The %s option is only supported by XREADGROUP. You called XREAD instead.",
+                       option);
     return false;
 }
 /* STREAMS was met; false: the error is replied. */
@@ -39,10 +39,9 @@ static bool streams_split(struct call *call, struct read *read, int first) {
     read->first = first;
     read->streams = words / 2;
     if (words % 2 == 0) return true;
-    reply_error_format(
-        call->reply,
-        "ERR Unbalanced '%s' list of streams: for each stream key an ID or '%c' must be specified.",
-        call->command->full_name, read->grouped ? '>' : '$');
+    reply_error_format(call->reply,
+                       "ERR Unbalanced '%s' list of streams: for each stream key an ID or '%c' must be specified.",
+                       call->command->full_name, read->grouped ? '>' : '$');
     return false;
 }
 static bool options_read(struct call *call, struct read *read) {
@@ -78,8 +77,7 @@ static bool options_read(struct call *call, struct read *read) {
 }
 
 /* "$", what will come, or "+", the last entry. */
-static bool present_read(struct call *call, const struct read *read, struct slice word,
-                         struct source *source) {
+static bool present_read(struct call *call, const struct read *read, struct slice word, struct source *source) {
     if (read->grouped) {
         reply_error_format(call->reply,
                            "ERR The %c ID is meaningless in the context of XREADGROUP: you want to read the "
@@ -97,17 +95,15 @@ static bool present_read(struct call *call, const struct read *read, struct slic
     return false;
 }
 static bool source_read(struct call *call, const struct read *read, int index, struct source *source) {
-    struct slice key = call->argv[read->first + index],
-                 word = call->argv[read->first + read->streams + index];
+    struct slice key = call->argv[read->first + index], word = call->argv[read->first + read->streams + index];
     *source = (struct source){.stream = NULL};
     if (!find_stream(call, key, &source->stream)) return false;
     if (read->grouped) {
         source->group = source->stream ? stream_group_find(source->stream, read->group) : NULL;
         if (!source->group) {
-            reply_error_format(
-                call->reply,
-                "NOGROUP No such key '%.*s' or consumer group '%.*s' in XREADGROUP with GROUP option",
-                shown_len(key), key.data, shown_len(read->group), read->group.data);
+            reply_error_format(call->reply,
+                               "NOGROUP No such key '%.*s' or consumer group '%.*s' in XREADGROUP with GROUP option",
+                               shown_len(key), key.data, shown_len(read->group), read->group.data);
             return false;
         }
     }
@@ -115,9 +111,8 @@ static bool source_read(struct call *call, const struct read *read, int index, s
     if (!slice_is(word, ">")) return stream_id_read(call, word, 0, &source->after);
     source->after = STREAM_ID_MAX;
     if (read->grouped) return true;
-    reply_error(call->reply,
-                "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> "
-                "<consumer> option.");
+    reply_error(call->reply, "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> "
+                             "<consumer> option.");
     return false;
 }
 
@@ -226,14 +221,13 @@ static bool serve_plain(struct call *call, const struct read *read) {
     return true;
 }
 
-static struct stream_consumer *consumer_of(struct call *call, const struct read *read,
-                                           struct stream_group *group, struct slice key) {
+static struct stream_consumer *consumer_of(struct call *call, const struct read *read, struct stream_group *group,
+                                           struct slice key) {
     bool made;
     struct stream_consumer *consumer = stream_consumer_get(call, key, group, read->consumer, &made);
     if (made && read->no_ack)
-        call_propagate(
-            call, 5,
-            (struct slice[]){SLICE("XGROUP"), SLICE("CREATECONSUMER"), key, read->group, read->consumer});
+        call_propagate(call, 5,
+                       (struct slice[]){SLICE("XGROUP"), SLICE("CREATECONSUMER"), key, read->group, read->consumer});
     return consumer;
 }
 static bool serve_grouped(struct call *call, const struct read *read) {
@@ -253,8 +247,7 @@ static bool serve_grouped(struct call *call, const struct read *read) {
         count++;
     }
     if (any && several)
-        reply_deferred_end(call->reply, &deferred, call->reply->protocol == 2 ? REPLY_ARRAY : REPLY_MAP,
-                           count);
+        reply_deferred_end(call->reply, &deferred, call->reply->protocol == 2 ? REPLY_ARRAY : REPLY_MAP, count);
     return any;
 }
 
@@ -286,11 +279,10 @@ static void wait_for_entries(struct call *call, const struct read *read) {
 static void read_streams(struct call *call, bool grouped) {
     struct read read = {.grouped = grouped};
     if (!options_read(call, &read)) return;
-    read.sources = read.streams <= SOURCES_AT_HAND ? read.at_hand
-                                                   : mem_alloc((size_t)read.streams * sizeof *read.sources);
+    read.sources =
+        read.streams <= SOURCES_AT_HAND ? read.at_hand : mem_alloc((size_t)read.streams * sizeof *read.sources);
     bool understood = true;
-    for (int i = 0; i < read.streams && understood; i++)
-        understood = source_read(call, &read, i, &read.sources[i]);
+    for (int i = 0; i < read.streams && understood; i++) understood = source_read(call, &read, i, &read.sources[i]);
     if (understood && !(grouped ? serve_grouped(call, &read) : serve_plain(call, &read))) {
         if (read.wait)
             wait_for_entries(call, &read);
@@ -306,12 +298,12 @@ static void xreadgroup_run(struct call *call) {
     read_streams(call, true);
 }
 
-#define STREAM_KEYS(start)                                                                                   \
-    {                                                                                                        \
-        {                                                                                                    \
-            .flags = KEY_RO | KEY_ACCESS, .begin = BEGIN_KEYWORD, .keyword = "STREAMS", .index = (start),    \
-            .find = FIND_RANGE, .a = -1, .b = 1, .c = 2                                                      \
-        }                                                                                                    \
+#define STREAM_KEYS(start)                                                                                             \
+    {                                                                                                                  \
+        {                                                                                                              \
+            .flags = KEY_RO | KEY_ACCESS, .begin = BEGIN_KEYWORD, .keyword = "STREAMS", .index = (start),              \
+            .find = FIND_RANGE, .a = -1, .b = 1, .c = 2                                                                \
+        }                                                                                                              \
     }
 const struct command_spec stream_read_commands[] = {
     {.name = "xread",

@@ -19,8 +19,7 @@ struct set_options {
 };
 
 /* Sets the key to argv[value_index], whatever is there. */
-static void string_put(struct call *call, struct slice key, int value_index, int64_t expire_at,
-                       bool keep_ttl) {
+static void string_put(struct call *call, struct slice key, int value_index, int64_t expire_at, bool keep_ttl) {
     bool existed;
     db_put_string(call->db, key, call->argv[value_index], argument_blob(call, value_index), expire_at,
                   keep_ttl ? PUT_KEEP_TTL : 0, &existed);
@@ -46,8 +45,7 @@ static bool set_options_read(struct call *call, struct set_options *options) {
             options->flags |= SET_XX;
         } else if (slice_is(word, "get")) {
             options->flags |= SET_GET;
-        } else if (slice_is(word, "ifeq") && !(options->flags & (SET_NX | SET_XX | SET_IFEQ)) &&
-                   i + 1 < call->argc) {
+        } else if (slice_is(word, "ifeq") && !(options->flags & (SET_NX | SET_XX | SET_IFEQ)) && i + 1 < call->argc) {
             options->flags |= SET_IFEQ;
             options->comparison = ++i;
         } else if (!expire_option_read(call, &i, &options->expire, EXPIRE_TIMES | EXPIRE_KEEPTTL)) {
@@ -62,8 +60,8 @@ static void propagate_set_without_reply(struct call *call, const struct set_opti
     struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
     int count = 0;
     for (int i = 0; i < call->argc; i++) {
-        bool dropped = i >= 3 && (slice_is(call->argv[i], "get") || i == options->comparison ||
-                                  i + 1 == options->comparison);
+        bool dropped =
+            i >= 3 && (slice_is(call->argv[i], "get") || i == options->comparison || i + 1 == options->comparison);
         if (!dropped) args[count++] = call->argv[i];
     }
     call_propagate(call, count, args);
@@ -73,8 +71,7 @@ static void propagate_set_without_reply(struct call *call, const struct set_opti
 static void set_propagate(struct call *call, const struct set_options *options, int64_t at) {
     struct slice key = call->argv[1], value = call->argv[2];
     enum expire_kind kind = options->expire.kind;
-    if ((kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) ||
-        (kind == EXPIRE_PXAT && (options->flags & SET_IFEQ))) {
+    if ((kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) || (kind == EXPIRE_PXAT && (options->flags & SET_IFEQ))) {
         propagate_set_at(call, key, value, at);
     } else if (kind != EXPIRE_PXAT && (options->flags & (SET_GET | SET_IFEQ))) {
         propagate_set_without_reply(call, options);
@@ -101,9 +98,8 @@ static void set_with_options(struct call *call) {
     if ((options.flags & (SET_GET | SET_IFEQ)) && !type_ok(call, entry, TYPE_STRING)) return;
     if (get && entry) reply_string_value(call, entry);
     if (get && !entry) reply_null(call->reply);
-    bool refused =
-        ((options.flags & SET_NX) && entry) || ((options.flags & SET_XX) && !entry) ||
-        ((options.flags & SET_IFEQ) && !(entry && string_equals(entry, call->argv[options.comparison])));
+    bool refused = ((options.flags & SET_NX) && entry) || ((options.flags & SET_XX) && !entry) ||
+                   ((options.flags & SET_IFEQ) && !(entry && string_equals(entry, call->argv[options.comparison])));
     if (refused) {
         if (!get) reply_null(call->reply);
         return;
@@ -237,8 +233,7 @@ static int set_find_keys(const struct command *command, int argc, const struct s
     bool reads = false;
     for (int i = 3; i < argc && !reads; i++) reads = slice_is(argv[i], "get") || slice_is(argv[i], "ifeq");
     if (max > 0)
-        positions[0] =
-            (struct key_position){1, reads ? KEY_RW | KEY_ACCESS | KEY_UPDATE : KEY_OW | KEY_UPDATE};
+        positions[0] = (struct key_position){1, reads ? KEY_RW | KEY_ACCESS | KEY_UPDATE : KEY_OW | KEY_UPDATE};
     return 1;
 }
 
@@ -251,15 +246,14 @@ const struct command_spec string_commands[] = {
      .group = GROUP_STRING,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary =
-         "Gives a key a string value, whatever was there before. Conditions and an expiry may be added.",
+     .summary = "Gives a key a string value, whatever was there before. Conditions and an expiry may be added.",
      .syntax = "key:key value:string [condition(NX|XX|IFEQ comparison-value:string@8.1.0)@2.6.12] "
                "[GET@6.2.0] [expiration(EX seconds:integer@2.6.12|"
                "PX milliseconds:integer@2.6.12|EXAT unix-time-seconds:unix-time@6.2.0|PXAT "
                "unix-time-milliseconds:unix-time@6.2.0|KEEPTTL@6.0.0)]",
-     .history = WORDS("2.6.12", "The options `EX`, `PX`, `NX` and `XX`.", "6.0.0", "The option `KEEPTTL`.",
-                      "6.2.0", "The options `GET`, `EXAT` and `PXAT`.", "7.0.0",
-                      "`NX` and `GET` may be used together.", "8.1.0", "The option `IFEQ`."),
+     .history = WORDS("2.6.12", "The options `EX`, `PX`, `NX` and `XX`.", "6.0.0", "The option `KEEPTTL`.", "6.2.0",
+                      "The options `GET`, `EXAT` and `PXAT`.", "7.0.0", "`NX` and `GET` may be used together.", "8.1.0",
+                      "The option `IFEQ`."),
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE | KEY_VARIABLE_FLAGS),
      .keys[0].notes = "reads the key only with `GET` or `IFEQ`",
      .find_keys = set_find_keys},
@@ -346,9 +340,8 @@ const struct command_spec string_commands[] = {
      .since = "6.2.0",
      .complexity = "O(1)",
      .summary = "Returns the string value of a key and may set or remove its expiry.",
-     .syntax =
-         "key:key [expiration(EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|"
-         "PXAT unix-time-milliseconds:unix-time|PERSIST)]",
+     .syntax = "key:key [expiration(EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|"
+               "PXAT unix-time-milliseconds:unix-time|PERSIST)]",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE),
      .keys[0].notes = "a change of the expiry is an update"},
     {.name = "delifeq",

@@ -77,12 +77,11 @@ static void getrange_run(struct call *call) {
 
 static void strlen_run(struct call *call) {
     struct entry *entry = find_read(call, call->argv[1]);
-    if (type_ok(call, entry, TYPE_STRING))
-        reply_integer(call->reply, entry ? (int64_t)entry_string_len(entry) : 0);
+    if (type_ok(call, entry, TYPE_STRING)) reply_integer(call->reply, entry ? (int64_t)entry_string_len(entry) : 0);
 }
 
-#define RANGE_COMPLEXITY                                                                                     \
-    "O(N) where N is how long the returned part is. Making a part is cheap, so for small strings it may be " \
+#define RANGE_COMPLEXITY                                                                                               \
+    "O(N) where N is how long the returned part is. Making a part is cheap, so for small strings it may be "           \
     "taken for O(1)."
 
 const struct command_spec string_edit_commands[] = {
@@ -93,8 +92,7 @@ const struct command_spec string_edit_commands[] = {
      .categories = CAT_STRING,
      .group = GROUP_STRING,
      .since = "2.0.0",
-     .complexity =
-         "O(1). Amortized, for small additions to a string of any size: room is kept for what may follow.",
+     .complexity = "O(1). Amortized, for small additions to a string of any size: room is kept for what may follow.",
      .summary = "Adds bytes to the end of a string; a missing key is created.",
      .syntax = "key:key value:string",
      .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},

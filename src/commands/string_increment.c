@@ -56,8 +56,7 @@ static void incrbyfloat_run(struct call *call) {
     if (!type_ok(call, entry, TYPE_STRING)) return;
     char number[STRING_NUMBER_TEXT];
     long double value = 0, by;
-    if ((entry && !parse_long_double(entry_string(entry, number), &value)) ||
-        !parse_long_double(call->argv[2], &by)) {
+    if ((entry && !parse_long_double(entry_string(entry, number), &value)) || !parse_long_double(call->argv[2], &by)) {
         reply_error(call->reply, "ERR value is not a valid float");
         return;
     }

@@ -24,8 +24,7 @@ static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at
         keys_ahead(call, first, i, 2, first + 2 * pairs);
         struct slice key = call->argv[i];
         bool existed;
-        db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, put_flags,
-                      &existed);
+        db_put_string(call->db, key, call->argv[i + 1], argument_blob(call, i + 1), expire_at, put_flags, &existed);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_STRING, "set", key);
         if (expire_at != -1) notify(call->db, NOTIFY_GENERIC, "expire", key);
@@ -43,8 +42,7 @@ static int pairs_existing(struct call *call, int first, int pairs, int enough) {
 
 static bool pairs_complete(struct call *call) {
     if (call->argc % 2) return true;
-    reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
-                       call->command->full_name);
+    reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
     return false;
 }
 
@@ -93,8 +91,7 @@ static void msetex_run(struct call *call) {
     }
     int64_t at;
     if (!expire_option_time(call, &option, &at)) return;
-    if ((nx && pairs_existing(call, 2, count, 1) > 0) ||
-        (xx && pairs_existing(call, 2, count, count) < count)) {
+    if ((nx && pairs_existing(call, 2, count, 1) > 0) || (xx && pairs_existing(call, 2, count, count) < count)) {
         reply_integer(call->reply, 0);
         return;
     }

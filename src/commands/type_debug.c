@@ -83,22 +83,28 @@ static void list_describe(const struct entry *entry, bool fast, char *text, size
     struct sequence_nodes nodes;
     list_type_describe(entry, &nodes);
     if (!nodes.count) return;
-    size_t len = (size_t)snprintf(text, size, " ql_nodes:%zu ql_avg_node:%.2f ql_listpack_max:%d ql_compressed:%d", nodes.count,
-                                  (double)list_type_len(entry) / (double)nodes.count, encoding_limits.list_listpack_size, encoding_limits.list_compress_depth != 0);
+    size_t len = (size_t)snprintf(text, size, " ql_nodes:%zu ql_avg_node:%.2f ql_listpack_max:%d ql_compressed:%d",
+                                  nodes.count, (double)list_type_len(entry) / (double)nodes.count,
+                                  encoding_limits.list_listpack_size, encoding_limits.list_compress_depth != 0);
     if (!fast) snprintf(text + len, size - len, " ql_uncompressed_size:%zu", nodes.bytes);
 }
 
 /* The value of an encoding; false: it is missing or of another one, and that is replied. */
 static bool find_encoded(struct call *call, enum value_encoding encoding, struct entry **entry) {
     *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
-    if (!*entry) reply_no_such_key(call->reply);
-    else if (entry_encoding(*entry) != encoding) reply_error_format(call->reply, "ERR Not a %s encoded object.", value_encoding_name(encoding));
-    else return true;
+    if (!*entry)
+        reply_no_such_key(call->reply);
+    else if (entry_encoding(*entry) != encoding)
+        reply_error_format(call->reply, "ERR Not a %s encoded object.", value_encoding_name(encoding));
+    else
+        return true;
     return false;
 }
 static void print_element(size_t index, const struct listpack_value *value) {
-    if (value->data) printf("  %zu: %zu bytes: %.*s\n", index, value->len, value->len < 100 ? (int)value->len : 100, value->data);
-    else printf("  %zu: integer %lld\n", index, (long long)value->number);
+    if (value->data)
+        printf("  %zu: %zu bytes: %.*s\n", index, value->len, value->len < 100 ? (int)value->len : 100, value->data);
+    else
+        printf("  %zu: integer %lld\n", index, (long long)value->number);
 }
 static void run_listpack(struct call *call) {
     struct entry *entry;
@@ -118,8 +124,8 @@ static void run_quicklist(struct call *call) {
     struct sequence_nodes nodes;
     if (!find_encoded(call, ENCODING_QUICKLIST, &entry)) return;
     list_type_describe(entry, &nodes);
-    printf("quicklist of %zu nodes, %zu of them compressed, %zu large elements; %zu elements, %zu bytes\n", nodes.count, nodes.packed, nodes.large,
-           list_type_len(entry), nodes.bytes);
+    printf("quicklist of %zu nodes, %zu of them compressed, %zu large elements; %zu elements, %zu bytes\n", nodes.count,
+           nodes.packed, nodes.large, list_type_len(entry), nodes.bytes);
     if (call->argc == 4 && slice_is(call->argv[3], "1")) {
         struct list_type_iterator it;
         struct sequence_element element;
@@ -140,21 +146,29 @@ static void run_packed_threshold(struct call *call) {
         reply_error(call->reply, "ERR argument must be a memory value bigger than 1 and smaller than 4gb");
         return;
     }
-    encoding_limits.list_large_min = bytes < LISTPACK_BYTES_MAX / 2 ? bytes : LISTPACK_BYTES_MAX / 2; /* beyond, no node could hold it */
+    encoding_limits.list_large_min =
+        bytes < LISTPACK_BYTES_MAX / 2 ? bytes : LISTPACK_BYTES_MAX / 2; /* beyond, no node could hold it */
     reply_ok(call->reply);
 }
 
-#define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
+#define HELP(...)                                                                                                      \
+    (const char *const[]) {                                                                                            \
+        __VA_ARGS__, NULL                                                                                              \
+    }
 static const struct debug_subcommand type_subcommands[] = {
-    {"listpack", 1, 1, run_listpack, HELP("LISTPACK <key>", "    Print the elements of a value that is a listpack on standard output.")},
-    {"quicklist", 1, 2, run_quicklist, HELP("QUICKLIST <key> [<0|1>]", "    Print on standard output how a long list is kept; 1: its elements, too.")},
+    {"listpack", 1, 1, run_listpack,
+     HELP("LISTPACK <key>", "    Print the elements of a value that is a listpack on standard output.")},
+    {"quicklist", 1, 2, run_quicklist,
+     HELP("QUICKLIST <key> [<0|1>]", "    Print on standard output how a long list is kept; 1: its elements, too.")},
     {"quicklist-packed-threshold", 1, 1, run_packed_threshold,
-     HELP("QUICKLIST-PACKED-THRESHOLD <size>", "    Keep elements of lists from this size on by themselves; 0: those that are larger than a node may be.")},
+     HELP("QUICKLIST-PACKED-THRESHOLD <size>",
+          "    Keep elements of lists from this size on by themselves; 0: those that are larger than a node may be.")},
     {NULL, 0, 0, NULL, NULL}};
 
 void type_debug_register(void) {
-    static const struct debug_value_ops list = {list_digest, NULL, list_describe}, set = {set_digest, set_table, NULL}, zset = {zset_digest, zset_table, NULL},
-                                        hash = {hash_digest, hash_table, NULL}, stream = {stream_digest, NULL, NULL};
+    static const struct debug_value_ops list = {list_digest, NULL, list_describe}, set = {set_digest, set_table, NULL},
+                                        zset = {zset_digest, zset_table, NULL}, hash = {hash_digest, hash_table, NULL},
+                                        stream = {stream_digest, NULL, NULL};
     debug_register_value(TYPE_LIST, &list);
     debug_register_value(TYPE_SET, &set);
     debug_register_value(TYPE_ZSET, &zset);

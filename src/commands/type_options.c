@@ -2,10 +2,10 @@
 #include "commands/commands.h"
 #include "store/types.h"
 
-#define LIMIT(option, other, kind, field, text, words)                                                       \
-    {                                                                                                        \
-        .name = (option), .alias = (other), .type = (kind), .value = &encoding_limits.field,                 \
-        .initial = (text), .min = 0, .max = INT64_MAX, .help = (words)                                       \
+#define LIMIT(option, other, kind, field, text, words)                                                                 \
+    {                                                                                                                  \
+        .name = (option), .alias = (other), .type = (kind), .value = &encoding_limits.field, .initial = (text),        \
+        .min = 0, .max = INT64_MAX, .help = (words)                                                                    \
     }
 
 const struct config_option type_options[] = {

@@ -9,8 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-void zset_lost(struct call *call, struct slice key, struct entry *entry, const struct zset *zset,
-               const char *event) {
+void zset_lost(struct call *call, struct slice key, struct entry *entry, const struct zset *zset, const char *event) {
     zset_keep(call->db, entry, zset);
     bool empty = zset_len(zset) == 0;
     if (!empty) db_changed(call->db, key);
@@ -99,8 +98,8 @@ static double *scores_read(struct call *call, int first, double at_hand[static S
 }
 
 /* Puts the pairs of the call into the sorted set of its key. False: an error was replied (what was put before it stays). */
-static bool add_pairs(struct call *call, const struct add_options *options, const double *scores,
-                      uint64_t *added, uint64_t *updated, bool *processed, double *now) {
+static bool add_pairs(struct call *call, const struct add_options *options, const double *scores, uint64_t *added,
+                      uint64_t *updated, bool *processed, double *now) {
     struct slice key = call->argv[1];
     struct entry *entry;
     struct zset zset;
@@ -117,8 +116,7 @@ static bool add_pairs(struct call *call, const struct add_options *options, cons
         zset = zset_new(count, longest);
     enum zset_result result = ZSET_NOTHING;
     for (i = 0; i < count && result != ZSET_NAN; i++) {
-        result = zset_put(&zset, scores[i], call->argv[(size_t)options->first + 2 * i + 1],
-                          options->conditions, now);
+        result = zset_put(&zset, scores[i], call->argv[(size_t)options->first + 2 * i + 1], options->conditions, now);
         *added += result == ZSET_ADDED;
         *updated += result == ZSET_UPDATED;
         *processed |= result != ZSET_NOTHING && result != ZSET_NAN;
@@ -156,7 +154,8 @@ void zadd_run(struct call *call) {
     struct add_options options = {0};
     if (add_options_read(call, &options)) add(call, &options);
 }
-static void zincrby_run(struct call *call) { /* a word that is an option of ZADD is one here, too, and no pair is left behind it */
+static void
+zincrby_run(struct call *call) { /* a word that is an option of ZADD is one here, too, and no pair is left behind it */
     struct add_options options = {.conditions = ZSET_INCREMENT};
     if (add_options_read(call, &options)) add(call, &options);
 }
@@ -166,8 +165,7 @@ static void zrem_run(struct call *call) {
     struct zset zset;
     int64_t removed = 0;
     if (!find_zset_write(call, call->argv[1], &entry, &zset)) return;
-    for (int i = 2; entry && i < call->argc && zset_len(&zset); i++)
-        removed += zset_remove(&zset, call->argv[i]);
+    for (int i = 2; entry && i < call->argc && zset_len(&zset); i++) removed += zset_remove(&zset, call->argv[i]);
     if (removed) zset_lost(call, call->argv[1], entry, &zset, "zrem");
     call->dirty += (uint64_t)removed;
     reply_integer(call->reply, removed);
@@ -178,11 +176,9 @@ static void zrem_run(struct call *call) {
 static void zcard_run(struct call *call) {
     struct entry *entry;
     struct zset zset;
-    if (find_zset(call, call->argv[1], &entry, &zset))
-        reply_integer(call->reply, entry ? (int64_t)zset_len(&zset) : 0);
+    if (find_zset(call, call->argv[1], &entry, &zset)) reply_integer(call->reply, entry ? (int64_t)zset_len(&zset) : 0);
 }
-static void reply_score(struct call *call, const struct entry *entry, const struct zset *zset,
-                        struct slice member) {
+static void reply_score(struct call *call, const struct entry *entry, const struct zset *zset, struct slice member) {
     double score;
     if (entry && zset_score(zset, member, &score))
         reply_double(call->reply, score);
@@ -208,8 +204,7 @@ static void rank(struct call *call, bool reverse) {
     size_t place;
     double score;
     if (call->argc > 4) {
-        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command",
-                           call->command->full_name);
+        reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
         return;
     }
     bool with_score = call->argc == 4;
@@ -242,8 +237,8 @@ static void zrevrank_run(struct call *call) {
 enum pairs { PAIRS_FLAT, PAIRS_BY_PROTOCOL, PAIRS_NESTED };
 
 /* Replies with the members of the lowest or highest scores, the outermost first, and takes them out; returns how many. */
-static size_t pop_items(struct call *call, struct slice key, struct entry *entry, struct zset *zset,
-                        bool highest, size_t count, enum pairs pairs) {
+static size_t pop_items(struct call *call, struct slice key, struct entry *entry, struct zset *zset, bool highest,
+                        size_t count, enum pairs pairs) {
     struct zset_iterator it;
     struct zset_item item;
     size_t len = zset_len(zset);

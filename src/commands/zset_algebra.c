@@ -321,8 +321,7 @@ const struct command_spec zset_algebra_commands[] = {
                 "has.",
      .syntax = "destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)]",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE),
-              KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
+     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
     {.name = "zintercard",
      .run = zintercard_run,
      .arity = -3,
@@ -361,8 +360,7 @@ const struct command_spec zset_algebra_commands[] = {
                 "has.",
      .syntax = "destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)]",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE),
-              KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
+     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
     {.name = "zdiff",
      .run = zdiff_run,
      .arity = -3,
@@ -387,7 +385,6 @@ const struct command_spec zset_algebra_commands[] = {
      .summary = "Stores what is in the first of the sorted sets only in a key, and tells how many "
                 "members that has.",
      .syntax = "destination:key numkeys:integer key:key(#1)...",
-     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE),
-              KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
+     .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
     {.name = NULL},
 };

@@ -57,8 +57,7 @@ static bool range_read(struct call *call, int index, bool swapped, struct range 
         if (text_bound_read(low, &range->low) && text_bound_read(high, &range->high)) return true;
         reply_error(call->reply, "ERR min or max not valid string range item");
         return false;
-    default:
-        return argument_int64(call, index, &range->start) && argument_int64(call, index + 1, &range->end);
+    default: return argument_int64(call, index, &range->start) && argument_int64(call, index + 1, &range->end);
     }
 }
 
@@ -164,10 +163,9 @@ static void query_run(struct call *call, struct query query) {
     zset_iterate(&it, &zset, rank, query.direction);
     for (; count && zset_next(&it, &item); count--) reply_item(call->reply, &item, query.scores);
 }
-#define QUERY(name, wanted_by, wanted_direction, ...)                                                        \
-    static void name(struct call *call) {                                                                    \
-        query_run(call,                                                                                      \
-                  (struct query){.range.by = (wanted_by), .direction = (wanted_direction), __VA_ARGS__});    \
+#define QUERY(name, wanted_by, wanted_direction, ...)                                                                  \
+    static void name(struct call *call) {                                                                              \
+        query_run(call, (struct query){.range.by = (wanted_by), .direction = (wanted_direction), __VA_ARGS__});        \
     }
 QUERY(zrange_run, BY_ANY, DIRECTION_ANY, .key = 1)
 QUERY(zrangestore_run, BY_ANY, DIRECTION_ANY, .key = 2, .stores = true)

@@ -41,7 +41,8 @@ ALWAYS_INLINE size_t skip_blocks(const unsigned char *p, size_t len, uint64_t sk
     }
     return at;
 }
-ALWAYS_INLINE void combine(unsigned char *restrict to, const unsigned char *restrict from, size_t len, enum bits_operation operation) {
+ALWAYS_INLINE void combine(unsigned char *restrict to, const unsigned char *restrict from, size_t len,
+                           enum bits_operation operation) {
     if (operation == BITS_AND)
         for (size_t i = 0; i < len; i++) to[i] &= from[i];
     else if (operation == BITS_OR)
@@ -53,33 +54,61 @@ ALWAYS_INLINE void invert(unsigned char *to, const unsigned char *from, size_t l
     for (size_t i = 0; i < len; i++) to[i] = (unsigned char)~from[i];
 }
 
-static uint64_t count_plain(const unsigned char *p, size_t len) { return count(p, len); }
-static size_t skip_plain(const unsigned char *p, size_t len, uint64_t skip) { return skip_blocks(p, len, skip); }
-static void combine_plain(unsigned char *to, const unsigned char *from, size_t len, enum bits_operation operation) { combine(to, from, len, operation); }
-static void invert_plain(unsigned char *to, const unsigned char *from, size_t len) { invert(to, from, len); }
-
-#if defined(__x86_64__)
-__attribute__((target("popcnt"))) static uint64_t count_popcnt(const unsigned char *p, size_t len) { return count(p, len); }
-__attribute__((target("avx2"))) static void combine_avx2(unsigned char *to, const unsigned char *from, size_t len, enum bits_operation operation) {
+static uint64_t count_plain(const unsigned char *p, size_t len) {
+    return count(p, len);
+}
+static size_t skip_plain(const unsigned char *p, size_t len, uint64_t skip) {
+    return skip_blocks(p, len, skip);
+}
+static void combine_plain(unsigned char *to, const unsigned char *from, size_t len, enum bits_operation operation) {
     combine(to, from, len, operation);
 }
-__attribute__((target("avx2"))) static void invert_avx2(unsigned char *to, const unsigned char *from, size_t len) { invert(to, from, len); }
-__attribute__((target("avx2"))) static size_t skip_avx2(const unsigned char *p, size_t len, uint64_t skip) { return skip_blocks(p, len, skip); }
-__attribute__((target("popcnt,avx512f,avx512vl,avx512vpopcntdq"))) static uint64_t count_avx512(const unsigned char *p, size_t len) {
+static void invert_plain(unsigned char *to, const unsigned char *from, size_t len) {
+    invert(to, from, len);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("popcnt"))) static uint64_t count_popcnt(const unsigned char *p, size_t len) {
+    return count(p, len);
+}
+__attribute__((target("avx2"))) static void combine_avx2(unsigned char *to, const unsigned char *from, size_t len,
+                                                         enum bits_operation operation) {
+    combine(to, from, len, operation);
+}
+__attribute__((target("avx2"))) static void invert_avx2(unsigned char *to, const unsigned char *from, size_t len) {
+    invert(to, from, len);
+}
+__attribute__((target("avx2"))) static size_t skip_avx2(const unsigned char *p, size_t len, uint64_t skip) {
+    return skip_blocks(p, len, skip);
+}
+__attribute__((target("popcnt,avx512f,avx512vl,avx512vpopcntdq"))) static uint64_t count_avx512(const unsigned char *p,
+                                                                                                size_t len) {
     return count_words(p, len / 8) + count(p + len / 8 * 8, len % 8);
 }
-static inline bool has_vpopcnt(void) { return __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl"); }
-static inline bool has_popcnt(void) { return __builtin_cpu_supports("popcnt"); }
-static inline bool has_avx2(void) { return __builtin_cpu_supports("avx2"); }
+static inline bool has_vpopcnt(void) {
+    return __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vl");
+}
+static inline bool has_popcnt(void) {
+    return __builtin_cpu_supports("popcnt");
+}
+static inline bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2");
+}
 #else /* elsewhere the plain loops use the vector unit that is always there */
 #define count_popcnt count_plain
 #define count_avx512 count_plain
-#define skip_avx2 skip_plain
+#define skip_avx2    skip_plain
 #define combine_avx2 combine_plain
-#define invert_avx2 invert_plain
-static inline bool has_vpopcnt(void) { return false; }
-static inline bool has_popcnt(void) { return false; }
-static inline bool has_avx2(void) { return false; }
+#define invert_avx2  invert_plain
+static inline bool has_vpopcnt(void) {
+    return false;
+}
+static inline bool has_popcnt(void) {
+    return false;
+}
+static inline bool has_avx2(void) {
+    return false;
+}
 #endif
 
 uint64_t bits_count(const void *bytes, size_t len) {
@@ -88,13 +117,17 @@ uint64_t bits_count(const void *bytes, size_t len) {
 }
 
 void bits_combine(void *to, const void *from, size_t len, enum bits_operation operation) {
-    if (has_avx2()) combine_avx2(to, from, len, operation);
-    else combine_plain(to, from, len, operation);
+    if (has_avx2())
+        combine_avx2(to, from, len, operation);
+    else
+        combine_plain(to, from, len, operation);
 }
 
 void bits_invert(void *to, const void *from, size_t len) {
-    if (has_avx2()) invert_avx2(to, from, len);
-    else invert_plain(to, from, len);
+    if (has_avx2())
+        invert_avx2(to, from, len);
+    else
+        invert_plain(to, from, len);
 }
 
 int64_t bits_find(const void *bytes, size_t len, bool bit) {

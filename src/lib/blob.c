@@ -29,7 +29,8 @@ static struct blob *blob_setup(struct blob *blob, size_t len, size_t usable, boo
 
 /* NULL: it is not that large, or there is no such memory. */
 static inline struct blob *large_new(size_t len, size_t bytes) {
-    if (__builtin_expect(bytes - sizeof(struct blob) - 1 < atomic_load_explicit(&large_min, memory_order_acquire), 1)) return NULL;
+    if (__builtin_expect(bytes - sizeof(struct blob) - 1 < atomic_load_explicit(&large_min, memory_order_acquire), 1))
+        return NULL;
     size_t usable;
     struct blob *blob = large_allocator->take(bytes, &usable);
     return blob ? blob_setup(blob, len, usable, true) : NULL;

@@ -26,7 +26,7 @@ struct blob *blob_try_new(size_t len);              /* NULL where memory is shor
 struct blob *blob_copy(struct slice bytes);
 struct blob *blob_hold(struct blob *blob); /* one more reference */
 bool blob_is_shared(const struct blob *blob);
-void blob_release(struct blob *blob);               /* frees with the last one */
+void blob_release(struct blob *blob); /* frees with the last one */
 /* Makes room for `capacity` bytes; the caller holds the only reference. Growth is by half again up to 1 MiB, then by
  * 1 MiB. Returns the blob, perhaps moved. */
 struct blob *blob_grow(struct blob *blob, size_t capacity);
@@ -40,5 +40,7 @@ struct blob_allocator {
 };
 /* The allocator is set once and stays, what it gave has to go back to it; `min` may be changed at any time (SIZE_MAX: nothing more is taken from it). */
 void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min);
-static inline struct slice blob_slice(const struct blob *blob) { return (struct slice){blob->data, blob->len}; }
+static inline struct slice blob_slice(const struct blob *blob) {
+    return (struct slice){blob->data, blob->len};
+}
 #endif

@@ -20,9 +20,19 @@ void clock_update(void); /* both; keeps the wall time while it is frozen */
 /* clock_update() unless that was done within CLOCK_LAG_US. For who asks more often than the time changes: costs a look at the CPU's counter. */
 void clock_follow(void);
 enum { CLOCK_LAG_US = 2 };
-static inline int64_t clock_ms(void) { return clock_cache.wall_ms; }
-static inline int64_t clock_us(void) { return clock_cache.wall_us; }
-static inline uint64_t clock_mono(void) { return clock_cache.monotonic_us; }
-static inline void clock_freeze(void) { clock_cache.frozen++; } /* nests */
-static inline void clock_thaw(void) { clock_cache.frozen--; }
+static inline int64_t clock_ms(void) {
+    return clock_cache.wall_ms;
+}
+static inline int64_t clock_us(void) {
+    return clock_cache.wall_us;
+}
+static inline uint64_t clock_mono(void) {
+    return clock_cache.monotonic_us;
+}
+static inline void clock_freeze(void) {
+    clock_cache.frozen++;
+} /* nests */
+static inline void clock_thaw(void) {
+    clock_cache.frozen--;
+}
 #endif

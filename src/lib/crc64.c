@@ -32,8 +32,7 @@ static void tables_make(void) {
         tables[0][i] = crc;
     }
     for (int t = 1; t < TABLES; t++)
-        for (unsigned i = 0; i < 256; i++)
-            tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 255];
+        for (unsigned i = 0; i < 256; i++) tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 255];
     powers[0] = (uint64_t)1 << 62; /* x^1 */
     for (int n = 1; n < 64; n++) powers[n] = multiply(powers[n - 1], powers[n - 1]);
 }

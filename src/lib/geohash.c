@@ -5,8 +5,12 @@
 
 static const double EARTH_RADIUS = 6372797.560856, MERCATOR_MAX = 20037726.37;
 
-static double radians(double degrees) { return degrees * (M_PI / 180.0); }
-static double degrees(double rad) { return rad / (M_PI / 180.0); }
+static double radians(double degrees) {
+    return degrees * (M_PI / 180.0);
+}
+static double degrees(double rad) {
+    return rad / (M_PI / 180.0);
+}
 
 /* Bits */
 
@@ -37,10 +41,13 @@ struct area {
     double west, east, south, north;
 };
 
-static uint64_t cell_bits(struct cell cell) { return spread(cell.y) | spread(cell.x) << 1; }
+static uint64_t cell_bits(struct cell cell) {
+    return spread(cell.y) | spread(cell.x) << 1;
+}
 
 static struct cell cell_of(struct geo_point p, double latitude_max, int steps) {
-    double x = (p.longitude + GEO_LONGITUDE_MAX) / (2 * GEO_LONGITUDE_MAX), y = (p.latitude + latitude_max) / (2 * latitude_max);
+    double x = (p.longitude + GEO_LONGITUDE_MAX) / (2 * GEO_LONGITUDE_MAX),
+           y = (p.latitude + latitude_max) / (2 * latitude_max);
     x *= (double)(UINT64_C(1) << steps);
     y *= (double)(UINT64_C(1) << steps);
     return (struct cell){(uint32_t)x, (uint32_t)y, steps};
@@ -58,18 +65,24 @@ static struct area area_of(struct cell cell) {
  * found, so nothing begins anew in a direction in which nothing moves. */
 static struct cell neighbor(struct cell cell, int east, int north) {
     uint32_t mask = (UINT32_C(1) << cell.steps) - 1;
-    return (struct cell){east ? (cell.x + (uint32_t)east) & mask : cell.x, north ? (cell.y + (uint32_t)north) & mask : cell.y, cell.steps};
+    return (struct cell){east ? (cell.x + (uint32_t)east) & mask : cell.x,
+                         north ? (cell.y + (uint32_t)north) & mask : cell.y, cell.steps};
 }
 
 /* Points */
 
-uint64_t geo_encode(struct geo_point point) { return cell_bits(cell_of(point, GEO_LATITUDE_MAX, GEO_STEPS)); }
+uint64_t geo_encode(struct geo_point point) {
+    return cell_bits(cell_of(point, GEO_LATITUDE_MAX, GEO_STEPS));
+}
 
-static double within(double value, double limit) { return value > limit ? limit : value < -limit ? -limit : value; }
+static double within(double value, double limit) {
+    return value > limit ? limit : value < -limit ? -limit : value;
+}
 
 struct geo_point geo_decode(uint64_t score) {
     struct area area = area_of((struct cell){gather(score >> 1), gather(score), GEO_STEPS});
-    return (struct geo_point){within((area.west + area.east) / 2, GEO_LONGITUDE_MAX), within((area.south + area.north) / 2, GEO_LATITUDE_MAX)};
+    return (struct geo_point){within((area.west + area.east) / 2, GEO_LONGITUDE_MAX),
+                              within((area.south + area.north) / 2, GEO_LATITUDE_MAX)};
 }
 
 struct geo_point geo_decode_score(double score) {
@@ -79,7 +92,9 @@ struct geo_point geo_decode_score(double score) {
     return geo_decode((uint64_t)score);
 }
 
-static double latitude_distance(double a, double b) { return EARTH_RADIUS * fabs(radians(b) - radians(a)); }
+static double latitude_distance(double a, double b) {
+    return EARTH_RADIUS * fabs(radians(b) - radians(a));
+}
 
 double geo_distance(struct geo_point a, struct geo_point b) {
     double v = sin((radians(b.longitude) - radians(a.longitude)) / 2);
@@ -111,7 +126,8 @@ static bool polygon_contains(const struct geo_shape *shape, struct geo_point poi
     for (size_t i = 0, before = shape->corner_count - 1; i < shape->corner_count; before = i++) {
         struct geo_point a = shape->corners[before], b = shape->corners[i];
         if ((a.latitude > point.latitude) == (b.latitude > point.latitude)) continue;
-        double crossing = a.longitude + (b.longitude - a.longitude) * (point.latitude - a.latitude) / (b.latitude - a.latitude);
+        double crossing =
+            a.longitude + (b.longitude - a.longitude) * (point.latitude - a.latitude) / (b.latitude - a.latitude);
         if (point.longitude < crossing) inside = !inside;
     }
     return inside;
@@ -121,7 +137,8 @@ bool geo_contains(const struct geo_shape *shape, struct geo_point point, double 
     if (shape->form == GEO_POLYGON && !polygon_contains(shape, point)) return false;
     if (shape->form == GEO_BOX) {
         if (latitude_distance(point.latitude, shape->center.latitude) > shape->height / 2) return false;
-        if (geo_distance(point, (struct geo_point){shape->center.longitude, point.latitude}) > shape->width / 2) return false;
+        if (geo_distance(point, (struct geo_point){shape->center.longitude, point.latitude}) > shape->width / 2)
+            return false;
     }
     *distance = geo_distance(shape->center, point);
     return shape->form != GEO_CIRCLE || *distance <= shape->radius;
@@ -135,7 +152,8 @@ static struct area bounds_of(const struct geo_shape *shape) {
     /* Meridians come together towards the poles: the side that is nearer to its pole counts. */
     double edge = center.latitude < 0 ? center.latitude - up : center.latitude + up;
     double across = degrees(width / EARTH_RADIUS / cos(radians(edge)));
-    return (struct area){center.longitude - across, center.longitude + across, center.latitude - up, center.latitude + up};
+    return (struct area){center.longitude - across, center.longitude + across, center.latitude - up,
+                         center.latitude + up};
 }
 
 /* How many steps make cells of which three by three hold the shape. */
@@ -152,8 +170,9 @@ static int estimate_steps(double radius, double latitude) {
 }
 
 static bool too_small(struct cell cell, const struct area *bounds) {
-    return area_of(neighbor(cell, 0, 1)).north < bounds->north || area_of(neighbor(cell, 0, -1)).south > bounds->south ||
-           area_of(neighbor(cell, 1, 0)).east < bounds->east || area_of(neighbor(cell, -1, 0)).west > bounds->west;
+    return area_of(neighbor(cell, 0, 1)).north < bounds->north ||
+           area_of(neighbor(cell, 0, -1)).south > bounds->south || area_of(neighbor(cell, 1, 0)).east < bounds->east ||
+           area_of(neighbor(cell, -1, 0)).west > bounds->west;
 }
 
 static struct geo_range range_of(struct cell cell) {
@@ -186,7 +205,9 @@ int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO
     } around[GEO_CELLS] = {{0, 0}, {0, 1}, {0, -1}, {1, 0}, {-1, 0}, {1, 1}, {-1, 1}, {1, -1}, {-1, -1}};
     if (shape->form == GEO_POLYGON) return polygon_ranges(shape, ranges);
     struct area bounds = bounds_of(shape);
-    double radius = shape->form == GEO_BOX ? sqrt(shape->width / 2 * (shape->width / 2) + shape->height / 2 * (shape->height / 2)) : shape->radius;
+    double radius = shape->form == GEO_BOX
+                        ? sqrt(shape->width / 2 * (shape->width / 2) + shape->height / 2 * (shape->height / 2))
+                        : shape->radius;
     int steps = estimate_steps(radius, shape->center.latitude), count = 0;
     struct cell middle = cell_of(shape->center, GEO_LATITUDE_MAX, steps);
     if (steps > 1 && too_small(middle, &bounds)) middle = cell_of(shape->center, GEO_LATITUDE_MAX, --steps);
@@ -196,7 +217,8 @@ int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO
     bool no_east = steps >= 2 && area.east > bounds.east, no_west = steps >= 2 && area.west < bounds.west;
     for (int i = 0; i < GEO_CELLS; i++) {
         int east = around[i].east, north = around[i].north;
-        if ((north > 0 && no_north) || (north < 0 && no_south) || (east > 0 && no_east) || (east < 0 && no_west)) continue;
+        if ((north > 0 && no_north) || (north < 0 && no_south) || (east > 0 && no_east) || (east < 0 && no_west))
+            continue;
         struct geo_range range = range_of(neighbor(middle, east, north));
         /* On a map of few cells neighbours to both sides are the same one. */
         bool twice = false;

@@ -11,19 +11,21 @@
 #include <stdint.h>
 
 #define GEO_LONGITUDE_MAX 180.0
-#define GEO_LATITUDE_MAX 85.05112878
+#define GEO_LATITUDE_MAX  85.05112878
 enum { GEO_STEPS = 26, GEO_CELLS = 9, GEOHASH_TEXT = 12 };
 
 struct geo_point {
     double longitude, latitude;
 };
 static inline bool geo_is_valid(struct geo_point p) {
-    return p.longitude >= -GEO_LONGITUDE_MAX && p.longitude <= GEO_LONGITUDE_MAX && p.latitude >= -GEO_LATITUDE_MAX && p.latitude <= GEO_LATITUDE_MAX;
+    return p.longitude >= -GEO_LONGITUDE_MAX && p.longitude <= GEO_LONGITUDE_MAX && p.latitude >= -GEO_LATITUDE_MAX &&
+           p.latitude <= GEO_LATITUDE_MAX;
 }
-uint64_t geo_encode(struct geo_point point);  /* of a valid point */
-struct geo_point geo_decode(uint64_t score);  /* the middle of its cell */
-struct geo_point geo_decode_score(double score); /* of any number: where it belongs to no place, some point on an edge of the map */
-double geo_distance(struct geo_point a, struct geo_point b); /* meters */
+uint64_t geo_encode(struct geo_point point); /* of a valid point */
+struct geo_point geo_decode(uint64_t score); /* the middle of its cell */
+struct geo_point
+geo_decode_score(double score); /* of any number: where it belongs to no place, some point on an edge of the map */
+double geo_distance(struct geo_point a, struct geo_point b);           /* meters */
 void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]); /* the standard geohash, 11 characters */
 
 /* What is searched for: a circle, a box whose sides lie east-west and north-south, or a polygon on the map, whose sides are straight lines of longitude and latitude; where
@@ -36,8 +38,10 @@ struct geo_shape {
     const struct geo_point *corners; /* of a polygon; valid points */
     size_t corner_count;
 };
-struct geo_point geo_middle(const struct geo_point *points, size_t count); /* the mean of their longitudes and latitudes */
-bool geo_contains(const struct geo_shape *shape, struct geo_point point, double *distance); /* *distance from the center, set where true */
+struct geo_point geo_middle(const struct geo_point *points,
+                            size_t count); /* the mean of their longitudes and latitudes */
+bool geo_contains(const struct geo_shape *shape, struct geo_point point,
+                  double *distance); /* *distance from the center, set where true */
 /* Ranges of scores that together hold all places of the shape: [low, high) each. Returns how many. */
 struct geo_range {
     uint64_t low, high;

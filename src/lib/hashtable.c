@@ -91,8 +91,7 @@ void hashtable_set_seed(const uint8_t new_seed[16]) {
 /* --- Keys ----------------------------------------------------------------------------------------------------------- */
 
 static inline uint64_t hash_of(const struct hashtable *table, struct slice key) {
-    return table->type->ignore_case ? siphash_nocase(key.data, key.len, seed)
-                                    : siphash(key.data, key.len, seed);
+    return table->type->ignore_case ? siphash_nocase(key.data, key.len, seed) : siphash(key.data, key.len, seed);
 }
 static inline uint8_t hash_byte(uint64_t hash) {
     return (uint8_t)(hash >> 56);
@@ -260,8 +259,8 @@ static bool resizing_allowed(const struct hashtable *table, size_t places) {
     if (likely(policy == HASHTABLE_RESIZE)) return true;
     return policy == HASHTABLE_RESIZE_AVOID && table->used / FILL_FORCED > places;
 }
-static bool rehashing_allowed(
-    const struct hashtable *table) { /* additions must not pile up in a small new array either */
+static bool
+rehashing_allowed(const struct hashtable *table) { /* additions must not pile up in a small new array either */
     size_t old = array_places(&table->arrays[0]), new = array_places(&table->arrays[1]);
     return resizing_allowed(table, old < new ? old : new);
 }
@@ -304,8 +303,7 @@ static void shrink_where_possible(struct hashtable *table) {
         return;
     }
     struct array *a = &table->arrays[0];
-    if (a->mask && table->used < array_places(a) / SHRINK_BELOW && resizing == HASHTABLE_RESIZE &&
-        !table->held)
+    if (a->mask && table->used < array_places(a) / SHRINK_BELOW && resizing == HASHTABLE_RESIZE && !table->held)
         resize_to(table, buckets_for(table->used * 2));
 }
 
@@ -412,14 +410,12 @@ static inline bool find(struct hashtable *table, struct slice key, uint64_t hash
 
 void *hashtable_find(struct hashtable *table, struct slice key) {
     struct place place;
-    return table->used && find(table, key, hash_of(table, key), &place) ? place.bucket->entries[place.index]
-                                                                        : NULL;
+    return table->used && find(table, key, hash_of(table, key), &place) ? place.bucket->entries[place.index] : NULL;
 }
 
 void **hashtable_find_place(struct hashtable *table, struct slice key) {
     struct place place;
-    return table->used && find(table, key, hash_of(table, key), &place) ? &place.bucket->entries[place.index]
-                                                                        : NULL;
+    return table->used && find(table, key, hash_of(table, key), &place) ? &place.bucket->entries[place.index] : NULL;
 }
 
 void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count) {
@@ -434,8 +430,7 @@ void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_
     for (size_t i = 0; i < count; i++)
         for (int a = 0; a < 2 && table->arrays[a].buckets; a++) {
             const struct bucket *b = &table->arrays[a].buckets[hashes[i] & table->arrays[a].mask];
-            for (unsigned matches = bucket_matches(b, hash_byte(hashes[i])); matches;
-                 matches &= matches - 1) {
+            for (unsigned matches = bucket_matches(b, hash_byte(hashes[i])); matches; matches &= matches - 1) {
                 const char *entry = b->entries[__builtin_ctz(matches)];
                 __builtin_prefetch(entry);
                 __builtin_prefetch(entry + SECOND_LINE);
@@ -550,8 +545,7 @@ void hashtable_iterator_delete(struct hashtable_iterator *it) {
     struct bucket *b = it->bucket, *parent = NULL;
     unsigned place = (unsigned)--it->position;
     void *entry = b->entries[place];
-    for (struct bucket *at = &table->arrays[it->array].buckets[it->bucket_index - 1]; at != b;
-         at = bucket_child(at))
+    for (struct bucket *at = &table->arrays[it->array].buckets[it->bucket_index - 1]; at != b; at = bucket_child(at))
         parent = at;
     if (chain_remove(table, b, place, parent)) {
         /* The one entry left of b is now the last of the parent; it was returned already if it stood before ours. */
@@ -576,8 +570,7 @@ static size_t total_buckets(const struct hashtable *table) {
 /* The buckets that may hold something, of both arrays, numbered through. */
 static struct bucket *nth_bucket(const struct hashtable *table, size_t n) {
     size_t first = table->arrays[0].mask + 1 - table->rehash_index;
-    return n < first ? &table->arrays[0].buckets[table->rehash_index + n]
-                     : &table->arrays[1].buckets[n - first];
+    return n < first ? &table->arrays[0].buckets[table->rehash_index + n] : &table->arrays[1].buckets[n - first];
 }
 static size_t chain_count(const struct bucket *b) {
     size_t count = 0;
@@ -631,18 +624,16 @@ static size_t describe_array(const struct hashtable *table, int which, char *tex
         lengths[count < LENGTHS ? count : LENGTHS - 1]++;
     }
     size_t buckets = a->mask + 1;
-    int len = snprintf(
-        text, size,
-        "Hash table %d stats (%s):\n table size: %zu\n number of elements: %zu\n buckets: %zu\n"
-        " chained buckets: %zu (%.2f%%)\n entries per bucket: %.2f\n most entries in a bucket: %zu\n",
-        which, which ? "rehashing target" : "main hash table", buckets * PLACES, entries, buckets, chained,
-        100.0 * (double)chained / (double)buckets, (double)entries / (double)buckets, longest);
+    int len = snprintf(text, size,
+                       "Hash table %d stats (%s):\n table size: %zu\n number of elements: %zu\n buckets: %zu\n"
+                       " chained buckets: %zu (%.2f%%)\n entries per bucket: %.2f\n most entries in a bucket: %zu\n",
+                       which, which ? "rehashing target" : "main hash table", buckets * PLACES, entries, buckets,
+                       chained, 100.0 * (double)chained / (double)buckets, (double)entries / (double)buckets, longest);
     size_t used = len > 0 && (size_t)len < size ? (size_t)len : size;
     for (size_t i = 0; full && i < LENGTHS && used < size; i++) {
         if (!lengths[i]) continue;
         len = snprintf(text + used, size - used, " %s%zu entries: %zu buckets (%.2f%%)\n",
-                       i == LENGTHS - 1 ? ">= " : "", i, lengths[i],
-                       100.0 * (double)lengths[i] / (double)buckets);
+                       i == LENGTHS - 1 ? ">= " : "", i, lengths[i], 100.0 * (double)lengths[i] / (double)buckets);
         used = len > 0 && (size_t)len < size - used ? used + (size_t)len : size;
     }
     return used;

@@ -40,13 +40,14 @@ struct hashtable_spot {
 };
 void **hashtable_find_or_spot(struct hashtable *table, struct slice key, struct hashtable_spot *spot);
 void hashtable_add_at(struct hashtable *table, struct hashtable_spot *spot, void *entry);
-void *hashtable_pop(struct hashtable *table, struct slice key);     /* takes the entry out and gives it to the caller */
-bool hashtable_delete(struct hashtable *table, struct slice key);   /* takes it out and frees it */
+void *hashtable_pop(struct hashtable *table, struct slice key);   /* takes the entry out and gives it to the caller */
+bool hashtable_delete(struct hashtable *table, struct slice key); /* takes it out and frees it */
 
 /* Cursor iteration in any number of calls, with the guarantees of SCAN: an entry that is there from the first call to the
  * last is seen at least once, however the table grows and shrinks between calls. Start with 0; 0 returned: done. The table must
  * not be changed inside `seen`. One call visits one bucket (and its counterparts while the table is being resized). */
-uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*seen)(void *context, void *entry), void *context);
+uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*seen)(void *context, void *entry),
+                        void *context);
 
 /* Iteration in one go. The table must not be changed meanwhile, except by deleting the entry just returned, through
  * hashtable_iterator_delete (resizing is held off while an iterator is open). */
@@ -57,7 +58,7 @@ struct hashtable_iterator {
     int array, position;
 };
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table);
-void *hashtable_iterator_next(struct hashtable_iterator *it); /* NULL: end */
+void *hashtable_iterator_next(struct hashtable_iterator *it);  /* NULL: end */
 void hashtable_iterator_delete(struct hashtable_iterator *it); /* frees the entry last returned */
 void hashtable_iterator_close(struct hashtable_iterator *it);
 
@@ -70,8 +71,8 @@ bool hashtable_is_rehashing(const struct hashtable *table);
 bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds); /* true: there is more to do */
 /* While a child process shares our memory, touching pages costs copies: resize only where it cannot wait (load above 500 %). */
 enum hashtable_resizing { HASHTABLE_RESIZE, HASHTABLE_RESIZE_AVOID, HASHTABLE_RESIZE_FORBID };
-void hashtable_set_resizing(enum hashtable_resizing policy);       /* of all tables */
-void hashtable_set_seed(const uint8_t seed[16]);                   /* before the first table */
+void hashtable_set_resizing(enum hashtable_resizing policy); /* of all tables */
+void hashtable_set_seed(const uint8_t seed[16]);             /* before the first table */
 /* Text for DEBUG HTSTATS. */
 size_t hashtable_describe(struct hashtable *table, char *text, size_t size, bool full);
 #endif

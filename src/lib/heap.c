@@ -32,8 +32,10 @@ static void sift_down(struct heap *heap, const struct heap_type *type, size_t pl
 }
 
 static void settle(struct heap *heap, const struct heap_type *type, size_t place, void *item) {
-    if (place && type->number(item) < type->number(heap->items[(place - 1) / 2])) sift_up(heap, type, place, item);
-    else sift_down(heap, type, place, item);
+    if (place && type->number(item) < type->number(heap->items[(place - 1) / 2]))
+        sift_up(heap, type, place, item);
+    else
+        sift_down(heap, type, place, item);
 }
 
 static void resize(struct heap *heap, size_t capacity) {

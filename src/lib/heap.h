@@ -18,8 +18,12 @@ struct heap_type {
 
 void heap_add(struct heap *heap, const struct heap_type *type, void *item);
 void heap_remove(struct heap *heap, const struct heap_type *type, size_t place);
-void heap_renumbered(struct heap *heap, const struct heap_type *type, size_t place); /* the item there has another number now */
-static inline void *heap_first(const struct heap *heap) { return heap->len ? heap->items[0] : NULL; } /* NULL: empty */
-size_t heap_count_below(const struct heap *heap, const struct heap_type *type, int64_t number); /* looks at about so many items */
-void heap_clear(struct heap *heap); /* empty, and without memory */
+void heap_renumbered(struct heap *heap, const struct heap_type *type,
+                     size_t place); /* the item there has another number now */
+static inline void *heap_first(const struct heap *heap) {
+    return heap->len ? heap->items[0] : NULL;
+} /* NULL: empty */
+size_t heap_count_below(const struct heap *heap, const struct heap_type *type,
+                        int64_t number); /* looks at about so many items */
+void heap_clear(struct heap *heap);      /* empty, and without memory */
 #endif

@@ -6,7 +6,14 @@
 #include <immintrin.h>
 #endif
 
-enum { INDEX_BITS = 14, RANK_MAX = 64 - INDEX_BITS + 1, SPARSE_VALUE_MAX = 32, SPARSE_VALUE_RUN = 4, ZERO_RUN = 64, MERGE_REACH = 5 };
+enum {
+    INDEX_BITS = 14,
+    RANK_MAX = 64 - INDEX_BITS + 1,
+    SPARSE_VALUE_MAX = 32,
+    SPARSE_VALUE_RUN = 4,
+    ZERO_RUN = 64,
+    MERGE_REACH = 5
+};
 static const uint64_t HASH_SEED = 0xadc83b19;
 
 /* Hashing: MurmurHash64A, by Austin Appleby, in the public domain. */
@@ -42,7 +49,9 @@ bool hll_is_valid(struct slice bytes) {
     if (bytes.len < HLL_HEADER || memcmp(bytes.data, "HYLL", 4) != 0) return false;
     return bytes.data[4] == 0 ? bytes.len == HLL_DENSE_SIZE : bytes.data[4] == 1;
 }
-bool hll_is_dense(struct slice bytes) { return bytes.data[4] == 0; }
+bool hll_is_dense(struct slice bytes) {
+    return bytes.data[4] == 0;
+}
 
 bool hll_cached(struct slice bytes, uint64_t *count) {
     memcpy(count, bytes.data + 8, 8);
@@ -53,7 +62,9 @@ void hll_cache(char *bytes, uint64_t count) {
     count = htole64(count);
     memcpy(bytes + 8, &count, 8);
 }
-void hll_invalidate(char *bytes) { bytes[15] |= (char)0x80; }
+void hll_invalidate(char *bytes) {
+    bytes[15] |= (char)0x80;
+}
 
 /* Dense registers */
 
@@ -112,24 +123,32 @@ __attribute__((target("avx2"))) static void greater_avx2(const uint8_t *restrict
     for (int i = 0; i < HLL_REGISTERS; i++) to[i] = to[i] < from[i] ? from[i] : to[i];
 }
 static void unpack(const char *dense, uint8_t *registers) {
-    if (__builtin_cpu_supports("bmi2")) unpack_bmi2(dense, registers);
-    else unpack_plain(dense, registers);
+    if (__builtin_cpu_supports("bmi2"))
+        unpack_bmi2(dense, registers);
+    else
+        unpack_plain(dense, registers);
 }
 static void pack(const uint8_t *registers, char *dense) {
-    if (__builtin_cpu_supports("bmi2")) pack_bmi2(registers, dense);
-    else pack_plain(registers, dense);
+    if (__builtin_cpu_supports("bmi2"))
+        pack_bmi2(registers, dense);
+    else
+        pack_plain(registers, dense);
 }
 static void greater(const uint8_t *from, uint8_t *to) {
-    if (__builtin_cpu_supports("avx2")) greater_avx2(from, to);
-    else greater_plain(from, to);
+    if (__builtin_cpu_supports("avx2"))
+        greater_avx2(from, to);
+    else
+        greater_plain(from, to);
 }
 #else
-#define unpack unpack_plain
-#define pack pack_plain
+#define unpack  unpack_plain
+#define pack    pack_plain
 #define greater greater_plain
 #endif
 
-void hll_pack(const uint8_t registers[static HLL_REGISTERS], char dense[static HLL_DENSE_SIZE]) { pack(registers, dense + HLL_HEADER); }
+void hll_pack(const uint8_t registers[static HLL_REGISTERS], char dense[static HLL_DENSE_SIZE]) {
+    pack(registers, dense + HLL_HEADER);
+}
 
 /* Sparse runs */
 
@@ -137,9 +156,15 @@ struct run {
     unsigned size; /* bytes of its opcode */
     unsigned length, value;
 };
-static bool is_value(unsigned char byte) { return byte & 0x80; }
-static bool is_long_zero(unsigned char byte) { return (byte & 0xc0) == 0x40; }
-static unsigned char value_run(unsigned value, unsigned length) { return (unsigned char)(0x80 | (value - 1) << 2 | (length - 1)); }
+static bool is_value(unsigned char byte) {
+    return byte & 0x80;
+}
+static bool is_long_zero(unsigned char byte) {
+    return (byte & 0xc0) == 0x40;
+}
+static unsigned char value_run(unsigned value, unsigned length) {
+    return (unsigned char)(0x80 | (value - 1) << 2 | (length - 1));
+}
 
 /* The run at `at`. False: it is cut off. */
 static bool run_read(const unsigned char *at, const unsigned char *end, struct run *run) {
@@ -156,7 +181,8 @@ static bool run_read(const unsigned char *at, const unsigned char *end, struct r
 }
 
 bool hll_runs(struct slice bytes, void (*seen)(void *, char, unsigned, unsigned), void *context) {
-    const unsigned char *at = (const unsigned char *)bytes.data + HLL_HEADER, *end = (const unsigned char *)bytes.data + bytes.len;
+    const unsigned char *at = (const unsigned char *)bytes.data + HLL_HEADER,
+                        *end = (const unsigned char *)bytes.data + bytes.len;
     size_t registers = 0;
     for (struct run run; at < end; at += run.size, registers += run.length) {
         if (!run_read(at, end, &run)) return false;
@@ -179,13 +205,17 @@ static unsigned put_zeros(unsigned char *to, unsigned length) {
 static unsigned split(const struct run *run, unsigned at, unsigned value, unsigned char to[static 5]) {
     unsigned size = 0, behind = run->length - 1 - at;
     if (at) {
-        if (run->value) to[size++] = value_run(run->value, at);
-        else size += put_zeros(to, at);
+        if (run->value)
+            to[size++] = value_run(run->value, at);
+        else
+            size += put_zeros(to, at);
     }
     to[size++] = value_run(value, 1);
     if (behind) {
-        if (run->value) to[size++] = value_run(run->value, behind);
-        else size += put_zeros(to + size, behind);
+        if (run->value)
+            to[size++] = value_run(run->value, behind);
+        else
+            size += put_zeros(to + size, behind);
     }
     return size;
 }
@@ -213,7 +243,8 @@ static void join(unsigned char *at, unsigned char *bytes, size_t *len) {
 
 /* The run that holds a register, `first` the number of its first one, and the run before it. NULL: corrupt. What is changed afterwards may be joined with the run
  * before: so the next search begins at the one before that, and all over again where that would not be enough. */
-static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index, struct hll_place *place, struct run *run, unsigned *first, unsigned char **before) {
+static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index, struct hll_place *place,
+                               struct run *run, unsigned *first, unsigned char **before) {
     struct hll_place here = *place, last = here, last_but_one = here;
     for (int steps = 0;; steps++) {
         if (!run_read(bytes + HLL_HEADER + here.offset, bytes + len, run)) return NULL;
@@ -233,7 +264,8 @@ static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index,
     return bytes + HLL_HEADER + here.offset;
 }
 
-static int sparse_set(unsigned char *bytes, size_t *len, size_t sparse_max, unsigned index, unsigned value, struct hll_place *place) {
+static int sparse_set(unsigned char *bytes, size_t *len, size_t sparse_max, unsigned index, unsigned value,
+                      struct hll_place *place) {
     if (value > SPARSE_VALUE_MAX) return HLL_MUST_BE_DENSE;
     unsigned char *end = bytes + *len, *before;
     unsigned first;
@@ -277,7 +309,8 @@ int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t
 
 int hll_add(char *bytes, size_t *len, size_t sparse_max, struct slice element) {
     uint64_t hash = hash_of(element), rest = hash >> INDEX_BITS | UINT64_C(1) << (RANK_MAX - 1);
-    return hll_set(bytes, len, sparse_max, (unsigned)(hash & (HLL_REGISTERS - 1)), (uint8_t)(__builtin_ctzll(rest) + 1), &(struct hll_place){0, 0});
+    return hll_set(bytes, len, sparse_max, (unsigned)(hash & (HLL_REGISTERS - 1)), (uint8_t)(__builtin_ctzll(rest) + 1),
+                   &(struct hll_place){0, 0});
 }
 
 struct merging {

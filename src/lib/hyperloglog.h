@@ -27,7 +27,13 @@
 #include "lib/slice.h"
 #include <stdint.h>
 
-enum { HLL_REGISTERS = 16384, HLL_HEADER = 16, HLL_DENSE_SIZE = HLL_HEADER + HLL_REGISTERS * 6 / 8, HLL_SPARSE_EMPTY_SIZE = HLL_HEADER + 2, HLL_GROWTH_MAX = 3 };
+enum {
+    HLL_REGISTERS = 16384,
+    HLL_HEADER = 16,
+    HLL_DENSE_SIZE = HLL_HEADER + HLL_REGISTERS * 6 / 8,
+    HLL_SPARSE_EMPTY_SIZE = HLL_HEADER + 2,
+    HLL_GROWTH_MAX = 3
+};
 
 void hll_make_empty(char bytes[static HLL_SPARSE_EMPTY_SIZE]); /* sparse */
 bool hll_is_valid(struct slice bytes);
@@ -43,11 +49,12 @@ struct hll_place {
     unsigned first; /* register there */
 };
 int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count, struct hll_place *place);
-bool hll_to_dense(struct slice sparse, char dense[static HLL_DENSE_SIZE]);              /* false: corrupt */
+bool hll_to_dense(struct slice sparse, char dense[static HLL_DENSE_SIZE]); /* false: corrupt */
 
 /* The registers, a byte each; those already in `registers` stay where they are greater. False: corrupt. */
 bool hll_merge(struct slice bytes, uint8_t registers[static HLL_REGISTERS]);
-void hll_pack(const uint8_t registers[static HLL_REGISTERS], char dense[static HLL_DENSE_SIZE]); /* the registers of a dense one; the header is left */
+void hll_pack(const uint8_t registers[static HLL_REGISTERS],
+              char dense[static HLL_DENSE_SIZE]); /* the registers of a dense one; the header is left */
 uint64_t hll_estimate(const uint8_t registers[static HLL_REGISTERS]);
 
 /* The count that the header keeps. False: out of date. */
@@ -55,5 +62,7 @@ bool hll_cached(struct slice bytes, uint64_t *count);
 void hll_cache(char *bytes, uint64_t count);
 void hll_invalidate(char *bytes);
 /* Calls `seen` (may be NULL) for each run of a sparse one, however many registers they are. False: corrupt. */
-bool hll_runs(struct slice bytes, void (*seen)(void *context, char kind /* 'z', 'Z', 'v' */, unsigned length, unsigned value), void *context);
+bool hll_runs(struct slice bytes,
+              void (*seen)(void *context, char kind /* 'z', 'Z', 'v' */, unsigned length, unsigned value),
+              void *context);
 #endif

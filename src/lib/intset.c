@@ -31,7 +31,8 @@ static inline void put(uint8_t *set, size_t width, size_t index, int64_t value) 
 }
 
 /* How many are below the value. Each step is an addition or none, not a branch that could be guessed wrong. */
-static inline __attribute__((always_inline)) size_t below(const uint8_t *set, size_t width, size_t count, int64_t value) {
+static inline __attribute__((always_inline)) size_t below(const uint8_t *set, size_t width, size_t count,
+                                                          int64_t value) {
     size_t low = 0;
     while (count > 1) {
         size_t half = count / 2;

@@ -23,7 +23,9 @@ static inline void list_insert_before(struct list *list, struct list_link *at, s
     at->prev->next = link, at->prev = link;
     list->len++;
 }
-static inline void list_append(struct list *list, struct list_link *link) { list_insert_before(list, &list->head, link); }
+static inline void list_append(struct list *list, struct list_link *link) {
+    list_insert_before(list, &list->head, link);
+}
 static inline void list_prepend(struct list *list, struct list_link *link) {
     list_insert_before(list, list->head.next, link);
 }
@@ -33,7 +35,9 @@ static inline void list_remove(struct list *list, struct list_link *link) {
     link->next = link->prev = NULL;
     list->len--;
 }
-static inline bool list_is_linked(const struct list_link *link) { return link->next != NULL; }
+static inline bool list_is_linked(const struct list_link *link) {
+    return link->next != NULL;
+}
 static inline struct list_link *list_first(struct list *list) {
     return list->head.next == &list->head ? NULL : list->head.next;
 }
@@ -41,7 +45,7 @@ static inline struct list_link *list_next(struct list *list, struct list_link *l
     return link->next == &list->head ? NULL : link->next;
 }
 /* Safe against removal of the current element. */
-#define list_each(list, link)                                                                                \
-    for (struct list_link *link = (list)->head.next, *link##_next = link->next; link != &(list)->head;       \
+#define list_each(list, link)                                                                                          \
+    for (struct list_link *link = (list)->head.next, *link##_next = link->next; link != &(list)->head;                 \
          link = link##_next, link##_next = link->next)
 #endif

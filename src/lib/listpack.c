@@ -126,8 +126,7 @@ static void element_number(struct element *e, int64_t v) {
 }
 
 static inline bool is_number(struct slice text, int64_t *number) {
-    return text.len && text.len <= NUMBER_DIGITS && (unsigned char)text.data[0] <= '9' &&
-           parse_int64(text, number);
+    return text.len && text.len <= NUMBER_DIGITS && (unsigned char)text.data[0] <= '9' && parse_int64(text, number);
 }
 
 static void element_text(struct element *e, struct slice text) {
@@ -310,8 +309,7 @@ uint8_t *listpack_find(const uint8_t *lp, const uint8_t *p, struct slice text, u
     while (!at_end(p)) {
         /* A text that is an integer may stand as text in a listpack made elsewhere: both are compared. */
         if (*p >= 0x80 && *p < 0xc0) {
-            if ((size_t)(*p & 0x3f) == text.len && memcmp(p + 1, text.data, text.len) == 0)
-                return (uint8_t *)p;
+            if ((size_t)(*p & 0x3f) == text.len && memcmp(p + 1, text.data, text.len) == 0) return (uint8_t *)p;
         } else if (read_number(p, &number)) {
             if (numeric && number == wanted) return (uint8_t *)p;
         } else if (slice_equal(read_text(p), text)) {
@@ -393,8 +391,7 @@ uint8_t *listpack_append_many(uint8_t *lp, const struct listpack_value *values, 
 uint8_t *listpack_prepend_many(uint8_t *lp, const struct listpack_value *values, size_t count) {
     return insert_values(lp, HEADER, values, count);
 }
-uint8_t *listpack_insert_many(uint8_t *lp, uint8_t **element, const struct listpack_value *values,
-                              size_t count) {
+uint8_t *listpack_insert_many(uint8_t *lp, uint8_t **element, const struct listpack_value *values, size_t count) {
     size_t offset = *element ? (size_t)(*element - lp) : end_offset(lp);
     lp = insert_values(lp, offset, values, count);
     *element = lp + offset;

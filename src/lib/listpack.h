@@ -52,7 +52,9 @@ struct listpack_value {
 static inline struct listpack_value listpack_text_value(struct slice text) {
     return (struct listpack_value){text.len ? text.data : "", text.len, 0};
 }
-static inline struct listpack_value listpack_number_value(int64_t number) { return (struct listpack_value){NULL, 0, number}; }
+static inline struct listpack_value listpack_number_value(int64_t number) {
+    return (struct listpack_value){NULL, 0, number};
+}
 
 uint8_t *listpack_new(size_t capacity); /* empty; room for so many bytes at once, 0: just what it needs */
 uint8_t *listpack_copy(const uint8_t *lp);
@@ -87,10 +89,12 @@ uint8_t *listpack_seek(const uint8_t *lp, int64_t index); /* negative: from the 
 
 /* Reading. Text lies in the listpack. */
 struct listpack_value listpack_get(const uint8_t *element);
-struct slice listpack_value_text(const struct listpack_value *value, char text[static LISTPACK_TEXT]); /* a number is written to `text` */
+struct slice listpack_value_text(const struct listpack_value *value,
+                                 char text[static LISTPACK_TEXT]);                   /* a number is written to `text` */
 struct slice listpack_text(const uint8_t *element, char text[static LISTPACK_TEXT]); /* the same */
 bool listpack_number_any(const uint8_t *element, int64_t *number);
-static inline bool listpack_number(const uint8_t *element, int64_t *number) { /* false: it is a text, which is no canonical integer then */
+static inline bool listpack_number(const uint8_t *element,
+                                   int64_t *number) { /* false: it is a text, which is no canonical integer then */
     if (*element >= 0x80) return listpack_number_any(element, number);
     *number = *element;
     return true;
@@ -104,24 +108,29 @@ uint8_t *listpack_append(uint8_t *lp, struct slice text);
 uint8_t *listpack_append_number(uint8_t *lp, int64_t number);
 uint8_t *listpack_prepend(uint8_t *lp, struct slice text);
 uint8_t *listpack_append_many(uint8_t *lp, const struct listpack_value *values, size_t count); /* grows once */
-uint8_t *listpack_prepend_many(uint8_t *lp, const struct listpack_value *values, size_t count); /* values[0] becomes the first */
+uint8_t *listpack_prepend_many(uint8_t *lp, const struct listpack_value *values,
+                               size_t count); /* values[0] becomes the first */
 /* Inserts before *element; NULL: at the end. *element is the new one afterwards. */
 uint8_t *listpack_insert(uint8_t *lp, uint8_t **element, struct listpack_value value);
 /* The same for `count` values; *element is the first new one. */
 uint8_t *listpack_insert_many(uint8_t *lp, uint8_t **element, const struct listpack_value *values, size_t count);
-uint8_t *listpack_replace(uint8_t *lp, uint8_t **element, struct listpack_value value); /* *element is where it is now */
+uint8_t *listpack_replace(uint8_t *lp, uint8_t **element,
+                          struct listpack_value value); /* *element is where it is now */
 /* Deletes `count` elements from *element on, or as many as there are; *element is the one behind them. */
 uint8_t *listpack_delete(uint8_t *lp, uint8_t **element, size_t count);
-uint8_t *listpack_delete_range(uint8_t *lp, int64_t index, size_t count); /* index may be negative; one that is not there: nothing is done */
+uint8_t *listpack_delete_range(uint8_t *lp, int64_t index,
+                               size_t count); /* index may be negative; one that is not there: nothing is done */
 /* The elements of `other` behind those of lp. `other` is freed. */
 uint8_t *listpack_merge(uint8_t *lp, uint8_t *other);
 
 /* Choosing `wanted` of the groups of `group` elements (1, 2: pairs) from *index on, of `total` groups, each with the same chance, in their order: returns the
  * first element of the next one chosen. Start with listpack_first() and *index 0; go on with the element behind the group returned, wanted - 1, and
  * *index, which is then that of the group behind it. */
-uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index, size_t total, size_t wanted, unsigned group);
+uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index, size_t total, size_t wanted,
+                              unsigned group);
 
 /* Is this a listpack? Looks at nothing outside of the `size` bytes. Not deep: at the header and the end only. Deep: at every element, its encoding, its
  * backlen and the number of elements; `seen` (may be NULL) is called for each, and may refuse by false. */
-bool listpack_validate(const uint8_t *bytes, size_t size, bool deep, bool (*seen)(void *context, const uint8_t *element, size_t index), void *context);
+bool listpack_validate(const uint8_t *bytes, size_t size, bool deep,
+                       bool (*seen)(void *context, const uint8_t *element, size_t index), void *context);
 #endif

@@ -109,12 +109,12 @@ static void format_stamp(char text[STAMP_SIZE]) {
     int h = seconds / 3600, min = seconds / 60 % 60, s = seconds % 60;
     civil_date(days, &year, &month, &day);
     if (stamp_format == LOG_TIMESTAMP_LEGACY) {
-        snprintf(text, STAMP_SIZE, "%02d %.3s %04d %02d:%02d:%02d.%03d", day, months + (month - 1) * 3, year,
-                 h, min, s, ms);
+        snprintf(text, STAMP_SIZE, "%02d %.3s %04d %02d:%02d:%02d.%03d", day, months + (month - 1) * 3, year, h, min, s,
+                 ms);
     } else {
         long minutes = (offset < 0 ? -offset : offset) / 60;
-        snprintf(text, STAMP_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%03d%c%02ld:%02ld", year, month, day, h,
-                 min, s, ms, offset < 0 ? '-' : '+', minutes / 60, minutes % 60);
+        snprintf(text, STAMP_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%03d%c%02ld:%02ld", year, month, day, h, min, s, ms,
+                 offset < 0 ? '-' : '+', minutes / 60, minutes % 60);
     }
 }
 
@@ -166,8 +166,8 @@ static void write_line(enum log_level level, char *message) {
     bool logfmt = line_format == LOG_FORMAT_LOGFMT;
     if (logfmt) {
         logfmt_clean(message);
-        head_len = snprintf(head, sizeof(head), "pid=%d role=%s timestamp=\"%s\" level=%s message=\"",
-                            (int)getpid(), role_word(role), stamp, words[level]);
+        head_len = snprintf(head, sizeof(head), "pid=%d role=%s timestamp=\"%s\" level=%s message=\"", (int)getpid(),
+                            role_word(role), stamp, words[level]);
     } else {
         head_len = snprintf(head, sizeof(head), "%d:%c %s %c ", (int)getpid(), role, stamp, marks[level]);
     }

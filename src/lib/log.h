@@ -10,15 +10,15 @@ enum log_format { LOG_FORMAT_LEGACY, LOG_FORMAT_LOGFMT };
 enum log_timestamp { LOG_TIMESTAMP_LEGACY, LOG_TIMESTAMP_ISO8601, LOG_TIMESTAMP_MILLISECONDS };
 
 extern _Atomic(enum log_level) log_level; /* lines below are not written; test it before costly preparation */
-void log_set_role(char role);    /* 'M' primary, 'S' replica, 'C' child, 'X' sentinel */
-int log_set_file(const char *path); /* "" or NULL: standard output. Checks that it can be opened: 0 or -errno */
+void log_set_role(char role);             /* 'M' primary, 'S' replica, 'C' child, 'X' sentinel */
+int log_set_file(const char *path);       /* "" or NULL: standard output. Checks that it can be opened: 0 or -errno */
 void log_set_syslog(bool enabled, const char *ident, int facility);
 void log_set_format(enum log_format format, enum log_timestamp timestamp);
 
-#define LOG(level, ...) ((level) < log_level ? (void)0 : log_write((level), __VA_ARGS__))
-#define log_debug(...) LOG(LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define LOG(level, ...)  ((level) < log_level ? (void)0 : log_write((level), __VA_ARGS__))
+#define log_debug(...)   LOG(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_verbose(...) LOG(LOG_LEVEL_VERBOSE, __VA_ARGS__)
-#define log_notice(...) LOG(LOG_LEVEL_NOTICE, __VA_ARGS__)
+#define log_notice(...)  LOG(LOG_LEVEL_NOTICE, __VA_ARGS__)
 #define log_warning(...) LOG(LOG_LEVEL_WARNING, __VA_ARGS__)
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* For signal handlers: no formatting, no locks, async-signal-safe. The first writes the text as it is (crash reports);

@@ -20,13 +20,14 @@ void *mem_try_realloc(void *block, size_t size);
 /* As above, and tells how many bytes the block really holds; all of them may be used. */
 void *mem_alloc_usable(size_t size, size_t *usable);
 void *mem_realloc_usable(void *block, size_t size, size_t *usable);
-void mem_free(void *block); /* NULL is allowed */
+void mem_free(void *block);         /* NULL is allowed */
 size_t mem_size(const void *block); /* usable size */
 char *mem_strdup(const char *text);
 char *mem_strndup(const char *text, size_t len);
 
 size_t mem_used(void); /* bytes in use, over all threads */
-void mem_count(size_t bytes); /* an allocator beside this one has given out, or (a negative number) got back, so many bytes */
+void mem_count(
+    size_t bytes); /* an allocator beside this one has given out, or (a negative number) got back, so many bytes */
 void mem_set_oom_handler(void (*handler)(size_t size));
 
 /* What the allocator and the kernel say; zero where the allocator cannot tell. Slow: for INFO and cron. */

@@ -166,34 +166,27 @@ enum {
 };
 /* 10^-348, 10^-340, …, 10^340, mantissas rounded to 64 bits. */
 static const struct wide powers[POWERS] = {
-    {0xfa8fd5a0081c0288, -1220}, {0xbaaee17fa23ebf76, -1193}, {0x8b16fb203055ac76, -1166},
-    {0xcf42894a5dce35ea, -1140}, {0x9a6bb0aa55653b2d, -1113}, {0xe61acf033d1a45df, -1087},
-    {0xab70fe17c79ac6ca, -1060}, {0xff77b1fcbebcdc4f, -1034}, {0xbe5691ef416bd60c, -1007},
-    {0x8dd01fad907ffc3c, -980},  {0xd3515c2831559a83, -954},  {0x9d71ac8fada6c9b5, -927},
-    {0xea9c227723ee8bcb, -901},  {0xaecc49914078536d, -874},  {0x823c12795db6ce57, -847},
-    {0xc21094364dfb5637, -821},  {0x9096ea6f3848984f, -794},  {0xd77485cb25823ac7, -768},
-    {0xa086cfcd97bf97f4, -741},  {0xef340a98172aace5, -715},  {0xb23867fb2a35b28e, -688},
-    {0x84c8d4dfd2c63f3b, -661},  {0xc5dd44271ad3cdba, -635},  {0x936b9fcebb25c996, -608},
-    {0xdbac6c247d62a584, -582},  {0xa3ab66580d5fdaf6, -555},  {0xf3e2f893dec3f126, -529},
-    {0xb5b5ada8aaff80b8, -502},  {0x87625f056c7c4a8b, -475},  {0xc9bcff6034c13053, -449},
-    {0x964e858c91ba2655, -422},  {0xdff9772470297ebd, -396},  {0xa6dfbd9fb8e5b88f, -369},
-    {0xf8a95fcf88747d94, -343},  {0xb94470938fa89bcf, -316},  {0x8a08f0f8bf0f156b, -289},
-    {0xcdb02555653131b6, -263},  {0x993fe2c6d07b7fac, -236},  {0xe45c10c42a2b3b06, -210},
-    {0xaa242499697392d3, -183},  {0xfd87b5f28300ca0e, -157},  {0xbce5086492111aeb, -130},
-    {0x8cbccc096f5088cc, -103},  {0xd1b71758e219652c, -77},   {0x9c40000000000000, -50},
-    {0xe8d4a51000000000, -24},   {0xad78ebc5ac620000, 3},     {0x813f3978f8940984, 30},
-    {0xc097ce7bc90715b3, 56},    {0x8f7e32ce7bea5c70, 83},    {0xd5d238a4abe98068, 109},
-    {0x9f4f2726179a2245, 136},   {0xed63a231d4c4fb27, 162},   {0xb0de65388cc8ada8, 189},
-    {0x83c7088e1aab65db, 216},   {0xc45d1df942711d9a, 242},   {0x924d692ca61be758, 269},
-    {0xda01ee641a708dea, 295},   {0xa26da3999aef774a, 322},   {0xf209787bb47d6b85, 348},
-    {0xb454e4a179dd1877, 375},   {0x865b86925b9bc5c2, 402},   {0xc83553c5c8965d3d, 428},
-    {0x952ab45cfa97a0b3, 455},   {0xde469fbd99a05fe3, 481},   {0xa59bc234db398c25, 508},
-    {0xf6c69a72a3989f5c, 534},   {0xb7dcbf5354e9bece, 561},   {0x88fcf317f22241e2, 588},
-    {0xcc20ce9bd35c78a5, 614},   {0x98165af37b2153df, 641},   {0xe2a0b5dc971f303a, 667},
-    {0xa8d9d1535ce3b396, 694},   {0xfb9b7cd9a4a7443c, 720},   {0xbb764c4ca7a44410, 747},
-    {0x8bab8eefb6409c1a, 774},   {0xd01fef10a657842c, 800},   {0x9b10a4e5e9913129, 827},
-    {0xe7109bfba19c0c9d, 853},   {0xac2820d9623bf429, 880},   {0x80444b5e7aa7cf85, 907},
-    {0xbf21e44003acdd2d, 933},   {0x8e679c2f5e44ff8f, 960},   {0xd433179d9c8cb841, 986},
+    {0xfa8fd5a0081c0288, -1220}, {0xbaaee17fa23ebf76, -1193}, {0x8b16fb203055ac76, -1166}, {0xcf42894a5dce35ea, -1140},
+    {0x9a6bb0aa55653b2d, -1113}, {0xe61acf033d1a45df, -1087}, {0xab70fe17c79ac6ca, -1060}, {0xff77b1fcbebcdc4f, -1034},
+    {0xbe5691ef416bd60c, -1007}, {0x8dd01fad907ffc3c, -980},  {0xd3515c2831559a83, -954},  {0x9d71ac8fada6c9b5, -927},
+    {0xea9c227723ee8bcb, -901},  {0xaecc49914078536d, -874},  {0x823c12795db6ce57, -847},  {0xc21094364dfb5637, -821},
+    {0x9096ea6f3848984f, -794},  {0xd77485cb25823ac7, -768},  {0xa086cfcd97bf97f4, -741},  {0xef340a98172aace5, -715},
+    {0xb23867fb2a35b28e, -688},  {0x84c8d4dfd2c63f3b, -661},  {0xc5dd44271ad3cdba, -635},  {0x936b9fcebb25c996, -608},
+    {0xdbac6c247d62a584, -582},  {0xa3ab66580d5fdaf6, -555},  {0xf3e2f893dec3f126, -529},  {0xb5b5ada8aaff80b8, -502},
+    {0x87625f056c7c4a8b, -475},  {0xc9bcff6034c13053, -449},  {0x964e858c91ba2655, -422},  {0xdff9772470297ebd, -396},
+    {0xa6dfbd9fb8e5b88f, -369},  {0xf8a95fcf88747d94, -343},  {0xb94470938fa89bcf, -316},  {0x8a08f0f8bf0f156b, -289},
+    {0xcdb02555653131b6, -263},  {0x993fe2c6d07b7fac, -236},  {0xe45c10c42a2b3b06, -210},  {0xaa242499697392d3, -183},
+    {0xfd87b5f28300ca0e, -157},  {0xbce5086492111aeb, -130},  {0x8cbccc096f5088cc, -103},  {0xd1b71758e219652c, -77},
+    {0x9c40000000000000, -50},   {0xe8d4a51000000000, -24},   {0xad78ebc5ac620000, 3},     {0x813f3978f8940984, 30},
+    {0xc097ce7bc90715b3, 56},    {0x8f7e32ce7bea5c70, 83},    {0xd5d238a4abe98068, 109},   {0x9f4f2726179a2245, 136},
+    {0xed63a231d4c4fb27, 162},   {0xb0de65388cc8ada8, 189},   {0x83c7088e1aab65db, 216},   {0xc45d1df942711d9a, 242},
+    {0x924d692ca61be758, 269},   {0xda01ee641a708dea, 295},   {0xa26da3999aef774a, 322},   {0xf209787bb47d6b85, 348},
+    {0xb454e4a179dd1877, 375},   {0x865b86925b9bc5c2, 402},   {0xc83553c5c8965d3d, 428},   {0x952ab45cfa97a0b3, 455},
+    {0xde469fbd99a05fe3, 481},   {0xa59bc234db398c25, 508},   {0xf6c69a72a3989f5c, 534},   {0xb7dcbf5354e9bece, 561},
+    {0x88fcf317f22241e2, 588},   {0xcc20ce9bd35c78a5, 614},   {0x98165af37b2153df, 641},   {0xe2a0b5dc971f303a, 667},
+    {0xa8d9d1535ce3b396, 694},   {0xfb9b7cd9a4a7443c, 720},   {0xbb764c4ca7a44410, 747},   {0x8bab8eefb6409c1a, 774},
+    {0xd01fef10a657842c, 800},   {0x9b10a4e5e9913129, 827},   {0xe7109bfba19c0c9d, 853},   {0xac2820d9623bf429, 880},
+    {0x80444b5e7aa7cf85, 907},   {0xbf21e44003acdd2d, 933},   {0x8e679c2f5e44ff8f, 960},   {0xd433179d9c8cb841, 986},
     {0x9e19db92b4e31ba9, 1013},  {0xeb96bf6ebadf77d9, 1039},  {0xaf87023b9bf0ee6b, 1066},
 };
 
@@ -217,8 +210,7 @@ static void digits_round(char *last, uint64_t delta, uint64_t rest, uint64_t uni
 }
 
 /* Digits of the upper boundary until what is left is less than the width of the interval. */
-static int digits_generate(struct wide value, struct wide upper, struct wide lower, char *digits,
-                           int *power) {
+static int digits_generate(struct wide value, struct wide upper, struct wide lower, char *digits, int *power) {
     int shift = -upper.exponent, n = 0, left = 10;
     uint64_t one = (uint64_t)1 << shift, delta = upper.mantissa - lower.mantissa;
     uint64_t distance = upper.mantissa - value.mantissa;
@@ -266,8 +258,7 @@ static int grisu2(double value, char digits[20], int *power) {
     w = wide_normalize(w);
 
     /* The first power that lifts the exponent far enough. */
-    int estimate =
-        (int)((EXPONENT_MIN - 1 - w.exponent - 63) * 0.30102999566398120 - POWER_FIRST) / POWER_STEP - 1;
+    int estimate = (int)((EXPONENT_MIN - 1 - w.exponent - 63) * 0.30102999566398120 - POWER_FIRST) / POWER_STEP - 1;
     int i = estimate < 0 ? 0 : estimate;
     while (w.exponent + powers[i].exponent + 64 < EXPONENT_MIN) i++;
     *power = -(POWER_FIRST + i * POWER_STEP);
@@ -337,8 +328,9 @@ size_t format_double_digits(char text[static 40], double value) {
 
 /* The fraction is mantissa / 2^shift, and mantissa * 10^17 fits into 128 bits: so the rounding is exact, half to even, as that of printf. */
 size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsigned decimals) {
-    static const uint64_t tens[FIXED_DECIMALS_MAX + 1] = {1,       10,      100,     1000,    10000,   100000,  1000000,  10000000, 100000000,
-                                                            1e9,     1e10,    1e11,    1e12,    1e13,    1e14,    1e15,     1e16,     1e17};
+    static const uint64_t tens[FIXED_DECIMALS_MAX + 1] = {1,       10,       100,       1000, 10000, 100000,
+                                                          1000000, 10000000, 100000000, 1e9,  1e10,  1e11,
+                                                          1e12,    1e13,     1e14,      1e15, 1e16,  1e17};
     bool exact = LDBL_MANT_DIG <= 64 || (long double)(double)value == value;
     if (!exact || !(value > -0x1p62L && value < 0x1p62L)) /* the largest has 4933 digits before the point */
         return (size_t)snprintf(text, DOUBLE_TEXT_MAX, "%.*Lf", (int)decimals, value);
@@ -349,7 +341,8 @@ size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsign
     uint64_t mantissa = (uint64_t)(frexpl(value - (long double)whole, &exponent) * 0x1p64L);
     int shift = 64 - exponent;
     if (shift < 128) {
-        unsigned __int128 scaled = (unsigned __int128)mantissa * tens[decimals], half = (unsigned __int128)1 << (shift - 1);
+        unsigned __int128 scaled = (unsigned __int128)mantissa * tens[decimals],
+                          half = (unsigned __int128)1 << (shift - 1);
         digits = (uint64_t)(scaled >> shift);
         unsigned __int128 rest = scaled - ((unsigned __int128)digits << shift);
         digits += rest > half || (rest == half && (digits & 1));
@@ -384,8 +377,7 @@ bool parse_memory(struct slice text, uint64_t *bytes) {
     uint64_t value = 0;
     size_t i = 0;
     for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9'; i++)
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, text.data[i] - '0', &value))
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text.data[i] - '0', &value))
             return false;
     struct slice unit = {text.data + i, text.len - i};
     for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++)

@@ -9,7 +9,7 @@ enum { NUMBER_TEXT_MAX = 32, DOUBLE_TEXT_MAX = 5 * 1024 };
 /* Canonical decimal only: no spaces, no leading zeros or '+', within range. False otherwise. */
 bool parse_int64(struct slice text, int64_t *value);
 bool parse_uint64(struct slice text, uint64_t *value);
-size_t format_int64(char *text, int64_t value);   /* at most 20 bytes, no NUL; returns the length */
+size_t format_int64(char *text, int64_t value); /* at most 20 bytes, no NUL; returns the length */
 size_t format_uint64(char *text, uint64_t value);
 
 /* What the double-valued commands accept: strtod syntax, whole slice, no leading space; inf yes, nan no. */

@@ -54,7 +54,8 @@ static void null_make_room(struct output *out, size_t len) {
 static void null_share(struct output *out, struct blob *blob) {
     blob_release(blob);
 }
-static const struct output_ops null_ops = {.make_room = null_make_room, .share = null_share, .share_min = OUTPUT_SHARE_MIN};
+static const struct output_ops null_ops = {
+    .make_room = null_make_room, .share = null_share, .share_min = OUTPUT_SHARE_MIN};
 
 void null_output_init(struct null_output *n) {
     n->out.ops = &null_ops;

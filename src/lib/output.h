@@ -26,14 +26,19 @@ struct output_ops {
     void (*share)(struct output *out, struct blob *blob);
     size_t share_min;
 };
-enum { OUTPUT_SHARE_MIN = 16 * 1024 /* of outputs to which a blob costs more than a copy of fewer bytes */, OUTPUT_ROOM_MAX = 4096 /* the most a single output_reserve may ask for */ };
+enum {
+    OUTPUT_SHARE_MIN = 16 * 1024 /* of outputs to which a blob costs more than a copy of fewer bytes */,
+    OUTPUT_ROOM_MAX = 4096 /* the most a single output_reserve may ask for */
+};
 
 /* Returns room for `len` <= OUTPUT_ROOM_MAX bytes; write there, then output_commit() what was used. */
 static inline char *output_reserve(struct output *out, size_t len) {
     if (__builtin_expect((size_t)(out->end - out->pos) < len, 0)) out->ops->make_room(out, len);
     return out->pos;
 }
-static inline void output_commit(struct output *out, size_t len) { out->pos += len; }
+static inline void output_commit(struct output *out, size_t len) {
+    out->pos += len;
+}
 void output_write_slow(struct output *out, struct slice bytes);
 static inline void output_write(struct output *out, struct slice bytes) { /* any length */
     if (__builtin_expect((size_t)(out->end - out->pos) < bytes.len, 0)) {

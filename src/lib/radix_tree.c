@@ -84,8 +84,8 @@ static int child_place(const struct radix_node *n, unsigned char first, bool *fo
     return low;
 }
 /* The node with one child more, or one less. The old node is freed. */
-static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *old, int place,
-                                    unsigned char first, struct radix_node *child) {
+static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *old, int place, unsigned char first,
+                                    struct radix_node *child) {
     struct radix_node *n = node_room(tree, old->len, old->children + 1u, old->has_value);
     size_t at = (size_t)place, behind = old->children - at;
     if (old->has_value) n->words[0] = old->words[0];
@@ -190,8 +190,8 @@ bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **val
 }
 
 /* The key leaves the node's shared bytes after `same` of them: the node is cut there. */
-static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n, size_t same,
-                                   struct slice key, void *value) {
+static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n, size_t same, struct slice key,
+                                   void *value) {
     struct slice shared = prefix_of(n);
     bool ends = key.len == same;
     unsigned char first = (unsigned char)shared.data[same];
@@ -237,8 +237,7 @@ bool radix_tree_set(struct radix_tree *tree, struct slice key, void *value, void
         bool found;
         int at = child_place(n, (unsigned char)key.data[0], &found);
         if (!found) {
-            *place =
-                child_add(tree, n, at, (unsigned char)key.data[0], leaf_new(tree, behind(key, 1), value));
+            *place = child_add(tree, n, at, (unsigned char)key.data[0], leaf_new(tree, behind(key, 1), value));
             return true;
         }
         place = &children_of(n)[at];
@@ -407,8 +406,7 @@ static bool seek_key(struct radix_iterator *it, bool above, bool equal, bool bes
         enter(it, n);
         size_t same = common(prefix_of(n), key);
         if (same < n->len) { /* all below here is on one side of the key */
-            bool greater =
-                same == key.len || (unsigned char)shared_of(n)[same] > (unsigned char)key.data[same];
+            bool greater = same == key.len || (unsigned char)shared_of(n)[same] > (unsigned char)key.data[same];
             if (!beside) return nowhere(it);
             if (above) return greater ? lowest(it) : leave_upwards(it);
             return greater ? leave_downwards(it) : highest(it);

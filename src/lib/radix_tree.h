@@ -14,13 +14,15 @@
 struct radix_tree;
 struct radix_tree *radix_tree_new(void);
 void radix_tree_free(struct radix_tree *tree, void (*free_value)(void *value)); /* free_value may be NULL */
-struct radix_tree *radix_tree_copy(const struct radix_tree *tree, void *(*copy_value)(void *value)); /* NULL: the same pointers */
-size_t radix_tree_len(const struct radix_tree *tree);    /* keys */
+struct radix_tree *radix_tree_copy(const struct radix_tree *tree,
+                                   void *(*copy_value)(void *value)); /* NULL: the same pointers */
+size_t radix_tree_len(const struct radix_tree *tree);                 /* keys */
 size_t radix_tree_nodes(const struct radix_tree *tree);
 size_t radix_tree_runs(const struct radix_tree *tree);   /* nodes that hold bytes shared */
 size_t radix_tree_memory(const struct radix_tree *tree); /* bytes, without values. Walks nothing */
 
-bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **value); /* value may be NULL here and below */
+bool radix_tree_find(const struct radix_tree *tree, struct slice key,
+                     void **value); /* value may be NULL here and below */
 /* True: the key is new. Otherwise its value is replaced, and *old is the former one. */
 bool radix_tree_set(struct radix_tree *tree, struct slice key, void *value, void **old);
 bool radix_tree_remove(struct radix_tree *tree, struct slice key, void **value); /* false: there is no such key */
@@ -40,9 +42,18 @@ struct radix_iterator {
     } * steps, steps_at_hand[24];
     char bytes_at_hand[64];
 };
-enum radix_seek { RADIX_EQUAL, RADIX_ABOVE, RADIX_AT_OR_ABOVE, RADIX_BELOW, RADIX_AT_OR_BELOW, RADIX_FIRST, RADIX_LAST };
+enum radix_seek {
+    RADIX_EQUAL,
+    RADIX_ABOVE,
+    RADIX_AT_OR_ABOVE,
+    RADIX_BELOW,
+    RADIX_AT_OR_BELOW,
+    RADIX_FIRST,
+    RADIX_LAST
+};
 void radix_iterator_init(struct radix_iterator *it, const struct radix_tree *tree); /* is nowhere until it seeks */
-bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how, struct slice key); /* false: there is no such key, it is nowhere */
+bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how,
+                         struct slice key);          /* false: there is no such key, it is nowhere */
 bool radix_iterator_next(struct radix_iterator *it); /* false: there was none, it is nowhere */
 bool radix_iterator_prev(struct radix_iterator *it);
 void radix_iterator_free(struct radix_iterator *it);

@@ -27,12 +27,12 @@ static inline uint64_t lower(uint64_t word) {
 }
 
 #define ROTATE(x, bits) ((x) << (bits) | (x) >> (64 - (bits)))
-#define ROUND                                                                                                \
-    do {                                                                                                     \
-        v0 += v1, v1 = ROTATE(v1, 13), v1 ^= v0, v0 = ROTATE(v0, 32);                                        \
-        v2 += v3, v3 = ROTATE(v3, 16), v3 ^= v2;                                                             \
-        v0 += v3, v3 = ROTATE(v3, 21), v3 ^= v0;                                                             \
-        v2 += v1, v1 = ROTATE(v1, 17), v1 ^= v2, v2 = ROTATE(v2, 32);                                        \
+#define ROUND                                                                                                          \
+    do {                                                                                                               \
+        v0 += v1, v1 = ROTATE(v1, 13), v1 ^= v0, v0 = ROTATE(v0, 32);                                                  \
+        v2 += v3, v3 = ROTATE(v3, 16), v3 ^= v2;                                                                       \
+        v0 += v3, v3 = ROTATE(v3, 21), v3 ^= v0;                                                                       \
+        v2 += v1, v1 = ROTATE(v1, 17), v1 ^= v2, v2 = ROTATE(v2, 32);                                                  \
     } while (0)
 
 static inline uint64_t hash(const void *data, size_t len, const uint8_t key[16], int nocase) {

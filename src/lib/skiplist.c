@@ -92,8 +92,8 @@ static void find_path_to_rank(struct skiplist *list, size_t wanted, struct path 
     struct skiplist_node *node = &list->head;
     uint64_t rank = 0;
     for (int level = list->height - 1; level >= 0; level--) {
-        for (struct skiplist_node *next;
-             (next = node->levels[level].next) && rank + span_of(node, level) <= wanted; node = next)
+        for (struct skiplist_node *next; (next = node->levels[level].next) && rank + span_of(node, level) <= wanted;
+             node = next)
             rank += span_of(node, level);
         path->nodes[level] = node;
         path->ranks[level] = rank;
@@ -162,8 +162,7 @@ void skiplist_take(struct skiplist *list, struct skiplist_node *node) {
 void skiplist_rescore(struct skiplist *list, struct skiplist_node *node, double score) {
     struct slice text = skiplist_text(node);
     const struct skiplist_node *next = skiplist_next(node);
-    bool stays =
-        (!node->prev || node_before(node->prev, score, text)) && (!next || !node_before(next, score, text));
+    bool stays = (!node->prev || node_before(node->prev, score, text)) && (!next || !node_before(next, score, text));
     if (!stays) skiplist_take(list, node);
     node->score = score;
     if (!stays) link_node(list, node);
@@ -195,8 +194,8 @@ struct skiplist_node *skiplist_at(const struct skiplist *list, size_t rank) {
     const struct skiplist_node *node = &list->head;
     uint64_t left = (uint64_t)rank + 1;
     for (int level = list->height - 1; level >= 0; level--)
-        for (const struct skiplist_node *next;
-             (next = node->levels[level].next) && span_of(node, level) <= left; node = next) {
+        for (const struct skiplist_node *next; (next = node->levels[level].next) && span_of(node, level) <= left;
+             node = next) {
             left -= span_of(node, level);
             if (!left) return (struct skiplist_node *)next;
         }
@@ -218,8 +217,7 @@ size_t skiplist_count_before(const struct skiplist *list,
     const struct skiplist_node *node = &list->head;
     uint64_t rank = 0;
     for (int level = list->height - 1; level >= 0; level--)
-        for (const struct skiplist_node *next; (next = node->levels[level].next) && before(context, next);
-             node = next)
+        for (const struct skiplist_node *next; (next = node->levels[level].next) && before(context, next); node = next)
             rank += span_of(node, level);
     return rank;
 }

@@ -16,8 +16,9 @@ struct skiplist_node {
     struct skiplist_node *prev; /* NULL: the first */
     struct skiplist_level {
         struct skiplist_node *next; /* of this level; NULL: the last */
-        uint64_t span;              /* how far it is to `next`. On level 0 that is 1, and the word holds the node's height and length instead */
-    } levels[];                     /* then the text */
+        uint64_t
+            span; /* how far it is to `next`. On level 0 that is 1, and the word holds the node's height and length instead */
+    } levels[]; /* then the text */
 };
 enum { SKIPLIST_HEIGHT_BITS = 8 };
 
@@ -26,7 +27,8 @@ void skiplist_free(struct skiplist *list);
 size_t skiplist_len(const struct skiplist *list);
 static inline struct slice skiplist_text(const struct skiplist_node *node) {
     uint64_t meta = node->levels[0].span;
-    return (struct slice){(const char *)(node->levels + (meta & ((1 << SKIPLIST_HEIGHT_BITS) - 1))), meta >> SKIPLIST_HEIGHT_BITS};
+    return (struct slice){(const char *)(node->levels + (meta & ((1 << SKIPLIST_HEIGHT_BITS) - 1))),
+                          meta >> SKIPLIST_HEIGHT_BITS};
 }
 /* <0, 0, >0 */
 int skiplist_compare(double a_score, struct slice a, double b_score, struct slice b);
@@ -36,13 +38,18 @@ void skiplist_take(struct skiplist *list, struct skiplist_node *node); /* takes 
 void skiplist_node_free(struct skiplist_node *node);
 void skiplist_rescore(struct skiplist *list, struct skiplist_node *node, double score); /* moves it where it belongs */
 /* Takes out and frees the nodes of the ranks from `first` on, as many as there are, each after `seen` was called. */
-void skiplist_delete(struct skiplist *list, size_t first, size_t count, void (*seen)(void *context, struct skiplist_node *node), void *context);
+void skiplist_delete(struct skiplist *list, size_t first, size_t count,
+                     void (*seen)(void *context, struct skiplist_node *node), void *context);
 
 struct skiplist_node *skiplist_first(const struct skiplist *list);
 struct skiplist_node *skiplist_last(const struct skiplist *list);
-static inline struct skiplist_node *skiplist_next(const struct skiplist_node *node) { return node->levels[0].next; }
+static inline struct skiplist_node *skiplist_next(const struct skiplist_node *node) {
+    return node->levels[0].next;
+}
 struct skiplist_node *skiplist_at(const struct skiplist *list, size_t rank); /* NULL: there is none */
 size_t skiplist_rank(const struct skiplist *list, const struct skiplist_node *node);
 /* How many nodes `before` says yes to; it must do so to all that stand before one to which it does. */
-size_t skiplist_count_before(const struct skiplist *list, bool (*before)(const void *context, const struct skiplist_node *node), const void *context);
+size_t skiplist_count_before(const struct skiplist *list,
+                             bool (*before)(const void *context, const struct skiplist_node *node),
+                             const void *context);
 #endif

@@ -14,8 +14,12 @@ struct slice {
 
 #define SLICE(literal) ((struct slice){(literal), sizeof(literal) - 1})
 
-static inline struct slice slice_of(const char *text) { return (struct slice){text, strlen(text)}; }
-static inline struct slice slice_make(const void *data, size_t len) { return (struct slice){data, len}; }
+static inline struct slice slice_of(const char *text) {
+    return (struct slice){text, strlen(text)};
+}
+static inline struct slice slice_make(const void *data, size_t len) {
+    return (struct slice){data, len};
+}
 static inline bool slice_equal(struct slice a, struct slice b) {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }

@@ -35,7 +35,8 @@ static void start(void) {
     start_ns = clock_monotonic_ns();
     start_ticks = ticks_now();
     if (!ticks_from_cpu) return;
-    while (clock_monotonic_ns() - start_ns < FIRST_MEASURE_US * 1000u) {}
+    while (clock_monotonic_ns() - start_ns < FIRST_MEASURE_US * 1000u) {
+    }
     ticks_measure();
     if (ticks_per_us() < 1) { /* stands still, or nearly: of no use */
         ticks_from_cpu = false;

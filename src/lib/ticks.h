@@ -28,9 +28,15 @@ static inline uint64_t ticks_now(void) {
 void ticks_start(void);
 void ticks_measure(void); /* measures it anew over all the time since ticks_start: the cron calls it now and then */
 extern _Atomic double ticks_rate; /* ticks of a microsecond */
-static inline double ticks_per_us(void) { return atomic_load_explicit(&ticks_rate, memory_order_relaxed); }
-static inline uint64_t ticks_to_us(uint64_t ticks) { return (uint64_t)((double)ticks / ticks_per_us()); }
-static inline uint64_t ticks_of_us(uint64_t us) { return (uint64_t)((double)us * ticks_per_us()); }
+static inline double ticks_per_us(void) {
+    return atomic_load_explicit(&ticks_rate, memory_order_relaxed);
+}
+static inline uint64_t ticks_to_us(uint64_t ticks) {
+    return (uint64_t)((double)ticks / ticks_per_us());
+}
+static inline uint64_t ticks_of_us(uint64_t us) {
+    return (uint64_t)((double)us * ticks_per_us());
+}
 /* For INFO monotonic_clock: "X86 TSC @ 2450 ticks/us", "POSIX clock_gettime". */
 const char *ticks_describe(void);
 #endif

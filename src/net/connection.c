@@ -101,8 +101,7 @@ bool address_is_loopback(const struct address *address) {
 int address_resolve(const char *host, int port, int flags, struct addrinfo **found) {
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
     return getaddrinfo(host, service, &hints, found);
 }
 
@@ -111,8 +110,8 @@ void conn_format_address(const struct connection *conn, bool peer, char text[sta
     if (!conn->transport->address(conn, peer, &address))
         snprintf(text, 128, "?:0");
     else
-        snprintf(text, 128, strchr(address.host, ':') && address.host[0] != '/' ? "[%s]:%d" : "%s:%d",
-                 address.host, address.port);
+        snprintf(text, 128, strchr(address.host, ':') && address.host[0] != '/' ? "[%s]:%d" : "%s:%d", address.host,
+                 address.port);
 }
 
 /* Blocking use */
@@ -127,8 +126,8 @@ static bool is_drained(const struct connection *conn, size_t argument) {
     return conn->state != CONN_CONNECTING && conn_pending(conn) == 0;
 }
 
-static int wait_until(struct connection *conn, bool (*reached)(const struct connection *, size_t),
-                      size_t argument, int64_t timeout_ms) {
+static int wait_until(struct connection *conn, bool (*reached)(const struct connection *, size_t), size_t argument,
+                      int64_t timeout_ms) {
     uint64_t end = clock_monotonic_us() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000;
     for (;;) {
         if (conn->state >= CONN_ENDED && reached != has_more) break;

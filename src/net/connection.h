@@ -29,7 +29,12 @@ struct listen_options;
 struct listener;
 struct transport;
 
-enum connection_state { CONN_CONNECTING, CONN_OPEN, CONN_ENDED /* peer closed or failed */, CONN_CLOSED /* by conn_close */ };
+enum connection_state {
+    CONN_CONNECTING,
+    CONN_OPEN,
+    CONN_ENDED /* peer closed or failed */,
+    CONN_CLOSED /* by conn_close */
+};
 
 struct connection_events {
     void (*connected)(struct connection *conn); /* after conn_connect; on failure `closed` comes instead */
@@ -47,8 +52,9 @@ struct connection {
     enum connection_state state;
     int error; /* errno of the failure */
     bool reading_paused;
-    bool wants_drained; /* set before conn_flush(): `drained` is wanted. A connection on another thread tells it only then */
-    bool trusted; /* the owner knows the peer; see conn_set_trusted() */
+    bool
+        wants_drained; /* set before conn_flush(): `drained` is wanted. A connection on another thread tells it only then */
+    bool trusted;      /* the owner knows the peer; see conn_set_trusted() */
     const char *in; /* received, not consumed */
     size_t in_len;
     size_t in_limit;
@@ -70,8 +76,11 @@ struct transport {
      * than each between two reads. */
     bool flush_late;
     struct connection *(*connect)(struct event_loop *loop, const struct connect_options *options);
-    struct listener *(*listen)(struct event_loop *loop, const struct listen_options *options, char *error, size_t error_size);
-    bool (*join)(struct event_loop *loop); /* before connections are placed there, and before its thread runs; NULL: nothing to do. False: none can be */
+    struct listener *(*listen)(struct event_loop *loop, const struct listen_options *options, char *error,
+                               size_t error_size);
+    bool (*join)(
+        struct event_loop *
+            loop); /* before connections are placed there, and before its thread runs; NULL: nothing to do. False: none can be */
     void (*consume)(struct connection *conn, size_t len);
     void (*set_reading)(struct connection *conn); /* reading_paused, in_limit or sink changed */
     void (*set_trusted)(struct connection *conn); /* NULL: makes no difference */
@@ -79,12 +88,14 @@ struct transport {
     size_t (*pending)(const struct connection *conn);
     void (*close)(struct connection *conn);
     bool (*address)(const struct connection *conn, bool peer, struct address *address);
-    int (*fd)(const struct connection *conn); /* -1 where it has none of its own */
-    bool (*is_local)(const struct connection *conn);  /* the peer is on this machine, as protected mode means it */
+    int (*fd)(const struct connection *conn);        /* -1 where it has none of its own */
+    bool (*is_local)(const struct connection *conn); /* the peer is on this machine, as protected mode means it */
     int (*set_keepalive)(struct connection *conn, int seconds);
     const char *(*error_text)(const struct connection *conn);
-    size_t (*memory)(const struct connection *conn, size_t *input, size_t *output); /* bytes held in all, for input, for output */
-    void (*describe)(const struct connection *conn, char *text, size_t size); /* "device=… rx=…" for people; may be empty */
+    size_t (*memory)(const struct connection *conn, size_t *input,
+                     size_t *output); /* bytes held in all, for input, for output */
+    void (*describe)(const struct connection *conn, char *text,
+                     size_t size); /* "device=… rx=…" for people; may be empty */
 };
 
 struct connect_options {
@@ -97,13 +108,14 @@ struct connect_options {
     void *owner;
 };
 /* Never NULL: a failure, even an immediate one, comes through `closed` from the loop. */
-struct connection *conn_connect(const struct transport *transport, struct event_loop *loop, const struct connect_options *options);
+struct connection *conn_connect(const struct transport *transport, struct event_loop *loop,
+                                const struct connect_options *options);
 
 struct listener {
     const struct transport *transport;
     struct event_loop *loop;
     struct address address; /* really bound; shows the port where 0 was asked */
-    bool waiting; /* for its device: the transport tries until it is there (again) */
+    bool waiting;           /* for its device: the transport tries until it is there (again) */
     /* Called for each new connection, already open. Set conn->events and conn->owner, or conn_close() it. */
     void (*accepted)(struct listener *listener, struct connection *conn);
     /* Chooses the loop where the next connection shall live; NULL: here. On another thread's loop `arrived` is called there instead of
@@ -121,24 +133,29 @@ struct listen_options {
     const char *host; /* IP address, "*" for all IPv4, "::*" for all IPv6, or a path */
     int port;
     int backlog;
-    int unix_mode;           /* permissions of the socket file, 0: as they come */
-    const char *unix_group;  /* NULL: as it comes */
-    uint32_t mark;           /* SO_MARK, 0: none */
-    bool may_wait;           /* where the address, or its device, is not there yet, a transport that can wait for it does, and succeeds */
-    int accept_batch;        /* 0: 10 */
+    int unix_mode;          /* permissions of the socket file, 0: as they come */
+    const char *unix_group; /* NULL: as it comes */
+    uint32_t mark;          /* SO_MARK, 0: none */
+    bool
+        may_wait; /* where the address, or its device, is not there yet, a transport that can wait for it does, and succeeds */
+    int accept_batch; /* 0: 10 */
     void (*accepted)(struct listener *, struct connection *);
-    bool (*has_room)(struct listener *); /* as in struct listener; may be NULL */
+    bool (*has_room)(struct listener *);            /* as in struct listener; may be NULL */
     struct event_loop *(*place)(struct listener *); /* as in struct listener */
     void (*arrived)(struct connection *);
     void *owner;
 };
 /* A listener that loses its device, where the transport tells, waits for it by itself. NULL on failure, with errno set and `error` saying what failed: device or family, address, and the errno's text. */
-struct listener *conn_listen(const struct transport *transport, struct event_loop *loop, const struct listen_options *options,
-                             char *error, size_t error_size);
+struct listener *conn_listen(const struct transport *transport, struct event_loop *loop,
+                             const struct listen_options *options, char *error, size_t error_size);
 void listener_close(struct listener *listener);
 
-static inline struct slice conn_peek(const struct connection *conn) { return (struct slice){conn->in, conn->in_len}; }
-static inline void conn_consume(struct connection *conn, size_t len) { conn->transport->consume(conn, len); }
+static inline struct slice conn_peek(const struct connection *conn) {
+    return (struct slice){conn->in, conn->in_len};
+}
+static inline void conn_consume(struct connection *conn, size_t len) {
+    conn->transport->consume(conn, len);
+}
 /* The next `len` bytes of the stream, those in conn_peek() first, go to `memory` instead of being shown: a large argument lands once, where
  * it stays. `readable` is called on progress; conn->sink_len is what is still missing. `memory` must live until then or until conn_close(). */
 void conn_receive_into(struct connection *conn, char *memory, size_t len);
@@ -147,10 +164,16 @@ void conn_set_in_limit(struct connection *conn, size_t limit);
 /* Whether the peer is known (authenticated, or nobody has to be). A connection that was accepted begins untrusted, and a transport spends no more on it
  * than it must until its owner trusts it; one that we made is trusted: we chose the peer. */
 void conn_set_trusted(struct connection *conn, bool trusted);
-static inline void conn_flush(struct connection *conn) { conn->transport->flush(conn); }
-static inline size_t conn_pending(const struct connection *conn) { return conn->transport->pending(conn); }
+static inline void conn_flush(struct connection *conn) {
+    conn->transport->flush(conn);
+}
+static inline size_t conn_pending(const struct connection *conn) {
+    return conn->transport->pending(conn);
+}
 void conn_close(struct connection *conn);
-static inline bool conn_is_open(const struct connection *conn) { return conn->state == CONN_OPEN; }
+static inline bool conn_is_open(const struct connection *conn) {
+    return conn->state == CONN_OPEN;
+}
 const char *conn_error_text(const struct connection *conn);
 /* False: a family without IP addresses. */
 struct sockaddr;
@@ -170,5 +193,6 @@ int conn_wait_readable(struct connection *conn, size_t more_than, int64_t timeou
 int conn_wait_drained(struct connection *conn, int64_t timeout_ms);
 
 extern const struct transport transport_tcp, transport_unix;
-const struct transport *transport_find(const char *name); /* NULL: not compiled in. "rdma" is there with BUILD_RDMA=yes */
+const struct transport *
+transport_find(const char *name); /* NULL: not compiled in. "rdma" is there with BUILD_RDMA=yes */
 #endif

@@ -60,8 +60,7 @@ struct event_loop *event_loop_new(void) {
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = loop};
-    if (loop->epoll_fd < 0 || loop->wake_fd < 0 ||
-        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0)
+    if (loop->epoll_fd < 0 || loop->wake_fd < 0 || epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0)
         abort(); /* no descriptors at start: nothing can run */
     ticks_start();
     loop->timer_capacity = 64;
@@ -77,8 +76,7 @@ struct event_loop *event_loop_new(void) {
 
 static void run_deferred(struct event_loop *loop) {
     for (size_t left = loop->deferred.len; left > 0 && loop->deferred.len > 0; left--) {
-        struct event_deferred *deferred =
-            container_of(list_first(&loop->deferred), struct event_deferred, link);
+        struct event_deferred *deferred = container_of(list_first(&loop->deferred), struct event_deferred, link);
         list_remove(&loop->deferred, &deferred->link);
         deferred->run(deferred);
     }
@@ -228,8 +226,7 @@ static int dispatch_events(struct dispatch *dispatch) {
         const struct epoll_event *event = &dispatch->events[dispatch->next++];
         struct event_watch *watch = event->data.ptr;
         if (watch == NULL) continue;
-        int mask =
-            ((event->events & EPOLLIN) ? EVENT_READ : 0) | ((event->events & EPOLLOUT) ? EVENT_WRITE : 0);
+        int mask = ((event->events & EPOLLIN) ? EVENT_READ : 0) | ((event->events & EPOLLOUT) ? EVENT_WRITE : 0);
         if (event->events & (EPOLLERR | EPOLLHUP)) mask = EVENT_READ | EVENT_WRITE;
         watch->ready(watch, mask);
         done++;
@@ -254,8 +251,7 @@ static void heap_up(struct event_loop *loop, uint32_t index, struct event_timer 
 
 static void heap_down(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
     for (uint32_t child; (child = index * 2) <= loop->timer_count; index = child) {
-        if (child < loop->timer_count && loop->timers[child + 1]->due_us < loop->timers[child]->due_us)
-            child++;
+        if (child < loop->timer_count && loop->timers[child + 1]->due_us < loop->timers[child]->due_us) child++;
         if (loop->timers[child]->due_us >= timer->due_us) break;
         heap_put(loop, index, loop->timers[child]);
     }
@@ -323,8 +319,7 @@ void event_poller_remove(struct event_loop *loop, struct event_poller *poller) {
 static int poll_sources(struct event_loop *loop) {
     int done = 0;
     struct list_link *outer = loop->next_poller;
-    for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head;
-         link = loop->next_poller) {
+    for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = loop->next_poller) {
         struct event_poller *poller = container_of(link, struct event_poller, link);
         loop->next_poller = link->next;
         int found = poller->poll(poller);
@@ -357,8 +352,7 @@ static bool sources_let_sleep(struct event_loop *loop) {
     return true;
 }
 
-void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred,
-                      void (*run)(struct event_deferred *)) {
+void event_loop_defer(struct event_loop *loop, struct event_deferred *deferred, void (*run)(struct event_deferred *)) {
     if (list_is_linked(&deferred->link)) return;
     deferred->run = run;
     list_append(&loop->deferred, &deferred->link);
@@ -482,7 +476,8 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
     int done = 0;
     if (loop->pollers.len) done += poll_turn(loop, timeout_us != 0 && dispatch.count == 0);
     done += dispatch_events(&dispatch);
-    if (loop->takes_posts && (loop->fetched || loop->posts_busy || atomic_load_explicit(&loop->posts, memory_order_relaxed)))
+    if (loop->takes_posts &&
+        (loop->fetched || loop->posts_busy || atomic_load_explicit(&loop->posts, memory_order_relaxed)))
         done += run_posts(loop);
     loop->dispatch = dispatch.outer;
     if (loop->timer_count) done += fire_timers(loop);

@@ -19,7 +19,7 @@
 struct event_loop;
 struct event_loop *event_loop_new(void);
 void event_loop_free(struct event_loop *loop);
-void event_loop_run(struct event_loop *loop);  /* until event_loop_stop */
+void event_loop_run(struct event_loop *loop); /* until event_loop_stop */
 void event_loop_stop(struct event_loop *loop);
 /* One turn; waits at most `timeout_us` (-1: as long as it takes). Returns the number of things done. Tools and blocking waits. */
 int event_loop_turn(struct event_loop *loop, int64_t timeout_us);
@@ -113,7 +113,7 @@ struct event_attachment *event_loop_attachment(struct event_loop *loop, const vo
 void event_loop_attach(struct event_loop *loop, struct event_attachment *attachment);
 
 struct event_loop_stats {
-    uint64_t turns, sleeps, spins;   /* spins: looks at polled sources in place of sleep */
+    uint64_t turns, sleeps, spins; /* spins: looks at polled sources in place of sleep */
     uint64_t busy_us, sleep_us;
 };
 const struct event_loop_stats *event_loop_stats(const struct event_loop *loop);

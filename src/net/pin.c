@@ -41,8 +41,7 @@ bool pin_parse_cpulist(const char *list, cpu_set_t *cpus, char *error, size_t er
         while (*at == ' ') at++;
         if (!*at && at != list) break;
         if (!read_range(&at, cpus)) {
-            snprintf(error, error_size,
-                     "'%s' is not a CPU list such as \"0-3,8\" or \"0-7:2\" (CPUs below %d)", list,
+            snprintf(error, error_size, "'%s' is not a CPU list such as \"0-3,8\" or \"0-7:2\" (CPUs below %d)", list,
                      CPU_SETSIZE);
             return false;
         }

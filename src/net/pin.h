@@ -19,6 +19,6 @@ extern const struct pin_trees pin_trees_here;
  * served on them, then one that is served on the other hardware thread of a core of theirs; of several equally good ones a random one, so
  * that servers on the same CPUs share them. -1: there is none to prefer. `reason` then says why, else what was found; it is meant for the
  * log. Reads files: for set-up, not for the hot path. */
-int pin_completion_vector(const struct pin_trees *trees, const char *device, int vectors, const cpu_set_t *cpus, char *reason,
-                          size_t reason_size);
+int pin_completion_vector(const struct pin_trees *trees, const char *device, int vectors, const cpu_set_t *cpus,
+                          char *reason, size_t reason_size);
 #endif

@@ -46,7 +46,8 @@ static bool read_line(const char *path, char *line, size_t size) {
 
 static bool read_cpus(const char *path, cpu_set_t *cpus) {
     char list[LIST], error[1];
-    return read_line(path, list, sizeof list) && pin_parse_cpulist(list, cpus, error, sizeof error) && CPU_COUNT(cpus) > 0;
+    return read_line(path, list, sizeof list) && pin_parse_cpulist(list, cpus, error, sizeof error) &&
+           CPU_COUNT(cpus) > 0;
 }
 
 /* The CPUs that serve an interrupt. */
@@ -106,7 +107,8 @@ static bool split_line(char *line, unsigned *irq, const char **name) {
     return true;
 }
 
-static bool belongs(const struct pin_trees *trees, const char *device, const char *address, unsigned irq, const char *name) {
+static bool belongs(const struct pin_trees *trees, const char *device, const char *address, unsigned irq,
+                    const char *name) {
     if (strstr(name, address)) return true;
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/class/infiniband/%s/device/msi_irqs/%u", trees->sys, device, irq);
@@ -152,8 +154,8 @@ static enum rank rank_of(const cpu_set_t *served, const cpu_set_t *cpus, const c
     return CPU_COUNT(&common) > 0 ? RANK_SIBLING : RANK_NONE;
 }
 
-static bool search(const struct pin_trees *trees, const char *device, const char *address, int vectors, const cpu_set_t *cpus,
-                   struct choice *best) {
+static bool search(const struct pin_trees *trees, const char *device, const char *address, int vectors,
+                   const cpu_set_t *cpus, struct choice *best) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/interrupts", trees->proc);
     FILE *file = fopen(path, "re");
@@ -185,8 +187,8 @@ static bool is_pinned(const struct pin_trees *trees, const cpu_set_t *cpus) {
     return !CPU_EQUAL(&common, &online) || CPU_COUNT(&online) == 1;
 }
 
-int pin_completion_vector(const struct pin_trees *trees, const char *device, int vectors, const cpu_set_t *cpus, char *reason,
-                          size_t reason_size) {
+int pin_completion_vector(const struct pin_trees *trees, const char *device, int vectors, const cpu_set_t *cpus,
+                          char *reason, size_t reason_size) {
     char address[32];
     struct choice best = {.vector = -1};
     if (!is_pinned(trees, cpus)) {
@@ -196,11 +198,14 @@ int pin_completion_vector(const struct pin_trees *trees, const char *device, int
     } else if (!search(trees, device, address, vectors, cpus, &best)) {
         snprintf(reason, reason_size, "%s/interrupts cannot be read", trees->proc);
     } else if (best.seen == 0) {
-        snprintf(reason, reason_size, "no interrupt in %s/interrupts has the name of a completion vector of %s (%s)", trees->proc, device, address);
+        snprintf(reason, reason_size, "no interrupt in %s/interrupts has the name of a completion vector of %s (%s)",
+                 trees->proc, device, address);
     } else if (best.rank == RANK_NONE) {
-        snprintf(reason, reason_size, "none of the %d interrupts of %s is served on the server's CPUs or beside them", best.seen, device);
+        snprintf(reason, reason_size, "none of the %d interrupts of %s is served on the server's CPUs or beside them",
+                 best.seen, device);
     } else {
-        static const char *const how[] = {[RANK_OWN] = "on the server's CPUs", [RANK_SHARED] = "on the server's CPUs and others",
+        static const char *const how[] = {[RANK_OWN] = "on the server's CPUs",
+                                          [RANK_SHARED] = "on the server's CPUs and others",
                                           [RANK_SIBLING] = "on the other thread of a core of the server's"};
         snprintf(reason, reason_size, "interrupt %u (%s) is served %s", best.irq, best.name, how[best.rank]);
         return best.vector;

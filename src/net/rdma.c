@@ -34,10 +34,8 @@ const char *rdma_error_name(enum rdma_error error) {
 
 const char *rdma_refusal_name(enum rdma_refusal refusal) {
     static const char *const names[RDMA_REFUSALS] = {
-        [RDMA_REFUSED_MAX_CLIENTS] = "max_clients",
-        [RDMA_REFUSED_FULL] = "full",
-        [RDMA_REFUSED_MEMORY] = "registered_memory",
-        [RDMA_REFUSED_UNTRUSTED] = "unauthenticated_memory",
+        [RDMA_REFUSED_MAX_CLIENTS] = "max_clients",  [RDMA_REFUSED_FULL] = "full",
+        [RDMA_REFUSED_MEMORY] = "registered_memory", [RDMA_REFUSED_UNTRUSTED] = "unauthenticated_memory",
         [RDMA_REFUSED_RESOURCES] = "resources",
     };
     return names[refusal];
@@ -137,8 +135,7 @@ void rdma_connection_failed(struct rdma_connection *c, int error, const char *no
     if (c->lingering || (c->passive && c->conn.state == CONN_CONNECTING))
         rdma_connection_finish(c); /* nobody is there to be told */
     else if (c->conn.state == CONN_CONNECTING)
-        event_timer_set(c->conn.loop, &c->timer, 0,
-                        connecting_failed); /* there may be no device that polls the list */
+        event_timer_set(c->conn.loop, &c->timer, 0, connecting_failed); /* there may be no device that polls the list */
     else
         rdma_connection_ready(c);
 }

@@ -7,29 +7,39 @@
 extern const struct transport transport_rdma;
 
 struct rdma_settings {
-    _Atomic uint32_t rx_size;        /* largest receive buffer of a connection, bytes; 64 KiB … 16 MiB, default 1 MiB */
-    _Atomic uint32_t rx_initial;     /* the first one of a connection that we accept, bytes; 0: rx_size from the start. Those we make start with rx_size */
-    _Atomic int completion_vector;   /* -1: random, N: that one (modulo what the device has), RDMA_VECTOR_AUTO */
-    _Atomic uint32_t busy_poll_us;   /* spin this long after the last completion before sleeping */
-    _Atomic uint32_t keepalive_ms;   /* period of Keepalive messages, 0: none */
+    _Atomic uint32_t rx_size; /* largest receive buffer of a connection, bytes; 64 KiB … 16 MiB, default 1 MiB */
+    _Atomic uint32_t
+        rx_initial; /* the first one of a connection that we accept, bytes; 0: rx_size from the start. Those we make start with rx_size */
+    _Atomic int completion_vector; /* -1: random, N: that one (modulo what the device has), RDMA_VECTOR_AUTO */
+    _Atomic uint32_t busy_poll_us; /* spin this long after the last completion before sleeping */
+    _Atomic uint32_t keepalive_ms; /* period of Keepalive messages, 0: none */
     _Atomic uint32_t connect_timeout_ms;
-    _Atomic uint32_t ack_timeout_ms; /* a request that the peer's device has not acknowledged by then is repeated, seven times; 0: as the connection manager says */
+    _Atomic uint32_t
+        ack_timeout_ms; /* a request that the peer's device has not acknowledged by then is repeated, seven times; 0: as the connection manager says */
     _Atomic uint32_t max_clients;    /* accepted connections; 0: no bound of its own */
     _Atomic uint64_t max_registered; /* bytes of registered memory of all kinds in the process; 0: no bound */
-    _Atomic uint32_t trust_timeout_ms; /* whoever is not trusted after this may be closed for others that come when max_untrusted is reached; 0: never */
-    _Atomic uint64_t max_untrusted;  /* bytes of receive buffers of peers that are not trusted yet, in the process; 0: no bound */
-    _Atomic uint64_t features;       /* RDMA_FEATURE_… (rdma_wire.h) to offer to those who ask, and to ask for where we connect; 0: the base protocol */
-    _Atomic uint32_t poll_after;     /* a peer is polled (rdma_polled.h) after so many messages without a sleep; later where that was not worth it */
-    _Atomic uint64_t send_memory;    /* bytes of registered send memory in the process, but for 2 MiB that each device context of a loop has; more waits in ordinary memory */
-    _Atomic uint64_t zero_copy_min;  /* values of so many bytes and more are sent from where they lie (rdma_values.h); 0: none */
-    _Atomic uint32_t without;        /* enum rdma_technique, or'ed: left out, to measure what they gain; of connections made from then on */
+    _Atomic uint32_t
+        trust_timeout_ms; /* whoever is not trusted after this may be closed for others that come when max_untrusted is reached; 0: never */
+    _Atomic uint64_t
+        max_untrusted; /* bytes of receive buffers of peers that are not trusted yet, in the process; 0: no bound */
+    _Atomic uint64_t
+        features; /* RDMA_FEATURE_… (rdma_wire.h) to offer to those who ask, and to ask for where we connect; 0: the base protocol */
+    _Atomic uint32_t
+        poll_after; /* a peer is polled (rdma_polled.h) after so many messages without a sleep; later where that was not worth it */
+    _Atomic uint64_t
+        send_memory; /* bytes of registered send memory in the process, but for 2 MiB that each device context of a loop has; more waits in ordinary memory */
+    _Atomic uint64_t
+        zero_copy_min; /* values of so many bytes and more are sent from where they lie (rdma_values.h); 0: none */
+    _Atomic uint32_t
+        without; /* enum rdma_technique, or'ed: left out, to measure what they gain; of connections made from then on */
 };
 extern struct rdma_settings rdma_settings;
 void rdma_settings_changed(void); /* zero_copy_min or max_registered, while there are connections */
 
 enum rdma_technique {
-    RDMA_INLINE = 1,       /* small messages travel inside the work request */
-    RDMA_CHAINING = 2,     /* several places of memory, and several WRITEs, make one message with one immediate and one doorbell */
+    RDMA_INLINE = 1, /* small messages travel inside the work request */
+    RDMA_CHAINING =
+        2, /* several places of memory, and several WRITEs, make one message with one immediate and one doorbell */
     RDMA_SIGNALLING = 4,   /* selective: completions only now and then */
     RDMA_ZERO_COPY_IN = 8, /* what was received is shown where it arrived */
     RDMA_HUGE_PAGES = 16,  /* for registered memory; of slabs made from then on */
@@ -84,28 +94,28 @@ struct rdma_stats {
     uint64_t accepted, refused, failed;
     uint64_t bytes_in, bytes_out, messages_in, messages_out, control_in, control_out;
     uint64_t doorbells, work_requests, inlined, signalled, completions, polls, empty_polls, sleeps;
-    uint64_t zero_copies, zero_copy_bytes;   /* pieces of values that were sent from where they lie */
-    uint64_t stalls, stall_us;               /* on a peer's full buffer */
-    uint64_t memory_waits, memory_wait_us;   /* for send memory */
-    uint64_t credits_in, credits_out;        /* Credit messages */
-    uint64_t polled_in, polled_out;          /* messages that polled words told of */
+    uint64_t zero_copies, zero_copy_bytes; /* pieces of values that were sent from where they lie */
+    uint64_t stalls, stall_us;             /* on a peer's full buffer */
+    uint64_t memory_waits, memory_wait_us; /* for send memory */
+    uint64_t credits_in, credits_out;      /* Credit messages */
+    uint64_t polled_in, polled_out;        /* messages that polled words told of */
     uint64_t protocol_errors, errors[RDMA_ERRORS];
-    uint64_t refusals[RDMA_REFUSALS];        /* `refused` by its cause */
-    uint64_t grown, shrunk;                  /* receive buffers */
-    uint64_t untrusted_closed;               /* for others that came: trust_timeout_ms */
+    uint64_t refusals[RDMA_REFUSALS]; /* `refused` by its cause */
+    uint64_t grown, shrunk;           /* receive buffers */
+    uint64_t untrusted_closed;        /* for others that came: trust_timeout_ms */
     /* What is held now. */
-    uint64_t ring_connections;               /* that agreed to the credit ring */
-    uint64_t listeners, listeners_waiting;   /* all of them; those whose device is not there */
-    uint64_t polled_connections;             /* whose words are looked at */
+    uint64_t ring_connections;             /* that agreed to the credit ring */
+    uint64_t listeners, listeners_waiting; /* all of them; those whose device is not there */
+    uint64_t polled_connections;           /* whose words are looked at */
     uint64_t connections, queue_pairs, completion_queues, memory_regions, registered_bytes;
-    uint64_t registered[RDMA_MEMORY_KINDS];    /* bytes; registered_bytes is their sum */
-    uint64_t value_regions;                    /* of the memory_regions: those that large values lie in; they stay as long as the values */
-    uint64_t huge_bytes;                       /* of them in reserved huge pages */
-    uint64_t unposted_receives;                /* places for receives that the device did not take; it is tried again */
-    uint64_t untrusted_bytes;                  /* receive buffers of peers that are not trusted yet */
-    uint64_t send_chunks, send_chunks_used;    /* pieces of send memory */
-    uint64_t receive_buffers, receive_ready;   /* of connections; registered and waiting for one */
-    uint64_t receives_posted;                  /* places for control messages and immediates */
+    uint64_t registered[RDMA_MEMORY_KINDS]; /* bytes; registered_bytes is their sum */
+    uint64_t value_regions; /* of the memory_regions: those that large values lie in; they stay as long as the values */
+    uint64_t huge_bytes;    /* of them in reserved huge pages */
+    uint64_t unposted_receives;              /* places for receives that the device did not take; it is tried again */
+    uint64_t untrusted_bytes;                /* receive buffers of peers that are not trusted yet */
+    uint64_t send_chunks, send_chunks_used;  /* pieces of send memory */
+    uint64_t receive_buffers, receive_ready; /* of connections; registered and waiting for one */
+    uint64_t receives_posted;                /* places for control messages and immediates */
 };
 const struct rdma_stats *rdma_stats(void);
 /* Registered memory that this loop and those of other threads keep for later goes back to the system. */

@@ -18,7 +18,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EVENTS_AT_ONCE = 32, RETRY_COUNT = 7, RNR_RETRY_FOR_EVER = 7, REFUSALS_TOLD_A_SECOND = 10, COURTESIES_A_SECOND = 100 };
+enum {
+    EVENTS_AT_ONCE = 32,
+    RETRY_COUNT = 7,
+    RNR_RETRY_FOR_EVER = 7,
+    REFUSALS_TOLD_A_SECOND = 10,
+    COURTESIES_A_SECOND = 100
+};
 
 /* Addresses */
 
@@ -85,8 +91,7 @@ static int allocate(struct rdma_connection *c, char *error, size_t error_size) {
     }
     int result = rdma_queue_pair_create(c);
     if (result < 0)
-        snprintf(error, error_size, "RDMA: cannot make a queue pair (%s): %s", c->device->name,
-                 strerror(-result));
+        snprintf(error, error_size, "RDMA: cannot make a queue pair (%s): %s", c->device->name, strerror(-result));
     return result;
 }
 
@@ -95,8 +100,7 @@ static void fill_parameters(const struct rdma_connection *c, struct rdma_conn_pa
         .responder_resources = 1,
         .initiator_depth = 1,
         .retry_count = RETRY_COUNT,
-        .rnr_retry_count =
-            RNR_RETRY_FOR_EVER, /* a peer that meets no receive of ours waits; it does not fail */
+        .rnr_retry_count = RNR_RETRY_FOR_EVER, /* a peer that meets no receive of ours waits; it does not fail */
     };
 }
 
@@ -152,7 +156,8 @@ static bool may_be_told(struct rdma_loop *owner) {
 /* Before anything is spent on it, on the loop where it is to live. True: it holds a claim of `size` bytes as one that is not trusted. */
 static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size) {
     if (rdma_settings.max_clients && rdma_accepted >= rdma_settings.max_clients) {
-        refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "there are %u RDMA connections already (rdma-max-clients)", rdma_settings.max_clients);
+        refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "there are %u RDMA connections already (rdma-max-clients)",
+               rdma_settings.max_clients);
         return false;
     }
     struct rdma_device *device = rdma_device_known(owner, id->verbs);
@@ -163,7 +168,8 @@ static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size)
         return false;
     }
     if (!rdma_untrusted_claim(owner, size)) {
-        refuse(owner, id, RDMA_REFUSED_UNTRUSTED, "clients that have not authenticated yet hold %llu bytes (rdma-max-unauthenticated-memory)",
+        refuse(owner, id, RDMA_REFUSED_UNTRUSTED,
+               "clients that have not authenticated yet hold %llu bytes (rdma-max-unauthenticated-memory)",
                (unsigned long long)rdma_untrusted_bytes());
         return false;
     }
@@ -368,8 +374,8 @@ static void on_established(struct rdma_connection *c) {
         c->owner->stats.accepted++;
         if (log_level <= LOG_LEVEL_VERBOSE) {
             char name[RDMA_NAME_MAX];
-            log_verbose("RDMA: accepted %s, queue pair %u, %u bytes to receive into", rdma_connection_name(c, name), c->qp_num,
-                        c->rx->size);
+            log_verbose("RDMA: accepted %s, queue pair %u, %u bytes to receive into", rdma_connection_name(c, name),
+                        c->qp_num, c->rx->size);
         }
         if (c->arrived)
             c->arrived(conn);
@@ -452,8 +458,7 @@ static void on_removal(struct rdma_loop *owner, struct rdma_cm_id *id) {
 
 void rdma_cm_handle_events(struct rdma_loop *owner) {
     struct rdma_cm_event *event;
-    for (int i = 0; i < EVENTS_AT_ONCE && rdma_usable() && rdma_get_cm_event(owner->channel, &event) == 0;
-         i++) {
+    for (int i = 0; i < EVENTS_AT_ONCE && rdma_usable() && rdma_get_cm_event(owner->channel, &event) == 0; i++) {
         struct rdma_cm_id *id = event->id, *listen_id = event->listen_id;
         enum rdma_cm_event_type type = event->event;
         int status = event->status;
@@ -513,8 +518,7 @@ static int bind_and_listen(struct rdma_listener *l, const struct addrinfo *at) {
         return -errno;
     }
     rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on);
-    if (at->ai_family == AF_INET6)
-        rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof on);
+    if (at->ai_family == AF_INET6) rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof on);
     if (rdma_bind_addr(l->id, at->ai_addr) == 0 && rdma_listen(l->id, backlog_of(l)) == 0) return 0;
     int error = errno;
     rdma_destroy_id(l->id);
@@ -556,8 +560,8 @@ static int listener_open(struct rdma_listener *l, char *reason, size_t reason_si
 /* "RDMA: cannot listen on 10.0.0.1:6379 (mlx5_0): No such device (errno 19)" */
 static void listener_error(const struct rdma_listener *l, int error, const char *reason, char *text, size_t size) {
     const char *device = rdma_device_name();
-    snprintf(text, size, "RDMA: cannot listen on %s:%d%s%s%s: %s (errno %d)", l->host, l->port, device ? " (" : "", device ? device : "",
-             device ? ")" : "", reason, error);
+    snprintf(text, size, "RDMA: cannot listen on %s:%d%s%s%s: %s (errno %d)", l->host, l->port, device ? " (" : "",
+             device ? device : "", device ? ")" : "", reason, error);
 }
 
 static uint64_t listen_again(struct event_timer *timer) {

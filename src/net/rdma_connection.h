@@ -36,7 +36,7 @@ enum rdma_negotiation {
 struct rdma_listener {
     struct listener listener; /* must be first */
     struct rdma_loop *owner;
-    struct rdma_cm_id *id;    /* NULL: its device is not there, and it is tried again */
+    struct rdma_cm_id *id; /* NULL: its device is not there, and it is tried again */
     struct list_link link;
     char *host; /* as it was given */
     int port, backlog;
@@ -49,8 +49,8 @@ struct rdma_listener {
 struct rdma_connection {
     struct connection conn; /* must be first */
     struct rdma_loop *owner;
-    struct rdma_device *device;     /* NULL until the address is resolved */
-    struct rdma_listener *listener; /* that accepts it, until it is established */
+    struct rdma_device *device;               /* NULL until the address is resolved */
+    struct rdma_listener *listener;           /* that accepts it, until it is established */
     void (*arrived)(struct connection *conn); /* instead: it was placed here by a listener of another loop */
     struct rdma_cm_id *id;
     struct ibv_qp *qp;
@@ -69,30 +69,29 @@ struct rdma_connection {
     /* receiving */
     struct rdma_rx *rx;
     uint32_t received, taken;
-    uint32_t room; /* what the peer may write now */
-    uint32_t rx_least;    /* the size it began with: its buffer is never smaller */
+    uint32_t room;            /* what the peer may write now */
+    uint32_t rx_least;        /* the size it began with: its buffer is never smaller */
     uint32_t untrusted_bytes; /* of the bound for peers that are not trusted, while it is in the list of them */
-    uint64_t rx_since_us; /* the present buffer was begun from its start */
+    uint64_t rx_since_us;     /* the present buffer was begun from its start */
     char *side;
     size_t side_size;
-    size_t
-        side_from_rx; /* so many bytes at the end of what is shown from `side` lie in rx before `taken`, too */
+    size_t side_from_rx; /* so many bytes at the end of what is shown from `side` lie in rx before `taken`, too */
     bool in_side, showing, registered /* our buffer is announced */;
-    bool copies_in; /* everything goes through `side` (RDMA_ZERO_COPY_IN is left out) */
+    bool copies_in;          /* everything goes through `side` (RDMA_ZERO_COPY_IN is left out) */
     struct rdma_slot *slots; /* without shared receive queue */
     struct ibv_mr *slots_mr;
 
     /* sending */
     uint64_t peer_addr; /* the peer's buffer */
     uint32_t peer_size, peer_key;
-    uint32_t peer_used; /* where in it the next byte goes */
-    uint32_t window;    /* what it takes now */
+    uint32_t peer_used;       /* where in it the next byte goes */
+    uint32_t window;          /* what it takes now */
     struct rdma_chunk *chunk; /* that conn.out writes to */
     char *chunk_start;        /* its bytes from here on belong to no segment yet */
     struct rdma_chunk *held, **held_end;
     struct list segments;
     struct list values; /* segments of blobs that have been sent from where they lie, until that has completed */
-    size_t queued; /* bytes in segments */
+    size_t queued;      /* bytes in segments */
     uint32_t posted, retired, last_signalled;
     uint32_t send_depth, max_inline;
     uint32_t signal_every;                       /* this many requests at the latest */
@@ -101,25 +100,24 @@ struct rdma_connection {
     struct rdma_chunk *control; /* places of control messages where the device has no inline sends */
     uint32_t tick_posted;       /* `posted` at the last tick */
     uint64_t last_control_us;
-    unsigned control_budget; /* control messages the peer may still send in this tick */
-    bool waiting;            /* a flush left something; `drained` is owed */
-    bool stalled;            /* the peer's buffer is full: rdma_stall_begin(), _end() */
+    unsigned control_budget;         /* control messages the peer may still send in this tick */
+    bool waiting;                    /* a flush left something; `drained` is owed */
+    bool stalled;                    /* the peer's buffer is full: rdma_stall_begin(), _end() */
     uint64_t stalled_us, starved_us; /* since when; starved: send memory is waited for (starved_link) */
     uint64_t began_us;               /* of connecting */
     bool want_register, want_ask, want_feature_reply, want_set; /* control messages to be sent */
-    bool wants_control; /* any of them, or one of the ring's */
+    bool wants_control;                                         /* any of them, or one of the ring's */
     uint16_t feature_select;
     enum rdma_negotiation negotiation;
-    uint64_t offered; /* we to it, or, where we connected, what we have set */
+    uint64_t offered;  /* we to it, or, where we connected, what we have set */
     uint64_t features; /* agreed */
     struct rdma_ring ring;
     struct rdma_polled polled;
 
     int failure;      /* errno to end with, from the ready list */
     bool end_pending; /* the peer has ended or the transport failed: tell after what arrived */
-    bool
-        flushed; /* the queue pair has failed without saying why: the peer has gone, or soon an event tells more */
-    bool passive; /* we accepted it */
+    bool flushed;     /* the queue pair has failed without saying why: the peer has gone, or soon an event tells more */
+    bool passive;     /* we accepted it */
     bool lingering, finished, released;
 };
 
@@ -137,14 +135,13 @@ static inline bool rdma_takes_output(const struct rdma_connection *c) {
 enum { RDMA_NAME_MAX = 300 };
 const char *rdma_connection_name(const struct rdma_connection *c, char name[static RDMA_NAME_MAX]);
 void rdma_connection_init(struct rdma_connection *c, struct rdma_loop *owner, enum connection_state state);
-void rdma_connection_opened(
-    struct rdma_connection *c); /* the phase is RDMA_ESTABLISHED: announce the buffer */
-void rdma_stall_begin(struct rdma_connection *c);      /* there is something to send, and no room at the peer */
-void rdma_stall_end(struct rdma_connection *c);        /* there is room, or it is over */
-void rdma_starved_begin(struct rdma_connection *c);    /* into the device's list of those that wait for send memory */
-void rdma_starved_end(struct rdma_connection *c);      /* out of it */
-void rdma_connection_ready(struct rdma_connection *c); /* put on the ready list */
-void rdma_connection_run(struct rdma_connection *c);   /* off the ready list: tell what there is to tell */
+void rdma_connection_opened(struct rdma_connection *c); /* the phase is RDMA_ESTABLISHED: announce the buffer */
+void rdma_stall_begin(struct rdma_connection *c);       /* there is something to send, and no room at the peer */
+void rdma_stall_end(struct rdma_connection *c);         /* there is room, or it is over */
+void rdma_starved_begin(struct rdma_connection *c);     /* into the device's list of those that wait for send memory */
+void rdma_starved_end(struct rdma_connection *c);       /* out of it */
+void rdma_connection_ready(struct rdma_connection *c);  /* put on the ready list */
+void rdma_connection_run(struct rdma_connection *c);    /* off the ready list: tell what there is to tell */
 void rdma_connection_failed(struct rdma_connection *c, int error, const char *note); /* note may be NULL */
 #define RDMA_REMOVED "the RDMA device was removed"
 void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc); /* a completion with an error */
@@ -154,22 +151,22 @@ void rdma_connection_release(struct rdma_connection *c); /* gives back all memor
 /* rdma_send.c */
 extern struct output_ops rdma_output_ops; /* share_min changes with the settings */
 void rdma_send_flush(struct rdma_connection *c);
-void rdma_send_pump(struct rdma_connection *c); /* sends what can be sent now */
-void rdma_send_resume(struct rdma_connection *c); /* the peer has room again */
+void rdma_send_pump(struct rdma_connection *c);            /* sends what can be sent now */
+void rdma_send_resume(struct rdma_connection *c);          /* the peer has room again */
 size_t rdma_send_pending(const struct rdma_connection *c); /* bytes */
 /* Sends a control message. False: no room now, try again after a completion. */
 bool rdma_send_control(struct rdma_connection *c, const union rdma_wire_message *message);
 void rdma_connection_sent(struct rdma_connection *c, uint32_t seq); /* a completion: all up to `seq` are done */
 void rdma_send_check_linger(struct rdma_connection *c); /* a closed connection whose last bytes have arrived may go */
-void rdma_send_unregister(struct rdma_connection *c); /* what waits moves to ordinary memory */
-void rdma_send_drop(struct rdma_connection *c);       /* what waits is forgotten */
+void rdma_send_unregister(struct rdma_connection *c);   /* what waits moves to ordinary memory */
+void rdma_send_drop(struct rdma_connection *c);         /* what waits is forgotten */
 void rdma_send_tick(struct rdma_connection *c);
 size_t rdma_send_memory(const struct rdma_connection *c); /* bytes held */
 void rdma_send_release(struct rdma_connection *c);
 
 /* rdma_receive.c */
 void rdma_receive_data(struct rdma_connection *c, uint32_t len); /* an immediate has come */
-bool rdma_may_receive(const struct rdma_connection *c); /* the owner wants to be shown more */
+bool rdma_may_receive(const struct rdma_connection *c);          /* the owner wants to be shown more */
 void rdma_receive_show(struct rdma_connection *c); /* shows bytes that arrived, or as many of them as is good now */
 /* After a handler, and before the next: back from the side buffer when the straddling request is gone; a full buffer starts anew. */
 void rdma_receive_settle(struct rdma_connection *c);
@@ -198,16 +195,20 @@ void rdma_receive_release(struct rdma_connection *c);
 void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc,
                               const union rdma_wire_message *message); /* a completion of a receive */
 void rdma_control_announce(struct rdma_connection *c); /* our buffer is there to be written, from its start */
-bool rdma_control_send_memory(struct rdma_connection *c, const struct rdma_rx *rx); /* RegisterXferMemory. False: no room now */
-void rdma_control_open(struct rdma_connection *c); /* the connection is established and our buffer announced: ask for features */
-void rdma_control_pump(struct rdma_connection *c);     /* c->wants_control: control messages that had no room */
+bool rdma_control_send_memory(struct rdma_connection *c,
+                              const struct rdma_rx *rx); /* RegisterXferMemory. False: no room now */
+void rdma_control_open(
+    struct rdma_connection *c); /* the connection is established and our buffer announced: ask for features */
+void rdma_control_pump(struct rdma_connection *c); /* c->wants_control: control messages that had no room */
 void rdma_control_tick(struct rdma_connection *c, uint64_t now);
 /* The peer broke the protocol: it is told to the log, and nothing more of it is looked at. */
 void rdma_violation(struct rdma_connection *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* rdma_untrusted.c: a peer claims room before it is accepted, and leaves when it is trusted or over */
-bool rdma_untrusted_claim(struct rdma_loop *owner, uint32_t size); /* False: there is none. It may close a connection of the loop that has been there too long */
-void rdma_untrusted_unclaim(uint32_t size);                        /* it was not accepted */
+bool rdma_untrusted_claim(
+    struct rdma_loop *owner,
+    uint32_t size); /* False: there is none. It may close a connection of the loop that has been there too long */
+void rdma_untrusted_unclaim(uint32_t size); /* it was not accepted */
 void rdma_untrusted_enter(struct rdma_connection *c, uint32_t claimed);
 void rdma_untrusted_leave(struct rdma_connection *c);
 void rdma_untrusted_tick(struct rdma_loop *owner);

@@ -28,8 +28,8 @@ void rdma_violation(struct rdma_connection *c, const char *format, ...) {
     uint64_t now = clock_mono() / 1000000;
     if (now != second) second = now, told = 0;
     if (told++ < 20) { /* hostile peers do not get to fill the disk */
-        log_warning("RDMA: closing the connection of %s, which broke the protocol: %s",
-                    rdma_connection_name(c, name), what);
+        log_warning("RDMA: closing the connection of %s, which broke the protocol: %s", rdma_connection_name(c, name),
+                    what);
     }
     c->received = c->taken; /* what was not shown yet is not shown */
     rdma_ring_forget(c);
@@ -68,10 +68,12 @@ void rdma_control_pump(struct rdma_connection *c) {
     if (c->want_register) rdma_control_announce(c);
     if (c->want_ask) c->want_ask = !send_feature(c, RDMA_OP_GET_SERVER_FEATURE, 0, 0);
     if (c->want_feature_reply)
-        c->want_feature_reply = !send_feature(c, RDMA_OP_GET_SERVER_FEATURE, c->feature_select, c->feature_select ? 0 : c->offered);
+        c->want_feature_reply =
+            !send_feature(c, RDMA_OP_GET_SERVER_FEATURE, c->feature_select, c->feature_select ? 0 : c->offered);
     if (c->want_set) send_set(c);
     bool ring_done = rdma_ring_pump(c), polled_done = rdma_polled_pump(c);
-    c->wants_control = c->want_register || c->want_ask || c->want_feature_reply || c->want_set || !ring_done || !polled_done;
+    c->wants_control =
+        c->want_register || c->want_ask || c->want_feature_reply || c->want_set || !ring_done || !polled_done;
 }
 
 void rdma_control_open(struct rdma_connection *c) {
@@ -104,7 +106,8 @@ static void on_get_feature(struct rdma_connection *c, const struct rdma_wire_fea
         c->want_set = c->offered != 0;
         c->negotiation = c->want_set ? RDMA_SET : RDMA_NEGOTIATION_NONE;
     } else {
-        rdma_violation(c, c->passive ? "GetServerFeature after SetClientFeature" : "an answer about features that were not asked for");
+        rdma_violation(c, c->passive ? "GetServerFeature after SetClientFeature"
+                                     : "an answer about features that were not asked for");
         return;
     }
     pump_if_open(c);

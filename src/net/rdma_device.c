@@ -19,7 +19,7 @@
 
 enum {
     TICK_US = 250 * 1000,
-    TIDY_US = 10 * 1000, /* between two goes at what was given back, */
+    TIDY_US = 10 * 1000,   /* between two goes at what was given back, */
     TIDY_BUDGET_US = 1000, /* of so long each */
     QUEUE_CAPACITY = 8192,
     ACKNOWLEDGE_AT = 64,
@@ -223,7 +223,8 @@ static void could_not_post(struct rdma_device *device) {
     int error = errno;
     if (told_us == 0 || now - told_us > 1000000) {
         told_us = now;
-        log_warning("RDMA: cannot post receives (%s): %s (errno %d); trying again", device->name, strerror(error), error);
+        log_warning("RDMA: cannot post receives (%s): %s (errno %d); trying again", device->name, strerror(error),
+                    error);
     }
     loop_tidy_soon(device->owner);
 }
@@ -286,8 +287,7 @@ static void drop_slots(struct rdma_device *device, struct rdma_slot *slots, size
 }
 
 /* Where some can be posted, the others follow later. 0, or -errno when none can. */
-static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_slot *slots,
-                    uint32_t count) {
+static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_slot *slots, uint32_t count) {
     struct rdma_repost reposts[RDMA_BATCH];
     for (uint32_t at = 0; at < count;) {
         int n = 0;
@@ -329,8 +329,7 @@ static void handle_completion(struct rdma_device *device, const struct ibv_wc *w
 
 /* Fetches a batch. Returns how many completions are there to be handled. */
 static int fetch_completions(struct rdma_device *device) {
-    if (device->completion_next < device->completion_count)
-        return device->completion_count - device->completion_next;
+    if (device->completion_next < device->completion_count) return device->completion_count - device->completion_next;
     int count = 0;
     int first = device->queue_first;
     for (int i = 0; i < device->queue_count && count < RDMA_BATCH; i++) {
@@ -382,10 +381,8 @@ void rdma_device_relieve(struct rdma_device *device) {
 
 /* Those that waited for send memory. */
 static void feed_starved(struct rdma_device *device) {
-    for (size_t left = device->starved.len; left > 0 && device->starved.len > 0 && device->memory.free_chunks;
-         left--) {
-        struct rdma_connection *c =
-            container_of(list_first(&device->starved), struct rdma_connection, starved_link);
+    for (size_t left = device->starved.len; left > 0 && device->starved.len > 0 && device->memory.free_chunks; left--) {
+        struct rdma_connection *c = container_of(list_first(&device->starved), struct rdma_connection, starved_link);
         rdma_starved_end(c);
         rdma_send_pump(c);
     }
@@ -394,8 +391,7 @@ static void feed_starved(struct rdma_device *device) {
 void rdma_loop_run_ready(struct rdma_loop *owner) {
     /* Only those that are there now: who becomes ready again waits for the next round. */
     for (size_t left = owner->ready.len; left > 0 && owner->ready.len > 0; left--) {
-        struct rdma_connection *c =
-            container_of(list_first(&owner->ready), struct rdma_connection, ready_link);
+        struct rdma_connection *c = container_of(list_first(&owner->ready), struct rdma_connection, ready_link);
         list_remove(&owner->ready, &c->ready_link);
         rdma_connection_run(c);
     }
@@ -430,7 +426,8 @@ static bool device_prepare_sleep(struct event_poller *poller) {
     }
     for (int i = 0; i < device->queue_count; i++) {
         struct rdma_queue *queue = &device->queues[i];
-        if (!queue->armed && !(queue->armed = ibv_req_notify_cq(queue->cq, 0) == 0)) return false; /* nobody would wake us */
+        if (!queue->armed && !(queue->armed = ibv_req_notify_cq(queue->cq, 0) == 0))
+            return false; /* nobody would wake us */
     }
     if (fetch_completions(device)) return false;
     device->owner->stats.sleeps++;
@@ -508,7 +505,8 @@ static void handle_async_event(const struct device_async_event *trouble) {
     if (!device || !rdma_usable() || device->opened_us > trouble->at_us) return;
     if (type == IBV_EVENT_DEVICE_FATAL)
         device_removed(device); /* pulled out or not, it will never work again as it is */
-    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, trouble->event.element.cq) : device->srq == trouble->event.element.srq)
+    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, trouble->event.element.cq)
+                                      : device->srq == trouble->event.element.srq)
         fail_connections(device, EIO, ibv_event_type_str(type));
 }
 
@@ -518,7 +516,8 @@ static void on_async_event(struct event_post *post) {
 }
 
 static void report_async_event(struct rdma_device *device, const struct ibv_async_event *event) {
-    struct device_async_event mine = {.owner = device->owner, .verbs = device->verbs, .event = *event, .at_us = clock_monotonic_us()};
+    struct device_async_event mine = {
+        .owner = device->owner, .verbs = device->verbs, .event = *event, .at_us = clock_monotonic_us()};
     pthread_mutex_lock(&registry_lock);
     list_each(&registry, link) {
         struct rdma_loop *other = container_of(link, struct rdma_loop, registry_link);
@@ -567,7 +566,8 @@ static int own_vector(struct rdma_device *device, int vectors) {
         snprintf(reason, sizeof reason, "its CPUs cannot be had: %s", strerror(error));
         device->own_vector = -1;
     } else {
-        device->own_vector = pin_completion_vector(&pin_trees_here, device->name, vectors, &cpus, reason, sizeof reason);
+        device->own_vector =
+            pin_completion_vector(&pin_trees_here, device->name, vectors, &cpus, reason, sizeof reason);
     }
     if (device->own_vector >= 0)
         log_notice("RDMA: completion vector %d of %s: %s", device->own_vector, device->name, reason);
@@ -708,8 +708,7 @@ static void device_free(struct rdma_device *device) {
     note_shared_receives(device, -device->receives_posted);
     forget_unposted(device, NULL);
     for (int i = 0; i < device->queue_count; i++) {
-        if (device->queues[i].unacknowledged)
-            ibv_ack_cq_events(device->queues[i].cq, device->queues[i].unacknowledged);
+        if (device->queues[i].unacknowledged) ibv_ack_cq_events(device->queues[i].cq, device->queues[i].unacknowledged);
         ibv_destroy_cq(device->queues[i].cq);
         device->owner->stats.completion_queues--;
     }
@@ -767,17 +766,15 @@ static bool device_open(struct rdma_device *device, const char **what) {
     rdma_memory_init(&device->memory, device->pd, &device->owner->stats);
     device->memory.work = memory_has_work;
     *what = "make a completion channel";
-    if (!(device->channel = ibv_create_comp_channel(device->verbs)) ||
-        set_nonblocking(device->channel->fd) < 0)
+    if (!(device->channel = ibv_create_comp_channel(device->verbs)) || set_nonblocking(device->channel->fd) < 0)
         return false;
     *what = "make a completion queue";
     if (!add_queue(device, QUEUE_CAPACITY)) return false;
     int max_wr = device->limits.max_qp_wr > 0 ? device->limits.max_qp_wr : RDMA_SEND_DEPTH;
     device->send_depth = max_wr < RDMA_SEND_DEPTH ? (uint32_t)max_wr : RDMA_SEND_DEPTH;
     device->own_depth = max_wr < RDMA_OWN_DEPTH ? (uint32_t)max_wr : RDMA_OWN_DEPTH;
-    device->max_sge = device->limits.max_sge > 0 && device->limits.max_sge < RDMA_SGE_MAX
-                          ? device->limits.max_sge
-                          : RDMA_SGE_MAX;
+    device->max_sge =
+        device->limits.max_sge > 0 && device->limits.max_sge < RDMA_SGE_MAX ? device->limits.max_sge : RDMA_SGE_MAX;
     device->max_inline = RDMA_INLINE_WANTED;
     *what = "register memory";
     make_shared_receives(device);
@@ -808,13 +805,13 @@ struct rdma_device *rdma_device_known(struct rdma_loop *owner, const struct ibv_
 
 bool rdma_device_fits(const struct ibv_context *verbs, char *error, size_t error_size) {
     if (verbs->device->transport_type != IBV_TRANSPORT_IWARP) return true;
-    snprintf(error, error_size, "%s is an iWARP device, which has no RDMA WRITE with immediate data", ibv_get_device_name(verbs->device));
+    snprintf(error, error_size, "%s is an iWARP device, which has no RDMA WRITE with immediate data",
+             ibv_get_device_name(verbs->device));
     errno = EOPNOTSUPP;
     return false;
 }
 
-struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *verbs, char *error,
-                                   size_t error_size) {
+struct rdma_device *rdma_device_of(struct rdma_loop *owner, struct ibv_context *verbs, char *error, size_t error_size) {
     struct rdma_device *device = rdma_device_known(owner, verbs);
     if (device) return device;
     if (!rdma_device_fits(verbs, error, error_size)) return NULL;
@@ -849,8 +846,7 @@ static uint64_t loop_tick(struct event_timer *timer) {
     struct rdma_loop *owner = container_of(timer, struct rdma_loop, tick);
     if (!rdma_usable()) return 0;
     uint64_t now = clock_mono();
-    list_each(&owner->connections, link)
-        rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
+    list_each(&owner->connections, link) rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
     rdma_untrusted_tick(owner);
     list_each(&owner->devices, device_link) {
         struct rdma_device *device = container_of(device_link, struct rdma_device, link);
@@ -884,7 +880,8 @@ static uint64_t loop_tidy(struct event_timer *timer) {
 }
 
 static void loop_tidy_soon(struct rdma_loop *owner) {
-    if (!owner->tidy.heap_index || owner->tidy.due_us > clock_mono() + TIDY_US) event_timer_set(owner->loop, &owner->tidy, TIDY_US, loop_tidy);
+    if (!owner->tidy.heap_index || owner->tidy.due_us > clock_mono() + TIDY_US)
+        event_timer_set(owner->loop, &owner->tidy, TIDY_US, loop_tidy);
 }
 
 static void memory_has_work(struct rdma_memory *memory) {
@@ -901,10 +898,10 @@ static void loop_free(struct event_attachment *attachment) {
         c->conn.state = CONN_CLOSED;
         rdma_connection_finish(c);
     }
-    list_each(&owner->devices, link) container_of(link, struct rdma_device, link)->removed = false; /* they all go below */
+    list_each(&owner->devices, link) container_of(link, struct rdma_device, link)->removed =
+        false;                       /* they all go below */
     while (owner->connections.len) { /* their memory goes before the devices do */
-        struct rdma_connection *c =
-            container_of(list_first(&owner->connections), struct rdma_connection, link);
+        struct rdma_connection *c = container_of(list_first(&owner->connections), struct rdma_connection, link);
         rdma_connection_release(c);
     }
     event_timer_cancel(owner->loop, &owner->tick);
@@ -960,8 +957,7 @@ int rdma_loop_open(struct rdma_loop *owner, char *error, size_t error_size) {
     }
     struct rdma_event_channel *channel = rdma_create_event_channel();
     int result = channel ? set_nonblocking(channel->fd) : -errno;
-    if (result == 0)
-        result = event_watch_set(owner->loop, &owner->channel_watch, channel->fd, EVENT_READ, cm_ready);
+    if (result == 0) result = event_watch_set(owner->loop, &owner->channel_watch, channel->fd, EVENT_READ, cm_ready);
     if (result == 0) {
         owner->channel = channel;
         return 0;

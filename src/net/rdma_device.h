@@ -42,7 +42,9 @@ struct rdma_queue {
 
 /* Work request ids: of a receive its slot's address with bit 0 set, of a send twice its sequence number. */
 enum { RDMA_RECEIVE_TAG = 1 };
-static inline bool rdma_is_receive(const struct ibv_wc *wc) { return wc->wr_id & RDMA_RECEIVE_TAG; }
+static inline bool rdma_is_receive(const struct ibv_wc *wc) {
+    return wc->wr_id & RDMA_RECEIVE_TAG;
+}
 
 /* A control message's place to arrive at. */
 struct rdma_slot {
@@ -70,8 +72,9 @@ struct rdma_loop {
     struct list untrusted;   /* of the connections: whose peers are not trusted, the oldest first */
     struct list ready;       /* connections that have something to tell their owners */
     struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
-    struct event_timer tidy; /* memory that was given back, receives that could not be posted; runs while there is something to do */
-    uint64_t aged_us;        /* memory was aged last */
+    struct event_timer
+        tidy; /* memory that was given back, receives that could not be posted; runs while there is something to do */
+    uint64_t aged_us;         /* memory was aged last */
     uint64_t courtesy_second; /* connections that were let in only to be told that there is no room */
     unsigned courtesies;
     struct rdma_stats stats;
@@ -93,7 +96,7 @@ struct rdma_device {
     struct rdma_queue queues[RDMA_QUEUES_MAX];
     int queue_count;
     int queue_first; /* to be polled next: the first of them holds all receives and must not keep the others waiting */
-    int own_vector; /* RDMA_VECTOR_AUTO's choice for this thread; RDMA_VECTOR_AUTO: not chosen yet */
+    int own_vector;  /* RDMA_VECTOR_AUTO's choice for this thread; RDMA_VECTOR_AUTO: not chosen yet */
     struct ibv_srq *srq; /* NULL: the device has none */
     struct rdma_slot *slots;
     struct ibv_mr *slots_mr;
@@ -111,7 +114,7 @@ struct rdma_device {
     struct rdma_values values;
     struct rdma_polls polls;
     struct list starved; /* connections waiting for send memory */
-    size_t users; /* connections */
+    size_t users;        /* connections */
     uint64_t opened_us;
     bool removed; /* it has gone; the context goes with the last of its connections, and who comes gets another one */
     struct event_deferred deferred;
@@ -128,8 +131,7 @@ struct rdma_loop *rdma_loop_find(const struct event_loop *loop);
 /* Opens the channel unless it is open. 0, or -errno with the reason in `error`. */
 int rdma_loop_open(struct rdma_loop *loop, char *error, size_t error_size);
 /* The context of the device, made at the first call. NULL: text in `error`, errno. */
-struct rdma_device *rdma_device_of(struct rdma_loop *loop, struct ibv_context *verbs, char *error,
-                                   size_t error_size);
+struct rdma_device *rdma_device_of(struct rdma_loop *loop, struct ibv_context *verbs, char *error, size_t error_size);
 
 /* Whether the device can do what the protocol is made of. False: text in `error`, errno. */
 bool rdma_device_fits(const struct ibv_context *verbs, char *error, size_t error_size);

@@ -74,12 +74,15 @@ static struct ibv_mr *try_register(struct rdma_memory *memory, void *base, size_
     return NULL;
 }
 
-struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access, enum rdma_memory_kind kind) {
+struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access,
+                             enum rdma_memory_kind kind) {
     struct ibv_mr *mr = try_register(memory, base, size, access);
     if (!mr && (errno == EDQUOT || errno == ENOMEM)) {
         int error = errno;
-        if (unregister_ready(memory, size)) mr = try_register(memory, base, size, access);
-        else errno = error;
+        if (unregister_ready(memory, size))
+            mr = try_register(memory, base, size, access);
+        else
+            errno = error;
     }
     if (!mr) {
         int error = errno;
@@ -97,7 +100,9 @@ bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_me
     if (!mr) return true;
     size_t size = mr->length;
     int error = ibv_dereg_mr(mr);
-    if (error) log_warning("RDMA: cannot unregister memory (%s): %s", ibv_get_device_name(memory->pd->context->device), strerror(error));
+    if (error)
+        log_warning("RDMA: cannot unregister memory (%s): %s", ibv_get_device_name(memory->pd->context->device),
+                    strerror(error));
     memory->stats->memory_regions--;
     memory->stats->registered_bytes -= size;
     memory->stats->registered[kind] -= size;
@@ -107,11 +112,12 @@ bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_me
 
 void rdma_registration_error(int error, const char *device, char *text, size_t size) {
     struct rlimit limit;
-    bool locked = (error == ENOMEM || error == EPERM || error == EAGAIN) &&
-                  getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    bool locked = (error == ENOMEM || error == EPERM || error == EAGAIN) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+                  limit.rlim_cur != RLIM_INFINITY;
     if (error == EDQUOT)
-        snprintf(text, size, "RDMA: no more memory may be registered (%s): %llu bytes are, and rdma-max-registered-memory is %llu", device,
-                 (unsigned long long)rdma_registered(), (unsigned long long)rdma_settings.max_registered);
+        snprintf(text, size,
+                 "RDMA: no more memory may be registered (%s): %llu bytes are, and rdma-max-registered-memory is %llu",
+                 device, (unsigned long long)rdma_registered(), (unsigned long long)rdma_settings.max_registered);
     else if (locked)
         snprintf(text, size,
                  "RDMA: cannot register memory (%s): %s; the limit of locked memory (RLIMIT_MEMLOCK) is %llu "
@@ -126,12 +132,14 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
 
 /* Anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece by piece. */
 static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_parts, struct rdma_slab *slab) {
-    bool huge = (!in_parts || ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) && !(rdma_settings.without & RDMA_HUGE_PAGES);
+    bool huge =
+        (!in_parts || ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) && !(rdma_settings.without & RDMA_HUGE_PAGES);
     slab->whole_pages = !huge;
     char *base = MAP_FAILED;
     slab->in_parts = in_parts;
     if (huge && !memory->no_reserved_huge[in_parts])
-        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+        base =
+            mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
     slab->reserved_huge = base != MAP_FAILED;
     if (slab->reserved_huge) return base;
     size_t wide = size + RDMA_SLAB_SIZE;
@@ -193,8 +201,8 @@ void rdma_memory_free(struct rdma_memory *memory) {
 static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge, bool in_parts, int error) {
     if (!reserved_huge || error == EDQUOT || memory->no_reserved_huge[in_parts]) return false;
     memory->no_reserved_huge[in_parts] = true;
-    log_notice("RDMA: %sreserved huge pages cannot be registered (%s): %s (errno %d); going on without them", in_parts ? "parts of " : "", ibv_get_device_name(memory->pd->context->device),
-                strerror(error), error);
+    log_notice("RDMA: %sreserved huge pages cannot be registered (%s): %s (errno %d); going on without them",
+               in_parts ? "parts of " : "", ibv_get_device_name(memory->pd->context->device), strerror(error), error);
     return true;
 }
 
@@ -202,7 +210,9 @@ static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge
 
 /* The first slab of a device context is had beyond the bound, too: without any there would be no end to waiting. */
 static bool claim_send_slab(const struct rdma_memory *memory) {
-    if (atomic_fetch_add(&send_bytes, RDMA_SLAB_SIZE) + RDMA_SLAB_SIZE <= rdma_settings.send_memory || !memory->send_bytes) return true;
+    if (atomic_fetch_add(&send_bytes, RDMA_SLAB_SIZE) + RDMA_SLAB_SIZE <= rdma_settings.send_memory ||
+        !memory->send_bytes)
+        return true;
     atomic_fetch_sub(&send_bytes, RDMA_SLAB_SIZE);
     errno = ENOBUFS;
     return false;
@@ -220,8 +230,7 @@ static bool add_send_slab(struct rdma_memory *memory) {
         if (without_reserved_huge(memory, reserved_huge, false, error)) return add_send_slab(memory);
         if (!memory->exhausted_told) {
             char text[320];
-            rdma_registration_error(error, ibv_get_device_name(memory->pd->context->device), text,
-                                    sizeof text);
+            rdma_registration_error(error, ibv_get_device_name(memory->pd->context->device), text, sizeof text);
             log_warning("%s", text);
         }
         memory->exhausted_told = true;
@@ -285,8 +294,10 @@ static void drop_send_slabs(struct rdma_memory *memory, size_t most) {
     if (!dropped) return;
     struct rdma_chunk **at = &memory->free_chunks;
     while (*at) {
-        if ((*at)->slab->free_count == SIZE_MAX) *at = (*at)->next;
-        else at = &(*at)->next;
+        if ((*at)->slab->free_count == SIZE_MAX)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
     }
     for (struct rdma_slab *slab = memory->slabs, *next; slab; slab = next) {
         next = slab->next;
@@ -300,7 +311,8 @@ static void drop_send_slabs(struct rdma_memory *memory, size_t most) {
 
 /* Half of the slabs that were not needed since the last time go. True: there may be more to give up. */
 static bool age_send(struct rdma_memory *memory) {
-    uint64_t slabs = memory->send_bytes / RDMA_SLAB_SIZE, needed = (memory->send_peak + CHUNKS_A_SLAB - 1) / CHUNKS_A_SLAB;
+    uint64_t slabs = memory->send_bytes / RDMA_SLAB_SIZE,
+             needed = (memory->send_peak + CHUNKS_A_SLAB - 1) / CHUNKS_A_SLAB;
     memory->send_peak = memory->stats->send_chunks_used;
     if (needed == 0) needed = 1;
     if (slabs > needed) drop_send_slabs(memory, (size_t)(slabs - needed + 1) / 2);
@@ -322,7 +334,7 @@ static struct rdma_rx_class *class_of(struct rdma_memory *memory, uint32_t size)
 }
 
 static bool add_rx_slab(struct rdma_memory *memory, struct rdma_rx_class *class) {
-    size_t size = ((size_t)class->size + RDMA_SLAB_SIZE - 1) / RDMA_SLAB_SIZE * RDMA_SLAB_SIZE;
+    size_t size = ((size_t) class->size + RDMA_SLAB_SIZE - 1) / RDMA_SLAB_SIZE * RDMA_SLAB_SIZE;
     struct rdma_slab *slab = slab_new(memory, size, class->size != size);
     if (!slab) return false;
     slab->buffer_count = slab->cold_count = size / class->size;
@@ -337,7 +349,8 @@ static bool add_rx_slab(struct rdma_memory *memory, struct rdma_rx_class *class)
 
 /* The peer writes, nobody reads from afar. */
 static bool rx_register(struct rdma_memory *memory, struct rdma_rx *rx) {
-    rx->mr = rdma_register(memory, rx->data, rx->size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, RDMA_MEMORY_RECEIVE);
+    rx->mr = rdma_register(memory, rx->data, rx->size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                           RDMA_MEMORY_RECEIVE);
     if (rx->mr && rx->slab->reserved_huge) memory->stats->huge_bytes += rx->size;
     rx->told = false;
     return rx->mr != NULL;
@@ -449,15 +462,18 @@ struct rdma_rx *rdma_rx_take_to_grow(struct rdma_memory *memory, uint32_t size) 
 bool rdma_rx_available(struct rdma_memory *memory, uint32_t size) {
     uint64_t bound = rdma_settings.max_registered, idle = memory->rx_kept_bytes;
     if (!bound || rdma_registered() + size <= bound) return true;
-    for (struct rdma_rx_class *class = memory->classes; class; class = class->next) idle += class->stale.len * class->size;
+    for (struct rdma_rx_class *class = memory->classes; class; class = class->next)
+        idle += class->stale.len * class->size;
     return rdma_registered() + size <= bound + idle;
 }
 
 void rdma_rx_give(struct rdma_memory *memory, struct rdma_rx *rx) {
     struct rdma_rx_class *class = class_of(memory, rx->size);
     memory->stats->receive_buffers--;
-    if (rx->told) list_append(&class->stale, &rx->link);
-    else rx_to_ready(memory, class, rx);
+    if (rx->told)
+        list_append(&class->stale, &rx->link);
+    else
+        rx_to_ready(memory, class, rx);
     if (memory->work) memory->work(memory);
 }
 
@@ -471,8 +487,10 @@ bool rdma_memory_tidy(struct rdma_memory *memory, uint64_t budget_us) {
                 rx_to_cold(memory, class, rx);
             else {
                 memset(rx->data, 0, rx->size);
-                if (rx_register(memory, rx)) rx_to_ready(memory, class, rx);
-                else rx_to_cold(memory, class, rx);
+                if (rx_register(memory, rx))
+                    rx_to_ready(memory, class, rx);
+                else
+                    rx_to_cold(memory, class, rx);
             }
             if (clock_monotonic_us() >= end) return true;
         }

@@ -67,10 +67,10 @@ struct rdma_memory {
     size_t send_bytes;
     uint64_t send_peak; /* chunks in use at a time, since the last ageing */
     struct rdma_rx_class *classes;
-    size_t rx_kept_bytes; /* of the ready ones */
+    size_t rx_kept_bytes;  /* of the ready ones */
     unsigned growths_left; /* registrations for growth in this tick; RDMA_GROWTHS_A_TICK */
     bool exhausted_told;
-    bool no_reserved_huge[2]; /* the device cannot register them: as a whole, in parts */
+    bool no_reserved_huge[2];                 /* the device cannot register them: as a whole, in parts */
     void (*work)(struct rdma_memory *memory); /* rdma_memory_tidy() shall be called soon; may be NULL */
 };
 
@@ -78,7 +78,8 @@ void rdma_memory_init(struct rdma_memory *memory, struct ibv_pd *pd, struct rdma
 void rdma_memory_free(struct rdma_memory *memory); /* nothing may be taken any more */
 
 /* Registration of whatever memory, counted and bounded. NULL: errno; EDQUOT is the bound. */
-struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access, enum rdma_memory_kind kind);
+struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access,
+                             enum rdma_memory_kind kind);
 /* mr may be NULL. False: the device kept it; the memory must not be given to anybody else. */
 bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind);
 uint64_t rdma_registered(void); /* bytes, of the process */

@@ -18,7 +18,8 @@ static bool place_take(struct rdma_connection *c) {
     struct rdma_polls *polls = &c->device->polls;
     if (c->polled.place) return true;
     if (!polls->pages) {
-        void *pages = mmap(NULL, PLACE_SIZE * RDMA_POLLED_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *pages =
+            mmap(NULL, PLACE_SIZE * RDMA_POLLED_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pages == MAP_FAILED) return false;
         polls->pages = pages;
     }
@@ -26,9 +27,11 @@ static bool place_take(struct rdma_connection *c) {
         struct rdma_place *place = &polls->places[i];
         if (place->owner || place->mr) continue;
         char *page = polls->pages + i * PLACE_SIZE;
-        place->mr = rdma_register(&c->device->memory, page, PLACE_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, RDMA_MEMORY_CONTROL);
+        place->mr = rdma_register(&c->device->memory, page, PLACE_SIZE,
+                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, RDMA_MEMORY_CONTROL);
         if (!place->mr) return false;
-        place->word = (_Atomic uint32_t *)(void *)(page + i * LINE % PLACE_SIZE); /* not all in the same set of the cache */
+        place->word =
+            (_Atomic uint32_t *)(void *)(page + i * LINE % PLACE_SIZE); /* not all in the same set of the cache */
         place->owner = c;
         c->polled.place = place;
         return true;
@@ -175,7 +178,8 @@ void rdma_polled_take_until(struct rdma_connection *c, uint32_t count) {
 }
 
 void rdma_polled_take(struct rdma_connection *c) {
-    if (may_take(c)) rdma_polled_take_until(c, be32toh(atomic_load_explicit(c->polled.place->word, memory_order_acquire)));
+    if (may_take(c))
+        rdma_polled_take_until(c, be32toh(atomic_load_explicit(c->polled.place->word, memory_order_acquire)));
 }
 
 void rdma_polled_on_begun(struct rdma_connection *c) {
@@ -240,11 +244,13 @@ bool rdma_polled_pump(struct rdma_connection *c) {
     return !polled->want_end && !polled->owes_begun && !polled->owes_ended;
 }
 
-void rdma_polled_write(struct rdma_connection *c, uint32_t bytes, struct ibv_send_wr *wr, struct ibv_sge *sge, uint32_t *word) {
+void rdma_polled_write(struct rdma_connection *c, uint32_t bytes, struct ibv_send_wr *wr, struct ibv_sge *sge,
+                       uint32_t *word) {
     c->polled.count_out += bytes;
     *word = htobe32(c->polled.count_out);
     *sge = (struct ibv_sge){.addr = (uintptr_t)word, .length = sizeof *word};
-    *wr = (struct ibv_send_wr){.sg_list = sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE};
+    *wr =
+        (struct ibv_send_wr){.sg_list = sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE};
     wr->wr.rdma.remote_addr = c->polled.addr;
     wr->wr.rdma.rkey = c->polled.key;
     c->owner->stats.polled_out++;

@@ -90,10 +90,11 @@ struct rdma_polled {
 };
 
 void rdma_polled_init(struct rdma_connection *c);
-uint64_t rdma_polled_possible(const struct rdma_connection *c); /* RDMA_FEATURE_POLLED, or 0 where the device or a setting forbids it */
-void rdma_polled_on_immediate(struct rdma_connection *c);       /* a message has come by a completion */
-bool rdma_polled_look(struct rdma_device *device); /* at all words. True: something has come */
-void rdma_polled_take(struct rdma_connection *c);  /* the same for one connection, whose end has become known */
+uint64_t rdma_polled_possible(
+    const struct rdma_connection *c); /* RDMA_FEATURE_POLLED, or 0 where the device or a setting forbids it */
+void rdma_polled_on_immediate(struct rdma_connection *c); /* a message has come by a completion */
+bool rdma_polled_look(struct rdma_device *device);        /* at all words. True: something has come */
+void rdma_polled_take(struct rdma_connection *c);         /* the same for one connection, whose end has become known */
 /* What the peer had told by its word when it sent this control message. */
 void rdma_polled_take_until(struct rdma_connection *c, uint32_t count);
 void rdma_polled_end_all(struct rdma_device *device); /* we are about to sleep */
@@ -105,7 +106,8 @@ void rdma_polled_on_ended(struct rdma_connection *c, const struct rdma_wire_cred
 /* Control messages that had no room in the send queue. False: they still have none. */
 bool rdma_polled_pump(struct rdma_connection *c);
 /* Makes the request that counts `bytes` more; `sge` and `word` must live until it is posted. */
-void rdma_polled_write(struct rdma_connection *c, uint32_t bytes, struct ibv_send_wr *wr, struct ibv_sge *sge, uint32_t *word);
+void rdma_polled_write(struct rdma_connection *c, uint32_t bytes, struct ibv_send_wr *wr, struct ibv_sge *sge,
+                       uint32_t *word);
 void rdma_polled_release(struct rdma_connection *c);
 void rdma_polls_free(struct rdma_device *device); /* no connection is left */
 #endif

@@ -12,8 +12,8 @@
 enum { GIDS_MAX = 256 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rdma_port used;    /* under the lock */
-static atomic_bool is_noted; /* it is that of a listener or connection: no longer a guess */
+static struct rdma_port used; /* under the lock */
+static atomic_bool is_noted;  /* it is that of a listener or connection: no longer a guess */
 
 static void address_bytes(const struct sockaddr *address, uint8_t bytes[static 16]) {
     memset(bytes, 0, 16);
@@ -25,7 +25,8 @@ static void address_bytes(const struct sockaddr *address, uint8_t bytes[static 1
 }
 
 /* The GID of `address` (NULL: any), or the first one. */
-static bool find_gid(struct ibv_context *verbs, uint8_t port, int count, const struct sockaddr *address, union ibv_gid *gid) {
+static bool find_gid(struct ibv_context *verbs, uint8_t port, int count, const struct sockaddr *address,
+                     union ibv_gid *gid) {
     uint8_t wanted[16];
     if (address) {
         address_bytes(address, wanted);
@@ -35,7 +36,8 @@ static bool find_gid(struct ibv_context *verbs, uint8_t port, int count, const s
     return ibv_query_gid(verbs, port, 0, gid) == 0;
 }
 
-static bool describe(struct ibv_context *verbs, uint8_t number, const struct sockaddr *address, struct rdma_port *port) {
+static bool describe(struct ibv_context *verbs, uint8_t number, const struct sockaddr *address,
+                     struct rdma_port *port) {
     static const union ibv_gid none;
     struct ibv_port_attr attr;
     union ibv_gid gid;
@@ -104,7 +106,8 @@ const char *rdma_device_text(const struct rdma_cm_id *id, char text[static RDMA_
     union ibv_gid gid = id->route.addr.addr.ibaddr.sgid;
     if (memcmp(&gid, &none, sizeof gid) == 0) { /* a listener: it has no route */
         struct rdma_port port;
-        if (!describe(id->verbs, id->port_num ? id->port_num : 1, &id->route.addr.src_addr, &port) || !port.gid[0]) return text;
+        if (!describe(id->verbs, id->port_num ? id->port_num : 1, &id->route.addr.src_addr, &port) || !port.gid[0])
+            return text;
         snprintf(name, sizeof name, "%s", port.gid);
     } else if (!inet_ntop(AF_INET6, &gid, name, sizeof name))
         return text;

@@ -7,8 +7,10 @@
 enum {
     SIDE_STEP = 4 * 1024,
     GROW_FACTOR = 4,
-    GROW_BELOW_US = 500, /* a buffer that is full in less was too small: the peer waits a round trip for each, some 10 us */
-    GROW_RING_BELOW_US = 100, /* a ring's peer does not wait as long as a quarter of it takes longer than a round trip; and small ones stay in the caches together */
+    GROW_BELOW_US =
+        500, /* a buffer that is full in less was too small: the peer waits a round trip for each, some 10 us */
+    GROW_RING_BELOW_US =
+        100, /* a ring's peer does not wait as long as a quarter of it takes longer than a round trip; and small ones stay in the caches together */
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
 };
 
@@ -27,7 +29,8 @@ static uint32_t largest_size(void) {
 
 uint32_t rdma_receive_first_size(bool passive) {
     uint32_t largest = largest_size();
-    return passive && rdma_settings.rx_initial ? whole_pages(rdma_settings.rx_initial, RDMA_RX_INITIAL_MIN, largest) : largest;
+    return passive && rdma_settings.rx_initial ? whole_pages(rdma_settings.rx_initial, RDMA_RX_INITIAL_MIN, largest)
+                                               : largest;
 }
 
 bool rdma_receive_allocate(struct rdma_connection *c) {

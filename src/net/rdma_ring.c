@@ -4,7 +4,7 @@
 #include <endian.h>
 
 enum {
-    QUIET_US = 30 * 1000 * 1000, /* after which a connection has its first buffer again; */
+    QUIET_US = 30 * 1000 * 1000,  /* after which a connection has its first buffer again; */
     QUIET_SHORT_US = 1000 * 1000, /* where registered memory is short */
 };
 
@@ -166,7 +166,8 @@ void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credi
 
 bool rdma_ring_pump(struct rdma_connection *c) {
     if (c->ring.owes_taken) {
-        union rdma_wire_message message = {.credit = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN), .bytes = htobe32(c->polled.out ? c->polled.count_out : 0)}};
+        union rdma_wire_message message = {.credit = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN),
+                                                      .bytes = htobe32(c->polled.out ? c->polled.count_out : 0)}};
         c->ring.owes_taken = !rdma_send_control(c, &message);
     }
     if (c->ring.credit_waits) {

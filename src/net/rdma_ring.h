@@ -42,7 +42,8 @@ struct rdma_ring {
 };
 
 void rdma_ring_begin_in(struct rdma_connection *c);
-void rdma_ring_arrived(struct rdma_connection *c, uint32_t len); /* beyond the end of the lap, or while there is another buffer */
+void rdma_ring_arrived(struct rdma_connection *c,
+                       uint32_t len);             /* beyond the end of the lap, or while there is another buffer */
 void rdma_ring_settle(struct rdma_connection *c); /* part of rdma_receive_settle() */
 /* Something is to be done on the connection's turn though nothing is left to be shown of this lap. */
 bool rdma_ring_wants_turn(const struct rdma_connection *c);

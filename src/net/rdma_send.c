@@ -196,8 +196,7 @@ static inline uint32_t send_room(const struct rdma_connection *c) {
 static bool post(struct rdma_connection *c, struct ibv_send_wr *wrs, uint32_t count, bool must_signal) {
     struct ibv_send_wr *last = &wrs[count - 1], *bad;
     c->posted += count;
-    if (must_signal || c->posted - c->last_signalled >= c->signal_every ||
-        c->unsignalled_bytes >= SIGNAL_BYTES) {
+    if (must_signal || c->posted - c->last_signalled >= c->signal_every || c->unsignalled_bytes >= SIGNAL_BYTES) {
         last->send_flags |= IBV_SEND_SIGNALED;
         c->last_signalled = c->posted;
         c->unsignalled_bytes = 0;
@@ -259,7 +258,8 @@ static void advance_segment(struct rdma_connection *c, struct segment *segment, 
 
 /* Whether a request can name the bytes where they lie; then their local key. An ordinary chunk and the values of ordinary memory cannot be named. */
 static inline bool segment_key(struct rdma_connection *c, const struct segment *segment, uint32_t *key) {
-    if (!segment->chunk) return rdma_values_has(segment->blob) && rdma_values_key(c->device, &c->device->values, segment->data, key);
+    if (!segment->chunk)
+        return rdma_values_has(segment->blob) && rdma_values_key(c->device, &c->device->values, segment->data, key);
     *key = segment->chunk->lkey;
     return segment->chunk->registered;
 }
@@ -292,7 +292,8 @@ static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq,
     return true;
 }
 
-static void mark_used(struct rdma_connection *c, struct segment *segment, struct rdma_chunk *chunk, uint32_t seq, uint32_t len) {
+static void mark_used(struct rdma_connection *c, struct segment *segment, struct rdma_chunk *chunk, uint32_t seq,
+                      uint32_t len) {
     if (chunk) {
         chunk->last_seq = seq;
         chunk->used = true;
@@ -347,7 +348,8 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
     uint32_t word;
     uint32_t requests = 0, elements = 0, total = 0;
     uint32_t most = send_room(c) - CONTROL_RESERVE - polled;
-    uint32_t edge = c->peer_size - c->peer_used; /* a request ends where a ring does; a plain buffer takes no more than that */
+    uint32_t edge =
+        c->peer_size - c->peer_used; /* a request ends where a ring does; a plain buffer takes no more than that */
     bool inlined = limit <= c->max_inline, starved = false;
     if (inlined && limit > edge) limit = edge;
     if (most > c->message_requests) most = c->message_requests;
@@ -442,8 +444,7 @@ void rdma_connection_sent(struct rdma_connection *c, uint32_t seq) {
 
 void rdma_send_tick(struct rdma_connection *c) {
     /* Requests of before the last tick, and nothing under way that will tell when their send memory is free. */
-    if (!reached(c->tick_posted, c->retired) && reached(c->last_signalled, c->retired) && send_room(c))
-        post_marker(c);
+    if (!reached(c->tick_posted, c->retired) && reached(c->last_signalled, c->retired) && send_room(c)) post_marker(c);
     c->tick_posted = c->posted;
     if (c->control && c->posted == c->retired) {
         rdma_chunk_give(&c->device->memory, c->control);

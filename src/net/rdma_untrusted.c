@@ -31,8 +31,10 @@ static void tell(const struct rdma_connection *c, uint64_t timeout_us) {
     if (last_told_us && now - last_told_us < 1000000) return;
     char name[RDMA_NAME_MAX];
     last_told_us = now;
-    log_warning("RDMA: closed %s, which has not authenticated in %llu ms, for another client (rdma-max-unauthenticated-memory); %llu until now",
-                rdma_connection_name(c, name), (unsigned long long)timeout_us / 1000, (unsigned long long)c->owner->stats.untrusted_closed + 1);
+    log_warning("RDMA: closed %s, which has not authenticated in %llu ms, for another client "
+                "(rdma-max-unauthenticated-memory); %llu until now",
+                rdma_connection_name(c, name), (unsigned long long)timeout_us / 1000,
+                (unsigned long long)c->owner->stats.untrusted_closed + 1);
 }
 
 /* Closes the loop's oldest one when its time is over. */

@@ -50,7 +50,8 @@ static void make_place(struct rdma_values *values, uint32_t index) {
     values->count = count;
 }
 
-struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_values *values, const struct value_region *region) {
+struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_values *values,
+                                    const struct value_region *region) {
     if (values->retry_us && clock_mono() < values->retry_us) return NULL;
     uint64_t bound = rdma_settings.max_registered;
     struct ibv_mr *mr = NULL;

@@ -32,11 +32,15 @@ struct rdma_values {
 void rdma_values_start(void);
 void rdma_values_changed(void);
 /* Whether the blob is one that may be sent without a copy. */
-static inline bool rdma_values_has(const struct blob *blob) { return blob->large; }
+static inline bool rdma_values_has(const struct blob *blob) {
+    return blob->large;
+}
 
-struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_values *values, const struct value_region *region);
+struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_values *values,
+                                    const struct value_region *region);
 /* The local key for memory that a blob lies in. False: it has to be copied. */
-static inline bool rdma_values_key(struct rdma_device *device, struct rdma_values *values, const void *data, uint32_t *key) {
+static inline bool rdma_values_key(struct rdma_device *device, struct rdma_values *values, const void *data,
+                                   uint32_t *key) {
     const struct value_region *region = value_arena_region(data);
     if (!region) return false;
     const struct ibv_mr *mr = region->index < values->count ? values->regions[region->index] : NULL;

@@ -99,7 +99,7 @@ enum rdma_opcode {
     RDMA_OP_POLL_ENDED = 0x8005,
 };
 
-#define RDMA_FEATURE_RING (UINT64_C(1) << 32)
+#define RDMA_FEATURE_RING   (UINT64_C(1) << 32)
 #define RDMA_FEATURE_POLLED (UINT64_C(1) << 33)
 
 struct rdma_wire_feature {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    ROOM_FIRST = 1024,         /* of an OUTPUT message, header included; more follows in larger ones */
+    ROOM_FIRST = 1024, /* of an OUTPUT message, header included; more follows in larger ones */
     ROOM_NEXT = 16 * 1024,
     TRUST_PENDING = 16 * 1024, /* up to here conn_pending() may count what has already gone */
     DESCRIBE_US = 100 * 1000,
@@ -32,14 +32,14 @@ struct remote {
     struct remote_worker *worker;
     struct remote_end *end; /* NULL: closed */
     struct opened_message *about;
-    struct message *shown;                    /* conn.in lies in it */
-    struct message *arrived, **arrived_end;   /* that wait to be shown */
-    size_t arrived_size;                     /* of them and of `shown` */
-    struct message *room;                     /* that conn.out writes to; may be `shown` */
-    struct message *sealed, **sealed_end;     /* for the next flush */
-    size_t sealed_len;                       /* output in them */
-    uint64_t handed;                         /* bytes of output given to the end */
-    bool shown_room_used;                    /* its room for replies is not to be had any more */
+    struct message *shown;                  /* conn.in lies in it */
+    struct message *arrived, **arrived_end; /* that wait to be shown */
+    size_t arrived_size;                    /* of them and of `shown` */
+    struct message *room;                   /* that conn.out writes to; may be `shown` */
+    struct message *sealed, **sealed_end;   /* for the next flush */
+    size_t sealed_len;                      /* output in them */
+    uint64_t handed;                        /* bytes of output given to the end */
+    bool shown_room_used;                   /* its room for replies is not to be had any more */
     bool showing, drain_asked;
     char *error_note;
     struct event_deferred resume;
@@ -179,7 +179,8 @@ static void end_closed(struct connection *conn) {
     tell_drained(end);
 }
 
-static const struct connection_events end_events = {.readable = end_readable, .drained = end_drained, .closed = end_closed};
+static const struct connection_events end_events = {
+    .readable = end_readable, .drained = end_drained, .closed = end_closed};
 
 static const char worker_key;
 

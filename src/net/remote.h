@@ -33,14 +33,22 @@ struct remote_end;
 struct remote_worker;
 
 enum parcel_kind {
-    PARCEL_OPENED, PARCEL_INPUT, PARCEL_DRAINED, PARCEL_ENDED, PARCEL_GONE,
-    PARCEL_OUTPUT, PARCEL_TRUST, PARCEL_KEEPALIVE, PARCEL_ASK_DRAINED, PARCEL_CLOSE
+    PARCEL_OPENED,
+    PARCEL_INPUT,
+    PARCEL_DRAINED,
+    PARCEL_ENDED,
+    PARCEL_GONE,
+    PARCEL_OUTPUT,
+    PARCEL_TRUST,
+    PARCEL_KEEPALIVE,
+    PARCEL_ASK_DRAINED,
+    PARCEL_CLOSE
 };
 
 struct message {
     struct event_post post; /* must be first */
     enum parcel_kind kind;
-    int number; /* ENDED: errno; KEEPALIVE: seconds */
+    int number;   /* ENDED: errno; KEEPALIVE: seconds */
     bool trusted; /* INPUT returned, TRUST: conn->trusted */
     struct remote *home;
     struct remote_end *end;
@@ -69,16 +77,17 @@ struct remote_end {
     bool paused;        /* the user paused it, remote_end_pause() */
     bool ended, drain_asked;
     /* What home shows to people. */
-    _Atomic uint64_t sent; /* of the bytes of output */
+    _Atomic uint64_t sent;                    /* of the bytes of output */
     _Atomic size_t memory, memory_out, spare; /* in all; for output; for input, with nothing in it */
-    char described[REMOTE_DESCRIBED_MAX]; /* under the worker's lock */
+    char described[REMOTE_DESCRIBED_MAX];     /* under the worker's lock */
 };
 
 struct remote_worker_ops {
     /* A connection has come: allocate the struct that embeds its end, the end zeroed. */
     struct remote_end *(*opened)(struct remote_worker *worker, struct connection *conn);
-    void (*readable)(struct remote_end *end);                         /* conn_peek(end->conn) has more, or a sink has filled */
-    void (*returned)(struct remote_end *end, struct message *message); /* an INPUT message; conn->trusted is up to date. May be NULL */
+    void (*readable)(struct remote_end *end); /* conn_peek(end->conn) has more, or a sink has filled */
+    void (*returned)(struct remote_end *end,
+                     struct message *message); /* an INPUT message; conn->trusted is up to date. May be NULL */
     void (*free)(struct remote_end *end);
     /* Home: what a listener's `accepted` is. */
     void (*accepted)(struct connection *conn);
@@ -99,7 +108,8 @@ struct remote_worker {
 };
 
 /* Before the worker's thread runs its loop; both loops take posts from then on. */
-void remote_worker_init(struct remote_worker *worker, struct event_loop *loop, struct event_loop *home, const struct remote_worker_ops *ops);
+void remote_worker_init(struct remote_worker *worker, struct event_loop *loop, struct event_loop *home,
+                        const struct remote_worker_ops *ops);
 
 /* For listeners: conn arrived on a worker's loop, on the worker's thread. */
 void remote_arrived(struct connection *conn);

@@ -176,7 +176,8 @@ static void stream_share(struct output *out, struct blob *blob) {
     s->queued += blob->len;
 }
 
-static const struct output_ops stream_output_ops = {.make_room = stream_make_room, .share = stream_share, .share_min = OUTPUT_SHARE_MIN};
+static const struct output_ops stream_output_ops = {
+    .make_room = stream_make_room, .share = stream_share, .share_min = OUTPUT_SHARE_MIN};
 
 size_t stream_pending(const struct connection *conn) {
     const struct stream *s = stream_of(conn);
@@ -391,8 +392,7 @@ static void stream_read(struct stream *s) {
         base = s->own + (conn->in_len ? (size_t)(conn->in - s->own) : 0) + conn->in_len;
         room = s->own_size - (size_t)(base - s->own);
     }
-    if (conn->in_len < conn->in_limit && room > conn->in_limit - conn->in_len)
-        room = conn->in_limit - conn->in_len;
+    if (conn->in_len < conn->in_limit && room > conn->in_limit - conn->in_len) room = conn->in_limit - conn->in_len;
     ssize_t n;
     if (conn->sink) {
         struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, room}};
@@ -437,8 +437,7 @@ static void stream_ready(struct event_watch *watch, int mask) {
     }
     if (!(mask & EVENT_READ) || !(watch->mask & EVENT_READ)) return;
     if (s->showing)
-        event_watch_set(conn->loop, watch, s->fd, watch->mask & ~EVENT_READ,
-                        stream_ready); /* settle() sets it again */
+        event_watch_set(conn->loop, watch, s->fd, watch->mask & ~EVENT_READ, stream_ready); /* settle() sets it again */
     else
         stream_read(s);
 }
@@ -552,8 +551,7 @@ const char *stream_error_text(const struct connection *conn) {
 
 size_t stream_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct stream *s = stream_of(conn);
-    size_t in = s->own_size,
-           out = s->queued + (s->chunk ? CHUNK_SIZE : 0) + s->segments.len * sizeof(struct segment);
+    size_t in = s->own_size, out = s->queued + (s->chunk ? CHUNK_SIZE : 0) + s->segments.len * sizeof(struct segment);
     if (input) *input = in;
     if (output) *output = out;
     return sizeof *s + in + out;
@@ -588,8 +586,7 @@ static uint64_t dial_timer(struct event_timer *timer) {
 
 static void arm_deadline(struct stream *s) {
     uint64_t now = clock_monotonic_us();
-    event_timer_set(s->conn.loop, &s->timer, s->dial->deadline_us > now ? s->dial->deadline_us - now : 0,
-                    dial_timer);
+    event_timer_set(s->conn.loop, &s->timer, s->dial->deadline_us > now ? s->dial->deadline_us - now : 0, dial_timer);
 }
 
 static void dial_done(struct stream *s) {
@@ -703,8 +700,11 @@ static bool accept_elsewhere(struct listener *listener, int fd) {
     struct event_loop *loop = listener->place ? listener->place(listener) : NULL;
     if (!loop || loop == listener->loop) return false;
     struct placed *placed = mem_alloc(sizeof *placed);
-    *placed = (struct placed){
-        .post.run = placed_arrives, .loop = loop, .transport = listener->transport, .arrived = listener->arrived, .fd = fd};
+    *placed = (struct placed){.post.run = placed_arrives,
+                              .loop = loop,
+                              .transport = listener->transport,
+                              .arrived = listener->arrived,
+                              .fd = fd};
     event_loop_post(loop, &placed->post);
     return true;
 }
@@ -743,8 +743,8 @@ static void listener_stop(struct listener *listener) {
     event_loop_defer(listener->loop, &l->deferred, listener_free);
 }
 
-int stream_listener_start(struct stream_listener *l, const struct transport *transport,
-                          struct event_loop *loop, const struct listen_options *options, int fd) {
+int stream_listener_start(struct stream_listener *l, const struct transport *transport, struct event_loop *loop,
+                          const struct listen_options *options, int fd) {
     l->listener.transport = transport;
     l->listener.loop = loop;
     l->listener.accepted = options->accepted;

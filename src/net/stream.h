@@ -81,6 +81,6 @@ struct stream_listener {
     bool closed;
 };
 /* Starts to watch. The struct is the caller's allocation (mem_alloc) and is freed with listener_close. 0 or -errno. */
-int stream_listener_start(struct stream_listener *listener, const struct transport *transport,
-                          struct event_loop *loop, const struct listen_options *options, int fd);
+int stream_listener_start(struct stream_listener *listener, const struct transport *transport, struct event_loop *loop,
+                          const struct listen_options *options, int fd);
 #endif

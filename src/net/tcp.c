@@ -59,8 +59,7 @@ struct tcp_dial {
 static int bind_source(int fd, int family, const struct addrinfo *source) {
     set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     for (; source; source = source->ai_next)
-        if (source->ai_family == family)
-            return bind(fd, source->ai_addr, source->ai_addrlen) < 0 ? -errno : 0;
+        if (source->ai_family == family) return bind(fd, source->ai_addr, source->ai_addrlen) < 0 ? -errno : 0;
     return -EADDRNOTAVAIL;
 }
 
@@ -138,8 +137,7 @@ static int listening_socket(const struct addrinfo *at, const struct listen_optio
     if (at->ai_family == AF_INET6) set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if ((options->mark && setsockopt(fd, SOL_SOCKET, SO_MARK, &options->mark, sizeof options->mark) < 0) ||
-        bind(fd, at->ai_addr, at->ai_addrlen) < 0 ||
-        listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) {
+        bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) {
         int error = errno;
         close(fd);
         return -error;
@@ -165,12 +163,10 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
         return NULL;
     }
     int fd = -EADDRNOTAVAIL;
-    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
-        fd = listening_socket(at, options);
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) fd = listening_socket(at, options);
     freeaddrinfo(found);
     if (fd < 0) {
-        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port,
-                 strerror(-fd));
+        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port, strerror(-fd));
         errno = -fd;
         return NULL;
     }
@@ -180,13 +176,12 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
     result = stream_listener_start(l, &transport_tcp, loop, options, fd);
     struct sockaddr_storage bound;
     socklen_t len = sizeof bound;
-    if (result == 0 &&
-        (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 || !address_from((struct sockaddr *)&bound, &l->listener.address)))
+    if (result == 0 && (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 ||
+                        !address_from((struct sockaddr *)&bound, &l->listener.address)))
         result = -EADDRNOTAVAIL;
     if (result < 0) {
         listener_close(&l->listener);
-        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port,
-                 strerror(-result));
+        snprintf(error, error_size, "TCP: cannot listen on %s:%d: %s", options->host, options->port, strerror(-result));
         errno = -result;
         return NULL;
     }

@@ -116,8 +116,7 @@ static int listening_socket(const struct sockaddr_un *address, const struct list
     else {
         /* Permissions first: nobody can connect before listen(). */
         if (options->unix_mode && chmod(path, (mode_t)options->unix_mode) < 0) result = -errno;
-        if (result == 0 && options->unix_group && options->unix_group[0])
-            result = set_group(path, options->unix_group);
+        if (result == 0 && options->unix_group && options->unix_group[0]) result = set_group(path, options->unix_group);
         if (result == 0 && listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) result = -errno;
         if (result < 0) unlink(path);
     }
@@ -126,8 +125,8 @@ static int listening_socket(const struct sockaddr_un *address, const struct list
     return result;
 }
 
-static struct listener *unix_listen(struct event_loop *loop, const struct listen_options *options,
-                                    char *error, size_t error_size) {
+static struct listener *unix_listen(struct event_loop *loop, const struct listen_options *options, char *error,
+                                    size_t error_size) {
     struct sockaddr_un address;
     int fd = path_to(options->host, &address);
     if (fd == 0) fd = listening_socket(&address, options);

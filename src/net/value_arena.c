@@ -170,7 +170,8 @@ static struct region *region_new(size_t units) {
     size_t first = find_granules(size >> VALUE_GRANULE_BITS);
     if (first == SIZE_MAX) return NULL;
     char *base = value_arena_map.base + (first << VALUE_GRANULE_BITS);
-    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) return NULL;
+    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        return NULL;
     madvise(base, size, MADV_HUGEPAGE);
     ASAN_POISON_MEMORY_REGION(base, size);
     struct region *region = mem_calloc(1, sizeof *region);
@@ -209,7 +210,8 @@ static void region_may_go(struct region *region) {
 }
 
 /* An empty region that the caller holds and that had better go. It stays until the caller lets go of it. */
-static const struct value_region *find_to_go(bool (*holds)(void *context, const struct value_region *region), void *context) {
+static const struct value_region *find_to_go(bool (*holds)(void *context, const struct value_region *region),
+                                             void *context) {
     const struct value_region *found = NULL;
     pthread_mutex_lock(&arena.lock);
     if (arena.empty_regions > 1) {

@@ -22,8 +22,8 @@ struct value_region {
 };
 
 struct value_arena_stats {
-    size_t mapped;  /* bytes of regions */
-    size_t used;    /* bytes of blocks that were taken */
+    size_t mapped; /* bytes of regions */
+    size_t used;   /* bytes of blocks that were taken */
     size_t blocks, regions;
 };
 

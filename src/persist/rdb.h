@@ -42,9 +42,26 @@
 #include "store/keyspace.h"
 
 enum rdb_type {
-    RDB_STRING = 0, RDB_LIST = 1, RDB_SET = 2, RDB_ZSET = 3, RDB_HASH = 4, RDB_ZSET_2 = 5, RDB_HASH_ZIPMAP = 9, RDB_LIST_ZIPLIST = 10, RDB_SET_INTSET = 11,
-    RDB_ZSET_ZIPLIST = 12, RDB_HASH_ZIPLIST = 13, RDB_LIST_QUICKLIST = 14, RDB_HASH_LISTPACK = 16, RDB_ZSET_LISTPACK = 17,
-    RDB_LIST_QUICKLIST_2 = 18, RDB_SET_LISTPACK = 20, RDB_STREAM = 15, RDB_STREAM_2 = 19, RDB_STREAM_3 = 21, RDB_HASH_EXPIRING = 22
+    RDB_STRING = 0,
+    RDB_LIST = 1,
+    RDB_SET = 2,
+    RDB_ZSET = 3,
+    RDB_HASH = 4,
+    RDB_ZSET_2 = 5,
+    RDB_HASH_ZIPMAP = 9,
+    RDB_LIST_ZIPLIST = 10,
+    RDB_SET_INTSET = 11,
+    RDB_ZSET_ZIPLIST = 12,
+    RDB_HASH_ZIPLIST = 13,
+    RDB_LIST_QUICKLIST = 14,
+    RDB_HASH_LISTPACK = 16,
+    RDB_ZSET_LISTPACK = 17,
+    RDB_LIST_QUICKLIST_2 = 18,
+    RDB_SET_LISTPACK = 20,
+    RDB_STREAM = 15,
+    RDB_STREAM_2 = 19,
+    RDB_STREAM_3 = 21,
+    RDB_HASH_EXPIRING = 22
 };
 /* Format versions. Valkey 8 and Redis 7.2 write 11, Valkey 9 80; those between are other products' and mean something else. */
 enum { RDB_VERSION = 80, RDB_VERSION_COMMON = 11, RDB_VERSION_FOREIGN_MIN = 12, RDB_VERSION_FOREIGN_MAX = 79 };
@@ -68,10 +85,10 @@ struct rdb_reader {
     bool failed;
 };
 uint64_t rdb_read_length(struct rdb_reader *in);
-double rdb_read_double(struct rdb_reader *in); /* 8 bytes, little-endian */
-double rdb_read_double_text(struct rdb_reader *in); /* as in 3 above */
+double rdb_read_double(struct rdb_reader *in);                    /* 8 bytes, little-endian */
+double rdb_read_double_text(struct rdb_reader *in);               /* as in 3 above */
 void rdb_read_bytes(struct rdb_reader *in, void *to, size_t len); /* as they are; zeros after a failure */
-int64_t rdb_read_time(struct rdb_reader *in);  /* ms: 8 bytes, little-endian */
+int64_t rdb_read_time(struct rdb_reader *in);                     /* ms: 8 bytes, little-endian */
 /* A string: where it lies, or, where it had to be made, in *made, to be freed with mem_free() (else NULL). */
 struct slice rdb_read_string(struct rdb_reader *in, char **made);
 /* Reads a value and adds it under a key that must be missing. NULL: damaged, unknown or empty; the key is missing then. The store may choose another

@@ -7,13 +7,25 @@
 #include <endian.h>
 #include <math.h>
 
-enum { LENGTH_14 = 0x40, LENGTH_32 = 0x80, LENGTH_64 = 0x81, ENCODED = 0xc0, ENCODED_8 = 0, ENCODED_16 = 1, ENCODED_32 = 2, ENCODED_LZF = 3, TWO_BITS = 0xc0 };
+enum {
+    LENGTH_14 = 0x40,
+    LENGTH_32 = 0x80,
+    LENGTH_64 = 0x81,
+    ENCODED = 0xc0,
+    ENCODED_8 = 0,
+    ENCODED_16 = 1,
+    ENCODED_32 = 2,
+    ENCODED_LZF = 3,
+    TWO_BITS = 0xc0
+};
 enum { INTEGER_TEXT_MAX = 11, COMPRESS_MIN = 21, COMPRESS_GAIN = 4, FOOTER = 10, TEXT_NAN = 253, TEXT_INF = 254 };
 struct rdb_settings rdb_settings = {.compression = true};
 
 /* Writing */
 
-static void write_bytes(struct output *out, const void *bytes, size_t len) { output_write(out, slice_make(bytes, len)); }
+static void write_bytes(struct output *out, const void *bytes, size_t len) {
+    output_write(out, slice_make(bytes, len));
+}
 
 void rdb_write_length(struct output *out, uint64_t length) {
     unsigned char bytes[9];
@@ -41,7 +53,8 @@ void rdb_write_length(struct output *out, uint64_t length) {
 static bool write_integer(struct output *out, struct slice text) {
     int64_t value;
     char again[NUMBER_TEXT_MAX];
-    if (text.len > INTEGER_TEXT_MAX || !parse_int64(text, &value) || value < INT32_MIN || value > INT32_MAX) return false;
+    if (text.len > INTEGER_TEXT_MAX || !parse_int64(text, &value) || value < INT32_MIN || value > INT32_MAX)
+        return false;
     if (!slice_equal(text, (struct slice){again, format_int64(again, value)})) return false;
     unsigned char bytes[5] = {ENCODED | ENCODED_8, (unsigned char)value};
     size_t len = 2;
@@ -149,8 +162,10 @@ double rdb_read_double_text(struct rdb_reader *in) {
     take(in, &len, 1);
     if (len >= TEXT_NAN) return len == TEXT_NAN ? NAN : len == TEXT_INF ? INFINITY : -INFINITY;
     struct slice text = {in->at, len};
-    if ((size_t)(in->end - in->at) < len || !parse_double(text, &value)) in->failed = true;
-    else in->at += len;
+    if ((size_t)(in->end - in->at) < len || !parse_double(text, &value))
+        in->failed = true;
+    else
+        in->at += len;
     return value;
 }
 
@@ -158,7 +173,9 @@ static struct slice read_integer(struct rdb_reader *in, uint64_t kind, char **ma
     unsigned char bytes[4] = {0};
     size_t width = kind == ENCODED_8 ? 1 : kind == ENCODED_16 ? 2 : 4;
     if (!take(in, bytes, width)) return SLICE("");
-    int64_t value = width == 1 ? (int8_t)bytes[0] : width == 2 ? (int16_t)(bytes[0] | bytes[1] << 8) : (int32_t)(bytes[0] | bytes[1] << 8 | bytes[2] << 16 | (uint32_t)bytes[3] << 24);
+    int64_t value = width == 1   ? (int8_t)bytes[0]
+                    : width == 2 ? (int16_t)(bytes[0] | bytes[1] << 8)
+                                 : (int32_t)(bytes[0] | bytes[1] << 8 | bytes[2] << 16 | (uint32_t)bytes[3] << 24);
     *made = mem_alloc(NUMBER_TEXT_MAX);
     return (struct slice){*made, format_int64(*made, value)};
 }
@@ -222,7 +239,8 @@ bool dump_open(struct slice payload, struct rdb_reader *in) {
     memcpy(&crc, footer + 2, 8);
     version = le16toh(version);
     crc = le64toh(crc);
-    if (version > RDB_VERSION || (version >= RDB_VERSION_FOREIGN_MIN && version <= RDB_VERSION_FOREIGN_MAX)) return false;
+    if (version > RDB_VERSION || (version >= RDB_VERSION_FOREIGN_MIN && version <= RDB_VERSION_FOREIGN_MAX))
+        return false;
     if (crc != crc64(0, payload.data, payload.len - 8) && !rdb_settings.skip_checksum) return false;
     *in = (struct rdb_reader){.at = payload.data, .end = footer};
     return true;

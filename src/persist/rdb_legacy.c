@@ -44,7 +44,12 @@ static bool append_number(uint8_t **lp, int64_t number) {
 }
 static bool append_integer(uint8_t **lp, struct bytes *in, uint8_t encoding) {
     if (encoding > 0xf0 && encoding < 0xfe) return append_number(lp, encoding - 0xf1);
-    size_t width = encoding == 0xc0 ? 2 : encoding == 0xd0 ? 4 : encoding == 0xe0 ? 8 : encoding == 0xf0 ? 3 : encoding == 0xfe ? 1 : 0;
+    size_t width = encoding == 0xc0   ? 2
+                   : encoding == 0xd0 ? 4
+                   : encoding == 0xe0 ? 8
+                   : encoding == 0xf0 ? 3
+                   : encoding == 0xfe ? 1
+                                      : 0;
     uint64_t number;
     if (!width || !take_number(in, width, &number)) return false;
     unsigned unused = 64 - 8 * (unsigned)width; /* the sign is spread over them */
@@ -68,7 +73,8 @@ static bool ziplist_read(struct slice bytes, uint8_t **lp) {
     uint64_t size, tail, count, before, seen = 0, last_offset = ZIPLIST_HEADER, last_size = 0;
     if (bytes.len <= ZIPLIST_HEADER || in.end[-1] != END) return false;
     in.end--;
-    if (!take_number(&in, 4, &size) || !take_number(&in, 4, &tail) || !take_number(&in, 2, &count) || size != bytes.len) return false;
+    if (!take_number(&in, 4, &size) || !take_number(&in, 4, &tail) || !take_number(&in, 2, &count) || size != bytes.len)
+        return false;
     for (; in.at < in.end; seen++) {
         const uint8_t *element = in.at;
         if (!take_length(&in, &before) || before != last_size || !append_element(lp, &in)) return false;
@@ -100,5 +106,9 @@ static uint8_t *convert(struct slice bytes, bool (*read)(struct slice bytes, uin
     listpack_free(lp);
     return NULL;
 }
-uint8_t *ziplist_to_listpack(struct slice bytes) { return convert(bytes, ziplist_read); }
-uint8_t *zipmap_to_listpack(struct slice bytes) { return convert(bytes, zipmap_read); }
+uint8_t *ziplist_to_listpack(struct slice bytes) {
+    return convert(bytes, ziplist_read);
+}
+uint8_t *zipmap_to_listpack(struct slice bytes) {
+    return convert(bytes, zipmap_read);
+}

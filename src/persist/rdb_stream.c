@@ -14,8 +14,7 @@ static void write_nodes(struct output *out, const struct radix_tree *nodes) {
     struct radix_iterator it;
     rdb_write_length(out, radix_tree_len(nodes));
     radix_iterator_init(&it, nodes);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more;
-         more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
         rdb_write_string(out, it.key);
         rdb_write_string(out, slice_make(it.value, listpack_bytes(it.value)));
     }
@@ -27,8 +26,7 @@ static void write_pending(struct output *out, const struct radix_tree *pending, 
     struct radix_iterator it;
     rdb_write_length(out, radix_tree_len(pending));
     radix_iterator_init(&it, pending);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more;
-         more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
         const struct stream_pending *entry = it.value;
         output_write(out, it.key);
         if (!whole) continue;
@@ -46,8 +44,7 @@ static void write_group(struct output *out, struct slice name, const struct stre
     write_pending(out, group->pending, true);
     rdb_write_length(out, radix_tree_len(group->consumers));
     radix_iterator_init(&it, group->consumers);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more;
-         more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
         const struct stream_consumer *consumer = it.value;
         rdb_write_string(out, it.key);
         rdb_write_time(out, consumer->seen_ms);
@@ -153,8 +150,7 @@ static void read_group(struct rdb_reader *in, struct stream *stream, enum rdb_ty
     char *made;
     struct slice name = rdb_read_string(in, &made);
     struct stream_id last_id = read_id(in);
-    int64_t entries_read =
-        type == RDB_STREAM ? stream_entries_up_to(stream, last_id) : (int64_t)rdb_read_length(in);
+    int64_t entries_read = type == RDB_STREAM ? stream_entries_up_to(stream, last_id) : (int64_t)rdb_read_length(in);
     struct stream_group *group = in->failed ? NULL : stream_group_create(stream, name, last_id, entries_read);
     mem_free(made);
     if (!group || entries_read < STREAM_READ_UNKNOWN) in->failed = true;

@@ -48,7 +48,9 @@ static void write_list(struct output *out, const struct entry *entry) {
     while (list_type_next(&it, &element)) {
         struct slice text = {element.value.data, element.value.len};
         bool alone = element.blob || text.len > NODE_BYTES;
-        size_t size = alone ? 0 : element.value.data ? listpack_size_of(text) : listpack_size_of_number(element.value.number);
+        size_t size = alone                ? 0
+                      : element.value.data ? listpack_size_of(text)
+                                           : listpack_size_of_number(element.value.number);
         if (listpack_count(lp) && (alone || listpack_bytes(lp) + size > NODE_BYTES)) {
             write_node(&nodes, lp);
             count++;
@@ -116,9 +118,13 @@ static void write_zset(struct output *out, const struct entry *entry) {
     }
 }
 
-static bool is_expiring(const struct entry *entry) { return entry_encoding(entry) == ENCODING_EXPIRING_HASHTABLE; }
+static bool is_expiring(const struct entry *entry) {
+    return entry_encoding(entry) == ENCODING_EXPIRING_HASHTABLE;
+}
 
-int rdb_value_version(const struct entry *entry) { return is_expiring(entry) ? RDB_VERSION : RDB_VERSION_COMMON; }
+int rdb_value_version(const struct entry *entry) {
+    return is_expiring(entry) ? RDB_VERSION : RDB_VERSION_COMMON;
+}
 
 void rdb_write_value(struct output *out, const struct entry *entry) {
     bool packed = entry_encoding(entry) == ENCODING_LISTPACK, timed = is_expiring(entry);
@@ -134,8 +140,10 @@ void rdb_write_value(struct output *out, const struct entry *entry) {
         break;
     case TYPE_HASH:
         write_type(out, packed ? RDB_HASH_LISTPACK : timed ? RDB_HASH_EXPIRING : RDB_HASH);
-        if (packed) write_packed(out, entry);
-        else write_hash(out, entry, timed);
+        if (packed)
+            write_packed(out, entry);
+        else
+            write_hash(out, entry, timed);
         break;
     case TYPE_SET:
         if (entry_encoding(entry) == ENCODING_INTSET) {
@@ -144,14 +152,18 @@ void rdb_write_value(struct output *out, const struct entry *entry) {
             rdb_write_string(out, slice_make(set, intset_bytes(set)));
         } else {
             write_type(out, packed ? RDB_SET_LISTPACK : RDB_SET);
-            if (packed) write_packed(out, entry);
-            else write_set(out, entry);
+            if (packed)
+                write_packed(out, entry);
+            else
+                write_set(out, entry);
         }
         break;
     case TYPE_ZSET:
         write_type(out, packed ? RDB_ZSET_LISTPACK : RDB_ZSET_2);
-        if (packed) write_packed(out, entry);
-        else write_zset(out, entry);
+        if (packed)
+            write_packed(out, entry);
+        else
+            write_zset(out, entry);
         break;
     case TYPE_STREAM:
         write_type(out, RDB_STREAM_3);
@@ -182,8 +194,10 @@ static void push_all(struct reading *reading, const uint8_t *lp) {
 static void read_list_node(struct reading *reading, uint64_t kind, struct slice node) {
     const uint8_t *lp = (const uint8_t *)node.data;
     uint8_t *converted = NULL;
-    if (kind == NODE_ZIPLIST) lp = converted = ziplist_to_listpack(node);
-    else if (kind == NODE_PACKED && !listpack_validate(lp, node.len, true, NULL, NULL)) lp = NULL;
+    if (kind == NODE_ZIPLIST)
+        lp = converted = ziplist_to_listpack(node);
+    else if (kind == NODE_PACKED && !listpack_validate(lp, node.len, true, NULL, NULL))
+        lp = NULL;
     if (!lp || kind < NODE_PLAIN) reading->in->failed = true;
     if (reading->in->failed || (kind != NODE_PLAIN && listpack_count(lp) == 0)) {
         listpack_free(converted);
@@ -250,8 +264,10 @@ static void add_member(struct reading *reading, struct set *set, struct slice me
 }
 
 static void add_set(struct reading *reading, struct set *set) {
-    if (reading->in->failed) set_free(set);
-    else reading->entry = db_add_value(reading->db, reading->key, TYPE_SET, set->encoding, set->value);
+    if (reading->in->failed)
+        set_free(set);
+    else
+        reading->entry = db_add_value(reading->db, reading->key, TYPE_SET, set->encoding, set->value);
 }
 
 static void read_set(struct reading *reading) {
@@ -273,7 +289,8 @@ static void read_set_listpack(struct reading *reading, const uint8_t *lp) {
     char text[LISTPACK_TEXT];
     struct set set = set_new_as(ENCODING_LISTPACK);
     set_expect(&set, listpack_count(lp));
-    for (uint8_t *at = listpack_first(lp); at && !reading->in->failed; at = listpack_next(lp, at)) add_member(reading, &set, listpack_text(at, text));
+    for (uint8_t *at = listpack_first(lp); at && !reading->in->failed; at = listpack_next(lp, at))
+        add_member(reading, &set, listpack_text(at, text));
     add_set(reading, &set);
 }
 
@@ -297,8 +314,10 @@ static void add_scored(struct reading *reading, struct zset *zset, struct slice 
 }
 
 static void add_zset(struct reading *reading, struct zset *zset) {
-    if (reading->in->failed) zset_free(zset);
-    else reading->entry = db_add_value(reading->db, reading->key, TYPE_ZSET, zset->encoding, zset->value);
+    if (reading->in->failed)
+        zset_free(zset);
+    else
+        reading->entry = db_add_value(reading->db, reading->key, TYPE_ZSET, zset->encoding, zset->value);
 }
 
 static void read_zset(struct reading *reading, double (*read_score)(struct rdb_reader *in)) {
@@ -320,20 +339,27 @@ static void read_zset(struct reading *reading, double (*read_score)(struct rdb_r
 static void read_zset_listpack(struct reading *reading, const uint8_t *lp) {
     char member_text[LISTPACK_TEXT], score_text[LISTPACK_TEXT];
     struct zset zset = zset_new(listpack_count(lp) / 2, 0);
-    for (uint8_t *member = listpack_first(lp), *value; member && !reading->in->failed; member = listpack_next(lp, value)) {
+    for (uint8_t *member = listpack_first(lp), *value; member && !reading->in->failed;
+         member = listpack_next(lp, value)) {
         double score;
         value = listpack_next(lp, member);
-        if (parse_double(listpack_text(value, score_text), &score)) add_scored(reading, &zset, listpack_text(member, member_text), score);
-        else reading->in->failed = true;
+        if (parse_double(listpack_text(value, score_text), &score))
+            add_scored(reading, &zset, listpack_text(member, member_text), score);
+        else
+            reading->in->failed = true;
     }
     add_zset(reading, &zset);
 }
 
 static void read_listpack(struct reading *reading, enum rdb_type type, const uint8_t *lp) {
-    if (listpack_count(lp) == 0 || (type != RDB_SET_LISTPACK && listpack_count(lp) % 2)) reading->in->failed = true;
-    else if (type == RDB_HASH_LISTPACK) read_hash_listpack(reading, lp);
-    else if (type == RDB_ZSET_LISTPACK) read_zset_listpack(reading, lp);
-    else read_set_listpack(reading, lp);
+    if (listpack_count(lp) == 0 || (type != RDB_SET_LISTPACK && listpack_count(lp) % 2))
+        reading->in->failed = true;
+    else if (type == RDB_HASH_LISTPACK)
+        read_hash_listpack(reading, lp);
+    else if (type == RDB_ZSET_LISTPACK)
+        read_zset_listpack(reading, lp);
+    else
+        read_set_listpack(reading, lp);
 }
 
 /* A whole value in a string, in a form of today. */
@@ -356,8 +382,10 @@ static void read_converted(struct reading *reading, enum rdb_type type, uint8_t 
     char *made;
     struct slice bytes = rdb_read_string(reading->in, &made);
     uint8_t *lp = reading->in->failed ? NULL : to_listpack(bytes);
-    if (lp) read_listpack(reading, type, lp);
-    else reading->in->failed = true;
+    if (lp)
+        read_listpack(reading, type, lp);
+    else
+        reading->in->failed = true;
     listpack_free(lp);
     mem_free(made);
 }

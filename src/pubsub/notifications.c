@@ -16,8 +16,9 @@ static uint32_t wanted;
 static const struct {
     char letter;
     uint32_t class;
-} letters[] = {{'g', NOTIFY_GENERIC}, {'$', NOTIFY_STRING},  {'l', NOTIFY_LIST},   {'s', NOTIFY_SET},    {'h', NOTIFY_HASH}, {'z', NOTIFY_ZSET},
-               {'x', NOTIFY_EXPIRED}, {'e', NOTIFY_EVICTED}, {'t', NOTIFY_STREAM}, {'d', NOTIFY_MODULE}, {'n', NOTIFY_NEW},  {'K', BY_KEY},
+} letters[] = {{'g', NOTIFY_GENERIC}, {'$', NOTIFY_STRING},  {'l', NOTIFY_LIST},    {'s', NOTIFY_SET},
+               {'h', NOTIFY_HASH},    {'z', NOTIFY_ZSET},    {'x', NOTIFY_EXPIRED}, {'e', NOTIFY_EVICTED},
+               {'t', NOTIFY_STREAM},  {'d', NOTIFY_MODULE},  {'n', NOTIFY_NEW},     {'K', BY_KEY},
                {'E', BY_EVENT},       {'m', NOTIFY_KEY_MISS}};
 enum { LETTERS = sizeof letters / sizeof *letters };
 
@@ -32,7 +33,8 @@ static void publish(const char *kind, int db, struct slice about, struct slice m
     if (channel != room) mem_free(channel);
 }
 
-static void on_event(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event, struct slice key) {
+static void on_event(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
+                     struct slice key) {
     (void)self, (void)class;
     if (!pubsub_has_subscribers()) return;
     if (wanted & BY_KEY) publish("keyspace", db_id(db), key, slice_of(event));
@@ -77,7 +79,11 @@ static void get_events(const struct config_option *option, struct output *out) {
 }
 
 const struct config_option notification_options[] = {
-    {.name = "notify-keyspace-events", .type = CONFIG_CUSTOM, .initial = "", .set = set_events, .get = get_events,
+    {.name = "notify-keyspace-events",
+     .type = CONFIG_CUSTOM,
+     .initial = "",
+     .set = set_events,
+     .get = get_events,
      .help = "Which keyspace events are published as messages; letters, empty: none."},
     {.name = NULL},
 };

@@ -32,9 +32,14 @@ static struct slice channel_name(const void *entry) {
     const struct channel *channel = entry;
     return (struct slice){channel->name, channel->len};
 }
-static struct slice subscription_key(const void *entry) { return slice_make(&((const struct subscription *)entry)->key, sizeof(struct subscription_key)); }
-static struct slice subscriber_key(const void *entry) { return slice_make(&((const struct subscriber *)entry)->id, sizeof(uint64_t)); }
-static const struct hashtable_type channel_type = {.key = channel_name}, subscription_type = {.key = subscription_key}, subscriber_type = {.key = subscriber_key};
+static struct slice subscription_key(const void *entry) {
+    return slice_make(&((const struct subscription *)entry)->key, sizeof(struct subscription_key));
+}
+static struct slice subscriber_key(const void *entry) {
+    return slice_make(&((const struct subscriber *)entry)->id, sizeof(uint64_t));
+}
+static const struct hashtable_type channel_type = {.key = channel_name}, subscription_type = {.key = subscription_key},
+                                   subscriber_type = {.key = subscriber_key};
 
 static struct hashtable *channels[PUBSUB_KINDS], *subscriptions, *subscribers;
 static struct list channel_lists[PUBSUB_KINDS];
@@ -43,14 +48,18 @@ static bool delivering;
 static struct list deserted[PUBSUB_KINDS];
 
 /* A RESP2 client that subscribes can do little else: its messages would be taken for replies. */
-static enum filter_answer subscriber_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
-    static const char *const allowed[] = {"ping", "subscribe", "ssubscribe", "psubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "quit", "reset"};
+static enum filter_answer subscriber_ask(struct client *client, const struct command *command, int argc,
+                                         const struct slice *argv, const char **error) {
+    static const char *const allowed[] = {"ping",         "subscribe",    "ssubscribe", "psubscribe", "unsubscribe",
+                                          "sunsubscribe", "punsubscribe", "quit",       "reset"};
     static char text[256];
     (void)argc, (void)argv;
     if (!(client->flags & CLIENT_PUBSUB) || client->reply.protocol != 2) return FILTER_PASS;
     for (size_t i = 0; !command->parent && i < sizeof allowed / sizeof *allowed; i++)
         if (strcmp(command->spec->name, allowed[i]) == 0) return FILTER_PASS;
-    snprintf(text, sizeof text, "ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+    snprintf(text, sizeof text,
+             "ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this "
+             "context",
              command->full_name);
     *error = text;
     return FILTER_REFUSE;
@@ -60,7 +69,8 @@ static struct command_filter subscriber_filter = {.order = FILTER_PUBSUB, .ask =
 /* Subscribing */
 
 static struct subscriber *subscriber_find(const struct client *client) {
-    return client->flags & CLIENT_PUBSUB ? hashtable_find(subscribers, slice_make(&client->id, sizeof client->id)) : NULL;
+    return client->flags & CLIENT_PUBSUB ? hashtable_find(subscribers, slice_make(&client->id, sizeof client->id))
+                                         : NULL;
 }
 
 static struct subscriber *subscriber_of(struct client *client) {
@@ -118,7 +128,8 @@ static void channel_drop(enum pubsub_kind kind, struct channel *channel) {
     mem_free(channel);
 }
 
-static void subscription_end(struct subscriber *subscriber, enum pubsub_kind kind, struct subscription *subscription, pubsub_ended *ended) {
+static void subscription_end(struct subscriber *subscriber, enum pubsub_kind kind, struct subscription *subscription,
+                             pubsub_ended *ended) {
     struct channel *channel = (struct channel *)(uintptr_t)subscription->key.channel;
     struct client *client = subscription->client;
     hashtable_pop(subscriptions, subscription_key(subscription));
@@ -128,14 +139,17 @@ static void subscription_end(struct subscriber *subscriber, enum pubsub_kind kin
     client->subscriptions[kind]--;
     if (ended) ended(client, kind, channel_name(channel));
     if (channel->subscriptions.len) return;
-    if (delivering) list_append(&deserted[kind], &channel->deserted_link);
-    else channel_drop(kind, channel);
+    if (delivering)
+        list_append(&deserted[kind], &channel->deserted_link);
+    else
+        channel_drop(kind, channel);
 }
 
 bool pubsub_unsubscribe(struct client *client, enum pubsub_kind kind, struct slice name) {
     struct subscriber *subscriber = subscriber_find(client);
     struct subscription_key key = {client->id, subscriber ? hashtable_find(channels[kind], name) : NULL};
-    struct subscription *subscription = key.channel ? hashtable_find(subscriptions, slice_make(&key, sizeof key)) : NULL;
+    struct subscription *subscription =
+        key.channel ? hashtable_find(subscriptions, slice_make(&key, sizeof key)) : NULL;
     if (!subscription) return false;
     subscription_end(subscriber, kind, subscription, NULL);
     subscriber_release(client, subscriber);
@@ -146,7 +160,9 @@ void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub
     struct subscriber *subscriber = subscriber_find(client);
     if (!subscriber) return;
     while (subscriber->subscriptions[kind].len)
-        subscription_end(subscriber, kind, container_of(list_first(&subscriber->subscriptions[kind]), struct subscription, of_subscriber), ended);
+        subscription_end(subscriber, kind,
+                         container_of(list_first(&subscriber->subscriptions[kind]), struct subscription, of_subscriber),
+                         ended);
     subscriber_release(client, subscriber);
 }
 
@@ -168,7 +184,9 @@ void pubsub_init(void) {
 
 /* Counting */
 
-size_t pubsub_channels(enum pubsub_kind kind) { return hashtable_size(channels[kind]); }
+size_t pubsub_channels(enum pubsub_kind kind) {
+    return hashtable_size(channels[kind]);
+}
 size_t pubsub_subscribers(enum pubsub_kind kind, struct slice name) {
     const struct channel *channel = hashtable_find(channels[kind], name);
     return channel ? channel->subscriptions.len : 0;
@@ -176,7 +194,9 @@ size_t pubsub_subscribers(enum pubsub_kind kind, struct slice name) {
 void pubsub_channels_each(enum pubsub_kind kind, void (*seen)(void *, struct slice), void *context) {
     list_each(&channel_lists[kind], link) seen(context, channel_name(container_of(link, struct channel, of_kind)));
 }
-bool pubsub_has_subscribers(void) { return pubsub_channels(PUBSUB_CHANNEL) + pubsub_channels(PUBSUB_PATTERN) != 0; }
+bool pubsub_has_subscribers(void) {
+    return pubsub_channels(PUBSUB_CHANNEL) + pubsub_channels(PUBSUB_PATTERN) != 0;
+}
 
 /* Delivering */
 
@@ -222,8 +242,10 @@ static size_t deliver(struct channel *channel, struct message *message) {
     list_each(&channel->subscriptions, link) {
         struct client *client = container_of(link, struct subscription, of_channel)->client;
         struct encoded *encoded = encode(message, client->reply.protocol);
-        if (encoded->blob) client_push_blob(client, encoded->blob);
-        else client_push(client, memory_output_slice(&encoded->bytes));
+        if (encoded->blob)
+            client_push_blob(client, encoded->blob);
+        else
+            client_push(client, memory_output_slice(&encoded->bytes));
     }
     message_free(message);
     return receivers;
@@ -234,7 +256,11 @@ static size_t deliver_to_patterns(struct slice channel, struct slice text) {
     list_each(&channel_lists[PUBSUB_PATTERN], link) {
         struct channel *pattern = container_of(link, struct channel, of_kind);
         if (!glob_match(channel_name(pattern), channel, false)) continue;
-        struct message message = {.kind = "pmessage", .has_pattern = true, .pattern = channel_name(pattern), .channel = channel, .text = text};
+        struct message message = {.kind = "pmessage",
+                                  .has_pattern = true,
+                                  .pattern = channel_name(pattern),
+                                  .channel = channel,
+                                  .text = text};
         receivers += deliver(pattern, &message);
     }
     return receivers;

@@ -28,5 +28,5 @@ void pubsub_channels_each(enum pubsub_kind kind, void (*seen)(void *context, str
 extern const struct command_spec pubsub_commands[];
 extern const struct info_section pubsub_sections[];
 extern const struct config_option notification_options[]; /* notifications.c: notify-keyspace-events */
-void pubsub_init(void); /* once, at start */
+void pubsub_init(void);                                   /* once, at start */
 #endif

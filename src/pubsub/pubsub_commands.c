@@ -15,10 +15,13 @@ static void confirm(struct client *client, enum pubsub_kind kind, bool subscribe
     if (client->conn) reply.out = &client->conn->out;
     reply_push(&reply, 3);
     reply_bulk_text(&reply, words[kind][subscribed]);
-    if (name) reply_bulk(&reply, *name);
-    else reply_null(&reply);
+    if (name)
+        reply_bulk(&reply, *name);
+    else
+        reply_null(&reply);
     const int *counts = client->subscriptions;
-    reply_integer(&reply, kind == PUBSUB_SHARD ? counts[PUBSUB_SHARD] : counts[PUBSUB_CHANNEL] + counts[PUBSUB_PATTERN]);
+    reply_integer(&reply,
+                  kind == PUBSUB_SHARD ? counts[PUBSUB_SHARD] : counts[PUBSUB_CHANNEL] + counts[PUBSUB_PATTERN]);
 }
 
 static void subscribe(struct call *call, enum pubsub_kind kind, const char *refusal) {
@@ -34,11 +37,19 @@ static void subscribe(struct call *call, enum pubsub_kind kind, const char *refu
         confirm(client, kind, true, &call->argv[i]);
     }
 }
-static void subscribe_run(struct call *call) { subscribe(call, PUBSUB_CHANNEL, "ERR SUBSCRIBE isn't allowed for a DENY BLOCKING client"); }
-static void psubscribe_run(struct call *call) { subscribe(call, PUBSUB_PATTERN, "ERR PSUBSCRIBE isn't allowed for a DENY BLOCKING client"); }
-static void ssubscribe_run(struct call *call) { subscribe(call, PUBSUB_SHARD, "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"); }
+static void subscribe_run(struct call *call) {
+    subscribe(call, PUBSUB_CHANNEL, "ERR SUBSCRIBE isn't allowed for a DENY BLOCKING client");
+}
+static void psubscribe_run(struct call *call) {
+    subscribe(call, PUBSUB_PATTERN, "ERR PSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+}
+static void ssubscribe_run(struct call *call) {
+    subscribe(call, PUBSUB_SHARD, "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
+}
 
-static void unsubscribed(struct client *client, enum pubsub_kind kind, struct slice name) { confirm(client, kind, false, &name); }
+static void unsubscribed(struct client *client, enum pubsub_kind kind, struct slice name) {
+    confirm(client, kind, false, &name);
+}
 
 static const char *refuse_unsubscribed(const struct client *client, const struct command *command) {
     static char text[128];
@@ -50,8 +61,10 @@ static const char *refuse_unsubscribed(const struct client *client, const struct
 static void unsubscribe(struct call *call, enum pubsub_kind kind) {
     struct client *client = call->client;
     if (call->argc == 1) {
-        if (client->subscriptions[kind]) pubsub_unsubscribe_all(client, kind, unsubscribed);
-        else confirm(client, kind, false, NULL);
+        if (client->subscriptions[kind])
+            pubsub_unsubscribe_all(client, kind, unsubscribed);
+        else
+            confirm(client, kind, false, NULL);
     } else {
         for (int i = 1; i < call->argc; i++) {
             pubsub_unsubscribe(client, kind, call->argv[i]);
@@ -59,9 +72,15 @@ static void unsubscribe(struct call *call, enum pubsub_kind kind) {
         }
     }
 }
-static void unsubscribe_run(struct call *call) { unsubscribe(call, PUBSUB_CHANNEL); }
-static void punsubscribe_run(struct call *call) { unsubscribe(call, PUBSUB_PATTERN); }
-static void sunsubscribe_run(struct call *call) { unsubscribe(call, PUBSUB_SHARD); }
+static void unsubscribe_run(struct call *call) {
+    unsubscribe(call, PUBSUB_CHANNEL);
+}
+static void punsubscribe_run(struct call *call) {
+    unsubscribe(call, PUBSUB_PATTERN);
+}
+static void sunsubscribe_run(struct call *call) {
+    unsubscribe(call, PUBSUB_SHARD);
+}
 
 /* Publishing */
 
@@ -70,8 +89,12 @@ static void publish(struct call *call, bool shard) {
     propagate_message(db_id(call->db), call->argc, call->argv);
     reply_integer(call->reply, (int64_t)receivers);
 }
-static void publish_run(struct call *call) { publish(call, false); }
-static void spublish_run(struct call *call) { publish(call, true); }
+static void publish_run(struct call *call) {
+    publish(call, false);
+}
+static void spublish_run(struct call *call) {
+    publish(call, true);
+}
 
 /* PUBSUB */
 
@@ -89,8 +112,9 @@ static void match(void *context, struct slice name) {
 
 static void reply_channels(struct call *call, enum pubsub_kind kind) {
     if (call->argc > 3) {
-        reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try PUBSUB HELP.", (int)call->argv[1].len,
-                           call->argv[1].data);
+        reply_error_format(call->reply,
+                           "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try PUBSUB HELP.",
+                           (int)call->argv[1].len, call->argv[1].data);
         return;
     }
     struct matches matches = {.pattern = call->argc == 3 ? &call->argv[2] : NULL};
@@ -99,8 +123,12 @@ static void reply_channels(struct call *call, enum pubsub_kind kind) {
     matches.reply = call->reply;
     pubsub_channels_each(kind, match, &matches);
 }
-static void channels_run(struct call *call) { reply_channels(call, PUBSUB_CHANNEL); }
-static void shardchannels_run(struct call *call) { reply_channels(call, PUBSUB_SHARD); }
+static void channels_run(struct call *call) {
+    reply_channels(call, PUBSUB_CHANNEL);
+}
+static void shardchannels_run(struct call *call) {
+    reply_channels(call, PUBSUB_SHARD);
+}
 
 static void reply_counts(struct call *call, enum pubsub_kind kind) {
     reply_array(call->reply, (size_t)(call->argc - 2) * 2);
@@ -109,80 +137,185 @@ static void reply_counts(struct call *call, enum pubsub_kind kind) {
         reply_integer(call->reply, (int64_t)pubsub_subscribers(kind, call->argv[i]));
     }
 }
-static void numsub_run(struct call *call) { reply_counts(call, PUBSUB_CHANNEL); }
-static void shardnumsub_run(struct call *call) { reply_counts(call, PUBSUB_SHARD); }
-static void numpat_run(struct call *call) { reply_integer(call->reply, (int64_t)pubsub_channels(PUBSUB_PATTERN)); }
+static void numsub_run(struct call *call) {
+    reply_counts(call, PUBSUB_CHANNEL);
+}
+static void shardnumsub_run(struct call *call) {
+    reply_counts(call, PUBSUB_SHARD);
+}
+static void numpat_run(struct call *call) {
+    reply_integer(call->reply, (int64_t)pubsub_channels(PUBSUB_PATTERN));
+}
 
 static void help_run(struct call *call) {
-    static const char *const lines[] = {"CHANNELS [<pattern>]",
-                                        "    Return the currently active channels matching a <pattern> (default: '*').",
-                                        "NUMPAT",
-                                        "    Return number of subscriptions to patterns.",
-                                        "NUMSUB [<channel> ...]",
-                                        "    Return the number of subscribers for the specified channels, excluding",
-                                        "    pattern subscriptions(default: no channels).",
-                                        "SHARDCHANNELS [<pattern>]",
-                                        "    Return the currently active shard level channels matching a <pattern> (default: '*').",
-                                        "SHARDNUMSUB [<shardchannel> ...]",
-                                        "    Return the number of subscribers for the specified shard level channel(s)",
-                                        NULL};
+    static const char *const lines[] = {
+        "CHANNELS [<pattern>]",
+        "    Return the currently active channels matching a <pattern> (default: '*').",
+        "NUMPAT",
+        "    Return number of subscriptions to patterns.",
+        "NUMSUB [<channel> ...]",
+        "    Return the number of subscribers for the specified channels, excluding",
+        "    pattern subscriptions(default: no channels).",
+        "SHARDCHANNELS [<pattern>]",
+        "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+        "SHARDNUMSUB [<shardchannel> ...]",
+        "    Return the number of subscribers for the specified shard level channel(s)",
+        NULL};
     reply_help(call->reply, "PUBSUB", lines);
 }
 
 /* Tables */
 
-#define LOOKING_FLAGS CMD_PUBSUB | CMD_LOADING | CMD_STALE
+#define LOOKING_FLAGS     CMD_PUBSUB | CMD_LOADING | CMD_STALE
 #define SUBSCRIBING_FLAGS LOOKING_FLAGS | CMD_NOSCRIPT
-#define PUBLISHING_FLAGS LOOKING_FLAGS | CMD_FAST
-#define SHARD_KEY(last)                                                                                                                                        \
-    {                                                                                                                                                          \
-        { .flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = (last), .b = 1 }                                                    \
+#define PUBLISHING_FLAGS  LOOKING_FLAGS | CMD_FAST
+#define SHARD_KEY(last)                                                                                                \
+    {                                                                                                                  \
+        { .flags = KEY_NOT_KEY, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = (last), .b = 1 }            \
     }
 static const struct command_spec pubsub_subcommands[] = {
-    {.name = "channels", .run = channels_run, .arity = -2, .flags = LOOKING_FLAGS, .group = GROUP_PUBSUB, .since = "2.8.0",
-     .complexity = "O(N), where N is the number of channels with subscribers", .summary = "Lists the channels that have subscribers.",
+    {.name = "channels",
+     .run = channels_run,
+     .arity = -2,
+     .flags = LOOKING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.8.0",
+     .complexity = "O(N), where N is the number of channels with subscribers",
+     .summary = "Lists the channels that have subscribers.",
      .syntax = "[pattern:pattern]"},
-    {.name = "numpat", .run = numpat_run, .arity = 2, .flags = LOOKING_FLAGS, .group = GROUP_PUBSUB, .since = "2.8.0", .complexity = "O(1)",
+    {.name = "numpat",
+     .run = numpat_run,
+     .arity = 2,
+     .flags = LOOKING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.8.0",
+     .complexity = "O(1)",
      .summary = "Counts the patterns that have subscribers."},
-    {.name = "numsub", .run = numsub_run, .arity = -2, .flags = LOOKING_FLAGS, .group = GROUP_PUBSUB, .since = "2.8.0",
-     .complexity = "O(N), where N is the number of channels asked for", .summary = "Counts the subscribers of channels.", .syntax = "[channel:string]..."},
-    {.name = "shardchannels", .run = shardchannels_run, .arity = -2, .flags = LOOKING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
-     .complexity = "O(N), where N is the number of shard channels with subscribers", .summary = "Lists the shard channels that have subscribers.",
+    {.name = "numsub",
+     .run = numsub_run,
+     .arity = -2,
+     .flags = LOOKING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.8.0",
+     .complexity = "O(N), where N is the number of channels asked for",
+     .summary = "Counts the subscribers of channels.",
+     .syntax = "[channel:string]..."},
+    {.name = "shardchannels",
+     .run = shardchannels_run,
+     .arity = -2,
+     .flags = LOOKING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "7.0.0",
+     .complexity = "O(N), where N is the number of shard channels with subscribers",
+     .summary = "Lists the shard channels that have subscribers.",
      .syntax = "[pattern:pattern]"},
-    {.name = "shardnumsub", .run = shardnumsub_run, .arity = -2, .flags = LOOKING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
-     .complexity = "O(N), where N is the number of shard channels asked for", .summary = "Counts the subscribers of shard channels.",
+    {.name = "shardnumsub",
+     .run = shardnumsub_run,
+     .arity = -2,
+     .flags = LOOKING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "7.0.0",
+     .complexity = "O(N), where N is the number of shard channels asked for",
+     .summary = "Counts the subscribers of shard channels.",
      .syntax = "[shardchannel:string]..."},
-    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_PUBSUB, .since = "6.2.0", .complexity = "O(1)",
+    {.name = "help",
+     .run = help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     .group = GROUP_PUBSUB,
+     .since = "6.2.0",
+     .complexity = "O(1)",
      .summary = "Explains the subcommands."},
     {.name = NULL},
 };
 
 const struct command_spec pubsub_commands[] = {
-    {.name = "subscribe", .run = subscribe_run, .arity = -2, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
-     .complexity = "O(N), where N is the number of channels", .summary = "Receives the messages of channels from now on.", .syntax = "channel:string..."},
-    {.name = "unsubscribe", .run = unsubscribe_run, .refuse = refuse_unsubscribed, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
-     .complexity = "O(N), where N is the number of channels", .summary = "Receives the messages of channels, or of all channels, no more.",
+    {.name = "subscribe",
+     .run = subscribe_run,
+     .arity = -2,
+     .flags = SUBSCRIBING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.0.0",
+     .complexity = "O(N), where N is the number of channels",
+     .summary = "Receives the messages of channels from now on.",
+     .syntax = "channel:string..."},
+    {.name = "unsubscribe",
+     .run = unsubscribe_run,
+     .refuse = refuse_unsubscribed,
+     .arity = -1,
+     .flags = SUBSCRIBING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.0.0",
+     .complexity = "O(N), where N is the number of channels",
+     .summary = "Receives the messages of channels, or of all channels, no more.",
      .syntax = "[channel:string]..."},
-    {.name = "psubscribe", .run = psubscribe_run, .arity = -2, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
-     .complexity = "O(N), where N is the number of patterns", .summary = "Receives the messages of channels that match patterns from now on.",
+    {.name = "psubscribe",
+     .run = psubscribe_run,
+     .arity = -2,
+     .flags = SUBSCRIBING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.0.0",
+     .complexity = "O(N), where N is the number of patterns",
+     .summary = "Receives the messages of channels that match patterns from now on.",
      .syntax = "pattern:pattern..."},
-    {.name = "punsubscribe", .run = punsubscribe_run, .refuse = refuse_unsubscribed, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
-     .complexity = "O(N), where N is the number of patterns", .summary = "Receives the messages of patterns, or of all patterns, no more.",
+    {.name = "punsubscribe",
+     .run = punsubscribe_run,
+     .refuse = refuse_unsubscribed,
+     .arity = -1,
+     .flags = SUBSCRIBING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.0.0",
+     .complexity = "O(N), where N is the number of patterns",
+     .summary = "Receives the messages of patterns, or of all patterns, no more.",
      .syntax = "[pattern:pattern]..."},
-    {.name = "ssubscribe", .run = ssubscribe_run, .arity = -2, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
-     .complexity = "O(N), where N is the number of shard channels", .summary = "Receives the messages of shard channels from now on.",
-     .syntax = "shardchannel:string...", .keys = SHARD_KEY(-1)},
-    {.name = "sunsubscribe", .run = sunsubscribe_run, .refuse = refuse_unsubscribed, .arity = -1, .flags = SUBSCRIBING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
-     .complexity = "O(N), where N is the number of shard channels", .summary = "Receives the messages of shard channels, or of all of them, no more.",
-     .syntax = "[shardchannel:string]...", .keys = SHARD_KEY(-1)},
-    {.name = "publish", .run = publish_run, .arity = 3, .flags = PUBLISHING_FLAGS, .group = GROUP_PUBSUB, .since = "2.0.0",
-     .complexity = "O(N+M), where N is the number of the channel's subscribers and M the number of patterns that have any",
-     .summary = "Sends a message to a channel.", .syntax = "channel:string message:string"},
-    {.name = "spublish", .run = spublish_run, .arity = 3, .flags = PUBLISHING_FLAGS, .group = GROUP_PUBSUB, .since = "7.0.0",
-     .complexity = "O(N), where N is the number of the channel's subscribers", .summary = "Sends a message to a shard channel.",
-     .syntax = "shardchannel:string message:string", .keys = SHARD_KEY(0)},
-    {.name = "pubsub", .arity = -2, .group = GROUP_PUBSUB, .since = "2.8.0", .complexity = "That of the subcommand",
-     .summary = "Shows what is subscribed to.", .subcommands = pubsub_subcommands},
+    {.name = "ssubscribe",
+     .run = ssubscribe_run,
+     .arity = -2,
+     .flags = SUBSCRIBING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "7.0.0",
+     .complexity = "O(N), where N is the number of shard channels",
+     .summary = "Receives the messages of shard channels from now on.",
+     .syntax = "shardchannel:string...",
+     .keys = SHARD_KEY(-1)},
+    {.name = "sunsubscribe",
+     .run = sunsubscribe_run,
+     .refuse = refuse_unsubscribed,
+     .arity = -1,
+     .flags = SUBSCRIBING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "7.0.0",
+     .complexity = "O(N), where N is the number of shard channels",
+     .summary = "Receives the messages of shard channels, or of all of them, no more.",
+     .syntax = "[shardchannel:string]...",
+     .keys = SHARD_KEY(-1)},
+    {.name = "publish",
+     .run = publish_run,
+     .arity = 3,
+     .flags = PUBLISHING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "2.0.0",
+     .complexity =
+         "O(N+M), where N is the number of the channel's subscribers and M the number of patterns that have any",
+     .summary = "Sends a message to a channel.",
+     .syntax = "channel:string message:string"},
+    {.name = "spublish",
+     .run = spublish_run,
+     .arity = 3,
+     .flags = PUBLISHING_FLAGS,
+     .group = GROUP_PUBSUB,
+     .since = "7.0.0",
+     .complexity = "O(N), where N is the number of the channel's subscribers",
+     .summary = "Sends a message to a shard channel.",
+     .syntax = "shardchannel:string message:string",
+     .keys = SHARD_KEY(0)},
+    {.name = "pubsub",
+     .arity = -2,
+     .group = GROUP_PUBSUB,
+     .since = "2.8.0",
+     .complexity = "That of the subcommand",
+     .summary = "Shows what is subscribed to.",
+     .subcommands = pubsub_subcommands},
     {.name = NULL},
 };
 

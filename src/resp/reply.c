@@ -237,8 +237,7 @@ void reply_deferred_begin(struct reply *r, struct reply_deferred *deferred) {
     r->out = &deferred->memory.out;
 }
 
-void reply_deferred_end(struct reply *r, struct reply_deferred *deferred, enum reply_aggregate kind,
-                        size_t len) {
+void reply_deferred_end(struct reply *r, struct reply_deferred *deferred, enum reply_aggregate kind, size_t len) {
     r->out = deferred->outer;
     switch (kind) {
     case REPLY_ARRAY: reply_array(r, len); break;

@@ -29,8 +29,7 @@ static inline bool length_parse(struct slice text, int64_t *value) {
     int64_t sum = 0;
     if (__builtin_expect(text.len - 1 < 4, 1)) {
         size_t i = 0;
-        for (; i < text.len && (unsigned char)(text.data[i] - '0') < 10; i++)
-            sum = sum * 10 + (text.data[i] - '0');
+        for (; i < text.len && (unsigned char)(text.data[i] - '0') < 10; i++) sum = sum * 10 + (text.data[i] - '0');
         if (i == text.len) {
             *value = sum;
             return true;
@@ -48,8 +47,7 @@ static bool element_count(struct reply_counter *c, char type, struct slice text,
     case '-':
         if (first) {
             c->errors++;
-            snprintf(c->error_text, sizeof c->error_text, "%.*s", (int)(text.len < 255 ? text.len : 255),
-                     text.data);
+            snprintf(c->error_text, sizeof c->error_text, "%.*s", (int)(text.len < 255 ? text.len : 255), text.data);
         }
         c->missing--;
         return true;
@@ -229,15 +227,13 @@ static enum reply_status bulk_read(struct reply_reader *reader, const char **at,
     return REPLY_READY;
 }
 
-static enum reply_status scalar_read(struct reply_reader *reader, struct resp_value *value,
-                                     struct slice text) {
+static enum reply_status scalar_read(struct reply_reader *reader, struct resp_value *value, struct slice text) {
     switch (value->type) {
     case RESP_INTEGER:
         if (!parse_int64(text, &value->integer)) return reply_fail(reader, "not an integer");
         break;
     case RESP_BOOLEAN:
-        if (text.len != 1 || (text.data[0] != 't' && text.data[0] != 'f'))
-            return reply_fail(reader, "not a boolean");
+        if (text.len != 1 || (text.data[0] != 't' && text.data[0] != 'f')) return reply_fail(reader, "not a boolean");
         value->integer = text.data[0] == 't';
         break;
     case RESP_DOUBLE: {
@@ -250,8 +246,7 @@ static enum reply_status scalar_read(struct reply_reader *reader, struct resp_va
     case RESP_BIG_NUMBER:
         for (size_t i = 0; i < text.len; i++) {
             bool sign = i == 0 && text.len > 1 && (text.data[0] == '-' || text.data[0] == '+');
-            if (!sign && (text.data[i] < '0' || text.data[i] > '9'))
-                return reply_fail(reader, "not a big number");
+            if (!sign && (text.data[i] < '0' || text.data[i] > '9')) return reply_fail(reader, "not a big number");
         }
         if (text.len == 0) return reply_fail(reader, "not a big number");
         break;

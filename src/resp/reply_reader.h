@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 enum {
-    REPLY_DEPTH_MAX = 512,          /* aggregates within aggregates */
-    REPLY_LINE_MAX = 1024 * 1024,   /* a simple string, an error, a number */
+    REPLY_DEPTH_MAX = 512,        /* aggregates within aggregates */
+    REPLY_LINE_MAX = 1024 * 1024, /* a simple string, an error, a number */
 };
 
 /* --- Counting ---------------------------------------------------------------------------------------------------------- */
@@ -23,10 +23,10 @@ struct reply_counter {
     uint64_t errors;      /* error replies among those counted since the caller cleared it */
     char error_text[256]; /* of the last one, without '-' and CRLF; cut where it is longer */
     /* Private. */
-    uint64_t missing;     /* elements still to come of the reply being read; 0: none begun */
-    uint64_t skip;        /* bytes of a bulk still to be passed over */
-    size_t scanned;       /* of the line at the start of the input, looked through for its end */
-    bool aside;           /* a push message or an attribute: not a reply of its own */
+    uint64_t missing; /* elements still to come of the reply being read; 0: none begun */
+    uint64_t skip;    /* bytes of a bulk still to be passed over */
+    size_t scanned;   /* of the line at the start of the input, looked through for its end */
+    bool aside;       /* a push message or an attribute: not a reply of its own */
 };
 
 /* Passes over at most `limit` replies. Returns how many ended in this input, and in *used the bytes it is done with (consume them); -1:
@@ -78,7 +78,7 @@ struct reply_reader {
     struct reply_frame {
         struct resp_value *value;
         uint64_t missing;
-    } *stack;
+    } * stack;
     int depth, stack_capacity;
     struct resp_value *bulk; /* the string being received */
     uint64_t bulk_missing;   /* bytes of it, without CRLF */

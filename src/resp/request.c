@@ -36,8 +36,7 @@ static enum request_status request_fail(struct request_reader *reader, const cha
 
 static void memory_count(struct request_reader *reader) {
     reader->memory = reader->detached_capacity + (size_t)reader->larges_capacity * sizeof *reader->larges;
-    if (reader->argv != reader->argv_inline)
-        reader->memory += (size_t)reader->argv_capacity * sizeof *reader->argv;
+    if (reader->argv != reader->argv_inline) reader->memory += (size_t)reader->argv_capacity * sizeof *reader->argv;
     for (int i = 0; i < reader->larges_count; i++) {
         if (reader->larges[i].blob) reader->memory += sizeof(struct blob) + reader->larges[i].blob->capacity;
     }
@@ -129,8 +128,7 @@ static void detached_reserve(struct request_reader *reader, size_t len) {
     reader->detached_capacity = capacity;
     for (int i = 0; old && i < reader->argc; i++) { /* those of an inline request are not counted by args_detached */
         uintptr_t at = (uintptr_t)reader->argv[i].data;
-        if (at >= from && at - from <= reader->detached_len)
-            reader->argv[i].data = reader->detached + (at - from);
+        if (at >= from && at - from <= reader->detached_len) reader->argv[i].data = reader->detached + (at - from);
     }
     memory_count(reader);
 }
@@ -191,13 +189,11 @@ static __attribute__((noinline)) enum line length_read_slow(struct request_reade
     if (reader->scanned + 2 > input.len) return LINE_PARTIAL;
     *next = reader->scanned + 2;
     const char *digits = input.data + start + 1;
-    return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE
-                                                                                            : LINE_BAD;
+    return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE : LINE_BAD;
 }
 
 /* Reads the line at reader->offset. The common case, a few digits that are all there, needs neither memchr nor a call. */
-static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value,
-                                    size_t *next) {
+static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value, size_t *next) {
     const char *first = input.data + reader->offset + 1, *end = input.data + input.len, *p = first;
     if (end - first > 12) end = first + 12;
     int64_t sum = 0;
@@ -222,8 +218,8 @@ static enum request_status head_read(struct request_reader *reader, struct slice
     }
     if (count > INT_MAX) return request_fail(reader, "invalid multibulk length");
     if (count > limits->multibulk_max) {
-        return request_fail(reader, limits->unauthenticated ? "unauthenticated multibulk length"
-                                                            : "invalid multibulk length");
+        return request_fail(reader,
+                            limits->unauthenticated ? "unauthenticated multibulk length" : "invalid multibulk length");
     }
     reader->offset = next;
     reader->args_left = count > 0 ? count : 0;
@@ -245,9 +241,8 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
     }
     if (line == LINE_BAD || len < 0) return request_fail(reader, "invalid bulk length");
     if (len > limits->bulk_max) {
-        return request_fail(reader, limits->unauthenticated && len <= BULK_MAX_DEFAULT
-                                        ? "unauthenticated bulk length"
-                                        : "invalid bulk length");
+        return request_fail(reader, limits->unauthenticated && len <= BULK_MAX_DEFAULT ? "unauthenticated bulk length"
+                                                                                       : "invalid bulk length");
     }
     reader->offset = next;
     reader->bulk_len = len;
@@ -255,8 +250,7 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
 }
 
 /* The argument is large and has not arrived whole: let the rest of it come into a blob. */
-static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader,
-                                                                 struct slice input) {
+static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader, struct slice input) {
     struct blob *blob = blob_try_new((size_t)reader->bulk_len);
     if (!blob) return request_fail(reader, "not enough memory for the argument");
     arguments_detach(reader);
@@ -264,8 +258,7 @@ static __attribute__((noinline)) enum request_status large_begin(struct request_
     if (reader->large_have) memcpy(blob->data, input.data + reader->offset, reader->large_have);
     if (reader->larges_count == reader->larges_capacity) {
         reader->larges_capacity = reader->larges_capacity ? reader->larges_capacity * 2 : 2;
-        reader->larges =
-            mem_realloc(reader->larges, (size_t)reader->larges_capacity * sizeof *reader->larges);
+        reader->larges = mem_realloc(reader->larges, (size_t)reader->larges_capacity * sizeof *reader->larges);
     }
     reader->larges[reader->larges_count++] = (struct request_large){reader->argc, false, blob};
     argv_add(reader, blob->data, blob->len);
@@ -390,8 +383,7 @@ static enum request_status inline_read(struct request_reader *reader, struct sli
     const char *newline = memchr(input.data + reader->scanned, '\n', input.len - reader->scanned);
     if (!newline) {
         reader->scanned = input.len;
-        return input.len > REQUEST_INLINE_MAX ? request_fail(reader, "too big inline request")
-                                              : REQUEST_PARTIAL;
+        return input.len > REQUEST_INLINE_MAX ? request_fail(reader, "too big inline request") : REQUEST_PARTIAL;
     }
     const char *at = input.data, *end = newline;
     if (end > at && end[-1] == '\r') end--;

@@ -42,19 +42,19 @@ struct request_reader {
     /* The request found (REQUEST_READY). argv points into the input and into blobs; valid until the input is consumed. */
     struct slice *argv;
     int argc;
-    size_t size;            /* bytes of input to consume */
+    size_t size; /* bytes of input to consume */
     bool is_inline;
     /* REQUEST_LARGE: the blob being filled; its bytes [0, large_have) are filled already. */
     struct blob *large;
     size_t large_have;
-    char error[128];        /* REQUEST_FAILED */
+    char error[128]; /* REQUEST_FAILED */
     /* Private. */
     int64_t args_left, bulk_len;
     const char *base; /* where the input lay at the last call: argv[args_detached..argc) points behind it */
     size_t offset;    /* read so far */
     size_t scanned;   /* looked through for the end of a line */
     int argv_capacity, args_detached;
-    char *detached;         /* copy of the arguments that came before a large one */
+    char *detached; /* copy of the arguments that came before a large one */
     size_t detached_len, detached_capacity;
     struct request_large *larges;
     int larges_count, larges_capacity;
@@ -64,7 +64,8 @@ struct request_reader {
 
 void request_reader_init(struct request_reader *reader);
 void request_reader_free(struct request_reader *reader);
-enum request_status request_read(struct request_reader *reader, struct slice input, const struct request_limits *limits);
+enum request_status request_read(struct request_reader *reader, struct slice input,
+                                 const struct request_limits *limits);
 /* A request that was found is kept for later, and the input has moved meanwhile: argv follows it. Not for inline requests. */
 void request_moved(struct request_reader *reader, struct slice input);
 /* A request that another reader has found, perhaps on another thread, becomes this one's, which holds none. Lent: argv and the input it lies in stay where they

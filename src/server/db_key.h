@@ -23,7 +23,9 @@ static inline void db_key_free(struct db_key *full) {
     if (full->bytes.data != full->room) mem_free((char *)(uintptr_t)full->bytes.data);
 }
 /* The parts of such a byte string. */
-static inline struct slice db_key_name(struct slice full) { return (struct slice){full.data + sizeof(uint32_t), full.len - sizeof(uint32_t)}; }
+static inline struct slice db_key_name(struct slice full) {
+    return (struct slice){full.data + sizeof(uint32_t), full.len - sizeof(uint32_t)};
+}
 static inline struct db *db_key_db(struct slice full) {
     uint32_t id;
     memcpy(&id, full.data, sizeof id);

@@ -24,7 +24,9 @@ static struct list uncounted = {.head = {&uncounted.head, &uncounted.head}};
 static bool gate_added;
 static uint64_t exceeded_since_us, exceeded_total_us;
 
-void eviction_leave_out(struct uncounted_memory *memory) { list_append(&uncounted, &memory->link); }
+void eviction_leave_out(struct uncounted_memory *memory) {
+    list_append(&uncounted, &memory->link);
+}
 
 size_t eviction_not_counted(void) {
     size_t bytes = 0;
@@ -59,7 +61,9 @@ uint64_t eviction_exceeded_us(bool total) {
     uint64_t current = exceeded_since_us ? clock_mono() - exceeded_since_us : 0;
     return total ? exceeded_total_us + current : current;
 }
-void eviction_reset_stats(void) { exceeded_total_us = 0; }
+void eviction_reset_stats(void) {
+    exceeded_total_us = 0;
+}
 
 /* Values that are being freed in the background will make room: waits for them, within the time. */
 static bool lazy_free_helps(uint64_t limit_us) {
@@ -73,7 +77,8 @@ static bool lazy_free_helps(uint64_t limit_us) {
 
 /* Evicts for a while. False: too much is in use and nothing may be evicted. */
 static bool evict(bool *more) {
-    static const enum eviction_kind kinds[] = {[POLICY_LRU] = EVICT_LRU, [POLICY_LFU] = EVICT_LFU, [POLICY_RANDOM] = EVICT_RANDOM, [POLICY_TTL] = EVICT_TTL};
+    static const enum eviction_kind kinds[] = {
+        [POLICY_LRU] = EVICT_LRU, [POLICY_LFU] = EVICT_LFU, [POLICY_RANDOM] = EVICT_RANDOM, [POLICY_TTL] = EVICT_TTL};
     *more = false;
     if (!excess(NULL)) {
         exceeded_note(false);
@@ -82,14 +87,19 @@ static bool evict(bool *more) {
     exceeded_note(true);
     int policy = server_settings.maxmemory_policy;
     if (policy == POLICY_NOEVICTION || server_deletion_paused()) return false;
-    struct eviction eviction = {.kind = kinds[policy & ~POLICY_ALLKEYS], .volatile_only = !(policy & POLICY_ALLKEYS), .samples = samples,
-                                .limit_us = time_limit_us(), .excess = excess};
+    struct eviction eviction = {.kind = kinds[policy & ~POLICY_ALLKEYS],
+                                .volatile_only = !(policy & POLICY_ALLKEYS),
+                                .samples = samples,
+                                .limit_us = time_limit_us(),
+                                .excess = excess};
     uint64_t began = ticks_now();
     enum eviction_result result = keyspace_evict(server.keyspace, &eviction);
     latency_event("eviction-cycle", ticks_to_us(ticks_now() - began));
     if (result == EVICTION_NO_KEYS && !lazy_free_helps(eviction.limit_us)) return false;
-    if (result == EVICTION_UNDONE) *more = true;
-    else exceeded_note(false);
+    if (result == EVICTION_UNDONE)
+        *more = true;
+    else
+        exceeded_note(false);
     return true;
 }
 
@@ -106,7 +116,8 @@ static bool evict_now_and_later(void) {
     return ok;
 }
 
-static enum filter_answer memory_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer memory_ask(struct client *client, const struct command *command, int argc,
+                                     const struct slice *argv, const char **error) {
     (void)argc, (void)argv;
     if (__builtin_expect(!excess(NULL), 1) && !exceeded_since_us) return FILTER_PASS;
     if (evict_now_and_later() || !(dispatch_flags(client, command) & CMD_DENYOOM)) return FILTER_PASS;
@@ -119,13 +130,16 @@ static struct command_filter memory_filter = {.order = FILTER_MEMORY, .ask = mem
 static const char *apply_maxmemory(void) {
     bool wanted = server_settings.maxmemory > 0;
     if (wanted != gate_added) {
-        if (wanted) dispatch_add_filter(&memory_filter);
-        else dispatch_remove_filter(&memory_filter);
+        if (wanted)
+            dispatch_add_filter(&memory_filter);
+        else
+            dispatch_remove_filter(&memory_filter);
         gate_added = wanted;
     }
     if (!wanted) exceeded_note(false);
     if (wanted && excess(NULL)) {
-        log_warning("WARNING: the new maxmemory value set via CONFIG SET (%llu) is smaller than the current memory usage (%zu). This will result in key "
+        log_warning("WARNING: the new maxmemory value set via CONFIG SET (%llu) is smaller than the current memory "
+                    "usage (%zu). This will result in key "
                     "eviction and/or the inability to accept new write commands depending on the maxmemory-policy.",
                     (unsigned long long)server_settings.maxmemory, mem_used());
         evict_now_and_later();
@@ -138,7 +152,8 @@ static void start(void) {
     dispatch_add_filter(&memory_filter);
     gate_added = true;
     if (server_settings.maxmemory < 1024 * 1024)
-        log_warning("WARNING: You specified a maxmemory value that is less than 1MB (current value is %lld bytes). Are you sure this is what you "
+        log_warning("WARNING: You specified a maxmemory value that is less than 1MB (current value is %lld bytes). Are "
+                    "you sure this is what you "
                     "really want?",
                     (long long)server_settings.maxmemory);
 }
@@ -146,10 +161,25 @@ static void start(void) {
 struct server_part eviction_part = {.name = "eviction", .start = start};
 
 const struct config_option eviction_options[] = {
-    {.name = "maxmemory", .type = CONFIG_MEMORY, .value = &server_settings.maxmemory, .initial = "0", .apply = apply_maxmemory,
+    {.name = "maxmemory",
+     .type = CONFIG_MEMORY,
+     .value = &server_settings.maxmemory,
+     .initial = "0",
+     .apply = apply_maxmemory,
      .help = "Bytes of data at which eviction begins; 0: none."},
-    {.name = "maxmemory-samples", .type = CONFIG_INT, .value = &samples, .initial = "5", .min = 1, .max = 64, .help = "Keys looked at to evict one."},
-    {.name = "maxmemory-eviction-tenacity", .type = CONFIG_INT, .value = &tenacity, .initial = "10", .min = 0, .max = TENACITY_MAX,
+    {.name = "maxmemory-samples",
+     .type = CONFIG_INT,
+     .value = &samples,
+     .initial = "5",
+     .min = 1,
+     .max = 64,
+     .help = "Keys looked at to evict one."},
+    {.name = "maxmemory-eviction-tenacity",
+     .type = CONFIG_INT,
+     .value = &tenacity,
+     .initial = "10",
+     .min = 0,
+     .max = TENACITY_MAX,
      .help = "How much delay eviction may cause: 0 the least, 10 half a millisecond, 100 as much as it takes."},
     {.name = NULL},
 };

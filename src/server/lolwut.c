@@ -11,7 +11,9 @@ enum { WIDTH_MAX = 200, HEIGHT_MAX = 60, HILLS = 3, WAVES = 3 };
 struct hill {
     double base, size[WAVES], length[WAVES], shift[WAVES];
 };
-static double draw(double low, double high) { return low + (high - low) * (double)random_below(1 << 20) / (1 << 20); }
+static double draw(double low, double high) {
+    return low + (high - low) * (double)random_below(1 << 20) / (1 << 20);
+}
 static double height_at(const struct hill *hill, int x) {
     double height = hill->base;
     for (int i = 0; i < WAVES; i++) height += hill->size[i] * sin(x / hill->length[i] + hill->shift[i]);
@@ -51,7 +53,8 @@ static void run_lolwut(struct call *call) {
         }
         at = 3;
     }
-    if ((call->argc > at && !parse_int64(call->argv[at], &width)) || (call->argc > at + 1 && !parse_int64(call->argv[at + 1], &height))) {
+    if ((call->argc > at && !parse_int64(call->argv[at], &width)) ||
+        (call->argc > at + 1 && !parse_int64(call->argv[at + 1], &height))) {
         reply_not_integer(call->reply);
         return;
     }
@@ -64,7 +67,12 @@ static void run_lolwut(struct call *call) {
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }
-const struct command_spec lolwut_commands[] = {
-    {.name = "lolwut", .run = run_lolwut, .arity = -1, .flags = CMD_READONLY | CMD_FAST, .group = GROUP_SERVER, .since = "5.0.0",
-     .summary = "Draws a picture in text and tells the version.", .syntax = "[VERSION version:integer]"},
-    {.name = NULL}};
+const struct command_spec lolwut_commands[] = {{.name = "lolwut",
+                                                .run = run_lolwut,
+                                                .arity = -1,
+                                                .flags = CMD_READONLY | CMD_FAST,
+                                                .group = GROUP_SERVER,
+                                                .since = "5.0.0",
+                                                .summary = "Draws a picture in text and tells the version.",
+                                                .syntax = "[VERSION version:integer]"},
+                                               {.name = NULL}};

@@ -12,24 +12,25 @@
 struct db;
 /* The letter is that of notify-keyspace-events. */
 enum notify_class {
-    NOTIFY_GENERIC = 1 << 0,  /* g */
-    NOTIFY_STRING = 1 << 1,   /* $ */
-    NOTIFY_LIST = 1 << 2,     /* l */
-    NOTIFY_SET = 1 << 3,      /* s */
-    NOTIFY_HASH = 1 << 4,     /* h */
-    NOTIFY_ZSET = 1 << 5,     /* z */
-    NOTIFY_EXPIRED = 1 << 6,  /* x */
-    NOTIFY_EVICTED = 1 << 7,  /* e */
-    NOTIFY_STREAM = 1 << 8,   /* t */
-    NOTIFY_MODULE = 1 << 9,   /* d */
+    NOTIFY_GENERIC = 1 << 0,   /* g */
+    NOTIFY_STRING = 1 << 1,    /* $ */
+    NOTIFY_LIST = 1 << 2,      /* l */
+    NOTIFY_SET = 1 << 3,       /* s */
+    NOTIFY_HASH = 1 << 4,      /* h */
+    NOTIFY_ZSET = 1 << 5,      /* z */
+    NOTIFY_EXPIRED = 1 << 6,   /* x */
+    NOTIFY_EVICTED = 1 << 7,   /* e */
+    NOTIFY_STREAM = 1 << 8,    /* t */
+    NOTIFY_MODULE = 1 << 9,    /* d */
     NOTIFY_KEY_MISS = 1 << 10, /* m; not part of A */
-    NOTIFY_NEW = 1 << 11,     /* n; not part of A */
+    NOTIFY_NEW = 1 << 11,      /* n; not part of A */
     NOTIFY_ALL = (1 << 10) - 1 /* A */
 };
 struct notify_receiver {
     struct list_link link;
     uint32_t classes; /* those wanted; change it with notify_want */
-    void (*event)(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event, struct slice key);
+    void (*event)(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
+                  struct slice key);
 };
 void notify_listen(struct notify_receiver *receiver);
 void notify_unlisten(struct notify_receiver *receiver);

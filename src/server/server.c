@@ -25,23 +25,33 @@ static struct event_timer cron_timer;
 static uint32_t stands_still;
 static int databases, hz;
 
-void server_add_part(struct server_part *part) { list_append(&parts, &part->link); }
-struct list *server_parts(void) { return &parts; }
+void server_add_part(struct server_part *part) {
+    list_append(&parts, &part->link);
+}
+struct list *server_parts(void) {
+    return &parts;
+}
 
-#define each_part(call)                                                                                      \
-    list_each(&parts, link) {                                                                                \
-        struct server_part *part = container_of(link, struct server_part, link);                             \
-        if (part->call) part->call();                                                                        \
+#define each_part(call)                                                                                                \
+    list_each(&parts, link) {                                                                                          \
+        struct server_part *part = container_of(link, struct server_part, link);                                       \
+        if (part->call) part->call();                                                                                  \
     }
 
 void server_pause_deletion(enum deletion_pause reason, bool on) {
-    if (on) stands_still |= reason;
-    else stands_still &= ~(uint32_t)reason;
+    if (on)
+        stands_still |= reason;
+    else
+        stands_still &= ~(uint32_t)reason;
     store_settings.keep_expired = stands_still != 0;
 }
 
-bool server_deletion_paused(void) { return stands_still != 0; }
-bool server_deletion_paused_for(enum deletion_pause reason) { return stands_still & reason; }
+bool server_deletion_paused(void) {
+    return stands_still != 0;
+}
+bool server_deletion_paused_for(enum deletion_pause reason) {
+    return stands_still & reason;
+}
 
 /* The cron and the turn */
 
@@ -107,10 +117,24 @@ void server_run(void) {
 }
 
 const struct config_option server_options[] = {
-    {.name = "databases", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &databases, .initial = "16", .min = 1, .max = INT32_MAX,
+    {.name = "databases",
+     .type = CONFIG_INT,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &databases,
+     .initial = "16",
+     .min = 1,
+     .max = INT32_MAX,
      .help = "Number of databases."},
-    {.name = "hz", .type = CONFIG_INT, .value = &hz, .initial = "10", .min = 0, .max = INT32_MAX, .apply = apply_hz,
+    {.name = "hz",
+     .type = CONFIG_INT,
+     .value = &hz,
+     .initial = "10",
+     .min = 0,
+     .max = INT32_MAX,
+     .apply = apply_hz,
      .help = "How often a second background work is done; 1 to 500."},
     {.name = NULL},
 };
-int server_configured_hz(void) { return hz; }
+int server_configured_hz(void) {
+    return hz;
+}

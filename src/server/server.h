@@ -5,10 +5,9 @@
 #include "net/event_loop.h"
 #include "store/keyspace.h"
 
-#define SERVER_VERSION PROJECT_VERSION /* valkey_version */
-#define SERVER_REDIS_VERSION "7.2.4"  /* what clients compare with */
-#define SERVER_NAME "valkey"
-
+#define SERVER_VERSION       PROJECT_VERSION /* valkey_version */
+#define SERVER_REDIS_VERSION "7.2.4"         /* what clients compare with */
+#define SERVER_NAME          "valkey"
 
 struct server {
     struct event_loop *loop;
@@ -30,17 +29,17 @@ enum shutdown_flag { SHUTDOWN_SAVE = 1, SHUTDOWN_NOSAVE = 2, SHUTDOWN_NOW = 4, S
 bool server_shutdown(int flags);
 struct client;
 void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: answers only where it fails */
-bool server_shutdown_abort(void); /* SHUTDOWN ABORT; false: none is in progress */
+bool server_shutdown_abort(void);                           /* SHUTDOWN ABORT; false: none is in progress */
 
 /* Hooks of other rooms into the server's life; registered in main.c. Any may be NULL. */
 struct server_part {
     struct list_link link;
     const char *name;
-    void (*start)(void);                /* after configuration, before listening */
-    void (*cron)(void);                 /* hz times a second */
-    void (*before_wait)(void);          /* each loop turn */
+    void (*start)(void);                 /* after configuration, before listening */
+    void (*cron)(void);                  /* hz times a second */
+    void (*before_wait)(void);           /* each loop turn */
     bool (*prepare_shutdown)(int flags); /* false: refuses */
-    bool (*ready_to_stop)(void);        /* false: not yet; asked again until shutdown-timeout (replicas that lag behind) */
+    bool (*ready_to_stop)(void); /* false: not yet; asked again until shutdown-timeout (replicas that lag behind) */
     void (*stop)(void);
 };
 void server_add_part(struct server_part *part);

@@ -6,16 +6,22 @@
 
 static struct list listeners = {.head = {&listeners.head, &listeners.head}};
 
-void store_events_listen(struct store_listener *listener) { list_append(&listeners, &listener->link); }
-void store_events_unlisten(struct store_listener *listener) { list_remove(&listeners, &listener->link); }
+void store_events_listen(struct store_listener *listener) {
+    list_append(&listeners, &listener->link);
+}
+void store_events_unlisten(struct store_listener *listener) {
+    list_remove(&listeners, &listener->link);
+}
 
-#define each_listener(hook, ...)                                                                             \
-    list_each(&listeners, link) {                                                                            \
-        struct store_listener *listener = container_of(link, struct store_listener, link);                   \
-        if (listener->hooks.hook) listener->hooks.hook(__VA_ARGS__);                                         \
+#define each_listener(hook, ...)                                                                                       \
+    list_each(&listeners, link) {                                                                                      \
+        struct store_listener *listener = container_of(link, struct store_listener, link);                             \
+        if (listener->hooks.hook) listener->hooks.hook(__VA_ARGS__);                                                   \
     }
 
-static void changed(struct db *db, struct slice key) { each_listener(changed, db, key); }
+static void changed(struct db *db, struct slice key) {
+    each_listener(changed, db, key);
+}
 
 static void gone(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
     notify(db, class, event, key);
@@ -47,8 +53,16 @@ static void evicted(struct db *db, struct slice key) {
     each_listener(evicted, db, key);
 }
 
-static void flushed(struct db *db, size_t keys) { each_listener(flushed, db, keys); }
-static void swapped(struct db *a, struct db *b) { each_listener(swapped, a, b); }
+static void flushed(struct db *db, size_t keys) {
+    each_listener(flushed, db, keys);
+}
+static void swapped(struct db *a, struct db *b) {
+    each_listener(swapped, a, b);
+}
 
-const struct store_hooks store_events = {
-    .changed = changed, .expired = expired, .fields_expired = fields_expired, .evicted = evicted, .flushed = flushed, .swapped = swapped};
+const struct store_hooks store_events = {.changed = changed,
+                                         .expired = expired,
+                                         .fields_expired = fields_expired,
+                                         .evicted = evicted,
+                                         .flushed = flushed,
+                                         .swapped = swapped};

@@ -30,8 +30,7 @@ static uint32_t lfu_decayed(uint32_t field) {
 static uint32_t lfu_incremented(uint32_t counter) {
     if (counter == 255) return 255;
     uint64_t above = counter > LFU_START ? counter - LFU_START : 0;
-    uint64_t one_in =
-        above * (uint64_t)(store_settings.lfu_log_factor > 0 ? store_settings.lfu_log_factor : 0) + 1;
+    uint64_t one_in = above * (uint64_t)(store_settings.lfu_log_factor > 0 ? store_settings.lfu_log_factor : 0) + 1;
     return one_in == 1 || random_below(one_in) == 0 ? counter + 1 : counter;
 }
 

@@ -42,8 +42,7 @@ static size_t shape_words(size_t key_len, struct entry_shape shape) {
     return (size_t)shape.expires + !shape.embedded + (key_len > SHORT_KEY_MAX);
 }
 static size_t shape_size(size_t key_len, struct entry_shape shape) {
-    return sizeof(struct entry) + shape_words(key_len, shape) * 8 + key_len +
-           (shape.embedded ? shape.value_len : 0);
+    return sizeof(struct entry) + shape_words(key_len, shape) * 8 + key_len + (shape.embedded ? shape.value_len : 0);
 }
 
 /* Writes what the shape says about the header, and the length of a long key. */

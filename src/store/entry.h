@@ -20,8 +20,16 @@
 
 enum value_type { TYPE_STRING, TYPE_LIST, TYPE_SET, TYPE_ZSET, TYPE_HASH, TYPE_STREAM, VALUE_TYPES };
 enum value_encoding {
-    ENCODING_RAW, ENCODING_INT, ENCODING_EMBSTR, ENCODING_LISTPACK, ENCODING_QUICKLIST, ENCODING_INTSET,
-    ENCODING_HASHTABLE, ENCODING_SKIPLIST, ENCODING_STREAM, ENCODING_EXPIRING_HASHTABLE /* of a hash with fields that expire */
+    ENCODING_RAW,
+    ENCODING_INT,
+    ENCODING_EMBSTR,
+    ENCODING_LISTPACK,
+    ENCODING_QUICKLIST,
+    ENCODING_INTSET,
+    ENCODING_HASHTABLE,
+    ENCODING_SKIPLIST,
+    ENCODING_STREAM,
+    ENCODING_EXPIRING_HASHTABLE /* of a hash with fields that expire */
 };
 const char *value_type_name(enum value_type type);             /* "string", "list", … */
 const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr", "listpack", … */
@@ -29,13 +37,13 @@ const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr
 struct entry; /* fields are private to store/ */
 struct slice entry_key(const struct entry *entry);
 enum value_type entry_type(const struct entry *entry);
-enum value_encoding entry_encoding(const struct entry *entry); /* as OBJECT ENCODING names it */
-int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
-void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
+enum value_encoding entry_encoding(const struct entry *entry);  /* as OBJECT ENCODING names it */
+int64_t entry_expire_at(const struct entry *entry);             /* ms since the epoch, -1: never */
+void *entry_value(const struct entry *entry);                   /* the structure of a type other than string */
 size_t entry_memory(const struct entry *entry, size_t samples); /* as MEMORY USAGE counts */
 /* Access field (24 bits): LRU clock or LFU counter, as maxmemory-policy says. */
 uint32_t entry_idle_seconds(const struct entry *entry);
-uint8_t entry_frequency(const struct entry *entry); /* after decay */
+uint8_t entry_frequency(const struct entry *entry);                 /* after decay */
 void entry_set_idle_seconds(struct entry *entry, uint32_t seconds); /* RESTORE, RDB */
 void entry_set_frequency(struct entry *entry, uint8_t frequency);
 
@@ -50,7 +58,8 @@ bool entry_string_int64(const struct entry *entry, int64_t *value); /* as parse_
 /* What the structure of a type other than string can do; each type registers at start. */
 struct value_ops {
     void (*free)(void *value, enum value_encoding encoding);
-    size_t (*free_effort)(const void *value, enum value_encoding encoding); /* allocations to free; above 64: in the background */
+    size_t (*free_effort)(const void *value,
+                          enum value_encoding encoding); /* allocations to free; above 64: in the background */
     void *(*copy)(const void *value, enum value_encoding encoding);
     size_t (*memory)(const void *value, enum value_encoding encoding, size_t samples);
 };

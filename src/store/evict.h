@@ -14,9 +14,9 @@ enum eviction_kind {
 };
 struct eviction {
     enum eviction_kind kind;
-    bool volatile_only; /* among keys with an expiry */
-    int samples;        /* entries looked at in each database for one eviction, 1..64 */
-    uint64_t limit_us;  /* stop after so long; 0: no limit */
+    bool volatile_only;              /* among keys with an expiry */
+    int samples;                     /* entries looked at in each database for one eviction, 1..64 */
+    uint64_t limit_us;               /* stop after so long; 0: no limit */
     size_t (*excess)(void *context); /* bytes still too much */
     void *context;
 };

@@ -20,8 +20,8 @@ enum {
     SLOW_PERCENT = 25,
     STALE_PERCENT = 10,
     FIELDS_SHARE = 4, /* of a cycle's time: a quarter */
-    BATCH = 64,      /* expired entries taken from one step of a scan; what is beyond is met next time */
-    TTL_SAMPLES = 50 /* weight of the past in the average */
+    BATCH = 64,       /* expired entries taken from one step of a scan; what is beyond is met next time */
+    TTL_SAMPLES = 50  /* weight of the past in the average */
 };
 
 void db_expire_entry(struct db *db, struct entry *e) {
@@ -118,8 +118,7 @@ void keyspace_expire_cycle(struct keyspace *k, bool fast, int hz) {
     static bool timed_out;     /* the last cycle */
     static uint64_t last_fast; /* when the last fast one began */
     if (!store_settings.active_expire || store_settings.keep_expired || store_settings.show_expired) return;
-    uint64_t effort = (uint64_t)(store_settings.active_expire_effort - 1),
-             fast_us = FAST_US + FAST_US / 4 * effort;
+    uint64_t effort = (uint64_t)(store_settings.active_expire_effort - 1), fast_us = FAST_US + FAST_US / 4 * effort;
     uint64_t tolerated = STALE_PERCENT - effort;
     if (fast && !timed_out && !k->timed_late && store_stats.expired_stale_percent < (double)tolerated)
         return; /* nearly always */

@@ -11,7 +11,8 @@ struct hash_field *field_make(struct slice name, struct slice value, struct blob
     bool in_blob = value.len > HASH_EMBED_MAX, is_long = name.len > SHORT_FIELD_MAX;
     size_t words = 2 * (size_t)expires + in_blob + is_long;
     struct hash_field *f = mem_alloc(sizeof *f + words * WORD + name.len + (in_blob ? 0 : value.len));
-    f->flags = (uint8_t)(words | (is_long ? FIELD_LONG : 0) | (in_blob ? FIELD_BLOB : 0) | (expires ? FIELD_EXPIRES : 0));
+    f->flags =
+        (uint8_t)(words | (is_long ? FIELD_LONG : 0) | (in_blob ? FIELD_BLOB : 0) | (expires ? FIELD_EXPIRES : 0));
     f->name_len = is_long ? 0 : (uint8_t)name.len;
     f->value_len = in_blob ? 0 : (uint16_t)value.len;
     char *at = f->data + words * WORD;
@@ -43,7 +44,8 @@ static inline bool field_take(struct hash_field *f, struct slice value, struct b
     return true;
 }
 /* Makes it anew with another value, which may lie in it. Of a field that expires before and after, the words about that stay as they are. */
-static __attribute__((noinline)) struct hash_field *field_remake(struct hash_field *f, struct slice value, struct blob *blob, bool expires) {
+static __attribute__((noinline)) struct hash_field *field_remake(struct hash_field *f, struct slice value,
+                                                                 struct blob *blob, bool expires) {
     struct hash_field *new = field_make(field_name(f), value, blob, expires);
     if (expires && field_expires(f)) memcpy(new->data, f->data, 2 * WORD);
     field_free(f);
@@ -174,15 +176,18 @@ static bool packed_put(struct db *db, struct entry *e, struct slice field, struc
 }
 
 /* Gives the field at a place of the table another value and an expiry, whatever it had. */
-static __attribute__((noinline)) void table_retime(struct db *db, struct entry *e, void **place, struct slice value, struct blob *blob, int64_t expire_at) {
+static __attribute__((noinline)) void table_retime(struct db *db, struct entry *e, void **place, struct slice value,
+                                                   struct blob *blob, int64_t expire_at) {
     struct hash_field *f = *place;
     bool expired = field_expires(f), expires = expire_at >= 0 || (expired && expire_at == HASH_KEEP);
     if (expired && !expires) hash_field_expiry_removed(db, e, f);
-    if (expired != expires || f->flags & FIELD_BLOB || !field_take(f, value, blob)) *place = f = field_remake(f, value, blob, expires);
+    if (expired != expires || f->flags & FIELD_BLOB || !field_take(f, value, blob))
+        *place = f = field_remake(f, value, blob, expires);
     if (expires) hash_field_expiry_added(db, e, f, expired, expire_at);
 }
 
-static inline bool table_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob, int64_t expire_at) {
+static inline bool table_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
+                             int64_t expire_at) {
     struct hashtable_spot spot;
     void **place = hashtable_find_or_spot(table_of(e), field, &spot);
     if (!place) {
@@ -197,7 +202,8 @@ static inline bool table_put(struct db *db, struct entry *e, struct slice field,
     return false;
 }
 
-static inline bool put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob, int64_t expire_at) {
+static inline bool put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
+                       int64_t expire_at) {
     if (packed(e)) {
         if (expire_at < 0 && packed_allowed(entry_value(e), field, value)) {
             if (blob) blob_release(blob);
@@ -210,7 +216,8 @@ static inline bool put(struct db *db, struct entry *e, struct slice field, struc
 bool hash_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob) {
     return put(db, e, field, value, blob, HASH_NEVER);
 }
-bool hash_put_until(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob, int64_t expire_at) {
+bool hash_put_until(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
+                    int64_t expire_at) {
     return put(db, e, field, value, blob, expire_at);
 }
 
@@ -273,8 +280,8 @@ static void scan_seen(void *context, void *field) {
     item_of_field(field, &item);
     scan->seen(scan->context, &item);
 }
-uint64_t hash_scan(const struct entry *e, uint64_t cursor,
-                   void (*seen)(void *context, const struct hash_item *item), void *context) {
+uint64_t hash_scan(const struct entry *e, uint64_t cursor, void (*seen)(void *context, const struct hash_item *item),
+                   void *context) {
     if (!packed(e)) return hashtable_scan(table_of(e), cursor, scan_seen, &(struct scan){seen, context});
     const uint8_t *lp = entry_value(e);
     struct hash_item item;
@@ -320,8 +327,8 @@ static void walk_sample(const struct entry *e, size_t count, size_t left, const 
     hash_iterate_end(&it);
 }
 
-void hash_sample(const struct entry *e, size_t count,
-                 void (*seen)(void *context, const struct hash_item *item), void *context) {
+void hash_sample(const struct entry *e, size_t count, void (*seen)(void *context, const struct hash_item *item),
+                 void *context) {
     struct hash_item item;
     if (packed(e)) {
         const uint8_t *lp = entry_value(e);
@@ -334,15 +341,18 @@ void hash_sample(const struct entry *e, size_t count,
     } else {
         struct scan scan = {seen, context};
         size_t left = hash_len_now(e);
-        if (left < hash_len(e)) walk_sample(e, count, left, &scan);
-        else table_sample(table_of(e), &sample_type, count, scan_seen, &scan);
+        if (left < hash_len(e))
+            walk_sample(e, count, left, &scan);
+        else
+            table_sample(table_of(e), &sample_type, count, scan_seen, &scan);
     }
 }
 
 /* --- For the keyspace ----------------------------------------------------------------------------------------------- */
 
 static struct hashtable *table_in(const void *value, enum value_encoding encoding) {
-    return encoding == ENCODING_EXPIRING_HASHTABLE ? ((const struct expiring_hash *)value)->table : (struct hashtable *)value;
+    return encoding == ENCODING_EXPIRING_HASHTABLE ? ((const struct expiring_hash *)value)->table
+                                                   : (struct hashtable *)value;
 }
 
 static void value_free(void *value, enum value_encoding encoding) {
@@ -363,7 +373,8 @@ static struct hashtable *table_copy(struct hashtable *table) {
     hashtable_iterator_open(&it, table);
     for (const struct hash_field *f; (f = hashtable_iterator_next(&it));) {
         struct blob *blob = field_blob(f);
-        struct hash_field *new = field_make(field_name(f), field_value(f), blob ? blob_hold(blob) : NULL, field_expires(f));
+        struct hash_field *new =
+            field_make(field_name(f), field_value(f), blob ? blob_hold(blob) : NULL, field_expires(f));
         if (field_expires(f)) memcpy(new->data, f->data, 2 * WORD);
         hashtable_add(copy, new);
     }

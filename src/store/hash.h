@@ -38,7 +38,7 @@ struct hash_item {
 struct entry *hash_create(struct db *db, struct slice key);
 /* About so many fields are to be set now: converts at once where a listpack would not hold them. */
 void hash_expect(struct db *db, struct entry *entry, size_t fields);
-size_t hash_len(const struct entry *entry); /* with the expired fields that are not deleted yet */
+size_t hash_len(const struct entry *entry);     /* with the expired fields that are not deleted yet */
 size_t hash_len_now(const struct entry *entry); /* without them */
 bool hash_get(const struct entry *entry, struct slice field, struct hash_value *value); /* false: no such field */
 bool hash_has(const struct entry *entry, struct slice field);
@@ -46,13 +46,16 @@ bool hash_has(const struct entry *entry, struct slice field);
 bool hash_put(struct db *db, struct entry *entry, struct slice field, struct slice value, struct blob *blob);
 /* The same with its expiry: ms since the epoch, HASH_NEVER, or what it has. */
 enum { HASH_NEVER = -1, HASH_KEEP = -2 };
-bool hash_put_until(struct db *db, struct entry *entry, struct slice field, struct slice value, struct blob *blob, int64_t expire_at);
+bool hash_put_until(struct db *db, struct entry *entry, struct slice field, struct slice value, struct blob *blob,
+                    int64_t expire_at);
 bool hash_delete(struct db *db, struct entry *entry, struct slice field); /* false: there was none */
 
 /* Expiry. */
 enum { HASH_NO_FIELD = -2 };
-int64_t hash_expire_at(const struct entry *entry, struct slice field); /* ms since the epoch, HASH_NEVER, HASH_NO_FIELD */
-void hash_set_expire(struct db *db, struct entry *entry, struct slice field, int64_t at); /* of a field that is there; HASH_NEVER: none */
+int64_t hash_expire_at(const struct entry *entry,
+                       struct slice field); /* ms since the epoch, HASH_NEVER, HASH_NO_FIELD */
+void hash_set_expire(struct db *db, struct entry *entry, struct slice field,
+                     int64_t at); /* of a field that is there; HASH_NEVER: none */
 /* Deletes those of the fields named by `count` slices, every `step`, whose time is over. True: none is left, and the key is gone with them. */
 bool hash_expire_named(struct db *db, struct entry *entry, const struct slice *fields, size_t count, size_t step);
 /* Deletes some of the fields whose time is over. Returns how many; where none is left, the key is gone with them. */
@@ -69,11 +72,13 @@ void hash_iterate_all(struct hash_iterator *it, const struct entry *entry); /* e
 bool hash_next(struct hash_iterator *it, struct hash_item *item);
 void hash_iterate_end(struct hash_iterator *it);
 /* With the guarantees of SCAN. A listpack is seen whole in one call. */
-uint64_t hash_scan(const struct entry *entry, uint64_t cursor, void (*seen)(void *context, const struct hash_item *item), void *context);
+uint64_t hash_scan(const struct entry *entry, uint64_t cursor,
+                   void (*seen)(void *context, const struct hash_item *item), void *context);
 
 void hash_random(const struct entry *entry, struct hash_item *item); /* fairly; hash_len_now() is not 0 */
 /* `count` different fields, less than hash_len_now(), chosen fairly. */
-void hash_sample(const struct entry *entry, size_t count, void (*seen)(void *context, const struct hash_item *item), void *context);
+void hash_sample(const struct entry *entry, size_t count, void (*seen)(void *context, const struct hash_item *item),
+                 void *context);
 
 struct hashtable *hash_table(const struct entry *entry); /* NULL: it is a listpack */
 #endif

@@ -32,8 +32,10 @@ static void expiring_hash_end(struct db *db, struct entry *e) {
 /* The first field may be another one, or have another time. */
 static void expiring_hash_look(struct db *db, struct entry *e) {
     struct expiring_hash *hash = expiring_hash_of(e);
-    if (hash->fields.len) db_expiring_renumber(db, e, field_time(heap_first(&hash->fields)));
-    else expiring_hash_end(db, e);
+    if (hash->fields.len)
+        db_expiring_renumber(db, e, field_time(heap_first(&hash->fields)));
+    else
+        expiring_hash_end(db, e);
 }
 
 void hash_field_expiry_added(struct db *db, struct entry *e, struct hash_field *f, bool expired, int64_t at) {
@@ -94,12 +96,15 @@ static bool expire_fields(struct db *db, struct entry *e, const struct slice *na
     store_stats.expired_fields += count;
     db->keyspace->hooks.fields_expired(db, entry_key_inline(e), names, count, last);
     for (size_t i = 0; i < count; i++) hash_delete(db, e, names[i]);
-    if (last) db_delete(db, entry_key_inline(e), store_settings.lazy_expire);
-    else hook_changed(db, e);
+    if (last)
+        db_delete(db, entry_key_inline(e), store_settings.lazy_expire);
+    else
+        hook_changed(db, e);
     return last;
 }
 
-static __attribute__((noinline)) bool expire_named(struct db *db, struct entry *e, const struct slice *fields, size_t count, size_t step) {
+static __attribute__((noinline)) bool expire_named(struct db *db, struct entry *e, const struct slice *fields,
+                                                   size_t count, size_t step) {
     for (size_t i = 0; i < count && entry_is_timed(e); i++) {
         const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, fields[i * step]);
         if (!f || !field_is_expired(f)) continue;

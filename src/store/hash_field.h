@@ -57,7 +57,8 @@ static inline bool field_is_expired(const struct hash_field *f) {
     return __builtin_expect(field_expires(f), 0) && time_is_over(field_time(f));
 }
 
-struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob, bool expires); /* takes over the blob's reference; the time is to be set */
+struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob,
+                              bool expires); /* takes over the blob's reference; the time is to be set */
 void field_free(void *field);
 
 /* ENCODING_EXPIRING_HASHTABLE: there is a field that expires. */
@@ -71,11 +72,13 @@ static inline struct expiring_hash *expiring_hash_of(const struct entry *e) {
 }
 /* A field of the entry's table was given `field`'s place there, or is new. `expired`: it did so before. at: when it expires now, HASH_KEEP: as before. */
 void hash_field_expiry_added(struct db *db, struct entry *entry, struct hash_field *field, bool expired, int64_t at);
-void hash_field_expiry_removed(struct db *db, struct entry *entry, struct hash_field *field); /* it expired, and does so no more or goes */
+void hash_field_expiry_removed(struct db *db, struct entry *entry,
+                               struct hash_field *field); /* it expired, and does so no more or goes */
 
 bool expiring_hash_delete(struct db *db, struct entry *entry, struct slice field); /* hash_delete() of such a hash */
-size_t expiring_hash_due(const struct expiring_hash *hash); /* how many fields are over */
-struct expiring_hash *expiring_hash_copy(const struct expiring_hash *hash, struct hashtable *table); /* with another table, of copies of the fields */
-void expiring_hash_free(struct expiring_hash *hash); /* without the table */
+size_t expiring_hash_due(const struct expiring_hash *hash);                        /* how many fields are over */
+struct expiring_hash *expiring_hash_copy(const struct expiring_hash *hash,
+                                         struct hashtable *table); /* with another table, of copies of the fields */
+void expiring_hash_free(struct expiring_hash *hash);               /* without the table */
 size_t expiring_hash_memory(const struct expiring_hash *hash);
 #endif

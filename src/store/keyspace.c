@@ -82,7 +82,8 @@ int64_t db_average_ttl(const struct db *db) {
     return db->average_ttl;
 }
 size_t db_overhead(const struct db *db) {
-    return hashtable_memory(db->keys) + (db->expires ? hashtable_memory(db->expires) : 0) + db->timed.capacity * sizeof(void *);
+    return hashtable_memory(db->keys) + (db->expires ? hashtable_memory(db->expires) : 0) +
+           db->timed.capacity * sizeof(void *);
 }
 struct hashtable *db_table(struct db *db) {
     return db->keys;
@@ -100,8 +101,7 @@ struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct en
     void **in_expires = NULL;
     if (moves) {
         if (!place) place = hashtable_find_place(db->keys, entry_key_inline(e));
-        if (expired_before && shape.expires)
-            in_expires = hashtable_find_place(db->expires, entry_key_inline(e));
+        if (expired_before && shape.expires) in_expires = hashtable_find_place(db->expires, entry_key_inline(e));
     }
     e = entry_reshape(e, shape);
     if (moves) {
@@ -187,8 +187,8 @@ void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
 
 /* --- Adding, deleting, moving --------------------------------------------------------------------------------------- */
 
-struct entry *db_add_value(struct db *db, struct slice key, enum value_type type,
-                           enum value_encoding encoding, void *value) {
+struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding,
+                           void *value) {
     struct hashtable_spot spot;
     void **place = db_place_for(db, key, &spot);
     if (place) { /* against the promise; the newcomer wins */
@@ -277,8 +277,7 @@ struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, 
     struct entry *e = entry_under_key(from, to);
     e->access = access_new();
     if (entry_has_blob(from))
-        *(void **)entry_value_word(e) =
-            blob_hold(entry_pointer(from)); /* whoever writes first makes a copy */
+        *(void **)entry_value_word(e) = blob_hold(entry_pointer(from)); /* whoever writes first makes a copy */
     else if (from->type != TYPE_STRING)
         *(void **)entry_value_word(e) = value_copy(from);
     void **place = db_place_for(to_db, entry_key_inline(e), &spot);
@@ -360,8 +359,7 @@ static void scan_seen(void *context, void *entry) {
     const struct scan_context *scan = context;
     scan->seen(scan->context, entry);
 }
-uint64_t db_scan(struct db *db, uint64_t cursor, void (*seen)(void *context, struct entry *entry),
-                 void *context) {
+uint64_t db_scan(struct db *db, uint64_t cursor, void (*seen)(void *context, struct entry *entry), void *context) {
     struct scan_context scan = {seen, context};
     return hashtable_scan(db->keys, cursor, scan_seen, &scan);
 }

@@ -20,8 +20,7 @@ size_t list_type_len(const struct entry *e) {
 void list_type_expect(struct db *db, struct entry *e, size_t count, size_t bytes) {
     if (!packed(e)) return;
     uint8_t *lp = entry_value(e);
-    if (!chain_node_exceeds(listpack_bytes(lp) + bytes, listpack_count(lp) + count) &&
-        listpack_has_room(lp, bytes))
+    if (!chain_node_exceeds(listpack_bytes(lp) + bytes, listpack_count(lp) + count) && listpack_has_room(lp, bytes))
         return;
     db_set_value(db, e, ENCODING_QUICKLIST, chain_new(lp));
 }
@@ -36,8 +35,7 @@ static void keep(struct db *db, struct entry *e, uint8_t *lp) {
     db_set_value(db, e, ENCODING_LISTPACK, lp);
 }
 
-void list_type_push(struct db *db, struct entry *e, enum list_type_end end, struct slice text,
-                   struct blob *blob) {
+void list_type_push(struct db *db, struct entry *e, enum list_type_end end, struct slice text, struct blob *blob) {
     if (!packed(e)) {
         chain_push(entry_value(e), end == LIST_TYPE_HEAD, text, blob);
         return;
@@ -63,7 +61,7 @@ bool list_type_replace(struct db *db, struct entry *e, int64_t index, struct sli
 }
 
 bool list_type_insert(struct db *db, struct entry *e, struct slice pivot, bool after, struct slice text,
-                     struct blob *blob) {
+                      struct blob *blob) {
     if (!packed(e)) return chain_insert(entry_value(e), pivot, after, text, blob);
     uint8_t *lp = entry_value(e), *at = listpack_find(lp, listpack_first(lp), pivot, 0);
     bool found = at;
@@ -86,8 +84,10 @@ size_t list_type_remove(struct db *db, struct entry *e, struct slice text, int64
 }
 
 void list_type_describe(const struct entry *e, struct sequence_nodes *nodes) {
-    if (packed(e)) *nodes = (struct sequence_nodes){0};
-    else chain_describe(entry_value(e), nodes);
+    if (packed(e))
+        *nodes = (struct sequence_nodes){0};
+    else
+        chain_describe(entry_value(e), nodes);
 }
 
 /* --- Walking -------------------------------------------------------------------------------------------------------- */

@@ -18,18 +18,22 @@ struct sequence_element {
 };
 enum list_type_end { LIST_TYPE_HEAD, LIST_TYPE_TAIL };
 
-struct entry *list_type_create(struct db *db, struct slice key); /* adds the key, which must be missing, with an empty list */
+struct entry *list_type_create(struct db *db,
+                               struct slice key); /* adds the key, which must be missing, with an empty list */
 size_t list_type_len(const struct entry *entry);
 /* Before elements are added: `count` of them, `bytes` together. */
 void list_type_expect(struct db *db, struct entry *entry, size_t count, size_t bytes);
-void list_type_shrunk(struct db *db, struct entry *entry); /* after elements were taken away or replaced; not of an empty list */
+void list_type_shrunk(struct db *db,
+                      struct entry *entry); /* after elements were taken away or replaced; not of an empty list */
 
 /* `blob` may hold the text; its reference is taken over. */
 void list_type_push(struct db *db, struct entry *entry, enum list_type_end end, struct slice text, struct blob *blob);
 void list_type_delete(struct db *db, struct entry *entry, int64_t index, size_t count); /* as many as there are */
-bool list_type_replace(struct db *db, struct entry *entry, int64_t index, struct slice text, struct blob *blob); /* false: no such index */
+bool list_type_replace(struct db *db, struct entry *entry, int64_t index, struct slice text,
+                       struct blob *blob); /* false: no such index */
 /* Before or after the first element that equals `pivot`; false: there is none. */
-bool list_type_insert(struct db *db, struct entry *entry, struct slice pivot, bool after, struct slice text, struct blob *blob);
+bool list_type_insert(struct db *db, struct entry *entry, struct slice pivot, bool after, struct slice text,
+                      struct blob *blob);
 /* The first `count` elements that equal the text, of a negative count the last; 0: all. Returns how many there were. */
 size_t list_type_remove(struct db *db, struct entry *entry, struct slice text, int64_t count);
 

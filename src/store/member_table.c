@@ -6,8 +6,12 @@
 #include "lib/siphash.h"
 #include <stdlib.h>
 
-enum { CAPACITY_MIN = 16, SLOTS_PER_MEMBER = 2, NUMBER_DIGITS = 20,
-    INDEX_LEN = 16, INDEX_QUESTIONS = 4 /* below these, walking is as fast */
+enum {
+    CAPACITY_MIN = 16,
+    SLOTS_PER_MEMBER = 2,
+    NUMBER_DIGITS = 20,
+    INDEX_LEN = 16,
+    INDEX_QUESTIONS = 4 /* below these, walking is as fast */
 };
 
 static uint8_t seed[16];
@@ -99,7 +103,8 @@ const struct member *member_table_find(struct member_table *table, const struct 
     if (!table->slots) slots_make(table);
     return find(table, &wanted, hash_of(&wanted));
 }
-struct member *member_table_find_or_add(struct member_table *table, const struct listpack_value *value, double score, bool *added) {
+struct member *member_table_find_or_add(struct member_table *table, const struct listpack_value *value, double score,
+                                        bool *added) {
     struct member member = {.value = canonical(value), .score = score};
     member.hash = hash_of(&member.value);
     if (!table->slots) slots_make(table);

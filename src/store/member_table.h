@@ -24,8 +24,10 @@ void member_table_free(struct member_table *table);
 /* One that is known not to be there yet. */
 void member_table_append(struct member_table *table, const struct listpack_value *value, double score);
 /* The one that is there, or a new one with that score. */
-struct member *member_table_find_or_add(struct member_table *table, const struct listpack_value *value, double score, bool *added);
-const struct member *member_table_find(struct member_table *table, const struct listpack_value *value); /* NULL: it is not there */
+struct member *member_table_find_or_add(struct member_table *table, const struct listpack_value *value, double score,
+                                        bool *added);
+const struct member *member_table_find(struct member_table *table,
+                                       const struct listpack_value *value); /* NULL: it is not there */
 /* In the order of a sorted set: of scores, then of bytes. Nothing can be looked up afterwards. */
 void member_table_sort(struct member_table *table);
 
@@ -36,6 +38,7 @@ struct member_index {
     struct member_table table;
 };
 /* Asked before each question. True: the table is there and to be asked. `fill` puts the `len` members into it, and is given the context. */
-bool member_index_wanted(struct member_index *index, size_t len, void (*fill)(const void *context, struct member_table *table), const void *context);
+bool member_index_wanted(struct member_index *index, size_t len,
+                         void (*fill)(const void *context, struct member_table *table), const void *context);
 void member_index_free(struct member_index *index);
 #endif

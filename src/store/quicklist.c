@@ -91,8 +91,7 @@ static void node_free(struct list_node *node) {
 
 static uint8_t *unpack(const struct list_node *node) {
     uint8_t *lp = mem_alloc(node->bytes);
-    if (!lzf_unpack((struct slice){node->packed, node->packed_len}, (char *)lp, node->bytes))
-        __builtin_trap();
+    if (!lzf_unpack((struct slice){node->packed, node->packed_len}, (char *)lp, node->bytes)) __builtin_trap();
     return lp;
 }
 /* Before a change. */
@@ -106,8 +105,7 @@ static void node_open(struct list_node *node) {
 static void node_pack(struct list_node *node) {
     if (node->kind != NODE_LISTPACK || node->bytes < PACK_MIN) return;
     char *packed = mem_alloc(node->bytes);
-    size_t len =
-        lzf_pack((struct slice){(const char *)node->lp, node->bytes}, packed, node->bytes - PACK_GAIN);
+    size_t len = lzf_pack((struct slice){(const char *)node->lp, node->bytes}, packed, node->bytes - PACK_GAIN);
     if (!len) {
         mem_free(packed);
         return;
@@ -126,8 +124,7 @@ static void node_set(struct list_node *node, uint8_t *lp, uint32_t count) {
 
 /* --- The chain ------------------------------------------------------------------------------------------------------ */
 
-static void link_node(struct chain *chain, struct list_node *node, struct list_node *prev,
-                      struct list_node *next) {
+static void link_node(struct chain *chain, struct list_node *node, struct list_node *prev, struct list_node *next) {
     node->prev = prev, node->next = next;
     *(prev ? &prev->next : &chain->head) = node;
     *(next ? &next->prev : &chain->tail) = node;
@@ -198,11 +195,9 @@ size_t chain_nodes(const struct chain *chain) {
 }
 size_t chain_memory(const struct chain *chain, size_t samples) {
     size_t measured = 0, bytes = 0;
-    for (const struct list_node *node = chain->head; node && measured < samples;
-         node = node->next, measured++)
+    for (const struct list_node *node = chain->head; node && measured < samples; node = node->next, measured++)
         bytes += mem_size(node) + (node->kind == NODE_LARGE ? blob_memory(node->blob) : mem_size(node->lp));
-    if (measured && measured < chain->nodes)
-        bytes = (size_t)((double)bytes / (double)measured * (double)chain->nodes);
+    if (measured && measured < chain->nodes) bytes = (size_t)((double)bytes / (double)measured * (double)chain->nodes);
     return mem_size(chain) + bytes;
 }
 void chain_describe(const struct chain *chain, struct sequence_nodes *nodes) {
@@ -217,8 +212,7 @@ uint8_t *chain_to_listpack(struct chain *chain) {
     struct list_node *node = chain->head;
     int fill = encoding_limits.list_listpack_size;
     if (chain->nodes != 1 || node->kind == NODE_LARGE) return NULL;
-    if (fill < 0 ? node->bytes > bytes_limit(fill) / 2 : node->count > (size_t)(fill ? fill : 1) / 2)
-        return NULL;
+    if (fill < 0 ? node->bytes > bytes_limit(fill) / 2 : node->count > (size_t)(fill ? fill : 1) / 2) return NULL;
     node_open(node);
     uint8_t *lp = node->lp;
     mem_free(node);
@@ -366,8 +360,7 @@ bool chain_replace(struct chain *chain, int64_t index, struct slice text, struct
     node_open(node);
     uint8_t *at = listpack_seek(node->lp, (int64_t)offset);
     size_t old = listpack_element_bytes(at);
-    if (is_large(text.len) ||
-        chain_node_exceeds(node->bytes - old + text.len + ELEMENT_OVERHEAD, node->count)) {
+    if (is_large(text.len) || chain_node_exceeds(node->bytes - old + text.len + ELEMENT_OVERHEAD, node->count)) {
         node_delete(chain, node, offset, 1);
         insert_at(chain, node, offset, text, blob);
         return true;
@@ -416,8 +409,7 @@ size_t chain_remove_packed(uint8_t **lp, struct slice text, size_t most, bool ba
     }
     return removed;
 }
-static size_t node_remove(struct chain *chain, struct list_node *node, struct slice text, size_t most,
-                          bool backward) {
+static size_t node_remove(struct chain *chain, struct list_node *node, struct slice text, size_t most, bool backward) {
     if (node_find(node, text) < 0) return 0;
     if (node->kind == NODE_LARGE) {
         drop_node(chain, node);
@@ -436,8 +428,7 @@ static size_t node_remove(struct chain *chain, struct list_node *node, struct sl
 }
 size_t chain_remove(struct chain *chain, struct slice text, size_t most, bool backward) {
     size_t removed = 0;
-    for (struct list_node *node = backward ? chain->tail : chain->head, *next; node && removed < most;
-         node = next) {
+    for (struct list_node *node = backward ? chain->tail : chain->head, *next; node && removed < most; node = next) {
         next = backward ? node->prev : node->next;
         removed += node_remove(chain, node, text, most - removed, backward);
     }

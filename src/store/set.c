@@ -162,8 +162,8 @@ static bool intset_packs(const uint8_t *set, struct slice member) {
         widest = lowest > highest ? lowest : highest;
     }
     uint64_t longest = (uint64_t)encoding_limits.set_listpack_value;
-    return count < (uint64_t)encoding_limits.set_listpack_entries && member.len <= longest &&
-           widest <= longest && listpack_has_room(NULL, count * 10 + listpack_size_of(member));
+    return count < (uint64_t)encoding_limits.set_listpack_entries && member.len <= longest && widest <= longest &&
+           listpack_has_room(NULL, count * 10 + listpack_size_of(member));
 }
 
 static bool intset_add_number(struct set *set, int64_t number) {
@@ -186,7 +186,7 @@ static bool add(struct set *set, struct slice member, bool new) {
         convert(set, intset_packs(set->value, member) ? ENCODING_LISTPACK : ENCODING_HASHTABLE, 0);
     }
     if (set->encoding == ENCODING_LISTPACK) {
-        if (!new && packed_find(set, member)) return false;
+        if (!new &&packed_find(set, member)) return false;
         if (packed_allowed(set->value, member)) {
             set->value = listpack_append(set->value, member);
             return true;

@@ -24,15 +24,20 @@ struct set {
     enum value_encoding encoding;
     void *value;
 };
-static inline struct set set_of(const struct entry *entry) { return (struct set){entry_encoding(entry), entry_value(entry)}; }
+static inline struct set set_of(const struct entry *entry) {
+    return (struct set){entry_encoding(entry), entry_value(entry)};
+}
 void set_keep(struct db *db, struct entry *entry, const struct set *set);
 
 /* An empty set in the encoding that suits about `expected` members like `first`. */
 struct set set_new(struct slice first, size_t expected);
 struct set set_new_as(enum value_encoding encoding);
 void set_free(struct set *set);
-void set_expect(struct set *set, size_t more); /* so many members are to be added: converts at once where that will be needed */
-void set_compact(struct set *set);             /* a set that was built and is done: to an intset where it holds integers only and few enough; gives spare memory back */
+void set_expect(struct set *set,
+                size_t more); /* so many members are to be added: converts at once where that will be needed */
+void set_compact(
+    struct set *
+        set); /* a set that was built and is done: to an intset where it holds integers only and few enough; gives spare memory back */
 
 size_t set_len(const struct set *set);
 bool set_has(const struct set *set, struct slice member);
@@ -40,13 +45,13 @@ bool set_has_value(const struct set *set, const struct listpack_value *member);
 bool set_add(struct set *set, struct slice member); /* false: it was there */
 bool set_add_value(struct set *set, const struct listpack_value *member);
 void set_add_new(struct set *set, const struct listpack_value *member); /* one that is known not to be there */
-bool set_remove(struct set *set, struct slice member); /* false: it was not there */
+bool set_remove(struct set *set, struct slice member);                  /* false: it was not there */
 
 /* Walking: the set must not change meanwhile. */
 struct set_iterator {
     const struct set *set;
-    size_t index;  /* of an intset */
-    uint8_t *at;   /* of a listpack */
+    size_t index; /* of an intset */
+    uint8_t *at;  /* of a listpack */
     struct hashtable_iterator table;
 };
 void set_iterate(struct set_iterator *it, const struct set *set);
@@ -57,8 +62,10 @@ typedef void set_seen(void *context, const struct listpack_value *member); /* to
 uint64_t set_scan(const struct set *set, uint64_t cursor, set_seen *seen, void *context);
 
 void set_random(const struct set *set, struct listpack_value *member); /* fairly; of a set that is not empty */
-void set_sample(const struct set *set, size_t count, set_seen *seen, void *context); /* `count` different members, less than there are */
-void set_pop(struct set *set, size_t count, set_seen *seen, void *context);          /* the same, and they are taken out after they were seen */
+void set_sample(const struct set *set, size_t count, set_seen *seen,
+                void *context); /* `count` different members, less than there are */
+void set_pop(struct set *set, size_t count, set_seen *seen,
+             void *context); /* the same, and they are taken out after they were seen */
 
 struct hashtable *set_table(const struct entry *entry); /* NULL: another encoding */
 

@@ -50,8 +50,7 @@ static void find_tail(struct stream *stream) {
 
 /* --- Adding --------------------------------------------------------------------------------------------------------- */
 
-bool stream_next_id(const struct stream *stream, enum stream_id_form form, int64_t now_ms,
-                    struct stream_id *id) {
+bool stream_next_id(const struct stream *stream, enum stream_id_form form, int64_t now_ms, struct stream_id *id) {
     struct stream_id next = stream->last_id;
     bool left = stream_id_increment(&next);
     if (form == STREAM_ID_CHOSEN) {
@@ -154,8 +153,8 @@ void stream_iterate(struct stream_iterator *it, const struct stream *stream, str
 /* To the next entry, living or deleted. */
 static bool step(struct stream_iterator *it) {
     if (it->begun)
-        it->next = it->down ? stream_entry_before(&it->node, &it->entry)
-                            : stream_entry_skip(&it->node, it->text, it->left);
+        it->next =
+            it->down ? stream_entry_before(&it->node, &it->entry) : stream_entry_skip(&it->node, it->text, it->left);
     it->begun = true;
     while (!it->next) {
         if (!(it->down ? radix_iterator_prev(&it->at) : radix_iterator_next(&it->at))) return false;
@@ -238,8 +237,7 @@ static uint64_t node_count(const struct stream_node *node, struct stream_id firs
     }
     return count;
 }
-uint64_t stream_count(const struct stream *stream, struct stream_id first, struct stream_id last,
-                      uint64_t limit) {
+uint64_t stream_count(const struct stream *stream, struct stream_id first, struct stream_id last, uint64_t limit) {
     struct radix_iterator it;
     uint64_t count = 0;
     if (!limit) limit = UINT64_MAX;
@@ -285,8 +283,7 @@ bool stream_delete(struct stream *stream, struct stream_id id) {
 }
 
 /* Is all of a node to go? */
-static bool trims_whole(const struct stream *stream, const struct stream_trim *trim,
-                        const struct stream_node *node) {
+static bool trims_whole(const struct stream *stream, const struct stream_trim *trim, const struct stream_node *node) {
     struct stream_entry last;
     if (trim->by == STREAM_TRIM_LENGTH) return stream->length - node->count >= trim->length;
     stream_entry_read(&last, node, stream_node_last(node));
@@ -294,8 +291,8 @@ static bool trims_whole(const struct stream *stream, const struct stream_trim *t
 }
 
 /* Removes the first entries of a node that may keep some. True: first_id is one of those. */
-static bool trim_within(struct stream *stream, const struct stream_trim *trim, struct stream_node *node,
-                        uint8_t *lp, uint64_t *removed) {
+static bool trim_within(struct stream *stream, const struct stream_trim *trim, struct stream_node *node, uint8_t *lp,
+                        uint64_t *removed) {
     struct stream_node now = *node; /* as it is while entries are marked */
     struct stream_entry entry;
     bool kept = false;
@@ -386,8 +383,7 @@ static void structure_free(void *value, enum value_encoding encoding) {
 static size_t structure_free_effort(const void *value, enum value_encoding encoding) {
     const struct stream *stream = value;
     (void)encoding;
-    return radix_tree_nodes(stream->nodes) + radix_tree_len(stream->nodes) +
-           stream_groups_allocations(stream->groups);
+    return radix_tree_nodes(stream->nodes) + radix_tree_len(stream->nodes) + stream_groups_allocations(stream->groups);
 }
 static void *node_copy(void *lp) {
     return listpack_copy(lp);

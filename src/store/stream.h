@@ -23,12 +23,16 @@ struct stream {
     uint8_t *tail;                   /* the last node; NULL: look it up */
     struct stream_id tail_id;        /* its master id */
 };
-static inline struct stream *stream_of(const struct entry *entry) { return entry_value(entry); }
+static inline struct stream *stream_of(const struct entry *entry) {
+    return entry_value(entry);
+}
 struct entry *stream_create(struct db *db, struct slice key); /* an empty one, under a key that is missing */
 struct stream *stream_new(void);
 void stream_free(struct stream *stream);
-size_t stream_node_count(const struct stream *stream);  /* listpacks */
-size_t stream_tree_nodes(const struct stream *stream);  /* as XINFO STREAM counts them: nodes of the radix tree, compressed runs counted of their own */
+size_t stream_node_count(const struct stream *stream); /* listpacks */
+size_t stream_tree_nodes(
+    const struct stream
+        *stream); /* as XINFO STREAM counts them: nodes of the radix tree, compressed runs counted of their own */
 
 /* Adding. */
 enum stream_id_form { STREAM_ID_GIVEN, STREAM_ID_MS_GIVEN /* MS-* */, STREAM_ID_CHOSEN /* * */ };
@@ -39,19 +43,22 @@ bool stream_append(struct stream *stream, struct stream_id id, const struct slic
 bool stream_fits(const struct slice *texts, size_t pairs); /* would it not be too large? */
 
 /* Removing. */
-bool stream_delete(struct stream *stream, struct stream_id id); /* false: there is no such entry. Keeps max_deleted_id up to date */
+bool stream_delete(struct stream *stream,
+                   struct stream_id id); /* false: there is no such entry. Keeps max_deleted_id up to date */
 struct stream_trim {
     enum stream_trim_by { STREAM_TRIM_NOTHING, STREAM_TRIM_LENGTH, STREAM_TRIM_ID } by;
-    bool approximate;      /* whole nodes only */
-    uint64_t length;       /* entries to keep */
-    struct stream_id min;  /* entries below are removed */
-    uint64_t limit;        /* no more than so many are removed; 0: no limit */
+    bool approximate;     /* whole nodes only */
+    uint64_t length;      /* entries to keep */
+    struct stream_id min; /* entries below are removed */
+    uint64_t limit;       /* no more than so many are removed; 0: no limit */
 };
-uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim); /* entries removed. Does not change max_deleted_id */
+uint64_t stream_trim(struct stream *stream,
+                     const struct stream_trim *trim); /* entries removed. Does not change max_deleted_id */
 
 /* Looking. */
 bool stream_contains(const struct stream *stream, struct stream_id id);
-bool stream_last_entry(const struct stream *stream, struct stream_id *id); /* of the last living entry; false: there is none */
+bool stream_last_entry(const struct stream *stream,
+                       struct stream_id *id); /* of the last living entry; false: there is none */
 /* How many living entries there are from `first` to `last`, no more than `limit` (0: all) being counted. Nodes that lie between are not walked. */
 uint64_t stream_count(const struct stream *stream, struct stream_id first, struct stream_id last, uint64_t limit);
 /* Is the greatest entry that was deleted one by one between the two ids (both included), and not below all living ones? With STREAM_ID_MAX as `last`: may an entry be missing from
@@ -74,8 +81,10 @@ struct stream_iterator {
     bool down, done, begun;
     char field_text[LISTPACK_TEXT], value_text[LISTPACK_TEXT];
 };
-void stream_iterate(struct stream_iterator *it, const struct stream *stream, struct stream_id first, struct stream_id last, bool down);
-bool stream_next(struct stream_iterator *it, struct stream_id *id, size_t *fields); /* the next living entry, and how many fields it has */
+void stream_iterate(struct stream_iterator *it, const struct stream *stream, struct stream_id first,
+                    struct stream_id last, bool down);
+bool stream_next(struct stream_iterator *it, struct stream_id *id,
+                 size_t *fields); /* the next living entry, and how many fields it has */
 /* The next field of that entry, up to `fields` times; one need not ask for all. Slices lie in the stream, or, numbers, in the iterator until the next call. */
 void stream_field(struct stream_iterator *it, struct slice *field, struct slice *value);
 void stream_iterate_end(struct stream_iterator *it);

@@ -61,15 +61,16 @@ int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
     if (order == 0 || (order < 0 && !stream->length)) return (int64_t)stream->entries_added;
     if (order > 0) return STREAM_READ_UNKNOWN;
     /* All that is gone was before the first living entry, so what is before that is what is gone. */
-    bool whole = stream_id_is_zero(stream->max_deleted_id) ||
-                 stream_id_compare(stream->max_deleted_id, stream->first_id) < 0;
+    bool whole =
+        stream_id_is_zero(stream->max_deleted_id) || stream_id_compare(stream->max_deleted_id, stream->first_id) < 0;
     int from_first = stream_id_compare(id, stream->first_id);
     if (!whole || from_first > 0) return STREAM_READ_UNKNOWN;
     return (int64_t)(stream->entries_added - stream->length) + (from_first == 0);
 }
 
 void stream_group_advance(const struct stream *stream, struct stream_group *group, struct stream_id id) {
-    if (group->entries_read != STREAM_READ_UNKNOWN && group->entries_read < INT64_MAX && !stream_has_gaps(stream, id, STREAM_ID_MAX))
+    if (group->entries_read != STREAM_READ_UNKNOWN && group->entries_read < INT64_MAX &&
+        !stream_has_gaps(stream, id, STREAM_ID_MAX))
         group->entries_read++;
     else
         group->entries_read = stream_entries_up_to(stream, id);
@@ -94,8 +95,7 @@ struct stream_consumer *stream_consumer_find(const struct stream_group *group, s
     radix_tree_find(group->consumers, name, &consumer);
     return consumer;
 }
-struct stream_consumer *stream_consumer_create(struct stream_group *group, struct slice name,
-                                               int64_t now_ms) {
+struct stream_consumer *stream_consumer_create(struct stream_group *group, struct slice name, int64_t now_ms) {
     if (stream_consumer_find(group, name)) return NULL;
     struct stream_consumer *consumer = mem_alloc(sizeof *consumer + name.len);
     consumer->seen_ms = now_ms;
@@ -129,16 +129,15 @@ struct stream_pending *stream_pending_find(const struct stream_group *group, str
     radix_tree_find(group->pending, id_key(&key, id), &pending);
     return pending;
 }
-void stream_pending_give(struct stream_pending *pending, struct stream_id id,
-                         struct stream_consumer *consumer) {
+void stream_pending_give(struct stream_pending *pending, struct stream_id id, struct stream_consumer *consumer) {
     struct id_key key;
     if (pending->consumer == consumer) return;
     if (pending->consumer) radix_tree_remove(pending->consumer->pending, id_key(&key, id), NULL);
     pending->consumer = consumer;
     radix_tree_set(consumer->pending, id_key(&key, id), pending, NULL);
 }
-struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id,
-                                              int64_t delivered_ms, uint64_t deliveries) {
+struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id, int64_t delivered_ms,
+                                              uint64_t deliveries) {
     struct id_key key;
     struct stream_pending *pending = mem_alloc(sizeof *pending);
     void *there;
@@ -148,8 +147,8 @@ struct stream_pending *stream_pending_restore(struct stream_group *group, struct
     mem_free(pending);
     return NULL;
 }
-struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer,
-                                      struct stream_id id, int64_t now_ms) {
+struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer, struct stream_id id,
+                                      int64_t now_ms) {
     struct stream_pending *pending = stream_pending_restore(group, id, now_ms, 1);
     if (!pending) pending = stream_pending_find(group, id); /* seldom: the group was set back */
     stream_pending_give(pending, id, consumer);
@@ -179,8 +178,7 @@ struct stream_pending *stream_pending_next(struct stream_pending_iterator *it) {
     if (it->begun && !it->seek)
         there = radix_iterator_next(&it->at);
     else
-        there =
-            radix_iterator_seek(&it->at, it->begun ? RADIX_ABOVE : RADIX_AT_OR_ABOVE, id_key(&key, it->id));
+        there = radix_iterator_seek(&it->at, it->begun ? RADIX_ABOVE : RADIX_AT_OR_ABOVE, id_key(&key, it->id));
     it->begun = true;
     it->seek = false;
     if (!there) return NULL;
@@ -202,8 +200,7 @@ static void *group_copy(void *value) {
     struct stream_group *group = group_new(from->last_id, from->entries_read);
     struct radix_iterator it;
     radix_iterator_init(&it, from->consumers);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more;
-         more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
         const struct stream_consumer *theirs = it.value;
         struct stream_consumer *ours = stream_consumer_create(group, it.key, theirs->seen_ms);
         struct stream_pending_iterator pending;
@@ -228,8 +225,7 @@ static size_t group_memory(const struct stream_group *group) {
         bytes += mem_size(it.value) * radix_tree_len(group->pending);
     radix_iterator_free(&it);
     radix_iterator_init(&it, group->consumers);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more;
-         more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
         const struct stream_consumer *consumer = it.value;
         bytes += mem_size(consumer) + radix_tree_memory(consumer->pending);
     }
@@ -251,8 +247,7 @@ size_t stream_groups_allocations(const struct radix_tree *groups) {
     size_t count = 0;
     if (!groups) return 0;
     radix_iterator_init(&it, groups);
-    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more;
-         more = radix_iterator_next(&it)) {
+    for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
         const struct stream_group *group = it.value;
         count += 1 + radix_tree_len(group->pending) + 2 * radix_tree_nodes(group->pending) +
                  2 * radix_tree_len(group->consumers);

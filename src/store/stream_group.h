@@ -18,9 +18,9 @@ enum { STREAM_READ_UNKNOWN = -1 };
 
 /* last_id and entries_read may be set by anybody (XGROUP SETID, XCLAIM LASTID), and so may times and counts below. */
 struct stream_group {
-    struct stream_id last_id;    /* delivered last */
-    int64_t entries_read;        /* STREAM_READ_UNKNOWN, or >= 0 */
-    struct radix_tree *pending;  /* id → struct stream_pending */
+    struct stream_id last_id;     /* delivered last */
+    int64_t entries_read;         /* STREAM_READ_UNKNOWN, or >= 0 */
+    struct radix_tree *pending;   /* id → struct stream_pending */
     struct radix_tree *consumers; /* name → struct stream_consumer */
 };
 struct stream_consumer {
@@ -35,29 +35,37 @@ struct stream_pending {
     uint64_t deliveries;
     struct stream_consumer *consumer; /* whose it is */
 };
-static inline struct slice stream_consumer_name(const struct stream_consumer *consumer) { return (struct slice){consumer->name, consumer->name_len}; }
+static inline struct slice stream_consumer_name(const struct stream_consumer *consumer) {
+    return (struct slice){consumer->name, consumer->name_len};
+}
 
 /* Groups. */
 size_t stream_group_count(const struct stream *stream);
 struct stream_group *stream_group_find(const struct stream *stream, struct slice name); /* NULL: there is none */
-struct stream_group *stream_group_create(struct stream *stream, struct slice name, struct stream_id last_id, int64_t entries_read); /* NULL: it exists */
-bool stream_group_destroy(struct stream *stream, struct slice name); /* with its consumers and what is pending; false: there is none */
+struct stream_group *stream_group_create(struct stream *stream, struct slice name, struct stream_id last_id,
+                                         int64_t entries_read); /* NULL: it exists */
+bool stream_group_destroy(struct stream *stream,
+                          struct slice name); /* with its consumers and what is pending; false: there is none */
 
 /* Consumers. */
 struct stream_consumer *stream_consumer_find(const struct stream_group *group, struct slice name);
-struct stream_consumer *stream_consumer_create(struct stream_group *group, struct slice name, int64_t now_ms); /* NULL: it exists. Seen now, never active */
-uint64_t stream_consumer_delete(struct stream_group *group, struct stream_consumer *consumer); /* with what is pending for it: returns how many */
+struct stream_consumer *stream_consumer_create(struct stream_group *group, struct slice name,
+                                               int64_t now_ms); /* NULL: it exists. Seen now, never active */
+uint64_t stream_consumer_delete(struct stream_group *group,
+                                struct stream_consumer *consumer); /* with what is pending for it: returns how many */
 
 /* Reading: the group goes on to an entry above its last id. */
 void stream_group_advance(const struct stream *stream, struct stream_group *group, struct stream_id id);
 /* Entries ever added up to the id, itself included; STREAM_READ_UNKNOWN where that cannot be told. */
 int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id);
-bool stream_group_lag(const struct stream *stream, const struct stream_group *group, int64_t *lag); /* false: unknown. Negative where a count was given that is too high */
+bool stream_group_lag(const struct stream *stream, const struct stream_group *group,
+                      int64_t *lag); /* false: unknown. Negative where a count was given that is too high */
 
 /* Pending entries. */
 struct stream_pending *stream_pending_find(const struct stream_group *group, struct stream_id id);
 /* The entry is delivered to the consumer, once, at that time: pending from now on, or, where it was pending for anybody, taken from him. */
-struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer, struct stream_id id, int64_t now_ms);
+struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer, struct stream_id id,
+                                      int64_t now_ms);
 /* Only the owner changes; time and count stay. */
 void stream_pending_give(struct stream_pending *pending, struct stream_id id, struct stream_consumer *consumer);
 bool stream_acknowledge(struct stream_group *group, struct stream_id id); /* no longer pending; false: it was not */
@@ -68,13 +76,17 @@ struct stream_pending_iterator {
     struct stream_id id; /* the one stream_pending_next() came to, before its first call the one to begin with */
     bool begun, seek;
 };
-void stream_pending_iterate(struct stream_pending_iterator *it, const struct radix_tree *pending, struct stream_id from);
+void stream_pending_iterate(struct stream_pending_iterator *it, const struct radix_tree *pending,
+                            struct stream_id from);
 struct stream_pending *stream_pending_next(struct stream_pending_iterator *it); /* NULL: no more */
-static inline void stream_pending_resume(struct stream_pending_iterator *it) { it->seek = true; }
+static inline void stream_pending_resume(struct stream_pending_iterator *it) {
+    it->seek = true;
+}
 void stream_pending_iterate_end(struct stream_pending_iterator *it);
 
 /* For rdb_stream.c: an entry that nobody owns yet; NULL: it is there already. It has to be given to a consumer before anybody else sees it. */
-struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id, int64_t delivered_ms, uint64_t deliveries);
+struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id, int64_t delivered_ms,
+                                              uint64_t deliveries);
 /* Life, for stream.c. */
 void stream_groups_free(struct radix_tree *groups);
 struct radix_tree *stream_groups_copy(const struct radix_tree *groups);

@@ -27,8 +27,7 @@ static bool parse_part(const char *text, uint64_t *value) {
     return !errno && *text && !*end;
 }
 
-bool stream_id_parse(struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id,
-                     bool *chosen) {
+bool stream_id_parse(struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id, bool *chosen) {
     char copy[TEXT_MAX + 1];
     if (chosen) *chosen = false;
     if (text.len > TEXT_MAX) return false;

@@ -16,8 +16,12 @@ struct stream_id {
 static inline int stream_id_compare(struct stream_id a, struct stream_id b) {
     return a.ms != b.ms ? (a.ms > b.ms) - (a.ms < b.ms) : (a.seq > b.seq) - (a.seq < b.seq);
 }
-static inline bool stream_id_equal(struct stream_id a, struct stream_id b) { return a.ms == b.ms && a.seq == b.seq; }
-static inline bool stream_id_is_zero(struct stream_id id) { return !id.ms && !id.seq; }
+static inline bool stream_id_equal(struct stream_id a, struct stream_id b) {
+    return a.ms == b.ms && a.seq == b.seq;
+}
+static inline bool stream_id_is_zero(struct stream_id id) {
+    return !id.ms && !id.seq;
+}
 /* The id behind, or before. False: there is none, and *id goes round to the other end. */
 bool stream_id_increment(struct stream_id *id);
 bool stream_id_decrement(struct stream_id *id);

@@ -133,8 +133,8 @@ static bool fields_same(const struct stream_node *node, const struct slice *text
     return true;
 }
 
-uint8_t *stream_node_append(uint8_t *lp, struct stream_id master, struct stream_id id,
-                            const struct slice *texts, size_t pairs, size_t expected) {
+uint8_t *stream_node_append(uint8_t *lp, struct stream_id master, struct stream_id id, const struct slice *texts,
+                            size_t pairs, size_t expected) {
     struct stream_node node;
     struct batch batch;
     stream_node_open(&node, lp, master);
@@ -195,16 +195,14 @@ static bool entry_check(struct checking *check, struct stream_id master, size_t 
     expect_texts(check, same_fields ? fields : 2 * fields);
     if (expect_number(check) != (int64_t)(HEAD_ELEMENTS + elements) || flags & ~FLAGS_ALL || !fields)
         check->failed = true;
-    if (stream_id_compare(id, *after) <= 0 || (living && stream_id_compare(id, master) < 0))
-        check->failed = true;
+    if (stream_id_compare(id, *after) <= 0 || (living && stream_id_compare(id, master) < 0)) check->failed = true;
     if (living) *after = id;
     return living;
 }
 
 bool stream_node_validate(const uint8_t *bytes, size_t size, struct stream_id master, struct stream_id *after,
                           uint64_t *count) {
-    if (size > STREAM_NODE_BYTES_MAX * 2ull || !listpack_validate(bytes, size, true, NULL, NULL))
-        return false;
+    if (size > STREAM_NODE_BYTES_MAX * 2ull || !listpack_validate(bytes, size, true, NULL, NULL)) return false;
     struct checking check = {.lp = bytes, .at = listpack_first(bytes)};
     size_t living = expect_count(&check), deleted = expect_count(&check), fields = expect_count(&check);
     expect_texts(&check, fields);

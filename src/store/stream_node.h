@@ -22,7 +22,10 @@
 #include "lib/listpack.h"
 #include "store/stream_id.h"
 
-enum { STREAM_NODE_BYTES_MAX = 1 << 30 /* the most that stream-node-max-bytes means, and the most that texts of an entry may have */ };
+enum {
+    STREAM_NODE_BYTES_MAX =
+        1 << 30 /* the most that stream-node-max-bytes means, and the most that texts of an entry may have */
+};
 
 struct stream_node {
     const uint8_t *lp;
@@ -52,11 +55,13 @@ const uint8_t *stream_entry_skip(const struct stream_node *node, const uint8_t *
 
 /* Changing. Texts are field, value, field, value …. Both grow the memory so that many more entries find room, up to `expected` bytes. */
 uint8_t *stream_node_new(const struct slice *texts, size_t pairs, size_t expected);
-uint8_t *stream_node_append(uint8_t *lp, struct stream_id master, struct stream_id id, const struct slice *texts, size_t pairs, size_t expected);
+uint8_t *stream_node_append(uint8_t *lp, struct stream_id master, struct stream_id id, const struct slice *texts,
+                            size_t pairs, size_t expected);
 /* Marks an entry as deleted; *flags is where it is now. COUNT and DELETED are left to stream_node_count_deleted(). */
 uint8_t *stream_node_mark(uint8_t *lp, const uint8_t **flags);
 uint8_t *stream_node_count_deleted(uint8_t *lp, uint64_t deleted);
 
 /* What a node holds, of bytes from anywhere. False: they are none, or living ids do not ascend from above `after` on; *after is the last living one afterwards. */
-bool stream_node_validate(const uint8_t *bytes, size_t size, struct stream_id master, struct stream_id *after, uint64_t *count);
+bool stream_node_validate(const uint8_t *bytes, size_t size, struct stream_id master, struct stream_id *after,
+                          uint64_t *count);
 #endif

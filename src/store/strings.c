@@ -98,8 +98,8 @@ static struct entry *value_set(struct db *db, struct slice key, struct string_va
     return e;
 }
 
-struct entry *db_put_string(struct db *db, struct slice key, struct slice value, struct blob *blob,
-                            int64_t expire_at, int flags, bool *existed) {
+struct entry *db_put_string(struct db *db, struct slice key, struct slice value, struct blob *blob, int64_t expire_at,
+                            int flags, bool *existed) {
     struct string_value v = {.bytes = value, .blob = blob};
     if (!(flags & PUT_TEXT)) v = classify(value, blob);
     struct entry *e = value_set(db, key, &v, flags & PUT_KEEP_TTL ? EXPIRE_KEEP : expire_at, existed);
@@ -107,8 +107,7 @@ struct entry *db_put_string(struct db *db, struct slice key, struct slice value,
     return e;
 }
 
-struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob,
-                            bool keep_ttl) {
+struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob, bool keep_ttl) {
     struct string_value v = classify(value, blob);
     bool existed;
     return value_set(db, key, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE, &existed);
@@ -120,8 +119,8 @@ struct entry *db_set_int64(struct db *db, struct slice key, int64_t value, bool 
     return value_set(db, key, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE, &existed);
 }
 
-struct entry *db_replace_string(struct db *db, struct entry *e, struct slice key, struct slice value,
-                                struct blob *blob, bool keep_ttl) {
+struct entry *db_replace_string(struct db *db, struct entry *e, struct slice key, struct slice value, struct blob *blob,
+                                bool keep_ttl) {
     if (!e) return db_set_string(db, key, value, blob, keep_ttl);
     struct string_value v = classify(value, blob);
     return value_replace(db, e, NULL, &v, keep_ttl ? EXPIRE_KEEP : EXPIRE_NONE);
@@ -148,8 +147,7 @@ static struct entry *edit_in_blob(struct db *db, struct entry *e, size_t capacit
     struct blob *blob = blob_new(bytes.len, capacity);
     if (bytes.len) memcpy(blob->data, bytes.data, bytes.len);
     entry_free_value(e, false);
-    if (e->flags & ENTRY_EMBEDDED)
-        e = db_reshape(db, e, NULL, (struct entry_shape){entry_expires(e), false, 0});
+    if (e->flags & ENTRY_EMBEDDED) e = db_reshape(db, e, NULL, (struct entry_shape){entry_expires(e), false, 0});
     e->encoding = ENCODING_RAW;
     *(void **)entry_value_word(e) = blob;
     return e;

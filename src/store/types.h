@@ -12,7 +12,8 @@ struct encoding_limits {
     int64_t set_intset_entries, set_listpack_entries, set_listpack_value;
     int64_t zset_listpack_entries, zset_listpack_value;
     int list_listpack_size, list_compress_depth;
-    size_t list_large_min; /* elements of so many bytes are nodes of their own, smaller ones are not; 0: those that are larger than a node may be (DEBUG) */
+    size_t
+        list_large_min; /* elements of so many bytes are nodes of their own, smaller ones are not; 0: those that are larger than a node may be (DEBUG) */
     int64_t stream_node_bytes, stream_node_entries; /* 0: no limit */
 };
 extern struct encoding_limits encoding_limits;

@@ -140,8 +140,7 @@ struct zset zset_of_members(const struct member_table *sorted) {
     if (packed_holds(sorted)) {
         uint8_t *lp = listpack_new(LISTPACK_EMPTY_BYTES + sorted->count * TYPICAL_PAIR);
         for (size_t i = 0; i < sorted->count; i++) {
-            struct listpack_value pair[2] = {sorted->members[i].value,
-                                             score_value(sorted->members[i].score, text)};
+            struct listpack_value pair[2] = {sorted->members[i].value, score_value(sorted->members[i].score, text)};
             lp = listpack_append_many(lp, pair, 2);
         }
         return (struct zset){ENCODING_LISTPACK, listpack_shrink(lp)};
@@ -194,8 +193,7 @@ static enum zset_result decide(double old, double *score, unsigned conditions) {
         *score += old;
         if (isnan(*score)) return ZSET_NAN;
     }
-    if (((conditions & ZSET_GT) && *score <= old) || ((conditions & ZSET_LT) && *score >= old))
-        return ZSET_NOTHING;
+    if (((conditions & ZSET_GT) && *score <= old) || ((conditions & ZSET_LT) && *score >= old)) return ZSET_NOTHING;
     return *score == old ? ZSET_SAME : ZSET_UPDATED;
 }
 
@@ -217,8 +215,7 @@ static enum zset_result indexed_put(struct zset *z, double score, struct slice m
     return result;
 }
 
-enum zset_result zset_put(struct zset *z, double score, struct slice member, unsigned conditions,
-                          double *now) {
+enum zset_result zset_put(struct zset *z, double score, struct slice member, unsigned conditions, double *now) {
     if (isnan(score)) return ZSET_NAN;
     if (!packed(z)) return indexed_put(z, score, member, conditions, now);
     uint8_t *p = packed_find(z, member);
@@ -271,8 +268,7 @@ void zset_delete(struct zset *z, size_t first, size_t count) {
 static bool below_low(const struct zset_bound *low, double score, struct slice text) {
     switch (low->kind) {
     case BOUND_SCORE: return low->exclusive ? score <= low->score : score < low->score;
-    case BOUND_TEXT:
-        return low->exclusive ? slice_compare(text, low->text) <= 0 : slice_compare(text, low->text) < 0;
+    case BOUND_TEXT: return low->exclusive ? slice_compare(text, low->text) <= 0 : slice_compare(text, low->text) < 0;
     default: return low->kind == BOUND_HIGHEST;
     }
 }
@@ -291,8 +287,7 @@ static bool node_within_high(const void *high, const struct skiplist_node *node)
     return within_high(high, node->score, skiplist_text(node));
 }
 
-size_t zset_between(const struct zset *z, const struct zset_bound *low, const struct zset_bound *high,
-                    size_t *first) {
+size_t zset_between(const struct zset *z, const struct zset_bound *low, const struct zset_bound *high, size_t *first) {
     size_t begin = 0, end = 0;
     if (packed(z)) {
         const uint8_t *lp = z->value;
@@ -362,8 +357,7 @@ static void tell_node(void *context, void *node) {
     telling->seen(telling->context, &item);
 }
 uint64_t zset_scan(const struct zset *z, uint64_t cursor, zset_seen *seen, void *context) {
-    if (!packed(z))
-        return hashtable_scan(indexed(z)->members, cursor, tell_node, &(struct telling){seen, context});
+    if (!packed(z)) return hashtable_scan(indexed(z)->members, cursor, tell_node, &(struct telling){seen, context});
     struct zset_iterator it;
     struct zset_item item;
     zset_iterate(&it, z, 0, false);
@@ -398,8 +392,7 @@ void zset_sample(const struct zset *z, size_t count, zset_seen *seen, void *cont
 /* --- For the keyspace ----------------------------------------------------------------------------------------------- */
 
 struct hashtable *zset_table(const struct entry *entry) {
-    return entry_encoding(entry) == ENCODING_SKIPLIST ? ((const struct indexed *)entry_value(entry))->members
-                                                      : NULL;
+    return entry_encoding(entry) == ENCODING_SKIPLIST ? ((const struct indexed *)entry_value(entry))->members : NULL;
 }
 static size_t structure_free_effort(const void *value, enum value_encoding encoding) {
     return encoding == ENCODING_LISTPACK ? 1 : skiplist_len(((const struct indexed *)value)->list);

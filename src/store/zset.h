@@ -26,12 +26,14 @@ struct zset_item {
     struct listpack_value member;
     double score;
 };
-static inline struct zset zset_of(const struct entry *entry) { return (struct zset){entry_encoding(entry), entry_value(entry)}; }
+static inline struct zset zset_of(const struct entry *entry) {
+    return (struct zset){entry_encoding(entry), entry_value(entry)};
+}
 void zset_keep(struct db *db, struct entry *entry, const struct zset *zset);
 
 struct zset zset_new(size_t expected, size_t longest); /* for about so many members of up to that length */
 void zset_free(struct zset *zset);
-struct zset zset_of_members(const struct member_table *sorted); /* they are copied */
+struct zset zset_of_members(const struct member_table *sorted);       /* they are copied */
 void zset_expect(struct zset *zset, size_t expected, size_t longest); /* converts at once where that will be needed */
 
 size_t zset_len(const struct zset *zset);
@@ -39,10 +41,22 @@ bool zset_score(const struct zset *zset, struct slice member, double *score); /*
 bool zset_rank(const struct zset *zset, struct slice member, size_t *rank, double *score);
 
 /* Adds a member or changes its score. */
-enum zset_condition { ZSET_NX = 1, ZSET_XX = 2, ZSET_GT = 4, ZSET_LT = 8, ZSET_INCREMENT = 16 /* adds to the score there is */ };
-enum zset_result { ZSET_NOTHING /* a condition was not met */, ZSET_SAME, ZSET_ADDED, ZSET_UPDATED, ZSET_NAN /* nothing done */ };
+enum zset_condition {
+    ZSET_NX = 1,
+    ZSET_XX = 2,
+    ZSET_GT = 4,
+    ZSET_LT = 8,
+    ZSET_INCREMENT = 16 /* adds to the score there is */
+};
+enum zset_result {
+    ZSET_NOTHING /* a condition was not met */,
+    ZSET_SAME,
+    ZSET_ADDED,
+    ZSET_UPDATED,
+    ZSET_NAN /* nothing done */
+};
 enum zset_result zset_put(struct zset *zset, double score, struct slice member, unsigned conditions, double *now);
-bool zset_remove(struct zset *zset, struct slice member); /* false: it was not there */
+bool zset_remove(struct zset *zset, struct slice member);        /* false: it was not there */
 void zset_delete(struct zset *zset, size_t first, size_t count); /* by rank; as many as there are */
 
 /* Ranges. A bound of scores, or of texts (all members having the same score then). */
@@ -53,7 +67,8 @@ struct zset_bound {
     struct slice text;
 };
 /* The members between two bounds: the rank of the first, and how many there are. */
-size_t zset_between(const struct zset *zset, const struct zset_bound *low, const struct zset_bound *high, size_t *first);
+size_t zset_between(const struct zset *zset, const struct zset_bound *low, const struct zset_bound *high,
+                    size_t *first);
 
 /* Walking, from a rank on, upwards or downwards. The sorted set must not change meanwhile. */
 struct zset_iterator {
@@ -68,7 +83,8 @@ typedef void zset_seen(void *context, const struct zset_item *item); /* told a m
 uint64_t zset_scan(const struct zset *zset, uint64_t cursor, zset_seen *seen, void *context);
 
 void zset_random(const struct zset *zset, struct zset_item *item); /* fairly; of a sorted set that is not empty */
-void zset_sample(const struct zset *zset, size_t count, zset_seen *seen, void *context); /* `count` different members, less than there are */
+void zset_sample(const struct zset *zset, size_t count, zset_seen *seen,
+                 void *context); /* `count` different members, less than there are */
 
 struct hashtable *zset_table(const struct entry *entry); /* NULL: it is a listpack */
 #endif

@@ -41,8 +41,7 @@ static bool test_run(void *context, const char *title, const struct bench_reques
         fprintf(stderr, "%s: left out, the server does not know the command\n", title);
         return true;
     }
-    fprintf(stderr, "%s%s\n", result.outcome == BENCH_SERVER_ERROR ? "Error from server: " : "",
-            result.error);
+    fprintf(stderr, "%s%s\n", result.outcome == BENCH_SERVER_ERROR ? "Error from server: " : "", result.error);
     exit(1);
 }
 
@@ -82,8 +81,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "WARNING: without keep-alive the time to connect is part of what is measured, and "
                         "ports may run out\n");
     if (o->idle) {
-        printf("Creating %lld idle connections and waiting forever (Ctrl+C when done)\n",
-               (long long)o->clients);
+        printf("Creating %lld idle connections and waiting forever (Ctrl+C when done)\n", (long long)o->clients);
         fflush(stdout);
         struct bench_request none;
         struct bench_result result;

@@ -26,7 +26,7 @@ struct bench_options {
     int64_t rx_size;                  /* of an RDMA connection; 0: what is best */
     bool random_keys, sequential, resp3, cluster, tracking, keep_alive, loop, idle, stdin_argument, multi_thread;
     enum bench_output output;
-    char *tests; /* ",get,set," or NULL for all */
+    char *tests;      /* ",get,set," or NULL for all */
     int command_argc; /* an own command instead of the standard tests */
     struct slice *command_argv;
 };
@@ -77,8 +77,8 @@ struct bench_part {
 int request_parts(const struct bench_request *r, struct bench_part **parts);
 void request_parts_free(struct bench_part *parts, int count);
 /* Fills in fresh random numbers, and the tag, in the first `count` requests of a batch. `sequence` is used with --sequential. */
-void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count, const char *tag,
-                   _Atomic uint64_t *sequence);
+void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
+                   const char *tag, _Atomic uint64_t *sequence);
 
 /* --- Running ----------------------------------------------------------------------------------------------------------- */
 
@@ -97,8 +97,8 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
 /* --- The standard tests ------------------------------------------------------------------------------------------------ */
 
 /* Runs each that was selected through `run`; stops when it returns false. */
-void tests_run(const struct bench_options *o, bool (*run)(void *context, const char *title, const struct bench_request *request),
-               void *context);
+void tests_run(const struct bench_options *o,
+               bool (*run)(void *context, const char *title, const struct bench_request *request), void *context);
 
 /* --- Reports ----------------------------------------------------------------------------------------------------------- */
 

@@ -49,8 +49,8 @@ static struct bench_node *node_add(struct bench_cluster *cluster, const struct e
     return node;
 }
 
-static struct bench_node *node_find(struct bench_cluster *cluster, const struct endpoint *first,
-                                    struct slice host, int port) {
+static struct bench_node *node_find(struct bench_cluster *cluster, const struct endpoint *first, struct slice host,
+                                    int port) {
     for (int i = 0; i < cluster->count; i++) {
         struct endpoint *e = &cluster->nodes[i].endpoint;
         if (slice_equal(slice_of(e->host), host) && e->port == port) return &cluster->nodes[i];
@@ -64,8 +64,7 @@ static struct bench_node *node_find(struct bench_cluster *cluster, const struct 
 }
 
 /* Reads CLUSTER SLOTS: [first, last, [host, port, …], replicas …] … */
-static bool slots_read(struct bench_cluster *cluster, const struct endpoint *first,
-                       const struct resp_value *reply) {
+static bool slots_read(struct bench_cluster *cluster, const struct endpoint *first, const struct resp_value *reply) {
     if (!reply || reply->type != RESP_ARRAY || reply->count == 0) return false;
     for (size_t i = 0; i < reply->count; i++) {
         const struct resp_value *range = &reply->children[i];

@@ -9,67 +9,66 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char help[] =
-    "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\n"
-    "\n"
-    "Where to connect:\n"
-    " -h <hostname>      Name or address of the server (default 127.0.0.1)\n"
-    " -p <port>          Port (default 6379)\n"
-    " -s <socket>        Unix socket, instead of host and port\n"
-    " -u <uri>           All at once: valkey://user:password@host:port/db; what is\n"
-    "                    left out keeps its default. rdma:// for RDMA.\n"
-    " --rdma             Connect by RDMA\n"
-    " --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA\n"
-    " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
-    " --rdma-rx-size <bytes>  Receive buffer of a connection\n"
-    "                    (default: 10 where there are CPUs to spare, else 0)\n"
-    " -a <password>      Password\n"
-    " --user <username>  User of that password (default: the default user)\n"
-    " --dbnum <db>       Database (default 0)\n"
-    " -3                 Speak RESP3\n"
-    " --cluster          The server is a node of a cluster: spread the load over all\n"
-    "                    primaries. Keys of an own command must contain {tag}.\n"
-    " --enable-tracking  Turn on client side caching (CLIENT TRACKING) first\n"
-    "\n"
-    "What load:\n"
-    " -c <clients>       Connections (default 50)\n"
-    " -n <requests>      Requests in all (default 100000)\n"
-    " -P <numreq>        Requests sent at once on a connection (default 1)\n"
-    " -d <size>          Bytes of a value (default 3)\n"
-    " -k <boolean>       1: keep connections (default), 0: a new one for each request\n"
-    " -r <keyspacelen>   Replace __rand_int__ in keys and arguments by numbers of 12\n"
-    "                    digits, 0 to keyspacelen-1, a new one at each place.\n"
-    "                    __rand_1st__ ... __rand_9th__: one number for all places of\n"
-    "                    the same name in a request. Without -r nothing is replaced.\n"
-    " --sequential       Numbers in order instead of random ones\n"
-    " --seed <num>       Start of the random numbers (default: the time)\n"
-    " --threads <num>    Threads, among which the connections are shared out\n"
-    " -t <tests>         Only these tests, separated by commas: ping (ping_inline,\n"
-    "                    ping_mbulk), set, get, incr, lpush, rpush, lpop, rpop, sadd,\n"
-    "                    hset, spop, zadd, zpopmin, lrange (lrange_100, _300, _500,\n"
-    "                    _600), mset, xadd, function_load, fcall\n"
-    " --num-functions <num>      Functions that function_load loads (default 10)\n"
-    " --num-keys-in-fcall <num>  Keys that fcall passes (default 1)\n"
-    " -l                 Begin again when all tests are done, forever\n"
-    " -I                 Only open the connections, and wait\n"
-    " -x                 Read the last argument of an own command from standard input\n"
-    "\n"
-    "What to show:\n"
-    " -q                 One line for each test\n"
-    " --csv              Comma separated values\n"
-    " --precision <num>  Decimal places of latencies in milliseconds (default 3)\n"
-    " --help, --version\n"
-    "\n"
-    "An own command is sent as it stands, but for __rand_int__ (see -r) and __data__,\n"
-    "which becomes a value of -d bytes. A test whose command the server does not know\n"
-    "is left out, and that is said.\n"
-    "\n"
-    "Examples:\n"
-    "   valkey-benchmark -t ping,set,get -n 100000 -q\n"
-    "   valkey-benchmark --rdma -h 192.168.122.100 -c 30 --threads 4 -d 1024 -t get,set\n"
-    "   valkey-benchmark -t set -n 1000000 -r 100000000\n"
-    "   valkey-benchmark -r 10000 -n 10000 lpush mylist __rand_int__\n"
-    "   valkey-benchmark -d 1024 -P 16 set key:__rand_int__ __data__\n";
+static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\n"
+                           "\n"
+                           "Where to connect:\n"
+                           " -h <hostname>      Name or address of the server (default 127.0.0.1)\n"
+                           " -p <port>          Port (default 6379)\n"
+                           " -s <socket>        Unix socket, instead of host and port\n"
+                           " -u <uri>           All at once: valkey://user:password@host:port/db; what is\n"
+                           "                    left out keeps its default. rdma:// for RDMA.\n"
+                           " --rdma             Connect by RDMA\n"
+                           " --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA\n"
+                           " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
+                           " --rdma-rx-size <bytes>  Receive buffer of a connection\n"
+                           "                    (default: 10 where there are CPUs to spare, else 0)\n"
+                           " -a <password>      Password\n"
+                           " --user <username>  User of that password (default: the default user)\n"
+                           " --dbnum <db>       Database (default 0)\n"
+                           " -3                 Speak RESP3\n"
+                           " --cluster          The server is a node of a cluster: spread the load over all\n"
+                           "                    primaries. Keys of an own command must contain {tag}.\n"
+                           " --enable-tracking  Turn on client side caching (CLIENT TRACKING) first\n"
+                           "\n"
+                           "What load:\n"
+                           " -c <clients>       Connections (default 50)\n"
+                           " -n <requests>      Requests in all (default 100000)\n"
+                           " -P <numreq>        Requests sent at once on a connection (default 1)\n"
+                           " -d <size>          Bytes of a value (default 3)\n"
+                           " -k <boolean>       1: keep connections (default), 0: a new one for each request\n"
+                           " -r <keyspacelen>   Replace __rand_int__ in keys and arguments by numbers of 12\n"
+                           "                    digits, 0 to keyspacelen-1, a new one at each place.\n"
+                           "                    __rand_1st__ ... __rand_9th__: one number for all places of\n"
+                           "                    the same name in a request. Without -r nothing is replaced.\n"
+                           " --sequential       Numbers in order instead of random ones\n"
+                           " --seed <num>       Start of the random numbers (default: the time)\n"
+                           " --threads <num>    Threads, among which the connections are shared out\n"
+                           " -t <tests>         Only these tests, separated by commas: ping (ping_inline,\n"
+                           "                    ping_mbulk), set, get, incr, lpush, rpush, lpop, rpop, sadd,\n"
+                           "                    hset, spop, zadd, zpopmin, lrange (lrange_100, _300, _500,\n"
+                           "                    _600), mset, xadd, function_load, fcall\n"
+                           " --num-functions <num>      Functions that function_load loads (default 10)\n"
+                           " --num-keys-in-fcall <num>  Keys that fcall passes (default 1)\n"
+                           " -l                 Begin again when all tests are done, forever\n"
+                           " -I                 Only open the connections, and wait\n"
+                           " -x                 Read the last argument of an own command from standard input\n"
+                           "\n"
+                           "What to show:\n"
+                           " -q                 One line for each test\n"
+                           " --csv              Comma separated values\n"
+                           " --precision <num>  Decimal places of latencies in milliseconds (default 3)\n"
+                           " --help, --version\n"
+                           "\n"
+                           "An own command is sent as it stands, but for __rand_int__ (see -r) and __data__,\n"
+                           "which becomes a value of -d bytes. A test whose command the server does not know\n"
+                           "is left out, and that is said.\n"
+                           "\n"
+                           "Examples:\n"
+                           "   valkey-benchmark -t ping,set,get -n 100000 -q\n"
+                           "   valkey-benchmark --rdma -h 192.168.122.100 -c 30 --threads 4 -d 1024 -t get,set\n"
+                           "   valkey-benchmark -t set -n 1000000 -r 100000000\n"
+                           "   valkey-benchmark -r 10000 -n 10000 lpush mylist __rand_int__\n"
+                           "   valkey-benchmark -d 1024 -P 16 set key:__rand_int__ __data__\n";
 
 static void fail(const char *text) {
     fprintf(stderr, "%s\n", text);
@@ -81,7 +80,7 @@ static struct number_option {
     size_t offset;
     int64_t min, max;
 } const numbers[] = {
-#define NUMBER(name, field, min, max)                                                                        \
+#define NUMBER(name, field, min, max)                                                                                  \
     { name, offsetof(struct bench_options, field), min, max }
     NUMBER("-c", clients, 1, 1000000),
     NUMBER("-n", requests, 1, INT64_MAX / 2),
@@ -103,7 +102,7 @@ static struct flag_option {
     const char *name;
     size_t offset;
 } const flags[] = {
-#define FLAG(name, field)                                                                                    \
+#define FLAG(name, field)                                                                                              \
     { name, offsetof(struct bench_options, field) }
     FLAG("-3", resp3), FLAG("--cluster", cluster), FLAG("--enable-tracking", tracking), FLAG("-l", loop),
     FLAG("-I", idle),  FLAG("-x", stdin_argument), FLAG("--sequential", sequential),
@@ -123,8 +122,8 @@ static int table_option(struct bench_options *o, int argc, char **argv, int i) {
         if (i + 1 >= argc) return -1;
         int64_t value;
         if (!parse_int64(slice_of(argv[i + 1]), &value) || value < number->min || value > number->max) {
-            fprintf(stderr, "%s takes a number from %lld to %lld, not \"%s\"\n", number->name,
-                    (long long)number->min, (long long)number->max, argv[i + 1]);
+            fprintf(stderr, "%s takes a number from %lld to %lld, not \"%s\"\n", number->name, (long long)number->min,
+                    (long long)number->max, argv[i + 1]);
             exit(1);
         }
         *(int64_t *)((char *)o + number->offset) = value;

@@ -25,10 +25,10 @@ void report_progress(void *context, uint64_t done, uint64_t latency_ns, double s
     uint64_t fresh = done - report->last_done;
     double interval = seconds - report->last_seconds;
     report_clear_line(report);
-    report->line_len = printf(
-        "%s: rps=%.1f (overall: %.1f) avg_msec=%.3f (overall: %.3f)", report->title,
-        interval > 0 ? (double)fresh / interval : 0, seconds > 0 ? (double)done / seconds : 0,
-        fresh ? ms((latency_ns - report->last_latency_ns) / fresh) : 0, done ? ms(latency_ns / done) : 0);
+    report->line_len =
+        printf("%s: rps=%.1f (overall: %.1f) avg_msec=%.3f (overall: %.3f)", report->title,
+               interval > 0 ? (double)fresh / interval : 0, seconds > 0 ? (double)done / seconds : 0,
+               fresh ? ms((latency_ns - report->last_latency_ns) / fresh) : 0, done ? ms(latency_ns / done) : 0);
     fflush(stdout);
     report->last_done = done;
     report->last_latency_ns = latency_ns;
@@ -51,8 +51,7 @@ static void show_head(const struct bench_report *report, const struct bench_resu
     char transport[128];
     endpoint_format_transport(&o->endpoint, transport, sizeof transport);
     printf("====== %s ======\n", report->title);
-    printf("  %lld requests completed in %.2f seconds\n", (long long)result->latencies->count,
-           result->seconds);
+    printf("  %lld requests completed in %.2f seconds\n", (long long)result->latencies->count, result->seconds);
     printf("  %lld parallel clients\n", (long long)o->clients);
     printf("  %lld bytes payload\n", (long long)o->data_size);
     printf("  keep alive: %d\n", o->keep_alive);
@@ -62,8 +61,7 @@ static void show_head(const struct bench_report *report, const struct bench_resu
         for (int i = 0; i < cluster->count; i++) {
             printf("  node [%d] configuration:\n", i);
             printf("    save: %s\n", cluster->nodes[i].save ? cluster->nodes[i].save : "NONE");
-            printf("    appendonly: %s\n",
-                   cluster->nodes[i].appendonly ? cluster->nodes[i].appendonly : "NONE");
+            printf("    appendonly: %s\n", cluster->nodes[i].appendonly ? cluster->nodes[i].appendonly : "NONE");
         }
     } else {
         show_setting("  ", "save", cluster->nodes[0].save);
@@ -94,8 +92,7 @@ static void show_percentiles(const struct bench_report *report, const struct his
             wanted = 100 - left;
         }
     }
-    printf("%.3f%% <= %.*f milliseconds (cumulative count %llu)\n", 100.0, places, ms(top),
-           (unsigned long long)seen);
+    printf("%.3f%% <= %.*f milliseconds (cumulative count %llu)\n", 100.0, places, ms(top), (unsigned long long)seen);
     putchar('\n');
 }
 
@@ -109,8 +106,8 @@ static void show_cumulative(const struct bench_report *report, const struct hist
     for (uint32_t i = 0; i < h->buckets && (first || seen < h->count);) {
         for (; i < h->buckets && histogram_bucket_top(h, i) <= step; i++) seen += h->counts[i];
         if (first || seen != shown) {
-            printf("%.3f%% <= %.*f milliseconds (cumulative count %llu)\n",
-                   100.0 * (double)seen / (double)h->count, places, ms(step), (unsigned long long)seen);
+            printf("%.3f%% <= %.*f milliseconds (cumulative count %llu)\n", 100.0 * (double)seen / (double)h->count,
+                   places, ms(step), (unsigned long long)seen);
         }
         first = false;
         shown = seen;
@@ -126,8 +123,8 @@ static void show_summary(const struct bench_report *report, const struct bench_r
     printf("  throughput summary: %.2f requests per second\n", rps);
     puts("  latency summary (msec):");
     printf("    %9s %9s %9s %9s %9s %9s\n", "avg", "min", "p50", "p95", "p99", "max");
-    printf("    %9.*f %9.*f %9.*f %9.*f %9.*f %9.*f\n", places, ms(h->sum / h->count), places, ms(h->min),
-           places, ms(histogram_percentile(h, 50)), places, ms(histogram_percentile(h, 95)), places,
+    printf("    %9.*f %9.*f %9.*f %9.*f %9.*f %9.*f\n", places, ms(h->sum / h->count), places, ms(h->min), places,
+           ms(histogram_percentile(h, 50)), places, ms(histogram_percentile(h, 95)), places,
            ms(histogram_percentile(h, 99)), places, ms(h->max));
 }
 
@@ -142,10 +139,9 @@ void report_result(struct bench_report *report, const struct bench_result *resul
                ms(histogram_percentile(h, 50)));
         break;
     case OUTPUT_CSV:
-        printf("\"%s\",\"%.2f\",\"%.*f\",\"%.*f\",\"%.*f\",\"%.*f\",\"%.*f\",\"%.*f\"\n", report->title, rps,
-               places, ms(h->sum / h->count), places, ms(h->min), places, ms(histogram_percentile(h, 50)),
-               places, ms(histogram_percentile(h, 95)), places, ms(histogram_percentile(h, 99)), places,
-               ms(h->max));
+        printf("\"%s\",\"%.2f\",\"%.*f\",\"%.*f\",\"%.*f\",\"%.*f\",\"%.*f\",\"%.*f\"\n", report->title, rps, places,
+               ms(h->sum / h->count), places, ms(h->min), places, ms(histogram_percentile(h, 50)), places,
+               ms(histogram_percentile(h, 95)), places, ms(histogram_percentile(h, 99)), places, ms(h->max));
         break;
     case OUTPUT_REPORT:
         show_head(report, result);

@@ -7,9 +7,9 @@
 #include "lib/random.h"
 #include "resp/request.h"
 
-static const char *const placeholders[PATCH_KINDS] = {
-    "__rand_int__", "__rand_1st__", "__rand_2nd__", "__rand_3rd__", "__rand_4th__",
-    "__rand_5th__", "__rand_6th__", "__rand_7th__", "__rand_8th__", "__rand_9th__"};
+static const char *const placeholders[PATCH_KINDS] = {"__rand_int__", "__rand_1st__", "__rand_2nd__", "__rand_3rd__",
+                                                      "__rand_4th__", "__rand_5th__", "__rand_6th__", "__rand_7th__",
+                                                      "__rand_8th__", "__rand_9th__"};
 enum { DIGITS = 12 };
 
 static void patch_add(struct bench_request *r, size_t offset, int kind) {
@@ -70,12 +70,10 @@ static char *data_make(size_t len) {
     return data;
 }
 
-void request_build(struct bench_request *r, const struct bench_options *o, int argc,
-                   const struct slice *argv) {
+void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv) {
     char *data = data_make((size_t)o->data_size);
     struct slice *ready = mem_alloc((size_t)argc * sizeof *ready);
-    for (int i = 0; i < argc; i++)
-        ready[i] = replace(argv[i], "__data__", slice_make(data, (size_t)o->data_size));
+    for (int i = 0; i < argc; i++) ready[i] = replace(argv[i], "__data__", slice_make(data, (size_t)o->data_size));
     struct memory_output out;
     memory_output_init(&out);
     request_write(&out.out, argc, ready);
@@ -154,9 +152,9 @@ void request_patch(const struct bench_request *r, const struct bench_options *o,
                 continue;
             }
             if (patch->kind == PATCH_RANDOM || !(drawn >> patch->kind & 1)) {
-                shared[patch->kind] =
-                    o->sequential ? atomic_fetch_add_explicit(sequence, 1, memory_order_relaxed) % keyspace
-                                  : random_below(keyspace);
+                shared[patch->kind] = o->sequential
+                                          ? atomic_fetch_add_explicit(sequence, 1, memory_order_relaxed) % keyspace
+                                          : random_below(keyspace);
                 drawn |= 1u << patch->kind;
             }
             digits_write(bytes + patch->offset, shared[patch->kind]);

@@ -51,8 +51,8 @@ struct worker {
     struct client *clients;
     int clients_count, clients_ready, clients_busy;
     int index;
-    uint64_t credit; /* claimed and not yet sent */
-    char *scratch;   /* the batch being patched */
+    uint64_t credit;          /* claimed and not yet sent */
+    char *scratch;            /* the batch being patched */
     struct bench_part *parts; /* of one request; none: it is all copied from the batch */
     int parts_count;
     struct histogram *latencies;
@@ -89,8 +89,7 @@ static uint64_t claim(struct worker *w, uint64_t wanted) {
     struct run *run = w->run;
     if (w->credit == 0) {
         /* Pieces small enough that no thread is left with much when the others are done. */
-        uint64_t piece =
-            run->options->threads == 1 ? run->total : run->total / (uint64_t)(run->options->threads * 64);
+        uint64_t piece = run->options->threads == 1 ? run->total : run->total / (uint64_t)(run->options->threads * 64);
         piece = piece < wanted ? wanted : piece > 4096 * wanted ? 4096 * wanted : piece - piece % wanted;
         uint64_t before = atomic_fetch_add_explicit(&run->claimed, piece, memory_order_relaxed);
         if (before >= run->total) return 0;
@@ -131,9 +130,8 @@ static void client_send(struct client *client, uint64_t now) {
     }
     if (request->patches_count) {
         const struct bench_node *node = client->node;
-        const char *tag = node->slots_count
-                              ? w->run->cluster->tags[node->slots[random_below((uint64_t)node->slots_count)]]
-                              : NULL;
+        const char *tag =
+            node->slots_count ? w->run->cluster->tags[node->slots[random_below((uint64_t)node->slots_count)]] : NULL;
         request_patch(request, w->run->options, w->scratch, (int)count, tag, &w->run->sequence);
     }
     client->pending = (int)count;
@@ -167,8 +165,8 @@ static void on_readable(struct connection *conn) {
     struct worker *w = client->worker;
     bool greeting = client->greeting_missing > 0;
     size_t used;
-    int64_t count = reply_count(&client->counter, conn_peek(conn),
-                                greeting ? client->greeting_missing : client->pending, &used);
+    int64_t count =
+        reply_count(&client->counter, conn_peek(conn), greeting ? client->greeting_missing : client->pending, &used);
     if (__builtin_expect(count < 0, 0)) {
         run_fail(w, BENCH_FAILED, "Error: the server's answer is not RESP");
         return;
@@ -225,14 +223,12 @@ static void worker_open(struct worker *w) {
     for (int i = 0; i < w->clients_count; i++) {
         struct client *client = &w->clients[i];
         client->worker = w;
-        client->node =
-            &run->cluster->nodes[(i * (int)run->options->threads + w->index) % run->cluster->count];
+        client->node = &run->cluster->nodes[(i * (int)run->options->threads + w->index) % run->cluster->count];
         client_connect(client);
         /* Not more at once than the server's backlog takes. */
         while (i - w->clients_ready > 100 && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
     }
-    while (w->clients_ready < w->clients_count && !atomic_load(&run->stop))
-        event_loop_turn(w->loop, 100 * 1000);
+    while (w->clients_ready < w->clients_count && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
 }
 
 static void worker_drive(struct worker *w) {
@@ -240,8 +236,7 @@ static void worker_drive(struct worker *w) {
     w->running = true;
     w->start_ns = w->end_ns = clock_monotonic_ns();
     w->clients_busy = w->clients_count;
-    for (int i = 0; i < w->clients_count && !w->failed; i++)
-        client_send(&w->clients[i], clock_monotonic_ns());
+    for (int i = 0; i < w->clients_count && !w->failed; i++) client_send(&w->clients[i], clock_monotonic_ns());
     while (w->clients_busy > 0 && !atomic_load_explicit(&run->stop, memory_order_relaxed))
         event_loop_turn(w->loop, 100 * 1000);
 }
@@ -258,7 +253,8 @@ static void *worker_main(void *arg) {
     memcpy(w->scratch, request->bytes, size);
     w->latencies = histogram_new(LATENCY_BITS, LATENCY_MAX_NS);
     worker_open(w);
-    w->parts_count = request_parts(request, &w->parts); /* only now: the transport knows best where they had better lie */
+    w->parts_count =
+        request_parts(request, &w->parts); /* only now: the transport knows best where they had better lie */
     pthread_barrier_wait(&run->ready);
     if (run->options->idle) {
         while (!atomic_load(&run->stop)) event_loop_turn(w->loop, 1000 * 1000);
@@ -282,8 +278,7 @@ static int greeting_write(const struct bench_options *o, struct output *out) {
     int count = 0;
     const struct endpoint *e = &o->endpoint;
     if (e->password) {
-        struct slice argv[3] = {SLICE("AUTH"), slice_of(e->user ? e->user : e->password),
-                                slice_of(e->password)};
+        struct slice argv[3] = {SLICE("AUTH"), slice_of(e->user ? e->user : e->password), slice_of(e->password)};
         request_write(out, e->user ? 3 : 2, argv);
         count++;
     }
@@ -322,15 +317,12 @@ static void rdma_choose(const struct bench_options *o) {
     if (!o->endpoint.rdma) return;
     cpu_set_t cpus;
     int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    rdma_settings.busy_poll_us = o->busy_poll_us >= 0 ? (uint32_t)o->busy_poll_us
-                                 : count > o->threads ? SPIN_US
-                                                      : 0;
+    rdma_settings.busy_poll_us = o->busy_poll_us >= 0 ? (uint32_t)o->busy_poll_us : count > o->threads ? SPIN_US : 0;
     rdma_settings.rx_size = rx_size_for(o);
 #endif
 }
 
-static void run_watch(struct run *run, struct worker *workers, int count, bench_progress *progress,
-                      void *context) {
+static void run_watch(struct run *run, struct worker *workers, int count, bench_progress *progress, void *context) {
     uint64_t start = clock_monotonic_us(), shown = start;
     while (atomic_load(&run->working) > 0) {
         usleep(1000);
@@ -342,8 +334,7 @@ static void run_watch(struct run *run, struct worker *workers, int count, bench_
             done += atomic_load_explicit(&workers[i].done, memory_order_relaxed);
             latency += atomic_load_explicit(&workers[i].latency_ns, memory_order_relaxed);
         }
-        if (progress && !atomic_load(&run->stop))
-            progress(context, done, latency, (double)(now - start) / 1e6);
+        if (progress && !atomic_load(&run->stop)) progress(context, done, latency, (double)(now - start) / 1e6);
     }
 }
 
@@ -362,9 +353,8 @@ static void run_collect(struct run *run, struct worker *workers, int count, stru
     memcpy(result->error, run->error, sizeof result->error);
 }
 
-void bench_run(const struct bench_options *o, struct bench_cluster *cluster,
-               const struct bench_request *request, struct bench_result *result, bench_progress *progress,
-               void *context) {
+void bench_run(const struct bench_options *o, struct bench_cluster *cluster, const struct bench_request *request,
+               struct bench_result *result, bench_progress *progress, void *context) {
     int count = (int)o->threads;
     struct memory_output greeting;
     memory_output_init(&greeting);

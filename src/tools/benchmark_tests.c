@@ -52,8 +52,7 @@ static bool is_selected(const struct bench_options *o, const char *names) {
 }
 
 /* A word of a command, with {tag} and __score__ settled, in `room`. */
-static struct slice word_prepare(const struct bench_options *o, struct slice word, char *room,
-                                 size_t room_size) {
+static struct slice word_prepare(const struct bench_options *o, struct slice word, char *room, size_t room_size) {
     if (slice_equal(word, SLICE("__score__"))) return o->random_keys ? SLICE("__rand_int__") : SLICE("0");
     const char *tag = o->cluster ? NULL : memmem(word.data, word.len, ":{tag}", 6);
     if (!tag) return word;
@@ -62,8 +61,7 @@ static struct slice word_prepare(const struct bench_options *o, struct slice wor
     return slice_make(room, (size_t)len);
 }
 
-static void table_test_build(struct bench_request *request, const struct bench_options *o,
-                             const char *command) {
+static void table_test_build(struct bench_request *request, const struct bench_options *o, const char *command) {
     struct slice argv[WORDS_MAX];
     char room[WORDS_MAX][64];
     int argc = 0;
@@ -81,10 +79,9 @@ static void function_load_build(struct bench_request *request, const struct benc
     output_write(&code.out, SLICE("#!lua name=benchmarklib\n"));
     for (int64_t i = 0; i < o->functions; i++) {
         char line[128];
-        int len =
-            snprintf(line, sizeof line,
-                     "server.register_function('benchmark_%lld', function(keys, args) return %lld end)\n",
-                     (long long)i, (long long)i);
+        int len = snprintf(line, sizeof line,
+                           "server.register_function('benchmark_%lld', function(keys, args) return %lld end)\n",
+                           (long long)i, (long long)i);
         output_write(&code.out, slice_make(line, (size_t)len));
     }
     struct slice argv[] = {SLICE("FUNCTION"), SLICE("LOAD"), SLICE("REPLACE"), memory_output_slice(&code)};
@@ -98,15 +95,13 @@ static void fcall_build(struct bench_request *request, const struct bench_option
     struct slice *argv = mem_alloc((size_t)argc * sizeof *argv);
     snprintf(count, sizeof count, "%lld", (long long)o->function_keys);
     argv[0] = SLICE("FCALL"), argv[1] = SLICE("benchmark_0"), argv[2] = slice_of(count);
-    for (int i = 3; i < argc; i++)
-        argv[i] = o->cluster ? SLICE("key:{tag}:__rand_int__") : SLICE("key:__rand_int__");
+    for (int i = 3; i < argc; i++) argv[i] = o->cluster ? SLICE("key:{tag}:__rand_int__") : SLICE("key:__rand_int__");
     request_build(request, o, argc, argv);
     mem_free(argv);
 }
 
 void tests_run(const struct bench_options *o,
-               bool (*run)(void *context, const char *title, const struct bench_request *request),
-               void *context) {
+               bool (*run)(void *context, const char *title, const struct bench_request *request), void *context) {
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         if (!is_selected(o, tests[i].names)) continue;
         struct bench_request request;

@@ -20,8 +20,22 @@
 
 enum cli_output { CLI_FORMATTED, CLI_RAW, CLI_CSV, CLI_JSON, CLI_QUOTED_JSON };
 enum cli_mode {
-    MODE_NONE, MODE_STAT, MODE_SCAN, MODE_LATENCY, MODE_LATENCY_HISTORY, MODE_LATENCY_DIST, MODE_INTRINSIC_LATENCY, MODE_BIGKEYS,
-    MODE_MEMKEYS, MODE_HOTKEYS, MODE_PIPE, MODE_RDB, MODE_FUNCTIONS_RDB, MODE_REPLICA, MODE_LRU_TEST, MODE_EVAL,
+    MODE_NONE,
+    MODE_STAT,
+    MODE_SCAN,
+    MODE_LATENCY,
+    MODE_LATENCY_HISTORY,
+    MODE_LATENCY_DIST,
+    MODE_INTRINSIC_LATENCY,
+    MODE_BIGKEYS,
+    MODE_MEMKEYS,
+    MODE_HOTKEYS,
+    MODE_PIPE,
+    MODE_RDB,
+    MODE_FUNCTIONS_RDB,
+    MODE_REPLICA,
+    MODE_LRU_TEST,
+    MODE_EVAL,
 };
 struct cli_options {
     struct endpoint endpoint;
@@ -34,7 +48,8 @@ struct cli_options {
     bool protocol_given;
     uint32_t timeout_ms;
     char *bulk_delimiter, *command_delimiter;
-    bool stdin_last, cluster, exit_on_error, quoted_input, no_auth_warning, verbose, password_from_options, ask_password, show_pushes;
+    bool stdin_last, cluster, exit_on_error, quoted_input, no_auth_warning, verbose, password_from_options,
+        ask_password, show_pushes;
     char *stdin_tag, *pattern, *file, *eval_file;
     int64_t pipe_timeout_s, count, memkeys_samples, lru_keys, intrinsic_s;
     int argc; /* the command, or what follows a mode */
@@ -48,8 +63,8 @@ void cli_help_print(FILE *file);
 struct cli {
     struct cli_options options;
     struct session session;
-    int db;              /* selected now; options.db is what a new connection selects */
-    int protocol;        /* spoken now */
+    int db;       /* selected now; options.db is what a new connection selects */
+    int protocol; /* spoken now */
     bool in_transaction, subscribed, tty, interactive;
     int64_t subscriptions;
     char last_error[256];
@@ -63,7 +78,9 @@ int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t rep
 /* For the modes: connects or exits; and a call that exits where the connection fails. Errors of the server are returned. */
 void cli_connect_or_exit(struct cli *cli);
 struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv);
-#define CLI_CALL(cli, ...) cli_call_words((cli), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(const char *)), (const char *[]){__VA_ARGS__})
+#define CLI_CALL(cli, ...)                                                                                             \
+    cli_call_words((cli), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(const char *)),                         \
+                   (const char *[]){__VA_ARGS__})
 struct resp_value *cli_call_words(struct cli *cli, int count, const char *const *words);
 /* Text of a bulk or status reply; exits with the error where it is one. */
 struct slice cli_text(const struct resp_value *reply);
@@ -93,7 +110,8 @@ void docs_help(struct cli *cli, int argc, const struct slice *argv);
 /* What may follow the words typed, as " key value [NX|XX]", in `text`. False: nothing to say. */
 bool docs_hint(const struct cli_docs *docs, struct slice line, char *text, size_t size);
 /* Calls `found` for each command (or help topic) that begins with the line. */
-void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)(void *context, const char *text), void *context);
+void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)(void *context, const char *text),
+                   void *context);
 
 /* --- The prompt -------------------------------------------------------------------------------------------------------- */
 

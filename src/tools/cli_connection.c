@@ -53,8 +53,7 @@ static void greet(struct cli *cli) {
         snprintf(what, sizeof what, "SELECT %s", text);
         if (!reply_failed(cli, SESSION_CALL(s, "SELECT", text), what)) cli->db = cli->options.db;
     }
-    if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3"))
-        cli->protocol = 3;
+    if (cli->options.protocol == 3 && !reply_failed(cli, SESSION_CALL(s, "HELLO", "3"), "HELLO 3")) cli->protocol = 3;
 }
 
 int cli_connect(struct cli *cli, bool anew, bool loud) {
@@ -167,8 +166,7 @@ static bool is_text_command(int argc, const struct slice *argv) {
     return false;
 }
 
-static void state_follow(struct cli *cli, int argc, const struct slice *argv,
-                         const struct resp_value *reply) {
+static void state_follow(struct cli *cli, int argc, const struct slice *argv, const struct resp_value *reply) {
     if (reply->type == RESP_ERROR) {
         if (command_is(argc, argv, "exec", NULL)) cli->in_transaction = false;
         return;
@@ -299,16 +297,14 @@ static int messages_follow(struct cli *cli) {
     struct session *s = &cli->session;
     bool keys = cli->interactive && cli->tty;
     if (keys)
-        fprintf(stderr,
-                "\033[1;90mReading messages... (press Ctrl-C to quit or any key to type command)\033[0m\r"),
+        fprintf(stderr, "\033[1;90mReading messages... (press Ctrl-C to quit or any key to type command)\033[0m\r"),
             fflush(stderr);
     int result = 0;
     while (cli->subscribed) {
         struct resp_value *v = session_read(s, keys ? 50 : -1);
         if (v) {
             if (keys) fprintf(stderr, "\033[K");
-            if (v->type != RESP_PUSH)
-                is_pubsub(cli, v); /* it may have been the last subscription that ended */
+            if (v->type != RESP_PUSH) is_pubsub(cli, v); /* it may have been the last subscription that ended */
             if (v->type == RESP_PUSH)
                 show_push(cli, v);
             else
@@ -337,8 +333,7 @@ static int redirect(struct cli *cli, const struct resp_value *reply) {
     const char *text = reply->text.data + (ask ? 4 : 6);
     if (!ask && strncmp(reply->text.data, "MOVED ", 6) != 0) return 0;
     const char *space = strchr(text, ' '), *colon = strrchr(text, ':');
-    if (!space || !colon || colon < space || sscanf(text, "%d", &slot) != 1 ||
-        sscanf(colon + 1, "%d", &port) != 1)
+    if (!space || !colon || colon < space || sscanf(text, "%d", &slot) != 1 || sscanf(colon + 1, "%d", &port) != 1)
         return 0;
     snprintf(host, sizeof host, "%.*s", (int)(colon - space - 1), space + 1);
     struct endpoint *e = &cli->options.endpoint;
@@ -398,8 +393,7 @@ static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
 
 static int command_once(struct cli *cli, int argc, const struct slice *argv) {
     if (cli_connect(cli, false, true) < 0) return -1;
-    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL))
-        return mode_replica(cli);
+    if (command_is(argc, argv, "sync", NULL) || command_is(argc, argv, "psync", NULL)) return mode_replica(cli);
     for (int i = 0; i < REDIRECTIONS_MAX; i++) {
         session_send(&cli->session, argc, argv);
         int result = replies_show(cli, argc, argv);

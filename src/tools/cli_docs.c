@@ -136,8 +136,7 @@ static void part_read(struct part *part, const struct resp_value *argument) {
     }
 }
 
-static void entry_add(struct cli_docs *docs, const char *container, struct slice name,
-                      const struct resp_value *doc);
+static void entry_add(struct cli_docs *docs, const char *container, struct slice name, const struct resp_value *doc);
 
 static void entry_read(struct cli_docs *docs, struct entry *e, const struct resp_value *doc) {
     e->summary = mem_strdup(text_of(doc, "summary"));
@@ -163,8 +162,7 @@ static void entry_read(struct cli_docs *docs, struct entry *e, const struct resp
     mem_free(name);
 }
 
-static void entry_add(struct cli_docs *docs, const char *container, struct slice name,
-                      const struct resp_value *doc) {
+static void entry_add(struct cli_docs *docs, const char *container, struct slice name, const struct resp_value *doc) {
     if (docs->count == docs->capacity) {
         docs->capacity = docs->capacity ? docs->capacity * 2 : 512;
         docs->entries = mem_realloc(docs->entries, (size_t)docs->capacity * sizeof *docs->entries);
@@ -275,8 +273,7 @@ void docs_help(struct cli *cli, int argc, const struct slice *argv) {
 /* --- Hints --- */
 
 /* The entry whose name the first words are, the longer name before the shorter; *name_words: how many words it has. */
-static const struct entry *entry_of(const struct cli_docs *docs, int argc, const struct slice *argv,
-                                    int *name_words) {
+static const struct entry *entry_of(const struct cli_docs *docs, int argc, const struct slice *argv, int *name_words) {
     const struct entry *found = NULL;
     for (int i = 0; i < docs->count; i++) {
         const struct entry *e = &docs->entries[i];
@@ -345,20 +342,19 @@ bool docs_hint(const struct cli_docs *docs, struct slice line, char *text, size_
 
 /* --- Completion --- */
 
-static void complete_groups(const struct cli_docs *docs, struct slice start,
-                            void (*found)(void *, const char *), void *context) {
+static void complete_groups(const struct cli_docs *docs, struct slice start, void (*found)(void *, const char *),
+                            void *context) {
     for (int i = 0; i < docs->count; i++) {
         bool seen = false;
-        for (int k = 0; k < i && !seen; k++)
-            seen = strcmp(docs->entries[k].group, docs->entries[i].group) == 0;
+        for (int k = 0; k < i && !seen; k++) seen = strcmp(docs->entries[k].group, docs->entries[i].group) == 0;
         char topic[80];
         snprintf(topic, sizeof topic, "help @%s", docs->entries[i].group);
         if (!seen && strncasecmp(topic, start.data, start.len) == 0) found(context, topic);
     }
 }
 
-void docs_complete(const struct cli_docs *docs, struct slice line,
-                   void (*found)(void *context, const char *text), void *context) {
+void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)(void *context, const char *text),
+                   void *context) {
     bool help = line.len >= 5 && strncasecmp(line.data, "help ", 5) == 0;
     struct slice name = help ? slice_make(line.data + 5, line.len - 5) : line;
     if (help) complete_groups(docs, line, found, context);

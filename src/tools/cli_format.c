@@ -55,8 +55,7 @@ static void format_map_value(struct output *out, const struct resp_value *value,
     format_tty(out, value, prefix, prefix_len);
 }
 
-static void format_aggregate(struct output *out, const struct resp_value *v, const char *prefix,
-                             size_t prefix_len) {
+static void format_aggregate(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len) {
     bool map = v->type == RESP_MAP || v->type == RESP_ATTRIBUTE;
     if (v->count == 0) {
         put(out, map                    ? "(empty hash)\n"
@@ -95,8 +94,7 @@ static void format_aggregate(struct output *out, const struct resp_value *v, con
     }
 }
 
-static void format_tty(struct output *out, const struct resp_value *v, const char *prefix,
-                       size_t prefix_len) {
+static void format_tty(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len) {
     switch (v->type) {
     case RESP_ERROR: put(out, "(error) "); break;
     case RESP_INTEGER: put(out, "(integer) "); break;
@@ -256,8 +254,7 @@ static void format_json(struct output *out, const struct resp_value *v, bool asc
 
 /* --- All of them --- */
 
-void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o,
-                  enum cli_output as) {
+void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as) {
     switch (as) {
     case CLI_FORMATTED: format_tty(out, v, "", 0); break;
     case CLI_RAW:

@@ -76,20 +76,18 @@ static void size_note(struct survey *survey, struct type *type, struct slice key
     mem_free(type->biggest_key);
     type->biggest_key = quoted(key);
     type->biggest = size;
-    printf("[%05.2f%%] Biggest %-6s found so far '%s' with %llu %s\n", survey->progress, type->name,
-           type->biggest_key, (unsigned long long)size, type->unit);
+    printf("[%05.2f%%] Biggest %-6s found so far '%s' with %llu %s\n", survey->progress, type->name, type->biggest_key,
+           (unsigned long long)size, type->unit);
 }
 
 static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
     size_t count = keys->count;
     struct type **types = mem_calloc(count + 1, sizeof *types);
-    for (size_t i = 0; i < count; i++)
-        ask(survey, 2, (struct slice[]){SLICE("TYPE"), keys->children[i].text});
+    for (size_t i = 0; i < count; i++) ask(survey, 2, (struct slice[]){SLICE("TYPE"), keys->children[i].text});
     conn_flush(survey->cli->session.conn);
     for (size_t i = 0; i < count; i++) {
         struct slice name = cli_text(answer(survey));
-        if (!slice_equal(name, SLICE("none")))
-            types[i] = type_find(survey, name); /* "none": it went away meanwhile */
+        if (!slice_equal(name, SLICE("none"))) types[i] = type_find(survey, name); /* "none": it went away meanwhile */
     }
     char samples[24];
     snprintf(samples, sizeof samples, "%lld", (long long)survey->cli->options.memkeys_samples);
@@ -122,21 +120,20 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
 }
 
 static void sizes_summarize(const struct survey *survey) {
-    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n",
-           (unsigned long long)survey->sampled);
+    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
     printf("Total key length in bytes is %llu (avg len %.2f)\n\n", (unsigned long long)survey->key_bytes,
            survey->sampled ? (double)survey->key_bytes / (double)survey->sampled : 0);
     for (int i = 0; i < survey->types_count; i++) {
         const struct type *t = &survey->types[i];
         if (t->biggest_key)
-            printf("Biggest %6s found '%s' has %llu %s\n", t->name, t->biggest_key,
-                   (unsigned long long)t->biggest, t->unit);
+            printf("Biggest %6s found '%s' has %llu %s\n", t->name, t->biggest_key, (unsigned long long)t->biggest,
+                   t->unit);
     }
     putchar('\n');
     for (int i = 0; i < survey->types_count; i++) {
         const struct type *t = &survey->types[i];
-        printf("%llu %ss with %llu %s (%05.2f%% of keys, avg size %.2f)\n", (unsigned long long)t->keys,
-               t->name, (unsigned long long)t->total, t->unit,
+        printf("%llu %ss with %llu %s (%05.2f%% of keys, avg size %.2f)\n", (unsigned long long)t->keys, t->name,
+               (unsigned long long)t->total, t->unit,
                survey->sampled ? 100.0 * (double)t->keys / (double)survey->sampled : 0,
                t->keys ? (double)t->total / (double)t->keys : 0);
     }
@@ -151,11 +148,10 @@ static void hot_note(struct survey *survey, struct slice key, uint64_t counter) 
         mem_free(survey->hot[--place].key);
     else
         survey->hot_count++;
-    while (place > 0 && survey->hot[place - 1].counter < counter)
-        survey->hot[place] = survey->hot[place - 1], place--;
+    while (place > 0 && survey->hot[place - 1].counter < counter) survey->hot[place] = survey->hot[place - 1], place--;
     survey->hot[place] = (struct hot){counter, quoted(key)};
-    printf("[%05.2f%%] Hot key '%s' found so far with counter %llu\n", survey->progress,
-           survey->hot[place].key, (unsigned long long)counter);
+    printf("[%05.2f%%] Hot key '%s' found so far with counter %llu\n", survey->progress, survey->hot[place].key,
+           (unsigned long long)counter);
 }
 
 static void use_survey(struct survey *survey, const struct resp_value *keys) {
@@ -175,8 +171,7 @@ static void use_survey(struct survey *survey, const struct resp_value *keys) {
 }
 
 static void use_summarize(const struct survey *survey) {
-    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n",
-           (unsigned long long)survey->sampled);
+    printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
     for (int i = 0; i < survey->hot_count; i++) {
         printf("hot key found with counter: %llu\tkeyname: %s\n", (unsigned long long)survey->hot[i].counter,
                survey->hot[i].key);
@@ -222,9 +217,7 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
     cli_connect_or_exit(cli);
     cli_catch_interrupt(cli, true); /* what was found until then is shown */
     cli->session.interrupt = NULL;
-    CLI_CALL(
-        cli,
-        "READONLY"); /* so that a replica in a cluster answers; nobody else minds whether it is an error */
+    CLI_CALL(cli, "READONLY"); /* so that a replica in a cluster answers; nobody else minds whether it is an error */
     const struct resp_value *size = CLI_CALL(cli, "DBSIZE");
     cli_text(size);
     survey->database_keys = (uint64_t)size->integer;
@@ -232,8 +225,7 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
     for (uint64_t round = 1;; round++) {
         struct resp_value reply = scan(survey, cursor);
         snprintf(cursor, sizeof cursor, "%s", reply.children[0].text.data);
-        survey->progress =
-            survey->database_keys ? 100.0 * (double)survey->sampled / (double)survey->database_keys : 0;
+        survey->progress = survey->database_keys ? 100.0 * (double)survey->sampled / (double)survey->database_keys : 0;
         if (which == MODE_HOTKEYS)
             use_survey(survey, &reply.children[1]);
         else

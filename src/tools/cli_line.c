@@ -58,8 +58,7 @@ static int terminal_columns(void) {
 
 static bool hint_draw(struct line_editor *editor) {
     const LineInfo *line = el_line(editor->edit);
-    if (!editor->cli->hints || !editor->cli->docs || line->cursor != line->lastchar ||
-        line->cursor == line->buffer)
+    if (!editor->cli->hints || !editor->cli->docs || line->cursor != line->lastchar || line->cursor == line->buffer)
         return false;
     size_t len = (size_t)(line->lastchar - line->buffer);
     char hint[512];

@@ -54,15 +54,13 @@ int mode_stat(struct cli *cli) {
         char memory[32], requests[64];
         int64_t total = info_number(info, "total_commands_processed");
         format_human(memory, sizeof memory, info_number(info, "used_memory"));
-        snprintf(requests, sizeof requests, "%lld (+%lld)", (long long)total,
-                 (long long)(row ? total - before : 0));
+        snprintf(requests, sizeof requests, "%lld (+%lld)", (long long)total, (long long)(row ? total - before : 0));
         before = total;
         bool save = info_number(info, "rdb_bgsave_in_progress") != 0,
              rewrite = info_number(info, "aof_rewrite_in_progress") != 0;
         printf("%-10lld %-8s %-7lld %-7lld %-19s %-12lld%s\n", (long long)info_keys(info), memory,
-               (long long)info_number(info, "connected_clients"),
-               (long long)info_number(info, "blocked_clients"), requests,
-               (long long)info_number(info, "total_connections_received"),
+               (long long)info_number(info, "connected_clients"), (long long)info_number(info, "blocked_clients"),
+               requests, (long long)info_number(info, "total_connections_received"),
                save && rewrite ? "SAVE+AOF"
                : save          ? "SAVE"
                : rewrite       ? "AOF"
@@ -127,9 +125,7 @@ static void latency_show(const struct cli *cli, const struct latency *l) {
     double average = l->count ? (double)l->sum / (double)l->count : 0;
     unsigned long long min = l->min, max = l->max, count = l->count;
     switch (cli->options.output) {
-    case CLI_FORMATTED:
-        printf("min: %llu, max: %llu, avg: %.2f (%llu samples)", min, max, average, count);
-        break;
+    case CLI_FORMATTED: printf("min: %llu, max: %llu, avg: %.2f (%llu samples)", min, max, average, count); break;
     case CLI_CSV: printf("%llu,%llu,%.2f,%llu\n", min, max, average, count); break;
     case CLI_RAW: printf("%llu %llu %.2f %llu\n", min, max, average, count); break;
     case CLI_JSON:
@@ -143,9 +139,7 @@ static void latency_show(const struct cli *cli, const struct latency *l) {
 int mode_latency(struct cli *cli, bool history) {
     const struct cli_options *o = &cli->options;
     bool live = o->output == CLI_FORMATTED;
-    uint64_t interval = o->interval_us ? (uint64_t)o->interval_us
-                        : history      ? LATENCY_HISTORY_US
-                                       : LATENCY_ONCE_US;
+    uint64_t interval = o->interval_us ? (uint64_t)o->interval_us : history ? LATENCY_HISTORY_US : LATENCY_ONCE_US;
     struct latency l = {0};
     uint64_t start = clock_monotonic_us();
     for (;;) {
@@ -178,12 +172,11 @@ static const struct {
     uint64_t below_us; /* 0: no bound */
     char mark;
 } spectrum[] = {
-    {10, '.'},      {125, '-'},     {250, '*'},     {500, '#'},      {1000, '1'},     {2000, '2'},
-    {3000, '3'},    {4000, '4'},    {5000, '5'},    {6000, '6'},     {7000, '7'},     {8000, '8'},
-    {9000, '9'},    {10000, 'A'},   {20000, 'B'},   {30000, 'C'},    {40000, 'D'},    {50000, 'E'},
-    {100000, 'F'},  {200000, 'G'},  {300000, 'H'},  {400000, 'I'},   {500000, 'J'},   {1000000, 'K'},
-    {2000000, 'L'}, {4000000, 'M'}, {8000000, 'N'}, {16000000, 'O'}, {30000000, 'P'}, {60000000, 'Q'},
-    {0, '?'},
+    {10, '.'},       {125, '-'},      {250, '*'},     {500, '#'},     {1000, '1'},    {2000, '2'},    {3000, '3'},
+    {4000, '4'},     {5000, '5'},     {6000, '6'},    {7000, '7'},    {8000, '8'},    {9000, '9'},    {10000, 'A'},
+    {20000, 'B'},    {30000, 'C'},    {40000, 'D'},   {50000, 'E'},   {100000, 'F'},  {200000, 'G'},  {300000, 'H'},
+    {400000, 'I'},   {500000, 'J'},   {1000000, 'K'}, {2000000, 'L'}, {4000000, 'M'}, {8000000, 'N'}, {16000000, 'O'},
+    {30000000, 'P'}, {60000000, 'Q'}, {0, '?'},
 };
 enum { SPECTRUM = sizeof spectrum / sizeof *spectrum };
 /* From black over grey and yellow to red, in the 256 colours of terminals. */
@@ -252,10 +245,9 @@ int mode_intrinsic_latency(struct cli *cli) {
         fflush(stdout);
     }
     double average = runs ? (double)(now - start) / (double)runs : 0;
-    printf("\n%llu total runs (avg latency: %.4f microseconds / %.2f nanoseconds per run).\n",
-           (unsigned long long)runs, average, average * 1000);
-    printf("Worst run took %.0fx longer than the average latency.\n",
-           average > 0 ? (double)max / average : 0);
+    printf("\n%llu total runs (avg latency: %.4f microseconds / %.2f nanoseconds per run).\n", (unsigned long long)runs,
+           average, average * 1000);
+    printf("Worst run took %.0fx longer than the average latency.\n", average > 0 ? (double)max / average : 0);
     return 0;
 }
 
@@ -308,9 +300,8 @@ int mode_lru_test(struct cli *cli) {
             }
         }
         double total = (double)(hits + misses);
-        printf("%llu Gets/sec | Hits: %llu (%.2f%%) | Misses: %llu (%.2f%%)\n",
-               (unsigned long long)(hits + misses), (unsigned long long)hits,
-               total > 0 ? 100 * (double)hits / total : 0, (unsigned long long)misses,
+        printf("%llu Gets/sec | Hits: %llu (%.2f%%) | Misses: %llu (%.2f%%)\n", (unsigned long long)(hits + misses),
+               (unsigned long long)hits, total > 0 ? 100 * (double)hits / total : 0, (unsigned long long)misses,
                total > 0 ? 100 * (double)misses / total : 0);
         fflush(stdout);
     }

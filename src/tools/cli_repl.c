@@ -14,8 +14,7 @@ static void preference_set(struct cli *cli, int argc, const struct slice *argv, 
     else if (!from_file) {
         bool set = slice_is(argv[0], ":set");
         struct slice what = set && argc > 1 ? argv[1] : argv[0];
-        printf("unknown valkey-cli %s '%.*s'\n", set ? "preference" : "internal command", (int)what.len,
-               what.data);
+        printf("unknown valkey-cli %s '%.*s'\n", set ? "preference" : "internal command", (int)what.len, what.data);
     }
 }
 
@@ -44,8 +43,7 @@ static void preferences_load(struct cli *cli) {
 static bool is_secret(int argc, const struct slice *argv) {
     if (slice_is(argv[0], "auth")) return true;
     if (argc < 2) return false;
-    if (slice_is(argv[0], "acl") && (slice_is(argv[1], "setuser") || slice_is(argv[1], "deluser")))
-        return true;
+    if (slice_is(argv[0], "acl") && (slice_is(argv[1], "setuser") || slice_is(argv[1], "deluser"))) return true;
     if (slice_is(argv[0], "config") && slice_is(argv[1], "set")) {
         static const char *const names[] = {"masterauth",
                                             "primaryauth",

@@ -85,8 +85,7 @@ static bool pipe_replies(struct pipe_run *p) {
         if (p->done) return true;
     }
     if (conn_is_open(s->conn)) return true;
-    fprintf(stderr, "Error: %s\n",
-            s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
+    fprintf(stderr, "Error: %s\n", s->conn->error ? conn_error_text(s->conn) : "Server closed the connection");
     return false;
 }
 
@@ -113,8 +112,7 @@ int mode_pipe(struct cli *cli) {
             break;
         }
         if (p->input_ended && !p->done && timeout_us && clock_monotonic_us() - p->last_us > timeout_us) {
-            fprintf(stderr, "No replies for %lld seconds: exiting.\n",
-                    (long long)cli->options.pipe_timeout_s);
+            fprintf(stderr, "No replies for %lld seconds: exiting.\n", (long long)cli->options.pipe_timeout_s);
             p->errors++;
             break;
         }
@@ -211,15 +209,13 @@ static uint64_t snapshot_read(struct cli *cli, int64_t size, const char mark[EOF
                 conn_consume(conn, (size_t)(found - input.data) + EOF_MARK);
                 return total;
             }
-            take = input.len >= EOF_MARK ? input.len - EOF_MARK + 1
-                                         : 0; /* the rest may be the beginning of the mark */
+            take = input.len >= EOF_MARK ? input.len - EOF_MARK + 1 : 0; /* the rest may be the beginning of the mark */
         }
         bytes_keep(fd, input.data, take);
         total += take;
         if (take) conn_consume(conn, take);
         if (size >= 0 && total == (uint64_t)size) return total;
-        if (conn_wait_readable(conn, input.len - take, -1) != 0)
-            stream_fail(cli, "Error reading the snapshot");
+        if (conn_wait_readable(conn, input.len - take, -1) != 0) stream_fail(cli, "Error reading the snapshot");
     }
 }
 
@@ -266,8 +262,7 @@ int mode_replica(struct cli *cli) {
     else
         fprintf(stderr, "SYNC with primary, discarding %lld bytes of bulk transfer...\n", (long long)size);
     uint64_t total = snapshot_read(cli, size, mark, -1);
-    fprintf(stderr, "SYNC done after %llu bytes. Logging commands from primary.\n",
-            (unsigned long long)total);
+    fprintf(stderr, "SYNC done after %llu bytes. Logging commands from primary.\n", (unsigned long long)total);
     for (;;) {
         /* Between commands there may be bare line ends: signs of life. */
         struct slice input = conn_peek(cli->session.conn);

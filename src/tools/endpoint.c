@@ -113,8 +113,7 @@ bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t
     if (host_end < end && *host_end == ':') {
         char *rest;
         long port = strtol(host_end + 1, &rest, 10);
-        if (rest != end || port < 0 || port > 65535)
-            return uri_fail(error, error_size, "Invalid URI: bad port number");
+        if (rest != end || port < 0 || port > 65535) return uri_fail(error, error_size, "Invalid URI: bad port number");
         if (host_end + 1 < end) e->port = (int)port;
     }
     if (*end == '/') e->db = atoi(end + 1);
@@ -125,10 +124,9 @@ enum { TLS_NO_ARGUMENT, TLS_ARGUMENT };
 static const struct {
     const char *name;
     int arguments;
-} tls_options[] = {
-    {"--tls", TLS_NO_ARGUMENT}, {"--insecure", TLS_NO_ARGUMENT}, {"--sni", TLS_ARGUMENT},
-    {"--cacert", TLS_ARGUMENT}, {"--cacertdir", TLS_ARGUMENT},   {"--cert", TLS_ARGUMENT},
-    {"--key", TLS_ARGUMENT},    {"--tls-ciphers", TLS_ARGUMENT}, {"--tls-ciphersuites", TLS_ARGUMENT}};
+} tls_options[] = {{"--tls", TLS_NO_ARGUMENT}, {"--insecure", TLS_NO_ARGUMENT}, {"--sni", TLS_ARGUMENT},
+                   {"--cacert", TLS_ARGUMENT}, {"--cacertdir", TLS_ARGUMENT},   {"--cert", TLS_ARGUMENT},
+                   {"--key", TLS_ARGUMENT},    {"--tls-ciphers", TLS_ARGUMENT}, {"--tls-ciphersuites", TLS_ARGUMENT}};
 
 static int port_parse(struct endpoint *e, const char *text, char *error, size_t error_size) {
     int64_t port;
@@ -185,8 +183,7 @@ const struct transport *endpoint_transport(const struct endpoint *e) {
 static const char *host_prefer(const struct endpoint *e, char address[static INET6_ADDRSTRLEN]) {
     struct addrinfo hints = {.ai_family = e->family, .ai_socktype = SOCK_STREAM}, *found;
     if (!e->family || getaddrinfo(e->host, NULL, &hints, &found) != 0) return e->host;
-    int failed =
-        getnameinfo(found->ai_addr, found->ai_addrlen, address, INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST);
+    int failed = getnameinfo(found->ai_addr, found->ai_addrlen, address, INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST);
     freeaddrinfo(found);
     return failed ? e->host : address;
 }

@@ -8,7 +8,7 @@ struct session {
     struct event_loop *loop;
     struct connection *conn; /* NULL: not connected */
     struct reply_reader reader;
-    char error[256]; /* why the last call failed */
+    char error[256];                /* why the last call failed */
     const volatile bool *interrupt; /* where not NULL: session_read gives up when it becomes true */
 };
 
@@ -25,8 +25,8 @@ struct resp_value *session_read(struct session *s, int64_t timeout_ms);
 struct resp_value *session_call(struct session *s, int argc, const struct slice *argv);
 /* The same with words: SESSION_CALL(s, "CONFIG", "GET", "save"). */
 struct resp_value *session_call_words(struct session *s, int count, const char *const *words);
-#define SESSION_CALL(s, ...)                                                                                 \
-    session_call_words((s), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(const char *)),             \
+#define SESSION_CALL(s, ...)                                                                                           \
+    session_call_words((s), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(const char *)),                       \
                        (const char *[]){__VA_ARGS__})
 /* AUTH, where the endpoint has a password. False: s->error is the server's answer or the failure. */
 bool session_authenticate(struct session *s, const struct endpoint *e);

@@ -88,8 +88,7 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
     fake_counts.registered_bytes += length;
     return &mr->mr;
 }
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                                unsigned access) {
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access) {
     return ibv_reg_mr(pd, addr, length, (int)access);
 }
 int ibv_dereg_mr(struct ibv_mr *mr) {
@@ -135,8 +134,8 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited) {
     ((struct fake_cq *)cq)->armed = true;
     return 0;
 }
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
-                             struct ibv_comp_channel *channel, int vector) {
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+                             int vector) {
     if (fails()) return NULL;
     struct fake_device *device = device_of(context);
     struct fake_cq *cq = zeroed(sizeof *cq);
@@ -198,8 +197,7 @@ static int receives_add(struct ibv_recv_wr *ring, struct ibv_sge *elements, uint
 static int post_recv(struct ibv_qp *queue, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     struct fake_qp *qp = (struct fake_qp *)queue;
     FUZZ_CHECK(!qp->qp.srq, "its receives are shared");
-    return receives_add(qp->receives, qp->receive_elements, qp->receive_first, &qp->receive_count,
-                        qp->max_recv, wr);
+    return receives_add(qp->receives, qp->receive_elements, qp->receive_first, &qp->receive_count, qp->max_recv, wr);
 }
 static int post_srq_recv(struct ibv_srq *queue, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     struct fake_srq *srq = (struct fake_srq *)queue;
@@ -223,24 +221,22 @@ bool fake_receive(struct fake_qp *qp, const void *bytes, uint32_t len, enum ibv_
     if (part) memcpy((void *)(uintptr_t)element.addr, bytes, part);
     if (len > element.length && status == IBV_WC_SUCCESS) status = IBV_WC_LOC_LEN_ERR;
     if (status != IBV_WC_SUCCESS) qp->failed = true;
-    complete((struct fake_cq *)qp->qp.recv_cq, (struct fake_completion){.wc = {.wr_id = wr_id,
-                                                                               .status = status,
-                                                                               .opcode = IBV_WC_RECV,
-                                                                               .byte_len = len,
-                                                                               .qp_num = qp->qp.qp_num}});
+    complete(
+        (struct fake_cq *)qp->qp.recv_cq,
+        (struct fake_completion){
+            .wc = {.wr_id = wr_id, .status = status, .opcode = IBV_WC_RECV, .byte_len = len, .qp_num = qp->qp.qp_num}});
     return true;
 }
 bool fake_receive_immediate(struct fake_qp *qp, uint32_t imm_be) {
     uint64_t wr_id;
     struct ibv_sge element;
     if (!receive_take(qp, &wr_id, &element)) return false;
-    complete((struct fake_cq *)qp->qp.recv_cq,
-             (struct fake_completion){.wc = {.wr_id = wr_id,
-                                             .status = IBV_WC_SUCCESS,
-                                             .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
-                                             .wc_flags = IBV_WC_WITH_IMM,
-                                             .imm_data = imm_be,
-                                             .qp_num = qp->qp.qp_num}});
+    complete((struct fake_cq *)qp->qp.recv_cq, (struct fake_completion){.wc = {.wr_id = wr_id,
+                                                                               .status = IBV_WC_SUCCESS,
+                                                                               .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+                                                                               .wc_flags = IBV_WC_WITH_IMM,
+                                                                               .imm_data = imm_be,
+                                                                               .qp_num = qp->qp.qp_num}});
     return true;
 }
 
@@ -277,19 +273,17 @@ bool fake_complete_send(struct fake_qp *qp, enum ibv_wc_status status) {
         if (status == IBV_WC_SUCCESS) fake_hooks.completed(qp, send);
         if (!send->signalled && status == IBV_WC_SUCCESS) continue; /* told by the next that asks for it */
         if (status != IBV_WC_SUCCESS) qp->failed = true;
-        complete(
-            (struct fake_cq *)qp->qp.send_cq,
-            (struct fake_completion){.wc = {.wr_id = send->wr_id, .status = status, .qp_num = qp->qp.qp_num},
-                                     .qp = qp,
-                                     .number = qp->completed});
+        complete((struct fake_cq *)qp->qp.send_cq,
+                 (struct fake_completion){.wc = {.wr_id = send->wr_id, .status = status, .qp_num = qp->qp.qp_num},
+                                          .qp = qp,
+                                          .number = qp->completed});
         return true;
     }
 }
 void fake_stray(int which, uint32_t qp_num, uint64_t wr_id, enum ibv_wc_status status) {
     if (!devices[which].queues || devices[which].queues->count == devices[which].queues->capacity) return;
-    complete(
-        devices[which].queues,
-        (struct fake_completion){.wc = {.wr_id = wr_id & ~UINT64_C(1), .status = status, .qp_num = qp_num}});
+    complete(devices[which].queues,
+             (struct fake_completion){.wc = {.wr_id = wr_id & ~UINT64_C(1), .status = status, .qp_num = qp_num}});
 }
 
 /* Contexts */
@@ -372,8 +366,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) {
     return pd;
 }
 int ibv_dealloc_pd(struct ibv_pd *pd) {
-    for (const struct fake_mr *mr = regions; mr; mr = mr->next)
-        FUZZ_CHECK(mr->mr.pd != pd, "a region is left");
+    for (const struct fake_mr *mr = regions; mr; mr = mr->next) FUZZ_CHECK(mr->mr.pd != pd, "a region is left");
     free(pd);
     return 0;
 }
@@ -419,8 +412,7 @@ enum fake_stage *fake_stage(struct rdma_cm_id *id) {
     return &((struct fake_id *)id)->stage;
 }
 
-static void push_event(struct rdma_cm_id *id, struct rdma_cm_id *listener, enum rdma_cm_event_type type,
-                       int status) {
+static void push_event(struct rdma_cm_id *id, struct rdma_cm_id *listener, enum rdma_cm_event_type type, int status) {
     struct fake_cm_event *event = zeroed(sizeof *event);
     event->event = (struct rdma_cm_event){.id = id, .listen_id = listener, .event = type, .status = status};
     *events_end = event;
@@ -460,8 +452,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel) {
     close(channel->fd);
     free(channel);
 }
-int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
-                   enum rdma_port_space ps) {
+int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context, enum rdma_port_space ps) {
     if (fails()) return -1;
     *id = &new_id(channel, context)->id;
     return 0;

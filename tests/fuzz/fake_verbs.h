@@ -56,11 +56,10 @@ void fake_event(struct rdma_cm_id *id, enum rdma_cm_event_type type, int status)
 enum fake_stage { FAKE_NEW, FAKE_ADDRESS, FAKE_ROUTE, FAKE_CONNECT, FAKE_OPEN };
 enum fake_stage *fake_stage(struct rdma_cm_id *id); /* what was asked for last */
 /* Completions. False: there is nothing posted that could complete. */
-bool fake_receive(struct fake_qp *qp, const void *bytes, uint32_t len,
-                  enum ibv_wc_status status); /* of a SEND */
+bool fake_receive(struct fake_qp *qp, const void *bytes, uint32_t len, enum ibv_wc_status status); /* of a SEND */
 bool fake_receive_immediate(struct fake_qp *qp, uint32_t imm_be);
 bool fake_complete_send(struct fake_qp *qp, enum ibv_wc_status status);
 void fake_stray(int device, uint32_t qp_num, uint64_t wr_id,
-                enum ibv_wc_status status);                 /* a completion of a queue pair that is gone */
+                enum ibv_wc_status status); /* a completion of a queue pair that is gone */
 uint32_t fake_shared_receives(const struct ibv_srq *queue, uint32_t *depth); /* posted now; NULL: none */
 #endif

@@ -10,14 +10,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-#define FUZZ_CHECK(promise, ...)                                                                             \
-    do {                                                                                                     \
-        if (!(promise)) {                                                                                    \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #promise);                                    \
-            fprintf(stderr, __VA_ARGS__);                                                                    \
-            fputc('\n', stderr);                                                                             \
-            abort();                                                                                         \
-        }                                                                                                    \
+#define FUZZ_CHECK(promise, ...)                                                                                       \
+    do {                                                                                                               \
+        if (!(promise)) {                                                                                              \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #promise);                                              \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fputc('\n', stderr);                                                                                       \
+            abort();                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 /* The input, taken from its start. Where it has run out everything is zero. */

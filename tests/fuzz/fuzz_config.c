@@ -8,8 +8,7 @@
 void config_server_start(void) {} /* no server is linked in */
 
 static const struct config_name modes[] = {{"slow", 1}, {"fast", 2}, {NULL, 0}};
-static const struct config_name signals[] = {
-    {"default", 0}, {"save", 1}, {"now", 4}, {"force", 8}, {NULL, 0}};
+static const struct config_name signals[] = {{"default", 0}, {"save", 1}, {"now", 4}, {"force", 8}, {NULL, 0}};
 static const struct config_option options[] = {
     {.name = "flag", .type = CONFIG_BOOL, .initial = "yes"},
     {.name = "number", .alias = "old", .type = CONFIG_INT, .initial = "10", .min = 2, .max = 100},
@@ -19,11 +18,7 @@ static const struct config_option options[] = {
     {.name = "share", .type = CONFIG_MEMORY, .flags = CONFIG_PERCENT_OK, .initial = "0"},
     {.name = "octal", .type = CONFIG_OCTAL, .initial = "0", .max = 0777},
     {.name = "mode", .type = CONFIG_ENUM, .initial = "slow", .names = modes},
-    {.name = "several",
-     .type = CONFIG_FLAGS,
-     .flags = CONFIG_MULTI_ARG,
-     .initial = "default",
-     .names = signals},
+    {.name = "several", .type = CONFIG_FLAGS, .flags = CONFIG_MULTI_ARG, .initial = "default", .names = signals},
     {.name = "name", .type = CONFIG_STRING, .initial = ""},
     {.name = "words", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .initial = "a b"},
     {.name = NULL}};
@@ -40,8 +35,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 }
 
 static void put_defaults(void) {
-    for (int i = 0; i < OPTIONS; i++)
-        config_state_set_text(state_of(i), slice_of(state_of(i)->initial), true);
+    for (int i = 0; i < OPTIONS; i++) config_state_set_text(state_of(i), slice_of(state_of(i)->initial), true);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -55,11 +49,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size && config_load_text(file, &number, &line) == NULL) {
         for (int i = 0; i < OPTIONS; i++) {
             shown[i] = config_state_text_copy(state_of(i));
-            if (options[i].type !=
-                CONFIG_STRINGS) { /* words with spaces in them are more than one text can say */
+            if (options[i].type != CONFIG_STRINGS) { /* words with spaces in them are more than one text can say */
                 const char *reason = config_state_set_text(state_of(i), slice_of(shown[i]), false);
-                FUZZ_CHECK(!reason, "%s does not take its own value \"%s\": %s", options[i].name, shown[i],
-                           reason);
+                FUZZ_CHECK(!reason, "%s does not take its own value \"%s\": %s", options[i].name, shown[i], reason);
             }
         }
         struct memory_output rewritten;
@@ -70,8 +62,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(!reason, "the rewritten file is refused: %s, line %d", reason, number);
         for (int i = 0; i < OPTIONS; i++) {
             char *again = config_state_text_copy(state_of(i));
-            FUZZ_CHECK(strcmp(again, shown[i]) == 0, "%s was \"%s\" and is \"%s\" after a rewrite",
-                       options[i].name, shown[i], again);
+            FUZZ_CHECK(strcmp(again, shown[i]) == 0, "%s was \"%s\" and is \"%s\" after a rewrite", options[i].name,
+                       shown[i], again);
             mem_free(again);
             mem_free(shown[i]);
         }

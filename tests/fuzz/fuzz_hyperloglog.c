@@ -30,7 +30,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             hll_estimate(registers);
             if (!hll_is_dense((struct slice){exact, start.len})) {
                 FUZZ_CHECK(hll_to_dense((struct slice){exact, start.len}, dense), "sound, but cannot be made dense");
-                FUZZ_CHECK(hll_merge((struct slice){dense, HLL_DENSE_SIZE}, again) && memcmp(registers, again, sizeof again) == 0, "dense differs");
+                FUZZ_CHECK(hll_merge((struct slice){dense, HLL_DENSE_SIZE}, again) &&
+                               memcmp(registers, again, sizeof again) == 0,
+                           "dense differs");
             }
         }
         memcpy(bytes, exact, len = start.len);

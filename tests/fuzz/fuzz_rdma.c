@@ -61,8 +61,8 @@ struct peer {
     /* Features. `ours`: our end has said that its buffer is a ring; `its`: the peer has. */
     bool dialled, asked, answered, ours, its;
     uint64_t offered;
-    uint32_t room;   /* what it may write to our ring */
-    char *next_rx;   /* we have announced another buffer, and it has not said that it took it */
+    uint32_t room; /* what it may write to our ring */
+    char *next_rx; /* we have announced another buffer, and it has not said that it took it */
     uint32_t next_size;
     uint32_t window; /* what we may write to its ring */
     bool moving;     /* it has announced another buffer: new_ */
@@ -140,7 +140,8 @@ static bool on_polled_sent(struct peer *p, const union rdma_wire_message *messag
         return true;
     case RDMA_OP_POLL_ENDED:
         FUZZ_CHECK(p->early || (p->its_on && p->its_end && p->message == 0), "PollEnded out of its turn");
-        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == p->its_told, "PollEnded tells of %u", be32toh(message->credit.bytes));
+        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == p->its_told, "PollEnded tells of %u",
+                   be32toh(message->credit.bytes));
         p->its_on = p->its_end = false;
         return true;
     default: return false;
@@ -166,13 +167,15 @@ static bool on_feature_sent(struct peer *p, const union rdma_wire_message *messa
     case RDMA_OP_CREDIT: {
         uint32_t bytes = be32toh(message->credit.bytes);
         FUZZ_CHECK(p->ours && !p->next_rx && bytes, "a Credit of %u bytes", bytes);
-        FUZZ_CHECK(p->early || bytes <= p->rx_size - p->room, "a Credit of %u bytes where %u are written", bytes, p->rx_size - p->room);
+        FUZZ_CHECK(p->early || bytes <= p->rx_size - p->room, "a Credit of %u bytes where %u are written", bytes,
+                   p->rx_size - p->room);
         p->room += bytes;
         return true;
     }
     case RDMA_OP_BUFFER_TAKEN:
         FUZZ_CHECK(p->moving, "BufferTaken that answers nothing");
-        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == (p->its_on ? p->its_told : 0), "BufferTaken tells of %u", be32toh(message->credit.bytes));
+        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == (p->its_on ? p->its_told : 0),
+                   "BufferTaken tells of %u", be32toh(message->credit.bytes));
         p->addr = p->new_addr, p->size = p->window = p->new_size, p->key = p->new_key;
         p->filled = 0;
         p->moving = false;
@@ -207,9 +210,12 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     if (len == 0 || p->early) return; /* a marker, or nothing to be compared with */
     if (p->its_on && wr->wr.rdma.remote_addr == ITS_WORD) {
         uint32_t word;
-        FUZZ_CHECK(len == sizeof word && wr->num_sge == 1 && wr->wr.rdma.rkey == ITS_WORD_KEY && wr->opcode == IBV_WR_RDMA_WRITE && send->inlined, "no word");
+        FUZZ_CHECK(len == sizeof word && wr->num_sge == 1 && wr->wr.rdma.rkey == ITS_WORD_KEY &&
+                       wr->opcode == IBV_WR_RDMA_WRITE && send->inlined,
+                   "no word");
         memcpy(&word, (const void *)(uintptr_t)wr->sg_list->addr, sizeof word);
-        FUZZ_CHECK(p->message && be32toh(word) == p->its_told + p->message, "a word of %u for %u and %u bytes", be32toh(word), p->its_told, p->message);
+        FUZZ_CHECK(p->message && be32toh(word) == p->its_told + p->message, "a word of %u for %u and %u bytes",
+                   be32toh(word), p->its_told, p->message);
         p->its_told += p->message;
         p->message = 0;
         return;
@@ -343,7 +349,8 @@ static void on_closed(struct connection *conn) {
     FUZZ_CHECK(!p->closed && !p->told_end, "closed twice");
     p->told_end = true;
     if (p->violated && !p->ended) FUZZ_CHECK(conn->error == EPROTO, "a violation ended with %d", conn->error);
-    if (!p->violated && !p->ended && !p->early) FUZZ_CHECK(conn->error != EPROTO, "a violation of nobody: %s", conn_error_text(conn));
+    if (!p->violated && !p->ended && !p->early)
+        FUZZ_CHECK(conn->error != EPROTO, "a violation of nobody: %s", conn_error_text(conn));
     conn_error_text(conn);
     close_ours(p);
 }
@@ -379,16 +386,14 @@ static void turn(int64_t timeout_us) {
         if (!p->ended)
             FUZZ_CHECK(p->conn->bytes_out == p->arrived, "%llu bytes counted out",
                        (unsigned long long)p->conn->bytes_out);
-        FUZZ_CHECK(c->taken <= c->received && c->received <= c->rx->size, "%u %u of %u", c->taken,
-                   c->received, c->rx->size);
+        FUZZ_CHECK(c->taken <= c->received && c->received <= c->rx->size, "%u %u of %u", c->taken, c->received,
+                   c->rx->size);
         FUZZ_CHECK(c->send_depth == 0 || c->posted - c->retired <= c->send_depth, "%u under way",
                    c->posted - c->retired);
         if (c->side)
-            FUZZ_CHECK(p->conn->in >= c->side && p->conn->in + p->conn->in_len <= c->side + c->side_size,
-                       "beside");
+            FUZZ_CHECK(p->conn->in >= c->side && p->conn->in + p->conn->in_len <= c->side + c->side_size, "beside");
         else if (p->conn->in_len)
-            FUZZ_CHECK(p->conn->in >= c->rx->data &&
-                           p->conn->in + p->conn->in_len <= c->rx->data + c->rx->size,
+            FUZZ_CHECK(p->conn->in >= c->rx->data && p->conn->in + p->conn->in_len <= c->rx->data + c->rx->size,
                        "outside the buffer");
     }
 }
@@ -497,7 +502,9 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
     case 0:
     case 1: /* GetServerFeature: it asks, or answers */
         if (!lies && (p->dialled ? !p->asked || p->answered : p->its)) return;
-        if (p->dialled) message.feature.features = htobe64(how & 32 ? RDMA_FEATURE_RING | (how & 64 ? RDMA_FEATURE_POLLED : 0) : fuzz_u32(in));
+        if (p->dialled)
+            message.feature.features =
+                htobe64(how & 32 ? RDMA_FEATURE_RING | (how & 64 ? RDMA_FEATURE_POLLED : 0) : fuzz_u32(in));
         if (!say(p, &message, RDMA_OP_GET_SERVER_FEATURE)) return;
         if (p->dialled && !p->asked)
             p->early = p->ended = true; /* we may ask before we look at the answer */
@@ -508,7 +515,8 @@ static void step_feature(struct peer *p, struct fuzz_input *in) {
         return;
     case 2: /* SetClientFeature */
         if (!lies && (p->its || (p->dialled ? !p->ours : !p->offered))) return;
-        p->its_set = p->dialled && p->set ? p->set : RDMA_FEATURE_RING | (how & 32 ? p->offered & RDMA_FEATURE_POLLED : 0);
+        p->its_set =
+            p->dialled && p->set ? p->set : RDMA_FEATURE_RING | (how & 32 ? p->offered & RDMA_FEATURE_POLLED : 0);
         message.feature.features = htobe64(p->its_set);
         if (!say(p, &message, RDMA_OP_SET_CLIENT_FEATURE)) return;
         if (p->its || (p->dialled && !p->ours)) {
@@ -608,9 +616,8 @@ static void step_control(struct peer *p, struct fuzz_input *in) {
 
 static void step_cm(struct peer *p, struct fuzz_input *in) {
     static const enum rdma_cm_event_type failures[] = {
-        RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_UNREACHABLE,    RDMA_CM_EVENT_REJECTED,
-        RDMA_CM_EVENT_DISCONNECTED,  RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_TIMEWAIT_EXIT,
-        RDMA_CM_EVENT_ADDR_CHANGE};
+        RDMA_CM_EVENT_CONNECT_ERROR,  RDMA_CM_EVENT_UNREACHABLE,   RDMA_CM_EVENT_REJECTED,   RDMA_CM_EVENT_DISCONNECTED,
+        RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_ADDR_CHANGE};
     uint8_t how = fuzz_byte(in);
     peer_of_id(p->conn && !p->closed ? rdma_of(p->conn)->id : NULL);
     if (!p->id) return;
@@ -685,7 +692,8 @@ static void all_may_end(void) {
 
 static void step(struct fuzz_input *in) {
     uint8_t what = fuzz_byte(in);
-    struct rdma_cm_id *listens = container_of(listener, struct rdma_listener, listener)->id; /* NULL: its device is away */
+    struct rdma_cm_id *listens =
+        container_of(listener, struct rdma_listener, listener)->id; /* NULL: its device is away */
     struct peer *p = &peers[(what >> 6) % PEERS];
     switch (what & 31) {
     case 0:
@@ -695,8 +703,7 @@ static void step(struct fuzz_input *in) {
     case 2:
     case 3:
         if ((p = peer_new(in))) {
-            struct connect_options options = {
-                .host = "127.0.0.1", .port = 6379, .events = &events, .owner = p};
+            struct connect_options options = {.host = "127.0.0.1", .port = 6379, .events = &events, .owner = p};
             fake_next_device = what & 1;
             p->dialled = true;
             p->conn = conn_connect(&transport_rdma, loop, &options);
@@ -768,7 +775,8 @@ static void send_all(void) {
         if (!qp || qp->failed || !p->conn || p->closed || p->conn->state != CONN_OPEN || p->manner & 8) continue;
         if (rdma_of(p->conn)->end_pending || p->early) continue;
         uint32_t free = p->its ? p->window : p->size - p->filled;
-        if (free) FUZZ_CHECK(conn_pending(p->conn) == 0, "%zu bytes wait while %u are free", conn_pending(p->conn), free);
+        if (free)
+            FUZZ_CHECK(conn_pending(p->conn) == 0, "%zu bytes wait while %u are free", conn_pending(p->conn), free);
         FUZZ_CHECK(!p->moving, "the new buffer is not taken");
     }
 }
@@ -780,8 +788,7 @@ static void settle_all(void) {
     for (int i = 0; i < TURNS_TO_END; i++) turn(0);
     for (int i = 0; i < PEERS; i++) { /* nothing lies about unshown to an owner that takes it */
         const struct peer *p = &peers[i];
-        if (!p->conn || p->closed || p->conn->state != CONN_OPEN || p->conn->reading_paused || p->sink)
-            continue;
+        if (!p->conn || p->closed || p->conn->state != CONN_OPEN || p->conn->reading_paused || p->sink) continue;
         const struct rdma_connection *c = rdma_of(p->conn);
         if (c->end_pending || p->conn->in_len >= p->conn->in_limit) continue;
         FUZZ_CHECK(rdma_receive_unshown(c) == 0, "%zu bytes are not shown", rdma_receive_unshown(c));
@@ -799,27 +806,26 @@ static void settle_all(void) {
     for (int i = 0; i < PEERS; i++) peer_forget(&peers[i]);
     FUZZ_CHECK(owner->connections.len == 0 && owner->stats.connections == 0, "%zu connections are left",
                owner->connections.len);
-    FUZZ_CHECK(fake_counts.queue_pairs == 0 && fake_counts.ids == 1,
-               "%d queue pairs, %d identifiers are left", fake_counts.queue_pairs, fake_counts.ids - 1);
+    FUZZ_CHECK(fake_counts.queue_pairs == 0 && fake_counts.ids == 1, "%d queue pairs, %d identifiers are left",
+               fake_counts.queue_pairs, fake_counts.ids - 1);
     FUZZ_CHECK(owner->stats.registered_bytes == fake_counts.registered_bytes,
-               "%llu bytes are registered, %llu are counted",
-               (unsigned long long)fake_counts.registered_bytes,
+               "%llu bytes are registered, %llu are counted", (unsigned long long)fake_counts.registered_bytes,
                (unsigned long long)owner->stats.registered_bytes);
     const struct rdma_stats *held = &owner->stats;
-    FUZZ_CHECK(held->memory_regions == (uint64_t)fake_counts.regions, "%d regions, %llu are counted", fake_counts.regions,
-               (unsigned long long)held->memory_regions);
-    FUZZ_CHECK(!held->queue_pairs && !held->send_chunks_used && !held->receive_buffers && !held->ring_connections && !held->polled_connections,
-               "counted as held: %llu queue pairs, %llu chunks, %llu buffers, %llu rings", (unsigned long long)held->queue_pairs,
-               (unsigned long long)held->send_chunks_used, (unsigned long long)held->receive_buffers,
-               (unsigned long long)held->ring_connections);
+    FUZZ_CHECK(held->memory_regions == (uint64_t)fake_counts.regions, "%d regions, %llu are counted",
+               fake_counts.regions, (unsigned long long)held->memory_regions);
+    FUZZ_CHECK(!held->queue_pairs && !held->send_chunks_used && !held->receive_buffers && !held->ring_connections &&
+                   !held->polled_connections,
+               "counted as held: %llu queue pairs, %llu chunks, %llu buffers, %llu rings",
+               (unsigned long long)held->queue_pairs, (unsigned long long)held->send_chunks_used,
+               (unsigned long long)held->receive_buffers, (unsigned long long)held->ring_connections);
     uint64_t all_posted = 0;
     list_each(&owner->devices, link) {
         struct rdma_device *device = container_of(link, struct rdma_device, link);
         size_t chunks = 0;
-        for (const struct rdma_chunk *chunk = device->memory.free_chunks; chunk; chunk = chunk->next)
-            chunks++;
-        FUZZ_CHECK(chunks == device->memory.send_bytes / RDMA_CHUNK_SIZE, "%zu chunks of %zu are back",
-                   chunks, device->memory.send_bytes / RDMA_CHUNK_SIZE);
+        for (const struct rdma_chunk *chunk = device->memory.free_chunks; chunk; chunk = chunk->next) chunks++;
+        FUZZ_CHECK(chunks == device->memory.send_bytes / RDMA_CHUNK_SIZE, "%zu chunks of %zu are back", chunks,
+                   device->memory.send_bytes / RDMA_CHUNK_SIZE);
         uint32_t shared = device->srq ? device->queues[0].committed : 0;
         for (int i = 1; i < device->queue_count; i++)
             FUZZ_CHECK(device->queues[i].committed == 0, "room of a queue is lost");
@@ -828,8 +834,8 @@ static void settle_all(void) {
         FUZZ_CHECK(shared == depth && posted == depth, "%u of %u receives are posted", posted, depth);
         all_posted += posted;
     }
-    FUZZ_CHECK(held->receives_posted == all_posted, "%llu receives are posted, %llu are counted", (unsigned long long)all_posted,
-               (unsigned long long)held->receives_posted);
+    FUZZ_CHECK(held->receives_posted == all_posted, "%llu receives are posted, %llu are counted",
+               (unsigned long long)all_posted, (unsigned long long)held->receives_posted);
 }
 
 static void all_up(void) {
@@ -842,8 +848,8 @@ static void all_up(void) {
 }
 static void all_down(void) {
     event_loop_free(loop);
-    FUZZ_CHECK(fake_counts.regions == 0 && fake_counts.ids == 0, "%d regions, %d identifiers",
-               fake_counts.regions, fake_counts.ids);
+    FUZZ_CHECK(fake_counts.regions == 0 && fake_counts.ids == 0, "%d regions, %d identifiers", fake_counts.regions,
+               fake_counts.ids);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {

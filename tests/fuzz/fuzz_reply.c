@@ -13,8 +13,8 @@ struct result {
 
 static void describe(struct output *out, const struct resp_value *value) {
     char text[96];
-    snprintf(text, sizeof text, "%c%.3s%lld/%zu/%zu", value->type, value->extension,
-             (long long)value->integer, value->text.len, value->count);
+    snprintf(text, sizeof text, "%c%.3s%lld/%zu/%zu", value->type, value->extension, (long long)value->integer,
+             value->text.len, value->count);
     output_write(out, slice_of(text));
     output_write(out, value->text);
     if (value->text.data) FUZZ_CHECK(value->text.data[value->text.len] == '\0', "text without end");
@@ -85,11 +85,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     build(stream, &cuts, &pieces);
     count(stream, &same, &counted);
     count(stream, &none, &counted_whole);
-    FUZZ_CHECK(whole.failed == pieces.failed && whole.replies == pieces.replies &&
-                   whole.asides == pieces.asides,
+    FUZZ_CHECK(whole.failed == pieces.failed && whole.replies == pieces.replies && whole.asides == pieces.asides,
                "cut otherwise");
-    FUZZ_CHECK(slice_equal(memory_output_slice(&whole.trees), memory_output_slice(&pieces.trees)),
-               "other trees");
+    FUZZ_CHECK(slice_equal(memory_output_slice(&whole.trees), memory_output_slice(&pieces.trees)), "other trees");
     if (!counted.failed && !counted_whole.failed)
         FUZZ_CHECK(counted.replies == counted_whole.replies && counted.errors == counted_whole.errors,
                    "counted %lld and %lld", (long long)counted.replies, (long long)counted_whole.replies);
@@ -99,8 +97,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                    "counted %lld, built %lld", (long long)counted.replies, (long long)whole.replies);
         /* An error in the form of a bulk is counted when it begins, and when it is null. */
         if (!whole.failed && !memchr(stream.data, '!', stream.len))
-            FUZZ_CHECK(counted.errors == whole.errors, "counted %lld errors, built %lld",
-                       (long long)counted.errors, (long long)whole.errors);
+            FUZZ_CHECK(counted.errors == whole.errors, "counted %lld errors, built %lld", (long long)counted.errors,
+                       (long long)whole.errors);
     }
     memory_output_free(&whole.trees);
     memory_output_free(&pieces.trees);

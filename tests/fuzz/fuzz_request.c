@@ -15,8 +15,7 @@ struct feed {
     const char *stream;
     size_t len, arrived, consumed;
     struct fuzz_cuts *cuts; /* NULL: whole */
-    char *
-        shown; /* where the input was shown last: a block of its own each time, so that stale pointers show */
+    char *shown; /* where the input was shown last: a block of its own each time, so that stale pointers show */
 };
 
 static struct slice feed_show(struct feed *feed) {
@@ -48,8 +47,8 @@ static void describe(struct memory_output *meaning, const struct request_reader 
 
 static void check_memory(const struct request_reader *reader, const struct feed *feed,
                          const struct request_limits *limits) {
-    size_t bound = limits->unauthenticated ? 32 * 1024 + 2 * feed->arrived
-                                           : 2 * BULK_MAX + 32 * 1024 + 8 * feed->arrived;
+    size_t bound =
+        limits->unauthenticated ? 32 * 1024 + 2 * feed->arrived : 2 * BULK_MAX + 32 * 1024 + 8 * feed->arrived;
     FUZZ_CHECK(reader->memory <= bound, "%zu bytes for %zu that arrived", reader->memory, feed->arrived);
     if (limits->unauthenticated) FUZZ_CHECK(reader->larges_count == 0, "a blob before AUTH");
 }
@@ -77,8 +76,7 @@ static bool read_all(struct feed *feed, const struct request_limits *limits, str
         if (status == REQUEST_PARTIAL) {
             if (!feed_more(feed)) break;
         } else if (status == REQUEST_READY) {
-            FUZZ_CHECK(reader.size <= input.len && (reader.size || !input.len), "%zu of %zu", reader.size,
-                       input.len);
+            FUZZ_CHECK(reader.size <= input.len && (reader.size || !input.len), "%zu of %zu", reader.size, input.len);
             describe(meaning, &reader);
             if (fresh && !reader.is_inline && reader.argc) check_ahead(&reader, input);
             for (int i = 0; i < reader.argc; i++) {
@@ -122,19 +120,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memset(stream + len, byte == 0xFF ? 'x' : byte, run);
         len += run;
     }
-    struct feed whole = {.stream = stream, .len = len},
-                pieces = {.stream = stream, .len = len, .cuts = &cuts};
+    struct feed whole = {.stream = stream, .len = len}, pieces = {.stream = stream, .len = len, .cuts = &cuts};
     struct memory_output one, other;
     char error[128], other_error[128];
     memory_output_init(&one);
     memory_output_init(&other);
     whole.arrived = len;
-    bool failed = read_all(&whole, limits, &one, error),
-         other_failed = read_all(&pieces, limits, &other, other_error);
+    bool failed = read_all(&whole, limits, &one, error), other_failed = read_all(&pieces, limits, &other, other_error);
     /* A line that is too long is noticed when it has become so: not at all where its end came along. */
     if (!strstr(error, "too big") && !strstr(other_error, "too big")) {
-        FUZZ_CHECK(failed == other_failed && strcmp(error, other_error) == 0, "\"%s\" and \"%s\"", error,
-                   other_error);
+        FUZZ_CHECK(failed == other_failed && strcmp(error, other_error) == 0, "\"%s\" and \"%s\"", error, other_error);
         FUZZ_CHECK(slice_equal(memory_output_slice(&one), memory_output_slice(&other)), "other requests");
     }
     memory_output_free(&one);

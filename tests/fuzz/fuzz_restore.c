@@ -13,9 +13,17 @@ static const int64_t now = INT64_C(1) << 40; /* between the times of fields, so 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     static const struct store_hooks nobody;
-    encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8, .hash_listpack_value = 16, .set_intset_entries = 8, .set_listpack_entries = 8,
-                                               .set_listpack_value = 16, .zset_listpack_entries = 8, .zset_listpack_value = 16, .list_listpack_size = 64,
-                                               .list_compress_depth = 1, .stream_node_bytes = 256, .stream_node_entries = 8};
+    encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
+                                               .hash_listpack_value = 16,
+                                               .set_intset_entries = 8,
+                                               .set_listpack_entries = 8,
+                                               .set_listpack_value = 16,
+                                               .zset_listpack_entries = 8,
+                                               .zset_listpack_value = 16,
+                                               .list_listpack_size = 64,
+                                               .list_compress_depth = 1,
+                                               .stream_node_bytes = 256,
+                                               .stream_node_entries = 8};
     clock_cache.wall_ms = now;
     store_types_register();
     keyspace = keyspace_new(2, &nobody);
@@ -23,7 +31,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 }
 
 /* Entries and texts that are seen. */
-static uint64_t walk_entries(const struct stream *stream, struct stream_id first, struct stream_id last, bool down, size_t *bytes) {
+static uint64_t walk_entries(const struct stream *stream, struct stream_id first, struct stream_id last, bool down,
+                             size_t *bytes) {
     struct stream_iterator it;
     struct stream_id id, before = down ? STREAM_ID_MAX : STREAM_ID_MIN;
     size_t fields;
@@ -59,7 +68,8 @@ static void use_group(const struct stream *stream, struct stream_group *group, s
     stream_deliver(group, fresh, stream->last_id, 0);
     struct radix_iterator consumers;
     radix_iterator_init(&consumers, group->consumers);
-    for (bool more = radix_iterator_seek(&consumers, RADIX_FIRST, SLICE("")); more; more = radix_iterator_seek(&consumers, RADIX_ABOVE, consumers.key))
+    for (bool more = radix_iterator_seek(&consumers, RADIX_FIRST, SLICE("")); more;
+         more = radix_iterator_seek(&consumers, RADIX_ABOVE, consumers.key))
         if (consumers.value != fresh) stream_consumer_delete(group, consumers.value);
     radix_iterator_free(&consumers);
     FUZZ_CHECK(radix_tree_len(group->pending) == radix_tree_len(fresh->pending), "some are nobody's");
@@ -67,14 +77,20 @@ static void use_group(const struct stream *stream, struct stream_group *group, s
 
 static void use_stream(struct stream *stream) {
     size_t up, down;
-    FUZZ_CHECK(walk_entries(stream, STREAM_ID_MIN, STREAM_ID_MAX, false, &up) == stream->length, "length %llu", (unsigned long long)stream->length);
-    FUZZ_CHECK(walk_entries(stream, STREAM_ID_MIN, STREAM_ID_MAX, true, &down) == stream->length && up == down, "other texts downwards");
+    FUZZ_CHECK(walk_entries(stream, STREAM_ID_MIN, STREAM_ID_MAX, false, &up) == stream->length, "length %llu",
+               (unsigned long long)stream->length);
+    FUZZ_CHECK(walk_entries(stream, STREAM_ID_MIN, STREAM_ID_MAX, true, &down) == stream->length && up == down,
+               "other texts downwards");
     struct stream_id id, middle = {stream->first_id.ms / 2 + stream->last_id.ms / 2, stream->last_id.seq};
     for (int way = 0; way < 2; way++) walk_entries(stream, stream->first_id, middle, way, &up);
-    if (stream->length) FUZZ_CHECK(stream_last_entry(stream, &id) && stream_contains(stream, id) && stream_contains(stream, stream->first_id), "an end is missing");
+    if (stream->length)
+        FUZZ_CHECK(stream_last_entry(stream, &id) && stream_contains(stream, id) &&
+                       stream_contains(stream, stream->first_id),
+                   "an end is missing");
     struct radix_iterator it;
     radix_iterator_init(&it, stream->groups);
-    for (bool more = stream->groups && radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
+    for (bool more = stream->groups && radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more;
+         more = radix_iterator_next(&it)) {
         struct stream_consumer *fresh = stream_consumer_create(it.value, SLICE("a name of its own"), 0);
         if (fresh) use_group(stream, it.value, fresh);
     }
@@ -83,10 +99,12 @@ static void use_stream(struct stream *stream) {
     static const struct slice texts[] = {{"a", 1}, {"some text", 9}, {"b", 1}, {"12", 2}};
     for (size_t pairs = 1; pairs <= 2; pairs++)
         if (stream_next_id(stream, STREAM_ID_CHOSEN, 0, &id)) {
-            FUZZ_CHECK(stream_append(stream, id, texts, pairs) && stream_contains(stream, id), "what was added is missing");
+            FUZZ_CHECK(stream_append(stream, id, texts, pairs) && stream_contains(stream, id),
+                       "what was added is missing");
         }
     while (stream->length > 4) {
-        struct stream_trim trim = {.by = STREAM_TRIM_LENGTH, .length = stream->length - 2, .approximate = stream->length % 3 == 0};
+        struct stream_trim trim = {
+            .by = STREAM_TRIM_LENGTH, .length = stream->length - 2, .approximate = stream->length % 3 == 0};
         FUZZ_CHECK(stream_delete(stream, stream->first_id), "the first cannot be deleted");
         if (stream_last_entry(stream, &id)) FUZZ_CHECK(stream_delete(stream, id), "the last cannot be deleted");
         stream_trim(stream, &trim);
@@ -144,7 +162,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(again.at == again.end, "%zu bytes are left", (size_t)(again.end - again.at));
         FUZZ_CHECK(entry_type(copy) == entry_type(entry), "another type");
         rdb_write_value(&twice.out, copy);
-        FUZZ_CHECK(memory_output_slice(&twice).len == written.len || entry_encoding(copy) == ENCODING_HASHTABLE, "another length");
+        FUZZ_CHECK(memory_output_slice(&twice).len == written.len || entry_encoding(copy) == ENCODING_HASHTABLE,
+                   "another length");
         memory_output_free(&once);
         memory_output_free(&twice);
         if (entry_type(copy) == TYPE_STREAM) use_stream(stream_of(copy));

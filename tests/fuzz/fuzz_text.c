@@ -73,8 +73,7 @@ static void fuzz_numbers(struct slice text) {
                    "double %.*s", (int)len, shown);
     }
     long double wide;
-    if (parse_long_double(text, &wide))
-        FUZZ_CHECK(format_long_double(shown, wide) <= sizeof shown, "long double");
+    if (parse_long_double(text, &wide)) FUZZ_CHECK(format_long_double(shown, wide) <= sizeof shown, "long double");
     parse_memory(text, &natural);
 }
 

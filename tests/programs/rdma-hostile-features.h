@@ -12,7 +12,9 @@ static void send_number(struct link *l, uint16_t opcode, uint32_t number) {
     memcpy(m + 24, &number, 4);
     send_bytes(l, CONTROL_SIZE, IBV_WR_SEND, 0);
 }
-static void send_plain(struct link *l, uint16_t opcode) { send_number(l, opcode, 0); }
+static void send_plain(struct link *l, uint16_t opcode) {
+    send_number(l, opcode, 0);
+}
 static void write_word(struct link *l, uint32_t count) {
     count = htonl(count);
     memcpy(message(l, 0), &count, 4);
@@ -25,7 +27,9 @@ static void wait_until(struct link *l, const bool *what) {
         cm_event(l, 0);
     }
 }
-static void send_credit(struct link *l, uint32_t bytes) { send_number(l, CREDIT, bytes); }
+static void send_credit(struct link *l, uint32_t bytes) {
+    send_number(l, CREDIT, bytes);
+}
 /* A connection on which both ends have agreed on the ring, and on what else is wanted. */
 static struct link *link_open_with(uint64_t features) {
     struct link *l = link_open(3, NULL, 0);
@@ -41,7 +45,9 @@ static struct link *link_open_with(uint64_t features) {
     message(l, 0);
     return l;
 }
-static struct link *link_open_ring(void) { return link_open_with(RING); }
+static struct link *link_open_ring(void) {
+    return link_open_with(RING);
+}
 /* What the server waits for before it gets more. */
 static void answer(struct link *l) {
     if (l->owes_taken) {
@@ -69,7 +75,8 @@ static void write_ring(struct link *l, const char *bytes, uint32_t length) {
         struct ibv_sge sge[2] = {{.addr = (uintptr_t)l->out, .length = first, .lkey = l->out_mr->lkey},
                                  {.addr = (uintptr_t)l->out + first, .length = n - first, .lkey = l->out_mr->lkey}};
         struct ibv_send_wr one = {.sg_list = &sge[0], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .imm_data = htonl(n)};
-        struct ibv_send_wr two = {.sg_list = &sge[1], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(n)};
+        struct ibv_send_wr two = {
+            .sg_list = &sge[1], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(n)};
         one.wr.rdma.remote_addr = l->peer_addr + l->peer_offset;
         two.wr.rdma.remote_addr = l->peer_addr;
         one.wr.rdma.rkey = two.wr.rdma.rkey = l->peer_key;
@@ -370,10 +377,12 @@ static enum verdict polled_everything(void) {
 }
 
 #define FEATURE_KINDS(X)                                                                                               \
-    X(lawful_ring) X(lawful_ring_of_replies) X(feature_not_offered) X(feature_set_unasked) X(feature_set_twice)        \
-    X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)            \
-    X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)               \
-    X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room) X(word_of_nothing)           \
-    X(word_that_flickers) X(word_outside_its_region) X(immediate_while_polled) X(poll_begun_twice)                     \
-    X(poll_begun_unasked) X(poll_ended_unasked) X(poll_begin_without_the_feature) X(poll_begin_twice)                  \
-    X(poll_begin_of_no_word) X(poll_begin_of_nobodys_word) X(poll_end_unasked) X(polled_everything)
+    X(lawful_ring)                                                                                                     \
+    X(lawful_ring_of_replies) X(feature_not_offered) X(feature_set_unasked) X(feature_set_twice)                       \
+        X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)        \
+            X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)       \
+                X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room)                  \
+                    X(word_of_nothing) X(word_that_flickers) X(word_outside_its_region) X(immediate_while_polled)      \
+                        X(poll_begun_twice) X(poll_begun_unasked) X(poll_ended_unasked)                                \
+                            X(poll_begin_without_the_feature) X(poll_begin_twice) X(poll_begin_of_no_word)             \
+                                X(poll_begin_of_nobodys_word) X(poll_end_unasked) X(polled_everything)

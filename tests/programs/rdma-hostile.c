@@ -25,8 +25,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GET_SERVER_FEATURE, SET_CLIENT_FEATURE, KEEPALIVE, REGISTER_MEMORY, CREDIT = 0x8000, BUFFER_TAKEN, POLL_BEGIN, POLL_BEGUN, POLL_END, POLL_ENDED, CONTROL_SIZE = 32 };
-#define RING (UINT64_C(1) << 32)
+enum {
+    GET_SERVER_FEATURE,
+    SET_CLIENT_FEATURE,
+    KEEPALIVE,
+    REGISTER_MEMORY,
+    CREDIT = 0x8000,
+    BUFFER_TAKEN,
+    POLL_BEGIN,
+    POLL_BEGUN,
+    POLL_END,
+    POLL_ENDED,
+    CONTROL_SIZE = 32
+};
+#define RING   (UINT64_C(1) << 32)
 #define POLLED (UINT64_C(1) << 33)
 enum { SEND_DEPTH = 512, RECV_DEPTH = 64, RECV_SLOT = 64, OUT_SIZE = 256 * 1024, IN_SIZE = 64 * 1024 };
 
@@ -46,7 +58,8 @@ struct link {
     uint64_t features;
     bool ring, owes_taken; /* the server's buffer is a ring; it has announced another one */
     uint32_t window;       /* of the ring */
-    bool poll_told, poll_end, polling; /* the server has told of its word; wants no more of it; we have answered that it counts */
+    bool poll_told, poll_end,
+        polling; /* the server has told of its word; wants no more of it; we have answered that it counts */
     uint64_t word_addr;
     uint32_t word_key, counted;
 };
@@ -65,7 +78,9 @@ static uint32_t random_next(void) {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     return (uint32_t)((z ^ (z >> 31)) >> 16);
 }
-static uint32_t random_below(uint32_t n) { return random_next() % n; }
+static uint32_t random_below(uint32_t n) {
+    return random_next() % n;
+}
 static void random_fill(void *to, size_t n) {
     for (size_t i = 0; i < n; i++) ((uint8_t *)to)[i] = (uint8_t)random_next();
 }
@@ -91,12 +106,14 @@ static int cm_event(struct link *l, int ms) {
     if (rdma_get_cm_event(l->events, &e)) return -1;
     int type = (int)e->event;
     rdma_ack_cm_event(e);
-    if (type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_TIMEWAIT_EXIT || type == RDMA_CM_EVENT_REJECTED) l->closed = true;
+    if (type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_TIMEWAIT_EXIT || type == RDMA_CM_EVENT_REJECTED)
+        l->closed = true;
     return type;
 }
 
 static void post_receive(struct link *l, uint32_t slot) {
-    struct ibv_sge sge = {.addr = (uintptr_t)(l->control + slot * RECV_SLOT), .length = RECV_SLOT, .lkey = l->control_mr->lkey};
+    struct ibv_sge sge = {
+        .addr = (uintptr_t)(l->control + slot * RECV_SLOT), .length = RECV_SLOT, .lkey = l->control_mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
     ibv_post_recv(l->id->qp, &wr, &bad);
 }
@@ -240,7 +257,8 @@ static struct link *link_open(int steps, const void *private_data, size_t privat
     if (steps == 1) return l;
     got = cm_event(l, 10000);
     if (got != RDMA_CM_EVENT_ESTABLISHED) {
-        fprintf(stderr, "rdma-hostile: no connection (event %d: %s)\n", got, got >= 0 ? rdma_event_str((enum rdma_cm_event_type)got) : "none");
+        fprintf(stderr, "rdma-hostile: no connection (event %d: %s)\n", got,
+                got >= 0 ? rdma_event_str((enum rdma_cm_event_type)got) : "none");
         exit(2);
     }
     l->established = true;
@@ -280,7 +298,8 @@ static void send_bytes(struct link *l, uint32_t length, enum ibv_wr_opcode opcod
     post(l, &wr);
 }
 
-static void write_at(struct link *l, uint64_t addr, uint32_t key, uint32_t length, enum ibv_wr_opcode opcode, uint32_t imm) {
+static void write_at(struct link *l, uint64_t addr, uint32_t key, uint32_t length, enum ibv_wr_opcode opcode,
+                     uint32_t imm) {
     struct ibv_sge sge = {.addr = (uintptr_t)l->out, .length = length, .lkey = l->out_mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = length ? 1 : 0, .opcode = opcode, .imm_data = htonl(imm)};
     wr.wr.rdma.remote_addr = addr;
@@ -317,7 +336,9 @@ static void send_memory(struct link *l, uint64_t addr, uint32_t length, uint32_t
     memcpy(m + 28, &key, 4);
     send_bytes(l, CONTROL_SIZE, IBV_WR_SEND, 0);
 }
-static void register_lawful(struct link *l) { send_memory(l, (uintptr_t)l->in, IN_SIZE, l->in_mr->rkey); }
+static void register_lawful(struct link *l) {
+    send_memory(l, (uintptr_t)l->in, IN_SIZE, l->in_mr->rkey);
+}
 
 /* Looks until the connection is closed or that time is over. */
 static bool is_closed(struct link *l, int ms) {
@@ -374,7 +395,8 @@ static enum verdict lawful_chained_writes(void) {
     struct ibv_sge sge[2] = {{.addr = (uintptr_t)l->out, .length = 3, .lkey = l->out_mr->lkey},
                              {.addr = (uintptr_t)l->out + 3, .length = 3, .lkey = l->out_mr->lkey}};
     struct ibv_send_wr one = {.sg_list = &sge[0], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
-    struct ibv_send_wr two = {.sg_list = &sge[1], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(6)};
+    struct ibv_send_wr two = {
+        .sg_list = &sge[1], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(6)};
     one.wr.rdma.remote_addr = l->peer_addr;
     two.wr.rdma.remote_addr = l->peer_addr + 3;
     one.wr.rdma.rkey = two.wr.rdma.rkey = l->peer_key;
@@ -577,7 +599,8 @@ static enum verdict memory_smaller_than_said(void) {
 /* Again and again, full or not. */
 static enum verdict memory_again_and_again(void) {
     struct link *l = link_open(3, NULL, 0);
-    for (int i = 0; i < 50 && !l->closed; i++) send_memory(l, (uintptr_t)l->in, 1 + random_below(IN_SIZE), l->in_mr->rkey);
+    for (int i = 0; i < 50 && !l->closed; i++)
+        send_memory(l, (uintptr_t)l->in, 1 + random_below(IN_SIZE), l->in_mr->rkey);
     message(l, 0);
     write_lawful(l, ping, 6);
     return whatever(l);
@@ -605,7 +628,8 @@ static enum verdict immediate_beyond_the_rest(void) {
     message(l, 0);
     memset(l->out, '\n', 1000);
     write_at(l, l->peer_addr, l->peer_key, 1000, IBV_WR_RDMA_WRITE_WITH_IMM, 1000);
-    write_at(l, l->peer_addr + 1000, l->peer_key, 1, IBV_WR_RDMA_WRITE_WITH_IMM, l->peer_length - 1000 + 1 + random_below(100));
+    write_at(l, l->peer_addr + 1000, l->peer_key, 1, IBV_WR_RDMA_WRITE_WITH_IMM,
+             l->peer_length - 1000 + 1 + random_below(100));
     return must_close(l);
 }
 /* Bytes that were never written: whatever stood in the buffer is the request. */
@@ -636,9 +660,14 @@ static enum verdict write_outside(void) {
     struct link *l = link_open(3, NULL, 0);
     register_lawful(l);
     message(l, 0);
-    uint64_t at[] = {l->peer_addr + l->peer_length, l->peer_addr - 1, l->peer_addr + l->peer_length - 1, l->peer_addr + (1ull << 32), 0,
+    uint64_t at[] = {l->peer_addr + l->peer_length,
+                     l->peer_addr - 1,
+                     l->peer_addr + l->peer_length - 1,
+                     l->peer_addr + (1ull << 32),
+                     0,
                      UINT64_MAX - 1};
-    write_at(l, at[random_below(6)], l->peer_key, 2, random_below(2) ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM, 2);
+    write_at(l, at[random_below(6)], l->peer_key, 2, random_below(2) ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM,
+             2);
     return must_close(l);
 }
 static enum verdict write_with_wrong_key(void) {
@@ -741,8 +770,8 @@ static enum verdict everything_on_one_connection(void) {
             break;
         case 4: send_bytes(l, random_below(40), IBV_WR_SEND, 0); break;
         case 5:
-            write_at(l, l->peer_addr + random_below(l->peer_length), l->peer_key, random_below(50), IBV_WR_RDMA_WRITE_WITH_IMM,
-                     random_below(100));
+            write_at(l, l->peer_addr + random_below(l->peer_length), l->peer_key, random_below(50),
+                     IBV_WR_RDMA_WRITE_WITH_IMM, random_below(100));
             break;
         case 6: write_at(l, l->peer_addr, l->peer_key, 10, IBV_WR_RDMA_WRITE, 0); break;
         }
@@ -804,14 +833,16 @@ static int hold(const char *posture, long count) {
 #include "rdma-hostile-features.h"
 
 #define KINDS(X)                                                                                                       \
-    X(lawful_ping) X(lawful_chained_writes) X(lawful_get_feature) X(lawful_keepalives) X(lawful_exactly_full) X(lawful_many_buffers) \
-    X(private_data_rubbish) X(control_short) X(control_empty) X(control_long) X(control_opcode) X(control_with_imm)    \
-    X(feature_unknown) X(feature_select) X(memory_of_no_length) X(memory_of_huge_length) X(memory_of_nobody)           \
-    X(memory_smaller_than_said) X(memory_again_and_again) X(memory_tiny) X(immediate_beyond_the_buffer)                \
-    X(immediate_beyond_the_rest) X(immediate_for_nothing) X(immediate_zero) X(data_before_registering)                 \
-    X(write_outside) X(write_with_wrong_key) X(read_of_the_buffer) X(flood_of_controls) X(flood_of_tiny_writes)        \
-    X(reader_that_never_reads) X(gone_at_any_moment) X(rubbish_requests) X(everything_on_one_connection)       \
-    FEATURE_KINDS(X)
+    X(lawful_ping)                                                                                                     \
+    X(lawful_chained_writes) X(lawful_get_feature) X(lawful_keepalives) X(lawful_exactly_full) X(lawful_many_buffers)  \
+        X(private_data_rubbish) X(control_short) X(control_empty) X(control_long) X(control_opcode)                    \
+            X(control_with_imm) X(feature_unknown) X(feature_select) X(memory_of_no_length) X(memory_of_huge_length)   \
+                X(memory_of_nobody) X(memory_smaller_than_said) X(memory_again_and_again) X(memory_tiny)               \
+                    X(immediate_beyond_the_buffer) X(immediate_beyond_the_rest) X(immediate_for_nothing)               \
+                        X(immediate_zero) X(data_before_registering) X(write_outside) X(write_with_wrong_key)          \
+                            X(read_of_the_buffer) X(flood_of_controls) X(flood_of_tiny_writes)                         \
+                                X(reader_that_never_reads) X(gone_at_any_moment) X(rubbish_requests)                   \
+                                    X(everything_on_one_connection) FEATURE_KINDS(X)
 
 static const struct kind {
     const char *name;
@@ -824,9 +855,10 @@ static const struct kind {
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
 static void usage(FILE *to) {
-    fputs("usage: rdma-hostile --host H --port P [--cases N] [--first N] [--seed S] [--kind NAME] [--wait MS] [--list]\n"
-          "       rdma-hostile --host H --port P --hold dialling|silent|idle|half|unread [--cases N]\n",
-          to);
+    fputs(
+        "usage: rdma-hostile --host H --port P [--cases N] [--first N] [--seed S] [--kind NAME] [--wait MS] [--list]\n"
+        "       rdma-hostile --host H --port P --hold dialling|silent|idle|half|unread [--cases N]\n",
+        to);
 }
 
 int main(int argc, char **argv) {
@@ -848,14 +880,22 @@ int main(int argc, char **argv) {
             return 2;
         }
         const char *v = argv[++i];
-        if (!strcmp(a, "--host")) host = v;
-        else if (!strcmp(a, "--port")) port = v;
-        else if (!strcmp(a, "--cases")) cases = strtol(v, NULL, 10);
-        else if (!strcmp(a, "--first")) first = strtol(v, NULL, 10);
-        else if (!strcmp(a, "--seed")) seed = strtoul(v, NULL, 10);
-        else if (!strcmp(a, "--kind")) only = v;
-        else if (!strcmp(a, "--wait")) wait_ms = atoi(v);
-        else if (!strcmp(a, "--hold")) posture = v;
+        if (!strcmp(a, "--host"))
+            host = v;
+        else if (!strcmp(a, "--port"))
+            port = v;
+        else if (!strcmp(a, "--cases"))
+            cases = strtol(v, NULL, 10);
+        else if (!strcmp(a, "--first"))
+            first = strtol(v, NULL, 10);
+        else if (!strcmp(a, "--seed"))
+            seed = strtoul(v, NULL, 10);
+        else if (!strcmp(a, "--kind"))
+            only = v;
+        else if (!strcmp(a, "--wait"))
+            wait_ms = atoi(v);
+        else if (!strcmp(a, "--hold"))
+            posture = v;
         else {
             usage(stderr);
             return 2;
@@ -868,12 +908,15 @@ int main(int argc, char **argv) {
         random_state = seed * 1000003ull + (unsigned long)i;
         int k = (int)(i % KIND_COUNT);
         /* The slow ones seldom: what they find, they find soon. */
-        if (!only && i >= KIND_COUNT && (kinds[k].run == flood_of_controls || kinds[k].run == flood_of_tiny_writes ||
-                                         kinds[k].run == lawful_exactly_full || kinds[k].run == lawful_many_buffers || kinds[k].run == reader_that_never_reads) &&
+        if (!only && i >= KIND_COUNT &&
+            (kinds[k].run == flood_of_controls || kinds[k].run == flood_of_tiny_writes ||
+             kinds[k].run == lawful_exactly_full || kinds[k].run == lawful_many_buffers ||
+             kinds[k].run == reader_that_never_reads) &&
             i / KIND_COUNT % 10)
             k = (int)random_below(4) + 6;
         if (only) {
-            for (k = 0; k < KIND_COUNT && strcmp(kinds[k].name, only); k++) {}
+            for (k = 0; k < KIND_COUNT && strcmp(kinds[k].name, only); k++) {
+            }
             if (k == KIND_COUNT) {
                 fprintf(stderr, "rdma-hostile: there is no kind %s (see --list)\n", only);
                 return 2;

@@ -113,8 +113,10 @@ static void member_readable(struct connection *conn) {
     bool right = member->matched + in.len <= reply_len && memcmp(in.data, reply + member->matched, in.len) == 0;
     member->matched += in.len;
     conn_consume(conn, in.len);
-    if (!right) wrong++;
-    else if (member->matched < reply_len) return;
+    if (!right)
+        wrong++;
+    else if (member->matched < reply_len)
+        return;
     member->matched = 0;
     answered++;
 }
@@ -135,8 +137,11 @@ static int crowd(int argc, char **argv) {
     memcpy(reply + reply_len + bytes, "\r\n", 2);
     reply_len += bytes + 2;
     for (size_t i = 0; i < count; i++) {
-        struct connect_options options = {
-            .host = argv[3], .port = atoi(argv[4]), .timeout_ms = 60000, .events = &member_events, .owner = &members[i]};
+        struct connect_options options = {.host = argv[3],
+                                          .port = atoi(argv[4]),
+                                          .timeout_ms = 60000,
+                                          .events = &member_events,
+                                          .owner = &members[i]};
         members[i].conn = conn_connect(transport, loop, &options);
         under_way++;
         while (under_way >= AT_ONCE) event_loop_turn(loop, -1);
@@ -180,16 +185,14 @@ int main(int argc, char **argv) {
     size = argc > 4 ? strtoul(argv[4], NULL, 10) : 64;
     uint64_t rounds = argc > 5 ? strtoul(argv[5], NULL, 10) : 500000;
     if (!transport || !connections || !size) {
-        fprintf(stderr,
-                "usage: transport-bench [tcp|unix|rdma] [HOST or PATH] [CONNECTIONS] [BYTES] [ROUNDS]\n");
+        fprintf(stderr, "usage: transport-bench [tcp|unix|rdma] [HOST or PATH] [CONNECTIONS] [BYTES] [ROUNDS]\n");
         return 2;
     }
     log_level = LOG_LEVEL_WARNING;
     payload = mem_calloc(1, size);
     loop = event_loop_new();
     char error[300];
-    struct listen_options listen = {
-        .host = host, .backlog = 4096, .accept_batch = 1000, .accepted = on_accepted};
+    struct listen_options listen = {.host = host, .backlog = 4096, .accept_batch = 1000, .accepted = on_accepted};
     struct listener *listener = conn_listen(transport, loop, &listen, error, sizeof error);
     if (!listener) {
         fprintf(stderr, "transport-bench: %s\n", error);
@@ -214,7 +217,6 @@ int main(int argc, char **argv) {
     transport->describe(callers[0].conn, what, sizeof what);
     printf("%s %s: %zu connections, %zu bytes: %.0f ns CPU a side for a request and its reply, %.0f round "
            "trips a second\n",
-           transport->name, what, connections, size, (double)cpu / 2 / (double)done,
-           (double)done * 1e9 / (double)wall);
+           transport->name, what, connections, size, (double)cpu / 2 / (double)done, (double)done * 1e9 / (double)wall);
     return 0;
 }

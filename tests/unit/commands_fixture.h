@@ -53,11 +53,10 @@ static void propagation_heard(struct propagation_listener *self, int db, int arg
 }
 
 /* "event(key) ", "db:" in front where it is not 0. */
-static void event_heard(struct notify_receiver *self, struct db *db, enum notify_class class,
-                        const char *event, struct slice key) {
+static void event_heard(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
+                        struct slice key) {
     char text[32];
-    if (db_id(db))
-        say(&events_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db_id(db))});
+    if (db_id(db)) say(&events_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db_id(db))});
     say(&events_memory, slice_of(event));
     say(&events_memory, SLICE("("));
     say(&events_memory, key);
@@ -87,7 +86,8 @@ static int fixture_setup(void **state) {
     }
     if (!clock_cache.frozen) clock_freeze();
     time_set(NOW);
-    server.keyspace = keyspace_new(16, &(struct store_hooks){.expired = key_expired, .fields_expired = store_events.fields_expired});
+    server.keyspace =
+        keyspace_new(16, &(struct store_hooks){.expired = key_expired, .fields_expired = store_events.fields_expired});
     client = client_new(NULL);
     client->reply.out = &reply_memory.out;
     propagate_listen(&listener);
@@ -143,12 +143,12 @@ static inline void assert_events(const char *events) {
 }
 #define replies(line, bytes) assert_string_equal(run(line), bytes)
 /* All at once. */
-#define does(line, bytes, changes, lines, events)                                                            \
-    do {                                                                                                     \
-        replies(line, bytes);                                                                                \
-        assert_dirty(changes);                                                                               \
-        assert_propagated(lines);                                                                            \
-        assert_events(events);                                                                               \
+#define does(line, bytes, changes, lines, events)                                                                      \
+    do {                                                                                                               \
+        replies(line, bytes);                                                                                          \
+        assert_dirty(changes);                                                                                         \
+        assert_propagated(lines);                                                                                      \
+        assert_events(events);                                                                                         \
     } while (0)
 #define unchanged(line, bytes) does(line, bytes, 0, "", "")
 

@@ -30,8 +30,7 @@ static void raw_expect(enum rdma_cm_event_type type) {
     rdma_ack_cm_event(event);
 }
 static void raw_receive(int slot) {
-    struct ibv_sge sge = {
-        .addr = (uintptr_t)raw.memory + (size_t)slot * 64, .length = 64, .lkey = raw.mr->lkey};
+    struct ibv_sge sge = {.addr = (uintptr_t)raw.memory + (size_t)slot * 64, .length = 64, .lkey = raw.mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = (uint64_t)slot, .sg_list = &sge, .num_sge = 1}, *bad;
     if (ibv_post_recv(raw.id->qp, &wr, &bad)) _exit(3);
 }
@@ -61,8 +60,7 @@ static void raw_connect(const char *host, const char *port) {
     raw_expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
     raw.pd = ibv_alloc_pd(raw.id->verbs);
     raw.cq = ibv_create_cq(raw.id->verbs, 512, NULL, NULL, 0);
-    raw.mr =
-        ibv_reg_mr(raw.pd, raw.memory, sizeof raw.memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    raw.mr = ibv_reg_mr(raw.pd, raw.memory, sizeof raw.memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     struct ibv_qp_init_attr attr = {
         .send_cq = raw.cq,
         .recv_cq = raw.cq,
@@ -171,11 +169,8 @@ static void storm_accept(struct listener *from, struct connection *conn) {
     for (size_t i = 0; i < sizeof storm_far / sizeof *storm_far; i++) {
         struct end *end = &storm_far[i];
         if (end->conn) continue;
-        *end = (struct end){.conn = conn,
-                            .send_seed = 23,
-                            .expect_seed = 11,
-                            .pending_bound = 1 << 20,
-                            .on_drained = end_pump};
+        *end = (struct end){
+            .conn = conn, .send_seed = 23, .expect_seed = 11, .pending_bound = 1 << 20, .on_drained = end_pump};
         conn->events = &end_events;
         conn->owner = end;
         conn_set_trusted(conn, true);
@@ -238,9 +233,9 @@ static int storm_main(const char *host) {
     listener_close(listener);
     event_loop_free(loop);
     if (getenv("RDMA_TEST_VERBOSE"))
-        printf("accepted %lu failed %lu refused %lu stalls %lu bytes %lu violations %lu\n",
-               rdma_stats()->accepted, rdma_stats()->failed, rdma_stats()->refused, rdma_stats()->stalls,
-               rdma_stats()->bytes_in, rdma_stats()->protocol_errors);
+        printf("accepted %lu failed %lu refused %lu stalls %lu bytes %lu violations %lu\n", rdma_stats()->accepted,
+               rdma_stats()->failed, rdma_stats()->refused, rdma_stats()->stalls, rdma_stats()->bytes_in,
+               rdma_stats()->protocol_errors);
     return bad ? 22 : rdma_stats()->registered_bytes ? 23 : 0;
 }
 

@@ -68,8 +68,7 @@ static void many_stars_take_no_exponential_time(void **state) {
     memset(text, 'a', sizeof(text));
     pattern[sizeof(pattern) - 1] = 'b';
     uint64_t start = clock_monotonic_us();
-    assert_false(
-        glob_match((struct slice){pattern, sizeof(pattern)}, (struct slice){text, sizeof(text)}, false));
+    assert_false(glob_match((struct slice){pattern, sizeof(pattern)}, (struct slice){text, sizeof(text)}, false));
     assert_true(clock_monotonic_us() - start < 2000000);
 }
 
@@ -80,9 +79,9 @@ static uint64_t reference(const uint8_t *data, size_t len, const uint8_t *key) {
     v[0] = k[0] ^ 0x736f6d6570736575, v[1] = k[1] ^ 0x646f72616e646f6d;
     v[2] = k[0] ^ 0x6c7967656e657261, v[3] = k[1] ^ 0x7465646279746573;
 #define ROT(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
-#define SIPROUND                                                                                             \
-    v[0] += v[1], v[2] += v[3], v[1] = ROT(v[1], 13), v[3] = ROT(v[3], 16), v[1] ^= v[0], v[3] ^= v[2],      \
-                                v[0] = ROT(v[0], 32), v[2] += v[1], v[0] += v[3], v[1] = ROT(v[1], 17),      \
+#define SIPROUND                                                                                                       \
+    v[0] += v[1], v[2] += v[3], v[1] = ROT(v[1], 13), v[3] = ROT(v[3], 16), v[1] ^= v[0], v[3] ^= v[2],                \
+                                v[0] = ROT(v[0], 32), v[2] += v[1], v[0] += v[3], v[1] = ROT(v[1], 17),                \
                                 v[3] = ROT(v[3], 21), v[1] ^= v[2], v[3] ^= v[0], v[2] = ROT(v[2], 32)
     size_t blocks = len / 8;
     for (size_t b = 0; b <= blocks; b++) {
@@ -257,17 +256,15 @@ static void log_lines_look_as_valkeys(void **state) {
     log_level = LOG_LEVEL_NOTICE;
     log_set_format(LOG_FORMAT_LEGACY, LOG_TIMESTAMP_ISO8601);
     log_notice("iso");
-    assert_log(
-        "^[0-9]+:S [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}[+-][0-9]{2}:[0-9]{2} \\* "
-        "iso\n$");
+    assert_log("^[0-9]+:S [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}[+-][0-9]{2}:[0-9]{2} \\* "
+               "iso\n$");
     log_set_format(LOG_FORMAT_LEGACY, LOG_TIMESTAMP_MILLISECONDS);
     log_notice("ms");
     assert_log("^[0-9]+:S [0-9]{13} \\* ms\n$");
     log_set_role('M');
     log_set_format(LOG_FORMAT_LOGFMT, LOG_TIMESTAMP_MILLISECONDS);
     log_warning("say \"hi\"\nthere");
-    assert_log(
-        "^pid=[0-9]+ role=primary timestamp=\"[0-9]{13}\" level=warning message=\"say 'hi' there\"\n$");
+    assert_log("^pid=[0-9]+ role=primary timestamp=\"[0-9]{13}\" level=warning message=\"say 'hi' there\"\n$");
     log_set_format(LOG_FORMAT_LEGACY, LOG_TIMESTAMP_LEGACY);
     log_write_raw("=== raw ===\n");
     log_write_from_handler("signal");

@@ -9,7 +9,9 @@
 #include <cmocka.h>
 
 enum { ROUNDS = 2000, LONGEST = 1500 };
-static bool naive_bit(const unsigned char *bytes, uint64_t at) { return bytes[at / 8] >> (7 - at % 8) & 1; }
+static bool naive_bit(const unsigned char *bytes, uint64_t at) {
+    return bytes[at / 8] >> (7 - at % 8) & 1;
+}
 
 /* Random bytes in an allocation of exactly that size, so that a sanitizer sees a step beyond. */
 static unsigned char *random_row(size_t len, int kind) {
@@ -40,13 +42,16 @@ static void counting_and_finding_agree_with_a_loop(void **state) {
 static void combining_agrees_with_a_loop(void **state) {
     for (int round = 0; round < ROUNDS; round++) {
         size_t len = (size_t)rand() % LONGEST;
-        unsigned char *a = random_row(len, 2), *b = random_row(len, 2), *c = random_row(len, 2), *before = random_row(len, 0);
+        unsigned char *a = random_row(len, 2), *b = random_row(len, 2), *c = random_row(len, 2),
+                      *before = random_row(len, 0);
         memcpy(before, a, len);
         enum bits_operation operation = (enum bits_operation)(rand() % 3);
         bits_combine(a, b, len, operation);
         bits_invert(c, b, len);
         for (size_t i = 0; i < len; i++) {
-            unsigned char expected = operation == BITS_AND ? before[i] & b[i] : operation == BITS_OR ? before[i] | b[i] : before[i] ^ b[i];
+            unsigned char expected = operation == BITS_AND  ? before[i] & b[i]
+                                     : operation == BITS_OR ? before[i] | b[i]
+                                                            : before[i] ^ b[i];
             assert_int_equal(a[i], expected);
             assert_int_equal(c[i], (unsigned char)~b[i]);
         }
@@ -68,7 +73,8 @@ static void numbers_of_any_width_and_offset_are_read_and_written(void **state) {
         bits_set(row, offset, width, value);
         for (uint64_t i = 0; i < len * 8; i++) {
             bool inside = i >= offset && i < offset + width;
-            assert_int_equal(naive_bit(row, i), inside ? (value >> (width - 1 - (i - offset)) & 1) : naive_bit(before, i));
+            assert_int_equal(naive_bit(row, i),
+                             inside ? (value >> (width - 1 - (i - offset)) & 1) : naive_bit(before, i));
         }
         free(row), free(before);
     }

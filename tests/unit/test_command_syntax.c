@@ -17,7 +17,8 @@ static void show(const struct command_argument *argument, struct output *out) {
         if (argument->token) output_write(out, SLICE(" token=")), output_write(out, slice_of(argument->token));
         if (argument->display) output_write(out, SLICE(" shown=")), output_write(out, slice_of(argument->display));
         if (argument->since) output_write(out, SLICE(" since=")), output_write(out, slice_of(argument->since));
-        if (argument->deprecated_since) output_write(out, SLICE(" until=")), output_write(out, slice_of(argument->deprecated_since));
+        if (argument->deprecated_since)
+            output_write(out, SLICE(" until=")), output_write(out, slice_of(argument->deprecated_since));
         len = argument->key_spec < 0 ? 0 : snprintf(text, sizeof text, " #%d", argument->key_spec);
         output_write(out, (struct slice){text, (size_t)len});
         if (argument->optional) output_write(out, SLICE(" optional"));
@@ -53,23 +54,46 @@ static void test_plain_arguments(void **state) {
 static void test_tokens(void **state) {
     assert_reads("[REPLACE]", "replace/pure-token token=REPLACE optional");
     assert_reads("[DB destination-db:integer@6.2.0]", "destination-db/integer token=DB since=6.2.0 optional");
-    assert_reads("sorting=ALPHA equal=\"=\" none=\"\"", "sorting/pure-token token=ALPHA, equal/pure-token token==, none/pure-token token=");
+    assert_reads("sorting=ALPHA equal=\"=\" none=\"\"",
+                 "sorting/pure-token token=ALPHA, equal/pure-token token==, none/pure-token token=");
     assert_reads("FORCE x=NOW", "force/pure-token token=FORCE, x/pure-token token=NOW");
 }
 static void test_choices_and_blocks(void **state) {
-    assert_reads("[condition(NX|XX@2.0.0)@2.6.12]", "condition/oneof since=2.6.12 optional(nx/pure-token token=NX, xx/pure-token token=XX since=2.0.0)");
+    assert_reads("[condition(NX|XX@2.0.0)@2.6.12]",
+                 "condition/oneof since=2.6.12 optional(nx/pure-token token=NX, xx/pure-token token=XX since=2.0.0)");
     assert_reads("data{field:string value:string}...", "data/block multiple(field/string, value/string)");
-    assert_reads("[LIMIT limit{offset:integer count:integer}]", "limit/block token=LIMIT optional(offset/integer, count/integer)");
+    assert_reads("[LIMIT limit{offset:integer count:integer}]",
+                 "limit/block token=LIMIT optional(offset/integer, count/integer)");
 }
 static void test_repetition(void **state) {
     assert_reads("key:key...", "key/key #0 multiple");
     assert_reads("[key:key...]", "key/key #0 optional multiple");
     assert_reads("[WEIGHTS weight:integer...]", "weight/integer token=WEIGHTS optional multiple");
-    assert_reads("[GET p:pattern(#1)\"pattern\"]...", "p/pattern token=GET shown=pattern #1 optional multiple multiple_token");
+    assert_reads("[GET p:pattern(#1)\"pattern\"]...",
+                 "p/pattern token=GET shown=pattern #1 optional multiple multiple_token");
 }
 static void test_mistakes_are_found(void **state) {
-    static const char *const wrong[] = {"key", "key:", "key:kei", "[key:key", "key:key]", "x(", "x()", "x{}", "x(a:key b:key)", "x{a:key|b:key}", "a:key@", "a:key..",
-                                        "a:key(#)", "a:key(#1", "a:string\"x", "A:key", "=", "a=b", "a:key,b:key", "((((((((((((((((((((", "[[[[[[[[[[[[[[[[[[[[[[["};
+    static const char *const wrong[] = {"key",
+                                        "key:",
+                                        "key:kei",
+                                        "[key:key",
+                                        "key:key]",
+                                        "x(",
+                                        "x()",
+                                        "x{}",
+                                        "x(a:key b:key)",
+                                        "x{a:key|b:key}",
+                                        "a:key@",
+                                        "a:key..",
+                                        "a:key(#)",
+                                        "a:key(#1",
+                                        "a:string\"x",
+                                        "A:key",
+                                        "=",
+                                        "a=b",
+                                        "a:key,b:key",
+                                        "((((((((((((((((((((",
+                                        "[[[[[[[[[[[[[[[[[[[[[[["};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char error[128];
         struct command_argument *arguments = syntax_parse(wrong[i], error);
@@ -97,8 +121,9 @@ static void test_sha1(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_arguments), cmocka_unit_test(test_tokens),           cmocka_unit_test(test_choices_and_blocks),
-        cmocka_unit_test(test_repetition),      cmocka_unit_test(test_mistakes_are_found), cmocka_unit_test(test_sha1),
+        cmocka_unit_test(test_plain_arguments),    cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_choices_and_blocks), cmocka_unit_test(test_repetition),
+        cmocka_unit_test(test_mistakes_are_found), cmocka_unit_test(test_sha1),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,33 +17,51 @@ static char *name;
 static struct config_strings words;
 static char custom[64] = "one two";
 
-static const char *check_even(const struct config_option *option, struct slice text) { return atoi(text.data) % 2 ? "must be even" : NULL; }
+static const char *check_even(const struct config_option *option, struct slice text) {
+    return atoi(text.data) % 2 ? "must be even" : NULL;
+}
 static const char *set_custom(const struct config_option *option, int count, const struct slice *given) {
     if (count != 2) return "two words";
     snprintf(custom, sizeof custom, "%.*s %.*s", (int)given[0].len, given[0].data, (int)given[1].len, given[1].data);
     return NULL;
 }
-static void get_custom(const struct config_option *option, struct output *out) { output_write(out, slice_of(custom)); }
+static void get_custom(const struct config_option *option, struct output *out) {
+    output_write(out, slice_of(custom));
+}
 
 static const struct config_name modes[] = {{"slow", 1}, {"fast", 2}, {NULL, 0}};
 static const struct config_name signals[] = {{"default", 0}, {"save", 1}, {"now", 4}, {"force", 8}, {NULL, 0}};
 static const struct config_option options[] = {
     {.name = "t-flag", .type = CONFIG_BOOL, .value = &flag, .initial = "yes"},
-    {.name = "t-number", .alias = "t-old-number", .type = CONFIG_INT, .value = &number, .initial = "10", .min = 2, .max = 100, .check = check_even},
+    {.name = "t-number",
+     .alias = "t-old-number",
+     .type = CONFIG_INT,
+     .value = &number,
+     .initial = "10",
+     .min = 2,
+     .max = 100,
+     .check = check_even},
     {.name = "t-any-int", .type = CONFIG_INT, .initial = "-1"},
     {.name = "t-wide", .type = CONFIG_INT64, .value = &wide, .initial = "0"},
     {.name = "t-size", .type = CONFIG_MEMORY, .value = &size, .initial = "1mb"},
     {.name = "t-share", .type = CONFIG_MEMORY, .flags = CONFIG_PERCENT_OK, .value = &share, .initial = "0"},
     {.name = "t-octal", .type = CONFIG_OCTAL, .value = &octal, .initial = "0", .max = 0777},
     {.name = "t-mode", .type = CONFIG_ENUM, .value = &mode, .initial = "slow", .names = modes},
-    {.name = "t-several", .type = CONFIG_FLAGS, .flags = CONFIG_MULTI_ARG, .value = &several, .initial = "default", .names = signals},
+    {.name = "t-several",
+     .type = CONFIG_FLAGS,
+     .flags = CONFIG_MULTI_ARG,
+     .value = &several,
+     .initial = "default",
+     .names = signals},
     {.name = "t-name", .type = CONFIG_STRING, .value = &name, .initial = ""},
     {.name = "t-words", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .value = &words, .initial = "a b"},
     {.name = "t-custom", .type = CONFIG_CUSTOM, .flags = CONFIG_MULTI_ARG, .set = set_custom, .get = get_custom},
     {.name = "t-hidden", .type = CONFIG_BOOL, .flags = CONFIG_HIDDEN, .initial = "no"},
     {.name = NULL}};
 
-static const char *set(const char *option, const char *text) { return config_state_set_text(config_name_find(slice_of(option))->state, slice_of(text), false); }
+static const char *set(const char *option, const char *text) {
+    return config_state_set_text(config_name_find(slice_of(option))->state, slice_of(text), false);
+}
 static void assert_shows(const char *option, const char *text) {
     char *shown = config_state_text_copy(config_name_find(slice_of(option))->state);
     assert_string_equal(shown, text);
@@ -112,10 +130,12 @@ static void test_integers_and_their_limits(void **state) {
 static void test_sizes_and_percentages(void **state) {
     static const struct {
         const char *text, *bytes;
-    } good[] = {{"0", "0"}, {"1k", "1000"}, {"1kb", "1024"}, {"3MB", "3145728"}, {"2g", "2000000000"}, {"1Gb", "1073741824"}, {"7b", "7"}};
+    } good[] = {{"0", "0"},           {"1k", "1000"},        {"1kb", "1024"}, {"3MB", "3145728"},
+                {"2g", "2000000000"}, {"1Gb", "1073741824"}, {"7b", "7"}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_set("t-size", good[i].text, good[i].bytes);
     static const char *const bad[] = {"", "-1", "1tb", "1.5mb", "mb", "1 mb", "5%"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_refused("t-size", bad[i], "argument must be a memory value");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_refused("t-size", bad[i], "argument must be a memory value");
     assert_set("t-size", "99999999999999999999", "9223372036854775807");
     assert_set("t-size", "9223372036854775807gb", "9223372036854775807");
     assert_set("t-share", "5%", "5%");
@@ -147,7 +167,8 @@ static void test_words(void **state) {
     assert_int_equal(words.count, 0);
     assert_set("t-name", "a b", "a b");
     struct slice two[] = {SLICE("a"), SLICE("b")};
-    assert_string_equal(config_state_set(config_name_find(SLICE("t-name"))->state, 2, two, false), "wrong number of arguments");
+    assert_string_equal(config_state_set(config_name_find(SLICE("t-name"))->state, 2, two, false),
+                        "wrong number of arguments");
     struct slice with_nul = {"a\0b", 3};
     assert_non_null(config_state_set(config_name_find(SLICE("t-name"))->state, 1, &with_nul, false));
     assert_set("t-custom", "p q", "p q");
@@ -171,7 +192,8 @@ static void assert_fails_at(const char *text, int expected, const char *why) {
     assert_int_equal(line, expected);
 }
 static void test_a_file_is_read_line_by_line(void **state) {
-    assert_loads("# comment\n\n  t-number 20\t\r\nT-FLAG no\r\n   # another\nt-name \"a \\\"b\\\" \\x41\\n\"\nt-words 'x y' z");
+    assert_loads(
+        "# comment\n\n  t-number 20\t\r\nT-FLAG no\r\n   # another\nt-name \"a \\\"b\\\" \\x41\\n\"\nt-words 'x y' z");
     assert_shows("t-number", "20");
     assert_shows("t-flag", "no");
     assert_string_equal(name, "a \"b\" A\n");
@@ -239,7 +261,8 @@ static void assert_command_line(char **arguments, const char *text) {
     memory_output_free(&out);
 }
 static void test_the_command_line_becomes_lines(void **state) {
-    assert_command_line((char *[]){"--port", "7000", "--name", "a b", "c\"", NULL}, "\nport \"7000\"\nname \"a b\" \"c\\\"\"");
+    assert_command_line((char *[]){"--port", "7000", "--name", "a b", "c\"", NULL},
+                        "\nport \"7000\"\nname \"a b\" \"c\\\"\"");
     assert_command_line((char *[]){"--port", "--name", NULL}, "\nport \"--name\"");
     assert_command_line((char *[]){"--save", "--port", "1", NULL}, "\nsave \"\"\nport \"1\"");
     assert_command_line((char *[]){"--save", NULL}, "\nsave \"\"");
@@ -265,7 +288,8 @@ static void test_rewrite_changes_lines_in_place_and_appends(void **state) {
     set("t-name", "a \"b\"\n");
     set("t-several", "now force");
     assert_rewrites("# top\nT-NUMBER    3\n# end\n",
-                    "# top\nt-number 20\n# end\n\n# Generated by CONFIG REWRITE\nt-name \"a \\\"b\\\"\\n\"\nt-several now force\nt-size 2gb\n");
+                    "# top\nt-number 20\n# end\n\n# Generated by CONFIG REWRITE\nt-name \"a \\\"b\\\"\\n\"\nt-several "
+                    "now force\nt-size 2gb\n");
 }
 static void test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there(void **state) {
     assert_rewrites("t-number 3\nt-flag no\nt-number 4\nt-old-number 6\n", "t-number 10\nt-flag yes\n");
@@ -274,9 +298,11 @@ static void test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there
 static void test_rewriting_twice_changes_nothing_more(void **state) {
     set("t-words", "x y");
     assert_rewrites("# c\n", "# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n");
-    assert_rewrites("# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n", "# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n");
+    assert_rewrites("# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n",
+                    "# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n");
     set("t-flag", "no");
-    assert_rewrites("# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n", "# c\n\n# Generated by CONFIG REWRITE\nt-words x y\nt-flag no\n");
+    assert_rewrites("# c\n\n# Generated by CONFIG REWRITE\nt-words x y\n",
+                    "# c\n\n# Generated by CONFIG REWRITE\nt-words x y\nt-flag no\n");
 }
 static void test_what_is_rewritten_can_be_read(void **state) {
     set("t-name", " \"'\\\n\x01\xff# ");

@@ -24,8 +24,12 @@ static struct memory_output replies, heard;
 
 /* Commands for these tests */
 
-static void ok_run(struct call *call) { reply_ok(call->reply); }
-static void fail_run(struct call *call) { reply_error(call->reply, "WRONG it is"); }
+static void ok_run(struct call *call) {
+    reply_ok(call->reply);
+}
+static void fail_run(struct call *call) {
+    reply_error(call->reply, "WRONG it is");
+}
 static void write_run(struct call *call) {
     call->dirty++;
     reply_ok(call->reply);
@@ -59,10 +63,30 @@ static const struct command_spec subcommands[] = {
 };
 static const struct command_spec commands[] = {
     {.name = "ok", .run = ok_run, .arity = -1, TEST_COMMAND},
-    {.name = "get", .run = ok_run, .arity = 2, .flags = CMD_READONLY | CMD_FAST, .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_INDEX, 1, NULL, FIND_RANGE, 0, 1, 0}}, TEST_COMMAND},
-    {.name = "mset", .run = write_run, .arity = -3, .flags = CMD_WRITE | CMD_DENYOOM, .keys = {{KEY_OW | KEY_UPDATE, NULL, BEGIN_INDEX, 1, NULL, FIND_RANGE, -1, 2, 0}}, TEST_COMMAND},
-    {.name = "zunion", .run = ok_run, .arity = -3, .flags = CMD_READONLY, .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_INDEX, 1, NULL, FIND_KEYNUM, 0, 1, 1}}, TEST_COMMAND},
-    {.name = "xread", .run = ok_run, .arity = -4, .flags = CMD_READONLY, .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_KEYWORD, 1, "STREAMS", FIND_RANGE, -1, 1, 2}}, TEST_COMMAND},
+    {.name = "get",
+     .run = ok_run,
+     .arity = 2,
+     .flags = CMD_READONLY | CMD_FAST,
+     .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_INDEX, 1, NULL, FIND_RANGE, 0, 1, 0}},
+     TEST_COMMAND},
+    {.name = "mset",
+     .run = write_run,
+     .arity = -3,
+     .flags = CMD_WRITE | CMD_DENYOOM,
+     .keys = {{KEY_OW | KEY_UPDATE, NULL, BEGIN_INDEX, 1, NULL, FIND_RANGE, -1, 2, 0}},
+     TEST_COMMAND},
+    {.name = "zunion",
+     .run = ok_run,
+     .arity = -3,
+     .flags = CMD_READONLY,
+     .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_INDEX, 1, NULL, FIND_KEYNUM, 0, 1, 1}},
+     TEST_COMMAND},
+    {.name = "xread",
+     .run = ok_run,
+     .arity = -4,
+     .flags = CMD_READONLY,
+     .keys = {{KEY_RO | KEY_ACCESS, NULL, BEGIN_KEYWORD, 1, "STREAMS", FIND_RANGE, -1, 1, 2}},
+     TEST_COMMAND},
     {.name = "write", .run = write_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
     {.name = "twice", .run = twice_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
     {.name = "silent", .run = silent_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
@@ -81,8 +105,12 @@ static void command_heard(struct propagation_listener *self, int db, int argc, c
     }
     output_write(&heard.out, SLICE(";"));
 }
-static void begin_heard(struct propagation_listener *self, int db) { output_write(&heard.out, SLICE("(")); }
-static void end_heard(struct propagation_listener *self) { output_write(&heard.out, SLICE(")")); }
+static void begin_heard(struct propagation_listener *self, int db) {
+    output_write(&heard.out, SLICE("("));
+}
+static void end_heard(struct propagation_listener *self) {
+    output_write(&heard.out, SLICE(")"));
+}
 static struct propagation_listener listener = {.command = command_heard, .begin = begin_heard, .end = end_heard};
 
 static int set_up(void **state) {
@@ -128,7 +156,9 @@ static const char *run(const char *line) {
     return replies.data;
 }
 
-static struct command *found(const char *name) { return command_find(slice_of(name)); }
+static struct command *found(const char *name) {
+    return command_find(slice_of(name));
+}
 
 /* Lookup */
 
@@ -144,7 +174,8 @@ static void names_are_found_in_any_case(void **state) {
 
 static void names_that_look_alike_are_not_taken_for_each_other(void **state) {
     /* The last byte of these differs from the true one in the bit that case does. */
-    static const char *const wrong[] = {"o", "okk", "ko", "ge", "gett", "a\rrather-long-name-of-a-command", "a-rather-long-nbme-of-a-command"};
+    static const char *const wrong[] = {
+        "o", "okk", "ko", "ge", "gett", "a\rrather-long-name-of-a-command", "a-rather-long-nbme-of-a-command"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         run("ok"); /* and it is remembered */
         assert_memory_equal(run(wrong[i]), "-ERR unknown command", 20);
@@ -170,7 +201,8 @@ static void keys_are_found(void **state) {
         zunion[1] = slice_of(bad_counts[i]);
         assert_int_equal(command_find_keys(found("zunion"), 5, zunion, keys, 8), -1);
     }
-    struct slice xread[] = {SLICE("xread"), SLICE("count"), SLICE("streams"), SLICE("a"), SLICE("b"), SLICE("0"), SLICE("1")};
+    struct slice xread[] = {SLICE("xread"), SLICE("count"), SLICE("streams"), SLICE("a"),
+                            SLICE("b"),     SLICE("0"),     SLICE("1")};
     assert_int_equal(command_find_keys(found("xread"), 7, xread, keys, 8), 2);
     assert_int_equal(keys[0].index, 3);
     assert_int_equal(keys[1].index, 4);
@@ -206,7 +238,8 @@ static void an_unknown_command_is_shown_in_part(void **state) {
     memset(line, 'x', 600);
     line[200] = line[400] = ' ';
     line[600] = 0;
-    snprintf(expected, sizeof expected, "-ERR unknown command '%.128s', with args beginning with: '%.128s' \r\n", line, line + 201);
+    snprintf(expected, sizeof expected, "-ERR unknown command '%.128s', with args beginning with: '%.128s' \r\n", line,
+             line + 201);
     assert_string_equal(run(line), expected);
 }
 
@@ -232,7 +265,8 @@ static void a_stranger_may_do_little(void **state) {
 
 static enum filter_answer answer;
 static int asked;
-static enum filter_answer ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer ask(struct client *who, const struct command *command, int argc, const struct slice *argv,
+                              const char **error) {
     asked++;
     *error = "CODE no";
     return answer;
@@ -259,7 +293,8 @@ static void a_gate_stops_what_it_is_asked_about(void **state) {
     dispatch_remove_filter(&gate);
 }
 
-static enum filter_answer first_ask(struct client *who, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer first_ask(struct client *who, const struct command *command, int argc,
+                                    const struct slice *argv, const char **error) {
     *error = "FIRST no";
     return FILTER_REFUSE;
 }
@@ -351,11 +386,21 @@ static void secrets_are_marked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        TEST(names_are_found_in_any_case), TEST(names_that_look_alike_are_not_taken_for_each_other), TEST(keys_are_found),
-        TEST(refusals_have_valkeys_texts), TEST(an_unknown_command_is_shown_in_part), TEST(a_stranger_may_do_little),
-        TEST(a_gate_stops_what_it_is_asked_about), TEST(gates_are_asked_in_their_order), TEST(calls_and_failures_are_counted),
-        TEST(errors_are_counted_by_their_code), TEST(a_write_is_propagated_once), TEST(nothing_is_kept_when_nobody_listens),
-        TEST(a_client_may_be_freed_by_its_own_command), TEST(secrets_are_marked), TEST(a_renamed_command_has_its_new_name_only),
+        TEST(names_are_found_in_any_case),
+        TEST(names_that_look_alike_are_not_taken_for_each_other),
+        TEST(keys_are_found),
+        TEST(refusals_have_valkeys_texts),
+        TEST(an_unknown_command_is_shown_in_part),
+        TEST(a_stranger_may_do_little),
+        TEST(a_gate_stops_what_it_is_asked_about),
+        TEST(gates_are_asked_in_their_order),
+        TEST(calls_and_failures_are_counted),
+        TEST(errors_are_counted_by_their_code),
+        TEST(a_write_is_propagated_once),
+        TEST(nothing_is_kept_when_nobody_listens),
+        TEST(a_client_may_be_freed_by_its_own_command),
+        TEST(secrets_are_marked),
+        TEST(a_renamed_command_has_its_new_name_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

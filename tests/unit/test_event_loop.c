@@ -49,8 +49,7 @@ static void timers_fire_in_order_of_due_time(void **state) {
     }
     run_for_us(90000);
     assert_int_equal(fired_count, 1000);
-    for (int i = 1; i < 1000; i++)
-        assert_true(timers[fired[i - 1]].timer.due_us <= timers[fired[i]].timer.due_us);
+    for (int i = 1; i < 1000; i++) assert_true(timers[fired[i - 1]].timer.due_us <= timers[fired[i]].timer.due_us);
 }
 
 static void cancelled_and_reset_timers_keep_the_order(void **state) {
@@ -102,8 +101,7 @@ static uint64_t free_itself(struct event_timer *timer) {
 }
 static void a_timer_may_free_itself(void **state) {
     fired_count = 0;
-    for (int i = 0; i < 10; i++)
-        event_timer_set(loop, mem_calloc(1, sizeof(struct event_timer)), 100, free_itself);
+    for (int i = 0; i < 10; i++) event_timer_set(loop, mem_calloc(1, sizeof(struct event_timer)), 100, free_itself);
     run_for_us(5000);
     assert_int_equal(fired_count, 10);
 }
@@ -261,8 +259,7 @@ static void a_busy_poller_keeps_the_loop_from_sleeping(void **state) {
     event_poller_remove(loop, &p.poller);
 }
 static void a_poller_spins_for_its_time_and_then_sleeps(void **state) {
-    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 20000},
-                            .work = 1};
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 20000}, .work = 1};
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0);
     uint64_t begin = clock_monotonic_us();
@@ -274,8 +271,7 @@ static void a_poller_spins_for_its_time_and_then_sleeps(void **state) {
     event_poller_remove(loop, &p.poller);
 }
 static void a_poller_that_found_something_while_arming_prevents_sleep(void **state) {
-    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test},
-                            .refuse_sleep = true};
+    struct test_poller p = {.poller = {.poll = poll_test, .prepare_sleep = prepare_test}, .refuse_sleep = true};
     event_poller_add(loop, &p.poller);
     uint64_t begin = clock_monotonic_us();
     event_loop_turn(loop, 2000000);
@@ -300,7 +296,8 @@ static void a_descriptor_is_served_while_a_poller_spins(void **state) {
 }
 /* A poller that had work a moment ago and has none now: the loop spins. */
 static struct test_poller spinning_poller(void) {
-    return (struct test_poller){.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 10000000}, .work = 1};
+    return (struct test_poller){.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 10000000},
+                                .work = 1};
 }
 static void a_turn_that_spins_looks_at_its_pollers_again_and_again(void **state) {
     struct test_poller p = spinning_poller();

@@ -34,7 +34,8 @@ static struct slice field_text(int field, char text[400]) {
 }
 static int field_number(struct slice name) {
     int number = 0;
-    for (size_t i = strlen("field:"); i < name.len && name.data[i] != 'x'; i++) number = number * 10 + name.data[i] - '0';
+    for (size_t i = strlen("field:"); i < name.len && name.data[i] != 'x'; i++)
+        number = number * 10 + name.data[i] - '0';
     return number;
 }
 static bool model_live(int field) {
@@ -60,7 +61,8 @@ static void seen_item(void *context, const struct hash_item *item) {
     int field = field_number(item->field);
     assert_true(model_live(field));
     assert_int_equal(item->expire_at, model.at[field]);
-    assert_true(item->value.bytes.len >= strlen(model.value[field]) && memcmp(item->value.bytes.data, model.value[field], strlen(model.value[field])) == 0);
+    assert_true(item->value.bytes.len >= strlen(model.value[field]) &&
+                memcmp(item->value.bytes.data, model.value[field], strlen(model.value[field])) == 0);
     if (!seen->field[field]) seen->count++;
     seen->field[field] = true;
 }
@@ -187,7 +189,8 @@ static void many_hashes_expire_in_every_database(void **state) {
             struct db *db = keyspace_db(server.keyspace, id);
             struct entry *e = hash_create(db, (struct slice){text, (size_t)snprintf(text, sizeof text, "h%d", i)});
             for (int f = 0; f < 3; f++)
-                hash_put_until(db, e, (struct slice){text, (size_t)snprintf(text, sizeof text, "f%d", f)}, SLICE("v"), NULL, f == 2 && i % 2 ? HASH_NEVER : NOW + i);
+                hash_put_until(db, e, (struct slice){text, (size_t)snprintf(text, sizeof text, "f%d", f)}, SLICE("v"),
+                               NULL, f == 2 && i % 2 ? HASH_NEVER : NOW + i);
         }
     assert_int_equal(db_expiring(keyspace_db(server.keyspace, 1)), 500);
     time_set(NOW + 100);
@@ -208,7 +211,9 @@ static void a_large_hash_expires_whole(void **state) {
     struct entry *e = hash_create(db, SLICE("h"));
     char text[64];
     uint64_t before = store_stats.expired_fields;
-    for (int i = 0; i < 20000; i++) hash_put_until(db, e, (struct slice){text, (size_t)snprintf(text, sizeof text, "f%d", i)}, SLICE("v"), NULL, NOW + 20000 - i);
+    for (int i = 0; i < 20000; i++)
+        hash_put_until(db, e, (struct slice){text, (size_t)snprintf(text, sizeof text, "f%d", i)}, SLICE("v"), NULL,
+                       NOW + 20000 - i);
     time_set(NOW + 30000);
     expire_all();
     assert_int_equal(db_size(db), 0);
@@ -260,7 +265,9 @@ static void what_does_not_expire_costs_nothing(void **state) {
     struct entry *e = hash_create(db, SLICE("h"));
     char text[64];
     hash_expect(db, e, 1000);
-    for (int i = 0; i < 1000; i++) hash_put(db, e, (struct slice){text, (size_t)snprintf(text, sizeof text, "field:%04d", i)}, SLICE("value"), NULL);
+    for (int i = 0; i < 1000; i++)
+        hash_put(db, e, (struct slice){text, (size_t)snprintf(text, sizeof text, "field:%04d", i)}, SLICE("value"),
+                 NULL);
     size_t plain = mem_used(), told = entry_memory(e, 1000);
     hash_set_expire(db, e, SLICE("field:0000"), NOW + 100);
     assert_in_range(mem_used(), plain + 1, plain + 300); /* one field, its heap, the heap of the database */
@@ -275,11 +282,15 @@ static void what_does_not_expire_costs_nothing(void **state) {
 
 static void times_are_repeated_absolute(void **state) {
     run("HSET h a 1 b 2 c 3");
-    does("HEXPIRE h 10 FIELDS 3 a none b", "*3\r\n:1\r\n:-2\r\n:1\r\n", 2, "HPEXPIREAT h 1700000010000 FIELDS 2 a b\n", "hexpire(h) ");
-    does("HPEXPIRE h 5 LT FIELDS 2 a c", "*2\r\n:1\r\n:1\r\n", 2, "HPEXPIREAT h 1700000000005 FIELDS 2 a c\n", "hexpire(h) ");
-    does("HEXPIREAT h 1700000020 GT FIELDS 2 a b", "*2\r\n:1\r\n:1\r\n", 2, "HPEXPIREAT h 1700000020000 FIELDS 2 a b\n", "hexpire(h) ");
+    does("HEXPIRE h 10 FIELDS 3 a none b", "*3\r\n:1\r\n:-2\r\n:1\r\n", 2, "HPEXPIREAT h 1700000010000 FIELDS 2 a b\n",
+         "hexpire(h) ");
+    does("HPEXPIRE h 5 LT FIELDS 2 a c", "*2\r\n:1\r\n:1\r\n", 2, "HPEXPIREAT h 1700000000005 FIELDS 2 a c\n",
+         "hexpire(h) ");
+    does("HEXPIREAT h 1700000020 GT FIELDS 2 a b", "*2\r\n:1\r\n:1\r\n", 2, "HPEXPIREAT h 1700000020000 FIELDS 2 a b\n",
+         "hexpire(h) ");
     does("HPEXPIREAT h 1700000020000 NX FIELDS 1 a", "*1\r\n:0\r\n", 0, "", "");
-    does("HPEXPIREAT h 1700000030000 XX FIELDS 1 a", "*1\r\n:1\r\n", 1, "HPEXPIREAT h 1700000030000 FIELDS 1 a\n", "hexpire(h) ");
+    does("HPEXPIREAT h 1700000030000 XX FIELDS 1 a", "*1\r\n:1\r\n", 1, "HPEXPIREAT h 1700000030000 FIELDS 1 a\n",
+         "hexpire(h) ");
     does("HPERSIST h FIELDS 3 a b none", "*3\r\n:1\r\n:1\r\n:-2\r\n", 2, "HPERSIST h FIELDS 2 a b\n", "hpersist(h) ");
     does("HPERSIST h FIELDS 1 a", "*1\r\n:-1\r\n", 0, "", "");
     does("HEXPIRE none 10 FIELDS 2 a b", "*2\r\n:-2\r\n:-2\r\n", 0, "", "");
@@ -300,7 +311,8 @@ static void a_time_that_is_over_deletes(void **state) {
 static void hgetex_and_hgetdel(void **state) {
     run("HSET h a 1 b 2 c 3");
     does("HGETEX h FIELDS 2 a none", "*2\r\n$1\r\n1\r\n$-1\r\n", 0, "", "");
-    does("HGETEX h EX 10 FIELDS 2 a none", "*2\r\n$1\r\n1\r\n$-1\r\n", 1, "HPEXPIREAT h 1700000010000 FIELDS 1 a\n", "hexpire(h) ");
+    does("HGETEX h EX 10 FIELDS 2 a none", "*2\r\n$1\r\n1\r\n$-1\r\n", 1, "HPEXPIREAT h 1700000010000 FIELDS 1 a\n",
+         "hexpire(h) ");
     does("HGETEX h PERSIST FIELDS 2 a b", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n", 1, "HPERSIST h FIELDS 1 a\n", "hpersist(h) ");
     does("HGETEX none PERSIST FIELDS 1 a", "*1\r\n$-1\r\n", 0, "", "");
     does("HGETDEL h FIELDS 3 a none a", "*3\r\n$1\r\n1\r\n$-1\r\n$-1\r\n", 1, "HDEL h a\n", "hdel(h) ");
@@ -311,7 +323,8 @@ static void hgetex_and_hgetdel(void **state) {
 static void hsetex_sets_under_conditions(void **state) {
     does("HSETEX h XX FIELDS 1 a 1", ":0\r\n", 0, "", "");
     does("HSETEX h FXX FIELDS 1 a 1", ":0\r\n", 0, "", "");
-    does("HSETEX h NX FNX EX 10 FIELDS 2 a 1 b 2", ":1\r\n", 2, "HSETEX h NX FNX PXAT 1700000010000 FIELDS 2 a 1 b 2\n", "new(h) hset(h) hexpire(h) ");
+    does("HSETEX h NX FNX EX 10 FIELDS 2 a 1 b 2", ":1\r\n", 2, "HSETEX h NX FNX PXAT 1700000010000 FIELDS 2 a 1 b 2\n",
+         "new(h) hset(h) hexpire(h) ");
     does("HSETEX h NX FIELDS 1 c 1", ":0\r\n", 0, "", "");
     does("HSETEX h FNX FIELDS 2 c 1 a 1", ":0\r\n", 0, "", "");
     does("HSETEX h FXX FIELDS 2 c 1 a 1", ":0\r\n", 0, "", "");
@@ -319,7 +332,8 @@ static void hsetex_sets_under_conditions(void **state) {
     replies("HPTTL h FIELDS 2 a b", "*2\r\n:10000\r\n:10000\r\n");
     does("HSETEX h FIELDS 1 a 6", ":1\r\n", 1, "HSETEX h FIELDS 1 a 6\n", "hset(h) ");
     replies("HPTTL h FIELDS 2 a b", "*2\r\n:-1\r\n:10000\r\n");
-    does("HSETEX h PXAT 1700000000001 FIELDS 1 a 6", ":1\r\n", 1, "HSETEX h PXAT 1700000000001 FIELDS 1 a 6\n", "hset(h) hexpire(h) ");
+    does("HSETEX h PXAT 1700000000001 FIELDS 1 a 6", ":1\r\n", 1, "HSETEX h PXAT 1700000000001 FIELDS 1 a 6\n",
+         "hset(h) hexpire(h) ");
     unchanged("HSETEX h EX -1 FIELDS 1 a 1", "-ERR invalid expire time in 'hsetex' command\r\n");
 }
 static void what_sets_a_field_drops_its_expiry_and_what_adds_to_it_does_not(void **state) {
@@ -339,7 +353,8 @@ static void writing_deletes_what_has_expired(void **state) {
     does("HSETNX h b 7", ":1\r\n", 1, "HDEL h b\nHSETNX h b 7\n", "hexpired(h) hset(h) ");
     does("HSET h c 7", ":1\r\n", 1, "HDEL h c\nHSET h c 7\n", "hexpired(h) hset(h) ");
     does("HDEL h d", ":0\r\n", 0, "HDEL h d\n", "hexpired(h) ");
-    does("HSETEX h KEEPTTL FIELDS 1 e 7", ":1\r\n", 1, "HDEL h e\nHSETEX h KEEPTTL FIELDS 1 e 7\n", "hexpired(h) hset(h) ");
+    does("HSETEX h KEEPTTL FIELDS 1 e 7", ":1\r\n", 1, "HDEL h e\nHSETEX h KEEPTTL FIELDS 1 e 7\n",
+         "hexpired(h) hset(h) ");
     replies("HLEN h", ":5\r\n");
     run("DEL h");
     run("HSETEX h PX 10 FIELDS 1 a 1");
@@ -409,7 +424,8 @@ static void a_replica_waits_for_its_primary(void **state) {
     replies("HLEN h", ":2\r\n");
     store_settings.show_expired = true;
     replies("HMGET h a b", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
-    does("HPEXPIREAT h 1700000000005 FIELDS 1 a", "*1\r\n:1\r\n", 1, "HPEXPIREAT h 1700000000005 FIELDS 1 a\n", "hexpire(h) ");
+    does("HPEXPIREAT h 1700000000005 FIELDS 1 a", "*1\r\n:1\r\n", 1, "HPEXPIREAT h 1700000000005 FIELDS 1 a\n",
+         "hexpire(h) ");
     replies("HSETEX h KEEPTTL FIELDS 1 b 3", ":1\r\n");
     replies("HPEXPIRETIME h FIELDS 1 b", "*1\r\n:1700000000010\r\n");
     store_settings.show_expired = false;
@@ -420,20 +436,13 @@ static void a_replica_waits_for_its_primary(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        test(fields_come_change_and_expire),
-        test(many_hashes_expire_in_every_database),
-        test(a_large_hash_expires_whole),
-        test(hashes_move_are_replaced_and_flushed),
-        test(what_does_not_expire_costs_nothing),
-        test(times_are_repeated_absolute),
-        test(a_time_that_is_over_deletes),
-        test(hgetex_and_hgetdel),
-        test(hsetex_sets_under_conditions),
-        test(what_sets_a_field_drops_its_expiry_and_what_adds_to_it_does_not),
-        test(writing_deletes_what_has_expired),
-        test(reading_shows_nothing_that_has_expired),
-        test(the_cycle_deletes_and_tells),
-        test(a_replica_waits_for_its_primary),
+        test(fields_come_change_and_expire),      test(many_hashes_expire_in_every_database),
+        test(a_large_hash_expires_whole),         test(hashes_move_are_replaced_and_flushed),
+        test(what_does_not_expire_costs_nothing), test(times_are_repeated_absolute),
+        test(a_time_that_is_over_deletes),        test(hgetex_and_hgetdel),
+        test(hsetex_sets_under_conditions),       test(what_sets_a_field_drops_its_expiry_and_what_adds_to_it_does_not),
+        test(writing_deletes_what_has_expired),   test(reading_shows_nothing_that_has_expired),
+        test(the_cycle_deletes_and_tells),        test(a_replica_waits_for_its_primary),
     };
     return cmocka_run_group_tests(tests, NULL, fixture_end);
 }

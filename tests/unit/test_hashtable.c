@@ -436,8 +436,7 @@ static void entries_without_free_function_are_left_alone(void **state) {
 static void any_bytes_are_a_key(void **state) {
     struct hashtable *t = hashtable_new(&items);
     for (int len = 0; len < 20; len++) {
-        struct item *item =
-            mem_calloc(1, sizeof(*item)); /* keys of zero bytes of every length, the empty one too */
+        struct item *item = mem_calloc(1, sizeof(*item)); /* keys of zero bytes of every length, the empty one too */
         item->len = (size_t)len;
         assert_true(hashtable_add(t, item));
     }

@@ -34,8 +34,10 @@ static void check(const struct heap *heap, const struct item *items) {
     assert_int_equal(heap->len, count);
     assert_int_equal(heap_count_below(heap, &type, limit), below);
     assert_int_equal(heap_count_below(heap, &type, INT64_MAX), count);
-    if (count) assert_int_equal(item_number(heap_first(heap)), lowest);
-    else assert_null(heap_first(heap));
+    if (count)
+        assert_int_equal(item_number(heap_first(heap)), lowest);
+    else
+        assert_null(heap_first(heap));
 }
 
 static void items_come_change_and_go(void **state) {
@@ -81,6 +83,7 @@ static void items_leave_in_order(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(items_come_change_and_go), cmocka_unit_test(items_leave_in_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(items_come_change_and_go),
+                                       cmocka_unit_test(items_leave_in_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,8 @@ static void seeking_answers_like_looking_up_in_any_order(void **state) {
         uint8_t *set = intset_new();
         uint64_t range = 1 + random_below(400);
         bool added;
-        for (uint64_t i = random_below(200); i > 0; i--) set = intset_add(set, (int64_t)random_below(range) * 300, &added);
+        for (uint64_t i = random_below(200); i > 0; i--)
+            set = intset_add(set, (int64_t)random_below(range) * 300, &added);
         size_t position = 0;
         for (uint64_t value = 0; value <= range; value++) {
             assert_int_equal(intset_seek(set, (int64_t)value * 300, &position), intset_has(set, (int64_t)value * 300));

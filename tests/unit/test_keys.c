@@ -130,10 +130,8 @@ static void conditions_of_expire(void **state) {
 
 static void expire_refuses(void **state) {
     replies("SET a 1", OK);
-    unchanged("EXPIRE a 10 NX XX",
-              "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
-    unchanged("EXPIRE a 10 GT NX",
-              "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
+    unchanged("EXPIRE a 10 NX XX", "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
+    unchanged("EXPIRE a 10 GT NX", "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n");
     unchanged("EXPIRE none 10 LT GT", "-ERR GT and LT options at the same time are not compatible\r\n");
     unchanged("EXPIRE a 10 foo", "-ERR Unsupported option foo\r\n");
     unchanged("EXPIRE none x bar", "-ERR Unsupported option bar\r\n");
@@ -215,8 +213,7 @@ static void scan_filters(void **state) {
 }
 
 static void scan_refuses(void **state) {
-    static const char *const cursors[] = {"foo", "-1",    "18446744073709551616", "0x0", "\"\"",
-                                          "1.5", "\"0 \""};
+    static const char *const cursors[] = {"foo", "-1", "18446744073709551616", "0x0", "\"\"", "1.5", "\"0 \""};
     for (size_t i = 0; i < sizeof cursors / sizeof *cursors; i++) {
         char line[64];
         snprintf(line, sizeof line, "SCAN %s COUNT x", cursors[i]);

@@ -37,11 +37,8 @@ static void on_flushed(struct db *db, size_t keys) {
 static void on_swapped(struct db *a, struct db *b) {
     told.swapped++;
 }
-static const struct store_hooks hooks = {.changed = on_changed,
-                                         .expired = on_expired,
-                                         .evicted = on_evicted,
-                                         .flushed = on_flushed,
-                                         .swapped = on_swapped};
+static const struct store_hooks hooks = {
+    .changed = on_changed, .expired = on_expired, .evicted = on_evicted, .flushed = on_flushed, .swapped = on_swapped};
 
 static struct store_settings defaults;
 static void set_ms(int64_t ms) {
@@ -736,8 +733,7 @@ static void fill_for_eviction(struct keyspace *k) {
     char key[400];
     for (int i = 0; i < 1000; i++) {
         int len = snprintf(key, sizeof(key), "k%d", i);
-        if (i % 50 == 0)
-            memset(key + len, 'l', 300), key[len + 300] = 0; /* longer than the pool keeps in place */
+        if (i % 50 == 0) memset(key + len, 'l', 300), key[len + 300] = 0; /* longer than the pool keeps in place */
         struct db *db = keyspace_db(k, i % 4 / 2);
         struct entry *e = set(db, key, "v");
         if (i % 2) e = db_set_expire(db, e, 2000000000 + i);
@@ -813,8 +809,8 @@ static void eviction_stops_when_its_time_is_up(void **state) {
     assert_int_equal(survivors(k, 0, 1000), 500);
     for (int i = 0; i < 2; i++) db_flush(keyspace_db(k, i), false);
     fill_for_eviction(k);
-    eviction = (struct eviction){EVICT_LRU, false,      5,
-                                 0,         keys_above, k}; /* no candidate of the flushed keys does harm */
+    eviction =
+        (struct eviction){EVICT_LRU, false, 5, 0, keys_above, k}; /* no candidate of the flushed keys does harm */
     assert_int_equal(keyspace_evict(k, &eviction), EVICTION_DONE);
 }
 

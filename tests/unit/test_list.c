@@ -49,13 +49,12 @@ static void packed_nodes_read_as_they_were(void **state) {
     encoding_limits.list_listpack_size = 3, encoding_limits.list_compress_depth = 1;
     char line[256], expected[300];
     for (int i = 0; i < 300; i++) {
-        snprintf(line, sizeof line,
-                 "RPUSH l %d-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", i);
+        snprintf(line, sizeof line, "RPUSH l %d-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", i);
         run(line);
     }
     for (int i = 0; i < 300; i += 7) {
-        snprintf(line, sizeof line,
-                 "LSET l %d %d-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", i, i);
+        snprintf(line, sizeof line, "LSET l %d %d-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+                 i, i);
         replies(line, OK);
     }
     replies("COPY l copy", ":1\r\n");
@@ -77,11 +76,7 @@ static void packed_nodes_read_as_they_were(void **state) {
 }
 int main(void) {
     const struct CMUnitTest tests[] = {
-        test(pushing),
-        test(popping),
-        test(moving),
-        test(trimming_and_removing),
-        test(packed_nodes_read_as_they_were),
+        test(pushing), test(popping), test(moving), test(trimming_and_removing), test(packed_nodes_read_as_they_were),
     };
     return cmocka_run_group_tests(tests, NULL, fixture_end);
 }

@@ -173,8 +173,8 @@ static uint8_t *random_change(uint8_t *lp, struct model *m) {
             lp = listpack_delete(lp, &element, count);
             assert_ptr_equal(element, listpack_seek(lp, (int64_t)at));
         } else {
-            lp = listpack_delete_range(
-                lp, random_below(2) ? (int64_t)at : (int64_t)at - (int64_t)listpack_count(lp), count);
+            lp = listpack_delete_range(lp, random_below(2) ? (int64_t)at : (int64_t)at - (int64_t)listpack_count(lp),
+                                       count);
         }
         return lp;
     }
@@ -294,9 +294,8 @@ static bool refuse_third(void *context, const uint8_t *element, size_t index) {
 static void damaged_bytes_are_refused(void **state) {
     uint8_t *lp = listpack_new(0);
     static const char *const texts[] = {
-        "hello",      "1",
-        "-1",         "70000",
-        "3000000000", "a text that is longer than sixty-three bytes, so that it needs a head of two"};
+        "hello", "1",          "-1",
+        "70000", "3000000000", "a text that is longer than sixty-three bytes, so that it needs a head of two"};
     for (size_t i = 0; i < 6; i++) lp = listpack_append(lp, slice_of(texts[i]));
     size_t bytes = listpack_bytes(lp);
     int calls = 0;

@@ -13,8 +13,7 @@ static char names[NAMES][NAME];
 
 static void make_names(void) {
     random_seed(7);
-    for (int i = 0; i < NAMES; i++)
-        switch (i % 3) {
+    for (int i = 0; i < NAMES; i++) switch (i % 3) {
         case 0: snprintf(names[i], NAME, "name:%d", i); break;
         case 1: snprintf(names[i], NAME, "%lld", (long long)random_u64() >> random_below(60)); break;
         default: snprintf(names[i], NAME, "0%d", i); /* a text, though it looks like a number */
@@ -78,7 +77,8 @@ static void order_is_that_of_scores_then_of_bytes(void **state) {
         const struct member *a = &table.members[i - 1], *b = &table.members[i];
         assert_true(a->score <= b->score);
         if (a->score == b->score)
-            assert_true(slice_compare(listpack_value_text(&a->value, text[0]), listpack_value_text(&b->value, text[1])) <= 0);
+            assert_true(
+                slice_compare(listpack_value_text(&a->value, text[0]), listpack_value_text(&b->value, text[1])) <= 0);
     }
     member_table_free(&table);
 }

@@ -39,8 +39,7 @@ static void every_byte_is_counted_and_given_back(void **state) {
 static void absurd_sizes_are_refused_by_the_trying_functions(void **state) {
     size_t start = mem_used();
     void *block = mem_alloc(10);
-    size_t sizes[] = {SIZE_MAX,     SIZE_MAX - 4096, SIZE_MAX / 2,
-                      SIZE_MAX / 4, (size_t)1 << 60, (size_t)1 << 50};
+    size_t sizes[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 2, SIZE_MAX / 4, (size_t)1 << 60, (size_t)1 << 50};
     for (size_t i = 0; i < 6; i++) {
         assert_null(mem_try_alloc(sizes[i]));
         assert_null(mem_try_realloc(block, sizes[i]));
@@ -77,8 +76,7 @@ static void blocks_may_be_freed_by_other_threads_and_threads_may_end(void **stat
         for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, fill, shared_blocks[i]);
         for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
         assert_true(mem_used() > start + THREADS * SHARED * 100);
-        for (int i = 0; i < THREADS; i++)
-            pthread_create(&threads[i], NULL, drain, shared_blocks[(i + 1) % THREADS]);
+        for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, drain, shared_blocks[(i + 1) % THREADS]);
         for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
         assert_int_equal(mem_used(), start);
     }

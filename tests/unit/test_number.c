@@ -157,8 +157,7 @@ static void doubles_are_accepted_as_strtod_does_but_for_space_and_nan(void **sta
         assert_true(v == strtod(good[i], NULL));
         assert_true(parse_long_double(slice_of(good[i]), &ld));
     }
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_false(parse_double(slice_of(bad[i]), &v));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) assert_false(parse_double(slice_of(bad[i]), &v));
     assert_false(parse_double((struct slice){"1\0", 2}, &v));
     assert_true(parse_long_double(SLICE("1e400"), &ld)); /* in range of this type */
     assert_false(parse_long_double(SLICE("1e5000"), &ld));
@@ -173,11 +172,16 @@ static void fixed_decimals_are_those_of_printf(void **state) {
     random_seed(3);
     for (int i = 0; i < 400000; i++) {
         unsigned decimals = 1 + (unsigned)random_below(FIXED_DECIMALS_MAX);
-        long double value = (long double)(int64_t)random_u64() * powl(2, (long double)random_below(i % 3 ? 70 : 200) - 140);
+        long double value =
+            (long double)(int64_t)random_u64() * powl(2, (long double)random_below(i % 3 ? 70 : 200) - 140);
         switch (i % 5) {
         case 0: value = (double)value; break;
-        case 1: value = (long double)random_below(1000000) + (long double)random_below(4096) / 4096; break; /* ends in halves */
-        case 2: value = (long double)(int64_t)random_below(100) - powl(10, -(long double)random_below(25)); break; /* carries */
+        case 1:
+            value = (long double)random_below(1000000) + (long double)random_below(4096) / 4096;
+            break; /* ends in halves */
+        case 2:
+            value = (long double)(int64_t)random_below(100) - powl(10, -(long double)random_below(25));
+            break; /* carries */
         }
         text[format_fixed(text, value, decimals)] = '\0';
         snprintf(expected, sizeof expected, "%.*Lf", (int)decimals, value);
@@ -231,15 +235,14 @@ static void memory_sizes_have_two_kinds_of_units(void **state) {
                 {"7b", 7},
                 {"0", 0},
                 {"18446744073709551615", UINT64_MAX}};
-    static const char *const bad[] = {
-        "-1", "1t", "1.5mb", " 1", "1 kb", "18446744073709551616", "99999999999gb", "1kbb"};
+    static const char *const bad[] = {"-1",  "1t", "1.5mb", " 1", "1 kb", "18446744073709551616", "99999999999gb",
+                                      "1kbb"};
     uint64_t v;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_true(parse_memory(slice_of(good[i].text), &v));
         assert_true(v == good[i].bytes);
     }
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_false(parse_memory(slice_of(bad[i]), &v));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) assert_false(parse_memory(slice_of(bad[i]), &v));
 }
 
 static void sizes_for_people_have_two_decimals(void **state) {

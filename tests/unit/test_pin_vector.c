@@ -160,9 +160,17 @@ static void hostile_names_and_lines_do_no_harm(void **state) {
     on_machine("bnxt-vm");
     char path[1024], line[256];
     snprintf(path, sizeof path, "%s/hostile/interrupts", machine);
-    static const char *const lines[] = {
-        "", ":", "50", "50:", "99999999999999999999: 1 x comp1", "-3: 0 comp1@pci:0000:18:00.0", "50: 0 comp99999999999999999999@pci:0000:18:00.0",
-        "50: 0 comp@pci:0000:18:00.0", "50: 0 mlx4-0@0000:18:00.0", "51: 0 mlx4-@0000:18:00.0", "\t \t"};
+    static const char *const lines[] = {"",
+                                        ":",
+                                        "50",
+                                        "50:",
+                                        "99999999999999999999: 1 x comp1",
+                                        "-3: 0 comp1@pci:0000:18:00.0",
+                                        "50: 0 comp99999999999999999999@pci:0000:18:00.0",
+                                        "50: 0 comp@pci:0000:18:00.0",
+                                        "50: 0 mlx4-0@0000:18:00.0",
+                                        "51: 0 mlx4-@0000:18:00.0",
+                                        "\t \t"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         snprintf(line, sizeof line, "%s", lines[i]);
         add_line(path, line);
@@ -176,9 +184,15 @@ static void hostile_names_and_lines_do_no_harm(void **state) {
     assert_int_equal(choose("", 4, "3"), -1);
 }
 
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk) { return remove(path); }
-static int set_up(void **state) { return mkdtemp(directory) ? 0 : -1; }
-static int tear_down(void **state) { return nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
+    return remove(path);
+}
+static int set_up(void **state) {
+    return mkdtemp(directory) ? 0 : -1;
+}
+static int tear_down(void **state) {
+    return nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -153,7 +153,8 @@ static void whoever_does_not_ask_gets_the_base_protocol(void **state) {
     rdma_settings.features = 0;
     dial(&client);
     turn_until(conn_is_open(client.conn));
-    rdma_settings.features = features; /* of the server, which has not got our request yet or has seen that nobody asks */
+    rdma_settings.features =
+        features; /* of the server, which has not got our request yet or has seen that nobody asks */
     turn_until(server.conn != NULL);
     for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
     controls = rdma_stats()->control_out;
@@ -215,7 +216,9 @@ static void requests_of_every_size_up_to_the_ring_and_beyond_pass(void **state) 
     int frames = 0;
     uint32_t size = rdma_settings.rx_size;
     for (uint32_t i = 0; i < 200; i++) {
-        uint32_t len = i % 3 == 0 ? size - 4 - i : i % 3 == 1 ? (uint32_t)random_below(2 * size) : size * 3 / 4 + (uint32_t)random_below(100);
+        uint32_t len = i % 3 == 0   ? size - 4 - i
+                       : i % 3 == 1 ? (uint32_t)random_below(2 * size)
+                                    : size * 3 / 4 + (uint32_t)random_below(100);
         send_frame(len);
         frames++;
         turn_until(frames_seen == frames);
@@ -542,7 +545,9 @@ static void each_end_repeats_after_the_acknowledgement_timeout_of_the_settings(v
         for (int side = 0; side < 2; side++) {
             struct ibv_qp_attr attr;
             struct ibv_qp_init_attr init;
-            assert_int_equal(ibv_query_qp(rdma_of(side ? server.conn : client.conn)->qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &init), 0);
+            assert_int_equal(ibv_query_qp(rdma_of(side ? server.conn : client.conn)->qp, &attr,
+                                          IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &init),
+                             0);
             assert_int_equal(attr.timeout, cases[i].step);
             assert_int_equal(attr.retry_cnt, 7);
         }
@@ -681,9 +686,9 @@ static void refuse_violation(const char *mode) {
     assert_int_equal(rdma_stats()->protocol_errors, before + 1);
     the_listener_still_serves();
 }
-#define VIOLATION_TEST(name, mode)                                                                           \
-    static void name(void **state) {                                                                         \
-        refuse_violation(mode);                                                                              \
+#define VIOLATION_TEST(name, mode)                                                                                     \
+    static void name(void **state) {                                                                                   \
+        refuse_violation(mode);                                                                                        \
     }
 VIOLATION_TEST(an_immediate_beyond_the_buffer_ends_the_connection, "imm-beyond")
 VIOLATION_TEST(a_huge_immediate_ends_the_connection, "imm-huge")
@@ -762,8 +767,7 @@ static void a_forked_child_leaves_the_connections_alone(void **state) {
 #include "rdma_peers.h"
 
 int main(int argc, char **argv) {
-    if (argc == 5 && strcmp(argv[1], "--peer") == 0)
-        _exit(peer_main(argv)); /* as it is: it may hold events */
+    if (argc == 5 && strcmp(argv[1], "--peer") == 0) _exit(peer_main(argv)); /* as it is: it may hold events */
     own_path = argv[0];
     if (!rdma_device_arranged(own_path)) return 1;
     const struct CMUnitTest small[] = {
@@ -851,7 +855,8 @@ int main(int argc, char **argv) {
     };
     int failed = cmocka_run_group_tests_name("rdma", small, use_rdma, NULL);
     failed += cmocka_run_group_tests_name("rdma, polled word", polled, use_polled, leave_polled);
-    failed += cmocka_run_group_tests_name("rdma, polled word without ring", polled_without_ring, use_polled_without_ring, leave_polled);
+    failed += cmocka_run_group_tests_name("rdma, polled word without ring", polled_without_ring,
+                                          use_polled_without_ring, leave_polled);
     failed += cmocka_run_group_tests_name("rdma, base protocol", base, use_base_protocol, NULL);
     return failed + cmocka_run_group_tests_name("rdma, large buffers", large, use_large_buffers, NULL);
 }

@@ -478,7 +478,8 @@ static void send_memory_that_nobody_needs_goes(void **state) {
 /* Receives that the device does not take, in a process of its own with faults */
 
 static void receives_that_could_not_be_posted_are_posted_later(void **state) {
-    static const char *const faults[] = {"post_recv:fail=ENOMEM,p=30,seed=3,from=200", "post_recv:fail=ENOMEM,from=150,count=400"};
+    static const char *const faults[] = {"post_recv:fail=ENOMEM,p=30,seed=3,from=200",
+                                         "post_recv:fail=ENOMEM,from=150,count=400"};
     if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
     for (size_t i = 0; i < 4; i++) {
         setenv("SOFTRDMA_FAULTS", faults[i / 2], 1);
@@ -492,7 +493,8 @@ static void receives_that_could_not_be_posted_are_posted_later(void **state) {
         unsetenv("SOFTRDMA_MAX_SRQ");
         int status;
         waitpid(pid, &status, 0);
-        if (status) fail_msg("\"%s\"%s: status %x", faults[i / 2], i % 2 ? " without shared queue" : "", (unsigned)status);
+        if (status)
+            fail_msg("\"%s\"%s: status %x", faults[i / 2], i % 2 ? " without shared queue" : "", (unsigned)status);
     }
 }
 static int receives_main(void) {
@@ -553,7 +555,8 @@ int main(int argc, char **argv) {
         SUITE_TEST(receives_that_could_not_be_posted_are_posted_later),
     };
     int failed = cmocka_run_group_tests_name("rdma, small first buffers", ring, use_small_buffers, NULL);
-    return failed + cmocka_run_group_tests_name("rdma, small first buffers, base protocol", base, use_base_protocol, NULL);
+    return failed +
+           cmocka_run_group_tests_name("rdma, small first buffers, base protocol", base, use_base_protocol, NULL);
 }
 #else
 int main(void) {

@@ -39,7 +39,9 @@ static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
     } blocks[COUNT];
     size_t before = mem_used(), used = arena_now().used, sum = 0;
     for (int i = 0; i < COUNT; i++) {
-        size_t usable, size = i < 140 ? 1 + (size_t)i * 517 : i < 380 ? 1 + random_below(300000) : 1 + random_below(9 << 20);
+        size_t usable, size = i < 140   ? 1 + (size_t)i * 517
+                              : i < 380 ? 1 + random_below(300000)
+                                        : 1 + random_below(9 << 20);
         blocks[i].size = size;
         assert_non_null(blocks[i].at = value_arena_take(size, &usable));
         assert_in_range(usable, size, size < 1024 ? 1024 : size + size / 8 + 8192);
@@ -50,7 +52,8 @@ static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
     assert_int_equal(arena_now().used - used, sum);
     assert_in_range(mem_used() - before, sum, sum + 2000000);
     for (int i = 0; i < COUNT; i++)
-        for (size_t k = 0; k < blocks[i].size; k += blocks[i].size > 5000 ? 97 : 1) assert_int_equal(blocks[i].at[k], i & 255);
+        for (size_t k = 0; k<blocks[i].size; k += blocks[i].size> 5000 ? 97 : 1)
+            assert_int_equal(blocks[i].at[k], i & 255);
     for (int i = COUNT; i-- > 0;) value_arena_give(blocks[i ^ 1].at);
     assert_int_equal(arena_now().used, used);
     assert_in_range(arena_now().regions, 0, 3);

@@ -59,7 +59,8 @@ static void user_drained(struct connection *c) {
 static void user_closed(struct connection *c) {
     closeds++;
 }
-static const struct connection_events events = {.readable = user_readable, .drained = user_drained, .closed = user_closed};
+static const struct connection_events events = {
+    .readable = user_readable, .drained = user_drained, .closed = user_closed};
 static void accepted(struct connection *c) {
     conn = c;
     c->events = &events;
@@ -94,11 +95,11 @@ static int setup(void **state) {
     readables = draineds = closeds = 0;
     return 0;
 }
-#define turn_until(condition)                                                                                \
-    do {                                                                                                     \
-        uint64_t end = clock_monotonic_us() + 5000000;                                                       \
-        while (!(condition) && clock_monotonic_us() < end) event_loop_turn(home, 10000);                     \
-        assert_true(condition);                                                                              \
+#define turn_until(condition)                                                                                          \
+    do {                                                                                                               \
+        uint64_t end = clock_monotonic_us() + 5000000;                                                                 \
+        while (!(condition) && clock_monotonic_us() < end) event_loop_turn(home, 10000);                               \
+        assert_true(condition);                                                                                        \
     } while (0)
 
 static int teardown(void **state) {
@@ -278,8 +279,10 @@ static void reading_stops_while_too_much_is_at_home(void **state) {
     size_t sent = 0;
     for (int idle = 0; idle < 50 && sent < 64 * 1024 * 1024;) {
         ssize_t n = send(fd, much, 64 * 1024, MSG_DONTWAIT);
-        if (n > 0) sent += (size_t)n, idle = 0;
-        else idle++;
+        if (n > 0)
+            sent += (size_t)n, idle = 0;
+        else
+            idle++;
         event_loop_turn(home, 1000);
     }
     assert_true(sent < 8 * 1024 * 1024);

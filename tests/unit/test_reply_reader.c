@@ -31,8 +31,7 @@ static void stream_describe(struct slice stream, size_t piece, bool shuffle, str
     size_t consumed = 0, arrived = 0;
     for (;;) {
         size_t len = arrived - consumed, used;
-        char *input =
-            mem_alloc(len ? len : 1); /* a block of its own: reading past its end shows under a sanitizer */
+        char *input = mem_alloc(len ? len : 1); /* a block of its own: reading past its end shows under a sanitizer */
         memcpy(input, stream.data + consumed, len);
         enum reply_status status = reply_read(&reader, (struct slice){input, len}, &used);
         mem_free(input);
@@ -149,7 +148,10 @@ static void what_is_not_resp_is_refused(void **state) {
                          "$99999999999999999999\r\n",
                          "*4611686018427387904\r\n",
                          "\xff\r\n",
-                         "%-1\r\n", "=-1\r\n", "!-1\r\n", ">-1\r\n",
+                         "%-1\r\n",
+                         "=-1\r\n",
+                         "!-1\r\n",
+                         ">-1\r\n",
                          "*2\r\n|-1\r\n:1\r\n",
                          "*1\r\n?\r\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -180,8 +182,7 @@ static void an_announced_length_costs_no_memory(void **state) {
     size_t before = mem_used(), used;
     struct reply_reader reader;
     reply_reader_init(&reader);
-    assert_int_equal(reply_read(&reader, SLICE("*1000000000000\r\n$1000000000000\r\nabc"), &used),
-                     REPLY_PARTIAL);
+    assert_int_equal(reply_read(&reader, SLICE("*1000000000000\r\n$1000000000000\r\nabc"), &used), REPLY_PARTIAL);
     assert_true(mem_used() - before < 10000);
     reply_reader_free(&reader);
     assert_int_equal(mem_used(), before);

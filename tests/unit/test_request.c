@@ -79,8 +79,7 @@ static void stream_describe(struct feed *feed, struct memory_output *meaning) {
     mem_free(feed->memory);
 }
 
-static void expect_meaning_by(struct slice stream, struct slice expected, size_t (*piece)(struct feed *),
-                              size_t size) {
+static void expect_meaning_by(struct slice stream, struct slice expected, size_t (*piece)(struct feed *), size_t size) {
     struct feed feed = {.stream = stream, .piece = piece, .piece_size = size};
     struct memory_output meaning;
     memory_output_init(&meaning);
@@ -232,8 +231,7 @@ static void arguments_lie_in_the_input(void **state) {
 static struct slice large_request(struct memory_output *stream, struct memory_output *meaning, size_t large) {
     char *bytes = mem_alloc(large);
     for (size_t i = 0; i < large; i++) bytes[i] = (char)('a' + i % 26);
-    struct slice argv[] = {SLICE("MSET"), SLICE("k1"),        {bytes, large},
-                           SLICE("k2"),   {bytes, large - 1}, SLICE("")};
+    struct slice argv[] = {SLICE("MSET"), SLICE("k1"), {bytes, large}, SLICE("k2"), {bytes, large - 1}, SLICE("")};
     for (int round = 0; round < 3; round++) {
         request_write(&stream->out, 6, argv);
         output_write(&meaning->out, SLICE("6:"));

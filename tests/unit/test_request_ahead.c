@@ -39,8 +39,16 @@ static void a_cut_request_is_not_looked_into(void **state) {
 }
 
 static void anything_unusual_ends_it(void **state) {
-    static const char *const odd[] = {"GET key\r\n", "*0\r\n", "*-1\r\n", "*2\r\n$-1\r\n", "*2\r\n$3\r\nGET\r\n$999999999\r\n",
-                                      "*2\r\n+GET\r\n", "*\r\n", "*2x\n$3\r\n", "*99999999999999999999\r\n", "*2\r\n$3\r\nGET\r\n$\r\n"};
+    static const char *const odd[] = {"GET key\r\n",
+                                      "*0\r\n",
+                                      "*-1\r\n",
+                                      "*2\r\n$-1\r\n",
+                                      "*2\r\n$3\r\nGET\r\n$999999999\r\n",
+                                      "*2\r\n+GET\r\n",
+                                      "*\r\n",
+                                      "*2x\n$3\r\n",
+                                      "*99999999999999999999\r\n",
+                                      "*2\r\n$3\r\nGET\r\n$\r\n"};
     struct slice keys[4];
     size_t seen;
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {

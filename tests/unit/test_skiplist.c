@@ -26,8 +26,7 @@ static size_t place(const struct model *m, double score, struct slice text) {
     while (i < m->count && skiplist_compare(m->items[i].score, text_of(m, i), score, text) < 0) i++;
     return i;
 }
-static void model_insert(struct model *m, size_t at, double score, const char *text,
-                         struct skiplist_node *node) {
+static void model_insert(struct model *m, size_t at, double score, const char *text, struct skiplist_node *node) {
     memmove(m->items + at + 1, m->items + at, (m->count - at) * sizeof *m->items);
     m->items[at].score = score;
     snprintf(m->items[at].text, sizeof m->items[at].text, "%s", text);
@@ -113,8 +112,7 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
 static void equal_scores_are_ordered_by_bytes(void **state) {
     struct skiplist *list = skiplist_new();
     struct skiplist_node *b = skiplist_insert(list, 1, SLICE("b")), *a = skiplist_insert(list, 1, SLICE("a")),
-                         *ab = skiplist_insert(list, 1, SLICE("ab")),
-                         *none = skiplist_insert(list, 1, SLICE("")),
+                         *ab = skiplist_insert(list, 1, SLICE("ab")), *none = skiplist_insert(list, 1, SLICE("")),
                          *high = skiplist_insert(list, INFINITY, SLICE("")),
                          *low = skiplist_insert(list, -INFINITY, SLICE("z")),
                          *wide = skiplist_insert(list, 1, SLICE("\xff"));

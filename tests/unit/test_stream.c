@@ -59,8 +59,7 @@ static void the_star_listens_on_all_addresses(void **state) {
 
 static void a_taken_port_is_named_in_the_error(void **state) {
     char error[256];
-    struct listen_options options = {
-        .host = "127.0.0.1", .port = suite.port, .backlog = 16, .accepted = take_server};
+    struct listen_options options = {.host = "127.0.0.1", .port = suite.port, .backlog = 16, .accepted = take_server};
     assert_null(conn_listen(&transport_tcp, loop, &options, error, sizeof error));
     assert_int_equal(errno, EADDRINUSE);
     assert_non_null(strstr(error, "127.0.0.1"));
@@ -90,11 +89,8 @@ static void a_connect_that_nobody_answers_times_out(void **state) {
     }
     usleep(10000);
     client.on_closed = leave_everything;
-    struct connect_options options = {.host = "127.0.0.1",
-                                      .port = ntohs(at.sin_port),
-                                      .timeout_ms = 100,
-                                      .events = &end_events,
-                                      .owner = &client};
+    struct connect_options options = {
+        .host = "127.0.0.1", .port = ntohs(at.sin_port), .timeout_ms = 100, .events = &end_events, .owner = &client};
     client.conn = conn_connect(&transport_tcp, loop, &options);
     uint64_t begin = clock_monotonic_us();
     turn_until(client.closed == 1);
@@ -105,11 +101,8 @@ static void a_connect_that_nobody_answers_times_out(void **state) {
 }
 
 static void the_source_address_can_be_chosen(void **state) {
-    struct connect_options options = {.host = suite.host,
-                                      .port = suite.port,
-                                      .source_host = "127.0.0.5",
-                                      .events = &end_events,
-                                      .owner = &client};
+    struct connect_options options = {
+        .host = suite.host, .port = suite.port, .source_host = "127.0.0.5", .events = &end_events, .owner = &client};
     client.conn = conn_connect(&transport_tcp, loop, &options);
     assert_int_equal(conn_wait_open(client.conn, 5000), 0);
     turn_until(server.conn != NULL);
@@ -134,9 +127,8 @@ static void running_out_of_descriptors_pauses_accepting(void **state) {
     int raw = socket(AF_INET, SOCK_STREAM, 0);
     low = limit;
     low.rlim_cur = (rlim_t)raw + 1; /* nothing above `raw` can be opened */
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)suite.port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)suite.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     setrlimit(RLIMIT_NOFILE, &low);
     assert_int_equal(connect(raw, (struct sockaddr *)&at, sizeof at), 0);
     uint64_t turns = event_loop_stats(loop)->turns, end = clock_monotonic_us() + 50000;
@@ -150,9 +142,8 @@ static void running_out_of_descriptors_pauses_accepting(void **state) {
 
 static void a_reset_while_output_waits_ends_the_connection(void **state) {
     int raw = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)suite.port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)suite.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(connect(raw, (struct sockaddr *)&at, sizeof at), 0);
     turn_until(server.conn != NULL);
     char piece[4096] = {0};
@@ -169,9 +160,8 @@ static void a_reset_while_output_waits_ends_the_connection(void **state) {
 /* A peer on a plain socket that takes little at a time. */
 static int raw_dial(void) {
     int raw = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)suite.port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)suite.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     setsockopt(raw, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     assert_int_equal(connect(raw, (struct sockaddr *)&at, sizeof at), 0);
     turn_until(server.conn != NULL);
@@ -186,9 +176,12 @@ static ssize_t raw_read_all(int raw) {
     for (;;) {
         ssize_t n = read(raw, piece, sizeof piece);
         if (n == 0) return total;
-        if (n > 0) total += n;
-        else if (errno != EAGAIN) return -1;
-        else event_loop_turn(loop, 1000);
+        if (n > 0)
+            total += n;
+        else if (errno != EAGAIN)
+            return -1;
+        else
+            event_loop_turn(loop, 1000);
     }
 }
 

@@ -154,8 +154,7 @@ static void append_some(struct model *m, struct stream *stream) {
     if (random_below(3) == 0) e->id.ms += random_below(1000);
     assert_true(stream_next_id(stream, form, (int64_t)(stream->last_id.ms + random_below(2)), &e->id));
     e->pairs = random_below(4) ? 1 : 1 + random_below(random_below(10) ? 3 : PAIRS_MOST);
-    for (size_t i = 0; i < e->pairs * 2; i++)
-        e->texts[i] = random_below(2) || i % 2 ? some_word() : SLICE("a");
+    for (size_t i = 0; i < e->pairs * 2; i++) e->texts[i] = random_below(2) || i % 2 ? some_word() : SLICE("a");
     assert_true(stream_append(stream, e->id, e->texts, e->pairs));
     m->count++;
 }
@@ -403,8 +402,7 @@ static void counts_and_lags_are_valkeys(void **state) {
         char lags[2][9] = {{0}}, counts[64] = "";
         for (int g = 0; g < 8; g++)
             for (int known = 0; known < 2; known++) {
-                struct stream_group group = {.last_id = id_of(at[g]),
-                                             .entries_read = known ? 2 : STREAM_READ_UNKNOWN};
+                struct stream_group group = {.last_id = id_of(at[g]), .entries_read = known ? 2 : STREAM_READ_UNKNOWN};
                 int64_t lag;
                 lags[known][g] = stream_group_lag(stream, &group, &lag) ? (char)('0' + lag) : '-';
             }
@@ -550,11 +548,11 @@ static void copies_share_nothing(void **state) {
 /* As Valkey 8.0 wrote it (behind the byte of the type, rdbcompression being off), and as Redis 7.0 did, whose consumers have no active-time:
  *     XADD k 1-1 a 1 b 2    XADD k 1-2 a 3 b 4    XADD k 3-0 c x    XDEL k 1-2    XGROUP CREATE k g 0    XREADGROUP GROUP g c COUNT 1 STREAMS k >
  *     XCLAIM k g c 0 1-1 TIME 1700000000000 JUSTID */
-#define NODES                                                                                                \
-    "\x01\x10\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\x3e\x3e\0\0\0\x19\0\2\1\1\1\2\1\x81"                           \
-    "a\2\x81"                                                                                                \
-    "b\2\0\1\2\1\0\1\0\1\1\1\2\1\5\1\3\1\0\1\1\1\3\1\4\1\5\1\0\1\2\1\xdf\xff\2\1\1\x81"                      \
-    "c\2\x81"                                                                                                \
+#define NODES                                                                                                          \
+    "\x01\x10\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\x3e\x3e\0\0\0\x19\0\2\1\1\1\2\1\x81"                                     \
+    "a\2\x81"                                                                                                          \
+    "b\2\0\1\2\1\0\1\0\1\1\1\2\1\5\1\3\1\0\1\1\1\3\1\4\1\5\1\0\1\2\1\xdf\xff\2\1\1\x81"                                \
+    "c\2\x81"                                                                                                          \
     "x\2\6\1\xff"
 #define COUNTS     "\2\3\0\1\1\1\2\3"
 #define GROUP_HEAD "\1g\1\1\x81\xff\xff\xff\xff\xff\xff\xff\xff"
@@ -587,8 +585,7 @@ static void payloads_are_the_bytes_that_valkey_writes(void **state) {
     struct stream *stream = stream_new();
     struct slice first[] = {SLICE("a"), SLICE("1"), SLICE("b"), SLICE("2")};
     struct slice second[] = {SLICE("a"), SLICE("3"), SLICE("b"), SLICE("4")};
-    assert_true(stream_append(stream, id_of("1-1"), first, 2) &&
-                stream_append(stream, id_of("1-2"), second, 2));
+    assert_true(stream_append(stream, id_of("1-1"), first, 2) && stream_append(stream, id_of("1-2"), second, 2));
     add(stream, "3-0", "c", "x");
     assert_true(stream_delete(stream, id_of("1-2")));
     struct stream_group *group = stream_group_create(stream, SLICE("g"), STREAM_ID_MIN, STREAM_READ_UNKNOWN);
@@ -639,18 +636,15 @@ static void older_forms_are_read(void **state) {
 }
 
 static void groups_that_contradict_themselves_are_refused(void **state) {
-    REFUSED(NODES COUNTS "\2" GROUP_HEAD PENDING "\1" CONSUMER GROUP_HEAD PENDING
-                         "\1" CONSUMER); /* a name twice */
+    REFUSED(NODES COUNTS "\2" GROUP_HEAD PENDING "\1" CONSUMER GROUP_HEAD PENDING "\1" CONSUMER); /* a name twice */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD "\0\2\1c" SEEN SEEN "\0\1c" SEEN SEEN "\0");
     REFUSED(NODES COUNTS "\1" GROUP_HEAD PENDING "\1\1c" SEEN SEEN "\0");              /* nobody's */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD PENDING "\2" CONSUMER "\1d" SEEN SEEN OWNED); /* owned by two */
-    REFUSED(NODES COUNTS "\1" GROUP_HEAD "\0\1" CONSUMER); /* owned, not pending */
+    REFUSED(NODES COUNTS "\1" GROUP_HEAD "\0\1" CONSUMER);                             /* owned, not pending */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD "\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1" SEEN "\1"
-                         "\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1" SEEN "\1\1" CONSUMER); /* pending twice */
-    REFUSED(NODES COUNTS "\1\1g\1\1\x81\xff\xff\xff\xff\xff\xff\xff\xfe" PENDING
-                         "\1" CONSUMER); /* -2 were read */
-    struct stream *stream =
-        READ(NODES COUNTS "\2" GROUP_HEAD PENDING "\1" CONSUMER "\1h\1\1\0\0\0", RDB_STREAM_3);
+                         "\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1" SEEN "\1\1" CONSUMER);               /* pending twice */
+    REFUSED(NODES COUNTS "\1\1g\1\1\x81\xff\xff\xff\xff\xff\xff\xff\xfe" PENDING "\1" CONSUMER); /* -2 were read */
+    struct stream *stream = READ(NODES COUNTS "\2" GROUP_HEAD PENDING "\1" CONSUMER "\1h\1\1\0\0\0", RDB_STREAM_3);
     assert_int_equal(stream_group_count(stream), 2);
     stream_free(stream);
 }
@@ -726,8 +720,7 @@ static void every_element_of_a_node_is_checked(void **state) {
     for (size_t i = 0; i < elements; i++) {
         for (size_t n = 0; n <= sizeof numbers / sizeof *numbers; n++) {
             bool text = n == sizeof numbers / sizeof *numbers;
-            struct listpack_value value =
-                text ? listpack_text_value(SLICE("text")) : listpack_number_value(numbers[n]);
+            struct listpack_value value = text ? listpack_text_value(SLICE("text")) : listpack_number_value(numbers[n]);
             uint8_t *lp = listpack_copy(golden), *at = listpack_seek(lp, (int64_t)i);
             int64_t now;
             bool same = !text && listpack_number(at, &now) && now == numbers[n];

@@ -40,8 +40,7 @@ static void get_option_replies_with_the_old_value(void **state) {
     does("SET k 2 GET GET", "$1\r\n1\r\n", 1, "SET k 2\n", "set(k) ");
     does("SET k 3 NX GET", "$1\r\n2\r\n", 0, "", "");
     does("SET other 3 XX GET", NIL, 0, "", "keymiss(other) ");
-    does("SET other 3 KEEPTTL NX GET", NIL, 1, "SET other 3 KEEPTTL NX\n",
-         "keymiss(other) new(other) set(other) ");
+    does("SET other 3 KEEPTTL NX GET", NIL, 1, "SET other 3 KEEPTTL NX\n", "keymiss(other) new(other) set(other) ");
     replies("GET k", "$1\r\n2\r\n");
 }
 

@@ -24,8 +24,7 @@ static void append_grows_past_every_representation(void **state) {
         len += step;
         char expected[32];
         snprintf(expected, sizeof expected, ":%zu\r\n", len);
-        assert_string_equal(run_words(3, (struct slice[]){SLICE("APPEND"), SLICE("k"), {piece, step}}),
-                            expected);
+        assert_string_equal(run_words(3, (struct slice[]){SLICE("APPEND"), SLICE("k"), {piece, step}}), expected);
         mem_free(piece);
     }
     char text[STRING_NUMBER_TEXT];
@@ -59,8 +58,7 @@ static void setrange_refuses_what_does_not_fit(void **state) {
     unchanged("SETRANGE k x a", NOT_INTEGER);
     unchanged("SETRANGE k 536870912 a", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     unchanged("SETRANGE k 536870911 ab", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
-    unchanged("SETRANGE k 9223372036854775807 a",
-              "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
+    unchanged("SETRANGE k 9223372036854775807 a", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n");
     unchanged("SETRANGE k 536870912 \"\"", ":0\r\n");
     replies("SETRANGE k 1000000 a", ":1000001\r\n");
     replies("STRLEN k", ":1000001\r\n");
@@ -123,8 +121,7 @@ static void counters_refuse(void **state) {
     replies("INCRBY k -9223372036854775808", ":-1\r\n");
     replies("SET k -9223372036854775808", OK);
     unchanged("DECR k", "-ERR increment or decrement would overflow\r\n");
-    static const char *const bad[] = {"\" 5\"", "\"5 \"", "05",   "+5",
-                                      "1.5",    "abc",    "\"\"", "9223372036854775808"};
+    static const char *const bad[] = {"\" 5\"", "\"5 \"", "05", "+5", "1.5", "abc", "\"\"", "9223372036854775808"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[64];
         snprintf(line, sizeof line, "SET k %s", bad[i]);
@@ -232,9 +229,8 @@ static void the_longest_common_subsequence_is_found(void **state) {
     unchanged("LCS x y LEN", ":6\r\n");
     replies("LCS x y IDX", "*4\r\n$7\r\nmatches\r\n*2\r\n*2\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n*2\r\n*"
                            "2\r\n:2\r\n:3\r\n*2\r\n:0\r\n:1\r\n$3\r\nlen\r\n:6\r\n");
-    replies(
-        "LCS x y IDX MINMATCHLEN 4 WITHMATCHLEN",
-        "*4\r\n$7\r\nmatches\r\n*1\r\n*3\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n:4\r\n$3\r\nlen\r\n:6\r\n");
+    replies("LCS x y IDX MINMATCHLEN 4 WITHMATCHLEN",
+            "*4\r\n$7\r\nmatches\r\n*1\r\n*3\r\n*2\r\n:4\r\n:7\r\n*2\r\n:5\r\n:8\r\n:4\r\n$3\r\nlen\r\n:6\r\n");
     replies("LCS n n", "$5\r\n12345\r\n");
     does("LCS x none", "$0\r\n\r\n", 0, "", "keymiss(none) ");
     replies("LCS x none IDX", "*4\r\n$7\r\nmatches\r\n*0\r\n$3\r\nlen\r\n:0\r\n");
@@ -250,8 +246,7 @@ static void lcs_refuses(void **state) {
     unchanged("LCS x y MINMATCHLEN x", NOT_INTEGER);
     replies("SETRANGE x 12000 a", ":12001\r\n");
     replies("SETRANGE y 12000 a", ":12001\r\n");
-    unchanged("LCS x y LEN",
-              "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len\r\n");
+    unchanged("LCS x y LEN", "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len\r\n");
 }
 
 int main(void) {

@@ -32,12 +32,11 @@ static void popping(void **state) {
     run("ZADD z 1 a 2 b 3 c 4 d 5 e");
     does("ZPOPMIN z", "*2\r\n$1\r\na\r\n$1\r\n1\r\n", 1, "ZPOPMIN z\n", "zpopmin(z) ");
     does("ZPOPMAX z 0", "*0\r\n", 0, "", "");
-    does("ZMPOP 1 z MAX COUNT 2",
-         "*2\r\n$1\r\nz\r\n*2\r\n*2\r\n$1\r\ne\r\n$1\r\n5\r\n*2\r\n$1\r\nd\r\n$1\r\n4\r\n", 2,
+    does("ZMPOP 1 z MAX COUNT 2", "*2\r\n$1\r\nz\r\n*2\r\n*2\r\n$1\r\ne\r\n$1\r\n5\r\n*2\r\n$1\r\nd\r\n$1\r\n4\r\n", 2,
          "ZPOPMAX z 2\n", "zpopmax(z) ");
     does("ZMPOP 2 none z MIN COUNT 9",
-         "*2\r\n$1\r\nz\r\n*2\r\n*2\r\n$1\r\nb\r\n$1\r\n2\r\n*2\r\n$1\r\nc\r\n$1\r\n3\r\n", 2,
-         "ZPOPMIN z 2\n", "zpopmin(z) del(z) ");
+         "*2\r\n$1\r\nz\r\n*2\r\n*2\r\n$1\r\nb\r\n$1\r\n2\r\n*2\r\n$1\r\nc\r\n$1\r\n3\r\n", 2, "ZPOPMIN z 2\n",
+         "zpopmin(z) del(z) ");
     does("ZPOPMIN z", "*0\r\n", 0, "", "");
 }
 static void storing_results(void **state) {

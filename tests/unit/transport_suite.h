@@ -19,8 +19,8 @@ static struct suite {
     const struct transport *transport;
     char host[100];
     int port;
-    size_t bulk; /* bytes of the long streams */
-    int crowd;   /* connections of the test with many */
+    size_t bulk;   /* bytes of the long streams */
+    int crowd;     /* connections of the test with many */
     bool trusting; /* accepted connections are trusted at once */
 } suite;
 
@@ -127,8 +127,7 @@ static void take_server(struct listener *from, struct connection *conn) {
 }
 
 static struct listen_options listen_here(void) {
-    return (struct listen_options){
-        .host = suite.host, .backlog = 4096, .accepted = take_server, .accept_batch = 100};
+    return (struct listen_options){.host = suite.host, .backlog = 4096, .accepted = take_server, .accept_batch = 100};
 }
 
 static int suite_setup(void **state) {
@@ -167,13 +166,13 @@ static struct connection *dial(struct end *end) {
     return end->conn = conn_connect(suite.transport, loop, &options);
 }
 
-#define turn_until(condition)                                                                                \
-    do {                                                                                                     \
-        uint64_t give_up = clock_monotonic_us() + 120 * 1000000ull;                                           \
-        while (!(condition)) {                                                                               \
-            if (clock_monotonic_us() > give_up) fail_msg("waited too long for %s", #condition);              \
-            event_loop_turn(loop, 10000);                                                                    \
-        }                                                                                                    \
+#define turn_until(condition)                                                                                          \
+    do {                                                                                                               \
+        uint64_t give_up = clock_monotonic_us() + 120 * 1000000ull;                                                    \
+        while (!(condition)) {                                                                                         \
+            if (clock_monotonic_us() > give_up) fail_msg("waited too long for %s", #condition);                        \
+            event_loop_turn(loop, 10000);                                                                              \
+        }                                                                                                              \
     } while (0)
 
 static void open_both(void) {
@@ -549,22 +548,18 @@ static void both_ends_know_their_addresses(void **state) {
 }
 
 #define SUITE_TEST(name) cmocka_unit_test_setup_teardown(name, suite_setup, suite_teardown)
-#define SUITE_TESTS                                                                                          \
-    SUITE_TEST(an_echo_of_every_small_size_comes_back), SUITE_TEST(long_streams_pass_both_ways_at_once),     \
-        SUITE_TEST(bytes_consumed_in_odd_pieces_stay_in_order),                                              \
-        SUITE_TEST(shared_blobs_arrive_between_small_writes),                                                \
-        SUITE_TEST(large_arguments_land_in_the_callers_memory),                                              \
-        SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),                                         \
-        SUITE_TEST(reading_stops_at_the_limit_and_goes_on_when_it_rises),                                    \
-        SUITE_TEST(what_was_sent_before_an_orderly_close_arrives),                                           \
-        SUITE_TEST(the_end_is_told_once_and_without_error), SUITE_TEST(writing_after_the_end_is_harmless),   \
-        SUITE_TEST(a_connection_may_be_closed_while_it_is_accepted),                                         \
-        SUITE_TEST(a_connection_may_be_closed_in_connected),                                                 \
-        SUITE_TEST(a_connection_may_be_closed_while_connecting),                                             \
-        SUITE_TEST(a_connection_may_be_closed_in_readable),                                                  \
-        SUITE_TEST(a_connection_may_be_closed_in_drained),                                                   \
-        SUITE_TEST(both_ends_may_be_closed_in_one_handler),                                                  \
-        SUITE_TEST(an_inner_turn_leaves_what_the_outer_handler_looks_at),                                    \
-        SUITE_TEST(waiting_calls_work_without_handlers_of_the_tools),                                        \
-        SUITE_TEST(many_connections_are_served_and_closed),                                                  \
-        SUITE_TEST(a_failed_connect_is_told_from_the_loop), SUITE_TEST(both_ends_know_their_addresses)
+#define SUITE_TESTS                                                                                                    \
+    SUITE_TEST(an_echo_of_every_small_size_comes_back), SUITE_TEST(long_streams_pass_both_ways_at_once),               \
+        SUITE_TEST(bytes_consumed_in_odd_pieces_stay_in_order), SUITE_TEST(shared_blobs_arrive_between_small_writes),  \
+        SUITE_TEST(large_arguments_land_in_the_callers_memory),                                                        \
+        SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),                                                   \
+        SUITE_TEST(reading_stops_at_the_limit_and_goes_on_when_it_rises),                                              \
+        SUITE_TEST(what_was_sent_before_an_orderly_close_arrives), SUITE_TEST(the_end_is_told_once_and_without_error), \
+        SUITE_TEST(writing_after_the_end_is_harmless), SUITE_TEST(a_connection_may_be_closed_while_it_is_accepted),    \
+        SUITE_TEST(a_connection_may_be_closed_in_connected), SUITE_TEST(a_connection_may_be_closed_while_connecting),  \
+        SUITE_TEST(a_connection_may_be_closed_in_readable), SUITE_TEST(a_connection_may_be_closed_in_drained),         \
+        SUITE_TEST(both_ends_may_be_closed_in_one_handler),                                                            \
+        SUITE_TEST(an_inner_turn_leaves_what_the_outer_handler_looks_at),                                              \
+        SUITE_TEST(waiting_calls_work_without_handlers_of_the_tools),                                                  \
+        SUITE_TEST(many_connections_are_served_and_closed), SUITE_TEST(a_failed_connect_is_told_from_the_loop),        \
+        SUITE_TEST(both_ends_know_their_addresses)

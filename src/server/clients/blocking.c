@@ -53,12 +53,18 @@ static struct slice key_name(const void *entry) {
 }
 static const struct hashtable_type key_type = {.key = key_name};
 
-size_t clients_blocked(void) { return blocked_count; }
-size_t blocking_keys(bool unless_present_only) { return unless_present_only ? unless_present_keys : keys ? hashtable_size(keys) : 0; }
+size_t clients_blocked(void) {
+    return blocked_count;
+}
+size_t blocking_keys(bool unless_present_only) {
+    return unless_present_only ? unless_present_keys : keys ? hashtable_size(keys) : 0;
+}
 
 /* What the store tells */
 
-static struct entry *look(struct db *db, struct slice name) { return db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE); }
+static struct entry *look(struct db *db, struct slice name) {
+    return db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+}
 
 /* Keys are served in the order in which they have become what somebody waits for, be it for another key. What they were before does not matter. */
 static void key_ready(struct blocked_key *key, const struct entry *entry) {
@@ -94,7 +100,8 @@ static void dbs_swapped(struct db *a, struct db *b) {
     db_becomes(a, b);
     db_becomes(b, a);
 }
-static struct store_listener listener = {.hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
+static struct store_listener listener = {
+    .hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
 
 void blocking_changed_quietly(struct db *db, struct slice key) {
     quiet = true;
@@ -153,8 +160,10 @@ static void unblock(struct blocked *blocked) {
 }
 
 static void answer_timeout(struct reply *reply, void (*timed_out)(struct reply *)) {
-    if (timed_out) timed_out(reply);
-    else reply_null_array(reply);
+    if (timed_out)
+        timed_out(reply);
+    else
+        reply_null_array(reply);
 }
 
 static uint64_t time_is_up(struct event_timer *timer) {
@@ -168,8 +177,10 @@ bool client_unblock(struct client *client, const char *error) {
     if (!blocked) return false;
     blocked->command->calls++;
     if (error) blocked->command->failed++;
-    if (error) reply_error(&client->reply, error);
-    else answer_timeout(&client->reply, blocked->timed_out);
+    if (error)
+        reply_error(&client->reply, error);
+    else
+        answer_timeout(&client->reply, blocked->timed_out);
     unblock(blocked);
     return true;
 }
@@ -179,8 +190,12 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
     size_t bytes = 0;
     for (int i = 0; i < call->argc; i++) bytes += argv[i].len;
     struct blocked *blocked = mem_alloc(sizeof *blocked + (size_t)call->argc * sizeof *call->argv + bytes);
-    *blocked = (struct blocked){.client = call->client, .command = call->client->current, .type = how->type,
-                                .unless_present = how->unless_present, .timed_out = how->timed_out, .argc = call->argc};
+    *blocked = (struct blocked){.client = call->client,
+                                .command = call->client->current,
+                                .type = how->type,
+                                .unless_present = how->unless_present,
+                                .timed_out = how->timed_out,
+                                .argc = call->argc};
     char *at = (char *)&blocked->argv[call->argc];
     for (int i = 0; i < call->argc; i++) {
         if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
@@ -324,4 +339,6 @@ static void client_gone(struct client *client) {
 }
 static struct client_watcher watcher = {.freed = client_gone};
 
-void blocking_init(void) { clients_watch(&watcher); }
+void blocking_init(void) {
+    clients_watch(&watcher);
+}

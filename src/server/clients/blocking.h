@@ -16,11 +16,13 @@
 struct blocking {
     int first_key, key_count; /* among the arguments, one after the other */
     enum value_type type;     /* what a key must be to be looked at again */
-    bool unless_present;      /* also when it is missing or of another type: the handler answers with an error (XREADGROUP) */
-    int64_t timeout_ms;       /* 0: for ever */
+    bool
+        unless_present; /* also when it is missing or of another type: the handler answers with an error (XREADGROUP) */
+    int64_t timeout_ms; /* 0: for ever */
     void (*timed_out)(struct reply *reply); /* the answer when time has run out; NULL: a null array */
     void (*refused)(struct reply *reply);   /* the answer where nothing may wait; NULL: timed_out's */
-    const struct slice *argv; /* what is kept and called again, as many arguments; NULL: those of the call. For arguments that mean the present ("$") */
+    const struct slice *
+        argv; /* what is kept and called again, as many arguments; NULL: those of the call. For arguments that mean the present ("$") */
 };
 void call_block(struct call *call, const struct blocking *how);
 /* Reads argument `index` as a timeout: seconds with fractions, or whole milliseconds. False: the error is replied. */

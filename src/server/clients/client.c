@@ -21,7 +21,11 @@
 #include "server/server.h"
 #include "lib/ticks.h"
 
-enum { TURN_US = 1000, CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY, CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT };
+enum {
+    TURN_US = 1000,
+    CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY,
+    CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT
+};
 
 struct client_stats client_stats;
 static struct list clients = {.head = {&clients.head, &clients.head}};
@@ -37,9 +41,15 @@ static struct slice id_key(const void *entry) {
 }
 static const struct hashtable_type id_type = {.key = id_key};
 
-struct client *client_by_id(uint64_t id) { return by_id ? hashtable_find(by_id, slice_make(&id, sizeof id)) : NULL; }
-struct list *clients_all(void) { return &clients; }
-size_t clients_count(void) { return clients.len; }
+struct client *client_by_id(uint64_t id) {
+    return by_id ? hashtable_find(by_id, slice_make(&id, sizeof id)) : NULL;
+}
+struct list *clients_all(void) {
+    return &clients;
+}
+size_t clients_count(void) {
+    return clients.len;
+}
 
 /* Life */
 
@@ -48,7 +58,9 @@ struct client *client_new(struct connection *conn) {
     if (!nowhere.out.ops) null_output_init(&nowhere);
     client->conn = conn;
     client->id = next_id++;
-    client->reply = (struct reply){.out = conn ? &conn->out : &nowhere.out, .protocol = (uint8_t)client_settings.protocol, .error_hook = errorstats_count};
+    client->reply = (struct reply){.out = conn ? &conn->out : &nowhere.out,
+                                   .protocol = (uint8_t)client_settings.protocol,
+                                   .error_hook = errorstats_count};
     client->db = server.keyspace ? keyspace_db(server.keyspace, 0) : NULL;
     client->user = default_user;
     client->created_ms = client->active_ms = clock_ms();
@@ -92,8 +104,10 @@ void client_free(struct client *client) {
         client_count_bytes(client); /* what left with it */
         client->conn = NULL;
     }
-    if (server.loop) event_loop_defer(server.loop, &client->deferred, client_memory_free);
-    else client_memory_free(&client->deferred);
+    if (server.loop)
+        event_loop_defer(server.loop, &client->deferred, client_memory_free);
+    else
+        client_memory_free(&client->deferred);
 }
 
 void client_free_after_reply(struct client *client) {
@@ -112,21 +126,29 @@ static void turn_queue(struct client *client) {
 }
 
 void client_turn_leave(struct client *client) {
-    if (client->flags & CLIENT_PAUSED) client_pause_forget(client);
-    else list_remove(&turns, &client->turn_link);
+    if (client->flags & CLIENT_PAUSED)
+        client_pause_forget(client);
+    else
+        list_remove(&turns, &client->turn_link);
 }
 
-void client_hold(struct client *client) { client->holds++; }
+void client_hold(struct client *client) {
+    client->holds++;
+}
 
 void client_release(struct client *client) {
     if (--client->holds == 0 && !(client->flags & CLIENT_CLOSING) && client->conn) turn_queue(client);
 }
 
 static struct output *client_target(const struct client *client) {
-    return client->conn && !(client->flags & (CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING)) ? &client->conn->out : &nowhere.out;
+    return client->conn && !(client->flags & (CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING))
+               ? &client->conn->out
+               : &nowhere.out;
 }
 
-void client_retarget(struct client *client) { client->reply.out = client_target(client); }
+void client_retarget(struct client *client) {
+    client->reply.out = client_target(client);
+}
 
 /* CLIENT REPLY SKIP: the request after it is not answered. */
 static __attribute__((noinline)) void skip_begin(struct client *client) {
@@ -142,7 +164,9 @@ static __attribute__((noinline)) void skip_end(struct client *client) {
 
 /* How long replies are. What a connection has sent and has yet to send only grows by what is written to it; and as long as it goes on in the same piece of send
  * memory, it grows by as much as the place to write moves. So the whole is asked for once a turn, and after a reply that went on to another piece. */
-static inline uint64_t output_produced(const struct connection *conn) { return conn->bytes_out + conn_pending(conn); }
+static inline uint64_t output_produced(const struct connection *conn) {
+    return conn->bytes_out + conn_pending(conn);
+}
 
 static inline void produced_start(struct client *client) {
     client->produced = output_produced(client->conn);
@@ -156,7 +180,8 @@ static __attribute__((noinline)) void reply_measure(struct client *client, const
     produced_start(client);
     if (client->produced < before) return; /* it has failed meanwhile, and dropped what waited */
     if (client->produced - before >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] && client->current)
-        commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, client->reader.argc, client->reader.argv, client->produced - before);
+        commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, client->reader.argc, client->reader.argv,
+                       client->produced - before);
 }
 
 static __attribute__((noinline)) void request_measure(struct client *client) {
@@ -164,7 +189,8 @@ static __attribute__((noinline)) void request_measure(struct client *client) {
     uint64_t size = 0;
     for (int i = 0; i < client->reader.argc; i++) size += client->reader.argv[i].len;
     if (size >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST] && client->current)
-        commandlog_add(COMMANDLOG_LARGE_REQUEST, client->current, client, client->reader.argc, client->reader.argv, size);
+        commandlog_add(COMMANDLOG_LARGE_REQUEST, client->current, client, client->reader.argc, client->reader.argv,
+                       size);
 }
 
 /* The reader holds a request. False: it is held back, and stays in the reader. */
@@ -176,8 +202,11 @@ static inline bool request_execute(struct client *client) {
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP_NEXT, 0)) skip_begin(client);
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
-        if (__builtin_expect(out->end != end || (uint64_t)(out->pos - from) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY], 0)) reply_measure(client, from);
-        if (__builtin_expect(reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST], 0)) request_measure(client);
+        if (__builtin_expect(
+                out->end != end || (uint64_t)(out->pos - from) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY], 0))
+            reply_measure(client, from);
+        if (__builtin_expect(reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST], 0))
+            request_measure(client);
     } else {
         dispatch_ticks = ticks_now(); /* empty lines take time too */
     }
@@ -256,7 +285,8 @@ static enum turn_end turn_execute(struct client *client) {
         if (__builtin_expect(limits->unauthenticated || !client->authenticated, 0)) limits = client_limits(client);
         if (__builtin_expect(client->holds, 0)) return TURN_DONE;
         if (__builtin_expect(dispatch_ticks > limit, 0)) return TURN_OVER;
-        if (__builtin_expect(client_settings.limits[CLIENT_CLASS_NORMAL].hard != 0, 0) && !client_check_output(client)) return TURN_DONE;
+        if (__builtin_expect(client_settings.limits[CLIENT_CLASS_NORMAL].hard != 0, 0) && !client_check_output(client))
+            return TURN_DONE;
     }
     return TURN_DONE;
 }
@@ -365,8 +395,10 @@ static void client_drained(struct connection *conn) {
 
 static void client_closed(struct connection *conn) {
     struct client *client = conn->owner;
-    if (conn->error) log_verbose("Error on the connection of a client: %s (%s)", conn_error_text(conn), client_log_text(client));
-    else log_verbose("Client closed connection %s", client_log_text(client));
+    if (conn->error)
+        log_verbose("Error on the connection of a client: %s (%s)", conn_error_text(conn), client_log_text(client));
+    else
+        log_verbose("Client closed connection %s", client_log_text(client));
     client_free(client);
 }
 
@@ -401,7 +433,8 @@ void client_accept(struct listener *listener, struct connection *conn) {
     conn->owner = client;
     client->threaded = conn_is_remote(conn);
     conn_set_in_limit(conn, (size_t)client_settings.query_buffer_limit);
-    if (client_settings.tcp_keepalive && conn->transport->set_keepalive) conn->transport->set_keepalive(conn, client_settings.tcp_keepalive);
+    if (client_settings.tcp_keepalive && conn->transport->set_keepalive)
+        conn->transport->set_keepalive(conn, client_settings.tcp_keepalive);
     log_verbose("Accepted %s", client_log_text(client));
 }
 
@@ -417,8 +450,8 @@ void client_set_name(struct client *client, struct slice name) {
 }
 
 void client_reset(struct client *client) {
-    client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT | CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE |
-                                 CLIENT_READONLY);
+    client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT |
+                                 CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE | CLIENT_READONLY);
     client_events_tell_reset(client);
     client_retarget(client);
     client->reply.protocol = (uint8_t)client_settings.protocol;
@@ -432,7 +465,9 @@ void client_reset(struct client *client) {
 
 static struct list watchers = {.head = {&watchers.head, &watchers.head}};
 
-void clients_watch(struct client_watcher *watcher) { list_append(&watchers, &watcher->link); }
+void clients_watch(struct client_watcher *watcher) {
+    list_append(&watchers, &watcher->link);
+}
 
 void client_events_tell(struct client *client) {
     list_each(&watchers, link) {

@@ -13,15 +13,34 @@
 #include "net/event_loop.h"
 
 enum client_flag {
-    CLIENT_CLOSE_AFTER_REPLY = 1 << 0, CLIENT_CLOSING = 1 << 1, CLIENT_REPLY_OFF = 1 << 2, CLIENT_REPLY_SKIP_NEXT = 1 << 3, CLIENT_REPLY_SKIP = 1 << 4,
-    CLIENT_NO_EVICT = 1 << 5, CLIENT_NO_TOUCH = 1 << 6, CLIENT_REPLICA = 1 << 7, CLIENT_PUBSUB = 1 << 8, CLIENT_PRIMARY = 1 << 9,
-    CLIENT_PAUSED = 1 << 10 /* its request waits for CLIENT UNPAUSE */, CLIENT_IMPORT_SOURCE = 1 << 11, CLIENT_READONLY = 1 << 12, CLIENT_INTERNAL = 1 << 13,
-    CLIENT_MONITOR = 1 << 14, CLIENT_CAPA_REDIRECT = 1 << 15,
-    CLIENT_DIRTY_WATCH = 1 << 16 /* a watched key has changed */, CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
+    CLIENT_CLOSE_AFTER_REPLY = 1 << 0,
+    CLIENT_CLOSING = 1 << 1,
+    CLIENT_REPLY_OFF = 1 << 2,
+    CLIENT_REPLY_SKIP_NEXT = 1 << 3,
+    CLIENT_REPLY_SKIP = 1 << 4,
+    CLIENT_NO_EVICT = 1 << 5,
+    CLIENT_NO_TOUCH = 1 << 6,
+    CLIENT_REPLICA = 1 << 7,
+    CLIENT_PUBSUB = 1 << 8,
+    CLIENT_PRIMARY = 1 << 9,
+    CLIENT_PAUSED = 1 << 10 /* its request waits for CLIENT UNPAUSE */,
+    CLIENT_IMPORT_SOURCE = 1 << 11,
+    CLIENT_READONLY = 1 << 12,
+    CLIENT_INTERNAL = 1 << 13,
+    CLIENT_MONITOR = 1 << 14,
+    CLIENT_CAPA_REDIRECT = 1 << 15,
+    CLIENT_DIRTY_WATCH = 1 << 16 /* a watched key has changed */,
+    CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
     CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: nothing may wait */,
     CLIENT_CALLED_AGAIN = 1 << 19 /* the command that runs did so before, and had to wait */
 };
-enum client_class { CLIENT_CLASS_NORMAL, CLIENT_CLASS_REPLICA, CLIENT_CLASS_PUBSUB, CLIENT_CLASS_PRIMARY, CLIENT_CLASSES };
+enum client_class {
+    CLIENT_CLASS_NORMAL,
+    CLIENT_CLASS_REPLICA,
+    CLIENT_CLASS_PUBSUB,
+    CLIENT_CLASS_PRIMARY,
+    CLIENT_CLASSES
+};
 
 struct client {
     struct list_link link; /* in the list of all clients */
@@ -31,11 +50,11 @@ struct client {
     uint64_t id;
     uint32_t flags;
     bool authenticated;
-    uint32_t redacted;       /* arguments of the last call that are secret, a bit each (call_redact) */
-    bool threaded;           /* its connection is an I/O thread's, and shows parsed batches */
-    bool held;               /* the reader holds a whole request that waits for client_release() */
-    bool waits_for_turn;     /* its time was up with input left; reading is off */
-    uint8_t holds;           /* client_hold() without client_release() */
+    uint32_t redacted;   /* arguments of the last call that are secret, a bit each (call_redact) */
+    bool threaded;       /* its connection is an I/O thread's, and shows parsed batches */
+    bool held;           /* the reader holds a whole request that waits for client_release() */
+    bool waits_for_turn; /* its time was up with input left; reading is off */
+    uint8_t holds;       /* client_hold() without client_release() */
     struct request_reader reader;
     size_t used;                 /* bytes of the input that were executed in this turn and are not consumed yet */
     struct list_link turn_link;  /* waits for its next turn, or for a release */
@@ -49,8 +68,8 @@ struct client {
     uint64_t soft_limit_since_us;    /* when the soft output limit was first passed; 0: it is not */
     uint64_t commands, net_in, net_out;
     /* Kept by those features, shown by CLIENT LIST. */
-    int subscriptions[3];            /* channels, patterns, shard channels */
-    int queued_commands;             /* of a transaction, plus one; 0: none is open */
+    int subscriptions[3]; /* channels, patterns, shard channels */
+    int queued_commands;  /* of a transaction, plus one; 0: none is open */
     int watched_keys;
     uint32_t queued_flags;           /* command flags of all that is queued */
     struct transaction *transaction; /* transactions.c; NULL: none is open */
@@ -59,14 +78,16 @@ struct client {
     struct memory_output *pushes;    /* client_push() while its own command runs; NULL: none */
     uint64_t produced;               /* bytes of replies made before produced_at, a place in conn->out */
     const char *produced_at;
-    size_t memory_noted;             /* counted against maxmemory-clients */
+    size_t memory_noted; /* counted against maxmemory-clients */
 };
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
-void client_free(struct client *client);            /* at any time, by anyone; safe while the client's own command runs; its memory goes at the end of the turn */
+void client_free(
+    struct client *
+        client); /* at any time, by anyone; safe while the client's own command runs; its memory goes at the end of the turn */
 void client_free_after_reply(struct client *client);
 struct client *client_by_id(uint64_t id);
-struct list *clients_all(void);  /* those with a connection, oldest first */
+struct list *clients_all(void); /* those with a connection, oldest first */
 size_t clients_count(void);
 size_t client_memory(const struct client *client); /* bytes held for it: itself, its input, its output */
 enum client_class client_class(const struct client *client);
@@ -129,7 +150,7 @@ struct client_stats {
 };
 extern struct client_stats client_stats;
 extern const struct config_option client_options[], client_eviction_options[];
-void clients_evict(void);          /* maxmemory-clients; before the loop waits */
+void clients_evict(void); /* maxmemory-clients; before the loop waits */
 uint64_t clients_evicted(void);
 void clients_evicted_reset(void);
 void client_eviction_start(void);

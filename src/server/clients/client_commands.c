@@ -10,7 +10,9 @@
 #include "server/server.h"
 #include <ctype.h>
 
-static void id_run(struct call *call) { reply_integer(call->reply, (int64_t)call->client->id); }
+static void id_run(struct call *call) {
+    reply_integer(call->reply, (int64_t)call->client->id);
+}
 
 static void info_run(struct call *call) {
     struct memory_output text;
@@ -36,8 +38,8 @@ static void list_run(struct call *call) {
     enum client_class class = CLIENT_CLASSES;
     if (call->argc == 4 && slice_is(call->argv[2], "type")) {
         if (!client_class_parse(call->argv[3], &class)) {
-            reply_error_format(call->reply, "ERR Unknown client type '%.*s'", (int)(call->argv[3].len > 128 ? 128 : call->argv[3].len),
-                               call->argv[3].data);
+            reply_error_format(call->reply, "ERR Unknown client type '%.*s'",
+                               (int)(call->argv[3].len > 128 ? 128 : call->argv[3].len), call->argv[3].data);
             return;
         }
     } else if (call->argc > 3 && slice_is(call->argv[2], "id")) {
@@ -73,8 +75,10 @@ bool client_name_ok(struct slice name) {
 }
 
 static void getname_run(struct call *call) {
-    if (call->client->name) reply_bulk_text(call->reply, call->client->name);
-    else reply_null(call->reply);
+    if (call->client->name)
+        reply_bulk_text(call->reply, call->client->name);
+    else
+        reply_null(call->reply);
 }
 
 static void setname_run(struct call *call) {
@@ -94,11 +98,13 @@ static void setinfo_run(struct call *call) {
     } else if (slice_is(attribute, "lib-ver")) {
         place = &call->client->lib_ver;
     } else {
-        reply_error_format(call->reply, "ERR Unrecognized option '%.*s'", (int)(attribute.len > 128 ? 128 : attribute.len), attribute.data);
+        reply_error_format(call->reply, "ERR Unrecognized option '%.*s'",
+                           (int)(attribute.len > 128 ? 128 : attribute.len), attribute.data);
         return;
     }
     if (!client_name_ok(value)) {
-        reply_error_format(call->reply, "ERR %.*s cannot contain spaces, newlines or special characters.", (int)attribute.len, attribute.data);
+        reply_error_format(call->reply, "ERR %.*s cannot contain spaces, newlines or special characters.",
+                           (int)attribute.len, attribute.data);
         return;
     }
     mem_free(*place);
@@ -171,12 +177,18 @@ static void capa_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-static void no_evict_run(struct call *call) { flag_run(call, CLIENT_NO_EVICT); }
-static void no_touch_run(struct call *call) { flag_run(call, CLIENT_NO_TOUCH); }
+static void no_evict_run(struct call *call) {
+    flag_run(call, CLIENT_NO_EVICT);
+}
+static void no_touch_run(struct call *call) {
+    flag_run(call, CLIENT_NO_TOUCH);
+}
 
 static void import_source_run(struct call *call) {
-    if (!server_deletion_paused_for(DELETION_PAUSE_IMPORT) && !slice_is(call->argv[2], "off")) reply_error(call->reply, "ERR Server is not in import mode");
-    else flag_run(call, CLIENT_IMPORT_SOURCE);
+    if (!server_deletion_paused_for(DELETION_PAUSE_IMPORT) && !slice_is(call->argv[2], "off"))
+        reply_error(call->reply, "ERR Server is not in import mode");
+    else
+        flag_run(call, CLIENT_IMPORT_SOURCE);
 }
 
 static void unblock_run(struct call *call) {
@@ -200,98 +212,253 @@ static void unblock_run(struct call *call) {
     struct client *client = client_by_id((uint64_t)id);
     bool unblocked = client && client_unblock(client, error);
     reply_integer(call->reply, unblocked);
-    if (unblocked && error) call->reply->failed = true; /* INFO commandstats counts the error that was replied meanwhile, as Valkey does */
+    if (unblocked && error)
+        call->reply->failed = true; /* INFO commandstats counts the error that was replied meanwhile, as Valkey does */
 }
 
 static void help_run(struct call *call) {
     static const char *const lines[] = {
-        "CAPA <option> [options...]", "    Tell what this client is able to do. Options are:", "    * REDIRECT: it follows -REDIRECT to another server.",
-        "GETNAME", "    The name of this connection.",
-        "ID", "    The id of this connection.",
-        "INFO", "    What CLIENT LIST shows, of this connection alone.",
-        "KILL <ip:port>", "    Close the connection from that address.",
-        "KILL <option> <value> [<option> <value> [...]]", "    Close the connections that all the options fit. Options are:",
-        "    * ADDR (<ip:port>|<unixsocket>:0)", "      Connections from that address.",
-        "    * LADDR (<ip:port>|<unixsocket>:0)", "      Connections to that address of the server.",
-        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)", "      Connections of a type.",
-        "    * USER <username>", "      Connections of a user.",
-        "    * SKIPME (YES|NO)", "      Whether to leave this connection alone (default: yes).",
-        "    * ID <client-id>", "      The connection with that id.",
-        "    * MAXAGE <maxage>", "      Connections that are older than so many seconds.",
-        "LIST [options ...]", "    One line for each connection. Options are:",
-        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)", "      Connections of a type.",
-        "    * ID <client-id> [<client-id> ...]", "      Connections with these ids.",
-        "UNBLOCK <clientid> [TIMEOUT|ERROR]", "    End the waiting of a connection, as if its time had run out or with an error.",
-        "UNPAUSE", "    End a pause.",
-        "PAUSE <timeout> [WRITE|ALL]", "    Hold back all requests, or just writes, for <timeout> milliseconds.",
-        "REPLY (ON|OFF|SKIP)", "    Whether this connection is answered; SKIP leaves out one answer.",
-        "SETNAME <name>", "    Name this connection.",
-        "SETINFO <option> <value>", "    Tell about the client program. Options are:",
-        "    * LIB-NAME: name of its library.", "    * LIB-VER: version of it.",
-        "NO-EVICT (ON|OFF)", "    Protect this connection from being closed for want of memory.",
-        "NO-TOUCH (ON|OFF)", "    Let commands of this connection leave the keys' access times alone.",
-        "IMPORT-SOURCE (ON|OFF)", "    Show what has expired to this connection, in import mode.",
+        "CAPA <option> [options...]",
+        "    Tell what this client is able to do. Options are:",
+        "    * REDIRECT: it follows -REDIRECT to another server.",
+        "GETNAME",
+        "    The name of this connection.",
+        "ID",
+        "    The id of this connection.",
+        "INFO",
+        "    What CLIENT LIST shows, of this connection alone.",
+        "KILL <ip:port>",
+        "    Close the connection from that address.",
+        "KILL <option> <value> [<option> <value> [...]]",
+        "    Close the connections that all the options fit. Options are:",
+        "    * ADDR (<ip:port>|<unixsocket>:0)",
+        "      Connections from that address.",
+        "    * LADDR (<ip:port>|<unixsocket>:0)",
+        "      Connections to that address of the server.",
+        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
+        "      Connections of a type.",
+        "    * USER <username>",
+        "      Connections of a user.",
+        "    * SKIPME (YES|NO)",
+        "      Whether to leave this connection alone (default: yes).",
+        "    * ID <client-id>",
+        "      The connection with that id.",
+        "    * MAXAGE <maxage>",
+        "      Connections that are older than so many seconds.",
+        "LIST [options ...]",
+        "    One line for each connection. Options are:",
+        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
+        "      Connections of a type.",
+        "    * ID <client-id> [<client-id> ...]",
+        "      Connections with these ids.",
+        "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+        "    End the waiting of a connection, as if its time had run out or with an error.",
+        "UNPAUSE",
+        "    End a pause.",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Hold back all requests, or just writes, for <timeout> milliseconds.",
+        "REPLY (ON|OFF|SKIP)",
+        "    Whether this connection is answered; SKIP leaves out one answer.",
+        "SETNAME <name>",
+        "    Name this connection.",
+        "SETINFO <option> <value>",
+        "    Tell about the client program. Options are:",
+        "    * LIB-NAME: name of its library.",
+        "    * LIB-VER: version of it.",
+        "NO-EVICT (ON|OFF)",
+        "    Protect this connection from being closed for want of memory.",
+        "NO-TOUCH (ON|OFF)",
+        "    Let commands of this connection leave the keys' access times alone.",
+        "IMPORT-SOURCE (ON|OFF)",
+        "    Show what has expired to this connection, in import mode.",
         NULL};
     reply_help(call->reply, "CLIENT", lines);
 }
 
-#define OWN_FLAGS (CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
+#define OWN_FLAGS   (CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
 #define ADMIN_FLAGS (OWN_FLAGS | CMD_ADMIN)
-#define CONNECTION .categories = CAT_CONNECTION, .group = GROUP_CONNECTION
+#define CONNECTION  .categories = CAT_CONNECTION, .group = GROUP_CONNECTION
 
 static const char *const nondeterministic[] = {"nondeterministic_output", NULL};
 static const char *const everywhere[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};
-static const char *const list_history[] = {"2.8.12", "Shows the id.", "5.0.0", "Takes TYPE.", "6.0.0", "Shows the user.", "6.2.0",
-                                           "Shows argv-mem, tot-mem, laddr and redir; takes ID.", "7.0.0", "Shows resp, multi-mem, rbs and rbp.",
-                                           "7.0.3", "Shows ssub.", "8.0.0", "The type of a primary is called primary; master is understood.", NULL};
-static const char *const kill_history[] = {"2.8.12", "Takes filters.", "2.8.12", "Takes ID.", "3.2.0", "Knows the type master.", "5.0.0",
-                                           "Calls a replica replica; slave is understood.", "6.2.0", "Takes LADDR.", "8.0.0", "Takes MAXAGE.",
-                                           "8.0.0", "Calls a primary primary; master is understood.", NULL};
+static const char *const list_history[] = {"2.8.12", "Shows the id.",
+                                           "5.0.0",  "Takes TYPE.",
+                                           "6.0.0",  "Shows the user.",
+                                           "6.2.0",  "Shows argv-mem, tot-mem, laddr and redir; takes ID.",
+                                           "7.0.0",  "Shows resp, multi-mem, rbs and rbp.",
+                                           "7.0.3",  "Shows ssub.",
+                                           "8.0.0",  "The type of a primary is called primary; master is understood.",
+                                           NULL};
+static const char *const kill_history[] = {"2.8.12", "Takes filters.",
+                                           "2.8.12", "Takes ID.",
+                                           "3.2.0",  "Knows the type master.",
+                                           "5.0.0",  "Calls a replica replica; slave is understood.",
+                                           "6.2.0",  "Takes LADDR.",
+                                           "8.0.0",  "Takes MAXAGE.",
+                                           "8.0.0",  "Calls a primary primary; master is understood.",
+                                           NULL};
 static const char *const pause_history[] = {"6.2.0", "Takes a mode, of which WRITE is new.", NULL};
 
 static const struct command_spec subcommands[] = {
-    {.name = "capa", .run = capa_run, .arity = -3, .flags = OWN_FLAGS, CONNECTION, .since = "8.0.0", .complexity = "O(1)",
-     .summary = "Tells what the client is able to do.", .syntax = "capability:string..."},
-    {.name = "getname", .run = getname_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "2.6.9", .complexity = "O(1)",
+    {.name = "capa",
+     .run = capa_run,
+     .arity = -3,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "8.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells what the client is able to do.",
+     .syntax = "capability:string..."},
+    {.name = "getname",
+     .run = getname_run,
+     .arity = 2,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "2.6.9",
+     .complexity = "O(1)",
      .summary = "Answers the name of the connection."},
-    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, CONNECTION, .since = "5.0.0", .complexity = "O(1)",
+    {.name = "help",
+     .run = help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     CONNECTION,
+     .since = "5.0.0",
+     .complexity = "O(1)",
      .summary = "Explains the subcommands."},
-    {.name = "id", .run = id_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "5.0.0", .complexity = "O(1)",
+    {.name = "id",
+     .run = id_run,
+     .arity = 2,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "5.0.0",
+     .complexity = "O(1)",
      .summary = "Answers the id of the connection."},
-    {.name = "import-source", .run = import_source_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "8.1.0", .complexity = "O(1)",
-     .summary = "Shows what has expired to the connection, in import mode.", .syntax = "enabled(ON|OFF)"},
-    {.name = "info", .run = info_run, .arity = 2, .flags = OWN_FLAGS, CONNECTION, .since = "6.2.0", .complexity = "O(1)",
-     .summary = "Tells about the connection.", .tips = nondeterministic},
-    {.name = "kill", .run = client_kill_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "2.4.0",
-     .complexity = "O(N) where N is the number of connections", .summary = "Closes connections.",
-     .syntax = "filter(old-format:string\"ip:port\"!2.8.12|new-format([ID client-id:integer@2.8.12]|[TYPE client-type(NORMAL|MASTER@3.2.0|"
+    {.name = "import-source",
+     .run = import_source_run,
+     .arity = 3,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "8.1.0",
+     .complexity = "O(1)",
+     .summary = "Shows what has expired to the connection, in import mode.",
+     .syntax = "enabled(ON|OFF)"},
+    {.name = "info",
+     .run = info_run,
+     .arity = 2,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Tells about the connection.",
+     .tips = nondeterministic},
+    {.name = "kill",
+     .run = client_kill_run,
+     .arity = -3,
+     .flags = ADMIN_FLAGS,
+     CONNECTION,
+     .since = "2.4.0",
+     .complexity = "O(N) where N is the number of connections",
+     .summary = "Closes connections.",
+     .syntax = "filter(old-format:string\"ip:port\"!2.8.12|new-format([ID client-id:integer@2.8.12]|[TYPE "
+               "client-type(NORMAL|MASTER@3.2.0|"
                "PRIMARY@8.0.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12]|[USER username:string]|[ADDR addr:string\"ip:port\"]|"
                "[LADDR laddr:string\"ip:port\"@6.2.0]|[SKIPME skipme(YES|NO)]|[MAXAGE maxage:integer@8.0.0])...)",
      .history = kill_history},
-    {.name = "list", .run = list_run, .arity = -2, .flags = ADMIN_FLAGS, CONNECTION, .since = "2.4.0",
-     .complexity = "O(N) where N is the number of connections", .summary = "Lists the connections.",
-     .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:integer...@6.2.0]", .history = list_history, .tips = nondeterministic},
-    {.name = "no-evict", .run = no_evict_run, .arity = 3, .flags = ADMIN_FLAGS, CONNECTION, .since = "7.0.0", .complexity = "O(1)",
-     .summary = "Protects the connection from being closed for want of memory.", .syntax = "enabled(ON|OFF)"},
-    {.name = "no-touch", .run = no_touch_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "7.2.0", .complexity = "O(1)",
-     .summary = "Lets the connection's commands leave the access times of keys alone.", .syntax = "enabled(ON|OFF)"},
-    {.name = "pause", .run = pause_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "3.0.0", .complexity = "O(1)",
-     .summary = "Holds back requests for a time.", .syntax = "timeout:integer [mode(WRITE|ALL)@6.2.0]", .history = pause_history},
-    {.name = "reply", .run = reply_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "3.2.0", .complexity = "O(1)",
-     .summary = "Tells the server whether to answer.", .syntax = "action(ON|OFF|SKIP)"},
-    {.name = "setinfo", .run = setinfo_run, .arity = 4, .flags = OWN_FLAGS, CONNECTION, .since = "7.2.0", .complexity = "O(1)",
-     .summary = "Tells about the client program.", .syntax = "attr(LIB-NAME libname:string|LIB-VER libver:string)", .tips = everywhere},
-    {.name = "setname", .run = setname_run, .arity = 3, .flags = OWN_FLAGS, CONNECTION, .since = "2.6.9", .complexity = "O(1)",
-     .summary = "Names the connection.", .syntax = "connection-name:string", .tips = everywhere},
-    {.name = "unblock", .run = unblock_run, .arity = -3, .flags = ADMIN_FLAGS, CONNECTION, .since = "5.0.0", .complexity = "O(log N), where N is the number of connections",
-     .summary = "Ends the waiting of a client that waits for keys.", .syntax = "client-id:integer [unblock-type(TIMEOUT|ERROR)]"},
-    {.name = "unpause", .run = unpause_run, .arity = 2, .flags = ADMIN_FLAGS, CONNECTION, .since = "6.2.0",
-     .complexity = "O(N) where N is the number of paused connections", .summary = "Ends a pause."},
+    {.name = "list",
+     .run = list_run,
+     .arity = -2,
+     .flags = ADMIN_FLAGS,
+     CONNECTION,
+     .since = "2.4.0",
+     .complexity = "O(N) where N is the number of connections",
+     .summary = "Lists the connections.",
+     .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:integer...@6.2.0]",
+     .history = list_history,
+     .tips = nondeterministic},
+    {.name = "no-evict",
+     .run = no_evict_run,
+     .arity = 3,
+     .flags = ADMIN_FLAGS,
+     CONNECTION,
+     .since = "7.0.0",
+     .complexity = "O(1)",
+     .summary = "Protects the connection from being closed for want of memory.",
+     .syntax = "enabled(ON|OFF)"},
+    {.name = "no-touch",
+     .run = no_touch_run,
+     .arity = 3,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "7.2.0",
+     .complexity = "O(1)",
+     .summary = "Lets the connection's commands leave the access times of keys alone.",
+     .syntax = "enabled(ON|OFF)"},
+    {.name = "pause",
+     .run = pause_run,
+     .arity = -3,
+     .flags = ADMIN_FLAGS,
+     CONNECTION,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Holds back requests for a time.",
+     .syntax = "timeout:integer [mode(WRITE|ALL)@6.2.0]",
+     .history = pause_history},
+    {.name = "reply",
+     .run = reply_run,
+     .arity = 3,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "3.2.0",
+     .complexity = "O(1)",
+     .summary = "Tells the server whether to answer.",
+     .syntax = "action(ON|OFF|SKIP)"},
+    {.name = "setinfo",
+     .run = setinfo_run,
+     .arity = 4,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "7.2.0",
+     .complexity = "O(1)",
+     .summary = "Tells about the client program.",
+     .syntax = "attr(LIB-NAME libname:string|LIB-VER libver:string)",
+     .tips = everywhere},
+    {.name = "setname",
+     .run = setname_run,
+     .arity = 3,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "2.6.9",
+     .complexity = "O(1)",
+     .summary = "Names the connection.",
+     .syntax = "connection-name:string",
+     .tips = everywhere},
+    {.name = "unblock",
+     .run = unblock_run,
+     .arity = -3,
+     .flags = ADMIN_FLAGS,
+     CONNECTION,
+     .since = "5.0.0",
+     .complexity = "O(log N), where N is the number of connections",
+     .summary = "Ends the waiting of a client that waits for keys.",
+     .syntax = "client-id:integer [unblock-type(TIMEOUT|ERROR)]"},
+    {.name = "unpause",
+     .run = unpause_run,
+     .arity = 2,
+     .flags = ADMIN_FLAGS,
+     CONNECTION,
+     .since = "6.2.0",
+     .complexity = "O(N) where N is the number of paused connections",
+     .summary = "Ends a pause."},
     {.name = NULL},
 };
 
 const struct command_spec client_commands[] = {
-    {.name = "client", .arity = -2, .group = GROUP_CONNECTION, .since = "2.4.0", .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about connections.", .subcommands = subcommands},
+    {.name = "client",
+     .arity = -2,
+     .group = GROUP_CONNECTION,
+     .since = "2.4.0",
+     .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about connections.",
+     .subcommands = subcommands},
     {.name = NULL},
 };

@@ -12,8 +12,12 @@ static size_t total;
 static uint64_t evicted;
 bool client_memory_bounded;
 
-uint64_t clients_evicted(void) { return evicted; }
-void clients_evicted_reset(void) { evicted = 0; }
+uint64_t clients_evicted(void) {
+    return evicted;
+}
+void clients_evicted_reset(void) {
+    evicted = 0;
+}
 
 static bool may_be_evicted(const struct client *client) {
     return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY));
@@ -61,13 +65,23 @@ void clients_evict(void) {
 
 static const char *apply_bound(void) {
     client_memory_bounded = bound != 0;
-    if (client_memory_bounded) list_each(clients_all(), link) client_memory_note(container_of(link, struct client, link));
+    if (client_memory_bounded)
+        list_each(clients_all(), link) client_memory_note(container_of(link, struct client, link));
     return NULL;
 }
-void client_eviction_start(void) { client_memory_bounded = bound != 0; }
+void client_eviction_start(void) {
+    client_memory_bounded = bound != 0;
+}
 
 const struct config_option client_eviction_options[] = {
-    {.name = "maxmemory-clients", .type = CONFIG_MEMORY, .flags = CONFIG_PERCENT_OK, .value = &bound, .initial = "0", .min = 0, .max = INT64_MAX,
-     .apply = apply_bound, .help = "Bytes, or percent of maxmemory, that all clients together may hold; 0: no bound."},
+    {.name = "maxmemory-clients",
+     .type = CONFIG_MEMORY,
+     .flags = CONFIG_PERCENT_OK,
+     .value = &bound,
+     .initial = "0",
+     .min = 0,
+     .max = INT64_MAX,
+     .apply = apply_bound,
+     .help = "Bytes, or percent of maxmemory, that all clients together may hold; 0: no bound."},
     {.name = NULL},
 };

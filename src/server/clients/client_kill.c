@@ -6,16 +6,20 @@
 #include "server/command/command.h"
 
 struct filter {
-    int64_t id, max_age; /* 0: any */
+    int64_t id, max_age;                       /* 0: any */
     struct slice address, local_address, user; /* data NULL: any */
-    enum client_class class; /* CLIENT_CLASSES: any */
+    enum client_class class;                   /* CLIENT_CLASSES: any */
     bool skip_me;
 };
 
-static bool parse_positive(struct reply *reply, struct slice text, const char *not_integer, const char *not_positive, int64_t *value) {
-    if (!parse_int64(text, value)) reply_error(reply, not_integer);
-    else if (*value < 1) reply_error(reply, not_positive);
-    else return true;
+static bool parse_positive(struct reply *reply, struct slice text, const char *not_integer, const char *not_positive,
+                           int64_t *value) {
+    if (!parse_int64(text, value))
+        reply_error(reply, not_integer);
+    else if (*value < 1)
+        reply_error(reply, not_positive);
+    else
+        return true;
     return false;
 }
 
@@ -30,7 +34,8 @@ static bool filter_option(struct reply *reply, struct filter *filter, struct sli
         return parse_positive(reply, value, wrong, wrong, &filter->id);
     }
     if (slice_is(option, "maxage"))
-        return parse_positive(reply, value, "ERR maxage is not an integer or out of range", "ERR maxage should be greater than 0", &filter->max_age);
+        return parse_positive(reply, value, "ERR maxage is not an integer or out of range",
+                              "ERR maxage should be greater than 0", &filter->max_age);
     if (slice_is(option, "type")) {
         if (client_class_parse(value, &filter->class)) return true;
         unknown(reply, "ERR Unknown client type '%.*s'", value);
@@ -67,7 +72,8 @@ static bool filter_fits(const struct filter *filter, const struct client *client
     if (filter->id && client->id != (uint64_t)filter->id) return false;
     if (filter->class != CLIENT_CLASSES && client_class(client) != filter->class) return false;
     if (filter->max_age && (clock_ms() - client->created_ms) / 1000 < filter->max_age) return false;
-    if (filter->user.data && !(client->authenticated && slice_equal(slice_of(client->user), filter->user))) return false;
+    if (filter->user.data && !(client->authenticated && slice_equal(slice_of(client->user), filter->user)))
+        return false;
     if (filter->address.data && !address_is(client, true, filter->address)) return false;
     return !filter->local_address.data || address_is(client, false, filter->local_address);
 }
@@ -91,11 +97,16 @@ void client_kill_run(struct call *call) {
         struct client *client = container_of(link, struct client, link);
         if (!filter_fits(&filter, client) || (client == call->client && filter.skip_me)) continue;
         killed++;
-        if (client == call->client) me = true;
-        else client_free(client);
+        if (client == call->client)
+            me = true;
+        else
+            client_free(client);
     }
-    if (!old_form) reply_integer(call->reply, killed);
-    else if (killed) reply_ok(call->reply);
-    else reply_error(call->reply, "ERR No such client");
+    if (!old_form)
+        reply_integer(call->reply, killed);
+    else if (killed)
+        reply_ok(call->reply);
+    else
+        reply_error(call->reply, "ERR No such client");
     if (me) client_free_after_reply(call->client);
 }

@@ -27,9 +27,12 @@ bool client_class_parse(struct slice name, enum client_class *class) {
         *class = i;
         return true;
     }
-    if (slice_is(name, "slave")) *class = CLIENT_CLASS_REPLICA;
-    else if (slice_is(name, "master")) *class = CLIENT_CLASS_PRIMARY;
-    else return false;
+    if (slice_is(name, "slave"))
+        *class = CLIENT_CLASS_REPLICA;
+    else if (slice_is(name, "master"))
+        *class = CLIENT_CLASS_PRIMARY;
+    else
+        return false;
     return true;
 }
 
@@ -91,17 +94,24 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
     int64_t now = clock_ms();
     int len = snprintf(
         line, size,
-        "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%d sub=%d psub=%d ssub=%d multi=%d watch=%d qbuf=%zu "
-        "qbuf-free=%zu argv-mem=%zu multi-mem=%zu rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s cmd=%s user=%s "
+        "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%d sub=%d psub=%d ssub=%d multi=%d "
+        "watch=%d qbuf=%zu "
+        "qbuf-free=%zu argv-mem=%zu multi-mem=%zu rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s "
+        "cmd=%s user=%s "
         "redir=-1 resp=%d lib-name=%s lib-ver=%s tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu transport=%s%s%s",
-        (unsigned long long)client->id, peer, local, fd, redacted ? "*redacted*" : client->name ? client->name : "",
-        (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, client->db ? db_id(client->db) : 0,
-        client->subscriptions[0], client->subscriptions[1], client->subscriptions[2], client->queued_commands - 1, client->watched_keys,
-        waiting, input > conn->in_len ? input - conn->in_len : 0, argv_bytes, transaction_memory(client), output, (size_t)0, queued_blocks ? 0 : pending,
-        queued_blocks, queued_blocks ? output : 0, memory, events, client->current ? client->current->full_name : "NULL",
-        redacted ? "*redacted*" : client->user, client->reply.protocol, client->lib_name ? client->lib_name : "",
-        client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out,
-        (unsigned long long)client->commands, client->conn ? conn->transport->name : "none", about[0] ? " " : "", about);
+        (unsigned long long)client->id, peer, local, fd,
+        redacted       ? "*redacted*"
+        : client->name ? client->name
+                       : "",
+        (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags,
+        client->db ? db_id(client->db) : 0, client->subscriptions[0], client->subscriptions[1],
+        client->subscriptions[2], client->queued_commands - 1, client->watched_keys, waiting,
+        input > conn->in_len ? input - conn->in_len : 0, argv_bytes, transaction_memory(client), output, (size_t)0,
+        queued_blocks ? 0 : pending, queued_blocks, queued_blocks ? output : 0, memory, events,
+        client->current ? client->current->full_name : "NULL", redacted ? "*redacted*" : client->user,
+        client->reply.protocol, client->lib_name ? client->lib_name : "", client->lib_ver ? client->lib_ver : "",
+        (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out, (unsigned long long)client->commands,
+        client->conn ? conn->transport->name : "none", about[0] ? " " : "", about);
     return len < 0 ? 0 : (size_t)len < size ? (size_t)len : size - 1;
 }
 

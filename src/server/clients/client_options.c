@@ -7,7 +7,11 @@
 #include "server/server.h"
 #include <stdio.h>
 
-struct client_settings client_settings = {.protocol = 2, .immediate_reply = REPLY_AS_TRANSPORT, .maxclients = 10000, .query_buffer_limit = 1024 * 1024 * 1024, .bulk_max = 512 * 1024 * 1024};
+struct client_settings client_settings = {.protocol = 2,
+                                          .immediate_reply = REPLY_AS_TRANSPORT,
+                                          .maxclients = 10000,
+                                          .query_buffer_limit = 1024 * 1024 * 1024,
+                                          .bulk_max = 512 * 1024 * 1024};
 
 /* Sets of "class hard soft seconds"; classes that are not named keep theirs. */
 static const char *set_output_limits(const struct config_option *option, int count, const struct slice *words) {
@@ -21,7 +25,8 @@ static const char *set_output_limits(const struct config_option *option, int cou
         int64_t seconds;
         if (!client_class_parse(words[i], &class) || class == CLIENT_CLASS_PRIMARY)
             return "Invalid client class specified in buffer limit configuration.";
-        if (!parse_memory(words[i + 1], &hard) || !parse_memory(words[i + 2], &soft) || !parse_int64(words[i + 3], &seconds) || seconds < 0)
+        if (!parse_memory(words[i + 1], &hard) || !parse_memory(words[i + 2], &soft) ||
+            !parse_int64(words[i + 3], &seconds) || seconds < 0)
             return "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
         limits[class] = (struct client_limit){hard, soft, (uint64_t)seconds};
     }
@@ -32,13 +37,13 @@ static const char *set_output_limits(const struct config_option *option, int cou
 static void output_limit_text(enum client_class class, char *text, size_t size) {
     const struct client_limit *limit = &client_settings.limits[class];
     /* The replica's class has kept its old name here. */
-    snprintf(text, size, "%s %llu %llu %llu", class == CLIENT_CLASS_REPLICA ? "slave" : client_class_name(class), (unsigned long long)limit->hard,
-             (unsigned long long)limit->soft, (unsigned long long)limit->soft_seconds);
+    snprintf(text, size, "%s %llu %llu %llu", class == CLIENT_CLASS_REPLICA ? "slave" : client_class_name(class),
+             (unsigned long long)limit->hard, (unsigned long long)limit->soft, (unsigned long long)limit->soft_seconds);
 }
 
 static void get_output_limits(const struct config_option *option, struct output *out) {
     (void)option;
-    for (int class = 0; class < CLIENT_CLASS_PRIMARY; class++) {
+    for (int class = 0; class < CLIENT_CLASS_PRIMARY; class ++) {
         char text[128];
         output_limit_text(class, text, sizeof text);
         if (class) output_write(out, SLICE(" "));
@@ -47,7 +52,7 @@ static void get_output_limits(const struct config_option *option, struct output 
 }
 
 static void rewrite_output_limits(const struct config_option *option, struct output *out) {
-    for (int class = 0; class < CLIENT_CLASS_PRIMARY; class++) {
+    for (int class = 0; class < CLIENT_CLASS_PRIMARY; class ++) {
         char text[128];
         output_limit_text(class, text, sizeof text);
         output_write(out, slice_of(option->name));
@@ -61,33 +66,78 @@ static const char *apply_maxclients(void) {
     int64_t wanted = client_settings.maxclients;
     process_adjust_open_files();
     if (client_settings.maxclients == wanted) return NULL;
-    return config_reason("The operating system is not able to handle the specified number of clients, try with %lld", (long long)client_settings.maxclients);
+    return config_reason("The operating system is not able to handle the specified number of clients, try with %lld",
+                         (long long)client_settings.maxclients);
 }
 
 static const char *apply_query_limit(void) {
-    list_each(clients_all(), link) conn_set_in_limit(container_of(link, struct client, link)->conn, (size_t)client_settings.query_buffer_limit);
+    list_each(clients_all(), link)
+        conn_set_in_limit(container_of(link, struct client, link)->conn, (size_t)client_settings.query_buffer_limit);
     return NULL;
 }
 
-static const struct config_name immediate_names[] = {{"auto", REPLY_AS_TRANSPORT}, {"yes", REPLY_IMMEDIATE}, {"no", REPLY_LATE}, {NULL, 0}};
+static const struct config_name immediate_names[] = {
+    {"auto", REPLY_AS_TRANSPORT}, {"yes", REPLY_IMMEDIATE}, {"no", REPLY_LATE}, {NULL, 0}};
 
 const struct config_option client_options[] = {
-    {.name = "timeout", .type = CONFIG_INT, .value = &client_settings.timeout, .initial = "0", .min = 0, .max = INT32_MAX,
+    {.name = "timeout",
+     .type = CONFIG_INT,
+     .value = &client_settings.timeout,
+     .initial = "0",
+     .min = 0,
+     .max = INT32_MAX,
      .help = "Seconds after which an idle client is closed; 0: never."},
-    {.name = "maxclients", .type = CONFIG_INT64, .value = &client_settings.maxclients, .initial = "10000", .min = 1, .max = UINT32_MAX,
-     .apply = apply_maxclients, .help = "Clients that may be connected at a time."},
-    {.name = "tcp-keepalive", .type = CONFIG_INT, .value = &client_settings.tcp_keepalive, .initial = "300", .min = 0, .max = INT32_MAX,
+    {.name = "maxclients",
+     .type = CONFIG_INT64,
+     .value = &client_settings.maxclients,
+     .initial = "10000",
+     .min = 1,
+     .max = UINT32_MAX,
+     .apply = apply_maxclients,
+     .help = "Clients that may be connected at a time."},
+    {.name = "tcp-keepalive",
+     .type = CONFIG_INT,
+     .value = &client_settings.tcp_keepalive,
+     .initial = "300",
+     .min = 0,
+     .max = INT32_MAX,
      .help = "Seconds of silence after which TCP asks whether the client is still there; 0: it does not."},
-    {.name = "client-query-buffer-limit", .type = CONFIG_MEMORY, .value = &client_settings.query_buffer_limit, .initial = "1073741824",
-     .min = 1024 * 1024, .max = INT64_MAX, .apply = apply_query_limit, .help = "Bytes that one request of a client may take before it is closed."},
-    {.name = "proto-max-bulk-len", .type = CONFIG_MEMORY, .value = &client_settings.bulk_max, .initial = "536870912", .min = 1024 * 1024,
-     .max = INT64_MAX, .help = "Bytes of one argument at most, and of a string value."},
-    {.name = "client-output-buffer-limit", .type = CONFIG_CUSTOM, .flags = CONFIG_MULTI_ARG,
-     .initial = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", .set = set_output_limits, .get = get_output_limits,
-     .rewrite = rewrite_output_limits, .help = "Bytes of replies that may wait for a client of a class: hard, soft, and seconds of the latter."},
-    {.name = "immediate-reply", .type = CONFIG_ENUM, .value = &client_settings.immediate_reply, .initial = "auto", .names = immediate_names,
-     .help = "Whether a client's replies leave when its requests are executed (yes), or all clients' together before the server waits (no)."},
-    {.name = "client-default-resp", .type = CONFIG_INT, .value = &client_settings.protocol, .initial = "2", .min = 2, .max = 3,
+    {.name = "client-query-buffer-limit",
+     .type = CONFIG_MEMORY,
+     .value = &client_settings.query_buffer_limit,
+     .initial = "1073741824",
+     .min = 1024 * 1024,
+     .max = INT64_MAX,
+     .apply = apply_query_limit,
+     .help = "Bytes that one request of a client may take before it is closed."},
+    {.name = "proto-max-bulk-len",
+     .type = CONFIG_MEMORY,
+     .value = &client_settings.bulk_max,
+     .initial = "536870912",
+     .min = 1024 * 1024,
+     .max = INT64_MAX,
+     .help = "Bytes of one argument at most, and of a string value."},
+    {.name = "client-output-buffer-limit",
+     .type = CONFIG_CUSTOM,
+     .flags = CONFIG_MULTI_ARG,
+     .initial = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+     .set = set_output_limits,
+     .get = get_output_limits,
+     .rewrite = rewrite_output_limits,
+     .help = "Bytes of replies that may wait for a client of a class: hard, soft, and seconds of the latter."},
+    {.name = "immediate-reply",
+     .type = CONFIG_ENUM,
+     .value = &client_settings.immediate_reply,
+     .initial = "auto",
+     .names = immediate_names,
+     .help = "Whether a client's replies leave when its requests are executed (yes), or all clients' together before "
+             "the server waits (no)."},
+    {.name = "client-default-resp",
+     .type = CONFIG_INT,
+     .value = &client_settings.protocol,
+     .initial = "2",
+     .min = 2,
+     .max = 3,
      .help = "Protocol in which a client is served until it says HELLO."},
     {.name = NULL},
 };

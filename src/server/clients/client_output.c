@@ -46,8 +46,10 @@ static inline bool replies_wait(const struct client *client) {
 }
 
 void client_flush(struct client *client) {
-    if (replies_wait(client)) client_flush_later(client);
-    else flush_now(client);
+    if (replies_wait(client))
+        client_flush_later(client);
+    else
+        flush_now(client);
 }
 
 void clients_flush(void) {
@@ -102,7 +104,8 @@ void client_pushes_write(struct client *client) {
 /* Limits */
 
 static __attribute__((noinline)) bool limit_passed(struct client *client) {
-    log_warning("Client %s scheduled to be closed ASAP for overcoming of output buffer limits.", client_log_text(client));
+    log_warning("Client %s scheduled to be closed ASAP for overcoming of output buffer limits.",
+                client_log_text(client));
     client_stats.output_limit_closed++;
     client_free(client);
     return false;
@@ -111,7 +114,8 @@ static __attribute__((noinline)) bool limit_passed(struct client *client) {
 /* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the limits say. What was not yet tried to be
  * sent does not count: the cron comes by between a turn and its flush, too. */
 static bool owed_before_auth(const struct client *client) {
-    return !list_is_linked(&client->flush_link) && !client->authenticated && auth_required() && client->conn && conn_pending(client->conn) > OUTPUT_FREE;
+    return !list_is_linked(&client->flush_link) && !client->authenticated && auth_required() && client->conn &&
+           conn_pending(client->conn) > OUTPUT_FREE;
 }
 
 bool client_check_output(struct client *client) {

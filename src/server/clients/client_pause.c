@@ -11,10 +11,12 @@ static enum pause_kind pause_kind;
 static int64_t pause_until_ms;
 static struct event_timer pause_timer;
 
-static enum filter_answer pause_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer pause_ask(struct client *client, const struct command *command, int argc,
+                                    const struct slice *argv, const char **error) {
     (void)argc, (void)argv, (void)error;
     if (!client->conn || (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY))) return FILTER_PASS;
-    if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command) & (CMD_WRITE | CMD_MAY_REPLICATE))) return FILTER_PASS;
+    if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command) & (CMD_WRITE | CMD_MAY_REPLICATE)))
+        return FILTER_PASS;
     client_hold(client);
     client->flags |= CLIENT_PAUSED;
     list_append(&paused, &client->turn_link);
@@ -23,7 +25,9 @@ static enum filter_answer pause_ask(struct client *client, const struct command 
 
 static struct command_filter pause_filter = {.order = FILTER_PAUSE, .ask = pause_ask};
 
-enum pause_kind clients_paused(void) { return pause_kind; }
+enum pause_kind clients_paused(void) {
+    return pause_kind;
+}
 
 void client_pause_forget(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_PAUSED;

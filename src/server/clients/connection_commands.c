@@ -22,7 +22,9 @@ static void ping_run(struct call *call) {
     }
 }
 
-static void echo_run(struct call *call) { reply_bulk(call->reply, call->argv[1]); }
+static void echo_run(struct call *call) {
+    reply_bulk(call->reply, call->argv[1]);
+}
 
 static void select_run(struct call *call) {
     int64_t id;
@@ -50,9 +52,12 @@ static void auth_run(struct call *call) {
     if (call->argc > 3) {
         reply_syntax_error(call->reply);
     } else if (call->argc == 2 && !auth_required()) {
-        reply_error(call->reply, "ERR AUTH <password> called without any password configured for the default user. Are you sure your "
-                                 "configuration is correct?");
-    } else if (auth_login(call->client, call->argc == 2 ? SLICE("default") : call->argv[1], call->argv[call->argc - 1])) {
+        reply_error(
+            call->reply,
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your "
+            "configuration is correct?");
+    } else if (auth_login(call->client, call->argc == 2 ? SLICE("default") : call->argv[1],
+                          call->argv[call->argc - 1])) {
         reply_ok(call->reply);
     } else {
         reply_error(call->reply, wrong_password);
@@ -95,8 +100,8 @@ static bool hello_parse(struct call *call, struct hello *hello) {
             }
             i++;
         } else {
-            reply_error_format(reply, "ERR Syntax error in HELLO option '%.*s'", (int)(call->argv[i].len > 128 ? 128 : call->argv[i].len),
-                               call->argv[i].data);
+            reply_error_format(reply, "ERR Syntax error in HELLO option '%.*s'",
+                               (int)(call->argv[i].len > 128 ? 128 : call->argv[i].len), call->argv[i].data);
             return false;
         }
     }
@@ -131,8 +136,11 @@ static void hello_run(struct call *call) {
         return;
     }
     if (!client->authenticated && auth_required()) {
-        reply_error(call->reply, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> "
-                                 "option can be used to authenticate the client and select the RESP protocol version at the same time");
+        reply_error(
+            call->reply,
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
+            "<user> <pass> "
+            "option can be used to authenticate the client and select the RESP protocol version at the same time");
         return;
     }
     if (hello.name) client_set_name(client, *hello.name);
@@ -161,27 +169,37 @@ static void time_run(struct call *call) {
 static void shutdown_run(struct call *call) {
     int flags = 0, aborts = 0;
     for (int i = 1; i < call->argc; i++) {
-        if (slice_is(call->argv[i], "nosave")) flags |= SHUTDOWN_NOSAVE;
-        else if (slice_is(call->argv[i], "save")) flags |= SHUTDOWN_SAVE;
-        else if (slice_is(call->argv[i], "now")) flags |= SHUTDOWN_NOW;
-        else if (slice_is(call->argv[i], "force")) flags |= SHUTDOWN_FORCE;
-        else if (slice_is(call->argv[i], "abort")) aborts++;
-        else aborts = 2;
+        if (slice_is(call->argv[i], "nosave"))
+            flags |= SHUTDOWN_NOSAVE;
+        else if (slice_is(call->argv[i], "save"))
+            flags |= SHUTDOWN_SAVE;
+        else if (slice_is(call->argv[i], "now"))
+            flags |= SHUTDOWN_NOW;
+        else if (slice_is(call->argv[i], "force"))
+            flags |= SHUTDOWN_FORCE;
+        else if (slice_is(call->argv[i], "abort"))
+            aborts++;
+        else
+            aborts = 2;
     }
     if (aborts > 1 || (aborts && flags) || ((flags & SHUTDOWN_SAVE) && (flags & SHUTDOWN_NOSAVE))) {
         reply_syntax_error(call->reply);
         return;
     }
     if (aborts) {
-        if (server_shutdown_abort()) reply_ok(call->reply);
-        else reply_error(call->reply, "ERR No shutdown in progress.");
+        if (server_shutdown_abort())
+            reply_ok(call->reply);
+        else
+            reply_error(call->reply, "ERR No shutdown in progress.");
         return;
     }
     server_shutdown_for(call->client, flags);
 }
 
 /* What a connection says to a node of a cluster; this server is none. */
-static void cluster_only_run(struct call *call) { reply_error(call->reply, "ERR This instance has cluster support disabled"); }
+static void cluster_only_run(struct call *call) {
+    reply_error(call->reply, "ERR This instance has cluster support disabled");
+}
 
 static void readonly_run(struct call *call) {
     call->client->flags |= CLIENT_READONLY;
@@ -193,48 +211,139 @@ static void readwrite_run(struct call *call) {
 }
 
 #define CONNECTION_FLAGS (CMD_LOADING | CMD_STALE | CMD_FAST)
-#define HANDSHAKE_FLAGS (CONNECTION_FLAGS | CMD_NOSCRIPT | CMD_NO_AUTH | CMD_ALLOW_BUSY)
+#define HANDSHAKE_FLAGS  (CONNECTION_FLAGS | CMD_NOSCRIPT | CMD_NO_AUTH | CMD_ALLOW_BUSY)
 
 static const char *const auth_history[] = {"6.0.0", "Takes a username, for servers that have several users.", NULL};
-static const char *const hello_history[] = {"6.2.0", "The protocol version may be left out: the reply then describes the connection as it is.", NULL};
+static const char *const hello_history[] = {
+    "6.2.0", "The protocol version may be left out: the reply then describes the connection as it is.", NULL};
 static const char *const ping_tips[] = {"request_policy:all_shards", "response_policy:all_succeeded", NULL};
 static const char *const time_tips[] = {"nondeterministic_output", NULL};
 static const char *const shutdown_history[] = {"7.0.0", "Takes NOW, FORCE and ABORT.", NULL};
 
 const struct command_spec connection_commands[] = {
-    {.name = "ping", .run = ping_run, .arity = -1, .flags = CMD_FAST, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Answers PONG, or the message it was given.", .syntax = "[message:string]", .tips = ping_tips},
-    {.name = "echo", .run = echo_run, .arity = 2, .flags = CONNECTION_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Answers its argument.", .syntax = "message:string"},
-    {.name = "auth", .run = auth_run, .arity = -2, .flags = HANDSHAKE_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
-     .since = "1.0.0", .complexity = "O(N) where N is the number of passwords of the user", .summary = "Authenticates the connection.",
-     .syntax = "[username:string@6.0.0] password:string", .history = auth_history},
-    {.name = "hello", .run = hello_run, .arity = -1, .flags = HANDSHAKE_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
-     .since = "6.0.0", .complexity = "O(1)", .summary = "Opens a conversation: chooses the protocol, may authenticate and name the connection.",
-     .syntax = "[arguments{protover:integer [AUTH auth{username:string password:string}] [SETNAME clientname:string]}]", .history = hello_history},
-    {.name = "select", .run = select_run, .arity = 2, .flags = CONNECTION_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Makes another database the connection's.", .syntax = "index:integer"},
-    {.name = "quit", .run = quit_run, .arity = -1, .flags = HANDSHAKE_FLAGS | CMD_NOT_QUEUED, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
-     .since = "1.0.0", .complexity = "O(1)", .summary = "Closes the connection.", .deprecated_since = "7.2.0",
+    {.name = "ping",
+     .run = ping_run,
+     .arity = -1,
+     .flags = CMD_FAST,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CONNECTION,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Answers PONG, or the message it was given.",
+     .syntax = "[message:string]",
+     .tips = ping_tips},
+    {.name = "echo",
+     .run = echo_run,
+     .arity = 2,
+     .flags = CONNECTION_FLAGS,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CONNECTION,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Answers its argument.",
+     .syntax = "message:string"},
+    {.name = "auth",
+     .run = auth_run,
+     .arity = -2,
+     .flags = HANDSHAKE_FLAGS,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CONNECTION,
+     .since = "1.0.0",
+     .complexity = "O(N) where N is the number of passwords of the user",
+     .summary = "Authenticates the connection.",
+     .syntax = "[username:string@6.0.0] password:string",
+     .history = auth_history},
+    {.name = "hello",
+     .run = hello_run,
+     .arity = -1,
+     .flags = HANDSHAKE_FLAGS,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CONNECTION,
+     .since = "6.0.0",
+     .complexity = "O(1)",
+     .summary = "Opens a conversation: chooses the protocol, may authenticate and name the connection.",
+     .syntax = "[arguments{protover:integer [AUTH auth{username:string password:string}] [SETNAME clientname:string]}]",
+     .history = hello_history},
+    {.name = "select",
+     .run = select_run,
+     .arity = 2,
+     .flags = CONNECTION_FLAGS,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CONNECTION,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Makes another database the connection's.",
+     .syntax = "index:integer"},
+    {.name = "quit",
+     .run = quit_run,
+     .arity = -1,
+     .flags = HANDSHAKE_FLAGS | CMD_NOT_QUEUED,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CONNECTION,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Closes the connection.",
+     .deprecated_since = "7.2.0",
      .replaced_by = "just closing the connection"},
-    {.name = "reset", .run = reset_run, .arity = 1, .flags = HANDSHAKE_FLAGS | CMD_NOT_QUEUED, .categories = CAT_CONNECTION, .group = GROUP_CONNECTION,
-     .since = "6.2.0", .complexity = "O(1)", .summary = "Puts the connection back into the state in which it was opened."},
-    {.name = "asking", .run = cluster_only_run, .arity = 1, .flags = CMD_FAST, .categories = CAT_CONNECTION, .group = GROUP_CLUSTER, .since = "3.0.0",
-     .complexity = "O(1)", .summary = "Says that the next command follows an -ASK redirection."},
-    {.name = "readonly", .run = readonly_run, .arity = 1, .flags = CONNECTION_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CLUSTER,
-     .since = "3.0.0", .complexity = "O(1)", .summary = "Says that the client is content with what a replica knows."},
-    {.name = "readwrite", .run = readwrite_run, .arity = 1, .flags = CONNECTION_FLAGS, .categories = CAT_CONNECTION, .group = GROUP_CLUSTER,
-     .since = "3.0.0", .complexity = "O(1)", .summary = "Ends what READONLY allowed."},
+    {.name = "reset",
+     .run = reset_run,
+     .arity = 1,
+     .flags = HANDSHAKE_FLAGS | CMD_NOT_QUEUED,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CONNECTION,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Puts the connection back into the state in which it was opened."},
+    {.name = "asking",
+     .run = cluster_only_run,
+     .arity = 1,
+     .flags = CMD_FAST,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CLUSTER,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Says that the next command follows an -ASK redirection."},
+    {.name = "readonly",
+     .run = readonly_run,
+     .arity = 1,
+     .flags = CONNECTION_FLAGS,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CLUSTER,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Says that the client is content with what a replica knows."},
+    {.name = "readwrite",
+     .run = readwrite_run,
+     .arity = 1,
+     .flags = CONNECTION_FLAGS,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_CLUSTER,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Ends what READONLY allowed."},
     {.name = NULL},
 };
 
 const struct command_spec server_commands[] = {
-    {.name = "time", .run = time_run, .arity = 1, .flags = CONNECTION_FLAGS, .group = GROUP_SERVER, .since = "2.6.0", .complexity = "O(1)",
-     .summary = "Answers the server's time of day: seconds and microseconds.", .tips = time_tips},
-    {.name = "shutdown", .run = shutdown_run, .arity = -1, .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI | CMD_ALLOW_BUSY,
-     .group = GROUP_SERVER, .since = "1.0.0",
+    {.name = "time",
+     .run = time_run,
+     .arity = 1,
+     .flags = CONNECTION_FLAGS,
+     .group = GROUP_SERVER,
+     .since = "2.6.0",
+     .complexity = "O(1)",
+     .summary = "Answers the server's time of day: seconds and microseconds.",
+     .tips = time_tips},
+    {.name = "shutdown",
+     .run = shutdown_run,
+     .arity = -1,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_NO_MULTI | CMD_ALLOW_BUSY,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
      .complexity = "O(N) when saving, where N is the number of keys in all databases, else O(1)",
      .summary = "Writes the data to disk, as configured, and stops the server.",
-     .syntax = "[abort-selector(save-selector-block{[save-selector(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0]}|ABORT@7.0.0)]", .history = shutdown_history},
+     .syntax =
+         "[abort-selector(save-selector-block{[save-selector(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0]}|ABORT@7.0.0)]",
+     .history = shutdown_history},
     {.name = NULL},
 };

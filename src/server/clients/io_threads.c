@@ -21,7 +21,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS_MAX = 256, BATCH_BYTES = 64 * 1024, ROOM_MIN = 2048, ROOM_OF_REQUEST = 64, ROOM_MAX = 16 * 1024, FETCH_AHEAD = 16, DESCRIPTORS = 6 };
+enum {
+    THREADS_MAX = 256,
+    BATCH_BYTES = 64 * 1024,
+    ROOM_MIN = 2048,
+    ROOM_OF_REQUEST = 64,
+    ROOM_MAX = 16 * 1024,
+    FETCH_AHEAD = 16,
+    DESCRIPTORS = 6
+};
 
 struct io_request {
     int argc;
@@ -109,7 +117,8 @@ static struct io_batch *batch_pack(struct io_thread *thread, struct slice input,
     size_t room = thread->count * ROOM_OF_REQUEST;
     if (room < ROOM_MIN) room = ROOM_MIN;
     if (room > ROOM_MAX) room = ROOM_MAX;
-    size_t requests = thread->count * sizeof(struct io_request), argv = thread->argc * sizeof(struct slice), len = input.len + mark;
+    size_t requests = thread->count * sizeof(struct io_request), argv = thread->argc * sizeof(struct slice),
+           len = input.len + mark;
     struct io_batch *batch = (struct io_batch *)remote_message_new(sizeof *batch + requests + argv + len + room);
     memset((char *)batch + sizeof batch->message, 0, sizeof *batch - sizeof batch->message);
     batch->message.drop = batch_free;
@@ -134,7 +143,8 @@ static struct io_batch *batch_pack(struct io_thread *thread, struct slice input,
 enum found { FOUND_NO_MORE, FOUND_ENOUGH, FOUND_APART, FOUND_LARGE, FOUND_FAILED };
 
 /* Finds whole requests in the input, up to *used. */
-static enum found requests_find(struct io_client *io, struct io_thread *thread, const struct request_limits *limits, size_t *used) {
+static enum found requests_find(struct io_client *io, struct io_thread *thread, const struct request_limits *limits,
+                                size_t *used) {
     const struct connection *conn = io->end.conn;
     while (conn->in_len > *used) {
         switch (request_read(&io->reader, (struct slice){conn->in + *used, conn->in_len - *used}, limits)) {
@@ -238,7 +248,9 @@ static void end_free(struct remote_end *end) {
     mem_free(io);
 }
 
-static void accepted(struct connection *conn) { client_accept(NULL, conn); }
+static void accepted(struct connection *conn) {
+    client_accept(NULL, conn);
+}
 
 static const struct remote_worker_ops worker_ops = {
     .opened = end_opened, .readable = end_readable, .returned = end_returned, .free = end_free, .accepted = accepted};
@@ -260,18 +272,24 @@ static void thread_stop(struct event_post *post) {
 
 /* --- Main thread ------------------------------------------------------------------------------------------------------------------------------------------ */
 
-int io_threads_count(void) { return threads_running; }
-int io_threads_descriptors(void) { return (threads_wanted - 1) * DESCRIPTORS; }
+int io_threads_count(void) {
+    return threads_running;
+}
+int io_threads_descriptors(void) {
+    return (threads_wanted - 1) * DESCRIPTORS;
+}
 
 uint64_t io_threads_reads(void) {
     uint64_t sum = 0;
-    for (int i = 0; i < threads_running; i++) sum += atomic_load_explicit(&threads[i].worker.reads, memory_order_relaxed);
+    for (int i = 0; i < threads_running; i++)
+        sum += atomic_load_explicit(&threads[i].worker.reads, memory_order_relaxed);
     return sum;
 }
 
 uint64_t io_threads_writes(void) {
     uint64_t sum = 0;
-    for (int i = 0; i < threads_running; i++) sum += atomic_load_explicit(&threads[i].worker.writes, memory_order_relaxed);
+    for (int i = 0; i < threads_running; i++)
+        sum += atomic_load_explicit(&threads[i].worker.writes, memory_order_relaxed);
     return sum;
 }
 
@@ -333,7 +351,9 @@ struct server_part io_threads_part = {.name = "io-threads", .start = start, .bef
 
 /* Batches */
 
-struct io_batch *io_batch_of(const struct connection *conn) { return (struct io_batch *)remote_shown(conn); }
+struct io_batch *io_batch_of(const struct connection *conn) {
+    return (struct io_batch *)remote_shown(conn);
+}
 
 enum request_status io_batch_next(struct io_batch *batch, struct request_reader *reader, size_t *size) {
     if (batch->next < batch->count) {
@@ -385,7 +405,13 @@ void io_batch_prefetch(struct io_batch *batch, struct db *db) {
 }
 
 const struct config_option io_threads_options[] = {
-    {.name = "io-threads", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &threads_wanted, .initial = "1", .min = 1, .max = THREADS_MAX,
+    {.name = "io-threads",
+     .type = CONFIG_INT,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &threads_wanted,
+     .initial = "1",
+     .min = 1,
+     .max = THREADS_MAX,
      .help = "Threads that serve clients, the main thread included: the others read, parse and write."},
     {.name = NULL},
 };

@@ -47,8 +47,8 @@ static void group_close(struct group *group) {
 }
 
 static bool error_means_absent(int error) {
-    return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == EPROTONOSUPPORT || error == ESOCKTNOSUPPORT || error == EPFNOSUPPORT ||
-           error == ENODEV || error == ENOPROTOOPT;
+    return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == EPROTONOSUPPORT || error == ESOCKTNOSUPPORT ||
+           error == EPFNOSUPPORT || error == ENODEV || error == ENOPROTOOPT;
 }
 
 static bool has_room(struct listener *listener) {
@@ -59,8 +59,15 @@ static bool has_room(struct listener *listener) {
 /* Opens one address; false: it must be had and cannot. */
 static bool group_open_one(struct group *group, const char *host, int at_port) {
     bool optional = host[0] == '-';
-    struct listen_options options = {.host = host + optional, .port = at_port, .backlog = backlog, .mark = (uint32_t)mark,
-                                     .may_wait = optional, .accept_batch = accept_batch, .accepted = client_accept, .has_room = has_room, .owner = group};
+    struct listen_options options = {.host = host + optional,
+                                     .port = at_port,
+                                     .backlog = backlog,
+                                     .mark = (uint32_t)mark,
+                                     .may_wait = optional,
+                                     .accept_batch = accept_batch,
+                                     .accepted = client_accept,
+                                     .has_room = has_room,
+                                     .owner = group};
     io_threads_place(&options);
     if (!group->addresses) {
         options.unix_mode = unix_mode;
@@ -71,10 +78,14 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
     if (!listener) {
         int reason = errno;
         if (optional && error_means_absent(reason)) return true;
-        if (!group->addresses) log_warning("Failed opening Unix socket: bind: %s", strerror(reason));
+        if (!group->addresses)
+            log_warning("Failed opening Unix socket: bind: %s", strerror(reason));
         else if (group == &tcp_group)
-            log_warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", options.host, at_port, strerror(reason));
-        else log_warning("Warning: %s", error[0] ? error : strerror(reason)); /* it names transport, address and device */
+            log_warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", options.host, at_port,
+                        strerror(reason));
+        else
+            log_warning("Warning: %s",
+                        error[0] ? error : strerror(reason)); /* it names transport, address and device */
         return false;
     }
     group->listeners[group->count++] = listener;
@@ -117,9 +128,15 @@ static const char *group_reopen(struct group *group, const char *failure) {
     return NULL;
 }
 
-static const char *apply_bind(void) { return group_reopen(&tcp_group, "Failed to bind to specified addresses."); }
-static const char *apply_port(void) { return group_reopen(&tcp_group, "Unable to listen on this port. Check server logs."); }
-static const char *apply_rdma(void) { return group_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs."); }
+static const char *apply_bind(void) {
+    return group_reopen(&tcp_group, "Failed to bind to specified addresses.");
+}
+static const char *apply_port(void) {
+    return group_reopen(&tcp_group, "Unable to listen on this port. Check server logs.");
+}
+static const char *apply_rdma(void) {
+    return group_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs.");
+}
 
 static const char *apply_accept_batch(void) {
     for (int g = 0; g < GROUPS; g++)
@@ -146,7 +163,8 @@ bool listeners_start(void) {
             group_remember(group);
         }
         if (open) continue;
-        if (group->addresses) log_warning("Failed listening on port %d (%s), aborting.", *group->port, group->transport->name);
+        if (group->addresses)
+            log_warning("Failed listening on port %d (%s), aborting.", *group->port, group->transport->name);
         return false;
     }
     if (!any) log_warning("Configured to not listen anywhere, exiting.");
@@ -166,8 +184,12 @@ void listeners_log_ready(void) {
     }
 }
 
-int listeners_port(void) { return port; }
-const char *listeners_unix_path(void) { return unix_path; }
+int listeners_port(void) {
+    return port;
+}
+const char *listeners_unix_path(void) {
+    return unix_path;
+}
 
 void listeners_info(struct output *out) {
     int shown = 0;
@@ -190,7 +212,8 @@ void listeners_info(struct output *out) {
 const char *listeners_first_address(char *text, size_t size) {
     if (tcp_group.count) {
         const char *host = tcp_group.now.items[0];
-        snprintf(text, size, strchr(host, ':') && strcmp(host, "::*") != 0 ? "[%s]:%d" : "%s:%d", host, tcp_group.now_port);
+        snprintf(text, size, strchr(host, ':') && strcmp(host, "::*") != 0 ? "[%s]:%d" : "%s:%d", host,
+                 tcp_group.now_port);
     } else if (unix_group_.count) {
         snprintf(text, size, "%s", unix_path);
     } else if (rdma_group.count) {
@@ -216,23 +239,82 @@ static const char *check_rdma_bind(const struct config_option *option, struct sl
 }
 
 const struct config_option listener_options[] = {
-    {.name = "bind", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .value = &bind_addresses, .initial = "* -::*", .check = check_bind, .apply = apply_bind,
+    {.name = "bind",
+     .type = CONFIG_STRINGS,
+     .flags = CONFIG_MULTI_ARG,
+     .value = &bind_addresses,
+     .initial = "* -::*",
+     .check = check_bind,
+     .apply = apply_bind,
      .help = "Addresses to listen on; '-' before one: it may be missing."},
-    {.name = "port", .type = CONFIG_INT, .value = &port, .initial = "6379", .min = 0, .max = 65535, .apply = apply_port,
+    {.name = "port",
+     .type = CONFIG_INT,
+     .value = &port,
+     .initial = "6379",
+     .min = 0,
+     .max = 65535,
+     .apply = apply_port,
      .help = "TCP port; 0: no TCP."},
-    {.name = "unixsocket", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_path, .initial = "", .help = "Path of a Unix socket to listen on; empty: none."},
-    {.name = "unixsocketgroup", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &unix_group, .initial = "", .help = "Group that owns the Unix socket."},
-    {.name = "unixsocketperm", .type = CONFIG_OCTAL, .flags = CONFIG_IMMUTABLE, .value = &unix_mode, .initial = "0", .min = 0, .max = 0777,
+    {.name = "unixsocket",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &unix_path,
+     .initial = "",
+     .help = "Path of a Unix socket to listen on; empty: none."},
+    {.name = "unixsocketgroup",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &unix_group,
+     .initial = "",
+     .help = "Group that owns the Unix socket."},
+    {.name = "unixsocketperm",
+     .type = CONFIG_OCTAL,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &unix_mode,
+     .initial = "0",
+     .min = 0,
+     .max = 0777,
      .help = "Permissions of the Unix socket."},
-    {.name = "tcp-backlog", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &backlog, .initial = "511", .min = 0, .max = INT32_MAX,
+    {.name = "tcp-backlog",
+     .type = CONFIG_INT,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &backlog,
+     .initial = "511",
+     .min = 0,
+     .max = INT32_MAX,
      .help = "Connections that may wait to be accepted."},
-    {.name = "socket-mark-id", .type = CONFIG_INT, .flags = CONFIG_IMMUTABLE, .value = &mark, .initial = "0", .min = 0, .max = INT32_MAX,
+    {.name = "socket-mark-id",
+     .type = CONFIG_INT,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &mark,
+     .initial = "0",
+     .min = 0,
+     .max = INT32_MAX,
      .help = "Mark (SO_MARK) of listening sockets; 0: none."},
-    {.name = "max-new-connections-per-cycle", .type = CONFIG_INT, .value = &accept_batch, .initial = "10", .min = 1, .max = 1000, .apply = apply_accept_batch,
+    {.name = "max-new-connections-per-cycle",
+     .type = CONFIG_INT,
+     .value = &accept_batch,
+     .initial = "10",
+     .min = 1,
+     .max = 1000,
+     .apply = apply_accept_batch,
      .help = "Connections accepted in one turn of the loop."},
-    {.name = "rdma-bind", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .value = &rdma_addresses, .initial = "", .check = check_rdma_bind, .apply = apply_rdma,
+    {.name = "rdma-bind",
+     .type = CONFIG_STRINGS,
+     .flags = CONFIG_MULTI_ARG,
+     .value = &rdma_addresses,
+     .initial = "",
+     .check = check_rdma_bind,
+     .apply = apply_rdma,
      .help = "Addresses of RDMA devices to listen on."},
-    {.name = "rdma-port", .type = CONFIG_INT, .value = &rdma_port, .initial = "0", .min = 0, .max = 65535, .check = rdma_option_check, .apply = apply_rdma,
+    {.name = "rdma-port",
+     .type = CONFIG_INT,
+     .value = &rdma_port,
+     .initial = "0",
+     .min = 0,
+     .max = 65535,
+     .check = rdma_option_check,
+     .apply = apply_rdma,
      .help = "RDMA port; 0: no RDMA."},
     {.name = NULL},
 };

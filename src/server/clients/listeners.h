@@ -6,10 +6,10 @@
 extern const struct config_option listener_options[];
 /* Opens all; logs why not and returns false where one cannot be had that must. */
 bool listeners_start(void);
-void listeners_stop(void);        /* closes all, before the last replies go out */
-void listeners_log_ready(void);   /* "Ready to accept connections tcp" … */
-void listeners_info(struct output *out); /* listenerN lines of INFO server */
-int listeners_port(void);         /* of TCP */
+void listeners_stop(void);                                    /* closes all, before the last replies go out */
+void listeners_log_ready(void);                               /* "Ready to accept connections tcp" … */
+void listeners_info(struct output *out);                      /* listenerN lines of INFO server */
+int listeners_port(void);                                     /* of TCP */
 const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */
 const char *listeners_unix_path(void);
 #endif

@@ -40,7 +40,8 @@ static void write_line(const struct call *call, struct output *out) {
         conn_format_address(conn, true, address);
     }
     int64_t now = clock_us();
-    int len = snprintf(head, sizeof head, "+%lld.%06lld [%d %s]", (long long)(now / 1000000), (long long)(now % 1000000), db_id(call->db), address);
+    int len = snprintf(head, sizeof head, "+%lld.%06lld [%d %s]", (long long)(now / 1000000),
+                       (long long)(now % 1000000), db_id(call->db), address);
     output_write(out, (struct slice){head, (size_t)len});
     for (int i = 0; i < call->argc; i++) {
         output_write(out, SLICE(" "));
@@ -85,7 +86,13 @@ static void monitor_run(struct call *call) {
 }
 
 const struct command_spec monitor_commands[] = {
-    {.name = "monitor", .run = monitor_run, .arity = 1, .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "1.0.0",
-     .complexity = "", .summary = "Shows every command that the server executes, as it does."},
+    {.name = "monitor",
+     .run = monitor_run,
+     .arity = 1,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
+     .complexity = "",
+     .summary = "Shows every command that the server executes, as it does."},
     {.name = NULL},
 };

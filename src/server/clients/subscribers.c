@@ -9,7 +9,9 @@ static size_t place_of(const struct subscribers *audience, const struct client *
     while (i < audience->count && audience->ids[i] != client->id) i++;
     return i;
 }
-bool subscribers_has(const struct subscribers *audience, const struct client *client) { return place_of(audience, client) < audience->count; }
+bool subscribers_has(const struct subscribers *audience, const struct client *client) {
+    return place_of(audience, client) < audience->count;
+}
 
 void subscribers_join(struct subscribers *audience, const struct client *client) {
     if (audience->count == audience->capacity)

@@ -16,7 +16,7 @@ struct queued {
     struct queued_blob {
         int index;
         struct blob *blob;
-    } *blobs;
+    } * blobs;
     struct slice argv[];
 };
 struct transaction {
@@ -29,7 +29,8 @@ static size_t open_count;
 
 /* The queue */
 
-static enum filter_answer refuse_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer refuse_ask(struct client *client, const struct command *command, int argc,
+                                     const struct slice *argv, const char **error) {
     (void)command, (void)argc, (void)argv;
     if (!client->queued_commands) return FILTER_PASS;
     *error = "ERR Command not allowed inside a transaction";
@@ -66,7 +67,8 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     client->queued_flags |= command->spec->flags;
 }
 
-static enum filter_answer queue_ask(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error) {
+static enum filter_answer queue_ask(struct client *client, const struct command *command, int argc,
+                                    const struct slice *argv, const char **error) {
     (void)error;
     if (!client->queued_commands || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
     /* What is spoilt already will not run: it need not be kept. */
@@ -142,7 +144,9 @@ static void transaction_drop(struct client *client) {
     unwatch_all(client);
 }
 
-size_t transaction_memory(const struct client *client) { return client->transaction ? client->transaction->memory : 0; }
+size_t transaction_memory(const struct client *client) {
+    return client->transaction ? client->transaction->memory : 0;
+}
 
 struct blob *transaction_take_blob(const struct call *call, int index) {
     struct queued *queued = call->client->transaction->runs;
@@ -201,9 +205,12 @@ static void exec_run(struct call *call) {
     int count = client->queued_commands - 1;
     struct transaction *t = transaction_close(client);
     unwatch_all(client);
-    if (spoilt) reply_error(call->reply, "EXECABORT Transaction discarded because of previous errors.");
-    else if (changed) reply_null_array(call->reply);
-    else run_queued(call, t, count);
+    if (spoilt)
+        reply_error(call->reply, "EXECABORT Transaction discarded because of previous errors.");
+    else if (changed)
+        reply_null_array(call->reply);
+    else
+        run_queued(call, t, count);
     transaction_free(t);
 }
 
@@ -243,16 +250,47 @@ void transactions_init(void) {
 static const char *const no_tips[] = {NULL};
 #define TRANSACTION .group = GROUP_TRANSACTIONS, .categories = CAT_TRANSACTION, .tips = no_tips
 const struct command_spec transaction_commands[] = {
-    {.name = "multi", .run = multi_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
-     TRANSACTION, .since = "1.2.0", .complexity = "O(1)", .summary = "Begins a transaction: the commands that follow are queued until EXEC."},
-    {.name = "exec", .run = exec_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_SKIP_COMMANDLOG | CMD_RUNS_QUEUED | CMD_NOT_QUEUED,
-     TRANSACTION, .since = "1.2.0", .complexity = "That of the commands it runs", .summary = "Runs all commands of the transaction, one after the other."},
-    {.name = "discard", .run = discard_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
-     TRANSACTION, .since = "2.0.0", .complexity = "O(N), where N is the number of queued commands", .summary = "Forgets the transaction."},
-    {.name = "watch", .run = watch_run, .arity = -2, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
-     TRANSACTION, .since = "2.2.0", .complexity = "O(1) for every key", .summary = "Lets the next EXEC run only if none of the keys has changed by then.",
-     .syntax = "key:key...", .keys = {{.flags = KEY_RO, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = -1, .b = 1}}},
-    {.name = "unwatch", .run = unwatch_run, .arity = 1, .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY, TRANSACTION,
-     .since = "2.2.0", .complexity = "O(1)", .summary = "Watches no key any more."},
+    {.name = "multi",
+     .run = multi_run,
+     .arity = 1,
+     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     TRANSACTION,
+     .since = "1.2.0",
+     .complexity = "O(1)",
+     .summary = "Begins a transaction: the commands that follow are queued until EXEC."},
+    {.name = "exec",
+     .run = exec_run,
+     .arity = 1,
+     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_SKIP_COMMANDLOG | CMD_RUNS_QUEUED | CMD_NOT_QUEUED,
+     TRANSACTION,
+     .since = "1.2.0",
+     .complexity = "That of the commands it runs",
+     .summary = "Runs all commands of the transaction, one after the other."},
+    {.name = "discard",
+     .run = discard_run,
+     .arity = 1,
+     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     TRANSACTION,
+     .since = "2.0.0",
+     .complexity = "O(N), where N is the number of queued commands",
+     .summary = "Forgets the transaction."},
+    {.name = "watch",
+     .run = watch_run,
+     .arity = -2,
+     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_NO_MULTI | CMD_ALLOW_BUSY | CMD_NOT_QUEUED,
+     TRANSACTION,
+     .since = "2.2.0",
+     .complexity = "O(1) for every key",
+     .summary = "Lets the next EXEC run only if none of the keys has changed by then.",
+     .syntax = "key:key...",
+     .keys = {{.flags = KEY_RO, .begin = BEGIN_INDEX, .index = 1, .find = FIND_RANGE, .a = -1, .b = 1}}},
+    {.name = "unwatch",
+     .run = unwatch_run,
+     .arity = 1,
+     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST | CMD_ALLOW_BUSY,
+     TRANSACTION,
+     .since = "2.2.0",
+     .complexity = "O(1)",
+     .summary = "Watches no key any more."},
     {.name = NULL},
 };

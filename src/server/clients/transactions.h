@@ -23,7 +23,7 @@ extern const struct command_spec transaction_commands[];
 
 /* watch.c. A client whose watched keys have changed has CLIENT_DIRTY_WATCH. */
 void watch_key(struct client *client, struct db *db, struct slice key);
-void unwatch_all(struct client *client); /* and forgets that they changed */
-size_t watch_keys(void); /* that anybody watches */
+void unwatch_all(struct client *client);         /* and forgets that they changed */
+size_t watch_keys(void);                         /* that anybody watches */
 bool watch_expired(const struct client *client); /* a watched key's time has come since */
 #endif

@@ -35,7 +35,8 @@ static struct slice watched_name(const void *entry) {
 static const struct hashtable_type watched_type = {.key = watched_name};
 static struct hashtable *watched; /* NULL: never used */
 static bool removing_expired;
-static struct list spoilt = {.head = {&spoilt.head, &spoilt.head}}; /* lists of watches that are to be dropped when all keys were looked at */
+static struct list spoilt = {
+    .head = {&spoilt.head, &spoilt.head}}; /* lists of watches that are to be dropped when all keys were looked at */
 
 static void mark_dirty(struct client *client) {
     client->flags |= CLIENT_DIRTY_WATCH;
@@ -73,7 +74,9 @@ static void key_expires(struct db *db, struct slice key) {
     removing_expired = true; /* `changed` is told next, of the same key */
 }
 
-static bool is_there(struct db *db, struct slice key) { return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE) != NULL; }
+static bool is_there(struct db *db, struct slice key) {
+    return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE) != NULL;
+}
 
 static void each_key(struct db *a, struct db *b, bool in_either) {
     struct hashtable_iterator it;
@@ -94,9 +97,12 @@ static void each_key(struct db *a, struct db *b, bool in_either) {
 static void db_flushed(struct db *db, size_t keys) {
     if (keys) each_key(db, NULL, false);
 }
-static void dbs_swapped(struct db *a, struct db *b) { each_key(a, b, true); }
+static void dbs_swapped(struct db *a, struct db *b) {
+    each_key(a, b, true);
+}
 
-static struct store_listener listener = {.hooks = {.changed = key_changed, .expired = key_expires, .flushed = db_flushed, .swapped = dbs_swapped}};
+static struct store_listener listener = {
+    .hooks = {.changed = key_changed, .expired = key_expires, .flushed = db_flushed, .swapped = dbs_swapped}};
 
 /* Watching */
 
@@ -169,10 +175,13 @@ bool watch_expired(const struct client *client) {
     list_each(&client->watches->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_client);
         if (watch->expired) continue;
-        struct entry *entry = db_find(db_key_db(watched_name(watch->key)), db_key_name(watched_name(watch->key)), LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+        struct entry *entry = db_find(db_key_db(watched_name(watch->key)), db_key_name(watched_name(watch->key)),
+                                      LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
         if (entry && entry_is_expired(entry)) return true;
     }
     return false;
 }
 
-size_t watch_keys(void) { return watched ? hashtable_size(watched) : 0; }
+size_t watch_keys(void) {
+    return watched ? hashtable_size(watched) : 0;
+}

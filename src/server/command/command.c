@@ -53,7 +53,8 @@ static inline struct command_key key_of(struct slice name) {
 }
 
 static inline bool key_equal(const struct command *command, const struct command_key *key, struct slice name) {
-    if (command->key.first != key->first || command->key.last != key->last || command->key.len != key->len) return false;
+    if (command->key.first != key->first || command->key.last != key->last || command->key.len != key->len)
+        return false;
     return command->key.exact || slice_is(name, command->name);
 }
 
@@ -107,7 +108,8 @@ struct command *command_find(struct slice full_name) {
     if (!bar) return table_find(full_name);
     struct command *parent = table_find((struct slice){full_name.data, (size_t)(bar - full_name.data)});
     if (!parent || !parent->subcommands) return NULL;
-    return hashtable_find(parent->subcommands, (struct slice){bar + 1, (size_t)(full_name.data + full_name.len - bar - 1)});
+    return hashtable_find(parent->subcommands,
+                          (struct slice){bar + 1, (size_t)(full_name.data + full_name.len - bar - 1)});
 }
 
 /* Registration */
@@ -136,7 +138,8 @@ static void key_specs_check(const struct command_spec *spec, const char *name) {
     for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) {
         const struct key_spec *keys = &spec->keys[i];
         if (keys->begin == BEGIN_NONE) continue;
-        if (keys->begin == BEGIN_INDEX && keys->index < 1) malformed(name, "a key spec begins before the first argument");
+        if (keys->begin == BEGIN_INDEX && keys->index < 1)
+            malformed(name, "a key spec begins before the first argument");
         if (keys->begin == BEGIN_KEYWORD && !keys->keyword) malformed(name, "a key spec lacks its keyword");
         if (keys->find == FIND_NONE) malformed(name, "a key spec tells where keys begin but not how they are found");
         if (keys->find == FIND_RANGE && keys->b < 1) malformed(name, "the step of a key range is not positive");
@@ -150,7 +153,8 @@ static void spec_check(const struct command_spec *spec, const struct command *pa
     const char *name = spec->name;
     if (!name[0]) malformed(name, "an empty name");
     for (const char *p = name; *p; p++)
-        if (isupper((unsigned char)*p) || isspace((unsigned char)*p) || *p == '|') malformed(name, "a name that is not lower case");
+        if (isupper((unsigned char)*p) || isspace((unsigned char)*p) || *p == '|')
+            malformed(name, "a name that is not lower case");
     if (spec->arity == 0) malformed(name, "no arity");
     if (!spec->run && !spec->subcommands) malformed(name, "neither a handler nor subcommands");
     if (parent && spec->arity > 0 && spec->arity < 2) malformed(name, "the arity of a subcommand counts both words");
@@ -198,7 +202,8 @@ void commands_register(const struct command_spec *specs) {
         registry.top_level++;
         if (spec->subcommands) command->subcommands = hashtable_new(&subcommand_type);
         for (const struct command_spec *sub = spec->subcommands; sub && sub->name; sub++)
-            if (!hashtable_add(command->subcommands, command_add(sub, command))) malformed(sub->name, "a subcommand twice");
+            if (!hashtable_add(command->subcommands, command_add(sub, command)))
+                malformed(sub->name, "a subcommand twice");
         table_rebuild();
     }
 }
@@ -244,7 +249,9 @@ void commands_each_all(void (*seen)(struct command *command, void *context), voi
     for (struct command *command = registry.first; command; command = command->next_all) seen(command, context);
 }
 
-uint64_t command_usec(const struct command *command) { return ticks_to_us(command->ticks); }
+uint64_t command_usec(const struct command *command) {
+    return ticks_to_us(command->ticks);
+}
 
 void commands_reset_stats(void) {
     commands_reset_latency();
@@ -288,9 +295,12 @@ static int spec_find(const struct key_spec *keys, int argc, const struct slice *
     if (first == 0) return keys->begin != BEGIN_INDEX; /* a keyword need not be there */
     if (keys->find == FIND_RANGE) {
         step = keys->b;
-        if (keys->a >= 0) last = first + keys->a;
-        else if (keys->c <= 1) last = argc + keys->a;
-        else last = first + (argc - first) / keys->c + keys->a;
+        if (keys->a >= 0)
+            last = first + keys->a;
+        else if (keys->c <= 1)
+            last = argc + keys->a;
+        else
+            last = first + (argc - first) / keys->c + keys->a;
     } else if (keys->find == FIND_KEYNUM) {
         int64_t count, at = first + keys->a;
         if (at >= argc || !parse_int64(argv[at], &count) || count < 0 || count > argc) return 0;
@@ -306,7 +316,8 @@ static int spec_find(const struct key_spec *keys, int argc, const struct slice *
     return 1;
 }
 
-int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max) {
+int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
+                      int max) {
     const struct command_spec *spec = command->spec;
     if (spec->find_keys) return spec->find_keys(command, argc, argv, positions, max);
     struct key_list list = {positions, 0, max};

@@ -24,9 +24,9 @@ struct call {
     struct reply *reply;
     struct client *client; /* who issues it; one without a connection for scripts, replica links, the server itself */
     struct db *db;
-    uint64_t dirty;        /* changes made by this call */
-    bool propagated;       /* call_propagate or call_propagate_nothing was used */
-    bool blocked;          /* nothing was answered, the client waits (blocking.h) */
+    uint64_t dirty;  /* changes made by this call */
+    bool propagated; /* call_propagate or call_propagate_nothing was used */
+    bool blocked;    /* nothing was answered, the client waits (blocking.h) */
 };
 /* The blob that argument `index` was received into, with its reference; NULL where it is a slice of the receive buffer. */
 struct blob *call_take_blob(struct call *call, int index);
@@ -40,34 +40,96 @@ void call_select(struct call *call, struct db *db);
 
 /* Flags; names as COMMAND INFO shows them. */
 enum command_flag {
-    CMD_WRITE = 1 << 0, CMD_READONLY = 1 << 1, CMD_DENYOOM = 1 << 2, CMD_ADMIN = 1 << 3, CMD_PUBSUB = 1 << 4, CMD_NOSCRIPT = 1 << 5,
-    CMD_BLOCKING = 1 << 6, CMD_LOADING = 1 << 7, CMD_STALE = 1 << 8, CMD_SKIP_MONITOR = 1 << 9, CMD_SKIP_COMMANDLOG = 1 << 10,
-    CMD_ASKING = 1 << 11, CMD_FAST = 1 << 12, CMD_NO_AUTH = 1 << 13, CMD_MAY_REPLICATE = 1 << 14, CMD_NO_ASYNC_LOADING = 1 << 15,
-    CMD_NO_MULTI = 1 << 16, CMD_ALLOW_BUSY = 1 << 17, CMD_MOVABLE_KEYS = 1 << 18, CMD_PROTECTED = 1 << 19, CMD_TOUCHES_ARBITRARY_KEYS = 1 << 20,
-    CMD_NO_MANDATORY_KEYS = 1 << 21, CMD_ONLY_SENTINEL = 1 << 22, CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */,
+    CMD_WRITE = 1 << 0,
+    CMD_READONLY = 1 << 1,
+    CMD_DENYOOM = 1 << 2,
+    CMD_ADMIN = 1 << 3,
+    CMD_PUBSUB = 1 << 4,
+    CMD_NOSCRIPT = 1 << 5,
+    CMD_BLOCKING = 1 << 6,
+    CMD_LOADING = 1 << 7,
+    CMD_STALE = 1 << 8,
+    CMD_SKIP_MONITOR = 1 << 9,
+    CMD_SKIP_COMMANDLOG = 1 << 10,
+    CMD_ASKING = 1 << 11,
+    CMD_FAST = 1 << 12,
+    CMD_NO_AUTH = 1 << 13,
+    CMD_MAY_REPLICATE = 1 << 14,
+    CMD_NO_ASYNC_LOADING = 1 << 15,
+    CMD_NO_MULTI = 1 << 16,
+    CMD_ALLOW_BUSY = 1 << 17,
+    CMD_MOVABLE_KEYS = 1 << 18,
+    CMD_PROTECTED = 1 << 19,
+    CMD_TOUCHES_ARBITRARY_KEYS = 1 << 20,
+    CMD_NO_MANDATORY_KEYS = 1 << 21,
+    CMD_ONLY_SENTINEL = 1 << 22,
+    CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */,
     CMD_RUNS_QUEUED = 1 << 24, /* EXEC: what holds for the commands it will run holds for it. Not shown */
     CMD_NOT_QUEUED = 1 << 25   /* runs at once though a transaction is open. Not shown */
 };
 /* ACL categories; @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need not be given. */
 enum command_category {
-    CAT_KEYSPACE = 1 << 0, CAT_READ = 1 << 1, CAT_WRITE = 1 << 2, CAT_SET = 1 << 3, CAT_SORTEDSET = 1 << 4, CAT_LIST = 1 << 5, CAT_HASH = 1 << 6,
-    CAT_STRING = 1 << 7, CAT_BITMAP = 1 << 8, CAT_HYPERLOGLOG = 1 << 9, CAT_GEO = 1 << 10, CAT_STREAM = 1 << 11, CAT_PUBSUB = 1 << 12, CAT_ADMIN = 1 << 13,
-    CAT_FAST = 1 << 14, CAT_SLOW = 1 << 15, CAT_BLOCKING = 1 << 16, CAT_DANGEROUS = 1 << 17, CAT_CONNECTION = 1 << 18, CAT_TRANSACTION = 1 << 19, CAT_SCRIPTING = 1 << 20
+    CAT_KEYSPACE = 1 << 0,
+    CAT_READ = 1 << 1,
+    CAT_WRITE = 1 << 2,
+    CAT_SET = 1 << 3,
+    CAT_SORTEDSET = 1 << 4,
+    CAT_LIST = 1 << 5,
+    CAT_HASH = 1 << 6,
+    CAT_STRING = 1 << 7,
+    CAT_BITMAP = 1 << 8,
+    CAT_HYPERLOGLOG = 1 << 9,
+    CAT_GEO = 1 << 10,
+    CAT_STREAM = 1 << 11,
+    CAT_PUBSUB = 1 << 12,
+    CAT_ADMIN = 1 << 13,
+    CAT_FAST = 1 << 14,
+    CAT_SLOW = 1 << 15,
+    CAT_BLOCKING = 1 << 16,
+    CAT_DANGEROUS = 1 << 17,
+    CAT_CONNECTION = 1 << 18,
+    CAT_TRANSACTION = 1 << 19,
+    CAT_SCRIPTING = 1 << 20
 };
 enum command_group {
-    GROUP_GENERIC, GROUP_STRING, GROUP_LIST, GROUP_SET, GROUP_SORTED_SET, GROUP_HASH, GROUP_PUBSUB, GROUP_TRANSACTIONS, GROUP_CONNECTION, GROUP_SERVER,
-    GROUP_SCRIPTING, GROUP_HYPERLOGLOG, GROUP_CLUSTER, GROUP_SENTINEL, GROUP_GEO, GROUP_STREAM, GROUP_BITMAP, GROUP_MODULE
+    GROUP_GENERIC,
+    GROUP_STRING,
+    GROUP_LIST,
+    GROUP_SET,
+    GROUP_SORTED_SET,
+    GROUP_HASH,
+    GROUP_PUBSUB,
+    GROUP_TRANSACTIONS,
+    GROUP_CONNECTION,
+    GROUP_SERVER,
+    GROUP_SCRIPTING,
+    GROUP_HYPERLOGLOG,
+    GROUP_CLUSTER,
+    GROUP_SENTINEL,
+    GROUP_GEO,
+    GROUP_STREAM,
+    GROUP_BITMAP,
+    GROUP_MODULE
 };
 /* Where keys stand among the arguments. Flags are those of COMMAND INFO: access, insert, delete, update … */
 enum key_flag {
-    KEY_RO = 1 << 0, KEY_RW = 1 << 1, KEY_OW = 1 << 2, KEY_RM = 1 << 3, KEY_ACCESS = 1 << 4, KEY_UPDATE = 1 << 5, KEY_INSERT = 1 << 6, KEY_DELETE = 1 << 7,
-    KEY_NOT_KEY = 1 << 8, KEY_INCOMPLETE = 1 << 9, KEY_VARIABLE_FLAGS = 1 << 10
+    KEY_RO = 1 << 0,
+    KEY_RW = 1 << 1,
+    KEY_OW = 1 << 2,
+    KEY_RM = 1 << 3,
+    KEY_ACCESS = 1 << 4,
+    KEY_UPDATE = 1 << 5,
+    KEY_INSERT = 1 << 6,
+    KEY_DELETE = 1 << 7,
+    KEY_NOT_KEY = 1 << 8,
+    KEY_INCOMPLETE = 1 << 9,
+    KEY_VARIABLE_FLAGS = 1 << 10
 };
 struct key_spec {
     uint32_t flags;
     const char *notes;
     enum { BEGIN_NONE, BEGIN_INDEX, BEGIN_KEYWORD, BEGIN_UNKNOWN } begin;
-    int index;           /* BEGIN_INDEX: position; BEGIN_KEYWORD: where the search starts (negative: from the end) */
+    int index; /* BEGIN_INDEX: position; BEGIN_KEYWORD: where the search starts (negative: from the end) */
     const char *keyword;
     enum { FIND_NONE, FIND_RANGE, FIND_KEYNUM, FIND_UNKNOWN } find;
     int a, b, c; /* FIND_RANGE: lastkey, keystep, limit; FIND_KEYNUM: keynumidx, firstkey, keystep */
@@ -80,7 +142,7 @@ struct key_position {
 enum { COMMAND_KEY_SPECS_MAX = 4 };
 
 struct command_spec {
-    const char *name; /* lower case; of a subcommand: its own name, "kill" */
+    const char *name;               /* lower case; of a subcommand: its own name, "kill" */
     void (*run)(struct call *call); /* NULL: a container that needs a subcommand */
     int arity;                      /* with the name; negative: at least */
     uint32_t flags, categories;
@@ -89,12 +151,13 @@ struct command_spec {
     /* The arguments, in the notation of command_syntax.h, from which COMMAND DOCS, hints and completion are made:
      *   key:key value:string [condition(NX|XX|IFEQ comparison:string)@2.6.12] [GET@6.2.0] [expiration(EX seconds:integer|KEEPTTL)] */
     const char *syntax;
-    const char *const *history;         /* "since", "what", …, NULL */
-    const char *const *tips;            /* "nondeterministic_output", …, NULL */
+    const char *const *history; /* "since", "what", …, NULL */
+    const char *const *tips;    /* "nondeterministic_output", …, NULL */
     const char *deprecated_since, *replaced_by;
     struct key_spec keys[COMMAND_KEY_SPECS_MAX];
     /* For keys that specs cannot find, and for key flags that depend on arguments. Returns the count, -1: the arguments make no sense. */
-    int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
+    int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
+                     int max);
     const struct command_spec *subcommands; /* ends with name NULL */
     /* Not for every client at every time: NULL, or a complete error text by which it is refused before it runs or is queued. Static. May be NULL. */
     const char *(*refuse)(const struct client *client, const struct command *command);
@@ -117,7 +180,7 @@ struct command {
         uint32_t len;
         bool exact;
     } key;
-    char *name; /* current one: spec->name unless rename-command changed it */
+    char *name;               /* current one: spec->name unless rename-command changed it */
     struct command *next_all; /* of all commands, subcommands included */
 };
 uint64_t command_usec(const struct command *command);
@@ -125,12 +188,13 @@ uint64_t command_usec(const struct command *command);
 void commands_register(const struct command_spec *specs);
 /* The command of a request, subcommand included; NULL: unknown. *known_parent: the name was known, the subcommand not. */
 struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);
-struct command *command_find(struct slice full_name); /* "client|kill" */
-size_t commands_count(void);                          /* top level */
+struct command *command_find(struct slice full_name);                                    /* "client|kill" */
+size_t commands_count(void);                                                             /* top level */
 void commands_each(void (*seen)(struct command *command, void *context), void *context); /* top level, sorted by name */
-void commands_each_all(void (*seen)(struct command *command, void *context), void *context); /* subcommands too, as registered */
-void commands_reset_latency(void);                    /* latency-tracking was turned off */
-void commands_reset_stats(void);                      /* CONFIG RESETSTAT */
+void commands_each_all(void (*seen)(struct command *command, void *context),
+                       void *context); /* subcommands too, as registered */
+void commands_reset_latency(void);     /* latency-tracking was turned off */
+void commands_reset_stats(void);       /* CONFIG RESETSTAT */
 /* rename-command: gives a top-level command another name; an empty one removes it. NULL, or the reason why not. */
 const char *command_rename(struct slice from, struct slice to);
 /* Is `command` still what argv[0] names? Saves the lookup for a client that repeats itself; not for containers. */
@@ -139,8 +203,9 @@ static inline bool command_arity_ok(const struct command *command, int argc) {
     int arity = command->spec->arity;
     return arity >= 0 ? argc == arity : argc >= -arity;
 }
-int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions, int max);
+int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
+                      int max);
 /* Tables of the server room itself. */
-extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[], debug_commands[], info_commands[],
-    memory_commands[], lolwut_commands[];
+extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[],
+    debug_commands[], info_commands[], memory_commands[], lolwut_commands[];
 #endif

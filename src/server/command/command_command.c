@@ -9,7 +9,9 @@
 
 /* ---- all, COUNT, INFO, DOCS ---- */
 
-static void reply_info_of_each(struct command *command, void *context) { command_reply_info(context, command); }
+static void reply_info_of_each(struct command *command, void *context) {
+    command_reply_info(context, command);
+}
 static void reply_all(struct call *call) {
     reply_array(call->reply, commands_count());
     commands_each(reply_info_of_each, call->reply);
@@ -21,9 +23,12 @@ static void run_all(struct call *call) {
         return;
     }
     struct slice word = call->argv[1];
-    reply_error_format(call->reply, "ERR unknown subcommand '%.*s'. Try COMMAND HELP.", word.len < 128 ? (int)word.len : 128, word.data);
+    reply_error_format(call->reply, "ERR unknown subcommand '%.*s'. Try COMMAND HELP.",
+                       word.len < 128 ? (int)word.len : 128, word.data);
 }
-static void run_count(struct call *call) { reply_integer(call->reply, (int64_t)commands_count()); }
+static void run_count(struct call *call) {
+    reply_integer(call->reply, (int64_t)commands_count());
+}
 static void run_info(struct call *call) {
     if (call->argc == 2) {
         reply_all(call);
@@ -32,8 +37,10 @@ static void run_info(struct call *call) {
     reply_array(call->reply, (size_t)call->argc - 2);
     for (int i = 2; i < call->argc; i++) {
         const struct command *command = command_find(call->argv[i]);
-        if (command) command_reply_info(call->reply, command);
-        else reply_null(call->reply);
+        if (command)
+            command_reply_info(call->reply, command);
+        else
+            reply_null(call->reply);
     }
 }
 static void reply_docs_of_each(struct command *command, void *context) {
@@ -81,9 +88,12 @@ static void list_with_subcommands(struct command *command, void *context) {
 static void run_list(struct call *call) {
     struct listing listing = {.reply = call->reply};
     bool filtered = call->argc == 5 && slice_is(call->argv[2], "filterby");
-    if (filtered && slice_is(call->argv[3], "module")) listing.by_module = true;
-    else if (filtered && slice_is(call->argv[3], "aclcat")) listing.by_category = true, listing.category = command_category_by_name(call->argv[4]);
-    else if (filtered && slice_is(call->argv[3], "pattern")) listing.by_pattern = true, listing.pattern = call->argv[4];
+    if (filtered && slice_is(call->argv[3], "module"))
+        listing.by_module = true;
+    else if (filtered && slice_is(call->argv[3], "aclcat"))
+        listing.by_category = true, listing.category = command_category_by_name(call->argv[4]);
+    else if (filtered && slice_is(call->argv[3], "pattern"))
+        listing.by_pattern = true, listing.pattern = call->argv[4];
     else if (call->argc != 2) {
         reply_syntax_error(call->reply);
         return;
@@ -108,7 +118,8 @@ static int find_keys(struct call *call, struct key_position **positions) {
     }
     const struct command_spec *spec = command->spec;
     bool has_keys = spec->find_keys != NULL;
-    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) has_keys |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++)
+        has_keys |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
     if (!has_keys) {
         reply_error(call->reply, "ERR The command has no key arguments");
         return -1;
@@ -146,7 +157,8 @@ static void run_getkeysandflags(struct call *call) {
         reply_array(call->reply, 2);
         reply_bulk(call->reply, call->argv[2 + positions[i].index]);
         size_t flags = 0;
-        for (const struct flag_name *name = key_flag_names; name->name; name++) flags += (positions[i].flags & name->flag) != 0;
+        for (const struct flag_name *name = key_flag_names; name->name; name++)
+            flags += (positions[i].flags & name->flag) != 0;
         reply_set(call->reply, flags);
         for (const struct flag_name *name = key_flag_names; name->name; name++)
             if (positions[i].flags & name->flag) reply_status(call->reply, name->name);
@@ -172,28 +184,78 @@ static void run_help(struct call *call) {
     reply_help(call->reply, "COMMAND", lines);
 }
 
-#define UNORDERED (const char *const[]){"nondeterministic_output_order", NULL}
+#define UNORDERED                                                                                                      \
+    (const char *const[]) {                                                                                            \
+        "nondeterministic_output_order", NULL                                                                          \
+    }
 #define COMMON .flags = CMD_LOADING | CMD_STALE, .categories = CAT_CONNECTION, .group = GROUP_SERVER
 static const struct command_spec subcommands[] = {
-    {.name = "count", .run = run_count, .arity = 2, COMMON, .since = "2.8.13", .complexity = "O(1)", .summary = "Tells how many commands there are."},
-    {.name = "docs", .run = run_docs, .arity = -2, COMMON, .since = "7.0.0", .complexity = "O(N) where N is how many commands are asked for",
-     .summary = "Returns the documentation of some commands, or of all.", .syntax = "[command-name:string...]", .tips = UNORDERED},
-    {.name = "getkeys", .run = run_getkeys, .arity = -3, COMMON, .since = "2.8.13",
-     .complexity = "O(N) where N is how many arguments the request has", .summary = "Tells which arguments of a request are keys.",
-     .syntax = "command:string [arg:string...]"},
-    {.name = "getkeysandflags", .run = run_getkeysandflags, .arity = -3, COMMON, .since = "7.0.0",
+    {.name = "count",
+     .run = run_count,
+     .arity = 2,
+     COMMON,
+     .since = "2.8.13",
+     .complexity = "O(1)",
+     .summary = "Tells how many commands there are."},
+    {.name = "docs",
+     .run = run_docs,
+     .arity = -2,
+     COMMON,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is how many commands are asked for",
+     .summary = "Returns the documentation of some commands, or of all.",
+     .syntax = "[command-name:string...]",
+     .tips = UNORDERED},
+    {.name = "getkeys",
+     .run = run_getkeys,
+     .arity = -3,
+     COMMON,
+     .since = "2.8.13",
      .complexity = "O(N) where N is how many arguments the request has",
-     .summary = "Tells which arguments of a request are keys, and how each is used.", .syntax = "command:string [arg:string...]"},
-    {.name = "help", .run = run_help, .arity = 2, COMMON, .since = "5.0.0", .complexity = "O(1)",
+     .summary = "Tells which arguments of a request are keys.",
+     .syntax = "command:string [arg:string...]"},
+    {.name = "getkeysandflags",
+     .run = run_getkeysandflags,
+     .arity = -3,
+     COMMON,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is how many arguments the request has",
+     .summary = "Tells which arguments of a request are keys, and how each is used.",
+     .syntax = "command:string [arg:string...]"},
+    {.name = "help",
+     .run = run_help,
+     .arity = 2,
+     COMMON,
+     .since = "5.0.0",
+     .complexity = "O(1)",
      .summary = "Explains the subcommands."},
-    {.name = "info", .run = run_info, .arity = -2, COMMON, .since = "2.8.13", .complexity = "O(N) where N is how many commands are asked for",
-     .summary = "Describes some commands, or all: arity, flags, keys, categories.", .syntax = "[command-name:string...]", .tips = UNORDERED,
+    {.name = "info",
+     .run = run_info,
+     .arity = -2,
+     COMMON,
+     .since = "2.8.13",
+     .complexity = "O(N) where N is how many commands are asked for",
+     .summary = "Describes some commands, or all: arity, flags, keys, categories.",
+     .syntax = "[command-name:string...]",
+     .tips = UNORDERED,
      .history = (const char *const[]){"7.0.0", "Without a name it describes all commands.", NULL}},
-    {.name = "list", .run = run_list, .arity = -2, COMMON, .since = "7.0.0", .complexity = "O(N) where N is how many commands there are",
+    {.name = "list",
+     .run = run_list,
+     .arity = -2,
+     COMMON,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is how many commands there are",
      .summary = "Lists the names of commands.",
-     .syntax = "[FILTERBY filterby(MODULE module-name:string|ACLCAT category:string|PATTERN pattern:pattern)]", .tips = UNORDERED},
+     .syntax = "[FILTERBY filterby(MODULE module-name:string|ACLCAT category:string|PATTERN pattern:pattern)]",
+     .tips = UNORDERED},
     {.name = NULL}};
-const struct command_spec command_commands[] = {
-    {.name = "command", .run = run_all, .arity = -1, COMMON, .since = "2.8.13", .complexity = "O(N) where N is how many commands there are",
-     .summary = "Describes all commands.", .tips = UNORDERED, .subcommands = subcommands},
-    {.name = NULL}};
+const struct command_spec command_commands[] = {{.name = "command",
+                                                 .run = run_all,
+                                                 .arity = -1,
+                                                 COMMON,
+                                                 .since = "2.8.13",
+                                                 .complexity = "O(N) where N is how many commands there are",
+                                                 .summary = "Describes all commands.",
+                                                 .tips = UNORDERED,
+                                                 .subcommands = subcommands},
+                                                {.name = NULL}};

@@ -20,9 +20,12 @@ static struct key_range range_of(const struct command_spec *spec) {
         if (keys->flags & KEY_INCOMPLETE) range.movable = true;
         bool fixed = keys->begin == BEGIN_INDEX && keys->find == FIND_RANGE;
         int last = keys->a >= 0 ? keys->index + keys->a : keys->a;
-        if (fixed && !range.first) range = (struct key_range){keys->index, last, keys->b, range.movable};
-        else if (fixed && range.last > 0 && range.last + 1 == keys->index) range.last = last;
-        else range.movable = true;
+        if (fixed && !range.first)
+            range = (struct key_range){keys->index, last, keys->b, range.movable};
+        else if (fixed && range.last > 0 && range.last + 1 == keys->index)
+            range.last = last;
+        else
+            range.movable = true;
     }
     return range;
 }
@@ -133,9 +136,11 @@ static void reply_arguments(struct reply *reply, const struct command_argument *
     reply_array(reply, (size_t)syntax_count(argument));
     for (; argument; argument = argument->next) {
         bool shown = argument->type != ARGUMENT_ONE_OF && argument->type != ARGUMENT_BLOCK;
-        uint32_t flags = (argument->optional ? 1 : 0) | (argument->multiple ? 2 : 0) | (argument->multiple_token ? 4 : 0);
-        reply_map(reply, 2 + (size_t)shown + (argument->key_spec >= 0) + (argument->token != NULL) + (argument->since != NULL) +
-                             (argument->deprecated_since != NULL) + (flags != 0) + (argument->children != NULL));
+        uint32_t flags =
+            (argument->optional ? 1 : 0) | (argument->multiple ? 2 : 0) | (argument->multiple_token ? 4 : 0);
+        reply_map(reply, 2 + (size_t)shown + (argument->key_spec >= 0) + (argument->token != NULL) +
+                             (argument->since != NULL) + (argument->deprecated_since != NULL) + (flags != 0) +
+                             (argument->children != NULL));
         reply_text_field(reply, "name", argument->name);
         reply_text_field(reply, "type", argument_type_name(argument->type));
         if (shown) reply_text_field(reply, "display_text", argument->display ? argument->display : argument->name);
@@ -169,9 +174,11 @@ void command_reply_docs(struct reply *reply, const struct command *command) {
     uint32_t flags = (spec->deprecated_since ? 1 : 0) | (spec->flags & CMD_SYSCMD ? 2 : 0);
     size_t subcommands = subcommands_count(command);
     char error[128] = "";
-    struct command_argument *arguments = spec->syntax ? syntax_parse(spec->syntax, error) : NULL; /* correct: it was read when registered */
-    reply_map(reply, 2 + (spec->summary != NULL) + (spec->complexity != NULL) + (flags != 0) + (spec->deprecated_since != NULL) +
-                         (spec->replaced_by != NULL) + (spec->history != NULL) + (arguments != NULL) + (subcommands != 0));
+    struct command_argument *arguments =
+        spec->syntax ? syntax_parse(spec->syntax, error) : NULL; /* correct: it was read when registered */
+    reply_map(reply, 2 + (spec->summary != NULL) + (spec->complexity != NULL) + (flags != 0) +
+                         (spec->deprecated_since != NULL) + (spec->replaced_by != NULL) + (spec->history != NULL) +
+                         (arguments != NULL) + (subcommands != 0));
     reply_text_field(reply, "summary", spec->summary);
     reply_text_field(reply, "since", spec->since);
     reply_text_field(reply, "group", command_group_name(spec->group));

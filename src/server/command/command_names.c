@@ -2,29 +2,84 @@
 #include "server/command/command_names.h"
 #include "server/command/command.h"
 
-const struct flag_name command_flag_names[] = {
-    {CMD_WRITE, "write"}, {CMD_READONLY, "readonly"}, {CMD_DENYOOM, "denyoom"}, {CMD_ADMIN, "admin"}, {CMD_PUBSUB, "pubsub"}, {CMD_NOSCRIPT, "noscript"},
-    {CMD_BLOCKING, "blocking"}, {CMD_LOADING, "loading"}, {CMD_STALE, "stale"}, {CMD_SKIP_MONITOR, "skip_monitor"},
-    {CMD_SKIP_COMMANDLOG, "skip_commandlog"}, {CMD_ASKING, "asking"}, {CMD_FAST, "fast"}, {CMD_NO_AUTH, "no_auth"}, {CMD_MAY_REPLICATE, "may_replicate"},
-    {CMD_ONLY_SENTINEL, "only_sentinel"}, {CMD_NO_MANDATORY_KEYS, "no_mandatory_keys"}, {CMD_NO_ASYNC_LOADING, "no_async_loading"},
-    {CMD_NO_MULTI, "no_multi"}, {CMD_MOVABLE_KEYS, "movablekeys"}, {CMD_ALLOW_BUSY, "allow_busy"}, {0, NULL}};
+const struct flag_name command_flag_names[] = {{CMD_WRITE, "write"},
+                                               {CMD_READONLY, "readonly"},
+                                               {CMD_DENYOOM, "denyoom"},
+                                               {CMD_ADMIN, "admin"},
+                                               {CMD_PUBSUB, "pubsub"},
+                                               {CMD_NOSCRIPT, "noscript"},
+                                               {CMD_BLOCKING, "blocking"},
+                                               {CMD_LOADING, "loading"},
+                                               {CMD_STALE, "stale"},
+                                               {CMD_SKIP_MONITOR, "skip_monitor"},
+                                               {CMD_SKIP_COMMANDLOG, "skip_commandlog"},
+                                               {CMD_ASKING, "asking"},
+                                               {CMD_FAST, "fast"},
+                                               {CMD_NO_AUTH, "no_auth"},
+                                               {CMD_MAY_REPLICATE, "may_replicate"},
+                                               {CMD_ONLY_SENTINEL, "only_sentinel"},
+                                               {CMD_NO_MANDATORY_KEYS, "no_mandatory_keys"},
+                                               {CMD_NO_ASYNC_LOADING, "no_async_loading"},
+                                               {CMD_NO_MULTI, "no_multi"},
+                                               {CMD_MOVABLE_KEYS, "movablekeys"},
+                                               {CMD_ALLOW_BUSY, "allow_busy"},
+                                               {0, NULL}};
 
-const struct flag_name command_category_names[] = {
-    {CAT_KEYSPACE, "keyspace"}, {CAT_READ, "read"}, {CAT_WRITE, "write"}, {CAT_SET, "set"}, {CAT_SORTEDSET, "sortedset"}, {CAT_LIST, "list"},
-    {CAT_HASH, "hash"}, {CAT_STRING, "string"}, {CAT_BITMAP, "bitmap"}, {CAT_HYPERLOGLOG, "hyperloglog"}, {CAT_GEO, "geo"}, {CAT_STREAM, "stream"},
-    {CAT_PUBSUB, "pubsub"}, {CAT_ADMIN, "admin"}, {CAT_FAST, "fast"}, {CAT_SLOW, "slow"}, {CAT_BLOCKING, "blocking"}, {CAT_DANGEROUS, "dangerous"},
-    {CAT_CONNECTION, "connection"}, {CAT_TRANSACTION, "transaction"}, {CAT_SCRIPTING, "scripting"}, {0, NULL}};
+const struct flag_name command_category_names[] = {{CAT_KEYSPACE, "keyspace"},
+                                                   {CAT_READ, "read"},
+                                                   {CAT_WRITE, "write"},
+                                                   {CAT_SET, "set"},
+                                                   {CAT_SORTEDSET, "sortedset"},
+                                                   {CAT_LIST, "list"},
+                                                   {CAT_HASH, "hash"},
+                                                   {CAT_STRING, "string"},
+                                                   {CAT_BITMAP, "bitmap"},
+                                                   {CAT_HYPERLOGLOG, "hyperloglog"},
+                                                   {CAT_GEO, "geo"},
+                                                   {CAT_STREAM, "stream"},
+                                                   {CAT_PUBSUB, "pubsub"},
+                                                   {CAT_ADMIN, "admin"},
+                                                   {CAT_FAST, "fast"},
+                                                   {CAT_SLOW, "slow"},
+                                                   {CAT_BLOCKING, "blocking"},
+                                                   {CAT_DANGEROUS, "dangerous"},
+                                                   {CAT_CONNECTION, "connection"},
+                                                   {CAT_TRANSACTION, "transaction"},
+                                                   {CAT_SCRIPTING, "scripting"},
+                                                   {0, NULL}};
 
-const struct flag_name key_flag_names[] = {
-    {KEY_RO, "RO"}, {KEY_RW, "RW"}, {KEY_OW, "OW"}, {KEY_RM, "RM"}, {KEY_ACCESS, "access"}, {KEY_UPDATE, "update"}, {KEY_INSERT, "insert"},
-    {KEY_DELETE, "delete"}, {KEY_NOT_KEY, "not_key"}, {KEY_INCOMPLETE, "incomplete"}, {KEY_VARIABLE_FLAGS, "variable_flags"}, {0, NULL}};
+const struct flag_name key_flag_names[] = {{KEY_RO, "RO"},
+                                           {KEY_RW, "RW"},
+                                           {KEY_OW, "OW"},
+                                           {KEY_RM, "RM"},
+                                           {KEY_ACCESS, "access"},
+                                           {KEY_UPDATE, "update"},
+                                           {KEY_INSERT, "insert"},
+                                           {KEY_DELETE, "delete"},
+                                           {KEY_NOT_KEY, "not_key"},
+                                           {KEY_INCOMPLETE, "incomplete"},
+                                           {KEY_VARIABLE_FLAGS, "variable_flags"},
+                                           {0, NULL}};
 
 const char *command_group_name(int group) {
-    static const char *const names[] = {
-        [GROUP_GENERIC] = "generic", [GROUP_STRING] = "string", [GROUP_LIST] = "list", [GROUP_SET] = "set", [GROUP_SORTED_SET] = "sorted-set",
-        [GROUP_HASH] = "hash", [GROUP_PUBSUB] = "pubsub", [GROUP_TRANSACTIONS] = "transactions", [GROUP_CONNECTION] = "connection",
-        [GROUP_SERVER] = "server", [GROUP_SCRIPTING] = "scripting", [GROUP_HYPERLOGLOG] = "hyperloglog", [GROUP_CLUSTER] = "cluster",
-        [GROUP_SENTINEL] = "sentinel", [GROUP_GEO] = "geo", [GROUP_STREAM] = "stream", [GROUP_BITMAP] = "bitmap", [GROUP_MODULE] = "module"};
+    static const char *const names[] = {[GROUP_GENERIC] = "generic",
+                                        [GROUP_STRING] = "string",
+                                        [GROUP_LIST] = "list",
+                                        [GROUP_SET] = "set",
+                                        [GROUP_SORTED_SET] = "sorted-set",
+                                        [GROUP_HASH] = "hash",
+                                        [GROUP_PUBSUB] = "pubsub",
+                                        [GROUP_TRANSACTIONS] = "transactions",
+                                        [GROUP_CONNECTION] = "connection",
+                                        [GROUP_SERVER] = "server",
+                                        [GROUP_SCRIPTING] = "scripting",
+                                        [GROUP_HYPERLOGLOG] = "hyperloglog",
+                                        [GROUP_CLUSTER] = "cluster",
+                                        [GROUP_SENTINEL] = "sentinel",
+                                        [GROUP_GEO] = "geo",
+                                        [GROUP_STREAM] = "stream",
+                                        [GROUP_BITMAP] = "bitmap",
+                                        [GROUP_MODULE] = "module"};
     return names[group];
 }
 uint32_t command_category_by_name(struct slice name) {

@@ -8,6 +8,6 @@ struct flag_name {
     const char *name;
 }; /* arrays end with name NULL, and are in the order in which replies show them */
 extern const struct flag_name command_flag_names[], command_category_names[] /* without @ */, key_flag_names[];
-const char *command_group_name(int group); /* enum command_group: "sorted-set" */
+const char *command_group_name(int group);            /* enum command_group: "sorted-set" */
 uint32_t command_category_by_name(struct slice name); /* without @, case ignored; 0: none of that name */
 #endif

@@ -14,13 +14,18 @@ struct reader {
 };
 enum { NESTING_MAX = 16 };
 
-static const char *const type_names[] = {"string", "integer", "double", "key", "pattern", "unix-time", "pure-token", "oneof", "block"};
-const char *argument_type_name(enum argument_type type) { return type_names[type]; }
+static const char *const type_names[] = {"string",    "integer",    "double", "key",  "pattern",
+                                         "unix-time", "pure-token", "oneof",  "block"};
+const char *argument_type_name(enum argument_type type) {
+    return type_names[type];
+}
 
 static void fail(struct reader *r, const char *what) {
     if (!*r->error) snprintf(r->error, 128, "%s at \"%.40s\"", what, r->at);
 }
-static bool failed(const struct reader *r) { return *r->error; }
+static bool failed(const struct reader *r) {
+    return *r->error;
+}
 static void skip_spaces(struct reader *r) {
     while (*r->at == ' ') r->at++;
 }
@@ -29,8 +34,12 @@ static bool take(struct reader *r, char c) {
     r->at++;
     return true;
 }
-static bool is_name_char(char c) { return islower((unsigned char)c) || isdigit((unsigned char)c) || c == '-' || c == '_'; }
-static bool is_token_char(char c) { return isupper((unsigned char)c) || isdigit((unsigned char)c) || c == '-' || c == '_'; }
+static bool is_name_char(char c) {
+    return islower((unsigned char)c) || isdigit((unsigned char)c) || c == '-' || c == '_';
+}
+static bool is_token_char(char c) {
+    return isupper((unsigned char)c) || isdigit((unsigned char)c) || c == '-' || c == '_';
+}
 static char *take_while(struct reader *r, bool (*belongs)(char)) {
     const char *start = r->at;
     while (belongs(*r->at)) r->at++;
@@ -43,9 +52,15 @@ static char *take_quoted(struct reader *r) {
     if (!take(r, '"')) fail(r, "a quote is not closed");
     return text;
 }
-static bool at_token(const struct reader *r) { return isupper((unsigned char)*r->at) || *r->at == '"'; }
-static char *take_token(struct reader *r) { return *r->at == '"' ? take_quoted(r) : take_while(r, is_token_char); }
-static bool is_version_char(char c) { return isdigit((unsigned char)c) || c == '.'; }
+static bool at_token(const struct reader *r) {
+    return isupper((unsigned char)*r->at) || *r->at == '"';
+}
+static char *take_token(struct reader *r) {
+    return *r->at == '"' ? take_quoted(r) : take_while(r, is_token_char);
+}
+static bool is_version_char(char c) {
+    return isdigit((unsigned char)c) || c == '.';
+}
 
 void syntax_free(struct command_argument *argument) {
     while (argument) {
@@ -78,8 +93,10 @@ static void read_type(struct reader *r, struct command_argument *argument) {
             argument->key_spec = type == ARGUMENT_KEY ? 0 : -1;
             if (strncmp(r->at, "(#", 2) == 0) {
                 r->at += 2;
-                if (!isdigit((unsigned char)*r->at)) fail(r, "a key spec's number is missing");
-                else argument->key_spec = *r->at++ - '0';
+                if (!isdigit((unsigned char)*r->at))
+                    fail(r, "a key spec's number is missing");
+                else
+                    argument->key_spec = *r->at++ - '0';
                 if (!take(r, ')')) fail(r, "a ) is missing");
             }
             if (*r->at == '"') argument->display = take_quoted(r);
@@ -103,12 +120,18 @@ static struct command_argument *read_list(struct reader *r, char close, bool sep
 }
 static void read_value(struct reader *r, struct command_argument *argument, int depth) {
     argument->name = take_while(r, is_name_char);
-    if (!*argument->name) fail(r, "not a name");
-    else if (take(r, ':')) read_type(r, argument);
-    else if (take(r, '(')) argument->type = ARGUMENT_ONE_OF, argument->children = read_list(r, ')', true, depth);
-    else if (take(r, '{')) argument->type = ARGUMENT_BLOCK, argument->children = read_list(r, '}', false, depth);
-    else if (take(r, '=') && !argument->token && at_token(r)) argument->type = ARGUMENT_PURE_TOKEN, argument->token = take_token(r);
-    else fail(r, "not an argument");
+    if (!*argument->name)
+        fail(r, "not a name");
+    else if (take(r, ':'))
+        read_type(r, argument);
+    else if (take(r, '('))
+        argument->type = ARGUMENT_ONE_OF, argument->children = read_list(r, ')', true, depth);
+    else if (take(r, '{'))
+        argument->type = ARGUMENT_BLOCK, argument->children = read_list(r, '}', false, depth);
+    else if (take(r, '=') && !argument->token && at_token(r))
+        argument->type = ARGUMENT_PURE_TOKEN, argument->token = take_token(r);
+    else
+        fail(r, "not an argument");
 }
 static void read_token(struct reader *r, struct command_argument *argument, int depth) {
     argument->token = take_token(r);
@@ -128,7 +151,8 @@ static void read_token(struct reader *r, struct command_argument *argument, int 
 static void read_versions(struct reader *r, struct command_argument *argument) {
     if (take(r, '@')) argument->since = take_while(r, is_version_char);
     if (take(r, '!')) argument->deprecated_since = take_while(r, is_version_char);
-    if ((argument->since && !*argument->since) || (argument->deprecated_since && !*argument->deprecated_since)) fail(r, "a version is missing");
+    if ((argument->since && !*argument->since) || (argument->deprecated_since && !*argument->deprecated_since))
+        fail(r, "a version is missing");
 }
 static bool take_dots(struct reader *r) {
     if (strncmp(r->at, "...", 3) != 0) return false;
@@ -149,13 +173,17 @@ static struct command_argument *read_item(struct reader *r, int depth) {
         if (!argument) return NULL;
         argument->optional = true;
         if (!argument->since && !argument->deprecated_since) read_versions(r, argument);
-        if (take_dots(r)) argument->multiple = true, argument->multiple_token = argument->token && argument->type != ARGUMENT_PURE_TOKEN;
+        if (take_dots(r))
+            argument->multiple = true,
+            argument->multiple_token = argument->token && argument->type != ARGUMENT_PURE_TOKEN;
         return argument;
     }
     argument = mem_calloc(1, sizeof *argument);
     argument->key_spec = -1;
-    if (at_token(r)) read_token(r, argument, depth);
-    else read_value(r, argument, depth);
+    if (at_token(r))
+        read_token(r, argument, depth);
+    else
+        read_value(r, argument, depth);
     read_versions(r, argument);
     argument->multiple = take_dots(r);
     if (!argument->since && !argument->deprecated_since) read_versions(r, argument);

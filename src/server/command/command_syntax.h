@@ -25,11 +25,19 @@
 #include <stdbool.h>
 
 enum argument_type {
-    ARGUMENT_STRING, ARGUMENT_INTEGER, ARGUMENT_DOUBLE, ARGUMENT_KEY, ARGUMENT_PATTERN, ARGUMENT_UNIX_TIME, ARGUMENT_PURE_TOKEN, ARGUMENT_ONE_OF,
+    ARGUMENT_STRING,
+    ARGUMENT_INTEGER,
+    ARGUMENT_DOUBLE,
+    ARGUMENT_KEY,
+    ARGUMENT_PATTERN,
+    ARGUMENT_UNIX_TIME,
+    ARGUMENT_PURE_TOKEN,
+    ARGUMENT_ONE_OF,
     ARGUMENT_BLOCK
 };
 struct command_argument {
-    char *name, *token, *display, *since, *deprecated_since; /* NULL: none; display only where it differs from the name */
+    char *name, *token, *display, *since,
+        *deprecated_since; /* NULL: none; display only where it differs from the name */
     enum argument_type type;
     int key_spec; /* -1: none */
     bool optional, multiple, multiple_token;

@@ -20,10 +20,15 @@
 #include "server/clients/transactions.h"
 #include <stdio.h>
 
-#define likely(x) __builtin_expect(!!(x), 1)
+#define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-enum { CLOCK_STALE_TICKS = 1 << 20 /* some hundred microseconds on any machine */, UNKNOWN_SHOWN = 128, BROWSER_LOG_US = 60 * 1000000, LATENCY_BITS = 6 /* 1.6 % */ };
+enum {
+    CLOCK_STALE_TICKS = 1 << 20 /* some hundred microseconds on any machine */,
+    UNKNOWN_SHOWN = 128,
+    BROWSER_LOG_US = 60 * 1000000,
+    LATENCY_BITS = 6 /* 1.6 % */
+};
 #define LATENCY_HIGHEST (UINT64_C(1) << 36) /* ticks: at least a quarter of a minute */
 
 uint64_t dispatch_ticks, dispatch_commands, dispatch_ticks_total;
@@ -40,7 +45,9 @@ struct running {
 };
 static struct running *running;
 
-const struct call *dispatch_running(void) { return running ? &running->call : NULL; }
+const struct call *dispatch_running(void) {
+    return running ? &running->call : NULL;
+}
 
 bool dispatch_is_running(const struct client *client) {
     for (const struct running *at = running; at; at = at->outer)
@@ -53,9 +60,15 @@ void dispatch_add_filter(struct command_filter *gate) {
     while (at != &filters.head && container_of(at, struct command_filter, link)->order <= gate->order) at = at->next;
     list_insert_before(&filters, at, &gate->link);
 }
-void dispatch_remove_filter(struct command_filter *gate) { list_remove(&filters, &gate->link); }
-void dispatch_observe(struct call_observer *observer) { list_append(&observers, &observer->link); }
-void dispatch_unobserve(struct call_observer *observer) { list_remove(&observers, &observer->link); }
+void dispatch_remove_filter(struct command_filter *gate) {
+    list_remove(&filters, &gate->link);
+}
+void dispatch_observe(struct call_observer *observer) {
+    list_append(&observers, &observer->link);
+}
+void dispatch_unobserve(struct call_observer *observer) {
+    list_remove(&observers, &observer->link);
+}
 
 /* What a call says is to be repeated elsewhere */
 
@@ -88,7 +101,9 @@ void call_redact(struct call *call, int index) {
     if (index < 32) call->client->redacted |= UINT32_C(1) << index;
 }
 
-void call_propagate_nothing(struct call *call) { call->propagated = true; }
+void call_propagate_nothing(struct call *call) {
+    call->propagated = true;
+}
 
 struct blob *call_take_blob(struct call *call, int index) {
     struct client *client = call->client;
@@ -97,7 +112,9 @@ struct blob *call_take_blob(struct call *call, int index) {
     return call->argv == client->reader.argv ? request_take_blob(&client->reader, index) : NULL;
 }
 
-void call_select(struct call *call, struct db *db) { call->client->db = call->db = db; }
+void call_select(struct call *call, struct db *db) {
+    call->client->db = call->db = db;
+}
 
 static void pending_send(struct running *self, int db) {
     for (struct pending *pending = self->pending, *next; pending; pending = next) {
@@ -152,7 +169,12 @@ static __attribute__((noinline)) void run_for_import(struct call *call) {
 }
 
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
-    struct running self = {.call = {.command = command, .argc = argc, .argv = argv, .reply = &client->reply, .client = client, .db = client->db},
+    struct running self = {.call = {.command = command,
+                                    .argc = argc,
+                                    .argv = argv,
+                                    .reply = &client->reply,
+                                    .client = client,
+                                    .db = client->db},
                            .outer = running};
     struct db *db = client->db;
     uint64_t start = dispatch_ticks;
@@ -166,8 +188,10 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     /* Keys that are found expired and what the command itself repeats belong together, unless it goes through all keys. */
     if (unlikely(together)) propagate_begin();
 
-    if (unlikely(client->flags & CLIENT_IMPORT_SOURCE)) run_for_import(&self.call);
-    else command->spec->run(&self.call);
+    if (unlikely(client->flags & CLIENT_IMPORT_SOURCE))
+        run_for_import(&self.call);
+    else
+        command->spec->run(&self.call);
 
     clock_thaw();
     uint64_t now = ticks_now(), ticks = now - start;
@@ -208,20 +232,25 @@ static void refuse(struct client *client, struct command *command, const char *e
 }
 
 /* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of its request. */
-static bool is_browser(const struct slice *argv) { return slice_is(argv[0], "post") || slice_is(argv[0], "host:"); }
+static bool is_browser(const struct slice *argv) {
+    return slice_is(argv[0], "post") || slice_is(argv[0], "host:");
+}
 
 static void refuse_browser(struct client *client) {
     static uint64_t last_us;
     if (!last_us || clock_mono() - last_us > BROWSER_LOG_US) {
         last_us = clock_mono();
-        log_warning("Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to Valkey. This is likely due to an "
-                    "attacker attempting to use Cross Protocol Scripting to compromise your Valkey instance. Connection aborted: %s",
+        log_warning("Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to "
+                    "Valkey. This is likely due to an "
+                    "attacker attempting to use Cross Protocol Scripting to compromise your Valkey instance. "
+                    "Connection aborted: %s",
                     client_log_text(client));
     }
     client_free(client);
 }
 
-static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv, struct command *parent) {
+static __attribute__((noinline)) void refuse_unknown(struct client *client, int argc, const struct slice *argv,
+                                                     struct command *parent) {
     client->current = NULL;
     if (!parent && client->conn && is_browser(argv)) {
         refuse_browser(client);
@@ -263,7 +292,8 @@ uint32_t dispatch_flags(const struct client *client, const struct command *comma
 }
 
 /* True: the request goes no further now. */
-static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc, const struct slice *argv, bool *held) {
+static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc,
+                                                    const struct slice *argv, bool *held) {
     uint32_t flags = dispatch_flags(client, command);
     list_each(&filters, link) {
         struct command_filter *gate = container_of(link, struct command_filter, link);

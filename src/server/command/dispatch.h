@@ -12,8 +12,19 @@ struct client;
 
 /* Smaller ones are asked first. */
 enum filter_order {
-    FILTER_NO_MULTI = 10, FILTER_ACL = 20, FILTER_CLUSTER = 30, FILTER_MEMORY = 40, FILTER_DISK = 50, FILTER_REPLICAS = 60, FILTER_READONLY = 70, FILTER_PUBSUB = 80,
-    FILTER_STALE = 90, FILTER_LOADING = 100, FILTER_BUSY = 110, FILTER_PAUSE = 120, FILTER_QUEUE = 130
+    FILTER_NO_MULTI = 10,
+    FILTER_ACL = 20,
+    FILTER_CLUSTER = 30,
+    FILTER_MEMORY = 40,
+    FILTER_DISK = 50,
+    FILTER_REPLICAS = 60,
+    FILTER_READONLY = 70,
+    FILTER_PUBSUB = 80,
+    FILTER_STALE = 90,
+    FILTER_LOADING = 100,
+    FILTER_BUSY = 110,
+    FILTER_PAUSE = 120,
+    FILTER_QUEUE = 130
 };
 enum filter_answer {
     FILTER_PASS,
@@ -25,7 +36,8 @@ struct command_filter {
     struct list_link link;
     int order;
     uint32_t flags; /* asked for commands that have one of these; 0: for all */
-    enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv, const char **error);
+    enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv,
+                              const char **error);
 };
 void dispatch_add_filter(struct command_filter *gate);
 void dispatch_remove_filter(struct command_filter *gate);
@@ -43,8 +55,8 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
 /* Told of each call after it ran (MONITOR tells before: see `before`). The link stands in the owner. */
 struct call_observer {
     struct list_link link;
-    void (*before)(struct call *call);                    /* may be NULL */
-    void (*after)(struct call *call, uint64_t ticks);     /* may be NULL */
+    void (*before)(struct call *call);                /* may be NULL */
+    void (*after)(struct call *call, uint64_t ticks); /* may be NULL */
 };
 void dispatch_observe(struct call_observer *observer);
 void dispatch_unobserve(struct call_observer *observer);

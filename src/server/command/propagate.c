@@ -8,9 +8,15 @@ static struct list listeners = {.head = {&listeners.head, &listeners.head}};
 static int depth;
 static bool begun; /* the listeners were told */
 
-void propagate_listen(struct propagation_listener *listener) { list_append(&listeners, &listener->link); }
-void propagate_unlisten(struct propagation_listener *listener) { list_remove(&listeners, &listener->link); }
-bool propagate_wanted(void) { return listeners.len != 0; }
+void propagate_listen(struct propagation_listener *listener) {
+    list_append(&listeners, &listener->link);
+}
+void propagate_unlisten(struct propagation_listener *listener) {
+    list_remove(&listeners, &listener->link);
+}
+bool propagate_wanted(void) {
+    return listeners.len != 0;
+}
 
 static void begin_if_together(int db) {
     if (!depth || begun) return;
@@ -37,7 +43,9 @@ void propagate_message(int db, int argc, const struct slice *argv) {
     }
 }
 
-void propagate_begin(void) { depth++; }
+void propagate_begin(void) {
+    depth++;
+}
 
 void propagate_end(void) {
     if (--depth || !begun) return;

@@ -24,7 +24,9 @@ static bool names_are_sorted;
 static struct config_directive *directives;
 static size_t directives_count;
 
-static struct slice entry_name(const void *entry) { return slice_of(((const struct config_name_entry *)entry)->name); }
+static struct slice entry_name(const void *entry) {
+    return slice_of(((const struct config_name_entry *)entry)->name);
+}
 static const struct hashtable_type names_type = {.key = entry_name, .ignore_case = true};
 
 const char *config_reason(const char *format, ...) {
@@ -53,12 +55,14 @@ static bool parse_memory_size(struct slice word, int64_t *bytes) {
     static const struct {
         const char *unit;
         int64_t size;
-    } units[] = {{"", 1}, {"b", 1}, {"k", 1000}, {"kb", 1024}, {"m", 1000000}, {"mb", 1 << 20}, {"g", 1000000000}, {"gb", 1 << 30}};
+    } units[] = {{"", 1},        {"b", 1},        {"k", 1000},       {"kb", 1024},
+                 {"m", 1000000}, {"mb", 1 << 20}, {"g", 1000000000}, {"gb", 1 << 30}};
     size_t digits = 0;
     int64_t number = 0;
     bool too_large = false;
     for (; digits < word.len && isdigit((unsigned char)word.data[digits]); digits++)
-        too_large |= __builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, word.data[digits] - '0', &number);
+        too_large |= __builtin_mul_overflow(number, 10, &number) ||
+                     __builtin_add_overflow(number, word.data[digits] - '0', &number);
     if (!digits) return false;
     struct slice unit = {word.data + digits, word.len - digits};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
@@ -70,10 +74,12 @@ static bool parse_memory_size(struct slice word, int64_t *bytes) {
     return false;
 }
 static const char *parse_memory_or_percent(const struct config_option *option, struct slice word, int64_t *number) {
-    if (!(option->flags & CONFIG_PERCENT_OK)) return parse_memory_size(word, number) ? NULL : "argument must be a memory value";
+    if (!(option->flags & CONFIG_PERCENT_OK))
+        return parse_memory_size(word, number) ? NULL : "argument must be a memory value";
     if (word.len && word.data[word.len - 1] == '%') {
         int64_t percent;
-        if (!parse_int64((struct slice){word.data, word.len - 1}, &percent) || percent < 0) return "argument must be a memory or percent value";
+        if (!parse_int64((struct slice){word.data, word.len - 1}, &percent) || percent < 0)
+            return "argument must be a memory or percent value";
         if (percent > 100) return "percentage argument must be less or equal to 100";
         return *number = -percent, NULL;
     }
@@ -95,7 +101,8 @@ static const char *not_one_of(const struct config_option *option) {
         len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", n == option->names ? "" : ", ", n->name);
     return config_reason("argument(s) must be one of the following: %s", list);
 }
-static const char *parse_names(const struct config_option *option, int count, const struct slice *words, int64_t *number) {
+static const char *parse_names(const struct config_option *option, int count, const struct slice *words,
+                               int64_t *number) {
     if (!count) return not_one_of(option);
     int64_t value = 0;
     for (int i = 0; i < count; i++) {
@@ -109,20 +116,26 @@ static const char *parse_names(const struct config_option *option, int count, co
 static void type_limits(const struct config_option *option, int64_t *min, int64_t *max) {
     *min = option->min, *max = option->max;
     if (*min || *max) return;
-    if (option->type == CONFIG_INT64) *min = INT64_MIN, *max = INT64_MAX;
-    else if (option->type == CONFIG_INT) *min = INT_MIN, *max = INT_MAX;
-    else if (option->type == CONFIG_OCTAL) *max = INT_MAX;
-    else *max = INT64_MAX;
+    if (option->type == CONFIG_INT64)
+        *min = INT64_MIN, *max = INT64_MAX;
+    else if (option->type == CONFIG_INT)
+        *min = INT_MIN, *max = INT_MAX;
+    else if (option->type == CONFIG_OCTAL)
+        *max = INT_MAX;
+    else
+        *max = INT64_MAX;
 }
 static const char *check_limits(const struct config_option *option, int64_t number) {
     int64_t min, max;
     type_limits(option, &min, &max);
     bool percent = option->flags & CONFIG_PERCENT_OK && number < 0;
     if (percent || (number >= min && number <= max)) return NULL;
-    if (option->type == CONFIG_OCTAL) return config_reason("argument must be between %o and %o inclusive", (unsigned)min, (unsigned)max);
+    if (option->type == CONFIG_OCTAL)
+        return config_reason("argument must be between %o and %o inclusive", (unsigned)min, (unsigned)max);
     return config_reason("argument must be between %lld and %lld inclusive", (long long)min, (long long)max);
 }
-static const char *parse_number(const struct config_option *option, int count, const struct slice *words, int64_t *number) {
+static const char *parse_number(const struct config_option *option, int count, const struct slice *words,
+                                int64_t *number) {
     const char *reason;
     switch (option->type) {
     case CONFIG_BOOL: return parse_bool(option, words[0], number);
@@ -201,7 +214,8 @@ const char *config_state_set(struct config_state *state, int count, const struct
     } else if (count != 1) {
         return "wrong number of arguments";
     }
-    bool is_text = option->type == CONFIG_STRING || option->type == CONFIG_STRINGS, is_custom = option->type == CONFIG_CUSTOM;
+    bool is_text = option->type == CONFIG_STRING || option->type == CONFIG_STRINGS,
+         is_custom = option->type == CONFIG_CUSTOM;
     for (int i = 0; is_text && i < count; i++) /* such a text would be cut short where it is used */
         if (words[i].len && memchr(words[i].data, 0, words[i].len)) return "argument must not contain a null byte";
     int64_t number = 0;
@@ -209,8 +223,10 @@ const char *config_state_set(struct config_state *state, int count, const struct
     if (!reason && !is_default) reason = ask_check(option, count, words);
     if (reason) return reason;
     if (is_custom) return option->set(option, count, words);
-    if (is_text) store_words(state, count, words);
-    else store_number(state, number);
+    if (is_text)
+        store_words(state, count, words);
+    else
+        store_number(state, number);
     return NULL;
 }
 const char *config_state_set_text(struct config_state *state, struct slice text, bool is_default) {
@@ -227,7 +243,9 @@ const char *config_state_set_text(struct config_state *state, struct slice text,
     mem_free(words);
     return reason;
 }
-static void write_text(struct output *out, const char *text) { output_write(out, slice_of(text)); }
+static void write_text(struct output *out, const char *text) {
+    output_write(out, slice_of(text));
+}
 static void write_flags(const struct config_option *option, int value, struct output *out) {
     for (const struct config_name *n = option->names; n->name; n++)
         if (n->value == value) {
@@ -259,11 +277,15 @@ static void write_number(const struct config_state *state, bool units, struct ou
     if (option->type == CONFIG_OCTAL) {
         snprintf(text, sizeof text, "%o", (unsigned)number);
     } else {
-        if (option->flags & CONFIG_PERCENT_OK && number < 0) number = -number, unit = "%";
+        if (option->flags & CONFIG_PERCENT_OK && number < 0)
+            number = -number, unit = "%";
         else if (units && option->type == CONFIG_MEMORY && number) {
-            if (number % (1 << 30) == 0) number >>= 30, unit = "gb";
-            else if (number % (1 << 20) == 0) number >>= 20, unit = "mb";
-            else if (number % (1 << 10) == 0) number >>= 10, unit = "kb";
+            if (number % (1 << 30) == 0)
+                number >>= 30, unit = "gb";
+            else if (number % (1 << 20) == 0)
+                number >>= 20, unit = "mb";
+            else if (number % (1 << 10) == 0)
+                number >>= 10, unit = "kb";
         }
         snprintf(text, sizeof text, "%lld%s", (long long)number, unit);
     }
@@ -333,10 +355,14 @@ void config_write_word(struct output *out, struct slice word, bool always_quoted
         unsigned char c = (unsigned char)word.data[i];
         const char *found = c ? strchr(special, c) : NULL;
         char text[8];
-        if (c == '"' || c == '\\') snprintf(text, sizeof text, "\\%c", c);
-        else if (found) snprintf(text, sizeof text, "\\%c", letters[found - special]);
-        else if (c < ' ' || c > 126) snprintf(text, sizeof text, "\\x%02x", c);
-        else snprintf(text, sizeof text, "%c", c);
+        if (c == '"' || c == '\\')
+            snprintf(text, sizeof text, "\\%c", c);
+        else if (found)
+            snprintf(text, sizeof text, "\\%c", letters[found - special]);
+        else if (c < ' ' || c > 126)
+            snprintf(text, sizeof text, "\\x%02x", c);
+        else
+            snprintf(text, sizeof text, "%c", c);
         write_text(out, text);
     }
     write_text(out, "\"");
@@ -357,8 +383,10 @@ void config_state_lines(const struct config_state *state, const char *name, stru
         }
     } else if (option->type == CONFIG_STRING || option->type == CONFIG_CUSTOM || option->type == CONFIG_STRINGS) {
         char *text = config_state_text_copy(state);
-        if (option->flags & CONFIG_MULTI_ARG && *text) write_text(out, text);
-        else config_write_word(out, slice_of(text), true);
+        if (option->flags & CONFIG_MULTI_ARG && *text)
+            write_text(out, text);
+        else
+            config_write_word(out, slice_of(text), true);
         mem_free(text);
     } else {
         write_number(state, true, out);
@@ -382,14 +410,18 @@ static void add_name(const char *name, struct config_state *state) {
 void config_register(const struct config_option *options) {
     if (!names_table) names_table = hashtable_new(&names_type);
     for (const struct config_option *option = options; option->name; option++) {
-        bool custom = option->type == CONFIG_CUSTOM, named = option->type == CONFIG_ENUM || option->type == CONFIG_FLAGS;
-        if (custom ? !option->set || !option->get : !option->initial) table_is_wrong(option->name, "has no default or functions");
+        bool custom = option->type == CONFIG_CUSTOM,
+             named = option->type == CONFIG_ENUM || option->type == CONFIG_FLAGS;
+        if (custom ? !option->set || !option->get : !option->initial)
+            table_is_wrong(option->name, "has no default or functions");
         if (named && !option->names) table_is_wrong(option->name, "has no names");
         struct config_state *state = mem_calloc(1, sizeof *state);
         state->option = option;
         state->value = option->value || custom ? option->value : mem_calloc(1, sizeof(struct config_strings));
-        if (option->type == CONFIG_STRING) *(char **)state->value = NULL;
-        else if (option->type == CONFIG_STRINGS) *(struct config_strings *)state->value = (struct config_strings){0};
+        if (option->type == CONFIG_STRING)
+            *(char **)state->value = NULL;
+        else if (option->type == CONFIG_STRINGS)
+            *(struct config_strings *)state->value = (struct config_strings){0};
         const char *reason = option->initial ? config_state_set_text(state, slice_of(option->initial), true) : NULL;
         if (reason) table_is_wrong(option->name, reason);
         state->initial = config_state_text_copy(state);
@@ -412,8 +444,12 @@ struct config_directive *config_directive_find(struct slice name) {
         if (slice_is(name, directives[i].name)) return &directives[i];
     return NULL;
 }
-struct config_name_entry *config_name_find(struct slice name) { return names_table ? hashtable_find(names_table, name) : NULL; }
-size_t config_names_count(void) { return names_count; }
+struct config_name_entry *config_name_find(struct slice name) {
+    return names_table ? hashtable_find(names_table, name) : NULL;
+}
+size_t config_names_count(void) {
+    return names_count;
+}
 static int compare_names(const void *a, const void *b) {
     return strcmp((*(struct config_name_entry *const *)a)->name, (*(struct config_name_entry *const *)b)->name);
 }
@@ -441,8 +477,12 @@ static struct config_state *state_of(const char *name) {
     if (!entry) table_is_wrong(name, "is asked for and in no table");
     return entry->state;
 }
-int64_t config_number(const char *name) { return number_of(state_of(name)); }
-void config_text(const char *name, struct output *out) { config_state_text(state_of(name), out); }
+int64_t config_number(const char *name) {
+    return number_of(state_of(name));
+}
+void config_text(const char *name, struct output *out) {
+    config_state_text(state_of(name), out);
+}
 const char *config_assign(const char *name, int count, const struct slice *words) {
     return config_state_set(state_of(name), count, words, false);
 }

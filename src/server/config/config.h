@@ -25,13 +25,14 @@ enum config_type {
     CONFIG_CUSTOM   /* set/get functions */
 };
 enum config_flag {
-    CONFIG_IMMUTABLE = 1,   /* file and command line only: "can't set immutable config" */
-    CONFIG_SENSITIVE = 2,   /* never logged */
-    CONFIG_PROTECTED = 4,   /* enable-protected-configs */
-    CONFIG_HIDDEN = 8,      /* CONFIG GET shows it only by its exact name */
+    CONFIG_IMMUTABLE = 1, /* file and command line only: "can't set immutable config" */
+    CONFIG_SENSITIVE = 2, /* never logged */
+    CONFIG_PROTECTED = 4, /* enable-protected-configs */
+    CONFIG_HIDDEN = 8,    /* CONFIG GET shows it only by its exact name */
     CONFIG_PERCENT_OK = 16,
-    CONFIG_MULTI_ARG = 32,  /* the value may be several words */
-    CONFIG_NOT_BUILT = 64,  /* known, stored, shown; what it controls is not in this build: one log line tells so when it is set to something else than its default */
+    CONFIG_MULTI_ARG = 32, /* the value may be several words */
+    CONFIG_NOT_BUILT =
+        64, /* known, stored, shown; what it controls is not in this build: one log line tells so when it is set to something else than its default */
     CONFIG_DENY_LOADING = 128,
     CONFIG_VOLATILE = 256,  /* apply even when the value did not change */
     CONFIG_DEPRECATED = 512 /* accepted without effect */
@@ -45,7 +46,8 @@ struct config_strings {
     char **items;
 };
 struct config_option {
-    const char *name, *alias; /* the alias is answered under its own name by CONFIG GET; REWRITE writes the main one, unless the file has the alias */
+    const char *name,
+        *alias; /* the alias is answered under its own name by CONFIG GET; REWRITE writes the main one, unless the file has the alias */
     enum config_type type;
     uint32_t flags;
     void *value;         /* NULL: the engine keeps it */
@@ -65,10 +67,14 @@ struct config_option {
     void (*rewrite)(const struct config_option *option, struct output *out);
     const char *help; /* one sentence, for CONFIG HELP-like views and --help */
 };
-void config_register(const struct config_option *options); /* ends with name NULL; sets the defaults. Aborts on a malformed table or a name there is already */
+void config_register(
+    const struct config_option
+        *options); /* ends with name NULL; sets the defaults. Aborts on a malformed table or a name there is already */
 const struct config_option *config_find(struct slice name); /* by name or alias */
-size_t config_each(void (*seen)(const struct config_option *option, void *context), void *context); /* sorted by name; returns how many */
-const char *config_reason(const char *format, ...) __attribute__((format(printf, 1, 2))); /* static text, valid until the next call */
+size_t config_each(void (*seen)(const struct config_option *option, void *context),
+                   void *context); /* sorted by name; returns how many */
+const char *config_reason(const char *format, ...)
+    __attribute__((format(printf, 1, 2))); /* static text, valid until the next call */
 /* The value of an option by its name, for those who own none of it: INFO, another room. Aborts on an unknown name. */
 int64_t config_number(const char *name); /* of BOOL, INT, INT64, MEMORY, OCTAL, ENUM, FLAGS */
 void config_text(const char *name, struct output *out);
@@ -78,17 +84,22 @@ const char *config_assign(const char *name, int count, const struct slice *words
 /* Lines of the file that are not options (user, loadmodule, rename-command): CONFIG GET and SET do not know them, REWRITE leaves them where they are. */
 struct config_directive {
     const char *name;
-    int min_words, max_words; /* after the name; max 0: any number. Otherwise "Bad directive or wrong number of arguments" */
+    int min_words,
+        max_words; /* after the name; max 0: any number. Otherwise "Bad directive or wrong number of arguments" */
     const char *(*handle)(int count, const struct slice *words);
 };
-void config_register_directives(const struct config_directive *directives); /* ends with name NULL; a later one of the same name replaces the earlier */
+void config_register_directives(
+    const struct config_directive
+        *directives); /* ends with name NULL; a later one of the same name replaces the earlier */
 
 /* Start-up. On failure prints Valkey's "*** FATAL CONFIG FILE ERROR" block on stderr and exits 1. `arguments` are argv[1..] less --help and the like:
  * [file] [--name word…]… [-]; "-" reads standard input too. Commands and options are registered before. */
 void config_load(int argc, char **argv);
-bool config_is_loading(void);  /* config_load is reading: a line may add to what earlier lines said instead of replacing it */
-const char *config_file(void); /* absolute path, "" where none was given */
+bool config_is_loading(
+    void); /* config_load is reading: a line may add to what earlier lines said instead of replacing it */
+const char *config_file(void);                              /* absolute path, "" where none was given */
 extern const struct config_option config_options_unbuilt[]; /* options whose feature is in no room yet */
-extern const struct config_directive config_directives_basic[]; /* rename-command, and those that are refused or ignored */
-extern const struct config_option config_options_server[];  /* logging, store settings and other small things */
+extern const struct config_directive
+    config_directives_basic[];                             /* rename-command, and those that are refused or ignored */
+extern const struct config_option config_options_server[]; /* logging, store settings and other small things */
 #endif

@@ -76,7 +76,8 @@ static bool may_change_protected(const struct call *call) {
     const struct connection *conn = call->client ? call->client->conn : NULL;
     return allowed == PERMIT_YES || (allowed == PERMIT_LOCAL && (!conn || conn->transport->is_local(conn)));
 }
-static const char *refuse(const struct call *call, const struct config_option *option, const struct setting *before, int count) {
+static const char *refuse(const struct call *call, const struct config_option *option, const struct setting *before,
+                          int count) {
     if (option->flags & CONFIG_IMMUTABLE) return "can't set immutable config";
     if (option->flags & CONFIG_PROTECTED && !may_change_protected(call)) return "can't set protected config";
     for (int i = 0; i < count; i++)
@@ -103,7 +104,9 @@ static const char *apply_all(const struct setting *settings, int count, int *fai
 static void put_back(struct setting *settings, int count) {
     for (int i = 0; i < count; i++) {
         const char *reason = config_state_set_text(settings[i].state, slice_of(settings[i].old), true);
-        if (reason) log_warning("Option '%s' could not be put back to '%s': %s", settings[i].state->option->name, settings[i].old, reason);
+        if (reason)
+            log_warning("Option '%s' could not be put back to '%s': %s", settings[i].state->option->name,
+                        settings[i].old, reason);
     }
 }
 static void reply_set_failed(struct call *call, const char *name, const char *reason) {
@@ -164,7 +167,9 @@ static void run_set(struct call *call) {
         const char *reason = apply_all(settings, count, &failed);
         if (reason) {
             const char *name = settings[failed].name;
-            log_warning("Failed applying new configuration. Possibly related to new %s setting. Restoring previous settings.", name);
+            log_warning(
+                "Failed applying new configuration. Possibly related to new %s setting. Restoring previous settings.",
+                name);
             reply_set_failed(call, name, reason);
             put_back(settings, count);
             apply_all(settings, failed + 1, &unused);
@@ -208,25 +213,65 @@ static void run_help(struct call *call) {
     reply_help(call->reply, "CONFIG", lines);
 }
 
-#define ON_ALL_NODES (const char *const[]){"request_policy:all_nodes", "response_policy:all_succeeded", NULL}
+#define ON_ALL_NODES                                                                                                   \
+    (const char *const[]) {                                                                                            \
+        "request_policy:all_nodes", "response_policy:all_succeeded", NULL                                              \
+    }
 enum { ADMIN_FLAGS = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE };
 static const struct command_spec subcommands[] = {
-    {.name = "get", .run = run_get, .arity = -3, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0",
+    {.name = "get",
+     .run = run_get,
+     .arity = -3,
+     .flags = ADMIN_FLAGS,
+     .group = GROUP_SERVER,
+     .since = "2.0.0",
      .complexity = "O(N) where N is how many options are named",
-     .summary = "Returns the values of the options whose names match.", .syntax = "parameter:string...",
+     .summary = "Returns the values of the options whose names match.",
+     .syntax = "parameter:string...",
      .history = (const char *const[]){"7.0.0", "Takes several patterns.", NULL}},
-    {.name = "set", .run = run_set, .arity = -4, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0",
+    {.name = "set",
+     .run = run_set,
+     .arity = -4,
+     .flags = ADMIN_FLAGS,
+     .group = GROUP_SERVER,
+     .since = "2.0.0",
      .complexity = "O(N) where N is how many options are named",
-     .summary = "Changes options while the server runs; all of them or none.", .syntax = "data{parameter:string value:string}...",
-     .history = (const char *const[]){"7.0.0", "Takes several options.", NULL}, .tips = ON_ALL_NODES},
-    {.name = "rewrite", .run = run_rewrite, .arity = 2, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.8.0", .complexity = "O(1)",
-     .summary = "Writes the present settings to the configuration file.", .tips = ON_ALL_NODES},
-    {.name = "resetstat", .run = run_resetstat, .arity = 2, .flags = ADMIN_FLAGS, .group = GROUP_SERVER, .since = "2.0.0", .complexity = "O(1)",
-     .summary = "Sets the counters of INFO back to zero.", .tips = ON_ALL_NODES},
-    {.name = "help", .run = run_help, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "5.0.0", .complexity = "O(1)",
+     .summary = "Changes options while the server runs; all of them or none.",
+     .syntax = "data{parameter:string value:string}...",
+     .history = (const char *const[]){"7.0.0", "Takes several options.", NULL},
+     .tips = ON_ALL_NODES},
+    {.name = "rewrite",
+     .run = run_rewrite,
+     .arity = 2,
+     .flags = ADMIN_FLAGS,
+     .group = GROUP_SERVER,
+     .since = "2.8.0",
+     .complexity = "O(1)",
+     .summary = "Writes the present settings to the configuration file.",
+     .tips = ON_ALL_NODES},
+    {.name = "resetstat",
+     .run = run_resetstat,
+     .arity = 2,
+     .flags = ADMIN_FLAGS,
+     .group = GROUP_SERVER,
+     .since = "2.0.0",
+     .complexity = "O(1)",
+     .summary = "Sets the counters of INFO back to zero.",
+     .tips = ON_ALL_NODES},
+    {.name = "help",
+     .run = run_help,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     .group = GROUP_SERVER,
+     .since = "5.0.0",
+     .complexity = "O(1)",
      .summary = "Explains the subcommands."},
     {.name = NULL}};
-const struct command_spec config_commands[] = {
-    {.name = "config", .arity = -2, .group = GROUP_SERVER, .since = "2.0.0", .complexity = "Depends on subcommand.",
-     .summary = "Holds the commands on options.", .subcommands = subcommands},
-    {.name = NULL}};
+const struct command_spec config_commands[] = {{.name = "config",
+                                                .arity = -2,
+                                                .group = GROUP_SERVER,
+                                                .since = "2.0.0",
+                                                .complexity = "Depends on subcommand.",
+                                                .summary = "Holds the commands on options.",
+                                                .subcommands = subcommands},
+                                               {.name = NULL}};

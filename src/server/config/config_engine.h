@@ -10,10 +10,10 @@
 
 struct config_state {
     const struct config_option *option;
-    void *value;          /* the option's, or own */
-    char *initial;        /* the default as config_state_text() shows it */
-    bool told_not_built;  /* its line of CONFIG_NOT_BUILT was logged for the present value */
-    int pass;             /* scratch of config_rewrite.c and config_command.c */
+    void *value;         /* the option's, or own */
+    char *initial;       /* the default as config_state_text() shows it */
+    bool told_not_built; /* its line of CONFIG_NOT_BUILT was logged for the present value */
+    int pass;            /* scratch of config_rewrite.c and config_command.c */
 };
 /* A name or an alias of an option. */
 struct config_name_entry {
@@ -49,5 +49,5 @@ const char *config_load_text(struct slice text, int *line_number, struct slice *
 /* The lines that arguments of the command line stand for. */
 void config_arguments_to_text(int argc, char **argv, struct output *out);
 _Noreturn void config_fatal(const char *reason); /* the block of a fatal configuration error, without a line */
-void config_server_start(void); /* config_server.c: makes the loaded values take effect */
+void config_server_start(void);                  /* config_server.c: makes the loaded values take effect */
 #endif

@@ -23,10 +23,16 @@ static bool reading;
 static int reading_line, reading_depth;
 static char reading_text[1024];
 
-bool config_is_loading(void) { return reading; }
-const char *config_file(void) { return file_path ? file_path : ""; }
+bool config_is_loading(void) {
+    return reading;
+}
+const char *config_file(void) {
+    return file_path ? file_path : "";
+}
 
-static void print_fatal_title(void) { fprintf(stderr, "\n*** FATAL CONFIG FILE ERROR (Version %s) ***\n", SERVER_VERSION); }
+static void print_fatal_title(void) {
+    fprintf(stderr, "\n*** FATAL CONFIG FILE ERROR (Version %s) ***\n", SERVER_VERSION);
+}
 void config_fatal(const char *reason) {
     print_fatal_title();
     fprintf(stderr, "%s\n", reason);
@@ -90,7 +96,8 @@ static const char *load_words(int count, const struct slice *words) {
     }
     struct config_name_entry *entry = config_name_find(name);
     if (!entry) return bad;
-    if (count == 2 && entry->state->option->flags & CONFIG_MULTI_ARG) return config_state_set_text(entry->state, words[1], false);
+    if (count == 2 && entry->state->option->flags & CONFIG_MULTI_ARG)
+        return config_state_set_text(entry->state, words[1], false);
     return config_state_set(entry->state, count - 1, words + 1, false);
 }
 static struct slice trimmed(struct slice line) {
@@ -111,12 +118,15 @@ static const char *load_lines(struct slice text) {
         struct slice *words;
         int count = words_split(line, &words), depth = reading_depth;
         bool inner = count == 2 && slice_is(words[0], "include") && depth < INCLUDE_DEPTH_MAX; /* has set them itself */
-        const char *reason = count < 0 ? "Unbalanced quotes in configuration line" : count == 0 ? NULL : load_words(count, words);
+        const char *reason = count < 0    ? "Unbalanced quotes in configuration line"
+                             : count == 0 ? NULL
+                                          : load_words(count, words);
         if (count >= 0) words_free(words, count);
         if (!reason) continue;
         if (!inner) {
             reading_line = number;
-            snprintf(reading_text, sizeof reading_text, "%.*s", (int)(line.len < sizeof reading_text ? line.len : sizeof reading_text - 1), line.data);
+            snprintf(reading_text, sizeof reading_text, "%.*s",
+                     (int)(line.len < sizeof reading_text ? line.len : sizeof reading_text - 1), line.data);
         }
         return reason;
     }
@@ -185,7 +195,8 @@ void config_load(int argc, char **argv) {
     const char *reason = config_load_text(memory_output_slice(&text), &number, &line);
     if (reason) {
         print_fatal_title();
-        fprintf(stderr, "Reading the configuration file, at line %d\n>>> '%.*s'\n%s\n", number, (int)line.len, line.data, reason);
+        fprintf(stderr, "Reading the configuration file, at line %d\n>>> '%.*s'\n%s\n", number, (int)line.len,
+                line.data, reason);
         exit(1);
     }
     memory_output_free(&text);

@@ -116,8 +116,10 @@ static int replace_file(const char *path, struct slice content, mode_t mode) {
     if (!result && fchmod(fd, mode) < 0) result = -errno;
     if (close(fd) < 0 && !result) result = -errno;
     if (!result && rename(temporary, path) < 0) result = -errno;
-    if (result) unlink(temporary);
-    else sync_directory(path);
+    if (result)
+        unlink(temporary);
+    else
+        sync_directory(path);
     return result;
 }
 int config_rewrite(bool all) {

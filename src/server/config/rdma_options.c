@@ -9,12 +9,14 @@
 #endif
 
 static int64_t rx_size, rx_initial, send_memory, max_registered, max_unauthenticated, zero_copy_min;
-static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, authentication_timeout_ms, max_clients;
+static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, authentication_timeout_ms,
+    max_clients;
 
 /* As the option numbers them; on the wire they are other bits. */
 enum { FEATURE_RING = 1, FEATURE_POLLED = 2 };
 static int features;
-static const struct config_name feature_names[] = {{"none", 0}, {"ring", FEATURE_RING}, {"polled", FEATURE_POLLED}, {NULL, 0}};
+static const struct config_name feature_names[] = {
+    {"none", 0}, {"ring", FEATURE_RING}, {"polled", FEATURE_POLLED}, {NULL, 0}};
 
 const char *rdma_option_check(const struct config_option *option, struct slice text) {
     if (transport_find("rdma") || slice_equal(text, slice_of(option->initial))) return NULL;
@@ -33,7 +35,8 @@ void rdma_options_apply(void) {
     rdma_settings.completion_vector = completion_vector;
     rdma_settings.busy_poll_us = (uint32_t)busy_poll_us;
     rdma_settings.keepalive_ms = (uint32_t)keepalive_ms;
-    rdma_settings.features = (features & FEATURE_RING ? RDMA_FEATURE_RING : 0) | (features & FEATURE_POLLED ? RDMA_FEATURE_POLLED : 0);
+    rdma_settings.features =
+        (features & FEATURE_RING ? RDMA_FEATURE_RING : 0) | (features & FEATURE_POLLED ? RDMA_FEATURE_POLLED : 0);
     rdma_settings.connect_timeout_ms = (uint32_t)connect_timeout_ms;
     rdma_settings.ack_timeout_ms = (uint32_t)ack_timeout_ms;
     rdma_settings.max_clients = (uint32_t)max_clients;
@@ -65,46 +68,135 @@ static const char *set_vector(const struct config_option *option, int count, con
     if (count != 1) return "wrong number of arguments";
     if (!slice_is(words[0], "auto")) {
         if (!parse_int64(words[0], &number)) return "argument couldn't be parsed into an integer";
-        if (number < -1 || number > VECTOR_MAX) return config_reason("argument must be between -1 and %d inclusive", VECTOR_MAX);
+        if (number < -1 || number > VECTOR_MAX)
+            return config_reason("argument must be between -1 and %d inclusive", VECTOR_MAX);
     }
     completion_vector = (int)number;
     return NULL;
 }
 static void get_vector(const struct config_option *option, struct output *out) {
     char text[NUMBER_TEXT_MAX];
-    if (completion_vector == VECTOR_AUTO) output_write(out, slice_of("auto"));
-    else output_write(out, (struct slice){text, format_int64(text, completion_vector)});
+    if (completion_vector == VECTOR_AUTO)
+        output_write(out, slice_of("auto"));
+    else
+        output_write(out, (struct slice){text, format_int64(text, completion_vector)});
 }
 
 #define RDMA .apply = apply
 const struct config_option rdma_options[] = {
-    {.name = "rdma-rx-size", .type = CONFIG_MEMORY, .value = &rx_size, .initial = "1048576", .min = 64 * 1024, .max = 16 * 1024 * 1024, RDMA,
+    {.name = "rdma-rx-size",
+     .type = CONFIG_MEMORY,
+     .value = &rx_size,
+     .initial = "1048576",
+     .min = 64 * 1024,
+     .max = 16 * 1024 * 1024,
+     RDMA,
      .help = "Largest RDMA receive buffer of a connection, in bytes."},
-    {.name = "rdma-rx-initial-size", .type = CONFIG_MEMORY, .value = &rx_initial, .initial = "32768", .min = 4 * 1024, .max = 16 * 1024 * 1024, RDMA,
+    {.name = "rdma-rx-initial-size",
+     .type = CONFIG_MEMORY,
+     .value = &rx_initial,
+     .initial = "32768",
+     .min = 4 * 1024,
+     .max = 16 * 1024 * 1024,
+     RDMA,
      .help = "Receive buffer that an RDMA connection begins with; it grows with use up to rdma-rx-size."},
-    {.name = "rdma-max-registered-memory", .type = CONFIG_MEMORY, .value = &max_registered, .initial = "1073741824", .min = 0, .max = INT64_MAX, RDMA,
-     .check = check_max_registered, .help = "Bytes of memory that may be registered for RDMA; 0: no bound."},
-    {.name = "rdma-max-unauthenticated-memory", .type = CONFIG_MEMORY, .value = &max_unauthenticated, .initial = "67108864", .min = 0, .max = INT64_MAX, RDMA,
+    {.name = "rdma-max-registered-memory",
+     .type = CONFIG_MEMORY,
+     .value = &max_registered,
+     .initial = "1073741824",
+     .min = 0,
+     .max = INT64_MAX,
+     RDMA,
+     .check = check_max_registered,
+     .help = "Bytes of memory that may be registered for RDMA; 0: no bound."},
+    {.name = "rdma-max-unauthenticated-memory",
+     .type = CONFIG_MEMORY,
+     .value = &max_unauthenticated,
+     .initial = "67108864",
+     .min = 0,
+     .max = INT64_MAX,
+     RDMA,
      .help = "Bytes of receive buffers of RDMA clients that are connecting or have not authenticated; 0: no bound."},
-    {.name = "rdma-authentication-timeout-ms", .type = CONFIG_INT, .value = &authentication_timeout_ms, .initial = "10000", .min = 0, .max = INT32_MAX, RDMA,
-     .help = "Milliseconds after which an RDMA client that has not authenticated makes room for another when rdma-max-unauthenticated-memory is reached; 0: never."},
-    {.name = "rdma-completion-vector", .type = CONFIG_CUSTOM, .initial = "-1", .set = set_vector, .get = get_vector, RDMA,
-     .help = "Completion vector whose interrupt serves the connections; -1: a random one; auto: that of the server's CPU."},
-    {.name = "rdma-busy-poll-us", .type = CONFIG_INT, .value = &busy_poll_us, .initial = "20", .min = 0, .max = 1000000, RDMA,
+    {.name = "rdma-authentication-timeout-ms",
+     .type = CONFIG_INT,
+     .value = &authentication_timeout_ms,
+     .initial = "10000",
+     .min = 0,
+     .max = INT32_MAX,
+     RDMA,
+     .help = "Milliseconds after which an RDMA client that has not authenticated makes room for another when "
+             "rdma-max-unauthenticated-memory is reached; 0: never."},
+    {.name = "rdma-completion-vector",
+     .type = CONFIG_CUSTOM,
+     .initial = "-1",
+     .set = set_vector,
+     .get = get_vector,
+     RDMA,
+     .help =
+         "Completion vector whose interrupt serves the connections; -1: a random one; auto: that of the server's CPU."},
+    {.name = "rdma-busy-poll-us",
+     .type = CONFIG_INT,
+     .value = &busy_poll_us,
+     .initial = "20",
+     .min = 0,
+     .max = 1000000,
+     RDMA,
      .help = "Microseconds to go on polling for RDMA completions before sleeping; 0: sleep at once."},
-    {.name = "rdma-keepalive-ms", .type = CONFIG_INT, .value = &keepalive_ms, .initial = "3000", .min = 0, .max = INT32_MAX, RDMA,
+    {.name = "rdma-keepalive-ms",
+     .type = CONFIG_INT,
+     .value = &keepalive_ms,
+     .initial = "3000",
+     .min = 0,
+     .max = INT32_MAX,
+     RDMA,
      .help = "Milliseconds between two signs of life on an RDMA connection; 0: none."},
-    {.name = "rdma-connect-timeout-ms", .type = CONFIG_INT, .value = &connect_timeout_ms, .initial = "5000", .min = 1, .max = INT32_MAX, RDMA,
+    {.name = "rdma-connect-timeout-ms",
+     .type = CONFIG_INT,
+     .value = &connect_timeout_ms,
+     .initial = "5000",
+     .min = 1,
+     .max = INT32_MAX,
+     RDMA,
      .help = "Milliseconds that connecting by RDMA may take."},
-    {.name = "rdma-ack-timeout-ms", .type = CONFIG_INT, .value = &ack_timeout_ms, .initial = "250", .min = 0, .max = 600000, RDMA,
-     .help = "Milliseconds after which the device repeats what was not acknowledged; 0: as the connection manager says."},
-    {.name = "rdma-features", .type = CONFIG_FLAGS, .value = &features, .initial = "ring polled", .names = feature_names, RDMA,
+    {.name = "rdma-ack-timeout-ms",
+     .type = CONFIG_INT,
+     .value = &ack_timeout_ms,
+     .initial = "250",
+     .min = 0,
+     .max = 600000,
+     RDMA,
+     .help =
+         "Milliseconds after which the device repeats what was not acknowledged; 0: as the connection manager says."},
+    {.name = "rdma-features",
+     .type = CONFIG_FLAGS,
+     .value = &features,
+     .initial = "ring polled",
+     .names = feature_names,
+     RDMA,
      .help = "What is offered to RDMA clients that ask for more than the base protocol: ring, polled, or none."},
-    {.name = "rdma-max-clients", .type = CONFIG_INT, .value = &max_clients, .initial = "0", .min = 0, .max = INT32_MAX, RDMA,
+    {.name = "rdma-max-clients",
+     .type = CONFIG_INT,
+     .value = &max_clients,
+     .initial = "0",
+     .min = 0,
+     .max = INT32_MAX,
+     RDMA,
      .help = "RDMA connections at a time; 0: as many as maxclients allows."},
-    {.name = "rdma-send-memory", .type = CONFIG_MEMORY, .value = &send_memory, .initial = "268435456", .min = 2 * 1024 * 1024, .max = INT64_MAX, RDMA,
+    {.name = "rdma-send-memory",
+     .type = CONFIG_MEMORY,
+     .value = &send_memory,
+     .initial = "268435456",
+     .min = 2 * 1024 * 1024,
+     .max = INT64_MAX,
+     RDMA,
      .help = "Bytes of registered memory that replies may wait in; more waits in ordinary memory."},
-    {.name = "rdma-zero-copy-min", .type = CONFIG_MEMORY, .value = &zero_copy_min, .initial = "2048", .min = 0, .max = INT64_MAX, RDMA,
+    {.name = "rdma-zero-copy-min",
+     .type = CONFIG_MEMORY,
+     .value = &zero_copy_min,
+     .initial = "2048",
+     .min = 0,
+     .max = INT64_MAX,
+     RDMA,
      .help = "Values of this many bytes and more are sent over RDMA from where they lie, without a copy; 0: none."},
     {.name = NULL},
 };

@@ -35,9 +35,11 @@ void debug_register(const struct debug_subcommand *subcommands) {
 }
 bool debug_permitted(struct call *call, int permission, const char *command, const char *option) {
     const struct connection *conn = call->client ? call->client->conn : NULL;
-    if (permission == PERMIT_YES || !conn || (permission == PERMIT_LOCAL && conn->transport->is_local(conn))) return true;
+    if (permission == PERMIT_YES || !conn || (permission == PERMIT_LOCAL && conn->transport->is_local(conn)))
+        return true;
     reply_error_format(call->reply,
-                       "ERR %s command not allowed. If the %s option is set to \"local\", you can run it from a local connection, otherwise you need "
+                       "ERR %s command not allowed. If the %s option is set to \"local\", you can run it from a local "
+                       "connection, otherwise you need "
                        "to set this option in the configuration file, and then restart the server.",
                        command, option);
     return false;
@@ -139,8 +141,10 @@ static void run_skip_checksum(struct call *call) {
 }
 static void run_config_rewrite(struct call *call) {
     int result = *config_file() ? config_rewrite(true) : -ENOENT;
-    if (result < 0) reply_error_format(call->reply, "ERR CONFIG-REWRITE-FORCE-ALL failed: %s", strerror(-result));
-    else reply_ok(call->reply);
+    if (result < 0)
+        reply_error_format(call->reply, "ERR CONFIG-REWRITE-FORCE-ALL failed: %s", strerror(-result));
+    else
+        reply_ok(call->reply);
 }
 /* Replies are written straight into send memory, so there is no reply buffer whose size could be tuned; tests written for Valkey tune it. */
 static void run_replybuffer(struct call *call) {
@@ -148,8 +152,10 @@ static void run_replybuffer(struct call *call) {
     if (slice_is(call->argv[2], "resizing")) {
         reply_ok(call->reply);
     } else if (!slice_is(call->argv[2], "peak-reset-time")) {
-        reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP.");
-    } else if (slice_is(call->argv[3], "never") || slice_is(call->argv[3], "reset") || parse_int64(call->argv[3], &number)) {
+        reply_error_format(call->reply,
+                           "ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP.");
+    } else if (slice_is(call->argv[3], "never") || slice_is(call->argv[3], "reset") ||
+               parse_int64(call->argv[3], &number)) {
         reply_ok(call->reply);
     } else {
         reply_not_integer(call->reply);
@@ -161,12 +167,16 @@ static void run_pause_cron(struct call *call) {
     reply_ok(call->reply);
 }
 /* Switches of features that are not in this build: tests set them back at their end without asking whether they are there. */
-static void run_without_effect(struct call *call) { reply_ok(call->reply); }
+static void run_without_effect(struct call *call) {
+    reply_ok(call->reply);
+}
 
 /* ---- the allocator ---- */
 
 #ifdef USE_JEMALLOC
-static void reply_allocator_error(struct call *call, int error) { reply_error_format(call->reply, "ERR %s", strerror(error)); }
+static void reply_allocator_error(struct call *call, int error) {
+    reply_error_format(call->reply, "ERR %s", strerror(error));
+}
 static void run_mallctl(struct call *call) {
     char *name = mem_strndup(call->argv[2].data, call->argv[2].len);
     int64_t given = 0;
@@ -187,15 +197,22 @@ static void run_mallctl(struct call *call) {
     int error = EINVAL;
     for (size_t i = 0; i < 3 && error == EINVAL; i++) {
         size = sizes[i];
-        if (size == sizeof(uint64_t)) new.whole = (uint64_t)given;
-        else if (size == sizeof(uint32_t)) new.half = (uint32_t)given;
-        else new.small = given != 0;
+        if (size == sizeof(uint64_t))
+            new.whole = (uint64_t)given;
+        else if (size == sizeof(uint32_t))
+            new.half = (uint32_t)given;
+        else
+            new.small = given != 0;
         error = mallctl(name, &old, &size, write ? &new : NULL, write ? size : 0);
     }
     if (error == EPERM && write) error = mallctl(name, NULL, NULL, &new, size); /* can only be written */
     mem_free(name);
-    if (error) reply_allocator_error(call, error);
-    else reply_integer(call->reply, size == sizeof(uint64_t) ? (int64_t)old.whole : size == sizeof(uint32_t) ? (int64_t)old.half : old.small);
+    if (error)
+        reply_allocator_error(call, error);
+    else
+        reply_integer(call->reply, size == sizeof(uint64_t)   ? (int64_t)old.whole
+                                   : size == sizeof(uint32_t) ? (int64_t)old.half
+                                                              : old.small);
 }
 static void run_mallctl_str(struct call *call) {
     char *name = mem_strndup(call->argv[2].data, call->argv[2].len), *new = NULL;
@@ -205,40 +222,55 @@ static void run_mallctl_str(struct call *call) {
     int error = mallctl(name, &old, &size, new ? &new : NULL, new ? sizeof new : 0);
     mem_free(name);
     mem_free(new);
-    if (error) reply_allocator_error(call, error);
-    else reply_bulk_text(call->reply, old ? old : "");
+    if (error)
+        reply_allocator_error(call, error);
+    else
+        reply_bulk_text(call->reply, old ? old : "");
 }
 #endif
 
 /* ---- the table ---- */
 
 static void run_help(struct call *call);
-#define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
+#define HELP(...)                                                                                                      \
+    (const char *const[]) {                                                                                            \
+        __VA_ARGS__, NULL                                                                                              \
+    }
 static const struct debug_subcommand general[] = {
     {"assert", 0, 0, run_assert, HELP("ASSERT", "    Crash as a failed assertion does.")},
-    {"change-repl-id", 0, 0, run_change_repl_id, HELP("CHANGE-REPL-ID", "    Take another replication id, so that no replica can go on where it was.")},
+    {"change-repl-id", 0, 0, run_change_repl_id,
+     HELP("CHANGE-REPL-ID", "    Take another replication id, so that no replica can go on where it was.")},
     {"config-rewrite-force-all", 0, 0, run_config_rewrite,
      HELP("CONFIG-REWRITE-FORCE-ALL", "    As CONFIG REWRITE, but writes every option, those at their default too.")},
-    {"dict-resizing", 1, 1, run_dict_resizing, HELP("DICT-RESIZING <0|1>", "    Forbid or allow the resizing of hash tables.")},
+    {"dict-resizing", 1, 1, run_dict_resizing,
+     HELP("DICT-RESIZING <0|1>", "    Forbid or allow the resizing of hash tables.")},
     {"error", 1, 1, run_error, HELP("ERROR <string>", "    Reply with <string> as an error.")},
     {"leak", 1, 1, run_leak, HELP("LEAK <string>", "    Lose the memory of a copy of <string>.")},
     {"log", 1, 1, run_log, HELP("LOG <message>", "    Write <message> to the log.")},
 #ifdef USE_JEMALLOC
     {"mallctl", 1, 2, run_mallctl, HELP("MALLCTL <key> [<value>]", "    Show or set a number of the allocator.")},
-    {"mallctl-str", 1, 2, run_mallctl_str, HELP("MALLCTL-STR <key> [<value>]", "    Show or set a text of the allocator.")},
+    {"mallctl-str", 1, 2, run_mallctl_str,
+     HELP("MALLCTL-STR <key> [<value>]", "    Show or set a text of the allocator.")},
 #endif
     {"oom", 0, 0, run_oom, HELP("OOM", "    Crash as running out of memory does.")},
     {"panic", 0, 0, run_panic, HELP("PANIC", "    Crash on purpose, with a message.")},
-    {"pause-cron", 1, 1, run_pause_cron, HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
+    {"pause-cron", 1, 1, run_pause_cron,
+     HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
     {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},
     {"set-skip-checksum-validation", 1, 1, run_skip_checksum,
-     HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "    Take payloads of RESTORE whose checksum is wrong, or refuse them.")},
-    {"replicate", 1, -1, run_replicate, HELP("REPLICATE <word> [<word> ...]", "    Send the words to replicas as a command, though nothing is executed here.")},
+     HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+          "    Take payloads of RESTORE whose checksum is wrong, or refuse them.")},
+    {"replicate", 1, -1, run_replicate,
+     HELP("REPLICATE <word> [<word> ...]",
+          "    Send the words to replicas as a command, though nothing is executed here.")},
     {"replybuffer", 2, 2, run_replybuffer,
-     HELP("REPLYBUFFER <RESIZING <0|1>|PEAK-RESET-TIME <NEVER|RESET|milliseconds>>", "    Accepted for the sake of tests; replies are not buffered that way here.")},
+     HELP("REPLYBUFFER <RESIZING <0|1>|PEAK-RESET-TIME <NEVER|RESET|milliseconds>>",
+          "    Accepted for the sake of tests; replies are not buffered that way here.")},
     {"segfault", 0, 0, run_segfault, HELP("SEGFAULT", "    Crash by touching memory that is not there.")},
-    {"set-active-expire", 1, 1, run_set_active_expire, HELP("SET-ACTIVE-EXPIRE <0|1>", "    Switch the search for expired keys off or on.")},
-    {"stringmatch-test", 0, 0, run_stringmatch_test, HELP("STRINGMATCH-TEST", "    Match random texts with random patterns.")},
+    {"set-active-expire", 1, 1, run_set_active_expire,
+     HELP("SET-ACTIVE-EXPIRE <0|1>", "    Switch the search for expired keys off or on.")},
+    {"stringmatch-test", 0, 0, run_stringmatch_test,
+     HELP("STRINGMATCH-TEST", "    Match random texts with random patterns.")},
     {"sleep", 1, 1, run_sleep, HELP("SLEEP <seconds>", "    Do nothing at all for so long; fractions are fine.")},
     {"help", 0, 0, run_help, NULL},
     {NULL, 0, 0, NULL, NULL}};
@@ -268,11 +300,18 @@ static void run_debug(struct call *call) {
     if (!debug_permitted(call, server_settings.debug_command, "DEBUG", "enable-debug-command")) return;
     const struct debug_subcommand *sub = subcommand_find(call->argv[1]);
     int arguments = call->argc - 2;
-    if (!sub || arguments < sub->min_arguments || (sub->max_arguments >= 0 && arguments > sub->max_arguments)) reply_unknown(call);
-    else sub->run(call);
+    if (!sub || arguments < sub->min_arguments || (sub->max_arguments >= 0 && arguments > sub->max_arguments))
+        reply_unknown(call);
+    else
+        sub->run(call);
 }
 
-const struct command_spec debug_commands[] = {
-    {.name = "debug", .run = run_debug, .arity = -2, .flags = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE | CMD_SYSCMD, .group = GROUP_SERVER,
-     .since = "1.0.0", .complexity = "Depends on subcommand.", .summary = "Holds what developers and tests need."},
-    {.name = NULL}};
+const struct command_spec debug_commands[] = {{.name = "debug",
+                                               .run = run_debug,
+                                               .arity = -2,
+                                               .flags = CMD_ADMIN | CMD_LOADING | CMD_NOSCRIPT | CMD_STALE | CMD_SYSCMD,
+                                               .group = GROUP_SERVER,
+                                               .since = "1.0.0",
+                                               .complexity = "Depends on subcommand.",
+                                               .summary = "Holds what developers and tests need."},
+                                              {.name = NULL}};

@@ -21,7 +21,8 @@ void digest_mix_number(struct digest *digest, uint32_t number);
 struct debug_value_ops {
     void (*digest)(const struct entry *entry, struct digest *digest);
     struct hashtable *(*table)(const struct entry *entry); /* NULL, or returns NULL: its encoding has none */
-    void (*describe)(const struct entry *entry, bool fast, char *text, size_t size); /* more fields of DEBUG OBJECT, each with a space in front; may be NULL */
+    void (*describe)(const struct entry *entry, bool fast, char *text,
+                     size_t size); /* more fields of DEBUG OBJECT, each with a space in front; may be NULL */
 };
 void debug_register_value(enum value_type type, const struct debug_value_ops *ops);
 
@@ -31,8 +32,9 @@ struct debug_subcommand {
     void (*run)(struct call *call);   /* argv[2] is the first argument */
     const char *const *help;          /* lines as in help.h; NULL: not told */
 };
-void debug_register(const struct debug_subcommand *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
-void debug_register_own(void); /* those of the server room; before others */
+void debug_register(const struct debug_subcommand
+                        *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
+void debug_register_own(void);         /* those of the server room; before others */
 /* The test of enable-debug-command and enable-module-command, with the refusal replied; `command` is its name in capitals. */
 bool debug_permitted(struct call *call, int permission, const char *command, const char *option);
 #endif

@@ -11,7 +11,9 @@
 #include <string.h>
 
 static const struct debug_value_ops *value_ops[VALUE_TYPES];
-void debug_register_value(enum value_type type, const struct debug_value_ops *ops) { value_ops[type] = ops; }
+void debug_register_value(enum value_type type, const struct debug_value_ops *ops) {
+    value_ops[type] = ops;
+}
 
 /* ---- DIGEST ---- */
 
@@ -25,7 +27,8 @@ void digest_mix(struct digest *digest, struct slice bytes) {
     sha1_digest(slice_make(digest->bytes, SHA1_SIZE), digest->bytes);
 }
 void digest_mix_number(struct digest *digest, uint32_t number) {
-    unsigned char bytes[4] = {(unsigned char)(number >> 24), (unsigned char)(number >> 16), (unsigned char)(number >> 8), (unsigned char)number};
+    unsigned char bytes[4] = {(unsigned char)(number >> 24), (unsigned char)(number >> 16),
+                              (unsigned char)(number >> 8), (unsigned char)number};
     digest_mix(digest, slice_make(bytes, 4));
 }
 enum { STREAM_NUMBER = 6 /* in Valkey modules' values have the 5 */ };
@@ -62,7 +65,9 @@ static void run_digest(struct call *call) {
     }
     reply_digest(call, &whole);
 }
-static struct entry *look_at(struct call *call, struct slice key) { return db_find(call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE); }
+static struct entry *look_at(struct call *call, struct slice key) {
+    return db_find(call->db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+}
 static void run_digest_value(struct call *call) {
     reply_array(call->reply, (size_t)call->argc - 2);
     for (int i = 2; i < call->argc; i++) {
@@ -96,8 +101,10 @@ static void run_object(struct call *call) {
     if (!fast) snprintf(serialized, sizeof serialized, " serializedlength:%zu", serialized_length(entry));
     if (ops && ops->describe) ops->describe(entry, fast, more, sizeof more);
     uint32_t idle = entry_idle_seconds(entry), clock = ((uint32_t)(clock_ms() / 1000) - idle) & 0xffffff;
-    snprintf(text, sizeof text, "Value at:%p refcount:1 encoding:%s%s lru:%u lru_seconds_idle:%u lfu_freq:%u lfu_access_time_minutes:%u%s", (void *)entry,
-             value_encoding_name(entry_encoding(entry)), serialized, clock, idle, entry_frequency(entry), clock >> 8, more);
+    snprintf(text, sizeof text,
+             "Value at:%p refcount:1 encoding:%s%s lru:%u lru_seconds_idle:%u lfu_freq:%u lfu_access_time_minutes:%u%s",
+             (void *)entry, value_encoding_name(entry_encoding(entry)), serialized, clock, idle, entry_frequency(entry),
+             clock >> 8, more);
     reply_status(call->reply, text);
 }
 static void run_sdslen(struct call *call) {
@@ -112,8 +119,10 @@ static void run_sdslen(struct call *call) {
     }
     struct blob *blob = entry_blob(entry); /* else the value is in the allocation of the key */
     char text[240];
-    snprintf(text, sizeof text, "key_sds_len:%zu, key_sds_avail:0, key_zmalloc: %zu, val_sds_len:%zu, val_sds_avail:%zu, val_zmalloc: %zu", entry_key(entry).len,
-             mem_size(entry), entry_string_len(entry), blob ? blob->capacity - blob->len : 0, blob ? blob_memory(blob) : 0);
+    snprintf(text, sizeof text,
+             "key_sds_len:%zu, key_sds_avail:0, key_zmalloc: %zu, val_sds_len:%zu, val_sds_avail:%zu, val_zmalloc: %zu",
+             entry_key(entry).len, mem_size(entry), entry_string_len(entry), blob ? blob->capacity - blob->len : 0,
+             blob ? blob_memory(blob) : 0);
     reply_status(call->reply, text);
 }
 enum { DESCRIPTION_MAX = 64 * 1024 };
@@ -197,17 +206,27 @@ static void run_populate(struct call *call) {
 
 static void reply_sample(struct call *call, const char *kind) {
     struct reply *r = call->reply;
-    if (!strcmp(kind, "string")) reply_bulk_text(r, "Hello World");
-    else if (!strcmp(kind, "integer")) reply_integer(r, 12345);
-    else if (!strcmp(kind, "double")) reply_double(r, 3.141);
-    else if (!strcmp(kind, "null")) reply_null(r);
-    else if (!strcmp(kind, "verbatim")) reply_verbatim(r, "txt", SLICE("This is a verbatim\nstring"));
-    else if (!strcmp(kind, "true") || !strcmp(kind, "false")) reply_boolean(r, *kind == 't');
-    else if (!strcmp(kind, "bignum")) reply_big_number(r, SLICE("1234567999999999999999999999999999999"));
+    if (!strcmp(kind, "string"))
+        reply_bulk_text(r, "Hello World");
+    else if (!strcmp(kind, "integer"))
+        reply_integer(r, 12345);
+    else if (!strcmp(kind, "double"))
+        reply_double(r, 3.141);
+    else if (!strcmp(kind, "null"))
+        reply_null(r);
+    else if (!strcmp(kind, "verbatim"))
+        reply_verbatim(r, "txt", SLICE("This is a verbatim\nstring"));
+    else if (!strcmp(kind, "true") || !strcmp(kind, "false"))
+        reply_boolean(r, *kind == 't');
+    else if (!strcmp(kind, "bignum"))
+        reply_big_number(r, SLICE("1234567999999999999999999999999999999"));
     else if (!strcmp(kind, "array") || !strcmp(kind, "set") || !strcmp(kind, "map")) {
-        if (*kind == 'a') reply_array(r, 3);
-        else if (*kind == 's') reply_set(r, 3);
-        else reply_map(r, 3);
+        if (*kind == 'a')
+            reply_array(r, 3);
+        else if (*kind == 's')
+            reply_set(r, 3);
+        else
+            reply_map(r, 3);
         for (int i = 0; i < 3; i++) {
             reply_integer(r, i);
             if (*kind == 'm') reply_boolean(r, i == 1);
@@ -215,7 +234,8 @@ static void reply_sample(struct call *call, const char *kind) {
     }
 }
 static void run_protocol(struct call *call) {
-    static const char *const kinds[] = {"string", "integer", "double", "bignum", "null", "array", "set", "map", "verbatim", "true", "false"};
+    static const char *const kinds[] = {"string", "integer", "double",   "bignum", "null", "array",
+                                        "set",    "map",     "verbatim", "true",   "false"};
     struct reply *r = call->reply;
     struct slice asked = call->argv[2];
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -247,17 +267,28 @@ static void run_protocol(struct call *call) {
     }
 }
 
-#define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
+#define HELP(...)                                                                                                      \
+    (const char *const[]) {                                                                                            \
+        __VA_ARGS__, NULL                                                                                              \
+    }
 const struct debug_subcommand debug_data_subcommands[] = {
-    {"digest", 0, 0, run_digest, HELP("DIGEST", "    Show a digest of all data; servers with the same data have the same.")},
-    {"digest-value", 0, -1, run_digest_value, HELP("DIGEST-VALUE [<key> ...]", "    Show the digests of the values of some keys.")},
+    {"digest", 0, 0, run_digest,
+     HELP("DIGEST", "    Show a digest of all data; servers with the same data have the same.")},
+    {"digest-value", 0, -1, run_digest_value,
+     HELP("DIGEST-VALUE [<key> ...]", "    Show the digests of the values of some keys.")},
     {"htstats", 1, 2, run_htstats, HELP("HTSTATS <dbid> [full]", "    Describe the hash tables of a database.")},
-    {"htstats-key", 1, 2, run_htstats_key, HELP("HTSTATS-KEY <key> [full]", "    Describe the hash table of a value that is one.")},
-    {"object", 1, 2, run_object, HELP("OBJECT <key> [fast]", "    Show where and how a value is kept; fast: only what costs nothing.")},
-    {"sdslen", 1, 1, run_sdslen, HELP("SDSLEN <key>", "    Show the lengths of a key and of the string that it holds, and the room behind them.")},
+    {"htstats-key", 1, 2, run_htstats_key,
+     HELP("HTSTATS-KEY <key> [full]", "    Describe the hash table of a value that is one.")},
+    {"object", 1, 2, run_object,
+     HELP("OBJECT <key> [fast]", "    Show where and how a value is kept; fast: only what costs nothing.")},
+    {"sdslen", 1, 1, run_sdslen,
+     HELP("SDSLEN <key>", "    Show the lengths of a key and of the string that it holds, and the room behind them.")},
     {"populate", 1, 3, run_populate,
-     HELP("POPULATE <count> [<prefix>] [<size>]", "    Add <count> strings under <prefix>:0, <prefix>:1 and so on (key: where no prefix is given), of <size> bytes.",
+     HELP("POPULATE <count> [<prefix>] [<size>]",
+          "    Add <count> strings under <prefix>:0, <prefix>:1 and so on (key: where no prefix is given), of <size> "
+          "bytes.",
           "    Replicas are not told.")},
     {"protocol", 1, 1, run_protocol,
-     HELP("PROTOCOL <string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false>", "    Reply with a sample of that type.")},
+     HELP("PROTOCOL <string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false>",
+          "    Reply with a sample of that type.")},
     {NULL, 0, 0, NULL, NULL}};

@@ -8,9 +8,9 @@
 #include "server/command/propagate.h"
 
 static struct subscribers followers;
-static int selected = -1;        /* the database they know of */
-static bool together;            /* between begin and end */
-static size_t pending_count;     /* commands in `pending`, or sent already, since begin */
+static int selected = -1;            /* the database they know of */
+static bool together;                /* between begin and end */
+static size_t pending_count;         /* commands in `pending`, or sent already, since begin */
 static struct memory_output pending; /* the first of them: whether it needs a MULTI turns out with the second */
 
 static void write_head(struct output *out, char kind, size_t number) {
@@ -90,5 +90,7 @@ static void run_follow(struct call *call) {
 
 const struct debug_subcommand debug_follow_subcommands[] = {
     {"follow", 0, 0, run_follow,
-     (const char *const[]){"FOLLOW", "    From now on send this client every change as others would have to repeat it, as requests.", NULL}},
+     (const char *const[]){
+         "FOLLOW", "    From now on send this client every change as others would have to repeat it, as requests.",
+         NULL}},
     {NULL, 0, 0, NULL, NULL}};

@@ -27,9 +27,12 @@ struct reload_options {
 static bool options_read(struct call *call, struct reload_options *options) {
     *options = (struct reload_options){0};
     for (int i = 2; i < call->argc; i++) {
-        if (slice_is(call->argv[i], "merge")) options->replace = true;
-        else if (slice_is(call->argv[i], "noflush")) options->keep = true;
-        else if (slice_is(call->argv[i], "nosave")) options->unsaved = true;
+        if (slice_is(call->argv[i], "merge"))
+            options->replace = true;
+        else if (slice_is(call->argv[i], "noflush"))
+            options->keep = true;
+        else if (slice_is(call->argv[i], "nosave"))
+            options->unsaved = true;
         else {
             reply_error(call->reply, "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.");
             return false;
@@ -44,13 +47,18 @@ static bool read_key(struct rdb_reader *in, struct db *db, bool replace) {
     struct slice key = rdb_read_string(in, &made);
     int64_t expire_at = rdb_read_time(in);
     uint64_t access = rdb_read_length(in);
-    bool good = !in->failed && ((replace && db_delete(db, key, false)) || !db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_WRITE));
+    bool good = !in->failed && ((replace && db_delete(db, key, false)) ||
+                                !db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_WRITE));
     struct entry *entry = good ? rdb_read_value(in, db, key) : NULL;
     if (entry && expire_at >= 0) entry = db_set_expire(db, entry, expire_at);
-    if (entry && store_settings.lfu) entry_set_frequency(entry, (uint8_t)access);
-    else if (entry) entry_set_idle_seconds(entry, (uint32_t)access);
+    if (entry && store_settings.lfu)
+        entry_set_frequency(entry, (uint8_t)access);
+    else if (entry)
+        entry_set_idle_seconds(entry, (uint32_t)access);
     if (entry && expire_at >= 0 && expire_at <= clock_ms()) db_delete(db, key, false);
-    if (!entry) log_warning("DEBUG RELOAD: '%.*s' cannot be loaded: it is there already, or what was written is damaged", (int)key.len, key.data);
+    if (!entry)
+        log_warning("DEBUG RELOAD: '%.*s' cannot be loaded: it is there already, or what was written is damaged",
+                    (int)key.len, key.data);
     mem_free(made);
     return entry;
 }
@@ -87,6 +95,10 @@ static void run_reload(struct call *call) {
 
 const struct debug_subcommand debug_reload_subcommands[] = {
     {"reload", 0, 3, run_reload,
-     (const char *const[]){"RELOAD [NOFLUSH] [MERGE] [NOSAVE]", "    Write all keys down as RDB files have them, forget them, and read them back. NOFLUSH does not",
-                           "    forget, so that every key is there already, which is an error but with MERGE. NOSAVE wants a file, and there is none.", NULL}},
+     (const char *const[]){
+         "RELOAD [NOFLUSH] [MERGE] [NOSAVE]",
+         "    Write all keys down as RDB files have them, forget them, and read them back. NOFLUSH does not",
+         "    forget, so that every key is there already, which is an error but with MERGE. NOSAVE wants a file, and "
+         "there is none.",
+         NULL}},
     {NULL, 0, 0, NULL, NULL}};

@@ -48,23 +48,24 @@ static void run_technique(struct call *call) {
         const char *name;
         enum rdma_technique technique;
     } techniques[] = {
-        {"inline", RDMA_INLINE},
-        {"chaining", RDMA_CHAINING},
-        {"signalling", RDMA_SIGNALLING},
-        {"zero-copy-in", RDMA_ZERO_COPY_IN},
-        {"huge-pages", RDMA_HUGE_PAGES},
-        {"polled", RDMA_POLLED},
+        {"inline", RDMA_INLINE},         {"chaining", RDMA_CHAINING},
+        {"signalling", RDMA_SIGNALLING}, {"zero-copy-in", RDMA_ZERO_COPY_IN},
+        {"huge-pages", RDMA_HUGE_PAGES}, {"polled", RDMA_POLLED},
     };
     bool yes = slice_is(call->argv[4], "yes");
     for (size_t i = 0; i < sizeof techniques / sizeof *techniques; i++) {
         if (!slice_is(call->argv[3], techniques[i].name)) continue;
         if (!yes && !slice_is(call->argv[4], "no")) break;
-        if (yes) rdma_settings.without &= ~(uint32_t)techniques[i].technique;
-        else rdma_settings.without |= techniques[i].technique;
+        if (yes)
+            rdma_settings.without &= ~(uint32_t)techniques[i].technique;
+        else
+            rdma_settings.without |= techniques[i].technique;
         reply_ok(call->reply);
         return;
     }
-    reply_error(call->reply, "ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each is yes or no");
+    reply_error(
+        call->reply,
+        "ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each is yes or no");
 }
 
 static const struct rdma_debug table[] = {
@@ -84,12 +85,16 @@ static void run_rdma(struct call *call) {
     reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'rdma'. Try DEBUG HELP.");
 }
 
-#define HELP(...) (const char *const[]){__VA_ARGS__, NULL}
+#define HELP(...)                                                                                                      \
+    (const char *const[]) {                                                                                            \
+        __VA_ARGS__, NULL                                                                                              \
+    }
 const struct debug_subcommand rdma_debug_subcommands[] = {
-    {"rdma", 1, -1, run_rdma, HELP("RDMA RESOURCES", "    Count what the RDMA transport holds now: a map of names and numbers.",
-                               "RDMA TRIM", "    Give registered memory that is kept for later back to the system.",
-                               "RDMA TECHNIQUE <name> <yes|no>", "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
-                               "    huge-pages, polled. To measure what it gains (tests/perf/techniques).")},
+    {"rdma", 1, -1, run_rdma,
+     HELP("RDMA RESOURCES", "    Count what the RDMA transport holds now: a map of names and numbers.", "RDMA TRIM",
+          "    Give registered memory that is kept for later back to the system.", "RDMA TECHNIQUE <name> <yes|no>",
+          "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
+          "    huge-pages, polled. To measure what it gains (tests/perf/techniques).")},
     {NULL, 0, 0, NULL, NULL},
 };
 #else

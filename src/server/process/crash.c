@@ -157,9 +157,10 @@ static void report_registers(const ucontext_t *context) {
     static const struct {
         const char *name;
         int index;
-    } registers[] = {{"RAX", REG_RAX}, {"RBX", REG_RBX}, {"RCX", REG_RCX}, {"RDX", REG_RDX}, {"RDI", REG_RDI}, {"RSI", REG_RSI},
-                     {"RBP", REG_RBP}, {"RSP", REG_RSP}, {"R8", REG_R8},   {"R9", REG_R9},   {"R10", REG_R10}, {"R11", REG_R11},
-                     {"R12", REG_R12}, {"R13", REG_R13}, {"R14", REG_R14}, {"R15", REG_R15}, {"RIP", REG_RIP}, {"EFL", REG_EFL}};
+    } registers[] = {{"RAX", REG_RAX}, {"RBX", REG_RBX}, {"RCX", REG_RCX}, {"RDX", REG_RDX}, {"RDI", REG_RDI},
+                     {"RSI", REG_RSI}, {"RBP", REG_RBP}, {"RSP", REG_RSP}, {"R8", REG_R8},   {"R9", REG_R9},
+                     {"R10", REG_R10}, {"R11", REG_R11}, {"R12", REG_R12}, {"R13", REG_R13}, {"R14", REG_R14},
+                     {"R15", REG_R15}, {"RIP", REG_RIP}, {"EFL", REG_EFL}};
     for (size_t i = 0; i < sizeof registers / sizeof *registers; i++) {
         put(registers[i].name);
         put(":");
@@ -279,7 +280,8 @@ static void crashed(int number, siginfo_t *info, void *data) {
     report_state();
     report_call();
     log_write_raw("\n=== VALKEY BUG REPORT END. Make sure to include from START to END. ===\n\n"
-                  "       Please report the crash, with this text, what was being done, and the version of the operating system.\n\n");
+                  "       Please report the crash, with this text, what was being done, and the version of the "
+                  "operating system.\n\n");
     if (server_settings.exit_on_panic && number == SIGABRT) _exit(1);
     die(number);
 }

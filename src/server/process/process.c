@@ -32,8 +32,12 @@ static int oom_score_at_start;
 static bool oom_score_known, oom_score_changed, pid_file_written;
 static char pid_path[4096];
 
-const char *process_aof_rewrite_cpulist(void) { return aof_rewrite_cpulist; }
-const char *process_bgsave_cpulist(void) { return bgsave_cpulist; }
+const char *process_aof_rewrite_cpulist(void) {
+    return aof_rewrite_cpulist;
+}
+const char *process_bgsave_cpulist(void) {
+    return bgsave_cpulist;
+}
 
 const char *process_build_id(void) {
     static char text[17];
@@ -42,13 +46,13 @@ const char *process_build_id(void) {
         uint64_t hash = 0xCBF29CE484222325ULL;
         static const char parts[] = PROJECT_VERSION "|" __VERSION__ "|"
 #ifdef USE_JEMALLOC
-                                                   "jemalloc|"
+                                                    "jemalloc|"
 #endif
 #ifdef USE_RDMA
-                                                   "rdma|"
+                                                    "rdma|"
 #endif
 #ifdef USE_SYSTEMD
-                                                   "systemd|"
+                                                    "systemd|"
 #endif
             ;
         for (const char *p = parts; *p; p++) hash = (hash ^ (unsigned char)*p) * 0x100000001B3ULL;
@@ -64,9 +68,11 @@ bool process_is_supervised(void) {
     if (asked) return is;
     asked = true;
     const char *upstart = getenv("UPSTART_JOB"), *systemd = getenv("NOTIFY_SOCKET");
-    if (supervised == SUPERVISED_AUTO) supervised = upstart ? SUPERVISED_UPSTART : systemd ? SUPERVISED_SYSTEMD : SUPERVISED_NO;
+    if (supervised == SUPERVISED_AUTO)
+        supervised = upstart ? SUPERVISED_UPSTART : systemd ? SUPERVISED_SYSTEMD : SUPERVISED_NO;
     if (supervised == SUPERVISED_UPSTART) {
-        if (!upstart) log_warning("Upstart supervision requested, but UPSTART_JOB not found!");
+        if (!upstart)
+            log_warning("Upstart supervision requested, but UPSTART_JOB not found!");
         else {
             log_notice("Supervised by upstart, will stop to signal readiness.");
             is = true;
@@ -96,12 +102,18 @@ static void tell_systemd(const char *state) {
     (void)state;
 #endif
 }
-void process_tell_ready(void) { tell_systemd("STATUS=Ready to accept connections\nREADY=1\n"); }
-void process_tell_stopping(void) { tell_systemd("STOPPING=1\n"); }
+void process_tell_ready(void) {
+    tell_systemd("STATUS=Ready to accept connections\nREADY=1\n");
+}
+void process_tell_stopping(void) {
+    tell_systemd("STOPPING=1\n");
+}
 
 /* Daemon and pid file */
 
-bool process_daemonizes(void) { return daemonize && !process_is_supervised(); }
+bool process_daemonizes(void) {
+    return daemonize && !process_is_supervised();
+}
 
 void process_daemonize(void) {
     if (!process_daemonizes()) return;
@@ -160,7 +172,9 @@ static void pin(const char *list, const char *what) {
     int result = pin_thread(list);
     if (result < 0) log_warning("Could not pin %s to the CPUs %s: %s", what, list, strerror(-result));
 }
-void process_background_setup(void) { pin(bio_cpulist, "a background thread"); }
+void process_background_setup(void) {
+    pin(bio_cpulist, "a background thread");
+}
 
 /* OOM score */
 
@@ -172,7 +186,8 @@ bool process_set_oom_score(enum process_kind kind) {
         if (!oom_score_known) return oom_mode == OOM_NO;
     }
     if (oom_mode == OOM_NO && !oom_score_changed) return true;
-    int score = oom_mode == OOM_NO ? oom_score_at_start : oom_values[kind] + (oom_mode == OOM_RELATIVE ? oom_score_at_start : 0);
+    int score = oom_mode == OOM_NO ? oom_score_at_start
+                                   : oom_values[kind] + (oom_mode == OOM_RELATIVE ? oom_score_at_start : 0);
     if (score > OOM_MAX) score = OOM_MAX;
     if (score < OOM_MIN) score = OOM_MIN;
     char text[16];
@@ -185,7 +200,9 @@ bool process_set_oom_score(enum process_kind kind) {
 }
 
 static const char *apply_oom(void) {
-    return process_set_oom_score(PROCESS_PRIMARY) ? NULL : "Failed to apply new oom_score_adj configuration, check server logs.";
+    return process_set_oom_score(PROCESS_PRIMARY)
+               ? NULL
+               : "Failed to apply new oom_score_adj configuration, check server logs.";
 }
 
 static const char *set_oom_values(const struct config_option *option, int count, const struct slice *words) {
@@ -196,7 +213,8 @@ static const char *set_oom_values(const struct config_option *option, int count,
         if (!parse_int64(words[i], &values[i]) || values[i] < -2000 || values[i] > 2000)
             return "Invalid oom-score-adj-values, elements must be between -2000 and 2000.";
     if (values[1] < values[0] || values[2] < values[1])
-        log_warning("The oom-score-adj-values configuration may not work for non-privileged processes! Please consult the documentation.");
+        log_warning("The oom-score-adj-values configuration may not work for non-privileged processes! Please consult "
+                    "the documentation.");
     for (int i = 0; i < OOM_VALUES; i++) oom_values[i] = (int)values[i];
     return NULL;
 }
@@ -215,7 +233,8 @@ void process_adjust_open_files(void) {
     rlim_t wanted = (rlim_t)client_settings.maxclients + (rlim_t)reserved;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
-        log_warning("Unable to obtain the current NOFILE limit (%s), assuming 1024 and setting the max clients configuration accordingly.",
+        log_warning("Unable to obtain the current NOFILE limit (%s), assuming 1024 and setting the max clients "
+                    "configuration accordingly.",
                     strerror(errno));
         client_settings.maxclients = 1024 - reserved;
         return;
@@ -227,25 +246,31 @@ void process_adjust_open_files(void) {
         struct rlimit raised = {.rlim_cur = best, .rlim_max = best > limit.rlim_max ? best : limit.rlim_max};
         if (setrlimit(RLIMIT_NOFILE, &raised) == 0) break;
         error = errno;
-        if (best > limit.rlim_max && limit.rlim_max > before) best = limit.rlim_max; /* what an ordinary user may have */
-        else best = best > before + 16 ? best - 16 : before;
+        if (best > limit.rlim_max && limit.rlim_max > before)
+            best = limit.rlim_max; /* what an ordinary user may have */
+        else
+            best = best > before + 16 ? best - 16 : before;
     }
     if (best >= wanted) {
-        log_notice("Increased maximum number of open files to %llu (it was originally set to %llu).", (unsigned long long)wanted,
-                   (unsigned long long)before);
+        log_notice("Increased maximum number of open files to %llu (it was originally set to %llu).",
+                   (unsigned long long)wanted, (unsigned long long)before);
         return;
     }
     int64_t asked = client_settings.maxclients;
     if (best <= (rlim_t)reserved) {
-        log_warning("Your current 'ulimit -n' of %llu is not enough for the server to start. Please increase your open file limit to at least "
+        log_warning("Your current 'ulimit -n' of %llu is not enough for the server to start. Please increase your open "
+                    "file limit to at least "
                     "%llu. Exiting.",
                     (unsigned long long)before, (unsigned long long)wanted);
         exit(1);
     }
     client_settings.maxclients = (int64_t)best - reserved;
-    log_warning("You requested maxclients of %lld requiring at least %llu max file descriptors.", (long long)asked, (unsigned long long)wanted);
-    log_warning("Server can't set maximum open files to %llu because of OS error: %s.", (unsigned long long)wanted, strerror(error));
-    log_warning("Current maximum open files is %llu. maxclients has been reduced to %lld to compensate for low ulimit. If you need higher "
+    log_warning("You requested maxclients of %lld requiring at least %llu max file descriptors.", (long long)asked,
+                (unsigned long long)wanted);
+    log_warning("Server can't set maximum open files to %llu because of OS error: %s.", (unsigned long long)wanted,
+                strerror(error));
+    log_warning("Current maximum open files is %llu. maxclients has been reduced to %lld to compensate for low ulimit. "
+                "If you need higher "
                 "maxclients increase 'ulimit -n'.",
                 (unsigned long long)best, (long long)client_settings.maxclients);
 }
@@ -255,27 +280,59 @@ void process_setup(void) {
     process_set_oom_score(PROCESS_PRIMARY);
 }
 
-static const struct config_name supervisions[] = {{"upstart", SUPERVISED_UPSTART}, {"systemd", SUPERVISED_SYSTEMD}, {"auto", SUPERVISED_AUTO},
-                                                  {"no", SUPERVISED_NO}, {NULL, 0}};
-static const struct config_name oom_modes[] = {{"no", OOM_NO}, {"yes", OOM_RELATIVE}, {"relative", OOM_RELATIVE}, {"absolute", OOM_ABSOLUTE}, {NULL, 0}};
+static const struct config_name supervisions[] = {{"upstart", SUPERVISED_UPSTART},
+                                                  {"systemd", SUPERVISED_SYSTEMD},
+                                                  {"auto", SUPERVISED_AUTO},
+                                                  {"no", SUPERVISED_NO},
+                                                  {NULL, 0}};
+static const struct config_name oom_modes[] = {
+    {"no", OOM_NO}, {"yes", OOM_RELATIVE}, {"relative", OOM_RELATIVE}, {"absolute", OOM_ABSOLUTE}, {NULL, 0}};
 
-#define CPULIST(main, other, place, what)                                                                                                   \
-    {.name = main, .alias = other, .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &place, .initial = "", .check = check_cpulist, \
-     .help = "CPUs of " what ", as \"0-3,8\" or \"0-7:2\"; empty: any."}
+#define CPULIST(main, other, place, what)                                                                              \
+    {                                                                                                                  \
+        .name = main, .alias = other, .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &place,               \
+        .initial = "", .check = check_cpulist, .help = "CPUs of " what ", as \"0-3,8\" or \"0-7:2\"; empty: any."      \
+    }
 
 const struct config_option process_options[] = {
-    {.name = "daemonize", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &daemonize, .initial = "no", .help = "Run in the background."},
-    {.name = "pidfile", .type = CONFIG_STRING, .flags = CONFIG_IMMUTABLE, .value = &pid_file, .initial = "",
+    {.name = "daemonize",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &daemonize,
+     .initial = "no",
+     .help = "Run in the background."},
+    {.name = "pidfile",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &pid_file,
+     .initial = "",
      .help = "File that holds the process id; empty: /var/run/valkey.pid of a daemon, else none."},
-    {.name = "supervised", .type = CONFIG_ENUM, .flags = CONFIG_IMMUTABLE, .value = &supervised, .initial = "no", .names = supervisions,
+    {.name = "supervised",
+     .type = CONFIG_ENUM,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &supervised,
+     .initial = "no",
+     .names = supervisions,
      .help = "Who is told when the server is ready."},
-    {.name = "oom-score-adj", .type = CONFIG_ENUM, .value = &oom_mode, .initial = "no", .names = oom_modes, .apply = apply_oom,
+    {.name = "oom-score-adj",
+     .type = CONFIG_ENUM,
+     .value = &oom_mode,
+     .initial = "no",
+     .names = oom_modes,
+     .apply = apply_oom,
      .help = "Whether to tell the kernel what to kill first when memory runs out."},
-    {.name = "oom-score-adj-values", .type = CONFIG_CUSTOM, .flags = CONFIG_MULTI_ARG, .initial = "0 200 800", .set = set_oom_values,
-     .get = get_oom_values, .apply = apply_oom, .help = "Scores of primary, replica and child processes."},
+    {.name = "oom-score-adj-values",
+     .type = CONFIG_CUSTOM,
+     .flags = CONFIG_MULTI_ARG,
+     .initial = "0 200 800",
+     .set = set_oom_values,
+     .get = get_oom_values,
+     .apply = apply_oom,
+     .help = "Scores of primary, replica and child processes."},
     CPULIST("server-cpulist", "server_cpulist", server_cpulist, "the main thread"),
     CPULIST("bio-cpulist", "bio_cpulist", bio_cpulist, "background threads"),
-    CPULIST("aof-rewrite-cpulist", "aof_rewrite_cpulist", aof_rewrite_cpulist, "processes that rewrite the append-only file"),
+    CPULIST("aof-rewrite-cpulist", "aof_rewrite_cpulist", aof_rewrite_cpulist,
+            "processes that rewrite the append-only file"),
     CPULIST("bgsave-cpulist", "bgsave_cpulist", bgsave_cpulist, "processes that save"),
     {.name = NULL},
 };

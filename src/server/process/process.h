@@ -4,15 +4,15 @@
 #include "server/config/config.h"
 #include <stdbool.h>
 extern const struct config_option process_options[];
-bool process_is_supervised(void);                   /* finds out at the first call */
-void process_daemonize(void);                       /* where configured; forks */
+bool process_is_supervised(void); /* finds out at the first call */
+void process_daemonize(void);     /* where configured; forks */
 bool process_daemonizes(void);
-void process_setup(void);        /* CPUs, OOM score */
+void process_setup(void); /* CPUs, OOM score */
 void process_write_pid_file(void);
 void process_adjust_open_files(void); /* for maxclients; may lower it */
-void process_tell_ready(void);   /* the supervisor */
+void process_tell_ready(void);        /* the supervisor */
 void process_tell_stopping(void);
-void process_remove_files(void); /* pid file; async-signal-safe */
+void process_remove_files(void);     /* pid file; async-signal-safe */
 void process_background_setup(void); /* on each background thread */
 /* CPUs of child processes, "" where they may run anywhere. */
 const char *process_aof_rewrite_cpulist(void);

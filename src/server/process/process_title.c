@@ -84,7 +84,9 @@ void process_title(void) {
 static const char *check_template(const struct config_option *option, struct slice text) {
     (void)option;
     char title[TITLE_MAX];
-    return title_write(text.data /* NUL-terminated, config.h says */, title, sizeof title) ? NULL : "template format is invalid or contains unknown variables";
+    return title_write(text.data /* NUL-terminated, config.h says */, title, sizeof title)
+               ? NULL
+               : "template format is invalid or contains unknown variables";
 }
 
 static const char *apply_template(void) {
@@ -93,8 +95,18 @@ static const char *apply_template(void) {
 }
 
 const struct config_option process_title_options[] = {
-    {.name = "set-proc-title", .type = CONFIG_BOOL, .flags = CONFIG_IMMUTABLE, .value = &set_title, .initial = "yes", .help = "Show a title in ps."},
-    {.name = "proc-title-template", .type = CONFIG_STRING, .value = &template, .initial = "{title} {listen-addr} {server-mode}",
-     .check = check_template, .apply = apply_template, .help = "The title, with {title}, {listen-addr}, {server-mode}, {port}, {tls-port}, {unixsocket}, {config-file}."},
+    {.name = "set-proc-title",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &set_title,
+     .initial = "yes",
+     .help = "Show a title in ps."},
+    {.name = "proc-title-template",
+     .type = CONFIG_STRING,
+     .value = &template,
+     .initial = "{title} {listen-addr} {server-mode}",
+     .check = check_template,
+     .apply = apply_template,
+     .help = "The title, with {title}, {listen-addr}, {server-mode}, {port}, {tls-port}, {unixsocket}, {config-file}."},
     {.name = NULL},
 };

@@ -2,7 +2,8 @@
 #ifndef SERVER_PROCESS_TITLE_H
 #define SERVER_PROCESS_TITLE_H
 #include "server/config/config.h"
-void process_keep_arguments(int argc, char **argv); /* first of all: the title is written over the arguments; argv then points at copies */
-void process_title(void);                           /* after listening: the title names the address */
+void process_keep_arguments(
+    int argc, char **argv); /* first of all: the title is written over the arguments; argv then points at copies */
+void process_title(void);   /* after listening: the title names the address */
 extern const struct config_option process_title_options[];
 #endif

@@ -123,7 +123,8 @@ static void caught(int number) {
         process_remove_files();
         _exit(1);
     }
-    log_write_from_handler(number == SIGINT ? "Received SIGINT scheduling shutdown..." : "Received SIGTERM scheduling shutdown...");
+    log_write_from_handler(number == SIGINT ? "Received SIGINT scheduling shutdown..."
+                                            : "Received SIGTERM scheduling shutdown...");
     signal_caught = number;
     if (server.loop) event_loop_wake(server.loop);
 }
@@ -148,8 +149,9 @@ void shutdown_on_signal(void) {
     signal_caught = 0;
 }
 
-static const struct config_name shutdown_flags[] = {{"default", 0}, {"save", SHUTDOWN_SAVE}, {"nosave", SHUTDOWN_NOSAVE}, {"now", SHUTDOWN_NOW},
-                                                    {"force", SHUTDOWN_FORCE}, {NULL, 0}};
+static const struct config_name shutdown_flags[] = {
+    {"default", 0},        {"save", SHUTDOWN_SAVE},   {"nosave", SHUTDOWN_NOSAVE},
+    {"now", SHUTDOWN_NOW}, {"force", SHUTDOWN_FORCE}, {NULL, 0}};
 
 static const char *check_shutdown_flags(const struct config_option *option, struct slice text) {
     (void)option;
@@ -167,11 +169,28 @@ static const char *check_shutdown_flags(const struct config_option *option, stru
 }
 
 const struct config_option shutdown_options[] = {
-    {.name = "shutdown-timeout", .type = CONFIG_INT, .value = &timeout_seconds, .initial = "10", .min = 0, .max = INT32_MAX,
+    {.name = "shutdown-timeout",
+     .type = CONFIG_INT,
+     .value = &timeout_seconds,
+     .initial = "10",
+     .min = 0,
+     .max = INT32_MAX,
      .help = "Seconds to wait, when shutting down, for replicas that lag behind."},
-    {.name = "shutdown-on-sigint", .type = CONFIG_FLAGS, .flags = CONFIG_MULTI_ARG, .value = &on_sigint, .initial = "default", .names = shutdown_flags,
-     .check = check_shutdown_flags, .help = "How to shut down on SIGINT."},
-    {.name = "shutdown-on-sigterm", .type = CONFIG_FLAGS, .flags = CONFIG_MULTI_ARG, .value = &on_sigterm, .initial = "default", .names = shutdown_flags,
-     .check = check_shutdown_flags, .help = "How to shut down on SIGTERM."},
+    {.name = "shutdown-on-sigint",
+     .type = CONFIG_FLAGS,
+     .flags = CONFIG_MULTI_ARG,
+     .value = &on_sigint,
+     .initial = "default",
+     .names = shutdown_flags,
+     .check = check_shutdown_flags,
+     .help = "How to shut down on SIGINT."},
+    {.name = "shutdown-on-sigterm",
+     .type = CONFIG_FLAGS,
+     .flags = CONFIG_MULTI_ARG,
+     .value = &on_sigterm,
+     .initial = "default",
+     .names = shutdown_flags,
+     .check = check_shutdown_flags,
+     .help = "How to shut down on SIGTERM."},
     {.name = NULL},
 };

@@ -45,9 +45,12 @@ static struct slice argument_copy(struct slice from) {
     return (struct slice){text, (size_t)(ARGUMENT_MAX + note)};
 }
 
-static struct slice text_copy(const char *text) { return (struct slice){mem_strdup(text), strlen(text)}; }
+static struct slice text_copy(const char *text) {
+    return (struct slice){mem_strdup(text), strlen(text)};
+}
 
-void commandlog_add(enum commandlog_kind kind, const struct command *command, struct client *client, int argc, const struct slice *argv, uint64_t value) {
+void commandlog_add(enum commandlog_kind kind, const struct command *command, struct client *client, int argc,
+                    const struct slice *argv, uint64_t value) {
     struct log *log = &logs[kind];
     if ((command->spec->flags & CMD_SKIP_COMMANDLOG) || log->max == 0) return;
     struct log_entry *entry = mem_calloc(1, sizeof *entry);
@@ -121,74 +124,160 @@ static void reset_run(struct call *call) {
 
 static void slow_get_run(struct call *call) {
     if (call->argc > 3) {
-        reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try SLOWLOG HELP.", (int)call->argv[1].len,
-                           call->argv[1].data);
+        reply_error_format(call->reply,
+                           "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try SLOWLOG HELP.",
+                           (int)call->argv[1].len, call->argv[1].data);
         return;
     }
     log_get(call, &logs[COMMANDLOG_SLOW], call->argc == 3 ? &call->argv[2] : NULL);
 }
-static void slow_len_run(struct call *call) { reply_integer(call->reply, (int64_t)logs[COMMANDLOG_SLOW].entries.len); }
+static void slow_len_run(struct call *call) {
+    reply_integer(call->reply, (int64_t)logs[COMMANDLOG_SLOW].entries.len);
+}
 static void slow_reset_run(struct call *call) {
     log_trim(&logs[COMMANDLOG_SLOW], 0);
     reply_ok(call->reply);
 }
 
 static void help_run(struct call *call) {
-    static const char *const lines[] = {"GET <count> <type>",
-                                        "    The newest <count> entries of a log (-1: all). The types are:",
-                                        "    * slow: commands that took long, with their microseconds",
-                                        "    * large-request: commands that came in large requests, with their bytes",
-                                        "    * large-reply: commands that were answered at length, with the bytes",
-                                        "    An entry is an id, a time, the number, the arguments, the client's address and name.",
-                                        "LEN <type>", "    The number of entries of a log.",
-                                        "RESET <type>", "    Empty a log.", NULL};
+    static const char *const lines[] = {
+        "GET <count> <type>",
+        "    The newest <count> entries of a log (-1: all). The types are:",
+        "    * slow: commands that took long, with their microseconds",
+        "    * large-request: commands that came in large requests, with their bytes",
+        "    * large-reply: commands that were answered at length, with the bytes",
+        "    An entry is an id, a time, the number, the arguments, the client's address and name.",
+        "LEN <type>",
+        "    The number of entries of a log.",
+        "RESET <type>",
+        "    Empty a log.",
+        NULL};
     reply_help(call->reply, "COMMANDLOG", lines);
 }
 static void slow_help_run(struct call *call) {
-    static const char *const lines[] = {"GET [<count>]",
-                                        "    The newest <count> entries of the log of slow commands (default: 10, -1: all).",
-                                        "    An entry is an id, a time, the microseconds, the arguments, the client's address and name.",
-                                        "LEN", "    The number of entries.", "RESET", "    Empty the log.", NULL};
+    static const char *const lines[] = {
+        "GET [<count>]",
+        "    The newest <count> entries of the log of slow commands (default: 10, -1: all).",
+        "    An entry is an id, a time, the microseconds, the arguments, the client's address and name.",
+        "LEN",
+        "    The number of entries.",
+        "RESET",
+        "    Empty the log.",
+        NULL};
     reply_help(call->reply, "SLOWLOG", lines);
 }
 
 static const char *const get_tips[] = {"request_policy:all_nodes", "nondeterministic_output", NULL};
-static const char *const len_tips[] = {"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output", NULL};
+static const char *const len_tips[] = {"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output",
+                                       NULL};
 static const char *const reset_tips[] = {"request_policy:all_nodes", "response_policy:all_succeeded", NULL};
 static const char *const get_history[] = {"4.0.0", "Shows the client's address and name.", NULL};
-#define LOG_FLAGS CMD_ADMIN | CMD_LOADING | CMD_STALE
+#define LOG_FLAGS    CMD_ADMIN | CMD_LOADING | CMD_STALE
 #define SERVER_GROUP .group = GROUP_SERVER
 
 static const struct command_spec commandlog_subcommands[] = {
-    {.name = "get", .run = get_run, .arity = 4, .flags = LOG_FLAGS, SERVER_GROUP, .since = "8.1.0", .complexity = "O(N) where N is the number of entries",
-     .summary = "Answers the newest entries of a log of commands.", .syntax = "count:integer type:string", .tips = get_tips},
-    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, SERVER_GROUP, .since = "8.1.0", .complexity = "O(1)",
+    {.name = "get",
+     .run = get_run,
+     .arity = 4,
+     .flags = LOG_FLAGS,
+     SERVER_GROUP,
+     .since = "8.1.0",
+     .complexity = "O(N) where N is the number of entries",
+     .summary = "Answers the newest entries of a log of commands.",
+     .syntax = "count:integer type:string",
+     .tips = get_tips},
+    {.name = "help",
+     .run = help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     SERVER_GROUP,
+     .since = "8.1.0",
+     .complexity = "O(1)",
      .summary = "Explains the subcommands."},
-    {.name = "len", .run = len_run, .arity = 3, .flags = LOG_FLAGS, SERVER_GROUP, .since = "8.1.0", .complexity = "O(1)",
-     .summary = "Answers how many entries a log of commands has.", .syntax = "type:string", .tips = len_tips},
-    {.name = "reset", .run = reset_run, .arity = 3, .flags = LOG_FLAGS, SERVER_GROUP, .since = "8.1.0",
-     .complexity = "O(N) where N is the number of entries", .summary = "Empties a log of commands.", .syntax = "type:string", .tips = reset_tips},
+    {.name = "len",
+     .run = len_run,
+     .arity = 3,
+     .flags = LOG_FLAGS,
+     SERVER_GROUP,
+     .since = "8.1.0",
+     .complexity = "O(1)",
+     .summary = "Answers how many entries a log of commands has.",
+     .syntax = "type:string",
+     .tips = len_tips},
+    {.name = "reset",
+     .run = reset_run,
+     .arity = 3,
+     .flags = LOG_FLAGS,
+     SERVER_GROUP,
+     .since = "8.1.0",
+     .complexity = "O(N) where N is the number of entries",
+     .summary = "Empties a log of commands.",
+     .syntax = "type:string",
+     .tips = reset_tips},
     {.name = NULL},
 };
 static const struct command_spec slowlog_subcommands[] = {
-    {.name = "get", .run = slow_get_run, .arity = -2, .flags = LOG_FLAGS, SERVER_GROUP, .since = "2.2.12", .complexity = "O(N) where N is the number of entries",
-     .summary = "Answers the newest entries of the log of slow commands.", .syntax = "[count:integer]", .history = get_history, .tips = get_tips,
-     .deprecated_since = "8.1.0", .replaced_by = "`COMMANDLOG GET` with the type slow"},
-    {.name = "help", .run = slow_help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, SERVER_GROUP, .since = "6.2.0", .complexity = "O(1)",
+    {.name = "get",
+     .run = slow_get_run,
+     .arity = -2,
+     .flags = LOG_FLAGS,
+     SERVER_GROUP,
+     .since = "2.2.12",
+     .complexity = "O(N) where N is the number of entries",
+     .summary = "Answers the newest entries of the log of slow commands.",
+     .syntax = "[count:integer]",
+     .history = get_history,
+     .tips = get_tips,
+     .deprecated_since = "8.1.0",
+     .replaced_by = "`COMMANDLOG GET` with the type slow"},
+    {.name = "help",
+     .run = slow_help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     SERVER_GROUP,
+     .since = "6.2.0",
+     .complexity = "O(1)",
      .summary = "Explains the subcommands."},
-    {.name = "len", .run = slow_len_run, .arity = 2, .flags = LOG_FLAGS, SERVER_GROUP, .since = "2.2.12", .complexity = "O(1)",
-     .summary = "Answers how many entries the log of slow commands has.", .tips = len_tips, .deprecated_since = "8.1.0",
+    {.name = "len",
+     .run = slow_len_run,
+     .arity = 2,
+     .flags = LOG_FLAGS,
+     SERVER_GROUP,
+     .since = "2.2.12",
+     .complexity = "O(1)",
+     .summary = "Answers how many entries the log of slow commands has.",
+     .tips = len_tips,
+     .deprecated_since = "8.1.0",
      .replaced_by = "`COMMANDLOG LEN` with the type slow"},
-    {.name = "reset", .run = slow_reset_run, .arity = 2, .flags = LOG_FLAGS, SERVER_GROUP, .since = "2.2.12",
-     .complexity = "O(N) where N is the number of entries", .summary = "Empties the log of slow commands.", .tips = reset_tips, .deprecated_since = "8.1.0",
+    {.name = "reset",
+     .run = slow_reset_run,
+     .arity = 2,
+     .flags = LOG_FLAGS,
+     SERVER_GROUP,
+     .since = "2.2.12",
+     .complexity = "O(N) where N is the number of entries",
+     .summary = "Empties the log of slow commands.",
+     .tips = reset_tips,
+     .deprecated_since = "8.1.0",
      .replaced_by = "`COMMANDLOG RESET` with the type slow"},
     {.name = NULL},
 };
 const struct command_spec commandlog_commands[] = {
-    {.name = "commandlog", .arity = -2, SERVER_GROUP, .since = "8.1.0", .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about the logs of commands.", .subcommands = commandlog_subcommands},
-    {.name = "slowlog", .arity = -2, SERVER_GROUP, .since = "2.2.12", .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about the log of slow commands.", .subcommands = slowlog_subcommands, .deprecated_since = "8.1.0",
+    {.name = "commandlog",
+     .arity = -2,
+     SERVER_GROUP,
+     .since = "8.1.0",
+     .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about the logs of commands.",
+     .subcommands = commandlog_subcommands},
+    {.name = "slowlog",
+     .arity = -2,
+     SERVER_GROUP,
+     .since = "2.2.12",
+     .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about the log of slow commands.",
+     .subcommands = slowlog_subcommands,
+     .deprecated_since = "8.1.0",
      .replaced_by = "`COMMANDLOG`"},
     {.name = NULL},
 };
@@ -198,8 +287,11 @@ const struct command_spec commandlog_commands[] = {
 static const char *apply(void) {
     for (int kind = 0; kind < COMMANDLOG_KINDS; kind++) {
         struct log *log = &logs[kind];
-        if (log->threshold < 0) commandlog_thresholds[kind] = UINT64_MAX;
-        else commandlog_thresholds[kind] = kind == COMMANDLOG_SLOW ? ticks_of_us((uint64_t)log->threshold) : (uint64_t)log->threshold;
+        if (log->threshold < 0)
+            commandlog_thresholds[kind] = UINT64_MAX;
+        else
+            commandlog_thresholds[kind] =
+                kind == COMMANDLOG_SLOW ? ticks_of_us((uint64_t)log->threshold) : (uint64_t)log->threshold;
         log_trim(log, (size_t)log->max);
     }
     return NULL;
@@ -210,11 +302,16 @@ static void start(void) {
 }
 struct server_part commandlog_part = {.name = "commandlog", .start = start};
 
-#define THRESHOLD(option, other, kind, by_default, text)                                                                             \
-    {.name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].threshold, .initial = by_default, .min = -1, .max = INT64_MAX, \
-     .apply = apply, .help = text}
-#define LENGTH(option, other, kind, text)                                                                                            \
-    {.name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].max, .initial = "128", .min = 0, .max = INT64_MAX, .apply = apply, .help = text}
+#define THRESHOLD(option, other, kind, by_default, text)                                                               \
+    {                                                                                                                  \
+        .name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].threshold, .initial = by_default,   \
+        .min = -1, .max = INT64_MAX, .apply = apply, .help = text                                                      \
+    }
+#define LENGTH(option, other, kind, text)                                                                              \
+    {                                                                                                                  \
+        .name = option, .alias = other, .type = CONFIG_INT64, .value = &logs[kind].max, .initial = "128", .min = 0,    \
+        .max = INT64_MAX, .apply = apply, .help = text                                                                 \
+    }
 const struct config_option commandlog_options[] = {
     THRESHOLD("commandlog-execution-slower-than", "slowlog-log-slower-than", COMMANDLOG_SLOW, "10000",
               "Microseconds from which on a command is logged as slow; -1: never."),
@@ -222,7 +319,9 @@ const struct config_option commandlog_options[] = {
     THRESHOLD("commandlog-request-larger-than", NULL, COMMANDLOG_LARGE_REQUEST, "1048576",
               "Bytes from which on a request is logged as large; -1: never."),
     LENGTH("commandlog-large-request-max-len", NULL, COMMANDLOG_LARGE_REQUEST, "Large requests that are kept."),
-    THRESHOLD("commandlog-reply-larger-than", NULL, COMMANDLOG_LARGE_REPLY, "1048576", "Bytes from which on a reply is logged as large; -1: never."),
-    LENGTH("commandlog-large-reply-max-len", NULL, COMMANDLOG_LARGE_REPLY, "Commands with large replies that are kept."),
+    THRESHOLD("commandlog-reply-larger-than", NULL, COMMANDLOG_LARGE_REPLY, "1048576",
+              "Bytes from which on a reply is logged as large; -1: never."),
+    LENGTH("commandlog-large-reply-max-len", NULL, COMMANDLOG_LARGE_REPLY,
+           "Commands with large replies that are kept."),
     {.name = NULL},
 };

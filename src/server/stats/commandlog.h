@@ -12,5 +12,6 @@ enum commandlog_kind { COMMANDLOG_SLOW, COMMANDLOG_LARGE_REQUEST, COMMANDLOG_LAR
 /* From here on it is worth a call of commandlog_add: ticks or bytes. UINT64_MAX: never. */
 extern uint64_t commandlog_thresholds[COMMANDLOG_KINDS];
 /* `value`: microseconds or bytes. */
-void commandlog_add(enum commandlog_kind kind, const struct command *command, struct client *client, int argc, const struct slice *argv, uint64_t value);
+void commandlog_add(enum commandlog_kind kind, const struct command *command, struct client *client, int argc,
+                    const struct slice *argv, uint64_t value);
 #endif

@@ -8,7 +8,7 @@ static struct code {
     char *name;
     size_t len;
     uint64_t count;
-} *codes;
+} * codes;
 static size_t codes_count, codes_capacity;
 static uint64_t total;
 static const struct slice overflow = {"ERRORSTATS_OVERFLOW", 19};
@@ -22,8 +22,10 @@ static size_t code_place(struct slice name, bool *found) {
             *found = true;
             return middle;
         }
-        if (order < 0) low = middle + 1;
-        else high = middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     *found = false;
     return low;
@@ -56,7 +58,9 @@ void errorstats_count(struct reply *reply, struct slice text) {
     code_count((struct slice){text.data, len > CODE_LEN_MAX ? CODE_LEN_MAX : len});
 }
 
-uint64_t errorstats_total(void) { return total; }
+uint64_t errorstats_total(void) {
+    return total;
+}
 
 void errorstats_reset(void) {
     for (size_t i = 0; i < codes_count; i++) mem_free(codes[i].name);

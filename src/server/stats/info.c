@@ -33,7 +33,8 @@ void info_reset(void) {
 }
 static bool is_wanted(const struct info_section *section, int count, const struct slice *names) {
     for (int i = 0; i < count; i++) {
-        if (slice_is(names[i], section->name) || slice_is(names[i], "all") || slice_is(names[i], "everything")) return true;
+        if (slice_is(names[i], section->name) || slice_is(names[i], "all") || slice_is(names[i], "everything"))
+            return true;
         if (section->when == INFO_DEFAULT && slice_is(names[i], "default")) return true;
     }
     return count == 0 && section->when == INFO_DEFAULT;
@@ -60,8 +61,17 @@ static void run_info(struct call *call) {
 }
 
 const struct command_spec info_commands[] = {
-    {.name = "info", .run = run_info, .arity = -1, .flags = CMD_LOADING | CMD_STALE, .categories = CAT_DANGEROUS, .group = GROUP_SERVER, .since = "1.0.0",
-     .complexity = "O(1)", .summary = "Tells how the server is and what it has done, by sections.", .syntax = "[section:string...]",
+    {.name = "info",
+     .run = run_info,
+     .arity = -1,
+     .flags = CMD_LOADING | CMD_STALE,
+     .categories = CAT_DANGEROUS,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells how the server is and what it has done, by sections.",
+     .syntax = "[section:string...]",
      .history = (const char *const[]){"7.0.0", "Takes several sections.", NULL},
-     .tips = (const char *const[]){"nondeterministic_output", "request_policy:all_shards", "response_policy:special", NULL}},
+     .tips = (const char *const[]){"nondeterministic_output", "request_policy:all_shards", "response_policy:special",
+                                   NULL}},
     {.name = NULL}};

@@ -3,17 +3,20 @@
 #define SERVER_INFO_H
 #include "lib/output.h"
 struct info_section {
-    const char *name, *title; /* "server", "Server"; several may share a name: they follow one another under one title */
-    int order;                /* Valkey's: server 10, clients 20, memory 30, persistence 40, threads 45, stats 50, replication 60, cpu 70, modules 80, commandstats 90, errorstats 100, latencystats 110, cluster 120, keyspace 130 */
+    const char *name,
+        *title; /* "server", "Server"; several may share a name: they follow one another under one title */
+    int order; /* Valkey's: server 10, clients 20, memory 30, persistence 40, threads 45, stats 50, replication 60, cpu 70, modules 80, commandstats 90, errorstats 100, latencystats 110, cluster 120, keyspace 130 */
     enum { INFO_DEFAULT, INFO_ALL_ONLY /* shown by "all", "everything" and its name */ } when;
     void (*write)(struct output *out);
-    void (*reset)(void);      /* CONFIG RESETSTAT; may be NULL */
+    void (*reset)(void); /* CONFIG RESETSTAT; may be NULL */
 };
 void info_register(const struct info_section *sections); /* ends with name NULL */
-void info_line(struct output *out, const char *format, ...) __attribute__((format(printf, 2, 3))); /* adds CRLF; at most 1000 bytes */
-void info_reset(void); /* calls all sections' reset */
+void info_line(struct output *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3))); /* adds CRLF; at most 1000 bytes */
+void info_reset(void);                     /* calls all sections' reset */
 /* The text of INFO with these arguments (crash reports use it too). */
 void info_write(struct output *out, int count, const struct slice *names);
 void info_change_replication_id(void);
-extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace, and what is known of persistence and replication */
+extern const struct info_section
+    info_sections_basic[]; /* memory, modules, cluster, keyspace, and what is known of persistence and replication */
 #endif

@@ -15,7 +15,9 @@ static void line_bytes(struct output *out, const char *name, uint64_t bytes) {
     info_line(out, "%s:%llu", name, (unsigned long long)bytes);
     info_line(out, "%s_human:%.*s", name, (int)len, human);
 }
-static void line_size(struct output *out, const char *name, size_t bytes) { info_line(out, "%s:%zu", name, bytes); }
+static void line_size(struct output *out, const char *name, size_t bytes) {
+    info_line(out, "%s:%zu", name, bytes);
+}
 
 static void write_memory(struct output *out) {
     struct memory_report r;
@@ -34,9 +36,13 @@ static void write_memory(struct output *out) {
     line_size(out, "allocator_muzzy", r.allocator.muzzy);
     line_bytes(out, "total_system_memory", r.allocator.total_system);
     /* There is no script engine: it uses nothing. */
-    info_line(out, "used_memory_lua:0\r\nused_memory_vm_eval:0\r\nused_memory_lua_human:0B\r\nused_memory_scripts_eval:0\r\nnumber_of_cached_scripts:0\r\n"
-                   "number_of_functions:0\r\nnumber_of_libraries:0\r\nused_memory_vm_functions:0\r\nused_memory_vm_total:0\r\n"
-                   "used_memory_vm_total_human:0B\r\nused_memory_functions:0\r\nused_memory_scripts:0\r\nused_memory_scripts_human:0B");
+    info_line(
+        out,
+        "used_memory_lua:0\r\nused_memory_vm_eval:0\r\nused_memory_lua_human:0B\r\nused_memory_scripts_eval:"
+        "0\r\nnumber_of_cached_scripts:0\r\n"
+        "number_of_functions:0\r\nnumber_of_libraries:0\r\nused_memory_vm_functions:0\r\nused_memory_vm_total:0\r\n"
+        "used_memory_vm_total_human:0B\r\nused_memory_functions:0\r\nused_memory_scripts:0\r\nused_memory_scripts_"
+        "human:0B");
     line_bytes(out, "maxmemory", (uint64_t)server_settings.maxmemory);
     info_line(out, "maxmemory_policy:%s", maxmemory_policy_name());
     info_line(out, "allocator_frag_ratio:%.2f", r.allocator_frag);
@@ -59,22 +65,30 @@ static void write_memory(struct output *out) {
 }
 static void write_persistence(struct output *out) {
     info_line(out, "loading:%d", server.loading);
-    info_line(out, "async_loading:0\r\ncurrent_cow_peak:0\r\ncurrent_cow_size:0\r\ncurrent_cow_size_age:0\r\ncurrent_fork_perc:0.00\r\n"
+    info_line(out, "async_loading:0\r\ncurrent_cow_peak:0\r\ncurrent_cow_size:0\r\ncurrent_cow_size_age:0\r\ncurrent_"
+                   "fork_perc:0.00\r\n"
                    "current_save_keys_processed:0\r\ncurrent_save_keys_total:0");
     info_line(out, "rdb_changes_since_last_save:%llu", (unsigned long long)server.dirty);
     info_line(out, "rdb_bgsave_in_progress:0");
     info_line(out, "rdb_last_save_time:%lld", (long long)(server.started_ms / 1000));
-    info_line(out, "rdb_last_bgsave_status:ok\r\nrdb_last_bgsave_time_sec:-1\r\nrdb_current_bgsave_time_sec:-1\r\nrdb_saves:0\r\nrdb_last_cow_size:0\r\n"
-                   "rdb_last_load_keys_expired:0\r\nrdb_last_load_keys_loaded:0\r\naof_enabled:0\r\naof_rewrite_in_progress:0\r\n"
-                   "aof_rewrite_scheduled:0\r\naof_last_rewrite_time_sec:-1\r\naof_current_rewrite_time_sec:-1\r\naof_last_bgrewrite_status:ok\r\n"
-                   "aof_rewrites:0\r\naof_rewrites_consecutive_failures:0\r\naof_last_write_status:ok\r\naof_last_cow_size:0\r\n"
-                   "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0");
+    info_line(
+        out,
+        "rdb_last_bgsave_status:ok\r\nrdb_last_bgsave_time_sec:-1\r\nrdb_current_bgsave_time_sec:-1\r\nrdb_saves:"
+        "0\r\nrdb_last_cow_size:0\r\n"
+        "rdb_last_load_keys_expired:0\r\nrdb_last_load_keys_loaded:0\r\naof_enabled:0\r\naof_rewrite_in_progress:0\r\n"
+        "aof_rewrite_scheduled:0\r\naof_last_rewrite_time_sec:-1\r\naof_current_rewrite_time_sec:-1\r\naof_last_"
+        "bgrewrite_status:ok\r\n"
+        "aof_rewrites:0\r\naof_rewrites_consecutive_failures:0\r\naof_last_write_status:ok\r\naof_last_cow_size:0\r\n"
+        "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0");
 }
 static char replication_id[41];
-void info_change_replication_id(void) { random_hex(replication_id, 40); }
+void info_change_replication_id(void) {
+    random_hex(replication_id, 40);
+}
 static void write_replication(struct output *out) {
     if (!*replication_id) info_change_replication_id();
-    info_line(out, "role:master\r\nconnected_slaves:0\r\nreplicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
+    info_line(out,
+              "role:master\r\nconnected_slaves:0\r\nreplicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
     info_line(out, "master_replid:%.40s", replication_id);
     info_line(out, "master_replid2:%040d", 0);
     info_line(out, "master_repl_offset:0\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0");
@@ -82,13 +96,15 @@ static void write_replication(struct output *out) {
     info_line(out, "repl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0");
 }
 static void write_nothing(struct output *out) {}
-static void write_cluster(struct output *out) { info_line(out, "cluster_enabled:0"); }
+static void write_cluster(struct output *out) {
+    info_line(out, "cluster_enabled:0");
+}
 static void write_keyspace(struct output *out) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         if (!db_size(db)) continue;
-        info_line(out, "db%d:keys=%zu,expires=%zu,avg_ttl=%lld,keys_with_volatile_items=%zu", id, db_size(db), db_expires(db), (long long)db_average_ttl(db),
-                  db_expiring(db));
+        info_line(out, "db%d:keys=%zu,expires=%zu,avg_ttl=%lld,keys_with_volatile_items=%zu", id, db_size(db),
+                  db_expires(db), (long long)db_average_ttl(db), db_expiring(db));
     }
 }
 

@@ -20,7 +20,7 @@ static struct event {
     struct sample samples[SAMPLES]; /* ring */
     int next;
     uint64_t max_ms;
-} *events[EVENTS_MAX];
+} * events[EVENTS_MAX];
 static int events_count;
 static int64_t threshold_ms;
 uint64_t latency_threshold_us = UINT64_MAX, latency_threshold_ticks = UINT64_MAX;
@@ -118,17 +118,22 @@ static void text_reply(struct call *call, struct memory_output *text) {
 }
 
 static void age_text(int64_t seconds, char text[8]) {
-    if (seconds < 60) snprintf(text, 8, "%ds", (int)seconds);
-    else if (seconds < 3600) snprintf(text, 8, "%dm", (int)(seconds / 60));
-    else if (seconds < 86400) snprintf(text, 8, "%dh", (int)(seconds / 3600));
-    else snprintf(text, 8, "%dd", (int)(seconds / 86400 % 10000));
+    if (seconds < 60)
+        snprintf(text, 8, "%ds", (int)seconds);
+    else if (seconds < 3600)
+        snprintf(text, 8, "%dm", (int)(seconds / 60));
+    else if (seconds < 86400)
+        snprintf(text, 8, "%dh", (int)(seconds / 3600));
+    else
+        snprintf(text, 8, "%dd", (int)(seconds / 86400 % 10000));
 }
 
 static void graph_run(struct call *call) {
     const struct event *event = event_find(call->argv[2]);
     if (!event) {
         struct slice name = call->argv[2];
-        reply_error_format(call->reply, "ERR No samples available for event '%.*s'", (int)(name.len > 128 ? 128 : name.len), name.data);
+        reply_error_format(call->reply, "ERR No samples available for event '%.*s'",
+                           (int)(name.len > 128 ? 128 : name.len), name.data);
         return;
     }
     struct sample all[SAMPLES];
@@ -141,8 +146,8 @@ static void graph_run(struct call *call) {
     }
     struct memory_output text;
     memory_output_init(&text);
-    text_add(&text.out, "%s - high %llu ms, low %llu ms (all time high %llu ms)\n", event->name, (unsigned long long)high, (unsigned long long)low,
-             (unsigned long long)event->max_ms);
+    text_add(&text.out, "%s - high %llu ms, low %llu ms (all time high %llu ms)\n", event->name,
+             (unsigned long long)high, (unsigned long long)low, (unsigned long long)event->max_ms);
     for (int i = 0; i < GRAPH_COLUMNS; i++) output_write(&text.out, SLICE("-"));
     output_write(&text.out, SLICE("\n"));
     for (int row = GRAPH_ROWS; row > 0; row--) {
@@ -174,18 +179,23 @@ static void doctor_event(const struct event *event, int number, struct output *o
     uint64_t mean = count ? sum / (uint64_t)count : 0;
     for (int i = 0; i < count; i++) deviation += samples[i].ms > mean ? samples[i].ms - mean : mean - samples[i].ms;
     double period = count > 1 ? (double)(samples[count - 1].time - samples[0].time) / (count - 1) : 0;
-    text_add(out, "%d. %s: %d latency spikes (average %llums, mean deviation %llums, period %.2f sec). Worst all time event %llums.\n", number, event->name,
-             count, (unsigned long long)mean, (unsigned long long)(count ? deviation / (uint64_t)count : 0), period, (unsigned long long)event->max_ms);
+    text_add(out,
+             "%d. %s: %d latency spikes (average %llums, mean deviation %llums, period %.2f sec). Worst all time event "
+             "%llums.\n",
+             number, event->name, count, (unsigned long long)mean,
+             (unsigned long long)(count ? deviation / (uint64_t)count : 0), period, (unsigned long long)event->max_ms);
 }
 
 static void doctor_run(struct call *call) {
     struct memory_output text;
     memory_output_init(&text);
     if (latency_threshold_us == UINT64_MAX && events_count == 0) {
-        text_add(&text.out, "Latency is not being watched. CONFIG SET latency-monitor-threshold <milliseconds> makes the server note every event that takes "
+        text_add(&text.out, "Latency is not being watched. CONFIG SET latency-monitor-threshold <milliseconds> makes "
+                            "the server note every event that takes "
                             "as long.\n");
     } else if (events_count == 0) {
-        text_add(&text.out, "No event has taken %lld milliseconds or more since the watch began.\n", (long long)threshold_ms);
+        text_add(&text.out, "No event has taken %lld milliseconds or more since the watch began.\n",
+                 (long long)threshold_ms);
     } else {
         bool commands = false, keys = false, forks = false;
         text_add(&text.out, "Spikes of latency were seen:\n\n");
@@ -197,13 +207,18 @@ static void doctor_run(struct call *call) {
         }
         text_add(&text.out, "\nWhat may help:\n\n");
         if (commands)
-            text_add(&text.out, "- COMMANDLOG GET 10 slow shows which commands took so long. Its threshold, commandlog-execution-slower-than, should not be "
-                                "above this watch's.\n- Commands on large values and many keys hold up everybody else: cut the values up, or iterate with the SCAN "
+            text_add(&text.out, "- COMMANDLOG GET 10 slow shows which commands took so long. Its threshold, "
+                                "commandlog-execution-slower-than, should not be "
+                                "above this watch's.\n- Commands on large values and many keys hold up everybody else: "
+                                "cut the values up, or iterate with the SCAN "
                                 "family.\n");
         if (keys)
-            text_add(&text.out, "- Many keys expire or are evicted at a time. Spread their expiry, and let values be freed in the background (lazyfree-lazy-expire, "
+            text_add(&text.out, "- Many keys expire or are evicted at a time. Spread their expiry, and let values be "
+                                "freed in the background (lazyfree-lazy-expire, "
                                 "lazyfree-lazy-eviction).\n");
-        if (forks) text_add(&text.out, "- fork() takes long: turn transparent huge pages off, and mind what the hypervisor makes of page tables.\n");
+        if (forks)
+            text_add(&text.out, "- fork() takes long: turn transparent huge pages off, and mind what the hypervisor "
+                                "makes of page tables.\n");
         text_add(&text.out, "- Other processes may take the CPU: server-cpulist pins the server to CPUs of its own.\n");
     }
     text_reply(call, &text);
@@ -259,37 +274,98 @@ static void histogram_run(struct call *call) {
 }
 
 static void help_run(struct call *call) {
-    static const char *const lines[] = {"DOCTOR", "    What the watch has seen, and what may help.",
-                                        "GRAPH <event>", "    The latest samples of an event as a graph of characters.",
-                                        "HISTORY <event>", "    The samples of an event: times and milliseconds.",
-                                        "LATEST", "    The last and the worst sample of each event.",
-                                        "RESET [<event> ...]", "    Forget the samples of these events (default: of all).",
-                                        "HISTOGRAM [COMMAND ...]", "    How long calls of these commands took (default: of all), in powers of two of microseconds.",
-                                        NULL};
+    static const char *const lines[] = {
+        "DOCTOR",
+        "    What the watch has seen, and what may help.",
+        "GRAPH <event>",
+        "    The latest samples of an event as a graph of characters.",
+        "HISTORY <event>",
+        "    The samples of an event: times and milliseconds.",
+        "LATEST",
+        "    The last and the worst sample of each event.",
+        "RESET [<event> ...]",
+        "    Forget the samples of these events (default: of all).",
+        "HISTOGRAM [COMMAND ...]",
+        "    How long calls of these commands took (default: of all), in powers of two of microseconds.",
+        NULL};
     reply_help(call->reply, "LATENCY", lines);
 }
 
-static const char *const tips[] = {"nondeterministic_output", "request_policy:all_nodes", "response_policy:special", NULL};
+static const char *const tips[] = {"nondeterministic_output", "request_policy:all_nodes", "response_policy:special",
+                                   NULL};
 static const char *const reset_tips[] = {"request_policy:all_nodes", "response_policy:agg_sum", NULL};
 #define LATENCY .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE, .group = GROUP_SERVER
 static const struct command_spec subcommands[] = {
-    {.name = "doctor", .run = doctor_run, .arity = 2, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Explains what made the server slow.", .tips = tips},
-    {.name = "graph", .run = graph_run, .arity = 3, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Draws the samples of an event.",
-     .syntax = "event:string", .tips = tips},
-    {.name = "help", .run = help_run, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "2.8.13", .complexity = "O(1)",
+    {.name = "doctor",
+     .run = doctor_run,
+     .arity = 2,
+     LATENCY,
+     .since = "2.8.13",
+     .complexity = "O(1)",
+     .summary = "Explains what made the server slow.",
+     .tips = tips},
+    {.name = "graph",
+     .run = graph_run,
+     .arity = 3,
+     LATENCY,
+     .since = "2.8.13",
+     .complexity = "O(1)",
+     .summary = "Draws the samples of an event.",
+     .syntax = "event:string",
+     .tips = tips},
+    {.name = "help",
+     .run = help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     .group = GROUP_SERVER,
+     .since = "2.8.13",
+     .complexity = "O(1)",
      .summary = "Explains the subcommands."},
-    {.name = "histogram", .run = histogram_run, .arity = -2, LATENCY, .since = "7.0.0", .complexity = "O(N) where N is the number of commands with a histogram",
-     .summary = "Answers how long calls of commands took, cumulated.", .syntax = "[command:string...]", .tips = tips},
-    {.name = "history", .run = history_run, .arity = 3, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Answers the samples of an event.",
-     .syntax = "event:string", .tips = tips},
-    {.name = "latest", .run = latest_run, .arity = 2, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Answers the latest sample of each event.", .tips = tips},
-    {.name = "reset", .run = reset_run, .arity = -2, LATENCY, .since = "2.8.13", .complexity = "O(1)", .summary = "Forgets the samples of events.",
-     .syntax = "[event:string...]", .tips = reset_tips},
+    {.name = "histogram",
+     .run = histogram_run,
+     .arity = -2,
+     LATENCY,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is the number of commands with a histogram",
+     .summary = "Answers how long calls of commands took, cumulated.",
+     .syntax = "[command:string...]",
+     .tips = tips},
+    {.name = "history",
+     .run = history_run,
+     .arity = 3,
+     LATENCY,
+     .since = "2.8.13",
+     .complexity = "O(1)",
+     .summary = "Answers the samples of an event.",
+     .syntax = "event:string",
+     .tips = tips},
+    {.name = "latest",
+     .run = latest_run,
+     .arity = 2,
+     LATENCY,
+     .since = "2.8.13",
+     .complexity = "O(1)",
+     .summary = "Answers the latest sample of each event.",
+     .tips = tips},
+    {.name = "reset",
+     .run = reset_run,
+     .arity = -2,
+     LATENCY,
+     .since = "2.8.13",
+     .complexity = "O(1)",
+     .summary = "Forgets the samples of events.",
+     .syntax = "[event:string...]",
+     .tips = reset_tips},
     {.name = NULL},
 };
 const struct command_spec latency_commands[] = {
-    {.name = "latency", .arity = -2, .group = GROUP_SERVER, .since = "2.8.13", .complexity = "Depends on the subcommand.",
-     .summary = "A container for commands about latency.", .subcommands = subcommands},
+    {.name = "latency",
+     .arity = -2,
+     .group = GROUP_SERVER,
+     .since = "2.8.13",
+     .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about latency.",
+     .subcommands = subcommands},
     {.name = NULL},
 };
 
@@ -298,11 +374,19 @@ static const char *apply(void) {
     latency_threshold_ticks = threshold_ms ? ticks_of_us(latency_threshold_us) : UINT64_MAX;
     return NULL;
 }
-static void start(void) { apply(); }
+static void start(void) {
+    apply();
+}
 struct server_part latency_part = {.name = "latency", .start = start};
 
 const struct config_option latency_options[] = {
-    {.name = "latency-monitor-threshold", .type = CONFIG_INT64, .value = &threshold_ms, .initial = "0", .min = 0, .max = INT64_MAX, .apply = apply,
+    {.name = "latency-monitor-threshold",
+     .type = CONFIG_INT64,
+     .value = &threshold_ms,
+     .initial = "0",
+     .min = 0,
+     .max = INT64_MAX,
+     .apply = apply,
      .help = "Milliseconds from which on an event is noted as a spike of latency; 0: none is."},
     {.name = NULL},
 };

@@ -29,8 +29,10 @@ static void run_usage(struct call *call) {
         }
     }
     struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
-    if (!entry) reply_null(call->reply);
-    else reply_integer(call->reply, (int64_t)entry_memory(entry, samples ? (size_t)samples : SIZE_MAX));
+    if (!entry)
+        reply_null(call->reply);
+    else
+        reply_integer(call->reply, (int64_t)entry_memory(entry, samples ? (size_t)samples : SIZE_MAX));
 }
 
 /* ---- STATS ---- */
@@ -116,12 +118,18 @@ static int diagnose(struct memory_output *text, const struct memory_report *r, s
     int found = 0;
     if (r->used * 3 / 2 < r->peak) {
         found++;
-        say(text, " * Past peak: at its peak the server used %.1f times as much as now. The allocator may hold on to pages of that time; "
-                  "MEMORY PURGE asks it to give them back.\n", (double)r->peak / (double)r->used);
+        say(text,
+            " * Past peak: at its peak the server used %.1f times as much as now. The allocator may hold on to pages "
+            "of that time; "
+            "MEMORY PURGE asks it to give them back.\n",
+            (double)r->peak / (double)r->used);
     }
     if (r->fragmentation > 1.4 && r->fragmentation_bytes > (10 << 20)) {
         found++;
-        say(text, " * Fragmentation: the process holds %.2f times the memory that is in use. The three figures below tell where it is.\n", r->fragmentation);
+        say(text,
+            " * Fragmentation: the process holds %.2f times the memory that is in use. The three figures below tell "
+            "where it is.\n",
+            r->fragmentation);
     }
     if (r->allocator_frag > 1.1 && r->allocator_frag_bytes > (10 << 20)) {
         found++;
@@ -129,7 +137,10 @@ static int diagnose(struct memory_output *text, const struct memory_report *r, s
     }
     if (r->allocator_rss > 1.1 && r->allocator_rss_bytes > (10 << 20)) {
         found++;
-        say(text, " * Kept by the allocator: it holds %.2f times the pages in use, to have them at hand. MEMORY PURGE gives them back.\n", r->allocator_rss);
+        say(text,
+            " * Kept by the allocator: it holds %.2f times the pages in use, to have them at hand. MEMORY PURGE gives "
+            "them back.\n",
+            r->allocator_rss);
     }
     if (r->rss_overhead > 1.1 && r->rss_overhead_bytes > (10 << 20)) {
         found++;
@@ -137,7 +148,9 @@ static int diagnose(struct memory_output *text, const struct memory_report *r, s
     }
     if (clients && r->clients_normal / clients > 200 * 1024) {
         found++;
-        say(text, " * Clients: a connection takes %zu bytes on average. CLIENT LIST shows which (tot-mem), client-output-buffer-limit bounds them.\n",
+        say(text,
+            " * Clients: a connection takes %zu bytes on average. CLIENT LIST shows which (tot-mem), "
+            "client-output-buffer-limit bounds them.\n",
             r->clients_normal / clients);
     }
     return found;
@@ -147,8 +160,11 @@ static void run_doctor(struct call *call) {
     struct memory_output text;
     memory_report_make(&r);
     memory_output_init(&text);
-    if (r.used < SMALL) say(&text, "The server uses less than 5 megabytes. With so little data the figures tell nothing about health.\n");
-    else if (!diagnose(&text, &r, clients_count())) say(&text, "No memory problem was found.\n");
+    if (r.used < SMALL)
+        say(&text,
+            "The server uses less than 5 megabytes. With so little data the figures tell nothing about health.\n");
+    else if (!diagnose(&text, &r, clients_count()))
+        say(&text, "No memory problem was found.\n");
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }
@@ -156,7 +172,9 @@ static void run_doctor(struct call *call) {
 /* ---- the rest ---- */
 
 #ifdef USE_JEMALLOC
-static void collect(void *context, const char *text) { output_write(context, slice_of(text)); }
+static void collect(void *context, const char *text) {
+    output_write(context, slice_of(text));
+}
 #endif
 static void run_malloc_stats(struct call *call) {
 #ifdef USE_JEMALLOC
@@ -189,24 +207,67 @@ static void run_help(struct call *call) {
     reply_help(call->reply, "MEMORY", lines);
 }
 
-#define REPORT_TIPS (const char *const[]){"nondeterministic_output", "request_policy:all_shards", "response_policy:special", NULL}
+#define REPORT_TIPS                                                                                                    \
+    (const char *const[]) {                                                                                            \
+        "nondeterministic_output", "request_policy:all_shards", "response_policy:special", NULL                        \
+    }
 static const struct command_spec subcommands[] = {
-    {.name = "doctor", .run = run_doctor, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "O(1)",
-     .summary = "Says what is wrong with the memory, in words.", .tips = REPORT_TIPS},
-    {.name = "help", .run = run_help, .arity = 2, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "O(1)",
-     .summary = "Explains the subcommands."},
-    {.name = "malloc-stats", .run = run_malloc_stats, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0",
-     .complexity = "Grows with the memory that is in use.", .summary = "Returns the allocator's own statistics.", .tips = REPORT_TIPS},
-    {.name = "purge", .run = run_purge, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "Grows with the memory that is in use.",
-     .summary = "Asks the allocator to give unused pages back.", .tips = (const char *const[]){"request_policy:all_shards", "response_policy:all_succeeded", NULL}},
-    {.name = "stats", .run = run_stats, .arity = 2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "O(1)", .summary = "Tells where the memory is.",
+    {.name = "doctor",
+     .run = run_doctor,
+     .arity = 2,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "O(1)",
+     .summary = "Says what is wrong with the memory, in words.",
      .tips = REPORT_TIPS},
-    {.name = "usage", .run = run_usage, .arity = -3, .flags = CMD_READONLY, .group = GROUP_SERVER, .since = "4.0.0",
-     .complexity = "O(N) where N is how many parts of the value are measured.", .summary = "Tells how many bytes a key and its value take.",
+    {.name = "help",
+     .run = run_help,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "malloc-stats",
+     .run = run_malloc_stats,
+     .arity = 2,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "Grows with the memory that is in use.",
+     .summary = "Returns the allocator's own statistics.",
+     .tips = REPORT_TIPS},
+    {.name = "purge",
+     .run = run_purge,
+     .arity = 2,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "Grows with the memory that is in use.",
+     .summary = "Asks the allocator to give unused pages back.",
+     .tips = (const char *const[]){"request_policy:all_shards", "response_policy:all_succeeded", NULL}},
+    {.name = "stats",
+     .run = run_stats,
+     .arity = 2,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells where the memory is.",
+     .tips = REPORT_TIPS},
+    {.name = "usage",
+     .run = run_usage,
+     .arity = -3,
+     .flags = CMD_READONLY,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "O(N) where N is how many parts of the value are measured.",
+     .summary = "Tells how many bytes a key and its value take.",
      .syntax = "key:key [SAMPLES count:integer]",
      .keys = {{.flags = KEY_RO, .begin = BEGIN_INDEX, .index = 2, .find = FIND_RANGE, .a = 0, .b = 1}}},
     {.name = NULL}};
-const struct command_spec memory_commands[] = {
-    {.name = "memory", .arity = -2, .group = GROUP_SERVER, .since = "4.0.0", .complexity = "Depends on subcommand.",
-     .summary = "Holds the commands on memory use.", .subcommands = subcommands},
-    {.name = NULL}};
+const struct command_spec memory_commands[] = {{.name = "memory",
+                                                .arity = -2,
+                                                .group = GROUP_SERVER,
+                                                .since = "4.0.0",
+                                                .complexity = "Depends on subcommand.",
+                                                .summary = "Holds the commands on memory use.",
+                                                .subcommands = subcommands},
+                                               {.name = NULL}};

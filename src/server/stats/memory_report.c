@@ -12,25 +12,34 @@ static void look(void) {
     size_t used = mem_used();
     if (used > peak) peak = used;
 }
-static void start(void) { startup = peak = mem_used(); }
+static void start(void) {
+    startup = peak = mem_used();
+}
 struct server_part memory_report_part = {.name = "memory", .start = start, .cron = look};
 
-static double ratio(size_t a, size_t b) { return b ? (double)a / (double)b : 0; }
-static int64_t difference(size_t a, size_t b) { return (int64_t)a - (int64_t)b; }
+static double ratio(size_t a, size_t b) {
+    return b ? (double)a / (double)b : 0;
+}
+static int64_t difference(size_t a, size_t b) {
+    return (int64_t)a - (int64_t)b;
+}
 
 static void add_databases(struct memory_report *report) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         report->keys += db_size(db);
         report->tables += db_overhead(db);
-        report->databases_rehashing += hashtable_is_rehashing(db_table(db)) + hashtable_is_rehashing(db_expires_table(db));
+        report->databases_rehashing +=
+            hashtable_is_rehashing(db_table(db)) + hashtable_is_rehashing(db_expires_table(db));
     }
 }
 static void add_clients(struct memory_report *report) {
     list_each(clients_all(), link) {
         const struct client *client = container_of(link, struct client, link);
-        if (client->flags & CLIENT_REPLICA) report->clients_replicas += client_memory(client);
-        else report->clients_normal += client_memory(client);
+        if (client->flags & CLIENT_REPLICA)
+            report->clients_replicas += client_memory(client);
+        else
+            report->clients_normal += client_memory(client);
     }
 }
 void memory_report_make(struct memory_report *report) {

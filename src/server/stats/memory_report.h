@@ -10,9 +10,9 @@ struct memory_report {
     size_t clients_normal, clients_replicas;
     size_t tables, tables_rehashing; /* of the keyspace: hash tables; of them those that are being resized away */
     int databases_rehashing;
-    size_t overhead;            /* all that is not keys and values */
+    size_t overhead; /* all that is not keys and values */
     size_t dataset, keys, bytes_per_key;
-    double dataset_percent;     /* of what was added since the start */
+    double dataset_percent; /* of what was added since the start */
     double peak_percent;
     double allocator_frag, allocator_rss, rss_overhead, fragmentation; /* ratios */
     int64_t allocator_frag_bytes, allocator_rss_bytes, rss_overhead_bytes, fragmentation_bytes;

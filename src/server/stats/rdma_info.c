@@ -7,7 +7,9 @@
 #include "server/stats/latency_monitor.h"
 #include <stdatomic.h>
 
-static double ratio(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 0; }
+static double ratio(uint64_t part, uint64_t whole) {
+    return whole ? (double)part / (double)whole : 0;
+}
 
 struct counter {
     const char *name;
@@ -15,7 +17,8 @@ struct counter {
 };
 
 static void write_counters(struct output *out, const struct counter *counters, size_t count) {
-    for (size_t i = 0; i < count; i++) info_line(out, "%s:%llu", counters[i].name, (unsigned long long)counters[i].value);
+    for (size_t i = 0; i < count; i++)
+        info_line(out, "%s:%llu", counters[i].name, (unsigned long long)counters[i].value);
 }
 #define WRITE(out, counters) write_counters(out, counters, sizeof(counters) / sizeof *(counters))
 
@@ -28,7 +31,8 @@ static void write_device(struct output *out) {
 }
 
 static void write_errors(struct output *out, const struct rdma_stats *s) {
-    for (int i = 0; i < RDMA_ERRORS; i++) info_line(out, "rdma_errors_%s:%llu", rdma_error_name(i), (unsigned long long)s->errors[i]);
+    for (int i = 0; i < RDMA_ERRORS; i++)
+        info_line(out, "rdma_errors_%s:%llu", rdma_error_name(i), (unsigned long long)s->errors[i]);
 }
 
 static void rdma_write(struct output *out) {
@@ -83,7 +87,8 @@ static void rdma_write(struct output *out) {
     write_device(out);
     WRITE(out, traffic);
     for (int i = 0; i < RDMA_REFUSALS; i++)
-        info_line(out, "rdma_refused_%s:%llu", rdma_refusal_name((enum rdma_refusal)i), (unsigned long long)s->refusals[i]);
+        info_line(out, "rdma_refused_%s:%llu", rdma_refusal_name((enum rdma_refusal)i),
+                  (unsigned long long)s->refusals[i]);
     info_line(out, "rdma_work_requests_per_doorbell:%.2f", ratio(s->work_requests, s->doorbells));
     info_line(out, "rdma_completions_per_poll:%.2f", ratio(s->completions, s->polls - s->empty_polls));
     info_line(out, "rdma_inline_share:%.3f", ratio(s->inlined, s->work_requests));
@@ -111,8 +116,12 @@ static void wait_note(struct wait *wait, const struct connection *conn, uint64_t
     uint64_t worst = wait->worst_us;
     while (us > worst && !atomic_compare_exchange_weak(&wait->worst_us, &worst, us)) continue;
 }
-static void on_stalled(const struct connection *conn, uint64_t us) { wait_note(&stall, conn, us); }
-static void on_connected(const struct connection *conn, uint64_t us) { wait_note(&connecting, conn, us); }
+static void on_stalled(const struct connection *conn, uint64_t us) {
+    wait_note(&stall, conn, us);
+}
+static void on_connected(const struct connection *conn, uint64_t us) {
+    wait_note(&connecting, conn, us);
+}
 
 static void wait_collect(struct wait *wait) {
     uint64_t us = wait->worst_us ? atomic_exchange(&wait->worst_us, 0) : 0;

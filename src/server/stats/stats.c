@@ -71,12 +71,16 @@ size_t stats_memory_peak(void) {
     if (used > memory_peak) memory_peak = used;
     return memory_peak;
 }
-size_t stats_memory_startup(void) { return memory_startup; }
-void stats_started(void) { memory_startup = mem_used(); }
+size_t stats_memory_startup(void) {
+    return memory_startup;
+}
+void stats_started(void) {
+    memory_startup = mem_used();
+}
 
 /* INFO server, clients, cpu */
 
-#define line info_line
+#define line   info_line
 #define ull(x) ((unsigned long long)(x))
 
 static void server_write(struct output *out) {
@@ -195,11 +199,13 @@ static void stats_write(struct output *out) {
 /* What follows the fields of pubsub/. */
 static void stats_write_rest(struct output *out) {
     const struct event_loop_stats *loop = event_loop_stats(server.loop);
-    static const char *const none_yet[] = {
-        "latest_fork_usec", "total_forks", "migrate_cached_sockets",
-        "slave_expires_tracked_keys", "active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses",
-        "total_active_defrag_time", "current_active_defrag_time", "tracking_total_keys", "tracking_total_items", "tracking_total_prefixes",
-        "unexpected_error_replies"};
+    static const char *const none_yet[] = {"latest_fork_usec",         "total_forks",
+                                           "migrate_cached_sockets",   "slave_expires_tracked_keys",
+                                           "active_defrag_hits",       "active_defrag_misses",
+                                           "active_defrag_key_hits",   "active_defrag_key_misses",
+                                           "total_active_defrag_time", "current_active_defrag_time",
+                                           "tracking_total_keys",      "tracking_total_items",
+                                           "tracking_total_prefixes",  "unexpected_error_replies"};
     for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
     line(out, "total_error_replies:%llu", ull(errorstats_total()));
     line(out, "dump_payload_sanitizations:0");
@@ -207,8 +213,8 @@ static void stats_write_rest(struct output *out) {
     line(out, "total_writes_processed:%llu", ull(client_stats.writes));
     line(out, "io_threaded_reads_processed:%llu", ull(io_threads_reads()));
     line(out, "io_threaded_writes_processed:%llu", ull(io_threads_writes()));
-    static const char *const threads[] = {"io_threaded_freed_objects", "io_threaded_poll_processed", "io_threaded_total_prefetch_batches",
-                                          "io_threaded_total_prefetch_entries"};
+    static const char *const threads[] = {"io_threaded_freed_objects", "io_threaded_poll_processed",
+                                          "io_threaded_total_prefetch_batches", "io_threaded_total_prefetch_entries"};
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) line(out, "%s:0", threads[i]);
     line(out, "client_query_buffer_limit_disconnections:%llu", ull(client_stats.query_limit_closed));
     line(out, "client_output_buffer_limit_disconnections:%llu", ull(client_stats.output_limit_closed));
@@ -246,16 +252,21 @@ static void stats_reset(void) {
 static void command_write(struct command *command, void *context) {
     if (!command->calls && !command->rejected && !command->failed) return;
     uint64_t usec = command_usec(command);
-    line(context, "cmdstat_%s:calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,failed_calls=%llu", command->full_name, ull(command->calls),
-         ull(usec), command->calls ? (double)command->ticks / ticks_per_us() / (double)command->calls : 0.0, ull(command->rejected),
-         ull(command->failed));
+    line(context, "cmdstat_%s:calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,failed_calls=%llu",
+         command->full_name, ull(command->calls), ull(usec),
+         command->calls ? (double)command->ticks / ticks_per_us() / (double)command->calls : 0.0,
+         ull(command->rejected), ull(command->failed));
 }
-static void commandstats_write(struct output *out) { commands_each_all(command_write, out); }
+static void commandstats_write(struct output *out) {
+    commands_each_all(command_write, out);
+}
 
 static void error_write(struct slice code, uint64_t count, void *context) {
     line(context, "errorstat_%.*s:count=%llu", (int)code.len, code.data, ull(count));
 }
-static void errorstats_write(struct output *out) { errorstats_each(error_write, out); }
+static void errorstats_write(struct output *out) {
+    errorstats_each(error_write, out);
+}
 
 enum { PERCENTILES_MAX = 32 };
 static double percentiles[PERCENTILES_MAX];
@@ -288,7 +299,12 @@ const struct info_section stats_sections[] = {
     {.name = "stats", .title = "Stats", .order = 50, .write = stats_write, .reset = stats_reset},
     {.name = "stats", .title = "Stats", .order = 52, .write = stats_write_rest},
     {.name = "cpu", .title = "CPU", .order = 70, .write = cpu_write},
-    {.name = "commandstats", .title = "Commandstats", .order = 90, .when = INFO_ALL_ONLY, .write = commandstats_write, .reset = commands_reset_stats},
+    {.name = "commandstats",
+     .title = "Commandstats",
+     .order = 90,
+     .when = INFO_ALL_ONLY,
+     .write = commandstats_write,
+     .reset = commands_reset_stats},
     {.name = "errorstats", .title = "Errorstats", .order = 100, .write = errorstats_write, .reset = errorstats_reset},
     {.name = "latencystats", .title = "Latencystats", .order = 110, .when = INFO_ALL_ONLY, .write = latencystats_write},
     {.name = NULL},
@@ -307,7 +323,8 @@ static const char *set_percentiles(const struct config_option *option, int count
     if (count > PERCENTILES_MAX) return config_reason("at most %d percentiles", PERCENTILES_MAX);
     for (int i = 0; i < count; i++) {
         if (!parse_double(words[i], &values[i])) return "Invalid latency-tracking-info-percentiles parameters";
-        if (values[i] < 0 || values[i] > 100) return "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]";
+        if (values[i] < 0 || values[i] > 100)
+            return "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]";
     }
     memcpy(percentiles, values, (size_t)count * sizeof *values);
     percentiles_count = count;
@@ -325,9 +342,18 @@ static void get_percentiles(const struct config_option *option, struct output *o
 }
 
 const struct config_option stats_options[] = {
-    {.name = "latency-tracking", .type = CONFIG_BOOL, .value = &dispatch_settings.latency_tracking, .initial = "yes", .apply = apply_latency_tracking,
+    {.name = "latency-tracking",
+     .type = CONFIG_BOOL,
+     .value = &dispatch_settings.latency_tracking,
+     .initial = "yes",
+     .apply = apply_latency_tracking,
      .help = "Keep a histogram of each command's latency."},
-    {.name = "latency-tracking-info-percentiles", .type = CONFIG_CUSTOM, .flags = CONFIG_MULTI_ARG, .initial = "50 99 99.9", .set = set_percentiles,
-     .get = get_percentiles, .help = "Percentiles that INFO latencystats shows."},
+    {.name = "latency-tracking-info-percentiles",
+     .type = CONFIG_CUSTOM,
+     .flags = CONFIG_MULTI_ARG,
+     .initial = "50 99 99.9",
+     .set = set_percentiles,
+     .get = get_percentiles,
+     .help = "Percentiles that INFO latencystats shows."},
     {.name = NULL},
 };

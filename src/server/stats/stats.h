@@ -3,10 +3,10 @@
 #define SERVER_STATS_H
 #include "server/config/config.h"
 #include "server/stats/info.h"
-void stats_sample(void);       /* cron: instantaneous figures, peak of memory */
+void stats_sample(void); /* cron: instantaneous figures, peak of memory */
 size_t stats_memory_peak(void);
 size_t stats_memory_startup(void);
-void stats_started(void);      /* start-up is over: what is allocated now is not data */
+void stats_started(void); /* start-up is over: what is allocated now is not data */
 extern const struct info_section stats_sections[];
 extern const struct config_option stats_options[], server_options[] /* server.c */;
 #endif

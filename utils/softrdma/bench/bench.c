@@ -22,12 +22,12 @@
 #define BUFFER    (4u << 20)
 #define CREDIT_AT (BUFFER - 64) /* the receiver writes here how much it has taken */
 #define STOP      0xffffffffu
-#define CHECK(x)                                                                                             \
-    do {                                                                                                     \
-        if (!(x)) {                                                                                          \
-            perror(#x);                                                                                      \
-            exit(1);                                                                                         \
-        }                                                                                                    \
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x)) {                                                                                                    \
+            perror(#x);                                                                                                \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 struct end {
@@ -73,8 +73,7 @@ static struct rdma_cm_id *wait_event(struct end *e, enum rdma_cm_event_type type
         fprintf(stderr, "unexpected event %s (%d)\n", rdma_event_str(event->event), event->status);
         exit(1);
     }
-    if (remote && event->param.conn.private_data)
-        memcpy(remote, event->param.conn.private_data, sizeof(*remote));
+    if (remote && event->param.conn.private_data) memcpy(remote, event->param.conn.private_data, sizeof(*remote));
     struct rdma_cm_id *id = event->id;
     rdma_ack_cm_event(event);
     return id;
@@ -228,8 +227,7 @@ static void stream_out(struct end *e, const char *name, uint32_t size, enum ibv_
     while (*credit(e) < sent) {
     }
     double t = now() - start;
-    printf("%-44s %8.2f M messages/s %8.2f GB/s\n", name, (double)sent / t / 1e6,
-           (double)sent * size / t / 1e9);
+    printf("%-44s %8.2f M messages/s %8.2f GB/s\n", name, (double)sent / t / 1e6, (double)sent * size / t / 1e9);
     meet(e);
     *credit(e) = 0;
     meet(e);
@@ -323,13 +321,10 @@ static const struct bench {
 
 static void run(struct end *e, const struct bench *b, int is_server) {
     switch (b->kind) {
-    case STREAM:
-        is_server ? stream_in(e) : stream_out(e, b->name, b->size, IBV_WR_RDMA_WRITE_WITH_IMM);
-        break;
+    case STREAM: is_server ? stream_in(e) : stream_out(e, b->name, b->size, IBV_WR_RDMA_WRITE_WITH_IMM); break;
     case PING:
     case SLEEPY_PING:
-        is_server ? pong(e, b->size, b->kind == SLEEPY_PING)
-                  : ping(e, b->name, b->size, b->kind == SLEEPY_PING);
+        is_server ? pong(e, b->size, b->kind == SLEEPY_PING) : ping(e, b->name, b->size, b->kind == SLEEPY_PING);
         break;
     case READ: is_server ? idle(e) : reads(e, b->name, b->size); break;
     }

@@ -42,8 +42,7 @@ static struct free_block *free_blocks[ARENA_KINDS][CLASSES];
 
 static void *map_arena(int fd, uint64_t size) {
     /* Aligned to a huge page, so that peers and owner can use huge pages where the kernel offers them. */
-    uint8_t *hole =
-        mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *hole = mmap(NULL, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (hole == MAP_FAILED) return NULL;
     uint8_t *at = (uint8_t *)round_up((uint64_t)(uintptr_t)hole, HUGE_PAGE);
     if (mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {

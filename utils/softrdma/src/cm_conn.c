@@ -59,8 +59,7 @@ static void enter_timewait(struct cm_id *c) {
 /* ---- queue pairs ---- */
 
 static unsigned int access_flags(const struct cm_id *c) {
-    return IBV_ACCESS_REMOTE_WRITE |
-           (c->responder_resources ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
+    return IBV_ACCESS_REMOTE_WRITE | (c->responder_resources ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
 }
 
 int cm_init_qp_attr(struct cm_id *c, struct ibv_qp_attr *attr, int *mask) {
@@ -144,8 +143,7 @@ static bool takes_resources(uint8_t asked, uint8_t *out) {
     return *out <= most;
 }
 
-static int take_params(struct cm_id *c, const struct rdma_conn_param *p, uint32_t private_max,
-                       struct cm_body *body) {
+static int take_params(struct cm_id *c, const struct rdma_conn_param *p, uint32_t private_max, struct cm_body *body) {
     static const struct rdma_conn_param defaults = {
         .responder_resources = 0xff, .initiator_depth = 0xff, .retry_count = 7, .rnr_retry_count = 7};
     if (!p) p = &defaults;
@@ -287,8 +285,7 @@ SR_EXPORT int rdma_establish(struct rdma_cm_id *id) {
 
 static bool listens_at(struct cm_id *c, const struct cm_body *req, bool exact) {
     const struct sockaddr *dst = (const struct sockaddr *)&req->dst, *at = cm_src(c);
-    if (c->state != CM_LISTENING || c->destroyed || c->id.ps != req->ps || net_port(at) != net_port(dst))
-        return false;
+    if (c->state != CM_LISTENING || c->destroyed || c->id.ps != req->ps || net_port(at) != net_port(dst)) return false;
     if (net_is_wildcard(at))
         return !exact && (at->sa_family == dst->sa_family || (at->sa_family == AF_INET6 && !c->af_only));
     union ibv_gid a, b;
@@ -352,8 +349,7 @@ static void on_req(struct peer *peer, const struct message *msg, int fd) {
     if (c) {
         cm_raise(c, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &msg->cm, listener);
     } else {
-        struct message rej = {.type = MSG_CM_REJ,
-                              .cm = {.to = msg->cm.from, .status = status ? status : REJ_CONSUMER}};
+        struct message rej = {.type = MSG_CM_REJ, .cm = {.to = msg->cm.from, .status = status ? status : REJ_CONSUMER}};
         peer_send(peer, &rej, -1);
     }
     cm_unlock();
@@ -365,10 +361,9 @@ SR_EXPORT int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param) 
     struct message rep = {.type = MSG_CM_REP};
     cm_lock();
     int err = c->state == CM_REQUESTED ? 0 : EINVAL;
-    struct rdma_conn_param filled = param ? *param
-                                          : (struct rdma_conn_param){.responder_resources = 0xff,
-                                                                     .initiator_depth = 0xff,
-                                                                     .rnr_retry_count = 7};
+    struct rdma_conn_param filled =
+        param ? *param
+              : (struct rdma_conn_param){.responder_resources = 0xff, .initiator_depth = 0xff, .rnr_retry_count = 7};
     if (filled.responder_resources == 0xff && c->request.initiator_depth < config()->max_rd_atomic)
         filled.responder_resources = c->request.initiator_depth;
     if (filled.initiator_depth == 0xff && c->request.responder_resources < config()->max_rd_atomic)

@@ -38,8 +38,7 @@ void cm_destroy_cqs(struct rdma_cm_id *id) {
     id->recv_cq_channel = id->send_cq_channel = NULL;
 }
 
-static int make_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_comp_channel **channel,
-                   struct ibv_cq **cq) {
+static int make_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_comp_channel **channel, struct ibv_cq **cq) {
     *channel = ibv_create_comp_channel(id->verbs);
     if (!*channel) return -1;
     *cq = ibv_create_cq(id->verbs, size ? (int)size : 1, id, *channel, 0);
@@ -47,8 +46,7 @@ static int make_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_comp_channel
 }
 
 static int make_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr) {
-    if (!attr->recv_cq &&
-        make_cq(id, attr->srq ? 1024 : attr->cap.max_recv_wr, &id->recv_cq_channel, &id->recv_cq))
+    if (!attr->recv_cq && make_cq(id, attr->srq ? 1024 : attr->cap.max_recv_wr, &id->recv_cq_channel, &id->recv_cq))
         return -1;
     if (!attr->send_cq && make_cq(id, attr->cap.max_send_wr, &id->send_cq_channel, &id->send_cq)) return -1;
     if (!attr->recv_cq) attr->recv_cq = id->recv_cq;
@@ -131,10 +129,8 @@ SR_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr
 }
 
 SR_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr) {
-    struct ibv_srq_init_attr_ex ex = {.srq_context = attr->srq_context,
-                                      .attr = attr->attr,
-                                      .comp_mask = pd ? IBV_SRQ_INIT_ATTR_PD : 0,
-                                      .pd = pd};
+    struct ibv_srq_init_attr_ex ex = {
+        .srq_context = attr->srq_context, .attr = attr->attr, .comp_mask = pd ? IBV_SRQ_INIT_ATTR_PD : 0, .pd = pd};
     int r = rdma_create_srq_ex(id, &ex);
     if (!r) attr->attr = ex.attr;
     return r;
@@ -209,9 +205,8 @@ SR_EXPORT int rdma_getaddrinfo(const char *node, const char *service, const stru
     if (!hints) hints = &none;
     if (!node && !service && !hints->ai_src_addr && !hints->ai_dst_addr) return fail(EINVAL);
     bool passive = hints->ai_flags & RAI_PASSIVE;
-    struct addrinfo *found = NULL,
-                    ask = {.ai_socktype = SOCK_STREAM,
-                           .ai_family = hints->ai_flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC};
+    struct addrinfo *found = NULL, ask = {.ai_socktype = SOCK_STREAM,
+                                          .ai_family = hints->ai_flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC};
     if (passive) ask.ai_flags |= AI_PASSIVE;
     if (hints->ai_flags & RAI_NUMERICHOST) ask.ai_flags |= AI_NUMERICHOST;
     if (node || service) {
@@ -297,7 +292,7 @@ SR_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id
         listen->event = NULL;
     }
     if (rdma_get_cm_event(listen->channel, &event)) return -1;
-    int err = event->status ? (event->status < 0 ? -event->status : ECONNABORTED)
+    int err = event->status                                   ? (event->status < 0 ? -event->status : ECONNABORTED)
               : event->event != RDMA_CM_EVENT_CONNECT_REQUEST ? EINVAL
                                                               : 0;
     if (!err && c->ep_has_attr) {
@@ -344,8 +339,7 @@ SR_EXPORT void rdma_free_devices(struct ibv_context **list) {
 SR_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context) {
     return (void)id, (void)addr, (void)context, fail(EOPNOTSUPP);
 }
-SR_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr,
-                                     void *context) {
+SR_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_join_mc_attr_ex *attr, void *context) {
     return (void)id, (void)attr, (void)context, fail(EOPNOTSUPP);
 }
 SR_EXPORT int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr) {
@@ -367,17 +361,17 @@ SR_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece) {
     return (void)qp, (void)ece, EOPNOTSUPP;
 }
 
-#define DECLINE(name, ...)                                                                                   \
-    SR_EXPORT struct ibv_ah *name(__VA_ARGS__) {                                                             \
-        errno = EOPNOTSUPP;                                                                                  \
-        return NULL;                                                                                         \
+#define DECLINE(name, ...)                                                                                             \
+    SR_EXPORT struct ibv_ah *name(__VA_ARGS__) {                                                                       \
+        errno = EOPNOTSUPP;                                                                                            \
+        return NULL;                                                                                                   \
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 DECLINE(ibv_create_ah, struct ibv_pd *pd, struct ibv_ah_attr *attr)
 DECLINE(ibv_create_ah_from_wc, struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
-SR_EXPORT int ibv_init_ah_from_wc(struct ibv_context *ib, uint8_t port, struct ibv_wc *wc,
-                                  struct ibv_grh *grh, struct ibv_ah_attr *attr) {
+SR_EXPORT int ibv_init_ah_from_wc(struct ibv_context *ib, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
+                                  struct ibv_ah_attr *attr) {
     return fail(EOPNOTSUPP);
 }
 SR_EXPORT int ibv_destroy_ah(struct ibv_ah *ah) {

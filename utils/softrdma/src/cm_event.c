@@ -240,7 +240,5 @@ int cm_wait(struct cm_id *c) {
     if (rdma_get_cm_event(c->id.channel, &c->id.event)) return -1;
     const struct rdma_cm_event *e = c->id.event;
     if (!e->status) return 0;
-    return fail(e->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED
-                : e->status < 0                    ? -e->status
-                                                   : ECONNABORTED);
+    return fail(e->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED : e->status < 0 ? -e->status : ECONNABORTED);
 }

@@ -152,8 +152,7 @@ SR_EXPORT int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *
         rdma_ack_cm_event(id->event);
         id->event = NULL;
     }
-    struct cm_channel *from = (struct cm_channel *)id->channel,
-                      *to = (struct cm_channel *)(channel ? channel : own);
+    struct cm_channel *from = (struct cm_channel *)id->channel, *to = (struct cm_channel *)(channel ? channel : own);
     struct rdma_event_channel *old = c->sync ? id->channel : NULL;
     cm_lock();
     /* What is queued goes along; the counts of both descriptors follow. */
@@ -302,8 +301,7 @@ static void wildcard_means_loopback(struct sockaddr *dst) {
         ((struct sockaddr_in6 *)dst)->sin6_addr = in6addr_loopback;
 }
 
-SR_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst,
-                                int timeout_ms) {
+SR_EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src, struct sockaddr *dst, int timeout_ms) {
     struct cm_id *c = to_cm(id);
     struct fault f;
     (void)timeout_ms;

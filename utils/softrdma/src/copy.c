@@ -23,8 +23,7 @@ static int edge_copy(struct peer *peer, uint64_t va, void *local, uint64_t len, 
     }
     stats_inc(edge_copies);
     for (uint64_t done = 0; done < len;) {
-        struct iovec here = {(char *)local + done, len - done},
-                     there = {(void *)(uintptr_t)(va + done), len - done};
+        struct iovec here = {(char *)local + done, len - done}, there = {(void *)(uintptr_t)(va + done), len - done};
         ssize_t n = to_peer ? process_vm_writev((pid_t)peer->pid, &here, 1, &there, 1, 0)
                             : process_vm_readv((pid_t)peer->pid, &here, 1, &there, 1, 0);
         if (n <= 0) return n ? -errno : -EFAULT;
@@ -64,8 +63,7 @@ static uint64_t atomic_step(_Atomic uint64_t *word, bool add, uint64_t compare, 
     return old;
 }
 
-static int edge_atomic(struct peer *peer, uint64_t va, bool add, uint64_t compare, uint64_t swap,
-                       uint64_t *old) {
+static int edge_atomic(struct peer *peer, uint64_t va, bool add, uint64_t compare, uint64_t swap, uint64_t *old) {
     static pthread_mutex_t in_process = PTHREAD_MUTEX_INITIALIZER; /* the file lock is one per process */
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     pthread_mutex_lock(&in_process);
@@ -81,8 +79,8 @@ static int edge_atomic(struct peer *peer, uint64_t va, bool add, uint64_t compar
     return r;
 }
 
-int copy_atomic(struct peer *peer, const struct mr_slot *slot, uint64_t at, bool add, uint64_t compare,
-                uint64_t swap, uint64_t *old) {
+int copy_atomic(struct peer *peer, const struct mr_slot *slot, uint64_t at, bool add, uint64_t compare, uint64_t swap,
+                uint64_t *old) {
     uint8_t *word = copy_direct(peer, slot, at, 8);
     if (!word && slot->nseg > 1) {
         const struct mr_seg *segs = peer_ptr(peer, slot->off);

@@ -8,13 +8,12 @@
 
 /* The slow way, for ranges that touch bytes outside whole pages: segment by segment, and process_vm for the
  * rest. 0 or -errno. */
-int copy_scattered(struct peer *peer, const struct mr_slot *slot, uint64_t at, void *local, uint64_t len,
-                   bool to_peer);
+int copy_scattered(struct peer *peer, const struct mr_slot *slot, uint64_t at, void *local, uint64_t len, bool to_peer);
 
 /* Fetches the eight bytes at `at` of the region and replaces them: by `swap` if they equal `compare`, or,
  * when `add`, by their sum with `compare`. 0 or -errno. */
-int copy_atomic(struct peer *peer, const struct mr_slot *slot, uint64_t at, bool add, uint64_t compare,
-                uint64_t swap, uint64_t *old);
+int copy_atomic(struct peer *peer, const struct mr_slot *slot, uint64_t at, bool add, uint64_t compare, uint64_t swap,
+                uint64_t *old);
 
 /* Up to 64 bytes without a call; two overlapping moves cover each size class. */
 RACES_ALLOWED static inline void copy_bytes(void *to, const void *from, uint64_t n) {
@@ -54,8 +53,7 @@ RACES_ALLOWED static inline void copy_bytes(void *to, const void *from, uint64_t
 }
 
 /* Where the peer's bytes are in this process, or NULL when they are not all in the first segment. */
-static inline uint8_t *copy_direct(const struct peer *peer, const struct mr_slot *slot, uint64_t at,
-                                   uint64_t len) {
+static inline uint8_t *copy_direct(const struct peer *peer, const struct mr_slot *slot, uint64_t at, uint64_t len) {
     if (unlikely(at < slot->lo || at + len > slot->hi)) return NULL;
     return peer->base + slot->off + (at - slot->lo);
 }
@@ -68,8 +66,7 @@ static inline int copy_to_peer(struct peer *peer, const struct mr_slot *slot, ui
     return 0;
 }
 
-static inline int copy_from_peer(struct peer *peer, const struct mr_slot *slot, uint64_t at, void *to,
-                                 uint64_t len) {
+static inline int copy_from_peer(struct peer *peer, const struct mr_slot *slot, uint64_t at, void *to, uint64_t len) {
     const uint8_t *from = copy_direct(peer, slot, at, len);
     if (unlikely(!from)) return copy_scattered(peer, slot, at, to, len, false);
     copy_bytes(to, from, len);

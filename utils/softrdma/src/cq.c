@@ -247,8 +247,7 @@ void cq_repair(struct cq *cq) {
 static struct cq *cq_create(struct ibv_context *ib, int cqe, void *context, struct ibv_comp_channel *channel,
                             uint32_t vector) {
     int err = fault_errno(FAULT_CREATE_CQ);
-    if (!err && (cqe < 1 || (uint32_t)cqe > config()->max_cqe || vector >= config()->comp_vectors))
-        err = EINVAL;
+    if (!err && (cqe < 1 || (uint32_t)cqe > config()->max_cqe || vector >= config()->comp_vectors)) err = EINVAL;
     struct cq *cq = err ? NULL : calloc(1, sizeof(*cq));
     if (!err && !cq) err = ENOMEM;
     pthread_mutex_lock(&lock);
@@ -285,8 +284,8 @@ static struct cq *cq_create(struct ibv_context *ib, int cqe, void *context, stru
     return cq;
 }
 
-SR_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *ib, int cqe, void *context,
-                                       struct ibv_comp_channel *channel, int vector) {
+SR_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *ib, int cqe, void *context, struct ibv_comp_channel *channel,
+                                       int vector) {
     struct cq *cq = cq_create(ib, cqe, context, channel, (uint32_t)vector);
     return cq ? &cq->ib : NULL;
 }
@@ -442,8 +441,7 @@ static bool ring_grow(struct cq *cq) {
     uint32_t room = cq->ring_room ? cq->ring_room * 2 : 16;
     struct local_wc *bigger = malloc(room * sizeof(*bigger));
     if (!bigger) return false;
-    for (uint32_t i = 0; i < cq->ring_len; i++)
-        bigger[i] = cq->ring[(cq->ring_head + i) & (cq->ring_room - 1)];
+    for (uint32_t i = 0; i < cq->ring_len; i++) bigger[i] = cq->ring[(cq->ring_head + i) & (cq->ring_room - 1)];
     free(cq->ring);
     cq->ring = bigger;
     cq->ring_room = room;
@@ -476,8 +474,7 @@ static void wake_late(struct timer *timer) {
     pthread_mutex_lock(&lock);
     struct cq_shared *sh = NULL;
     for (struct link *l = cqs.next; l != &cqs && !sh; l = l->next)
-        if (container_of(l, struct cq, link)->ib.handle == late->id)
-            sh = container_of(l, struct cq, link)->sh;
+        if (container_of(l, struct cq, link)->ib.handle == late->id) sh = container_of(l, struct cq, link)->sh;
     pthread_mutex_unlock(&lock);
     if (sh) cq_notify(peer_self(), sh, false);
     free(late);
@@ -558,8 +555,7 @@ static int take_ready(struct cq *cq, struct ibv_wc *wc, int n) {
         got += k;
         cq->taken &= ~(1ull << (bit % 64));
         if (!qp) continue;
-        if (k == room && qp_has_done(qp))
-            ready_add(&cq->sh->ready, (uint32_t)bit); /* more later, after the others */
+        if (k == room && qp_has_done(qp)) ready_add(&cq->sh->ready, (uint32_t)bit); /* more later, after the others */
         if (k) hot_consider(cq, qp);
     }
     return got;
@@ -570,8 +566,7 @@ static void check_overrun(struct cq *cq) {
     for (uint32_t i = 0; i < cq->hot_count && found <= limit; i++)
         found += qp_count_done(cq->hot[i], limit + 1 - found);
     for (uint32_t leaf = 0; leaf < cq->leaves && found <= limit; leaf++) {
-        uint64_t bits =
-            load_relaxed(&cq->sh->ready.leaf[leaf]) | (cq->taken && cq->taken_leaf == leaf ? cq->taken : 0);
+        uint64_t bits = load_relaxed(&cq->sh->ready.leaf[leaf]) | (cq->taken && cq->taken_leaf == leaf ? cq->taken : 0);
         for (; bits && found <= limit; bits &= bits - 1) {
             struct qp *qp = cq->members[leaf * 64 + (uint32_t)__builtin_ctzll(bits)];
             if (qp && qp->hot < 0) found += qp_count_done(qp, limit + 1 - found);
@@ -645,11 +640,11 @@ static void ex_end(struct ibv_cq_ex *ex) {
     (void)ex;
 }
 
-#define EX_READ(type, name, expression)                                                                      \
-    static type ex_##name(struct ibv_cq_ex *ex) {                                                            \
-        const struct ibv_wc *wc = &((struct cq *)ex)->current;                                               \
-        (void)wc;                                                                                            \
-        return expression;                                                                                   \
+#define EX_READ(type, name, expression)                                                                                \
+    static type ex_##name(struct ibv_cq_ex *ex) {                                                                      \
+        const struct ibv_wc *wc = &((struct cq *)ex)->current;                                                         \
+        (void)wc;                                                                                                      \
+        return expression;                                                                                             \
     }
 EX_READ(enum ibv_wc_opcode, opcode, wc->opcode)
 EX_READ(uint32_t, vendor_err, wc->vendor_err)

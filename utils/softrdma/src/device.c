@@ -270,8 +270,7 @@ static int query_port(struct ibv_context *ib, uint8_t port, struct ibv_port_attr
 /* The symbol fills the first, older part of the structure; the macro of today's header goes through
  * query_port. */
 SR_EXPORT int ibv_query_port(struct ibv_context *ib, uint8_t port, struct _compat_ibv_port_attr *attr) {
-    return query_port(ib, port, (struct ibv_port_attr *)attr,
-                      offsetof(struct ibv_port_attr, port_cap_flags2));
+    return query_port(ib, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
 static int read_gid(struct ibv_context *ib, uint32_t port, uint32_t index, union ibv_gid *gid) {
@@ -287,8 +286,8 @@ SR_EXPORT int ibv_query_gid(struct ibv_context *ib, uint8_t port, int index, uni
     return err ? -1 : 0;
 }
 
-SR_EXPORT int _ibv_query_gid_ex(struct ibv_context *ib, uint32_t port, uint32_t index,
-                                struct ibv_gid_entry *entry, uint32_t flags, size_t size) {
+SR_EXPORT int _ibv_query_gid_ex(struct ibv_context *ib, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+                                uint32_t flags, size_t size) {
     struct ibv_gid_entry full = {.gid_index = index, .port_num = port, .gid_type = IBV_GID_TYPE_ROCE_V2};
     if (flags) return EOPNOTSUPP;
     int err = read_gid(ib, port, index, &full.gid);
@@ -302,15 +301,13 @@ SR_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *ib, struct ibv_gid_en
                                        uint32_t flags, size_t size) {
     size_t n = 0;
     for (; n < max; n++)
-        if (_ibv_query_gid_ex(ib, 1, (uint32_t)n, (struct ibv_gid_entry *)((char *)entries + n * size), flags,
-                              size))
+        if (_ibv_query_gid_ex(ib, 1, (uint32_t)n, (struct ibv_gid_entry *)((char *)entries + n * size), flags, size))
             break;
     return (ssize_t)n;
 }
 
 /* Of a private interface of libibverbs that its own tools use: 0 is IB or RoCE v1, 1 RoCE v2. */
-SR_EXPORT int ibv_query_gid_type(struct ibv_context *ib, uint8_t port, unsigned int index,
-                                 unsigned int *type) {
+SR_EXPORT int ibv_query_gid_type(struct ibv_context *ib, uint8_t port, unsigned int index, unsigned int *type) {
     union ibv_gid gid;
     if (read_gid(ib, port, index, &gid)) return -1;
     *type = 1;

@@ -35,8 +35,7 @@ static inline struct pd *to_pd(struct ibv_pd *ib) {
 
 /* Starts the library in this process; idempotent. 0 or -errno. */
 int device_start(void);
-struct ibv_context *
-device_context(uint32_t index); /* the one the connection manager shares out; NULL and errno */
+struct ibv_context *device_context(uint32_t index); /* the one the connection manager shares out; NULL and errno */
 uint32_t device_count(void);
 
 /* Objects belong to the process that made them; in a forked child they are dead. */

@@ -212,8 +212,7 @@ static void fault_parse(void) {
     const char *env = getenv("SOFTRDMA_FAULTS");
     if (!env || !*env) return;
     char *copy = strdup(env), *save = NULL;
-    for (char *rule = strtok_r(copy, "; \n", &save); rule; rule = strtok_r(NULL, "; \n", &save))
-        parse_rule(rule);
+    for (char *rule = strtok_r(copy, "; \n", &save); rule; rule = strtok_r(NULL, "; \n", &save)) parse_rule(rule);
     free(copy);
 }
 

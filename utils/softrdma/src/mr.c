@@ -144,8 +144,7 @@ static bool stays_private(unsigned int access) {
     return !(access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) && !config()->dontfork;
 }
 
-static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                                  unsigned int access) {
+static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access) {
     int err = fault_errno(FAULT_REG_MR);
     uint64_t va = (uint64_t)(uintptr_t)addr;
     if (!err && !device_is_ours(pd->context)) err = EPERM;
@@ -164,7 +163,8 @@ static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, 
         errno = err;
         return NULL;
     }
-    err = stays_private(access) ? -pages_check(va, length) : -pages_hold(va, length, access & IBV_ACCESS_LOCAL_WRITE, &mr->hold);
+    err = stays_private(access) ? -pages_check(va, length)
+                                : -pages_hold(va, length, access & IBV_ACCESS_LOCAL_WRITE, &mr->hold);
     if (!err && (err = mr_publish(mr, iova, access))) pages_release(&mr->hold);
     if (err) {
         mr_dismiss(mr);
@@ -184,8 +184,7 @@ SR_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length
     return mr_register(pd, addr, length, (uint64_t)(uintptr_t)addr, (unsigned int)access);
 }
 
-SR_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-                                         int access) {
+SR_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access) {
     return mr_register(pd, addr, length, iova, (unsigned int)access);
 }
 
@@ -194,15 +193,14 @@ SR_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t 
     return mr_register(pd, addr, length, iova, access);
 }
 
-SR_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
-                                           int fd, int access) {
+SR_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                                           int access) {
     (void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
     errno = EOPNOTSUPP;
     return NULL;
 }
 
-SR_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
-                           int access) {
+SR_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access) {
     (void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
     errno = EOPNOTSUPP;
     return IBV_REREG_MR_ERR_INPUT;
@@ -215,8 +213,7 @@ SR_EXPORT int ibv_dereg_mr(struct ibv_mr *ib) {
     store_release(&arena_mr_slots()[mr->index].key, 0);
     qp_quiesce_all();
     pages_release(&mr->hold);
-    if (mr->segs_off)
-        arena_free(ARENA_RING, mr->segs_off, arena_mr_slots()[mr->index].nseg * sizeof(struct mr_seg));
+    if (mr->segs_off) arena_free(ARENA_RING, mr->segs_off, arena_mr_slots()[mr->index].nseg * sizeof(struct mr_seg));
     mr->segs_off = 0;
     atomic_fetch_sub(&to_pd(ib->pd)->users, 1);
     stats_dec(mrs);

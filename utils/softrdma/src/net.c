@@ -79,8 +79,7 @@ static uint32_t all_gids(union ibv_gid *out) {
     if (getifaddrs(&list)) return 0;
     for (int wanted = 0; wanted < 5; wanted++)
         for (struct ifaddrs *ifa = list; ifa && n < NET_MAX_GIDS; ifa = ifa->ifa_next) {
-            if (!ifa->ifa_addr ||
-                (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
+            if (!ifa->ifa_addr || (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
                 continue;
             if (!(ifa->ifa_flags & IFF_UP) || rank(ifa) != wanted) continue;
             net_gid_of(ifa->ifa_addr, &out[n++]);
@@ -102,8 +101,7 @@ uint32_t net_interface_of(const union ibv_gid *gid) {
     if (getifaddrs(&list)) return 0;
     for (struct ifaddrs *ifa = list; ifa && !index; ifa = ifa->ifa_next) {
         union ibv_gid its;
-        if (!ifa->ifa_addr || (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
-            continue;
+        if (!ifa->ifa_addr || (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6)) continue;
         net_gid_of(ifa->ifa_addr, &its);
         if (!memcmp(&its, gid, sizeof(its))) index = if_nametoindex(ifa->ifa_name);
     }

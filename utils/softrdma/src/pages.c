@@ -95,8 +95,7 @@ static void extent_free(struct extent *e) {
 }
 
 static bool vma_is_extent(const struct vma *v, const struct extent *e, uint64_t addr) {
-    return v->shared && v->inode == arena.inode &&
-           v->offset + (addr - v->start) == e->span->off + (addr - e->va);
+    return v->shared && v->inode == arena.inode && v->offset + (addr - v->start) == e->span->off + (addr - e->va);
 }
 
 static void copy_present_pages(uint64_t va, uint64_t len, uint8_t *to) {
@@ -126,8 +125,8 @@ static int extent_create(uint64_t va, uint64_t len, int prot) {
     *e = (struct extent){.va = va, .len = len, .span = e->span, .prot = prot};
     copy_present_pages(va, len, arena_ptr(e->span->off));
     void *at = (void *)(uintptr_t)va;
-    if (table_add(e) || mmap(at, len, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd,
-                             (off_t)e->span->off) == MAP_FAILED) {
+    if (table_add(e) ||
+        mmap(at, len, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena.fd, (off_t)e->span->off) == MAP_FAILED) {
         if (e->indexed) table_drop(table_find(va));
         extent_free(e);
         return -ENOMEM;
@@ -140,8 +139,7 @@ static int extent_create(uint64_t va, uint64_t len, int prot) {
 /* Puts private memory with the same bytes back at the part of the extent that is still mapped. */
 static void restore_range(struct extent *e, uint64_t from, uint64_t to) {
     uint64_t len = to - from, base = e->span->off + (from - e->va);
-    uint8_t *fresh =
-        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *fresh = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (fresh == MAP_FAILED) return; /* the program keeps the arena's pages: still the right bytes */
     for (off_t at = (off_t)base, end = (off_t)(base + len); at < end;) {
         off_t data = lseek(arena.fd, at, SEEK_DATA);
@@ -274,8 +272,7 @@ void pages_release(struct page_hold *hold) {
 void pages_fork_init(void) {
     pages_lock();
     dont_fork = true;
-    for (uint32_t i = 0; i < table_len; i++)
-        madvise((void *)(uintptr_t)table[i]->va, table[i]->len, MADV_DONTFORK);
+    for (uint32_t i = 0; i < table_len; i++) madvise((void *)(uintptr_t)table[i]->va, table[i]->len, MADV_DONTFORK);
     pages_unlock();
 }
 

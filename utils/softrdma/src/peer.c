@@ -79,8 +79,7 @@ int peer_start(void) {
         list_init(&peers);
         list_init(&conns);
         list_init(&doors);
-        *self = (struct peer){
-            .base = arena.base, .size = arena.size, .memfd = arena.fd, .is_self = true, .refs = 1};
+        *self = (struct peer){.base = arena.base, .size = arena.size, .memfd = arena.fd, .is_self = true, .refs = 1};
         self->uuid = arena_head()->uuid;
         self->pid = arena_head()->pid;
         pthread_mutex_init(&self->lock, NULL);
@@ -115,8 +114,7 @@ void peer_after_fork_in_parent(void) {
 
 void peer_forget(void) {
     if (self) {
-        for (struct link *l = conns.next; l != &conns; l = l->next)
-            close(container_of(l, struct conn, link)->watch.fd);
+        for (struct link *l = conns.next; l != &conns; l = l->next) close(container_of(l, struct conn, link)->watch.fd);
         for (struct link *l = doors.next; l != &doors; l = l->next) {
             struct door *door = container_of(l, struct door, link);
             close(door->watch.fd);
@@ -199,8 +197,7 @@ int peer_send(struct peer *peer, const struct message *msg, int fd) {
 
 void peer_broadcast(const struct message *msg) {
     pthread_mutex_lock(&lock);
-    for (struct link *l = peers.next; l != &peers; l = l->next)
-        peer_send(container_of(l, struct peer, link), msg, -1);
+    for (struct link *l = peers.next; l != &peers; l = l->next) peer_send(container_of(l, struct peer, link), msg, -1);
     pthread_mutex_unlock(&lock);
 }
 
@@ -319,14 +316,12 @@ static struct peer *peer_create(const struct message *msg, int memfd) {
     uint8_t *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memfd, 0);
     if (base == MAP_FAILED) goto failed;
     const struct arena_head *head = (const struct arena_head *)base;
-    if (head->magic != ARENA_MAGIC || head->version != WIRE_VERSION || head->uuid != msg->uuid ||
-        head->size != size) {
+    if (head->magic != ARENA_MAGIC || head->version != WIRE_VERSION || head->uuid != msg->uuid || head->size != size) {
         munmap(base, size);
         goto failed;
     }
     madvise(base, size, MADV_DONTFORK);
-    *peer = (struct peer){
-        .base = base, .size = size, .uuid = msg->uuid, .pid = msg->pid, .memfd = memfd, .refs = 1};
+    *peer = (struct peer){.base = base, .size = size, .uuid = msg->uuid, .pid = msg->pid, .memfd = memfd, .refs = 1};
     pthread_mutex_init(&peer->lock, NULL);
     return peer;
 failed:
@@ -354,12 +349,8 @@ static struct peer *peer_meet(struct conn *conn, const struct message *msg, int 
 }
 
 static void greet(struct conn *conn, enum msg_type type, bool spare) {
-    struct message msg = {.type = type,
-                          .version = WIRE_VERSION,
-                          .uuid = self->uuid,
-                          .pid = self->pid,
-                          .spare_link = spare,
-                          .fds = 1};
+    struct message msg = {
+        .type = type, .version = WIRE_VERSION, .uuid = self->uuid, .pid = self->pid, .spare_link = spare, .fds = 1};
     send_now(conn->watch.fd, &msg, arena.fd);
 }
 
@@ -397,8 +388,7 @@ static int conn_read(struct conn *conn, struct message *msg, int *fd) {
         struct cmsghdr align;
     } control;
     struct iovec iov = {msg, sizeof(*msg)};
-    struct msghdr h = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     *fd = -1;
     memset(msg, 0, sizeof(*msg));
     ssize_t n = recvmsg(conn->watch.fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -406,8 +396,8 @@ static int conn_read(struct conn *conn, struct message *msg, int *fd) {
     if (n <= 0) return -1;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c))
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) memcpy(fd, CMSG_DATA(c), sizeof(int));
-    bool whole = (size_t)n >= offsetof(struct message, cm.private_data) &&
-                 msg->cm.private_len <= sizeof(msg->cm.private_data);
+    bool whole =
+        (size_t)n >= offsetof(struct message, cm.private_data) && msg->cm.private_len <= sizeof(msg->cm.private_data);
     if (whole && msg->type < ARRAY_LEN(handlers)) return 1;
     if (*fd >= 0) close(*fd);
     return -1;
@@ -469,8 +459,7 @@ static void door_ready(struct watch *watch, uint32_t events) {
 int door_bind(struct door *door, const char *name) {
     struct sockaddr_un un;
     socklen_t len = door_address(&un, name);
-    door->watch =
-        (struct watch){door_ready, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    door->watch = (struct watch){door_ready, socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
     door->listening = false;
     if (door->watch.fd < 0) return -errno;
     if (bind(door->watch.fd, (struct sockaddr *)&un, len)) {
@@ -557,8 +546,7 @@ static void dial_run(struct task *task) {
     }
     int r = -ECONNREFUSED;
     uint32_t n = 0;
-    for (; n < ARRAY_LEN(dial->names) && *dial->names[n] && r == -ECONNREFUSED; n++)
-        r = dial_name(dial->names[n]);
+    for (; n < ARRAY_LEN(dial->names) && *dial->names[n] && r == -ECONNREFUSED; n++) r = dial_name(dial->names[n]);
     if (r == -EAGAIN && dial->tries++ < DIAL_RETRIES) {
         dial->timer.fire = dial_again;
         timer_set(&dial->timer, now_ns() + NS_PER_MS);

@@ -34,11 +34,10 @@ static uint32_t live;
 
 static int check_caps(struct ibv_qp_init_attr_ex *a) {
     const struct config *c = config();
-    const uint32_t known =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-                         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+                         IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     if (a->qp_type != IBV_QPT_RC || (a->comp_mask & ~known)) return EOPNOTSUPP;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (a->send_ops_flags & ~ops)) return EOPNOTSUPP;
     if ((a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && a->create_flags) return EOPNOTSUPP;
@@ -439,8 +438,7 @@ static void merge_attr(struct qp *qp, const struct ibv_qp_attr *a, int mask) {
     if (mask & IBV_QP_RETRY_CNT) to->retry_cnt = a->retry_cnt;
     if (mask & IBV_QP_RNR_RETRY) to->rnr_retry = a->rnr_retry;
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) to->max_rd_atomic = a->max_rd_atomic;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-        qp->sh->max_dest_rd_atomic = to->max_dest_rd_atomic = a->max_dest_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) qp->sh->max_dest_rd_atomic = to->max_dest_rd_atomic = a->max_dest_rd_atomic;
     if (mask & IBV_QP_MIN_RNR_TIMER) qp->sh->min_rnr_timer = to->min_rnr_timer = a->min_rnr_timer;
 }
 
@@ -500,8 +498,7 @@ SR_EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mas
     return 0;
 }
 
-SR_EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask,
-                           struct ibv_qp_init_attr *init) {
+SR_EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init) {
     struct qp *qp = to_qp(ib);
     (void)mask;
     if (!device_is_ours(ib->context)) return EPERM;

@@ -16,8 +16,7 @@ static inline void ready_add(struct ready_set *set, uint32_t member) {
     uint32_t leaf = member / 64;
     uint64_t bit = 1ull << (member % 64), mark = 1ull << (leaf % 64);
     if (!(load_relaxed(&set->leaf[leaf]) & bit)) atomic_fetch_or(&set->leaf[leaf], bit);
-    if (unlikely(!(load_relaxed(&set->summary[leaf / 64]) & mark)))
-        atomic_fetch_or(&set->summary[leaf / 64], mark);
+    if (unlikely(!(load_relaxed(&set->summary[leaf / 64]) & mark))) atomic_fetch_or(&set->summary[leaf / 64], mark);
 }
 
 static inline void ready_remove(struct ready_set *set, uint32_t member) {

@@ -89,8 +89,7 @@ int qp_drain(struct qp *qp, struct ibv_wc *wc, int n) {
         store_release(&qp->head, head);
         if (unlikely(qp->srq != NULL)) store_release(&qp->sh->posted, head + qp->cqe_mask + 1);
     }
-    if (got < n && unlikely(load_acquire(&qp->flushing)) && !qp->srq)
-        got += drain_flushed(qp, wc + got, n - got);
+    if (got < n && unlikely(load_acquire(&qp->flushing)) && !qp->srq) got += drain_flushed(qp, wc + got, n - got);
     return got;
 }
 
@@ -99,8 +98,7 @@ uint32_t qp_count_done(const struct qp *qp, uint32_t limit) {
     if (load_acquire(&qp->flushing) && !qp->srq) return load_acquire(&qp->posted) - head;
     /* Completed entries are a run from head: gallop, then halve. */
     uint32_t low = 0, high = 1, ring = qp->cqe_mask + 1;
-#define DONE(i)                                                                                              \
-    (load_acquire(&qp->cqes[(head + (i)) & qp->cqe_mask].word) >> 16 == CQE_TURN(head + (i), qp->cqe_shift))
+#define DONE(i) (load_acquire(&qp->cqes[(head + (i)) & qp->cqe_mask].word) >> 16 == CQE_TURN(head + (i), qp->cqe_shift))
     while (high <= ring && low < limit && DONE(high - 1)) {
         low = high;
         high *= 2;

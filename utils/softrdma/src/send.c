@@ -68,13 +68,11 @@ static inline void leave(struct qp *qp) {
 
 /* The peer's queue pair has met an error of our making. */
 static void tell_error(struct qp *qp, enum ibv_event_type event) {
-    struct message msg = {
-        .type = MSG_QP_ERROR, .value = event, .qp = {.qpn = qp->route.qpn, .token = qp->route.token}};
+    struct message msg = {.type = MSG_QP_ERROR, .value = event, .qp = {.qpn = qp->route.qpn, .token = qp->route.token}};
     peer_send(qp->route.peer, &msg, -1);
 }
 
-static inline void publish(struct route *r, uint64_t len, uint32_t imm, uint32_t wqe, uint32_t status,
-                           uint32_t flags) {
+static inline void publish(struct route *r, uint64_t len, uint32_t imm, uint32_t wqe, uint32_t status, uint32_t flags) {
     struct recv_cqe *cqe = &r->cqes[r->prod & r->mask];
     cqe->byte_len = (uint32_t)len;
     cqe->imm = imm;
@@ -96,8 +94,7 @@ static inline int64_t check_local(const struct qp *qp, const struct ibv_send_wr 
         const struct ibv_sge *sge = &wr->sg_list[i];
         total += sge->length;
         if ((wr->send_flags & IBV_SEND_INLINE) || !sge->length) continue;
-        if (!mr_check(slots, arena_head()->mr_slots, sge->lkey, sge->addr, sge->length, qp->pd->id, access,
-                      &at))
+        if (!mr_check(slots, arena_head()->mr_slots, sge->lkey, sge->addr, sge->length, qp->pd->id, access, &at))
             return -IBV_WC_LOC_PROT_ERR;
     }
     return total > MAX_MESSAGE ? -IBV_WC_LOC_LEN_ERR : (int64_t)total;
@@ -151,12 +148,13 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
     if (unlikely(total < 0)) return (int)-total;
     *len = (uint64_t)total;
     bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    int s = total ? check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_WRITE,
-                                 &slot, &at)
-                  : 0;
+    int s = total
+                ? check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_WRITE, &slot, &at)
+                : 0;
     if (unlikely(s)) return s;
     if (imm && unlikely(s = take_receive(r, &wqe))) return s;
-    atomic_thread_fence(memory_order_release); /* who sees these bytes has those of the requests before, as with cards */
+    atomic_thread_fence(
+        memory_order_release); /* who sees these bytes has those of the requests before, as with cards */
     for (int i = 0; i < wr->num_sge; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
         if (!sge->length) continue;
@@ -186,8 +184,7 @@ static int scatter(struct route *r, const struct ibv_send_wr *wr, const struct r
             uint64_t room = to->length - used, part = left < room ? left : room;
             if (!used && room) {
                 uint64_t need = room < total ? room : total;
-                slot =
-                    mr_check(r->mrs, r->mr_slots, to->lkey, to->addr, need, pd, IBV_ACCESS_LOCAL_WRITE, &at);
+                slot = mr_check(r->mrs, r->mr_slots, to->lkey, to->addr, need, pd, IBV_ACCESS_LOCAL_WRITE, &at);
                 if (!slot) return IBV_WC_LOC_PROT_ERR;
             }
             if (part && copy_to_peer(r->peer, slot, at + used, from, part)) return IBV_WC_LOC_PROT_ERR;
@@ -218,8 +215,8 @@ static inline int do_send(struct qp *qp, const struct ibv_send_wr *wr, uint64_t 
     *len = (uint64_t)total;
     int s = take_receive(r, &n);
     if (unlikely(s)) return s;
-    const struct recv_wqe *wqe = r->srq ? wqe_at(peer_ptr(r->peer, r->srq->wqes), r->srq->wqe_stride, n)
-                                        : wqe_at(r->wqes, r->stride, n);
+    const struct recv_wqe *wqe =
+        r->srq ? wqe_at(peer_ptr(r->peer, r->srq->wqes), r->srq->wqe_stride, n) : wqe_at(r->wqes, r->stride, n);
     s = room_of(wqe) < *len ? IBV_WC_LOC_LEN_ERR : scatter(r, wr, wqe, *len, r->srq ? r->srq->pd : r->pd);
     if (unlikely(fault_armed[FAULT_PAYLOAD])) payload_fault(qp);
     uint32_t flags = wr->send_flags & IBV_SEND_SOLICITED ? CQE_SOLICITED : 0;
@@ -246,8 +243,7 @@ static int do_read(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
     *len = (uint64_t)total;
     int s = check_rd_atomic(qp);
     if (!s && total)
-        s = check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_READ, &slot,
-                         &at);
+        s = check_remote(qp, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, *len, IBV_ACCESS_REMOTE_READ, &slot, &at);
     for (int i = 0; i < wr->num_sge && !s && total; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
         s = copy_from_peer(qp->route.peer, slot, at, (void *)(uintptr_t)sge->addr, sge->length);
@@ -271,8 +267,7 @@ static int do_atomic(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len)
         s = IBV_WC_REM_INV_REQ_ERR;
     }
     if (!s)
-        s = check_remote(qp, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC,
-                         &slot, &at);
+        s = check_remote(qp, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey, 8, IBV_ACCESS_REMOTE_ATOMIC, &slot, &at);
     if (s) return s;
     s = copy_atomic(qp->route.peer, slot, at, add, wr->wr.atomic.compare_add, wr->wr.atomic.swap, &old);
     if (s) return copy_failed(s);
@@ -288,8 +283,7 @@ static int do_atomic(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len)
 static inline int carry_out(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
     struct route *r = &qp->route;
     *len = 0;
-    if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->gate) != qp->token))
-        return NOT_NOW_RETRY;
+    if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->gate) != qp->token)) return NOT_NOW_RETRY;
     if (likely(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE))
         return do_write(qp, wr, len);
     if (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM) return do_send(qp, wr, len);
@@ -306,8 +300,8 @@ static const uint8_t wc_opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
                                      [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
                                      [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
 
-static void push_completion(struct qp *qp, const struct ibv_send_wr *wr, uint32_t index, uint64_t len,
-                            uint32_t status, uint64_t not_before) {
+static void push_completion(struct qp *qp, const struct ibv_send_wr *wr, uint32_t index, uint64_t len, uint32_t status,
+                            uint64_t not_before) {
     struct local_wc e = {.qp = qp, .sq_index = index, .is_send = true, .not_before = not_before};
     e.wc.wr_id = wr->wr_id;
     e.wc.status = (enum ibv_wc_status)status;
@@ -339,10 +333,9 @@ static inline uint32_t complete(struct qp *qp, const struct ibv_send_wr *wr, uin
 
 /* ---- waiting ---- */
 
-static const uint32_t rnr_us[32] = {655360, 10,    20,    30,     40,     60,     80,     120,
-                                    160,    240,   320,   480,    640,    960,    1280,   1920,
-                                    2560,   3840,  5120,  7680,   10240,  15360,  20480,  30720,
-                                    40960,  61440, 81920, 122880, 163840, 245760, 327680, 491520};
+static const uint32_t rnr_us[32] = {655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+                                    480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+                                    20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 
 static uint64_t backoff(struct qp *qp, uint64_t first, uint64_t most) {
     uint64_t wait = first << (qp->retry_round < 16 ? qp->retry_round++ : 16);
@@ -496,8 +489,7 @@ static inline int check_wr(const struct qp *qp, const struct ibv_send_wr *wr) {
 /* One request that does not go straight through: behind others, in another state, or under faults. */
 static int post_one_slowly(struct qp *qp, const struct ibv_send_wr *wr) {
     uint32_t state = load_relaxed(&qp->state);
-    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR && state != IBV_QPS_SQE)
-        return EINVAL;
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR && state != IBV_QPS_SQE) return EINVAL;
     int err = check_wr(qp, wr);
     if (err) return err;
     qp->send_wrs++;
@@ -510,8 +502,8 @@ static int post_one_slowly(struct qp *qp, const struct ibv_send_wr *wr) {
     qp->sq_head++;
     list_append(&qp->pending, &p->link);
     /* Waiting for the receiver costs a caller who comes by only a look; clocks belong to the timer. */
-    bool look = qp->stall == STALL_NONE || qp->stall == STALL_FULL ||
-                (qp->stall == STALL_RNR && qp->attr.rnr_retry == 7);
+    bool look =
+        qp->stall == STALL_NONE || qp->stall == STALL_FULL || (qp->stall == STALL_RNR && qp->attr.rnr_retry == 7);
     if (state == IBV_QPS_RTS && look) pump(qp);
     return 0;
 }
@@ -540,8 +532,7 @@ int qp_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
     int err = fault_errno_qp(FAULT_POST_SEND, qp->ib.qp_num);
     spin_lock(&qp->lock);
     qp->doorbells++;
-    bool straight =
-        load_relaxed(&qp->state) == IBV_QPS_RTS && list_empty(&qp->pending) && !fault_armed[FAULT_SEND];
+    bool straight = load_relaxed(&qp->state) == IBV_QPS_RTS && list_empty(&qp->pending) && !fault_armed[FAULT_SEND];
     if (likely(straight && !err)) err = post_straight(qp, &wr);
     for (; wr && !err; wr = wr->next)
         if ((err = post_one_slowly(qp, wr))) break;

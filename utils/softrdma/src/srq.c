@@ -202,9 +202,8 @@ int64_t srq_claim(struct peer *peer, struct srq_shared *sh, uint32_t qpn) {
         uint32_t turn = (head >> sh->shift) + 1;
         uint64_t entry = load_acquire(&ring[head & sh->mask]);
         uint64_t posted = SRQ_ENTRY(turn, SRQ_POSTED, 0);
-        bool mine =
-            (entry & ~0xffffffffull) == posted &&
-            atomic_compare_exchange_strong(&ring[head & sh->mask], &entry, SRQ_ENTRY(turn, SRQ_CLAIMED, qpn));
+        bool mine = (entry & ~0xffffffffull) == posted &&
+                    atomic_compare_exchange_strong(&ring[head & sh->mask], &entry, SRQ_ENTRY(turn, SRQ_CLAIMED, qpn));
         uint32_t next = head;
         if (mine) {
             uint32_t wqe = (uint32_t)entry;

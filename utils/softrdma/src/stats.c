@@ -34,9 +34,8 @@ void stats_write(void) {
     struct softrdma_counters c;
     softrdma_counters(&c);
     int len = 0;
-#define X(counter)                                                                                           \
-    len += snprintf(text + len, sizeof(text) - (size_t)len, "%s:%llu\n", #counter,                           \
-                    (unsigned long long)c.counter);
+#define X(counter)                                                                                                     \
+    len += snprintf(text + len, sizeof(text) - (size_t)len, "%s:%llu\n", #counter, (unsigned long long)c.counter);
     SOFTRDMA_COUNTERS(X)
 #undef X
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

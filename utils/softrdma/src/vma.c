@@ -71,8 +71,8 @@ static int read_maps(uint64_t addr, struct vma *vma) {
         unsigned long long start, end, offset, inode;
         unsigned int major_nr, minor_nr;
         char perms[5], name[16] = "";
-        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %15s", &start, &end, perms, &offset, &major_nr,
-                   &minor_nr, &inode, name) < 7)
+        if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %15s", &start, &end, perms, &offset, &major_nr, &minor_nr,
+                   &inode, name) < 7)
             continue;
         if (addr < start || addr >= end) continue;
         *vma = (struct vma){.start = start,

@@ -70,9 +70,8 @@ struct recv_cqe {
 };
 
 enum { CQE_WITH_IMM = 1, CQE_IS_WRITE = 2, CQE_SOLICITED = 4 };
-#define CQE_WORD(turn, status, flags)                                                                        \
-    (((uint32_t)(turn) << 16) | ((uint32_t)(status) << 8) | (uint32_t)(flags))
-#define CQE_TURN(index, shift) ((((index) >> (shift)) + 1) & 0xffff)
+#define CQE_WORD(turn, status, flags) (((uint32_t)(turn) << 16) | ((uint32_t)(status) << 8) | (uint32_t)(flags))
+#define CQE_TURN(index, shift)        ((((index) >> (shift)) + 1) & 0xffff)
 
 /* A posted receive: written by the owner, read by the sender of a SEND. A WRITE_WITH_IMM never looks at it.
  * The stride of the ring is fixed at creation: 16 + 16 * max_sge. */
@@ -98,8 +97,7 @@ struct qp_shared {
     uint8_t cqe_shift;
     uint8_t max_dest_rd_atomic;
     uint8_t min_rnr_timer;
-    _Atomic uint8_t
-        watched; /* the owner polls this ring directly: adding it to the ready set is not needed */
+    _Atomic uint8_t watched; /* the owner polls this ring directly: adding it to the ready set is not needed */
     uint8_t spare[6];
     /* Line 1: how far the peer may go. Own receive queue: receives posted so far. Shared receive queue:
      * completions polled so far plus the size of the ring. */
@@ -139,10 +137,9 @@ struct channel_shared {
  * CLAIMED(qpn) and then moves head on; whoever finds head at a claimed entry moves it on for the claimer, who
  * may be dead. */
 enum { SRQ_EMPTY = 0, SRQ_POSTED = 1, SRQ_CLAIMED = 2 };
-#define SRQ_ENTRY(turn, state, value)                                                                        \
-    (((uint64_t)(turn) << 40) | ((uint64_t)(state) << 32) | (uint32_t)(value))
-#define SRQ_STATE(e) ((uint32_t)((e) >> 32) & 0xff)
-#define SRQ_TURN(e)  ((uint32_t)((e) >> 40))
+#define SRQ_ENTRY(turn, state, value) (((uint64_t)(turn) << 40) | ((uint64_t)(state) << 32) | (uint32_t)(value))
+#define SRQ_STATE(e)                  ((uint32_t)((e) >> 32) & 0xff)
+#define SRQ_TURN(e)                   ((uint32_t)((e) >> 40))
 
 struct srq_shared {
     uint64_t ring, wqes;

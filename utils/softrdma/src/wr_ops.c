@@ -47,8 +47,7 @@ static struct ibv_send_wr *wr_add(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcod
     return wr;
 }
 
-static void wr_rdma(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t addr,
-                    __be32 imm) {
+static void wr_rdma(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t addr, __be32 imm) {
     struct ibv_send_wr *wr = wr_add(ex, opcode);
     wr->wr.rdma.remote_addr = addr;
     wr->wr.rdma.rkey = rkey;
@@ -73,8 +72,8 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm) {
     wr_add(ex, IBV_WR_SEND_WITH_IMM)->imm_data = imm;
 }
 
-static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr,
-                      uint64_t compare, uint64_t swap) {
+static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey, uint64_t addr, uint64_t compare,
+                      uint64_t swap) {
     struct ibv_send_wr *wr = wr_add(ex, op);
     wr->wr.atomic.remote_addr = addr;
     wr->wr.atomic.rkey = rkey;
@@ -82,8 +81,7 @@ static void wr_atomic(struct ibv_qp_ex *ex, enum ibv_wr_opcode op, uint32_t rkey
     wr->wr.atomic.swap = swap;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare,
-                              uint64_t swap) {
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap) {
     wr_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
 }
 
@@ -117,8 +115,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
         }
         memcpy(b->data + b->data_len, bufs[i].addr, bufs[i].length);
         b->wrs[b->count - 1].send_flags |= IBV_SEND_INLINE;
-        add_sge(b,
-                (struct ibv_sge){(uint64_t)(uintptr_t)(b->data + b->data_len), (uint32_t)bufs[i].length, 0});
+        add_sge(b, (struct ibv_sge){(uint64_t)(uintptr_t)(b->data + b->data_len), (uint32_t)bufs[i].length, 0});
         b->data_len += (uint32_t)bufs[i].length;
     }
 }

@@ -117,7 +117,7 @@ struct ibv_qp *qp_make(struct pair *p, struct ibv_cq *cq) {
     return qp;
 }
 
-#define ALL_ACCESS                                                                                           \
+#define ALL_ACCESS                                                                                                     \
     (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 int qp_init(struct ibv_qp *qp, int access) {
@@ -206,8 +206,7 @@ void pair_free(struct pair *p) {
     EQUAL(ibv_close_device(p->ctx), 0);
 }
 
-static int post(struct ibv_qp *qp, struct ask a, uint64_t local, uint32_t lkey, uint64_t remote,
-                uint32_t rkey) {
+static int post(struct ibv_qp *qp, struct ask a, uint64_t local, uint32_t lkey, uint64_t remote, uint32_t rkey) {
     struct ibv_sge sge = {local + a.at, a.len, a.lkey ? a.lkey : lkey};
     struct ibv_send_wr wr = {.wr_id = a.id,
                              .sg_list = &sge,
@@ -271,8 +270,7 @@ bool stays_empty(struct ibv_cq *cq) {
 /* ---- an end ---- */
 
 struct sockaddr_in loopback(uint16_t port_be) {
-    return (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_port = port_be, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port_be, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
 struct rdma_cm_event *next_event(struct end *e) {
@@ -290,8 +288,7 @@ struct remote {
 
 struct rdma_cm_id *expect_event(struct end *e, enum rdma_cm_event_type type) {
     struct rdma_cm_event *event = next_event(e);
-    if (event->event != type)
-        fprintf(stderr, "    got %s (%d)\n", rdma_event_str(event->event), event->status);
+    if (event->event != type) fprintf(stderr, "    got %s (%d)\n", rdma_event_str(event->event), event->status);
     EQUAL(event->event, type);
     struct rdma_cm_id *id = event->id;
     struct remote remote = {0};
@@ -318,15 +315,13 @@ void end_build(struct end *e) {
     CHECK((e->pd = ibv_alloc_pd(e->id->verbs)));
     CHECK((e->channel = ibv_create_comp_channel(e->id->verbs)));
     CHECK((e->cq = ibv_create_cq(e->id->verbs, 1024, NULL, e->channel, 0)));
-    struct ibv_qp_init_attr attr = {
-        .send_cq = e->cq,
-        .recv_cq = e->cq,
-        .cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 2, .max_recv_sge = 2},
-        .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr attr = {.send_cq = e->cq,
+                                    .recv_cq = e->cq,
+                                    .cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 2, .max_recv_sge = 2},
+                                    .qp_type = IBV_QPT_RC};
     CHECK(!rdma_create_qp(e->id, e->pd, &attr));
     e->cap = attr.cap;
-    CHECK((e->buf = mmap(NULL, END_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) !=
-          MAP_FAILED);
+    CHECK((e->buf = mmap(NULL, END_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) != MAP_FAILED);
     CHECK((e->mr = ibv_reg_mr(e->pd, e->buf, END_BYTES, ALL_ACCESS)));
 }
 

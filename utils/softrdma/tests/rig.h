@@ -25,30 +25,30 @@ struct test {
 };
 void test_add(struct test *test);
 
-#define TEST(name)                                                                                           \
-    static void name(void);                                                                                  \
-    __attribute__((constructor)) static void add_##name(void) {                                              \
-        static struct test test = {#name, name, NULL};                                                       \
-        test_add(&test);                                                                                     \
-    }                                                                                                        \
+#define TEST(name)                                                                                                     \
+    static void name(void);                                                                                            \
+    __attribute__((constructor)) static void add_##name(void) {                                                        \
+        static struct test test = {#name, name, NULL};                                                                 \
+        test_add(&test);                                                                                               \
+    }                                                                                                                  \
     static void name(void)
 
 _Noreturn void failed(const char *file, int line, const char *what, long long a, long long b, bool values);
-#define CHECK(x)                                                                                             \
-    do {                                                                                                     \
-        if (!(x)) failed(__FILE__, __LINE__, #x, 0, 0, false);                                               \
+#define CHECK(x)                                                                                                       \
+    do {                                                                                                               \
+        if (!(x)) failed(__FILE__, __LINE__, #x, 0, 0, false);                                                         \
     } while (0)
-#define EQUAL(a, b)                                                                                          \
-    do {                                                                                                     \
-        long long a_ = (long long)(a), b_ = (long long)(b);                                                  \
-        if (a_ != b_) failed(__FILE__, __LINE__, #a " == " #b, a_, b_, true);                                \
+#define EQUAL(a, b)                                                                                                    \
+    do {                                                                                                               \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                                            \
+        if (a_ != b_) failed(__FILE__, __LINE__, #a " == " #b, a_, b_, true);                                          \
     } while (0)
 /* A call that must fail with this errno, however the interface says so. */
-#define FAILS(call, err)                                                                                     \
-    do {                                                                                                     \
-        errno = 0;                                                                                           \
-        CHECK(call);                                                                                         \
-        EQUAL(errno, err);                                                                                   \
+#define FAILS(call, err)                                                                                               \
+    do {                                                                                                               \
+        errno = 0;                                                                                                     \
+        CHECK(call);                                                                                                   \
+        EQUAL(errno, err);                                                                                             \
     } while (0)
 
 /* ---- a second process ---- */
@@ -136,7 +136,7 @@ struct end {
 struct sockaddr_in loopback(uint16_t port_be);
 struct rdma_cm_event *next_event(struct end *e);
 struct rdma_cm_id *expect_event(struct end *e, enum rdma_cm_event_type type); /* acks it */
-uint16_t end_listen(struct end *e); /* on a port of its own; network order */
+uint16_t end_listen(struct end *e);                                           /* on a port of its own; network order */
 void end_resolve(struct end *e, uint16_t port);
 void end_build(struct end *e);
 void end_accept(struct end *e);

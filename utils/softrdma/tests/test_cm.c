@@ -72,8 +72,7 @@ TEST(a_tcp_listener_on_the_same_port_is_no_conflict) {
     struct sockaddr_in in = loopback(0);
     socklen_t len = sizeof(in);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(!bind(fd, (struct sockaddr *)&in, len) && !listen(fd, 1) &&
-          !getsockname(fd, (struct sockaddr *)&in, &len));
+    CHECK(!bind(fd, (struct sockaddr *)&in, len) && !listen(fd, 1) && !getsockname(fd, (struct sockaddr *)&in, &len));
     struct rdma_cm_id *id = new_id(&e);
     CHECK(!bind_to(id, "127.0.0.1", in.sin_port));
     CHECK(!rdma_listen(id, 1));
@@ -131,8 +130,7 @@ TEST(nobody_listening_is_a_rejection_with_status_8) {
 
 TEST(an_address_of_another_machine_is_an_address_error) {
     struct end e = {0};
-    struct sockaddr_in to = {
-        .sin_family = AF_INET, .sin_port = htons(1), .sin_addr.s_addr = htonl(0x08080808)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(1), .sin_addr.s_addr = htonl(0x08080808)};
     e.id = new_id(&e);
     CHECK(!rdma_resolve_addr(e.id, NULL, (struct sockaddr *)&to, 100));
     struct rdma_cm_event *event = next_event(&e);
@@ -444,8 +442,7 @@ TEST(a_program_may_move_its_queue_pair_itself) {
     end_resolve(&e, end_listen(&s));
     struct ibv_pd *pd = ibv_alloc_pd(e.id->verbs);
     struct ibv_cq *cq = ibv_create_cq(e.id->verbs, 16, NULL, NULL, 0);
-    struct ibv_qp_init_attr init = {
-        .send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
     struct ibv_qp *qp = ibv_create_qp(pd, &init);
     CHECK(qp);
     struct rdma_conn_param p = {.responder_resources = 1, .initiator_depth = 1, .qp_num = qp->qp_num};
@@ -478,9 +475,8 @@ TEST(ipv6_connections_work_and_reach_a_dual_wildcard) {
     s.listener = new_id(&s);
     CHECK(!bind_to6(s.listener, "::", 0));
     CHECK(!rdma_listen(s.listener, 4));
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6,
-                               .sin6_port = rdma_get_src_port(s.listener),
-                               .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    struct sockaddr_in6 six = {
+        .sin6_family = AF_INET6, .sin6_port = rdma_get_src_port(s.listener), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     struct sockaddr_in four = loopback(six.sin6_port);
     struct rdma_conn_param p = {.responder_resources = 1};
     for (int i = 0; i < 2; i++) {
@@ -564,8 +560,7 @@ TEST(a_thousand_connections_cost_no_descriptor_each) {
         expect_event(&e, RDMA_CM_EVENT_ROUTE_RESOLVED);
         if (!pd) pd = ibv_alloc_pd(ids[i]->verbs);
         if (!cq) cq = ibv_create_cq(ids[i]->verbs, 4 * N, NULL, NULL, 0);
-        struct ibv_qp_init_attr attr = {
-            .send_cq = cq, .recv_cq = cq, .cap = {2, 2, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+        struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .cap = {2, 2, 1, 1, 0}, .qp_type = IBV_QPT_RC};
         CHECK(!rdma_create_qp(ids[i], pd, &attr));
         struct rdma_conn_param p = {.responder_resources = 1, .rnr_retry_count = 7};
         CHECK(!rdma_connect(ids[i], &p));

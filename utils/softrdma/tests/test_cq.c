@@ -58,9 +58,7 @@ TEST(a_solicited_arm_fires_for_solicited_messages_and_errors_only) {
     message(&p, IBV_SEND_SOLICITED);
     take_event(&p, p.cq);
     EQUAL(ibv_req_notify_cq(p.cq, 1), 0);
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .rkey = 1, .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .rkey = 1, .flags = IBV_SEND_SIGNALED}), 0);
     take_event(&p, p.cq);
     pair_free(&p);
 }
@@ -134,9 +132,7 @@ TEST(no_wakeup_is_lost_between_processes) {
     end_connect(&e, (uint16_t)hear(o.sock));
     hear(o.sock);
     for (uint32_t i = 0, got = 0; i < 500; i++) {
-        EQUAL(end_post(&e,
-                       (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .imm = i, .flags = IBV_SEND_SIGNALED}),
-              0);
+        EQUAL(end_post(&e, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .imm = i, .flags = IBV_SEND_SIGNALED}), 0);
         EQUAL(poll_one(e.cq).status, 0);
         while (i % 3 == 0 && got <= i) got = (uint32_t)hear(o.sock);
     }
@@ -195,8 +191,7 @@ TEST(destroying_a_queue_pair_takes_its_completions_out) {
 TEST(too_many_send_completions_overrun_the_queue) {
     struct pair p = pair_make((struct pair_options){.cqe = 4});
     for (int i = 0; i < 5; i++)
-        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}),
-              0);
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
     struct ibv_wc wc;
     struct ibv_async_event event;
     CHECK(!ibv_get_async_event(p.ctx, &event));
@@ -227,8 +222,7 @@ TEST(too_many_received_messages_overrun_the_queue) {
 TEST(many_queue_pairs_share_one_queue_fairly) {
     enum { N = 300 };
     static struct ibv_qp *qp[N][2];
-    struct pair p =
-        pair_make((struct pair_options){.recv_wr = 8, .send_wr = 8, .cqe = 16384, .rnr_retry = 7});
+    struct pair p = pair_make((struct pair_options){.recv_wr = 8, .send_wr = 8, .cqe = 16384, .rnr_retry = 7});
     for (int i = 0; i < N; i++) {
         for (int k = 0; k < 2; k++) {
             qp[i][k] = qp_make(&p, p.cq);
@@ -317,8 +311,7 @@ TEST(queues_can_be_resized_and_moderated) {
     struct pair p = pair_make((struct pair_options){.cqe = 4});
     EQUAL(ibv_resize_cq(p.cq, 200), 0);
     for (int i = 0; i < 20; i++)
-        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}),
-              0);
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
     EQUAL(ibv_resize_cq(p.cq, 10), EINVAL); /* more is in it */
     for (int i = 0; i < 20; i++) EQUAL(poll_one(p.cq).status, 0);
     struct ibv_modify_cq_attr attr = {.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {16, 10}};
@@ -355,8 +348,7 @@ TEST(queue_pairs_share_the_receives_of_an_srq) {
     EQUAL(used, 0xffff);
     for (uint64_t round = 0; round < 5000; round++) { /* the ring goes round */
         EQUAL(pair_recv(&p, 0, round, 0, 64), 0);
-        EQUAL(pair_post(&p, round % 2, (struct ask){.op = IBV_WR_SEND, .len = 8, .flags = IBV_SEND_SIGNALED}),
-              0);
+        EQUAL(pair_post(&p, round % 2, (struct ask){.op = IBV_WR_SEND, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
         for (int i = 0; i < 2; i++) {
             struct ibv_wc wc = poll_one(p.cq);
             EQUAL(wc.status, 0);

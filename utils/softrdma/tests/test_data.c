@@ -5,12 +5,8 @@ TEST(a_write_arrives_in_the_remote_buffer_and_nowhere_else) {
     struct pair p = pair_make((struct pair_options){0});
     uint8_t before = p.buf[1][99], after = p.buf[1][200];
     EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE,
-                                 .id = 5,
-                                 .at = 7,
-                                 .to = 100,
-                                 .len = 100,
-                                 .flags = IBV_SEND_SIGNALED}),
+                    (struct ask){
+                        .op = IBV_WR_RDMA_WRITE, .id = 5, .at = 7, .to = 100, .len = 100, .flags = IBV_SEND_SIGNALED}),
           0);
     struct ibv_wc wc = poll_one(p.cq);
     EQUAL(wc.status, IBV_WC_SUCCESS);
@@ -27,9 +23,7 @@ TEST(a_write_arrives_in_the_remote_buffer_and_nowhere_else) {
 TEST(write_with_imm_consumes_a_receive_and_carries_length_and_immediate) {
     struct pair p = pair_make((struct pair_options){0});
     EQUAL(pair_recv(&p, 1, 77, 0, 0), 0);
-    EQUAL(
-        pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .len = 48, .imm = htonl(0x12345678)}),
-        0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .len = 48, .imm = htonl(0x12345678)}), 0);
     struct ibv_wc wc = poll_one(p.cq);
     EQUAL(wc.status, IBV_WC_SUCCESS);
     EQUAL(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
@@ -66,8 +60,7 @@ TEST(a_send_is_scattered_over_the_buffers_of_a_receive) {
         EQUAL(wc.status, 0);
         if (wc.opcode == IBV_WC_RECV) EQUAL(wc.byte_len, 100);
     }
-    CHECK(!memcmp(p.buf[1], sent, 10) && p.buf[1][1000] == sent[10] &&
-          !memcmp(p.buf[1] + 8000, sent + 11, 89));
+    CHECK(!memcmp(p.buf[1], sent, 10) && p.buf[1][1000] == sent[10] && !memcmp(p.buf[1] + 8000, sent + 11, 89));
     pair_free(&p);
 }
 
@@ -90,14 +83,11 @@ TEST(send_with_imm_and_zero_length_messages_complete) {
 
 TEST(a_read_fetches_remote_bytes) {
     struct pair p = pair_make((struct pair_options){0});
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_READ,
-                                 .id = 1,
-                                 .at = 3,
-                                 .to = 5000,
-                                 .len = 10000,
-                                 .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(
+        pair_post(&p, 0,
+                  (struct ask){
+                      .op = IBV_WR_RDMA_READ, .id = 1, .at = 3, .to = 5000, .len = 10000, .flags = IBV_SEND_SIGNALED}),
+        0);
     struct ibv_wc wc = poll_one(p.cq);
     EQUAL(wc.status, 0);
     EQUAL(wc.opcode, IBV_WC_RDMA_READ);
@@ -110,12 +100,10 @@ TEST(atomics_return_the_old_value_and_change_the_remote_word) {
     struct pair p = pair_make((struct pair_options){0});
     uint64_t *word = (uint64_t *)(p.buf[1] + 64), *result = (uint64_t *)p.buf[0];
     *word = 100;
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_ATOMIC_FETCH_AND_ADD,
-                                 .to = 64,
-                                 .len = 8,
-                                 .compare = 11,
-                                 .flags = IBV_SEND_SIGNALED}),
+    EQUAL(pair_post(
+              &p, 0,
+              (struct ask){
+                  .op = IBV_WR_ATOMIC_FETCH_AND_ADD, .to = 64, .len = 8, .compare = 11, .flags = IBV_SEND_SIGNALED}),
           0);
     EQUAL(poll_one(p.cq).opcode, IBV_WC_FETCH_ADD);
     EQUAL(*result, 100);
@@ -165,8 +153,7 @@ TEST(inline_data_may_be_reused_at_once_and_needs_no_key) {
 
 TEST(more_inline_data_than_granted_is_refused) {
     struct pair p = pair_make((struct pair_options){.inline_data = 64});
-    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 65, .flags = IBV_SEND_INLINE}),
-          EINVAL);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 65, .flags = IBV_SEND_INLINE}), EINVAL);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .len = 8, .flags = IBV_SEND_INLINE}), EINVAL);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 64, .flags = IBV_SEND_INLINE}), 0);
     struct ibv_qp_init_attr attr = {
@@ -181,8 +168,7 @@ TEST(every_size_from_0_to_300_arrives_whole) {
         memset(p.buf[1], 0xee, 400);
         for (uint32_t i = 0; i < 300; i++) p.buf[0][i] = (uint8_t)(i + len);
         unsigned flags = IBV_SEND_SIGNALED | (len <= 220 && len % 2 ? IBV_SEND_INLINE : 0);
-        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = len, .to = 1, .flags = flags}),
-              0);
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = len, .to = 1, .flags = flags}), 0);
         EQUAL(poll_one(p.cq).status, 0);
         CHECK(!memcmp(p.buf[1] + 1, p.buf[0], len));
         EQUAL(p.buf[1][0], 0xee);
@@ -282,17 +268,14 @@ TEST(buffers_without_a_whole_page_work_as_well) {
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_SEND, .len = 100}), 0);
     EQUAL(poll_one(p.cq).byte_len, 100);
     CHECK(!memcmp(p.buf[1] + 100, p.buf[0], 100));
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_READ, .len = 50, .to = 200, .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .len = 50, .to = 200, .flags = IBV_SEND_SIGNALED}), 0);
     EQUAL(poll_one(p.cq).status, 0);
     CHECK(!memcmp(p.buf[0], p.buf[1] + 200, 50));
     uint64_t *word = (uint64_t *)p.buf[1];
     *word = 1;
     EQUAL(
         pair_post(&p, 0,
-                  (struct ask){
-                      .op = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8, .compare = 5, .flags = IBV_SEND_SIGNALED}),
+                  (struct ask){.op = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8, .compare = 5, .flags = IBV_SEND_SIGNALED}),
         0);
     EQUAL(poll_one(p.cq).status, 0);
     EQUAL(*word, 6);
@@ -423,10 +406,7 @@ TEST(the_newer_posting_interface_does_the_same) {
     for (int i = 0; i < 3; i++) {
         struct ibv_wc wc = poll_one(p.cq);
         EQUAL(wc.status, 0);
-        seen |= wc.wr_id == 1 && wc.imm_data == 7   ? 1
-                : wc.wr_id == 2 && wc.byte_len == 6 ? 2
-                : wc.wr_id == 11                    ? 4
-                                                    : 0;
+        seen |= wc.wr_id == 1 && wc.imm_data == 7 ? 1 : wc.wr_id == 2 && wc.byte_len == 6 ? 2 : wc.wr_id == 11 ? 4 : 0;
     }
     EQUAL(seen, 7);
     CHECK(!memcmp(p.buf[1], p.buf[0], 128) && !strcmp((char *)p.buf[1] + 512, "hello"));

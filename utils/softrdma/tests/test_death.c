@@ -51,10 +51,8 @@ TEST(a_peer_killed_amid_a_stream_disturbs_no_other_connection) {
     hear(b.sock);
     for (uint64_t i = 0; i < 60; i++) {
         if (i == 30) kill(a.pid, SIGKILL);
-        EQUAL(end_post(&ea, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}),
-              0);
-        EQUAL(end_post(&eb, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}),
-              0);
+        EQUAL(end_post(&ea, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}), 0);
+        EQUAL(end_post(&eb, (struct ask){.op = IBV_WR_SEND, .id = i, .len = 60, .flags = IBV_SEND_SIGNALED}), 0);
         EQUAL(poll_one(eb.cq).status, 0);
     }
     other_wait(&a);
@@ -63,9 +61,7 @@ TEST(a_peer_killed_amid_a_stream_disturbs_no_other_connection) {
     while (poll_one(ea.cq).status == IBV_WC_SUCCESS) {
     }
     EQUAL(qp_state(ea.id->qp), IBV_QPS_ERR);
-    EQUAL(
-        end_post(&eb, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 99, .len = 60, .flags = IBV_SEND_SIGNALED}),
-        0);
+    EQUAL(end_post(&eb, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 99, .len = 60, .flags = IBV_SEND_SIGNALED}), 0);
     expect_wc(eb.cq, 99, IBV_WC_SUCCESS);
     kill(b.pid, SIGKILL);
     other_wait(&b);
@@ -221,8 +217,7 @@ TEST(a_dropped_message_ends_in_retry_exceeded) {
     setenv("SOFTRDMA_FAULTS", "send:drop,nth=3", 1);
     struct pair p = pair_make((struct pair_options){.timeout = 8, .retry_cnt = 1});
     for (uint64_t i = 0; i < 3; i++)
-        EQUAL(pair_post(&p, 0,
-                        (struct ask){.op = IBV_WR_RDMA_WRITE, .id = i, .len = 8, .flags = IBV_SEND_SIGNALED}),
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = i, .len = 8, .flags = IBV_SEND_SIGNALED}),
               0);
     expect_wc(p.cq, 0, IBV_WC_SUCCESS);
     expect_wc(p.cq, 1, IBV_WC_SUCCESS);
@@ -234,9 +229,7 @@ TEST(a_dropped_message_ends_in_retry_exceeded) {
 TEST(a_chosen_status_can_be_had_for_a_chosen_kind_of_request) {
     setenv("SOFTRDMA_FAULTS", "send:error=REM_OP_ERR,op=read", 1);
     struct pair p = pair_make((struct pair_options){0});
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .id = 2, .len = 8}), 0);
     expect_wc(p.cq, 1, IBV_WC_SUCCESS);
     expect_wc(p.cq, 2, IBV_WC_REM_OP_ERR);
@@ -250,15 +243,9 @@ TEST(a_delayed_message_keeps_its_connection_in_order_and_lets_others_pass) {
     for (int i = 0; i < 2; i++) EQUAL(qp_rtr(q.qp[i], q.qp[!i]->qp_num, &p.o), 0);
     for (int i = 0; i < 2; i++) EQUAL(qp_rts(q.qp[i], &p.o), 0);
     uint64_t start = now_us();
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}),
-          0);
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 2, .len = 8, .flags = IBV_SEND_SIGNALED}),
-          0);
-    EQUAL(pair_post(&q, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 3, .len = 8, .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 2, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(pair_post(&q, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 3, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
     expect_wc(p.cq, 3, IBV_WC_SUCCESS);
     CHECK(now_us() - start < 30000);
     expect_wc(p.cq, 1, IBV_WC_SUCCESS);
@@ -275,9 +262,7 @@ TEST(a_delayed_completion_wakes_a_sleeper_when_it_is_due) {
     void *context;
     EQUAL(ibv_req_notify_cq(p.cq, 0), 0);
     uint64_t start = now_us();
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 1, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
     CHECK(!ibv_get_cq_event(p.channel, &cq, &context));
     CHECK(now_us() - start >= 20000);
     struct ibv_wc wc;
@@ -301,8 +286,7 @@ TEST(an_injected_rnr_ends_after_its_count_even_with_retries_for_ever) {
     for (int i = 1; i <= 2; i++) EQUAL(pair_recv(&p, 1, (uint64_t)i, 0, 64), 0);
     for (int i = 1; i <= 2; i++)
         EQUAL(pair_post(&p, 0,
-                        (struct ask){
-                            .op = IBV_WR_SEND, .id = (uint64_t)(i + 2), .len = 8, .flags = IBV_SEND_SIGNALED}),
+                        (struct ask){.op = IBV_WR_SEND, .id = (uint64_t)(i + 2), .len = 8, .flags = IBV_SEND_SIGNALED}),
               0);
     bool seen[5] = {false};
     for (int i = 0; i < 4; i++) {
@@ -341,8 +325,7 @@ TEST(a_number_in_the_file_of_a_rule_chooses_the_queue_pair) {
     CHECK(f && fprintf(f, "%u\n", p.qp[1]->qp_num) > 0 && !fclose(f));
     for (int i = 0; i < 2; i++)
         EQUAL(pair_post(&p, i,
-                        (struct ask){
-                            .op = IBV_WR_RDMA_WRITE, .id = (uint64_t)i, .len = 8, .flags = IBV_SEND_SIGNALED}),
+                        (struct ask){.op = IBV_WR_RDMA_WRITE, .id = (uint64_t)i, .len = 8, .flags = IBV_SEND_SIGNALED}),
               0);
     expect_wc(p.cq, 0, IBV_WC_SUCCESS);
     expect_wc(p.cq, 1, IBV_WC_REM_OP_ERR);
@@ -370,8 +353,7 @@ TEST(calls_can_be_made_to_fail) {
            1);
     struct pair p = pair_make((struct pair_options){0});
     FAILS(!ibv_reg_mr(p.pd, p.buf[0], 4096, IBV_ACCESS_LOCAL_WRITE), ENOMEM);
-    struct ibv_qp_init_attr attr = {
-        .send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr attr = {.send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
     FAILS(!ibv_create_qp(p.pd, &attr), EAGAIN);
     FAILS(!ibv_create_cq(p.ctx, 1, NULL, NULL, 0), EMFILE);
     FAILS(!ibv_create_comp_channel(p.ctx), EMFILE);

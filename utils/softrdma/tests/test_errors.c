@@ -42,8 +42,7 @@ TEST(an_address_before_a_region_is_a_remote_access_error) {
 }
 
 TEST(rights_of_the_region_are_enforced) {
-    struct pair p =
-        pair_make((struct pair_options){.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ});
+    struct pair p = pair_make((struct pair_options){.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ});
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_READ, .len = 8, .flags = SIGNALED}), 0);
     expect_wc(p.cq, 0, IBV_WC_SUCCESS);
     expect_broken(&p, (struct ask){.op = WRITE, .len = 8}, IBV_WC_REM_ACCESS_ERR);
@@ -51,8 +50,7 @@ TEST(rights_of_the_region_are_enforced) {
 }
 
 TEST(rights_of_the_queue_pair_are_enforced) {
-    struct pair p =
-        pair_make((struct pair_options){.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
+    struct pair p = pair_make((struct pair_options){.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
     expect_broken(&p, (struct ask){.op = IBV_WR_RDMA_READ, .len = 8}, IBV_WC_REM_INV_REQ_ERR);
     EQUAL(async_type(p.ctx), IBV_EVENT_QP_REQ_ERR);
     pair_free(&p);
@@ -118,8 +116,7 @@ TEST(a_receive_into_foreign_memory_is_a_local_protection_error_there) {
 
 TEST(an_unaligned_atomic_is_an_invalid_request) {
     struct pair p = pair_make((struct pair_options){0});
-    expect_broken(&p, (struct ask){.op = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8, .to = 4},
-                  IBV_WC_REM_INV_REQ_ERR);
+    expect_broken(&p, (struct ask){.op = IBV_WR_ATOMIC_FETCH_AND_ADD, .len = 8, .to = 4}, IBV_WC_REM_INV_REQ_ERR);
     pair_free(&p);
 }
 
@@ -176,8 +173,7 @@ TEST(rnr_retry_7_waits_until_a_receive_is_posted_and_keeps_order) {
 TEST(a_failed_queue_pair_flushes_both_its_queues) {
     struct pair p = pair_make((struct pair_options){.rnr_retry = 7, .separate_cqs = true});
     for (uint64_t i = 0; i < 3; i++) EQUAL(pair_recv(&p, 0, 10 + i, 0, 64), 0);
-    for (uint64_t i = 0; i < 2; i++)
-        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_SEND, .len = 8, .id = i}), 0);
+    for (uint64_t i = 0; i < 2; i++) EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_SEND, .len = 8, .id = i}), 0);
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     EQUAL(ibv_modify_qp(p.qp[0], &attr, IBV_QP_STATE), 0);
     int sends = 0, recvs = 0;
@@ -299,11 +295,9 @@ TEST(the_state_machine_refuses_shortcuts_and_missing_attributes) {
     EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
     EQUAL(qp_rtr(qp, 5, &p.o), EINVAL);
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1};
-    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX),
-          EINVAL); /* no access flags */
+    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX), EINVAL); /* no access flags */
     attr.port_num = 2;
-    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS),
-          EINVAL);
+    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), EINVAL);
     EQUAL(qp_init(qp, 0), 0);
     EQUAL(qp_rts(qp, &p.o), EINVAL);
     EQUAL(qp_state(qp), IBV_QPS_INIT);

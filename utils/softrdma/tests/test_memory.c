@@ -208,8 +208,7 @@ TEST(limits_of_the_device_come_from_the_environment_and_are_kept) {
     EQUAL(ibv_query_device(p.ctx, &attr), 0);
     EQUAL(attr.max_qp, 2);
     EQUAL(attr.max_srq, 0);
-    struct ibv_qp_init_attr init = {
-        .send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+    struct ibv_qp_init_attr init = {.send_cq = p.cq, .recv_cq = p.cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
     FAILS(!ibv_create_qp(p.pd, &init), ENOMEM);
     init.cap.max_inline_data = 17;
     FAILS(!ibv_create_qp(p.pd, &init), EINVAL);
@@ -253,8 +252,7 @@ TEST(the_device_cannot_be_taken_for_a_card) {
     EQUAL(port.state, IBV_PORT_ACTIVE);
     EQUAL(port.link_layer, IBV_LINK_LAYER_ETHERNET);
     EQUAL(port.active_mtu, IBV_MTU_4096);
-    CHECK(port.gid_tbl_len > 0 && !ibv_query_gid(ctx, 1, 0, &gid) &&
-          ibv_query_gid(ctx, 1, port.gid_tbl_len, &gid));
+    CHECK(port.gid_tbl_len > 0 && !ibv_query_gid(ctx, 1, 0, &gid) && ibv_query_gid(ctx, 1, port.gid_tbl_len, &gid));
     EQUAL(ibv_query_port(ctx, 2, &port), EINVAL);
     struct ibv_gid_entry entries[300];
     EQUAL(ibv_query_gid_table(ctx, entries, 300, 0), port.gid_tbl_len);
@@ -301,9 +299,7 @@ static void child_scribbles(struct pair *p, uint8_t *heap) {
     EQUAL(ibv_destroy_qp(p->qp[0]), EPERM);
     EQUAL(ibv_dereg_mr(p->mr[0]), EPERM);
     struct pair own = pair_make((struct pair_options){0}); /* but it may begin anew */
-    EQUAL(pair_post(&own, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(pair_post(&own, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
     expect_wc(own.cq, 4, IBV_WC_SUCCESS);
     pair_free(&own);
 }
@@ -311,8 +307,7 @@ static void child_scribbles(struct pair *p, uint8_t *heap) {
 TEST(a_forked_child_does_not_disturb_its_parent) {
     struct pair p = pair_make((struct pair_options){0});
     uint8_t *heap = malloc(8192);
-    struct ibv_mr *mr =
-        ibv_reg_mr(p.pd, heap + 100, 7000, RW); /* the rest of these pages belongs to the heap */
+    struct ibv_mr *mr = ibv_reg_mr(p.pd, heap + 100, 7000, RW); /* the rest of these pages belongs to the heap */
     CHECK(mr);
     heap[0] = 1;
     heap[8191] = 2;
@@ -320,9 +315,7 @@ TEST(a_forked_child_does_not_disturb_its_parent) {
     EQUAL(p.buf[0][0], 0);
     EQUAL(p.buf[0][1], 7);
     CHECK(heap[0] == 1 && heap[8191] == 2);
-    EQUAL(pair_post(&p, 0,
-                    (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}),
-          0);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
     expect_wc(p.cq, 4, IBV_WC_SUCCESS);
     EQUAL(ibv_dereg_mr(mr), 0);
     pair_free(&p);
@@ -348,7 +341,8 @@ static void connects_and_waits(int sock) {
 /* A child has its parent's descriptors for a moment, however soon the device closes them there. */
 TEST(a_link_that_ends_while_a_child_still_holds_its_descriptor_is_not_heard_of_again) {
     struct other o = other_start(connects_and_waits);
-    CHECK(!pipe(forked) && !pthread_atfork(NULL, NULL, child_keeps_the_descriptors)); /* before the device's own handler */
+    CHECK(!pipe(forked) &&
+          !pthread_atfork(NULL, NULL, child_keeps_the_descriptors)); /* before the device's own handler */
     struct end e = {0};
     end_connect(&e, (uint16_t)hear(o.sock));
     hear(o.sock);
@@ -356,7 +350,7 @@ TEST(a_link_that_ends_while_a_child_still_holds_its_descriptor_is_not_heard_of_a
     if (!child) _exit(0);
     kill(o.pid, SIGKILL);
     CHECK(WIFSIGNALED(other_wait(&o)));
-    expect_event(&e, RDMA_CM_EVENT_DISCONNECTED); /* the link has been closed, or is about to be */
+    expect_event(&e, RDMA_CM_EVENT_DISCONNECTED);        /* the link has been closed, or is about to be */
     struct pair p = pair_make((struct pair_options){0}); /* the thread has work to do, and memory is used again */
     usleep(20000);
     EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .id = 4, .len = 8, .flags = IBV_SEND_SIGNALED}), 0);
@@ -425,7 +419,12 @@ TEST(memory_that_is_only_sent_from_is_a_childs_own_from_the_fork_on) {
     CHECK(waitpid(child, &status, 0) == child);
     EQUAL(status, 0);
     struct ibv_sge sge = {.addr = (uintptr_t)sent + 1, .length = 9000, .lkey = mr->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .wr_id = 4}, *bad;
+    struct ibv_send_wr wr = {.sg_list = &sge,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr_id = 4},
+                       *bad;
     wr.wr.rdma.remote_addr = (uintptr_t)p.buf[1];
     wr.wr.rdma.rkey = p.mr[1]->rkey;
     EQUAL(ibv_post_send(p.qp[0], &wr, &bad), 0);
@@ -465,10 +464,8 @@ TEST(a_parent_goes_on_while_its_child_saves_and_the_childs_end_is_not_noticed) {
                 exit(0);
             }
         }
-        EQUAL(end_post(&e, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM,
-                                        .len = 64,
-                                        .imm = i,
-                                        .flags = IBV_SEND_SIGNALED}),
+        EQUAL(end_post(&e,
+                       (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .len = 64, .imm = i, .flags = IBV_SEND_SIGNALED}),
               0);
         EQUAL(poll_one(e.cq).status, 0);
     }
