@@ -1,4 +1,5 @@
-/* bitfield.c: BITFIELD and BITFIELD_RO: integers of any width in a string. The whole command is checked before the first operation is carried out. */
+/* bitfield.c: BITFIELD and BITFIELD_RO: integers of any width in a string. The whole command is checked before the
+ * first operation is carried out. */
 #include "commands/bitmap.h"
 #include "commands/commands.h"
 #include "commands/spec.h"
@@ -45,7 +46,8 @@ static bool overflow_read(struct call *call, struct slice text, enum overflow *o
     return true;
 }
 
-/* Reads the operation at argv[*at], and goes on behind it. 1: there is one; 0: it was an OVERFLOW; -1: the error is replied. */
+/* Reads the operation at argv[*at], and goes on behind it. 1: there is one; 0: it was an OVERFLOW; -1: the error is
+ * replied. */
 static int operation_read(struct call *call, int *at, enum overflow *overflow, struct operation *operation) {
     struct slice word = call->argv[*at];
     int left = call->argc - *at - 1;

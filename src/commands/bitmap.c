@@ -1,4 +1,5 @@
-/* bitmap.c: strings as rows of bits: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP. BITFIELD is in bitfield.c, the rows themselves in lib/bits.h. */
+/* bitmap.c: strings as rows of bits: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP. BITFIELD is in bitfield.c, the rows
+ * themselves in lib/bits.h. */
 #include "commands/bitmap.h"
 #include "commands/commands.h"
 #include "commands/spec.h"
@@ -66,7 +67,8 @@ static void getbit_run(struct call *call) {
     reply_integer(call->reply, (int64_t)bits_get(value.data, value.len, offset, 1));
 }
 
-/* A range of BITCOUNT and BITPOS: [start [end [BYTE|BIT]]], arguments from `index` on; start and end count from the end where negative. */
+/* A range of BITCOUNT and BITPOS: [start [end [BYTE|BIT]]], arguments from `index` on; start and end count from the end
+ * where negative. */
 struct bit_range {
     int64_t start, end;
     bool in_bits, has_start, has_end;
@@ -115,7 +117,8 @@ static void bitcount_run(struct call *call) {
     char text[STRING_NUMBER_TEXT];
     struct slice value = entry ? entry_string(entry, text) : SLICE("");
     uint64_t first, last, ones = 0;
-    /* Here, other than in BITPOS, a range from the end that ends before it starts is empty, even where both lie before the string. */
+    /* Here, other than in BITPOS, a range from the end that ends before it starts is empty, even where both lie before
+     * the string. */
     bool empty = range.start < 0 && range.end < 0 && range.start > range.end;
     if (!empty && range_apply(&range, value.len, &first, &last)) {
         ones = bits_count(value.data + first / 8, last / 8 - first / 8 + 1);

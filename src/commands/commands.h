@@ -1,4 +1,5 @@
-/* commands.h: the commands on data. Each family has a file and a table of specs in it; main.c registers them all with one call. */
+/* commands.h: the commands on data. Each family has a file and a table of specs in it; main.c registers them all with
+ * one call. */
 #ifndef COMMANDS_COMMANDS_H
 #define COMMANDS_COMMANDS_H
 #include "server/command/command.h"

@@ -1,6 +1,7 @@
 /* expire.c: when keys expire: the EXPIRE and TTL families, PERSIST.
  *
- * A time is repeated elsewhere as PEXPIREAT, with the words it came with: conditions hold there too. A time that is over deletes the key at once. */
+ * A time is repeated elsewhere as PEXPIREAT, with the words it came with: conditions hold there too. A time that is
+ * over deletes the key at once. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"

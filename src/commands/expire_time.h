@@ -1,5 +1,5 @@
-/* expire_time.h: times of expiry as commands give them: EX, PX, EXAT, PXAT, KEEPTTL and PERSIST among the options of SET, GETEX, MSETEX, HSETEX; the conditions of EXPIRE and HEXPIRE;
- * and whether a time is over already. */
+/* expire_time.h: times of expiry as commands give them: EX, PX, EXAT, PXAT, KEEPTTL and PERSIST among the options of
+ * SET, GETEX, MSETEX, HSETEX; the conditions of EXPIRE and HEXPIRE; and whether a time is over already. */
 #ifndef COMMANDS_EXPIRE_TIME_H
 #define COMMANDS_EXPIRE_TIME_H
 #include "server/command/command.h"
@@ -19,10 +19,11 @@ struct expire_option {
     int index; /* in argv: of the number */
 };
 
-/* Looks whether argv[*index] is one of the `allowed` options. Moves *index to the option's last argument. False: it is not, or it excludes one that was read
- * before, or its number is missing: in each case a syntax error. */
+/* Looks whether argv[*index] is one of the `allowed` options. Moves *index to the option's last argument. False: it is
+ * not, or it excludes one that was read before, or its number is missing: in each case a syntax error. */
 bool expire_option_read(const struct call *call, int *index, struct expire_option *option, unsigned allowed);
-/* The time in ms since the epoch, for a kind in EXPIRE_TIMES, into *at; -1 for other kinds. False: the error is replied. */
+/* The time in ms since the epoch, for a kind in EXPIRE_TIMES, into *at; -1 for other kinds. False: the error is
+ * replied. */
 bool expire_option_time(struct call *call, const struct expire_option *option, int64_t *at);
 /* The same where 0 is as good a number, for a time that is over. */
 bool expire_option_time_or_zero(struct call *call, const struct expire_option *option, int64_t *at);
@@ -39,7 +40,8 @@ bool expire_conditions_met(unsigned wanted, int64_t now_at,
 bool expire_time_make(int64_t value, bool seconds, bool relative, int64_t *at);
 int64_t expire_time_shown(int64_t at, bool seconds, bool relative); /* the way back */
 void reply_invalid_expire(struct call *call);
-/* Is the key to be deleted at once instead of being given that time? Never on a replica or while loading: there only the primary's word deletes. */
+/* Is the key to be deleted at once instead of being given that time? Never on a replica or while loading: there only
+ * the primary's word deletes. */
 bool expire_time_is_past(int64_t at);
 /* Deletes a key whose new time is past, and propagates that. Counts as one change. */
 void expire_now(struct call *call, struct slice key);

@@ -1,5 +1,5 @@
-/* geo.c: places in sorted sets: GEOADD, GEODIST, GEOHASH, GEOPOS; searching is in geo_search.c. A place is a member whose score is its cell (lib/geohash.h), so
- * everything that works on sorted sets works on places. */
+/* geo.c: places in sorted sets: GEOADD, GEODIST, GEOHASH, GEOPOS; searching is in geo_search.c. A place is a member
+ * whose score is its cell (lib/geohash.h), so everything that works on sorted sets works on places. */
 #include "commands/geo.h"
 #include "commands/commands.h"
 #include "commands/spec.h"

@@ -1,8 +1,10 @@
-/* geo_search.c: GEOSEARCH, GEOSEARCHSTORE, and in the words of older versions GEORADIUS, GEORADIUSBYMEMBER and their read-only forms.
+/* geo_search.c: GEOSEARCH, GEOSEARCHSTORE, and in the words of older versions GEORADIUS, GEORADIUSBYMEMBER and their
+ * read-only forms.
  *
  * A polygon has its center, from which distances are told, where the mean of its corners is.
  *
- * The shape is covered by up to nine cells, each a range of scores; the members of those ranges are looked at one by one. */
+ * The shape is covered by up to nine cells, each a range of scores; the members of those ranges are looked at one by
+ * one. */
 #include "commands/commands.h"
 #include "commands/geo.h"
 #include "commands/spec.h"

@@ -1,7 +1,8 @@
 /* hash.c: the commands on hashes.
  *
- * A reply streams what lies in the hash; nothing is collected first. A command that may delete the last field deletes the key with it. HINCRBYFLOAT is repeated
- * elsewhere as the value it had, so that no two machines round differently. What lets fields expire is in hash_expire.c. */
+ * A reply streams what lies in the hash; nothing is collected first. A command that may delete the last field deletes
+ * the key with it. HINCRBYFLOAT is repeated elsewhere as the value it had, so that no two machines round differently.
+ * What lets fields expire is in hash_expire.c. */
 #include "commands/commands.h"
 #include "commands/hash_common.h"
 #include "commands/signed_count.h"
@@ -9,7 +10,7 @@
 #include "commands/value_scan.h"
 #include <math.h>
 
-/* --- Setting and deleting ------------------------------------------------------------------------------------------- */
+/* --- Setting and deleting --- */
 
 /* HSET and HMSET; returns how many fields are new, -1: an error was replied. */
 static int64_t set_fields(struct call *call) {
@@ -74,7 +75,7 @@ static void hdel_run(struct call *call) {
     reply_integer(call->reply, deleted);
 }
 
-/* --- Numbers -------------------------------------------------------------------------------------------------------- */
+/* --- Numbers --- */
 
 static void hincrby_run(struct call *call) {
     int64_t by, number = 0;
@@ -137,7 +138,7 @@ static void hincrbyfloat_run(struct call *call) {
         call_propagate(call, 4, (struct slice[]){SLICE("HSET"), call->argv[1], call->argv[2], shown});
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 static void hget_run(struct call *call) {
     struct entry *entry;
@@ -194,7 +195,7 @@ static void hvals_run(struct call *call) {
     reply_all(call, VALUES);
 }
 
-/* --- Random fields -------------------------------------------------------------------------------------------------- */
+/* --- Random fields --- */
 
 struct random_reply {
     struct reply *reply;
@@ -261,7 +262,7 @@ static void hrandfield_run(struct call *call) {
     reply_bulk(call->reply, item.field);
 }
 
-/* --- HSCAN ---------------------------------------------------------------------------------------------------------- */
+/* --- HSCAN --- */
 
 static void scan_seen(void *context, const struct hash_item *item) {
     struct value_scan *scan = context;

@@ -9,8 +9,8 @@ static inline bool find_hash(struct call *call, struct entry **entry) {
     *entry = find_read(call, call->argv[1]);
     return type_ok(call, *entry, TYPE_HASH);
 }
-/* The hash to be changed, where the call is going to look at or write to the fields argv[first], every `step`, `count` of them: those that have expired are deleted before, here
- * and wherever this call is repeated. */
+/* The hash to be changed, where the call is going to look at or write to the fields argv[first], every `step`, `count`
+ * of them: those that have expired are deleted before, here and wherever this call is repeated. */
 static inline bool find_hash_write(struct call *call, struct entry **entry, int first, int count, int step) {
     *entry = find_write(call, call->argv[1]);
     if (!type_ok(call, *entry, TYPE_HASH)) return false;

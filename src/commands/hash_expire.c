@@ -1,19 +1,21 @@
-/* hash_expire.c: fields that expire: HEXPIRE, HTTL and their kin, HPERSIST, HGETEX, HSETEX; and HGETDEL, which has their form.
+/* hash_expire.c: fields that expire: HEXPIRE, HTTL and their kin, HPERSIST, HGETEX, HSETEX; and HGETDEL, which has
+ * their form.
  *
- * A time is repeated elsewhere as it came out, absolute and with the fields that it was given to: HPEXPIREAT, HPERSIST, HSETEX with PXAT; a time that is over deletes at once, and
- * is repeated as HDEL. */
+ * A time is repeated elsewhere as it came out, absolute and with the fields that it was given to: HPEXPIREAT, HPERSIST,
+ * HSETEX with PXAT; a time that is over deletes at once, and is repeated as HDEL. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/hash_common.h"
 #include "commands/spec.h"
 #include "lib/memory.h"
 
-/* --- FIELDS numfields field … --------------------------------------------------------------------------------------- */
+/* --- FIELDS numfields field … --- */
 
 struct fields {
     int first, count; /* in argv */
 };
-/* Reads it from argv[index], where the word FIELDS stands; each field comes with `step` - 1 more arguments, and behind them there is nothing. False: the error is replied. */
+/* Reads it from argv[index], where the word FIELDS stands; each field comes with `step` - 1 more arguments, and behind
+ * them there is nothing. False: the error is replied. */
 static bool fields_read(struct call *call, int index, int step, struct fields *fields) {
     int64_t count;
     if (!argument_int64(call, index + 1, &count)) return false;
@@ -32,7 +34,7 @@ static bool fields_only(struct call *call, struct fields *fields) {
     return false;
 }
 
-/* --- What is repeated ----------------------------------------------------------------------------------------------- */
+/* --- What is repeated --- */
 
 /* The fields that a call has changed, with room in front for the words of a command. */
 enum { HEAD_MAX = 5 };
@@ -70,7 +72,7 @@ static void repeat_hpexpireat(struct call *call, const struct changes *changes, 
     call_propagate(call, changes->count + 5, words);
 }
 
-/* --- Giving and taking times ---------------------------------------------------------------------------------------- */
+/* --- Giving and taking times --- */
 
 /* The fields were given a time (at >= 0), or lost theirs. */
 static void retimed(struct call *call, const struct changes *changes, int64_t at) {
@@ -90,7 +92,8 @@ static void expired_at_once(struct call *call, struct entry *entry, const struct
     hash_lost(call, entry, changes->count, "hexpired");
 }
 
-/* Whether a client may see HGETEX and HEXPIRE delete is decided once for the call: the time is the same for all its fields. */
+/* Whether a client may see HGETEX and HEXPIRE delete is decided once for the call: the time is the same for all its
+ * fields. */
 static int64_t expire_field(struct call *call, struct entry *entry, struct slice field, int64_t at, unsigned wanted,
                             bool past, struct changes *changes) {
     int64_t now_at = entry ? hash_expire_at(entry, field) : HASH_NO_FIELD;
@@ -168,7 +171,7 @@ static void hpersist_run(struct call *call) {
     changes_end(&changes);
 }
 
-/* --- Asking for times ----------------------------------------------------------------------------------------------- */
+/* --- Asking for times --- */
 
 static void httl_generic(struct call *call, bool seconds, bool relative) {
     struct fields fields;
@@ -194,7 +197,7 @@ static void hpexpiretime_run(struct call *call) {
     httl_generic(call, false, false);
 }
 
-/* --- HGETEX, HGETDEL, HSETEX ---------------------------------------------------------------------------------------- */
+/* --- HGETEX, HGETDEL, HSETEX --- */
 
 static void hgetex_run(struct call *call) {
     struct expire_option option = {0};
@@ -320,7 +323,7 @@ static void hsetex_run(struct call *call) {
         hsetex_set(call, entry, &how);
 }
 
-/* --- Table ---------------------------------------------------------------------------------------------------------- */
+/* --- Table --- */
 
 #define FIELDS_SYNTAX    " FIELDS fields{numfields:integer field:string...}"
 #define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)]"

@@ -1,4 +1,5 @@
-/* hyperloglog.c: PFADD, PFCOUNT, PFMERGE, and for developers PFDEBUG and PFSELFTEST. The bytes are lib/hyperloglog.h's; the value is a string. */
+/* hyperloglog.c: PFADD, PFCOUNT, PFMERGE, and for developers PFDEBUG and PFSELFTEST. The bytes are lib/hyperloglog.h's;
+ * the value is a string. */
 #include "lib/hyperloglog.h"
 #include "commands/commands.h"
 #include "commands/lookup.h"

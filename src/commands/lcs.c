@@ -1,9 +1,10 @@
 /* lcs.c: LCS, the longest common subsequence of two strings.
  *
- * The classic table, L(i,j) = the length for the first i bytes of a and the first j of b, is filled row by row; only two rows of it are kept. The way
- * back from the end needs one bit of each cell, "up is longer than left": a bit matrix, an eighth of a byte a cell instead of four. LEN needs no
- * way back and keeps no matrix. The bound on the product of the lengths is that of a table of 32-bit cells within proto-max-bulk-len, as
- * other servers have it: it bounds the time as well. */
+ * The classic table, L(i,j) = the length for the first i bytes of a and the first j of b, is filled row by row; only
+ * two rows of it are kept. The way back from the end needs one bit of each cell, "up is longer than left": a bit
+ * matrix, an eighth of a byte a cell instead of four. LEN needs no way back and keeps no matrix. The bound on the
+ * product of the lengths is that of a table of 32-bit cells within proto-max-bulk-len, as other servers have it: it
+ * bounds the time as well. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
@@ -73,7 +74,8 @@ static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match
     return 1;
 }
 
-/* Walks from the end of both strings to a beginning. Fills `text` (the subsequence, lcs->len bytes) where it is not NULL, else replies with the matches. */
+/* Walks from the end of both strings to a beginning. Fills `text` (the subsequence, lcs->len bytes) where it is not
+ * NULL, else replies with the matches. */
 static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply, const struct lcs_options *options) {
     size_t i = lcs->a.len, j = lcs->b.len, left = lcs->len, matches = 0;
     struct lcs_match match = {0, 0, 0};

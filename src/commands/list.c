@@ -10,7 +10,7 @@
 #include "lib/memory.h"
 #include "store/list_type.h"
 
-/* --- Finding -------------------------------------------------------------------------------------------------------- */
+/* --- Finding --- */
 
 /* The list to be read. False: the key has another type, and that is replied. */
 static bool find_list(struct call *call, struct entry **entry) {
@@ -40,7 +40,7 @@ static void list_lost(struct call *call, struct slice key, struct entry *entry, 
     notify(call->db, NOTIFY_GENERIC, "del", key);
 }
 
-/* --- Pushing -------------------------------------------------------------------------------------------------------- */
+/* --- Pushing --- */
 
 static void push(struct call *call, enum list_type_end end, bool only_present) {
     struct slice key = call->argv[1];
@@ -122,7 +122,7 @@ static void lset_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* --- Popping -------------------------------------------------------------------------------------------------------- */
+/* --- Popping --- */
 
 /* Replies with the elements at one end, the outermost first, and takes them out; returns how many. */
 static size_t pop_range(struct call *call, struct slice key, struct entry *entry, enum list_type_end end,
@@ -206,9 +206,10 @@ static void lmpop_run(struct call *call) {
     multi_pop(call, &list_multi_pop);
 }
 
-/* --- Moving --------------------------------------------------------------------------------------------------------- */
+/* --- Moving --- */
 
-/* The element goes through a copy: it leaves one list before it joins the other, which may be the same one. A large one is shared instead. */
+/* The element goes through a copy: it leaves one list before it joins the other, which may be the same one. A large one
+ * is shared instead. */
 bool list_move(struct call *call, enum list_type_end from_end, enum list_type_end to_end) {
     struct slice from_key = call->argv[1], to_key = call->argv[2];
     struct entry *from, *to;
@@ -257,7 +258,7 @@ static void rpoplpush_run(struct call *call) {
     if (!list_move(call, LIST_TYPE_TAIL, LIST_TYPE_HEAD)) reply_null(call->reply);
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 static void llen_run(struct call *call) {
     struct entry *entry;
@@ -377,7 +378,7 @@ static void lpos_run(struct call *call) {
         reply_null(call->reply);
 }
 
-/* --- Removing ------------------------------------------------------------------------------------------------------- */
+/* --- Removing --- */
 
 static void ltrim_run(struct call *call) {
     struct entry *entry;

@@ -1,5 +1,6 @@
-/* list_blocking.c: the commands on lists that wait until there is something: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP. How waiting works is in
- * server/clients/blocking.h. What they took is repeated elsewhere as by their counterparts that do not wait. */
+/* list_blocking.c: the commands on lists that wait until there is something: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP.
+ * How waiting works is in server/clients/blocking.h. What they took is repeated elsewhere as by their counterparts that
+ * do not wait. */
 #include "commands/commands.h"
 #include "commands/list.h"
 #include "commands/lookup.h"

@@ -1,7 +1,7 @@
 /* lookup.h: how handlers find keys. Everything here is about one call: its database, its client's flags, its reply.
  *
- * find_read counts a hit or a miss and tells the miss to who listens; find_write is for a key about to be changed. An entry found is valid until the next
- * function of keyspace.h that changes something. */
+ * find_read counts a hit or a miss and tells the miss to who listens; find_write is for a key about to be changed. An
+ * entry found is valid until the next function of keyspace.h that changes something. */
 #ifndef COMMANDS_LOOKUP_H
 #define COMMANDS_LOOKUP_H
 #include "lib/number.h"
@@ -59,8 +59,8 @@ static inline bool argument_int64(struct call *call, int index, int64_t *value) 
     return false;
 }
 
-/* For loops over many keys, argv[index], argv[index + step], … before argv[end]: called for each, starts to fetch the next few of them at once, so that the loop
- * does not wait for memory once a key. */
+/* For loops over many keys, argv[index], argv[index + step], … before argv[end]: called for each, starts to fetch the
+ * next few of them at once, so that the loop does not wait for memory once a key. */
 enum { KEYS_AHEAD = 16 };
 void keys_fetch(struct call *call, int index, int step, int end);
 static inline void keys_ahead(struct call *call, int first, int index, int step, int end) {

@@ -1,4 +1,5 @@
-/* object.c: OBJECT, a look at how a value is kept. Looking leaves no access time, and tells no event; it counts as a hit or a miss. */
+/* object.c: OBJECT, a look at how a value is kept. Looking leaves no access time, and tells no event; it counts as a
+ * hit or a miss. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"

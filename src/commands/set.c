@@ -40,7 +40,7 @@ static void set_lost(struct call *call, struct slice key, struct entry *entry, c
     notify(call->db, NOTIFY_GENERIC, "del", key);
 }
 
-/* --- Adding, removing, asking --------------------------------------------------------------------------------------- */
+/* --- Adding, removing, asking --- */
 
 static void sadd_run(struct call *call) {
     struct slice key = call->argv[1];
@@ -142,7 +142,7 @@ static void smembers_run(struct call *call) {
     if (entry) reply_members(call, &set);
 }
 
-/* --- Random members ------------------------------------------------------------------------------------------------- */
+/* --- Random members --- */
 
 static void reply_seen(void *context, const struct listpack_value *member) {
     reply_element(context, member);
@@ -292,7 +292,7 @@ static void spop_run(struct call *call) {
     call->dirty++;
 }
 
-/* --- SSCAN ---------------------------------------------------------------------------------------------------------- */
+/* --- SSCAN --- */
 
 static void scan_seen(void *context, const struct listpack_value *member) {
     struct value_scan *scan = context;

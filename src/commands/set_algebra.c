@@ -1,8 +1,10 @@
 /* set_algebra.c: intersections, unions and differences of sets.
  *
- * An intersection walks the smallest set and asks the others, the next smallest first. A difference walks the first set and asks the others, the largest first.
- * A union is replied without being built where it is of few sets: a member is replied with the first set that has it. A listpack that is asked often gets an index for as
- * long as the command runs. Where the result is stored, it is built in a set of its own before the destination is replaced, which may be one of the sources. */
+ * An intersection walks the smallest set and asks the others, the next smallest first. A difference walks the first set
+ * and asks the others, the largest first. A union is replied without being built where it is of few sets: a member is
+ * replied with the first set that has it. A listpack that is asked often gets an index for as long as the command runs.
+ * Where the result is stored, it is built in a set of its own before the destination is replaced, which may be one of
+ * the sources. */
 #include "commands/commands.h"
 #include "commands/element_reply.h"
 #include "commands/lookup.h"
@@ -76,7 +78,7 @@ static bool source_has(struct source *source, const struct listpack_value *membe
     return set_has_value(set, member);
 }
 
-/* --- Walking the results -------------------------------------------------------------------------------------------- */
+/* --- Walking the results --- */
 
 /* Each calls `seen` for members of the result until it says stop by false. */
 typedef bool result_seen(void *context, const struct listpack_value *member);
@@ -133,7 +135,7 @@ static void each_in_few(struct sources *s, result_seen *seen, void *context) {
     }
 }
 
-/* --- Storing -------------------------------------------------------------------------------------------------------- */
+/* --- Storing --- */
 
 static bool add_seen(void *context, const struct listpack_value *member) {
     set_add_value(context, member);
@@ -144,8 +146,9 @@ static bool add_new_seen(void *context, const struct listpack_value *member) {
     return true;
 }
 
-/* Results begin as an intset, which adapts to what is added. An intersection takes its members from the smallest set: where that holds texts, the result begins as a
- * listpack, and what turns out to be integers only is made an intset in the end. */
+/* Results begin as an intset, which adapts to what is added. An intersection takes its members from the smallest set:
+ * where that holds texts, the result begins as a listpack, and what turns out to be integers only is made an intset in
+ * the end. */
 static enum value_encoding first_encoding(const struct sources *s, enum operation operation) {
     if (operation != INTERSECTION || !s->count) return ENCODING_INTSET;
     const struct source *smallest = s->sets;
@@ -201,7 +204,7 @@ static void sdiffstore_run(struct call *call) {
     store(call, DIFFERENCE, "sdiffstore");
 }
 
-/* --- Replying ------------------------------------------------------------------------------------------------------- */
+/* --- Replying --- */
 
 struct replied {
     struct reply *reply;

@@ -1,4 +1,5 @@
-/* signed_count.h: counts whose sign says something: HRANDFIELD and its kin (negative: with repetitions), LREM and LPOS (negative: from the end). */
+/* signed_count.h: counts whose sign says something: HRANDFIELD and its kin (negative: with repetitions), LREM and LPOS
+ * (negative: from the end). */
 #ifndef COMMANDS_SIGNED_COUNT_H
 #define COMMANDS_SIGNED_COUNT_H
 #include "commands/lookup.h"

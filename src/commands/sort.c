@@ -1,4 +1,5 @@
-/* sort.c: SORT and SORT_RO: the elements of a list, set or sorted set in order, by themselves or by other keys that a pattern names; returned, or stored as a list.
+/* sort.c: SORT and SORT_RO: the elements of a list, set or sorted set in order, by themselves or by other keys that a
+ * pattern names; returned, or stored as a list.
  *
  * A pattern holds a '*', for which the element is put in; "->" and a field behind it mean a field of a hash. */
 #include "commands/commands.h"

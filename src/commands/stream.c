@@ -57,7 +57,7 @@ static void xdel_run(struct call *call) {
     reply_integer(call->reply, (int64_t)deleted);
 }
 
-/* --- XSETID --------------------------------------------------------------------------------------------------------- */
+/* --- XSETID --- */
 
 struct set_id {
     struct stream_id last, deleted; /* 0-0: keeps the present one */

@@ -1,7 +1,7 @@
 /* stream_add.c: XADD and XTRIM, which share their options for trimming.
  *
- * What is repeated elsewhere says exactly what was done here: the id that was chosen, and in place of "about so much" what was kept. Such a call
- * may hold a LIMIT beside "=", which only those whose calls must be obeyed may say. */
+ * What is repeated elsewhere says exactly what was done here: the id that was chosen, and in place of "about so much"
+ * what was kept. Such a call may hold a LIMIT beside "=", which only those whose calls must be obeyed may say. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"

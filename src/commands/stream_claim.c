@@ -1,4 +1,5 @@
-/* stream_claim.c: XCLAIM and XAUTOCLAIM: a consumer takes over what is pending for others. What is pending but deleted from the stream is forgotten on the way. */
+/* stream_claim.c: XCLAIM and XAUTOCLAIM: a consumer takes over what is pending for others. What is pending but deleted
+ * from the stream is forgotten on the way. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
@@ -70,7 +71,7 @@ static void reply_claimed(struct call *call, const struct claim *claim, const st
     }
 }
 
-/* --- XCLAIM --------------------------------------------------------------------------------------------------------- */
+/* --- XCLAIM --- */
 
 /* A number behind an option. */
 static bool number_read(struct call *call, int index, const char *option, int64_t *value) {
@@ -154,7 +155,7 @@ static void xclaim_run(struct call *call) {
     stream_ids_free(ids, at_hand);
 }
 
-/* --- XAUTOCLAIM ----------------------------------------------------------------------------------------------------- */
+/* --- XAUTOCLAIM --- */
 
 enum { AUTOCLAIM_COUNT = 100, AUTOCLAIM_LOOKS = 10 /* at so many entries for one that may be claimed */ };
 

@@ -9,7 +9,7 @@ struct stream *stream_make(struct call *call, struct slice key) {
     return stream_of(entry);
 }
 
-/* --- Ids ------------------------------------------------------------------------------------------------------------ */
+/* --- Ids --- */
 
 static bool id_read(struct call *call, struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id) {
     if (stream_id_parse(text, syntax, missing_seq, id, NULL)) return true;
@@ -53,7 +53,7 @@ struct stream_id *stream_ids_read(struct call *call, int first, struct stream_id
     return ids;
 }
 
-/* --- Replies -------------------------------------------------------------------------------------------------------- */
+/* --- Replies --- */
 
 void reply_stream_misunderstood(struct call *call, const char *container) {
     enum { SHOWN = 128 };
@@ -102,7 +102,7 @@ bool reply_stream_one(struct reply *reply, const struct stream *stream, struct s
     return there;
 }
 
-/* --- Groups --------------------------------------------------------------------------------------------------------- */
+/* --- Groups --- */
 
 struct stream_group *find_stream_group(struct call *call, const struct stream *stream, struct slice key,
                                        struct slice name, enum no_group words) {

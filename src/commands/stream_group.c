@@ -1,4 +1,5 @@
-/* stream_group.c: consumer groups: XGROUP, XACK. What reads for them is in stream_read.c, what looks after pending entries in stream_claim.c. */
+/* stream_group.c: consumer groups: XGROUP, XACK. What reads for them is in stream_read.c, what looks after pending
+ * entries in stream_claim.c. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"

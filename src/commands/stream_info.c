@@ -55,7 +55,7 @@ static void reply_each(const struct showing *showing, const struct radix_tree *t
     radix_iterator_free(&it);
 }
 
-/* --- STREAM --------------------------------------------------------------------------------------------------------- */
+/* --- STREAM --- */
 
 static void reply_numbers(struct reply *reply, const struct stream *stream) {
     reply_count(reply, "length", stream->length);
@@ -151,7 +151,7 @@ static void stream_run(struct call *call) {
         reply_stream(call->reply, stream);
 }
 
-/* --- GROUPS and CONSUMERS ------------------------------------------------------------------------------------------- */
+/* --- GROUPS and CONSUMERS --- */
 
 static void show_group(const struct showing *showing, struct slice name, void *value) {
     const struct stream_group *group = value;

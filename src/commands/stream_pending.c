@@ -52,7 +52,8 @@ struct range {
     struct stream_id first, last;
     const struct slice *consumer; /* NULL: all of them */
 };
-/* argv[3] on: [IDLE min-idle-time] start end count [consumer]. Words behind those do not matter. False: the error is replied. */
+/* argv[3] on: [IDLE min-idle-time] start end count [consumer]. Words behind those do not matter. False: the error is
+ * replied. */
 static bool range_read(struct call *call, struct range *range) {
     int at = 3;
     *range = (struct range){.min_idle = 0};

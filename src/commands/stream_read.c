@@ -1,7 +1,8 @@
 /* stream_read.c: XREAD and XREADGROUP: what came behind an id, of several streams, now or as soon as there is any.
  *
- * A stream serves when it has an entry behind the id; of a group's, when there is one behind what the group read last (">"), and always where a consumer asks for
- * what is pending for it (any other id). Where none serves, the client may wait: the command is called again with "$" replaced by what it meant when it came. */
+ * A stream serves when it has an entry behind the id; of a group's, when there is one behind what the group read last
+ * (">"), and always where a consumer asks for what is pending for it (any other id). Where none serves, the client may
+ * wait: the command is called again with "$" replaced by what it meant when it came. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
@@ -25,7 +26,7 @@ struct read {
     struct source *sources, at_hand[SOURCES_AT_HAND];
 };
 
-/* --- Arguments ------------------------------------------------------------------------------------------------------ */
+/* --- Arguments --- */
 
 static bool only_grouped(struct call *call, const struct read *read, const char *option) {
     if (read->grouped) return true;
@@ -116,7 +117,7 @@ static bool source_read(struct call *call, const struct read *read, int index, s
     return false;
 }
 
-/* --- Serving -------------------------------------------------------------------------------------------------------- */
+/* --- Serving --- */
 
 static bool asks_for_new(const struct source *source) {
     return source->group && stream_id_equal(source->after, STREAM_ID_MAX);
@@ -235,7 +236,8 @@ static bool serve_grouped(struct call *call, const struct read *read) {
     bool several = read->streams > 1, any = streams_that_serve(call, read);
     size_t count = 0;
     call_propagate_nothing(call);
-    /* A key may be there twice, and the first reading leave nothing for the second: only afterwards is it known how many served. */
+    /* A key may be there twice, and the first reading leave nothing for the second: only afterwards is it known how
+     * many served. */
     if (any && several) reply_deferred_begin(call->reply, &deferred);
     for (int i = 0; i < read->streams; i++) {
         const struct source *source = &read->sources[i];

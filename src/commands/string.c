@@ -1,10 +1,11 @@
 /* string.c: SET and GET and what is a SET or a GET under another name.
  *
- * All writes end in string_put: one search of the table, one replacement of the entry with its expiry built in. A large value is not copied: the blob that it was
- * received into becomes the value.
+ * All writes end in string_put: one search of the table, one replacement of the entry with its expiry built in. A large
+ * value is not copied: the blob that it was received into becomes the value.
  *
- * What is repeated elsewhere: a SET that names a time becomes SET key value PXAT milliseconds, so that it means the same whenever it is repeated; its
- * conditions go, they have been met. GET goes, nobody reads the reply. IFEQ goes too: replicas that do not know it need not. */
+ * What is repeated elsewhere: a SET that names a time becomes SET key value PXAT milliseconds, so that it means the
+ * same whenever it is repeated; its conditions go, they have been met. GET goes, nobody reads the reply. IFEQ goes too:
+ * replicas that do not know it need not. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"

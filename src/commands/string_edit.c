@@ -60,8 +60,8 @@ static void getrange_run(struct call *call) {
     char text[STRING_NUMBER_TEXT];
     struct slice value = entry ? entry_string(entry, text) : SLICE("");
     int64_t len = (int64_t)value.len;
-    /* Both count from the end where negative. A range that ends before it starts is empty, and that is told before what lies outside is cut off:
-     * 0 -100 on "abc" is its first byte, as it ever was. */
+    /* Both count from the end where negative. A range that ends before it starts is empty, and that is told before what
+     * lies outside is cut off: 0 -100 on "abc" is its first byte, as it ever was. */
     bool empty = len == 0 || (start < 0 && end < 0 && start > end);
     if (start < 0) start += len;
     if (end < 0) end += len;

@@ -1,6 +1,7 @@
 /* string_increment.c: numbers in strings: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT.
  *
- * A counter that exists is changed in its entry. INCRBYFLOAT is repeated elsewhere as the result it had, so that no two machines round differently. */
+ * A counter that exists is changed in its entry. INCRBYFLOAT is repeated elsewhere as the result it had, so that no two
+ * machines round differently. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"

@@ -1,5 +1,5 @@
-/* type_debug.c: what DEBUG DIGEST, HTSTATS-KEY and OBJECT show of the types (the digests are described in server/debug/debug.h), and LISTPACK, QUICKLIST and
- * QUICKLIST-PACKED-THRESHOLD. */
+/* type_debug.c: what DEBUG DIGEST, HTSTATS-KEY and OBJECT show of the types (the digests are described in
+ * server/debug/debug.h), and LISTPACK, QUICKLIST and QUICKLIST-PACKED-THRESHOLD. */
 #include "commands/commands.h"
 #include "lib/number.h"
 #include "server/debug/debug.h"
@@ -77,7 +77,7 @@ static void stream_digest(const struct entry *entry, struct digest *digest) {
     stream_iterate_end(&it);
 }
 
-/* ---- OBJECT, LISTPACK, QUICKLIST ---- */
+/* --- OBJECT, LISTPACK, QUICKLIST --- */
 
 static void list_describe(const struct entry *entry, bool fast, char *text, size_t size) {
     struct sequence_nodes nodes;

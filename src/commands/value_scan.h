@@ -1,7 +1,8 @@
 /* value_scan.h: what HSCAN, SSCAN and ZSCAN share: cursor, options, the reply.
  *
- * A command reads the cursor, finds its key, reads the options (a missing key is not asked for them), lets value_scan_run call its function for each bucket of the
- * value, and that function shows elements with value_scan_wants and replies to scan->reply. */
+ * A command reads the cursor, finds its key, reads the options (a missing key is not asked for them), lets
+ * value_scan_run call its function for each bucket of the value, and that function shows elements with value_scan_wants
+ * and replies to scan->reply. */
 #ifndef COMMANDS_VALUE_SCAN_H
 #define COMMANDS_VALUE_SCAN_H
 #include "server/command/command.h"

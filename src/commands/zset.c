@@ -1,4 +1,5 @@
-/* zset.c: the commands on members of one sorted set; ranges are in zset_range.c, several sorted sets in zset_algebra.c. */
+/* zset.c: the commands on members of one sorted set; ranges are in zset_range.c, several sorted sets in zset_algebra.c.
+ */
 #include "commands/commands.h"
 #include "commands/signed_count.h"
 #include "commands/spec.h"
@@ -38,7 +39,7 @@ void zset_store_result(struct call *call, struct slice key, struct zset *zset, c
     reply_integer(call->reply, (int64_t)len);
 }
 
-/* --- Adding --------------------------------------------------------------------------------------------------------- */
+/* --- Adding --- */
 
 struct add_options {
     unsigned conditions;
@@ -97,7 +98,8 @@ static double *scores_read(struct call *call, int first, double at_hand[static S
     return scores;
 }
 
-/* Puts the pairs of the call into the sorted set of its key. False: an error was replied (what was put before it stays). */
+/* Puts the pairs of the call into the sorted set of its key. False: an error was replied (what was put before it
+ * stays). */
 static bool add_pairs(struct call *call, const struct add_options *options, const double *scores, uint64_t *added,
                       uint64_t *updated, bool *processed, double *now) {
     struct slice key = call->argv[1];
@@ -171,7 +173,7 @@ static void zrem_run(struct call *call) {
     reply_integer(call->reply, removed);
 }
 
-/* --- Asking --------------------------------------------------------------------------------------------------------- */
+/* --- Asking --- */
 
 static void zcard_run(struct call *call) {
     struct entry *entry;
@@ -232,11 +234,12 @@ static void zrevrank_run(struct call *call) {
     rank(call, true);
 }
 
-/* --- Popping -------------------------------------------------------------------------------------------------------- */
+/* --- Popping --- */
 
 enum pairs { PAIRS_FLAT, PAIRS_BY_PROTOCOL, PAIRS_NESTED };
 
-/* Replies with the members of the lowest or highest scores, the outermost first, and takes them out; returns how many. */
+/* Replies with the members of the lowest or highest scores, the outermost first, and takes them out; returns how many.
+ */
 static size_t pop_items(struct call *call, struct slice key, struct entry *entry, struct zset *zset, bool highest,
                         size_t count, enum pairs pairs) {
     struct zset_iterator it;
@@ -312,7 +315,7 @@ bool zset_pop_one(struct call *call, struct slice key, bool highest) {
     return true;
 }
 
-/* --- Random members ------------------------------------------------------------------------------------------------- */
+/* --- Random members --- */
 
 struct random_reply {
     struct reply *reply;
@@ -371,9 +374,10 @@ static void zrandmember_run(struct call *call) {
     reply_element(call->reply, &item.member);
 }
 
-/* --- ZSCAN ---------------------------------------------------------------------------------------------------------- */
+/* --- ZSCAN --- */
 
-/* Members of a table are shown with all 17 digits of their scores, as clients know it; those of a listpack as it holds them. */
+/* Members of a table are shown with all 17 digits of their scores, as clients know it; those of a listpack as it holds
+ * them. */
 static size_t score_digits(char text[static 40], double score) {
     if (fabs(score) < 1e17 && (double)(int64_t)score == score) return format_double(text, score);
     return (size_t)snprintf(text, 40, "%.17g", score);

@@ -1,7 +1,8 @@
 /* zset_algebra.c: intersections, unions and differences of sorted sets and sets; members of a set have the score 1.
  *
- * The sources are taken in the order of their size, so that sums come out the same as elsewhere to the last bit. Results are gathered in a table of members, which stay where
- * they are, and put into order in the end; only what is stored is made a sorted set. */
+ * The sources are taken in the order of their size, so that sums come out the same as elsewhere to the last bit.
+ * Results are gathered in a table of members, which stay where they are, and put into order in the end; only what is
+ * stored is made a sorted set. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/zset_common.h"
@@ -33,7 +34,7 @@ struct combination {
     struct source *sources, at_hand[SOURCES_AT_HAND];
 };
 
-/* --- Sources -------------------------------------------------------------------------------------------------------- */
+/* --- Sources --- */
 
 struct source_iterator {
     const struct source *source;
@@ -82,7 +83,7 @@ static int compare_len(const void *a, const void *b) {
     return x->len != y->len ? (x->len > y->len) - (x->len < y->len) : x->index - y->index;
 }
 
-/* --- Reading the call ----------------------------------------------------------------------------------------------- */
+/* --- Reading the call --- */
 
 static bool sources_find(struct call *call, struct combination *r) {
     for (int i = 0; i < r->count; i++) {
@@ -174,7 +175,7 @@ static bool combination_read(struct call *call, struct combination *r) {
     return false;
 }
 
-/* --- Results -------------------------------------------------------------------------------------------------------- */
+/* --- Results --- */
 
 /* Infinity times 0, and infinities of both signs added, are 0. */
 static double weigh(double weight, double score) {

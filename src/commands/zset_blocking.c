@@ -1,5 +1,6 @@
-/* zset_blocking.c: the commands on sorted sets that wait until there is something: BZPOPMIN, BZPOPMAX, BZMPOP. How waiting works is in server/clients/blocking.h.
- * What they took is repeated elsewhere as by their counterparts that do not wait. */
+/* zset_blocking.c: the commands on sorted sets that wait until there is something: BZPOPMIN, BZPOPMAX, BZMPOP. How
+ * waiting works is in server/clients/blocking.h. What they took is repeated elsewhere as by their counterparts that do
+ * not wait. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/zset_pop.h"

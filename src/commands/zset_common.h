@@ -21,7 +21,8 @@ static inline bool find_zset_write(struct call *call, struct slice key, struct e
 void zadd_run(struct call *call); /* ZADD, with the call's arguments */
 /* The sorted set lost members: tells that, and deletes the key with the last. */
 void zset_lost(struct call *call, struct slice key, struct entry *entry, const struct zset *zset, const char *event);
-/* Replaces whatever the key holds by the sorted set, which is taken over, or deletes the key where it is empty; tells, counts and replies with its size. */
+/* Replaces whatever the key holds by the sorted set, which is taken over, or deletes the key where it is empty; tells,
+ * counts and replies with its size. */
 void zset_store_result(struct call *call, struct slice key, struct zset *zset, const char *event);
 
 /* The head of `count` members, and each; with scores they are pairs in RESP3, flat in RESP2. */

@@ -18,7 +18,7 @@ struct range {
     int64_t offset, limit;       /* limit negative: none */
 };
 
-/* --- Reading bounds ------------------------------------------------------------------------------------------------- */
+/* --- Reading bounds --- */
 
 /* More lenient than scores are: what strtod takes, infinite where it is too large, and nothing at all for 0. */
 static bool score_bound_read(struct slice text, struct zset_bound *bound) {
@@ -61,7 +61,8 @@ static bool range_read(struct call *call, int index, bool swapped, struct range 
     }
 }
 
-/* The ranks of a range, from the lowest score, before offset and limit. Ranks that are given count from the other end where `reverse`. */
+/* The ranks of a range, from the lowest score, before offset and limit. Ranks that are given count from the other end
+ * where `reverse`. */
 static size_t range_ranks(const struct zset *zset, const struct range *range, bool reverse, size_t *first) {
     if (range->by != BY_RANK) return zset_between(zset, &range->low, &range->high, first);
     int64_t len = (int64_t)zset_len(zset), start = range->start, end = range->end;
@@ -74,7 +75,7 @@ static size_t range_ranks(const struct zset *zset, const struct range *range, bo
     return (size_t)(end - start + 1);
 }
 
-/* --- ZRANGE and its kin --------------------------------------------------------------------------------------------- */
+/* --- ZRANGE and its kin --- */
 
 struct query {
     struct range range;
@@ -175,7 +176,7 @@ QUERY(zrevrangebyscore_run, BY_SCORE, true, .key = 1)
 QUERY(zrangebylex_run, BY_TEXT, false, .key = 1)
 QUERY(zrevrangebylex_run, BY_TEXT, true, .key = 1)
 
-/* --- Counting and removing ------------------------------------------------------------------------------------------ */
+/* --- Counting and removing --- */
 
 static void count_run(struct call *call, enum range_by by) {
     struct range range = {.by = by};

@@ -1,7 +1,9 @@
-/* background.h: threads for work that must not hold up the main thread: freeing of big things, closing and syncing of files.
+/* background.h: threads for work that must not hold up the main thread: freeing of big things, closing and syncing of
+ * files.
  *
- * One thread for each kind, started by background_start(); jobs of a kind run in order. A job's function runs on the background
- * thread and owns its argument. Before background_start (tools, unit tests) jobs run at once in the caller. */
+ * One thread for each kind, started by background_start(); jobs of a kind run in order. A job's function runs on the
+ * background thread and owns its argument. Before background_start (tools, unit tests) jobs run at once in the caller.
+ */
 #ifndef LIB_BACKGROUND_H
 #define LIB_BACKGROUND_H
 #include <stdbool.h>

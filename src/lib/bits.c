@@ -1,4 +1,5 @@
-/* bits.c: see bits.h. The loops are written so that the compiler makes vector instructions of them; the variants differ only in what it may use. */
+/* bits.c: see bits.h. The loops are written so that the compiler makes vector instructions of them; the variants differ
+ * only in what it may use. */
 #include "lib/bits.h"
 #include <endian.h>
 #include <string.h>

@@ -77,7 +77,8 @@ static void blob_free(struct blob *blob) {
         mem_free(blob);
 }
 
-/* Nobody can take another reference from the last one but its holder, who is here: then no locked instruction is needed. */
+/* Nobody can take another reference from the last one but its holder, who is here: then no locked instruction is
+ * needed. */
 void blob_release(struct blob *blob) {
     if (!blob_is_shared(blob) || atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1)
         blob_free(blob);

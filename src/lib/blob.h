@@ -38,7 +38,8 @@ struct blob_allocator {
     void (*give)(void *block);
     size_t (*size)(const void *block);
 };
-/* The allocator is set once and stays, what it gave has to go back to it; `min` may be changed at any time (SIZE_MAX: nothing more is taken from it). */
+/* The allocator is set once and stays, what it gave has to go back to it; `min` may be changed at any time (SIZE_MAX:
+ * nothing more is taken from it). */
 void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min);
 static inline struct slice blob_slice(const struct blob *blob) {
     return (struct slice){blob->data, blob->len};

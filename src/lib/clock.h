@@ -1,7 +1,8 @@
 /* clock.h: time. Two clocks: the wall (dates, expiry) and the monotonic one (durations, timers).
  *
- * The event loop reads the clocks once a turn (clock_update); the server freezes the wall clock inside a command, a script or a
- * transaction, so that all of it sees one time. Everybody who decides on keys uses the cached ones. Each thread has its cache. */
+ * The event loop reads the clocks once a turn (clock_update); the server freezes the wall clock inside a command, a
+ * script or a transaction, so that all of it sees one time. Everybody who decides on keys uses the cached ones. Each
+ * thread has its cache. */
 #ifndef LIB_CLOCK_H
 #define LIB_CLOCK_H
 #include <stdint.h>
@@ -17,7 +18,8 @@ extern _Thread_local struct clock_cache {
     uint64_t read_at; /* lib/ticks.h; 0: the next clock_follow() reads the clocks */
 } clock_cache;
 void clock_update(void); /* both; keeps the wall time while it is frozen */
-/* clock_update() unless that was done within CLOCK_LAG_US. For who asks more often than the time changes: costs a look at the CPU's counter. */
+/* clock_update() unless that was done within CLOCK_LAG_US. For who asks more often than the time changes: costs a look
+ * at the CPU's counter. */
 void clock_follow(void);
 enum { CLOCK_LAG_US = 2 };
 static inline int64_t clock_ms(void) {

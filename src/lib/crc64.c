@@ -1,8 +1,9 @@
 /* crc64.c: see crc64.h.
  *
- * Sixteen bytes a step with sixteen tables (32 KiB, made at the first use): the table of a byte tells what it does to the checksum when that many bytes
- * follow it. Long input is read as three streams side by side whose checksums are put together, since one stream waits for its own last step; two bits
- * of arithmetic (multiplying by a power of x) stand behind that. Instructions for carry-less multiplication would be faster again, at the price of code that each
+ * Sixteen bytes a step with sixteen tables (32 KiB, made at the first use): the table of a byte tells what it does to
+ * the checksum when that many bytes follow it. Long input is read as three streams side by side whose checksums are put
+ * together, since one stream waits for its own last step; two bits of arithmetic (multiplying by a power of x) stand
+ * behind that. Instructions for carry-less multiplication would be faster again, at the price of code that each
  * processor has in its own way; snapshots are bound by other things by then. */
 #include "lib/crc64.h"
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /* crc64.h: the checksum at the end of RDB files and DUMP payloads: CRC-64 of Jones, reflected.
  *
- *     polynomial 0xad93d23594c935a9, bits reflected in and out, start 0, no final xor; of "123456789": 0xe9c6d914c4b8d9ca */
+ *     polynomial 0xad93d23594c935a9, bits reflected in and out, start 0, no final xor; of "123456789":
+ * 0xe9c6d914c4b8d9ca */
 #ifndef LIB_CRC64_H
 #define LIB_CRC64_H
 #include <stddef.h>

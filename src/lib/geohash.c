@@ -61,8 +61,8 @@ static struct area area_of(struct cell cell) {
                          .north = -GEO_LATITUDE_MAX + (cell.y + 1.0) / count * high};
 }
 
-/* The cell so many to the east and north; beyond the edge the map begins anew. What lies on the very edge has a cell beyond the last one, in which it is to be
- * found, so nothing begins anew in a direction in which nothing moves. */
+/* The cell so many to the east and north; beyond the edge the map begins anew. What lies on the very edge has a cell
+ * beyond the last one, in which it is to be found, so nothing begins anew in a direction in which nothing moves. */
 static struct cell neighbor(struct cell cell, int east, int north) {
     uint32_t mask = (UINT32_C(1) << cell.steps) - 1;
     return (struct cell){east ? (cell.x + (uint32_t)east) & mask : cell.x,

@@ -1,7 +1,8 @@
 /* geohash.h: places on Earth as integers whose order keeps near places together.
  *
- * Longitude and latitude are each cut into 2^26 steps; the bits of both numbers, latitude first, make one of 52 bits, which a double holds exactly. Latitudes
- * end at 85.05112878 degrees, where Mercator maps do. The first bits name a cell: all places in it have scores between two numbers.
+ * Longitude and latitude are each cut into 2^26 steps; the bits of both numbers, latitude first, make one of 52 bits,
+ * which a double holds exactly. Latitudes end at 85.05112878 degrees, where Mercator maps do. The first bits name a
+ * cell: all places in it have scores between two numbers.
  *
  * Distances are along great circles of a sphere of radius 6372797.560856 m (haversine). Any thread. */
 #ifndef LIB_GEOHASH_H
@@ -28,8 +29,9 @@ geo_decode_score(double score); /* of any number: where it belongs to no place, 
 double geo_distance(struct geo_point a, struct geo_point b);           /* meters */
 void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]); /* the standard geohash, 11 characters */
 
-/* What is searched for: a circle, a box whose sides lie east-west and north-south, or a polygon on the map, whose sides are straight lines of longitude and latitude; where
- * they cross, what they go round twice is outside. Lengths in meters. */
+/* What is searched for: a circle, a box whose sides lie east-west and north-south, or a polygon on the map, whose sides
+ * are straight lines of longitude and latitude; where they cross, what they go round twice is outside. Lengths in
+ * meters. */
 enum geo_form { GEO_CIRCLE, GEO_BOX, GEO_POLYGON };
 struct geo_shape {
     enum geo_form form;

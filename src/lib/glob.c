@@ -5,8 +5,8 @@
  * bring it as well. One remembered place therefore replaces recursion, and the time is at most pattern x text.
  *
  * Oddities that are part of the language: a class that is never closed ends with the pattern; a range may be written
- * backwards; a ']' directly behind '[' closes an empty class; a backslash at the very end stands for itself; the empty text matches the empty pattern only,
- * not even "*". */
+ * backwards; a ']' directly behind '[' closes an empty class; a backslash at the very end stands for itself; the empty
+ * text matches the empty pattern only, not even "*". */
 #include "lib/glob.h"
 
 static unsigned char fold(unsigned char c, bool ignore_case) {

@@ -1,5 +1,6 @@
-/* glob.h: the patterns of KEYS, SCAN MATCH, PSUBSCRIBE, CONFIG GET: * ? [a-z] [^a] \x. Time is bounded: a pattern of many
- * stars cannot be used to burn the server's CPU (iterative matching with one backtrack point, O(pattern x text)). */
+/* glob.h: the patterns of KEYS, SCAN MATCH, PSUBSCRIBE, CONFIG GET: * ? [a-z] [^a] \x. Time is bounded: a pattern of
+ * many stars cannot be used to burn the server's CPU (iterative matching with one backtrack point, O(pattern x text)).
+ */
 #ifndef LIB_GLOB_H
 #define LIB_GLOB_H
 #include "lib/slice.h"

@@ -6,26 +6,27 @@
  *     bytes 1-7   one byte of the hash of each entry
  *     bytes 8-63  7 pointers to entries; in a chained bucket 6, and the last is the child bucket
  *
- * The entries of a bucket and its children are dense: every bucket of a chain but the last is full (6 entries), the last
- * of a chain holds at least 2 (one would have stood in the parent). So the number is enough to tell which places are
- * taken, and a chain is never longer than it must be. A hole left by a deletion is filled with the last entry of the chain.
+ * The entries of a bucket and its children are dense: every bucket of a chain but the last is full (6 entries), the
+ * last of a chain holds at least 2 (one would have stood in the parent). So the number is enough to tell which places
+ * are taken, and a chain is never longer than it must be. A hole left by a deletion is filled with the last entry of
+ * the chain.
  *
  * The low bits of the hash choose the bucket, the top 8 are the byte kept beside the entry. All 7 bytes are compared at
  * once; of the entries that are not the one looked for, one in 256 is touched.
  *
- * Sizes. A table grows by doubling when there are more than 7 entries a bucket, and shrinks to about half full when less
- * than one place in eight is used. It takes 10 to 19 bytes an entry, about 15 on average, children included. At 7 entries
- * a bucket on average, one lookup in five goes on to a child. Growing earlier was not worth the memory.
+ * Sizes. A table grows by doubling when there are more than 7 entries a bucket, and shrinks to about half full when
+ * less than one place in eight is used. It takes 10 to 19 bytes an entry, about 15 on average, children included. At 7
+ * entries a bucket on average, one lookup in five goes on to a child. Growing earlier was not worth the memory.
  *
- * Resizing. There are two arrays while it goes on: `arrays[0]` is emptied bucket by bucket, from bucket 0 to the last, into
- * `arrays[1]`. New entries go into arrays[1]. Every addition and deletion moves REHASH_STEP buckets, so that a resizing is
- * done long before the next is due. Growing needs the keys of the entries again, which are fetched ahead; shrinking
- * does not, since the low bits of the hash are known from the place.
+ * Resizing. There are two arrays while it goes on: `arrays[0]` is emptied bucket by bucket, from bucket 0 to the last,
+ * into `arrays[1]`. New entries go into arrays[1]. Every addition and deletion moves REHASH_STEP buckets, so that a
+ * resizing is done long before the next is due. Growing needs the keys of the entries again, which are fetched ahead;
+ * shrinking does not, since the low bits of the hash are known from the place.
  *
- * Scan. The cursor counts buckets with the highest bit first ("reverse binary"): when the table doubles, what was bucket b
- * becomes b and b + size, which in that order follow each other exactly where b stood; when it halves they fall together
- * again. So buckets before the cursor hold entries that were seen, in any size of the table. While there are two arrays a
- * call visits a bucket of the smaller and all buckets of the larger that fall together with it.
+ * Scan. The cursor counts buckets with the highest bit first ("reverse binary"): when the table doubles, what was
+ * bucket b becomes b and b + size, which in that order follow each other exactly where b stood; when it halves they
+ * fall together again. So buckets before the cursor hold entries that were seen, in any size of the table. While there
+ * are two arrays a call visits a bucket of the smaller and all buckets of the larger that fall together with it.
  *
  * Rejected: open addressing over all buckets (no scan guarantee without tombstones, and long probes when nearly full);
  * keeping more bits of the hash, so that growing need not read keys (2 bytes an entry). */
@@ -88,7 +89,7 @@ void hashtable_set_seed(const uint8_t new_seed[16]) {
     seeded = true;
 }
 
-/* --- Keys ----------------------------------------------------------------------------------------------------------- */
+/* --- Keys --- */
 
 static inline uint64_t hash_of(const struct hashtable *table, struct slice key) {
     return table->type->ignore_case ? siphash_nocase(key.data, key.len, seed) : siphash(key.data, key.len, seed);
@@ -113,7 +114,7 @@ static inline bool key_is(const struct hashtable *table, const void *entry, stru
     return memcmp(other.data, key.data, key.len) == 0;
 }
 
-/* --- Buckets -------------------------------------------------------------------------------------------------------- */
+/* --- Buckets --- */
 
 static inline unsigned bucket_count(const struct bucket *b) {
     return b->meta & COUNT;
@@ -162,8 +163,8 @@ static void chain_append(struct hashtable *table, struct bucket *b, uint8_t byte
     b->meta++;
 }
 
-/* Takes out the entry at a place and closes the hole. True: the bucket was a child and is gone, with what it held moved to
- * the last place of its parent. */
+/* Takes out the entry at a place and closes the hole. True: the bucket was a child and is gone, with what it held moved
+ * to the last place of its parent. */
 static bool chain_remove(struct hashtable *table, struct bucket *b, unsigned place, struct bucket *parent) {
     struct bucket *last = b, *above = parent;
     while (bucket_chained(last)) above = last, last = bucket_child(last);
@@ -187,7 +188,7 @@ static void chain_free(struct hashtable *table, struct bucket *b) {
     b->meta = 0;
 }
 
-/* --- Arrays and resizing -------------------------------------------------------------------------------------------- */
+/* --- Arrays and resizing --- */
 
 static inline bool rehashing(const struct hashtable *table) {
     return table->arrays[1].buckets != NULL;
@@ -325,7 +326,7 @@ bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds) {
     return rehashing(table);
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 struct hashtable *hashtable_new(const struct hashtable_type *type) {
     if (unlikely(!seeded)) {
@@ -370,7 +371,7 @@ size_t hashtable_memory(const struct hashtable *table) {
     return sizeof(*table) + buckets * sizeof(struct bucket);
 }
 
-/* --- Finding and changing ------------------------------------------------------------------------------------------- */
+/* --- Finding and changing --- */
 
 /* Where an entry stands. */
 struct place {
@@ -476,7 +477,7 @@ bool hashtable_delete(struct hashtable *table, struct slice key) {
     return true;
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 static uint64_t reverse_bits(uint64_t v) {
     v = (v >> 1 & 0x5555555555555555) | (v & 0x5555555555555555) << 1;
@@ -561,7 +562,7 @@ void hashtable_iterator_close(struct hashtable_iterator *it) {
     shrink_where_possible(it->table);
 }
 
-/* --- Chance --------------------------------------------------------------------------------------------------------- */
+/* --- Chance --- */
 
 static size_t total_buckets(const struct hashtable *table) {
     size_t sum = table->arrays[0].mask + 1 - table->rehash_index;
@@ -582,8 +583,9 @@ static void *chain_nth(const struct bucket *b, size_t n) {
     return b->entries[n];
 }
 
-/* Draws a bucket and one of `most` places in it, until there is an entry: so each entry has the same chance. `most` is chosen so
- * that hardly a chain is longer. In a nearly empty table that would take forever; there, chance decides only where to begin. */
+/* Draws a bucket and one of `most` places in it, until there is an entry: so each entry has the same chance. `most` is
+ * chosen so that hardly a chain is longer. In a nearly empty table that would take forever; there, chance decides only
+ * where to begin. */
 void *hashtable_random(struct hashtable *table) {
     if (!table->used) return NULL;
     size_t buckets = total_buckets(table), most = table->used / buckets * 2 + 9;
@@ -610,7 +612,7 @@ size_t hashtable_sample(struct hashtable *table, void **entries, size_t count) {
     return got;
 }
 
-/* --- Description ---------------------------------------------------------------------------------------------------- */
+/* --- Description --- */
 
 static size_t describe_array(const struct hashtable *table, int which, char *text, size_t size, bool full) {
     enum { LENGTHS = 32 };

@@ -1,7 +1,8 @@
 /* heap.h: items of which the one with the lowest number can always be seen: a binary heap of pointers.
  *
- * An item knows its number and is told its place whenever that changes, so that it can be taken out or given another number from where it stands. Each of
- * that takes a time in proportion to the logarithm of how many there are. The heap does not own its items. Not thread-safe. All zero: empty. */
+ * An item knows its number and is told its place whenever that changes, so that it can be taken out or given another
+ * number from where it stands. Each of that takes a time in proportion to the logarithm of how many there are. The heap
+ * does not own its items. Not thread-safe. All zero: empty. */
 #ifndef LIB_HEAP_H
 #define LIB_HEAP_H
 #include <stddef.h>

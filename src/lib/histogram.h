@@ -1,8 +1,9 @@
-/* histogram.h: counts values (latencies) in buckets whose width grows with the value, so that every value is known to the same relative
- * precision and the whole fits in a fixed, small piece of memory.
+/* histogram.h: counts values (latencies) in buckets whose width grows with the value, so that every value is known to
+ * the same relative precision and the whole fits in a fixed, small piece of memory.
  *
- * With `bits` of precision a bucket is at most 2^-bits of its value wide: 10 bits keep three decimal digits, 7 bits two. Values below
- * 2^(bits+1) are counted exactly. (The layout is the one HdrHistogram made known.) No unit is implied. */
+ * With `bits` of precision a bucket is at most 2^-bits of its value wide: 10 bits keep three decimal digits, 7 bits
+ * two. Values below 2^(bits+1) are counted exactly. (The layout is the one HdrHistogram made known.) No unit is
+ * implied. */
 #ifndef LIB_HISTOGRAM_H
 #define LIB_HISTOGRAM_H
 #include <stddef.h>

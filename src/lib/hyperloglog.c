@@ -201,7 +201,8 @@ static unsigned put_zeros(unsigned char *to, unsigned length) {
     return 2;
 }
 
-/* What a run becomes when its register number `at` (from its beginning) gets another value: up to three runs. Returns their bytes. */
+/* What a run becomes when its register number `at` (from its beginning) gets another value: up to three runs. Returns
+ * their bytes. */
 static unsigned split(const struct run *run, unsigned at, unsigned value, unsigned char to[static 5]) {
     unsigned size = 0, behind = run->length - 1 - at;
     if (at) {
@@ -241,8 +242,9 @@ static void join(unsigned char *at, unsigned char *bytes, size_t *len) {
     }
 }
 
-/* The run that holds a register, `first` the number of its first one, and the run before it. NULL: corrupt. What is changed afterwards may be joined with the run
- * before: so the next search begins at the one before that, and all over again where that would not be enough. */
+/* The run that holds a register, `first` the number of its first one, and the run before it. NULL: corrupt. What is
+ * changed afterwards may be joined with the run before: so the next search begins at the one before that, and all over
+ * again where that would not be enough. */
 static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index, struct hll_place *place,
                                struct run *run, unsigned *first, unsigned char **before) {
     struct hll_place here = *place, last = here, last_but_one = here;

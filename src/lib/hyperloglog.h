@@ -1,5 +1,5 @@
-/* hyperloglog.h: estimates how many different elements were added, in 12 KiB or less, with a standard error of 0.81 %. The bytes are those of Valkey, so they go into
- * files, to replicas, and come from clients.
+/* hyperloglog.h: estimates how many different elements were added, in 12 KiB or less, with a standard error of 0.81 %.
+ * The bytes are those of Valkey, so they go into files, to replicas, and come from clients.
  *
  *   offset  size  field
  *        0     4  "HYLL"
@@ -8,8 +8,8 @@
  *        8     8  the last count, little-endian; the highest bit of byte 15 set: it is out of date
  *       16     …  16384 registers
  *
- * An element's hash is MurmurHash64A with the seed 0xadc83b19. Its low 14 bits choose the register, which keeps the greatest of the positions of the lowest one
- * bit in the rest, counted from 1.
+ * An element's hash is MurmurHash64A with the seed 0xadc83b19. Its low 14 bits choose the register, which keeps the
+ * greatest of the positions of the lowest one bit in the rest, counted from 1.
  *
  * Dense: 6 bits a register, one after the other, from the lowest bit of each byte up: 12288 bytes.
  * Sparse: runs of registers
@@ -18,10 +18,12 @@
  *   01xxxxxx yyyyyyyy   xxxxxxyyyyyyyy + 1 registers are 0
  *   1vvvvvxx            xx + 1 registers are vvvvv + 1
  *
- * which must be exactly 16384 in all. A sparse one becomes dense when it grows beyond a size of the caller's choice, or a register beyond 32.
+ * which must be exactly 16384 in all. A sparse one becomes dense when it grows beyond a size of the caller's choice, or
+ * a register beyond 32.
  *
- * The count is Otmar Ertl's improved raw estimator ("New cardinality estimation algorithms for HyperLogLog sketches", 2017).
- * Bytes come from anybody: hll_is_valid looks at header and length, and what reads the runs checks them. Any thread. */
+ * The count is Otmar Ertl's improved raw estimator ("New cardinality estimation algorithms for HyperLogLog sketches",
+ * 2017). Bytes come from anybody: hll_is_valid looks at header and length, and what reads the runs checks them. Any
+ * thread. */
 #ifndef LIB_HYPERLOGLOG_H
 #define LIB_HYPERLOGLOG_H
 #include "lib/slice.h"
@@ -39,11 +41,13 @@ void hll_make_empty(char bytes[static HLL_SPARSE_EMPTY_SIZE]); /* sparse */
 bool hll_is_valid(struct slice bytes);
 bool hll_is_dense(struct slice bytes);
 
-/* Adds an element. 1: a register has grown; 0: nothing changed; -1: the bytes are corrupt; -2: a sparse one that must become dense first (hll_to_dense, and again).
- * There is room for HLL_GROWTH_MAX bytes behind *len, which changes. `sparse_max` bounds the length of a sparse one. */
+/* Adds an element. 1: a register has grown; 0: nothing changed; -1: the bytes are corrupt; -2: a sparse one that must
+ * become dense first (hll_to_dense, and again). There is room for HLL_GROWTH_MAX bytes behind *len, which changes.
+ * `sparse_max` bounds the length of a sparse one. */
 enum { HLL_MUST_BE_DENSE = -2 };
 int hll_add(char *bytes, size_t *len, size_t sparse_max, struct slice element);
-/* The same for a register. Several are set in ascending order: then `place`, zeroed at first, spares looking for each from the beginning of a sparse one. */
+/* The same for a register. Several are set in ascending order: then `place`, zeroed at first, spares looking for each
+ * from the beginning of a sparse one. */
 struct hll_place {
     size_t offset;
     unsigned first; /* register there */

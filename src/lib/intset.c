@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Bytes ---------------------------------------------------------------------------------------------------------- */
+/* --- Bytes --- */
 
 static inline uint32_t get32(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -54,7 +54,7 @@ static bool search(const uint8_t *set, int64_t value, size_t *index) {
     return *index < count && get(set, width, *index) == value;
 }
 
-/* --- The interface -------------------------------------------------------------------------------------------------- */
+/* --- The interface --- */
 
 uint8_t *intset_new(void) {
     uint8_t *set = mem_alloc(INTSET_HEADER_BYTES);

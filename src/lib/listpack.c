@@ -1,10 +1,12 @@
 /* listpack.c: see listpack.h for the format.
  *
- * Every change is one splice: the bytes behind the place are moved once and the memory is resized once, however many elements are added or
- * deleted. What is to be written is measured first (`struct element`), so nothing is written twice.
+ * Every change is one splice: the bytes behind the place are moved once and the memory is resized once, however many
+ * elements are added or deleted. What is to be written is measured first (`struct element`), so nothing is written
+ * twice.
  *
- * Memory grows to what is needed: the allocator's size classes give the room that makes repeated appending cheap, so growing by half again would only waste
- * memory in the many small listpacks. It is given back when less than half of it is used. */
+ * Memory grows to what is needed: the allocator's size classes give the room that makes repeated appending cheap, so
+ * growing by half again would only waste memory in the many small listpacks. It is given back when less than half of it
+ * is used. */
 #include "lib/listpack.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -25,7 +27,7 @@ enum {
     NUMBER_DIGITS = 20 /* longer text is no integer */
 };
 
-/* --- Header --------------------------------------------------------------------------------------------------------- */
+/* --- Header --- */
 
 static inline uint32_t get32(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -48,7 +50,7 @@ size_t listpack_bytes(const uint8_t *lp) {
     return get32(lp);
 }
 
-/* --- Elements ------------------------------------------------------------------------------------------------------- */
+/* --- Elements --- */
 
 /* Bytes of encoding and data. */
 static inline size_t body_bytes(const uint8_t *p) {
@@ -176,7 +178,7 @@ size_t listpack_size_of_number(int64_t number) {
     return e.bytes;
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 uint8_t *listpack_new(size_t capacity) {
     uint8_t *lp = mem_alloc(capacity > LISTPACK_EMPTY_BYTES ? capacity : LISTPACK_EMPTY_BYTES);
@@ -203,7 +205,7 @@ bool listpack_has_room(const uint8_t *lp, size_t more) {
     return more <= LISTPACK_BYTES_MAX && now + more <= LISTPACK_BYTES_MAX;
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 size_t listpack_count(const uint8_t *lp) {
     size_t count = header_count(lp);
@@ -245,7 +247,7 @@ uint8_t *listpack_seek(const uint8_t *lp, int64_t index) {
     return p;
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 /* The number of an element that is one. */
 static inline bool read_number(const uint8_t *p, int64_t *number) {
@@ -321,7 +323,7 @@ uint8_t *listpack_find(const uint8_t *lp, const uint8_t *p, struct slice text, u
     return NULL;
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 /* Makes the `old` bytes at an offset `new` bytes; what stands in them is to be written by the caller. */
 static uint8_t *splice(uint8_t *lp, size_t offset, size_t old, size_t new) {
@@ -448,7 +450,7 @@ uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index
     return NULL;
 }
 
-/* --- Validating ----------------------------------------------------------------------------------------------------- */
+/* --- Validating --- */
 
 /* The bytes of the element that begins at p and must end before `end`; 0: it is none. */
 static size_t element_check(const uint8_t *p, const uint8_t *end) {

@@ -5,7 +5,8 @@
  *     elements
  *     last byte   0xff
  *
- * An element is an encoding, the data that belongs to it, and the length of both once more (backlen), so that it can be walked backwards.
+ * An element is an encoding, the data that belongs to it, and the length of both once more (backlen), so that it can be
+ * walked backwards.
  *
  *     first byte   what follows                what it is
  *     0xxxxxxx                                 integer 0..127
@@ -19,7 +20,8 @@
  *     11110100     8 bytes                     64 bits
  *     11111111                                 the end
  *
- * The backlen is written high bits first, 7 bits a byte; every byte but the first has its highest bit set, so that it is read from its end:
+ * The backlen is written high bits first, 7 bits a byte; every byte but the first has its highest bit set, so that it
+ * is read from its end:
  *
  *     length of encoding and data     bytes of backlen
  *     0..127                          1
@@ -28,14 +30,16 @@
  *     2097151..268435454              4
  *     more                            5
  *
- * A string that is an integer written canonically is always kept as that integer, in the smallest encoding; reading gives the same text again. Nothing
- * else tells "12" from 12.
+ * A string that is an integer written canonically is always kept as that integer, in the smallest encoding; reading
+ * gives the same text again. Nothing else tells "12" from 12.
  *
- * A listpack is a plain pointer to memory of lib/memory.h. Functions that change one return where it is now; pointers to elements got before are dead then.
- * An element is named by a pointer to its first byte; NULL stands for "there is none". Text that is to be stored must not lie in the listpack itself.
+ * A listpack is a plain pointer to memory of lib/memory.h. Functions that change one return where it is now; pointers
+ * to elements got before are dead then. An element is named by a pointer to its first byte; NULL stands for "there is
+ * none". Text that is to be stored must not lie in the listpack itself.
  *
- * The format ends at 4 GiB; before adding, callers ask listpack_has_room(), which ends at 1 GiB, and keep their data in another form beyond that. A change
- * that would pass 4 GiB all the same aborts. Except for listpack_validate() everything trusts the bytes: what comes from outside is validated deeply first. */
+ * The format ends at 4 GiB; before adding, callers ask listpack_has_room(), which ends at 1 GiB, and keep their data in
+ * another form beyond that. A change that would pass 4 GiB all the same aborts. Except for listpack_validate()
+ * everything trusts the bytes: what comes from outside is validated deeply first. */
 #ifndef LIB_LISTPACK_H
 #define LIB_LISTPACK_H
 #include "lib/slice.h"
@@ -100,7 +104,8 @@ static inline bool listpack_number(const uint8_t *element,
     return true;
 }
 bool listpack_equal(const uint8_t *element, struct slice text);
-/* The first element from `element` on that equals `text`; after each that does not, `skip` elements are passed over unseen (1: values of pairs). */
+/* The first element from `element` on that equals `text`; after each that does not, `skip` elements are passed over
+ * unseen (1: values of pairs). */
 uint8_t *listpack_find(const uint8_t *lp, const uint8_t *element, struct slice text, unsigned skip);
 
 /* Changing. */
@@ -123,14 +128,16 @@ uint8_t *listpack_delete_range(uint8_t *lp, int64_t index,
 /* The elements of `other` behind those of lp. `other` is freed. */
 uint8_t *listpack_merge(uint8_t *lp, uint8_t *other);
 
-/* Choosing `wanted` of the groups of `group` elements (1, 2: pairs) from *index on, of `total` groups, each with the same chance, in their order: returns the
- * first element of the next one chosen. Start with listpack_first() and *index 0; go on with the element behind the group returned, wanted - 1, and
- * *index, which is then that of the group behind it. */
+/* Choosing `wanted` of the groups of `group` elements (1, 2: pairs) from *index on, of `total` groups, each with the
+ * same chance, in their order: returns the first element of the next one chosen. Start with listpack_first() and *index
+ * 0; go on with the element behind the group returned, wanted - 1, and *index, which is then that of the group behind
+ * it. */
 uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index, size_t total, size_t wanted,
                               unsigned group);
 
-/* Is this a listpack? Looks at nothing outside of the `size` bytes. Not deep: at the header and the end only. Deep: at every element, its encoding, its
- * backlen and the number of elements; `seen` (may be NULL) is called for each, and may refuse by false. */
+/* Is this a listpack? Looks at nothing outside of the `size` bytes. Not deep: at the header and the end only. Deep: at
+ * every element, its encoding, its backlen and the number of elements; `seen` (may be NULL) is called for each, and may
+ * refuse by false. */
 bool listpack_validate(const uint8_t *bytes, size_t size, bool deep,
                        bool (*seen)(void *context, const uint8_t *element, size_t index), void *context);
 #endif

@@ -69,7 +69,7 @@ void log_set_format(enum log_format format, enum log_timestamp timestamp) {
     stamp_format = timestamp;
 }
 
-/* --- Time ----------------------------------------------------------------------------------------------------------- */
+/* --- Time --- */
 
 /* Seconds east of UTC. Zones change their offset on the quarter of an hour at the finest. Not renewed in children. */
 static long utc_offset(time_t now) {
@@ -118,7 +118,7 @@ static void format_stamp(char text[STAMP_SIZE]) {
     }
 }
 
-/* --- Lines ---------------------------------------------------------------------------------------------------------- */
+/* --- Lines --- */
 
 static void write_all(int fd, const char *text, size_t len) {
     while (len) {
@@ -206,7 +206,7 @@ void log_write(enum log_level level, const char *format, ...) {
     errno = saved_errno;
 }
 
-/* --- Signal handlers and forked children ---------------------------------------------------------------------------- */
+/* --- Signal handlers and forked children --- */
 
 static void raw_pieces(const char *const *pieces, int count) {
     int fd = path[0] ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : STDOUT_FILENO;

@@ -1,4 +1,5 @@
-/* lzf.h: the fast, light compression of RDB files, DUMP and the inner nodes of long lists. The work is done by the distribution's liblzf; see deps/README.md.
+/* lzf.h: the fast, light compression of RDB files, DUMP and the inner nodes of long lists. The work is done by the
+ * distribution's liblzf; see deps/README.md.
  *
  * What is compressed carries no length and no check: whoever keeps it keeps both lengths. */
 #ifndef LIB_LZF_H
@@ -6,6 +7,7 @@
 #include "lib/slice.h"
 /* Compresses into `to`; 0: it does not fit into `room` bytes, so it is not worth it (or it is longer than 4 GiB). */
 size_t lzf_pack(struct slice from, char *to, size_t room);
-/* Unpacks exactly `len` bytes into `to`. False: `from` is damaged, or holds less or more. Reads and writes nothing beyond. */
+/* Unpacks exactly `len` bytes into `to`. False: `from` is damaged, or holds less or more. Reads and writes nothing
+ * beyond. */
 bool lzf_unpack(struct slice from, char *to, size_t len);
 #endif

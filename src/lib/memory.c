@@ -90,10 +90,11 @@ size_t mem_used(void) {
     return (ptrdiff_t)sum < 0 ? 0 : sum;
 }
 
-/* --- The allocators ----------------------------------------------------------------------------------------------- */
+/* --- The allocators --- */
 
 enum { SIZE_MIN = 1 };
-/* More is a mistake or an attack, whatever the allocator says. (AddressSanitizer ends the process above its own limit.) */
+/* More is a mistake or an attack, whatever the allocator says. (AddressSanitizer ends the process above its own limit.)
+ */
 #ifdef __SANITIZE_ADDRESS__
 #define SIZE_LIMIT ((size_t)1 << 39)
 #else
@@ -234,7 +235,7 @@ char *mem_strdup(const char *text) {
     return mem_strndup(text, strlen(text));
 }
 
-/* --- What the allocator and the kernel say ------------------------------------------------------------------------ */
+/* --- What the allocator and the kernel say --- */
 
 static size_t resident_now(void) {
     char text[256];

@@ -1,9 +1,10 @@
 /* number.c: numbers to text and back; see number.h.
  *
- * Doubles are written by Grisu2 (Loitsch, "Printing Floating-Point Numbers Quickly and Accurately with Integers", 2010):
- * 64-bit integer arithmetic and a table of powers of ten. Its text always reads back to the same double, and is the
- * shortest such text but for about one number in a thousand. An exact algorithm (Ryu, Schubfach) would be as fast,
- * but clients compare texts with those of Valkey, which come from the same algorithm: 1e23 is "99999999999999990000000".
+ * Doubles are written by Grisu2 (Loitsch, "Printing Floating-Point Numbers Quickly and Accurately with Integers",
+ * 2010): 64-bit integer arithmetic and a table of powers of ten. Its text always reads back to the same double, and is
+ * the shortest such text but for about one number in a thousand. An exact algorithm (Ryu, Schubfach) would be as fast,
+ * but clients compare texts with those of Valkey, which come from the same algorithm: 1e23 is
+ * "99999999999999990000000".
  *
  * Short decimal texts are read without strtod: a mantissa below 2^53 and a power of ten up to 10^22 are exact as
  * doubles, so their product or quotient is rounded once, hence right. */
@@ -19,7 +20,7 @@ static const char digit_pairs[] =
     "49505152535455565758596061626364656667686970717273747576777879808182838485868788899091929394959697"
     "9899";
 
-/* --- Integers ------------------------------------------------------------------------------------------------------- */
+/* --- Integers --- */
 
 /* Digits only, no leading zero, at most 2^64-1. */
 static bool parse_digits(const char *at, size_t len, uint64_t *value) {
@@ -89,7 +90,7 @@ size_t format_int64(char *text, int64_t value) {
     return 1 + format_uint64(text + 1, 0 - (uint64_t)value);
 }
 
-/* --- Reading doubles ------------------------------------------------------------------------------------------------ */
+/* --- Reading doubles --- */
 
 static const double exact_powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                       1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -150,7 +151,7 @@ bool parse_long_double(struct slice text, long double *value) {
     return true;
 }
 
-/* --- Writing doubles ------------------------------------------------------------------------------------------------ */
+/* --- Writing doubles --- */
 
 /* mantissa x 2^exponent */
 struct wide {
@@ -199,8 +200,9 @@ static struct wide wide_multiply(struct wide a, struct wide b) { /* the upper ha
     return (struct wide){(uint64_t)(product >> 64), a.exponent + b.exponent + 64};
 }
 
-/* The digits generated lie at `rest` below the upper boundary, the number itself at `distance`. Steps the last digit down
- * while that comes nearer to the number and stays within `delta`, the width of what reads back to the same double. */
+/* The digits generated lie at `rest` below the upper boundary, the number itself at `distance`. Steps the last digit
+ * down while that comes nearer to the number and stays within `delta`, the width of what reads back to the same double.
+ */
 static void digits_round(char *last, uint64_t delta, uint64_t rest, uint64_t unit, uint64_t distance) {
     while (rest < distance && delta - rest >= unit &&
            (rest + unit < distance || distance - rest > rest + unit - distance)) {
@@ -326,7 +328,8 @@ size_t format_double_digits(char text[static 40], double value) {
     return sign + digits_layout(text, digits, n, power);
 }
 
-/* The fraction is mantissa / 2^shift, and mantissa * 10^17 fits into 128 bits: so the rounding is exact, half to even, as that of printf. */
+/* The fraction is mantissa / 2^shift, and mantissa * 10^17 fits into 128 bits: so the rounding is exact, half to even,
+ * as that of printf. */
 size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsigned decimals) {
     static const uint64_t tens[FIXED_DECIMALS_MAX + 1] = {1,       10,       100,       1000, 10000, 100000,
                                                           1000000, 10000000, 100000000, 1e9,  1e10,  1e11,
@@ -366,7 +369,7 @@ size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value) 
     return len;
 }
 
-/* --- Sizes ---------------------------------------------------------------------------------------------------------- */
+/* --- Sizes --- */
 
 bool parse_memory(struct slice text, uint64_t *bytes) {
     static const struct {

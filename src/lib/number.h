@@ -15,9 +15,11 @@ size_t format_uint64(char *text, uint64_t value);
 /* What the double-valued commands accept: strtod syntax, whole slice, no leading space; inf yes, nan no. */
 bool parse_double(struct slice text, double *value);
 bool parse_long_double(struct slice text, long double *value);
-/* Shortest text that reads back to the same double (RESP3 doubles, ZSCORE, …): "1", "0.1", "1e+20", "inf", "-inf", "nan". */
+/* Shortest text that reads back to the same double (RESP3 doubles, ZSCORE, …): "1", "0.1", "1e+20", "inf", "-inf",
+ * "nan". */
 size_t format_double(char text[static 40], double value);
-/* The same without an exception for integers, of which format_double() shows all digits: "1e+20" as there, but "1e+10" too. */
+/* The same without an exception for integers, of which format_double() shows all digits: "1e+20" as there, but "1e+10"
+ * too. */
 size_t format_double_digits(char text[static 40], double value);
 /* With so many digits after the point, 1 to FIXED_DECIMALS_MAX; not of infinities and what is no number. */
 enum { FIXED_DECIMALS_MAX = 17 };

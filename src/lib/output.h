@@ -21,8 +21,8 @@ struct output_ops {
     /* Takes what was written up to pos and points pos and end at room for at least `len` bytes more. May not fail: an
      * owner that can take no more (closed connection, limit passed) points at scratch memory whose content it drops. */
     void (*make_room)(struct output *out, size_t len);
-    /* Puts the blob's bytes next in the stream, without copying them where it can, and takes over one reference. NULL: this
-     * output wants copies. Called only for blobs of at least share_min bytes. */
+    /* Puts the blob's bytes next in the stream, without copying them where it can, and takes over one reference. NULL:
+     * this output wants copies. Called only for blobs of at least share_min bytes. */
     void (*share)(struct output *out, struct blob *blob);
     size_t share_min;
 };
@@ -51,8 +51,9 @@ static inline void output_write(struct output *out, struct slice bytes) { /* any
 static inline bool output_shares(const struct output *out, const struct blob *blob) {
     return out->ops->share && blob->len >= out->ops->share_min;
 }
-/* Writes the blob's bytes, shared where that pays; the caller keeps its own reference. Bytes that are shared do not move `pos`; `end` is moved by a byte instead, so that
- * whoever counts what is written by the way of `pos` sees that there was more, as he does where it goes on in other memory. */
+/* Writes the blob's bytes, shared where that pays; the caller keeps its own reference. Bytes that are shared do not
+ * move `pos`; `end` is moved by a byte instead, so that whoever counts what is written by the way of `pos` sees that
+ * there was more, as he does where it goes on in other memory. */
 void output_write_blob(struct output *out, struct blob *blob);
 
 /* An output that keeps everything in one growing piece of memory. */

@@ -1,7 +1,8 @@
 /* radix_tree.c: see radix_tree.h.
  *
- * Nodes are not changed in place but made anew with what is to be different, which keeps them as small as they can be and the code short; only a value is replaced where
- * it is. An iterator keeps the way down as a stack, so nodes need no pointer to their parent. */
+ * Nodes are not changed in place but made anew with what is to be different, which keeps them as small as they can be
+ * and the code short; only a value is replaced where it is. An iterator keeps the way down as a stack, so nodes need no
+ * pointer to their parent. */
 #include "lib/radix_tree.h"
 #include "lib/memory.h"
 
@@ -16,7 +17,7 @@ struct radix_tree {
     size_t keys, nodes, runs, bytes;
 };
 
-/* --- Nodes ---------------------------------------------------------------------------------------------------------- */
+/* --- Nodes --- */
 
 static inline struct radix_node **children_of(const struct radix_node *n) {
     return (struct radix_node **)(uintptr_t)(n->words + n->has_value);
@@ -120,7 +121,7 @@ static inline struct slice behind(struct slice s, size_t len) {
     return (struct slice){s.data + len, s.len - len};
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 struct radix_tree *radix_tree_new(void) {
     return mem_calloc(1, sizeof(struct radix_tree));
@@ -169,7 +170,7 @@ size_t radix_tree_memory(const struct radix_tree *tree) {
     return mem_size(tree) + tree->bytes;
 }
 
-/* --- Finding and changing ------------------------------------------------------------------------------------------- */
+/* --- Finding and changing --- */
 
 bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **value) {
     const struct radix_node *n = tree->root;
@@ -291,7 +292,7 @@ bool radix_tree_remove(struct radix_tree *tree, struct slice key, void **value) 
     return true;
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 void radix_iterator_init(struct radix_iterator *it, const struct radix_tree *tree) {
     it->tree = tree;

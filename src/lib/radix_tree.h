@@ -1,11 +1,13 @@
 /* radix_tree.h: byte strings in the order of their bytes, with a pointer each.
  *
- * A node holds the bytes that all keys below it share from here on, and its children by their next byte; a node that is no key has two children at least, so
- * that there are never more than twice as many nodes as keys. A node is one allocation:
+ * A node holds the bytes that all keys below it share from here on, and its children by their next byte; a node that is
+ * no key has two children at least, so that there are never more than twice as many nodes as keys. A node is one
+ * allocation:
  *
  *     header 8 bytes | [value 8] | children 8 each | their first bytes | bytes shared
  *
- * Finding, adding and removing take time in proportion to the key's length. Keys may be empty and may hold any byte. Values belong to the user. Not thread-safe. */
+ * Finding, adding and removing take time in proportion to the key's length. Keys may be empty and may hold any byte.
+ * Values belong to the user. Not thread-safe. */
 #ifndef LIB_RADIX_TREE_H
 #define LIB_RADIX_TREE_H
 #include "lib/slice.h"

@@ -38,7 +38,8 @@ uint64_t random_u64(void) {
     return result;
 }
 
-/* Lemire 2019: a multiplication instead of a division; the few numbers that would favour some results are drawn again. */
+/* Lemire 2019: a multiplication instead of a division; the few numbers that would favour some results are drawn again.
+ */
 uint64_t random_below(uint64_t bound) {
     unsigned __int128 product = (unsigned __int128)random_u64() * bound;
     if ((uint64_t)product < bound) {

@@ -1,8 +1,8 @@
-/* skiplist.c: see skiplist.h. After Pugh, "Skip Lists: A Probabilistic Alternative to Balanced Trees" (1990), with the distances that his
- * "A Skip List Cookbook" adds for ranks.
+/* skiplist.c: see skiplist.h. After Pugh, "Skip Lists: A Probabilistic Alternative to Balanced Trees" (1990), with the
+ * distances that his "A Skip List Cookbook" adds for ranks.
  *
- * A tree of wide nodes would touch fewer cache lines in a search; but a node here stays where it is for its life, so that the table of members can point at it, and
- * walking a range is following pointers without a stack. */
+ * A tree of wide nodes would touch fewer cache lines in a search; but a node here stays where it is for its life, so
+ * that the table of members can point at it, and walking a range is following pointers without a stack. */
 #include "lib/skiplist.h"
 #include "lib/memory.h"
 #include "lib/random.h"
@@ -34,7 +34,7 @@ static inline bool node_before(const struct skiplist_node *node, double score, s
     return node->score < score || (node->score == score && slice_compare(skiplist_text(node), text) < 0);
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 struct skiplist *skiplist_new(void) {
     struct skiplist *list = mem_calloc(1, sizeof *list + HEIGHT_MAX * sizeof(struct skiplist_level));
@@ -70,7 +70,7 @@ void skiplist_node_free(struct skiplist_node *node) {
     mem_free(node);
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 /* For each level the last node before a place, and how many nodes stand up to it, itself included. */
 struct path {
@@ -181,7 +181,7 @@ void skiplist_delete(struct skiplist *list, size_t first, size_t count,
     }
 }
 
-/* --- Looking up ----------------------------------------------------------------------------------------------------- */
+/* --- Looking up --- */
 
 struct skiplist_node *skiplist_first(const struct skiplist *list) {
     return list->head.levels[0].next;

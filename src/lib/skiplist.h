@@ -1,10 +1,11 @@
 /* skiplist.h: texts in the order of their scores, and of their bytes where scores are equal, with ranks.
  *
- * A node stands in one allocation with its text. Each level of a node has a pointer to the next node of that level and the distance to it, so that the rank
- * of a node and the node of a rank are found on the way. One node in four has a second level, one in four of those a third, and so on.
+ * A node stands in one allocation with its text. Each level of a node has a pointer to the next node of that level and
+ * the distance to it, so that the rank of a node and the node of a rank are found on the way. One node in four has a
+ * second level, one in four of those a third, and so on.
  *
- * The list owns its nodes, but a node that was taken out is the caller's, to be freed or put back. Two nodes with the same score and text must not be in it.
- * Scores are not NaN. Ranks count from 0. */
+ * The list owns its nodes, but a node that was taken out is the caller's, to be freed or put back. Two nodes with the
+ * same score and text must not be in it. Scores are not NaN. Ranks count from 0. */
 #ifndef LIB_SKIPLIST_H
 #define LIB_SKIPLIST_H
 #include "lib/slice.h"
@@ -16,9 +17,9 @@ struct skiplist_node {
     struct skiplist_node *prev; /* NULL: the first */
     struct skiplist_level {
         struct skiplist_node *next; /* of this level; NULL: the last */
-        uint64_t
-            span; /* how far it is to `next`. On level 0 that is 1, and the word holds the node's height and length instead */
-    } levels[]; /* then the text */
+        uint64_t span; /* how far it is to `next`. On level 0 that is 1, and the word holds the node's height and length
+                          instead */
+    } levels[];        /* then the text */
 };
 enum { SKIPLIST_HEIGHT_BITS = 8 };
 

@@ -1,5 +1,6 @@
-/* ticks.c: see ticks.h. The rate is measured against the kernel's monotonic clock, first over a short spin, later over the whole time since
- * the start, so that it becomes exact. A counter that the CPU does not promise to be constant is not used. */
+/* ticks.c: see ticks.h. The rate is measured against the kernel's monotonic clock, first over a short spin, later over
+ * the whole time since the start, so that it becomes exact. A counter that the CPU does not promise to be constant is
+ * not used. */
 #include "lib/ticks.h"
 #include <pthread.h>
 #include <stdio.h>

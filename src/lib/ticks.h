@@ -1,6 +1,6 @@
-/* ticks.h: the cheapest honest clock: the CPU's constant time stamp counter where there is one (no system call, no vDSO page, a
- * few nanoseconds), else the monotonic clock in nanoseconds. For durations inside one process only: statistics, latency, the fairness
- * of turns. Times of day and deadlines come from lib/clock.h. */
+/* ticks.h: the cheapest honest clock: the CPU's constant time stamp counter where there is one (no system call, no vDSO
+ * page, a few nanoseconds), else the monotonic clock in nanoseconds. For durations inside one process only: statistics,
+ * latency, the fairness of turns. Times of day and deadlines come from lib/clock.h. */
 #ifndef LIB_TICKS_H
 #define LIB_TICKS_H
 #include "lib/clock.h"
@@ -24,7 +24,8 @@ static inline uint64_t ticks_now(void) {
 #endif
     return clock_monotonic_ns();
 }
-/* Measures the counter's rate; takes a fraction of a millisecond, the first time. Until then the monotonic clock counts. */
+/* Measures the counter's rate; takes a fraction of a millisecond, the first time. Until then the monotonic clock
+ * counts. */
 void ticks_start(void);
 void ticks_measure(void); /* measures it anew over all the time since ticks_start: the cron calls it now and then */
 extern _Atomic double ticks_rate; /* ticks of a microsecond */

@@ -1,18 +1,19 @@
 /* event_loop.c: epoll, a binary heap of timers, and polled sources.
  *
- * epoll's data word is the watch itself. A watch that is removed while events wait to be handled is struck from the fetched
- * events of every turn on the stack, so nothing is looked up by descriptor and a descriptor number that comes back at once
- * cannot receive its predecessor's event.
+ * epoll's data word is the watch itself. A watch that is removed while events wait to be handled is struck from the
+ * fetched events of every turn on the stack, so nothing is looked up by descriptor and a descriptor number that comes
+ * back at once cannot receive its predecessor's event.
  *
- * Spinning. While a polled source had work during the last `spin_us`, or posts came in the last turn, the loop does not sleep, and asks epoll (without waiting) only
- * when EPOLL_INTERVAL_US have passed, when the last question found something, or when event_loop_wake() was called: a source that is
- * polled costs no system call a turn, descriptors are served at most that much later, and a busy TCP side beside a busy polled one is
- * asked every turn. As long as that is so and the sources have nothing, a turn goes on polling them: an empty look costs the look and every
- * few of them a reading of the CPU's counter, not a turn with its hooks. The clocks are read anew every CLOCK_LAG_US: through the vDSO both take longer than all the rest
- * of such a turn.
+ * Spinning. While a polled source had work during the last `spin_us`, or posts came in the last turn, the loop does not
+ * sleep, and asks epoll (without waiting) only when EPOLL_INTERVAL_US have passed, when the last question found
+ * something, or when event_loop_wake() was called: a source that is polled costs no system call a turn, descriptors are
+ * served at most that much later, and a busy TCP side beside a busy polled one is asked every turn. As long as that is
+ * so and the sources have nothing, a turn goes on polling them: an empty look costs the look and every few of them a
+ * reading of the CPU's counter, not a turn with its hooks. The clocks are read anew every CLOCK_LAG_US: through the
+ * vDSO both take longer than all the rest of such a turn.
  *
- * Rejected: a timer wheel (timers here are few or far apart; the heap is exact and cheaper at rest) and edge triggering (it
- * needs reading to EAGAIN, one more system call for each readiness than reading once). */
+ * Rejected: a timer wheel (timers here are few or far apart; the heap is exact and cheaper at rest) and edge triggering
+ * (it needs reading to EAGAIN, one more system call for each readiness than reading once). */
 #include "net/event_loop.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -436,7 +437,8 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
     loop->descriptors_busy = count > 0;
     for (int i = 0; i < count; i++) {
         if (events[i].data.ptr != loop) continue;
-        /* First the descriptor, then the flag: whoever wakes between the two has published his work before we look for it. */
+        /* First the descriptor, then the flag: whoever wakes between the two has published his work before we look for
+         * it. */
         uint64_t value;
         while (read(loop->wake_fd, &value, sizeof value) < 0 && errno == EINTR) {
         }

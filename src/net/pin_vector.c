@@ -1,7 +1,7 @@
 /* pin_vector.c: the completion vector for a set of CPUs. See pin.h.
  *
- * A completion vector of a device is one of its interrupts; the kernel does not say which. What it shows is /proc/interrupts, where drivers
- * name their interrupts. This reads the number out of the name:
+ * A completion vector of a device is one of its interrupts; the kernel does not say which. What it shows is
+ * /proc/interrupts, where drivers name their interrupts. This reads the number out of the name:
  *
  *   mlx5_comp3@pci:0000:3b:00.0      vector 3     NVIDIA ConnectX-4 and later
  *   mlx4-4@0000:03:00.0              vector 3     NVIDIA ConnectX-3 (they count from 1)
@@ -10,15 +10,17 @@
  *   hns-0000:7d:00.0-ceq-3           vector 3     HiSilicon
  *   efa-comp3@pci:0000:00:06.0       vector 3     Amazon
  *
- * that is: a number after "comp", "ceq-" or "nq-", case ignored, so that drivers not listed are understood where they name things alike.
- * Others ("mlx5_async0", "irdma-…-AEQ", "bnxt_en-eth0-TxRx-3") serve events or the network interface. An interrupt belongs to the
- * device when its name has the PCI address of it, or when the device's directory lists it among its message-signalled interrupts (msi_irqs).
+ * that is: a number after "comp", "ceq-" or "nq-", case ignored, so that drivers not listed are understood where they
+ * name things alike. Others ("mlx5_async0", "irdma-…-AEQ", "bnxt_en-eth0-TxRx-3") serve events or the network
+ * interface. An interrupt belongs to the device when its name has the PCI address of it, or when the device's directory
+ * lists it among its message-signalled interrupts (msi_irqs).
  *
- * Where an interrupt is served: effective_affinity_list (what the hardware was told) where the kernel has it, else smp_affinity_list (what
- * it may choose from). Recent kernels make interrupts of mlx5 when their vector is first used; such a vector is not seen before.
+ * Where an interrupt is served: effective_affinity_list (what the hardware was told) where the kernel has it, else
+ * smp_affinity_list (what it may choose from). Recent kernels make interrupts of mlx5 when their vector is first used;
+ * such a vector is not seen before.
  *
- * Rejected: hwloc (knows where the device is, not where its interrupts go); numbering the interrupts in their order (the event queues come
- * before or between them, and differ by driver and version). */
+ * Rejected: hwloc (knows where the device is, not where its interrupts go); numbering the interrupts in their order
+ * (the event queues come before or between them, and differ by driver and version). */
 #include "net/pin.h"
 #include "lib/random.h"
 #include <ctype.h>

@@ -1,5 +1,6 @@
-/* rdma.c: the life of an RDMA connection, the same for both ends: opening, telling its owner what happened, ticking, ending. The wire is told in rdma_wire.h,
- * the shape in rdma_connection.h; sending is in rdma_send.c, receiving in rdma_receive.c, control messages in rdma_control.c. */
+/* rdma.c: the life of an RDMA connection, the same for both ends: opening, telling its owner what happened, ticking,
+ * ending. The wire is told in rdma_wire.h, the shape in rdma_connection.h; sending is in rdma_send.c, receiving in
+ * rdma_receive.c, control messages in rdma_control.c. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -72,7 +73,8 @@ static void log_end(const struct rdma_connection *c, const char *note) {
                     strerror(c->failure), c->failure);
 }
 
-/* Waiting. A wait begins and ends seldom, so the clock is asked: the loop's cached time would show half of them as nothing. */
+/* Waiting. A wait begins and ends seldom, so the clock is asked: the loop's cached time would show half of them as
+ * nothing. */
 
 static uint64_t waited(struct rdma_connection *c, uint64_t since_us) {
     uint64_t now = clock_monotonic_us(), us = now > since_us ? now - since_us : 0;
@@ -230,7 +232,8 @@ void rdma_connection_init(struct rdma_connection *c, struct rdma_loop *owner, en
     rdma_loop_tick_start(owner);
 }
 
-/* How long a peer may take to announce its buffer: it is a part of connecting, but one in which we wait for nothing else. */
+/* How long a peer may take to announce its buffer: it is a part of connecting, but one in which we wait for nothing
+ * else. */
 static uint64_t register_timeout_us(void) {
     return 2 * 1000 * (uint64_t)(rdma_settings.connect_timeout_ms ? rdma_settings.connect_timeout_ms : 5000);
 }

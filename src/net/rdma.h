@@ -1,5 +1,6 @@
-/* rdma.h: the RDMA transport, `transport_rdma`. Compiled in with BUILD_RDMA=yes. Settings are of the whole process and are read when a
- * connection is made or (spin, keepalive) at use; the server's options set them, while other threads may read them: each is atomic. */
+/* rdma.h: the RDMA transport, `transport_rdma`. Compiled in with BUILD_RDMA=yes. Settings are of the whole process and
+ * are read when a connection is made or (spin, keepalive) at use; the server's options set them, while other threads
+ * may read them: each is atomic. */
 #ifndef NET_RDMA_H
 #define NET_RDMA_H
 #include "net/connection.h"
@@ -7,27 +8,27 @@
 extern const struct transport transport_rdma;
 
 struct rdma_settings {
-    _Atomic uint32_t rx_size; /* largest receive buffer of a connection, bytes; 64 KiB … 16 MiB, default 1 MiB */
-    _Atomic uint32_t
-        rx_initial; /* the first one of a connection that we accept, bytes; 0: rx_size from the start. Those we make start with rx_size */
+    _Atomic uint32_t rx_size;      /* largest receive buffer of a connection, bytes; 64 KiB … 16 MiB, default 1 MiB */
+    _Atomic uint32_t rx_initial;   /* the first one of a connection that we accept, bytes; 0: rx_size from the start.
+                                      Those we make start with rx_size */
     _Atomic int completion_vector; /* -1: random, N: that one (modulo what the device has), RDMA_VECTOR_AUTO */
     _Atomic uint32_t busy_poll_us; /* spin this long after the last completion before sleeping */
     _Atomic uint32_t keepalive_ms; /* period of Keepalive messages, 0: none */
     _Atomic uint32_t connect_timeout_ms;
-    _Atomic uint32_t
-        ack_timeout_ms; /* a request that the peer's device has not acknowledged by then is repeated, seven times; 0: as the connection manager says */
+    _Atomic uint32_t ack_timeout_ms; /* a request that the peer's device has not acknowledged by then is repeated, seven
+                                        times; 0: as the connection manager says */
     _Atomic uint32_t max_clients;    /* accepted connections; 0: no bound of its own */
     _Atomic uint64_t max_registered; /* bytes of registered memory of all kinds in the process; 0: no bound */
-    _Atomic uint32_t
-        trust_timeout_ms; /* whoever is not trusted after this may be closed for others that come when max_untrusted is reached; 0: never */
+    _Atomic uint32_t trust_timeout_ms; /* whoever is not trusted after this may be closed for others that come when
+                                          max_untrusted is reached; 0: never */
     _Atomic uint64_t
         max_untrusted; /* bytes of receive buffers of peers that are not trusted yet, in the process; 0: no bound */
-    _Atomic uint64_t
-        features; /* RDMA_FEATURE_… (rdma_wire.h) to offer to those who ask, and to ask for where we connect; 0: the base protocol */
-    _Atomic uint32_t
-        poll_after; /* a peer is polled (rdma_polled.h) after so many messages without a sleep; later where that was not worth it */
-    _Atomic uint64_t
-        send_memory; /* bytes of registered send memory in the process, but for 2 MiB that each device context of a loop has; more waits in ordinary memory */
+    _Atomic uint64_t features;   /* RDMA_FEATURE_… (rdma_wire.h) to offer to those who ask, and to ask for where we
+                                    connect; 0: the base protocol */
+    _Atomic uint32_t poll_after; /* a peer is polled (rdma_polled.h) after so many messages without a sleep; later where
+                                    that was not worth it */
+    _Atomic uint64_t send_memory; /* bytes of registered send memory in the process, but for 2 MiB that each device
+                                     context of a loop has; more waits in ordinary memory */
     _Atomic uint64_t
         zero_copy_min; /* values of so many bytes and more are sent from where they lie (rdma_values.h); 0: none */
     _Atomic uint32_t
@@ -46,7 +47,8 @@ enum rdma_technique {
     RDMA_POLLED = 32,      /* messages of busy peers are looked for in memory (rdma_polled.h) */
 };
 
-/* The vector whose interrupt is served on the CPUs that the thread is pinned to (net/pin.h); a random one where there is none. */
+/* The vector whose interrupt is served on the CPUs that the thread is pinned to (net/pin.h); a random one where there
+ * is none. */
 enum { RDMA_VECTOR_AUTO = -2 };
 enum { RDMA_ZERO_COPY_MIN_DEFAULT = 2 * 1024 };
 enum { RDMA_RX_INITIAL_MIN = 4 * 1024, RDMA_RX_INITIAL_DEFAULT = 32 * 1024 };
@@ -129,8 +131,8 @@ struct rdma_hooks {
     void (*connected)(const struct connection *conn, uint64_t us);
 };
 extern struct rdma_hooks rdma_hooks;
-/* The port that listeners and connections use; before there are any the first active one of the machine. NULL: none. Valid until the
- * thread asks again. */
+/* The port that listeners and connections use; before there are any the first active one of the machine. NULL: none.
+ * Valid until the thread asks again. */
 struct rdma_port {
     char device[64];
     unsigned number;

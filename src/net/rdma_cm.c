@@ -1,12 +1,13 @@
 /* rdma_cm.c: the connection manager's side of the RDMA transport: listening, accepting, connecting, ending.
  *
- * All of a loop's identifiers share one event channel, whose descriptor the loop watches. An event is copied and acknowledged before it is
- * handled, since an identifier cannot be destroyed while one of its events is unacknowledged.
+ * All of a loop's identifiers share one event channel, whose descriptor the loop watches. An event is copied and
+ * acknowledged before it is handled, since an identifier cannot be destroyed while one of its events is unacknowledged.
  *
  * Before the peer's end is told, completions are drained: what it wrote before it disconnected is there by then.
  *
- * The order of the end: the queue pair leaves the table (late completions find nobody), the peer is told, and at the end of the turn the
- * completions are drained once more, the queue pair is destroyed, after it the memory goes back, then the identifier. */
+ * The order of the end: the queue pair leaves the table (late completions find nobody), the peer is told, and at the
+ * end of the turn the completions are drained once more, the queue pair is destroyed, after it the memory goes back,
+ * then the identifier. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -65,8 +66,9 @@ void rdma_connection_finish(struct rdma_connection *c) {
     event_loop_defer(c->conn.loop, &c->conn.deferred, connection_free);
 }
 
-/* A lost packet, or an acknowledgement, is repeated after this time. What the connection manager makes of its path's properties is two seconds on
- * RoCE. It is told in steps of a power of two times 4.096 us; kernels before 5.1 do not know the option. */
+/* A lost packet, or an acknowledgement, is repeated after this time. What the connection manager makes of its path's
+ * properties is two seconds on RoCE. It is told in steps of a power of two times 4.096 us; kernels before 5.1 do not
+ * know the option. */
 static void set_ack_timeout(struct rdma_cm_id *id) {
     enum { UNIT_NS = 4096, STEPS = 32 };
     uint64_t wanted_ns = (uint64_t)rdma_settings.ack_timeout_ms * 1000000;
@@ -77,7 +79,8 @@ static void set_ack_timeout(struct rdma_cm_id *id) {
         log_debug("RDMA: the acknowledgement timeout cannot be chosen here: %s (errno %d)", strerror(errno), errno);
 }
 
-/* What a connection needs once its device is known: context, receive buffer, queue pair. 0, or -errno with the reason. */
+/* What a connection needs once its device is known: context, receive buffer, queue pair. 0, or -errno with the reason.
+ */
 static int allocate(struct rdma_connection *c, char *error, size_t error_size) {
     c->device = rdma_device_of(c->owner, c->id->verbs, error, error_size);
     if (!c->device) return -errno;
@@ -143,7 +146,8 @@ static uint64_t accept_timed_out(struct event_timer *timer) {
     return 0;
 }
 
-/* Where there is no room, some are let in all the same, so that `accepted` tells them why they must go; a flood of them is not. */
+/* Where there is no room, some are let in all the same, so that `accepted` tells them why they must go; a flood of them
+ * is not. */
 static bool may_be_told(struct rdma_loop *owner) {
     uint64_t second = clock_mono() / 1000000;
     if (second != owner->courtesy_second) {
@@ -153,7 +157,8 @@ static bool may_be_told(struct rdma_loop *owner) {
     return owner->courtesies++ < COURTESIES_A_SECOND;
 }
 
-/* Before anything is spent on it, on the loop where it is to live. True: it holds a claim of `size` bytes as one that is not trusted. */
+/* Before anything is spent on it, on the loop where it is to live. True: it holds a claim of `size` bytes as one that
+ * is not trusted. */
 static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size) {
     if (rdma_settings.max_clients && rdma_accepted >= rdma_settings.max_clients) {
         refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "there are %u RDMA connections already (rdma-max-clients)",
@@ -214,8 +219,8 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct r
     event_timer_set(owner->loop, &c->timer, (uint64_t)timeout_ms * 1000, accept_timed_out);
 }
 
-/* A request for a connection on its way to another loop. Its identifier has moved to that loop's event channel already; events that come before it was accepted
- * there are passed over: then accepting fails, or is not completed in time. */
+/* A request for a connection on its way to another loop. Its identifier has moved to that loop's event channel already;
+ * events that come before it was accepted there are passed over: then accepting fails, or is not completed in time. */
 struct placed {
     struct event_post post; /* must be first */
     struct rdma_loop *owner;
@@ -474,8 +479,9 @@ void rdma_cm_handle_events(struct rdma_loop *owner) {
 
 /* Listening
  *
- * A listener whose device is removed begins anew, a second apart, until it listens again; so does one that may wait from the start. A listener at a wildcard
- * is bound to no device: the connection manager itself takes devices in and out. */
+ * A listener whose device is removed begins anew, a second apart, until it listens again; so does one that may wait
+ * from the start. A listener at a wildcard is bound to no device: the connection manager itself takes devices in and
+ * out. */
 
 enum { LISTEN_AGAIN_US = 1000 * 1000, LISTEN_TOLD_US = 60 * 1000 * 1000 };
 
@@ -504,8 +510,8 @@ static void listener_stop(struct listener *listener) {
     event_loop_defer(listener->loop, &l->deferred, listener_free);
 }
 
-/* Requests beyond the backlog are rejected for good, where TCP lets the client try again: so it is not small. Linux takes 1024 at most by itself
- * (net.rdma_ucm.max_backlog). */
+/* Requests beyond the backlog are rejected for good, where TCP lets the client try again: so it is not small. Linux
+ * takes 1024 at most by itself (net.rdma_ucm.max_backlog). */
 static int backlog_of(const struct rdma_listener *l) {
     enum { LEAST = 1024 };
     return l->backlog > LEAST ? l->backlog : LEAST;

@@ -1,17 +1,19 @@
-/* rdma_connection.h: an RDMA connection as the files of the transport see it: rdma.c (its life), rdma_send.c and rdma_receive.c (the data path), rdma_ring.c (the
- * credit ring), rdma_control.c (control messages, negotiation), rdma_cm.c (making and ending connections, listening), rdma_device.c (completions).
+/* rdma_connection.h: an RDMA connection as the files of the transport see it: rdma.c (its life), rdma_send.c and
+ * rdma_receive.c (the data path), rdma_ring.c (the credit ring), rdma_control.c (control messages, negotiation),
+ * rdma_cm.c (making and ending connections, listening), rdma_device.c (completions).
  *
- * Sending.  conn.out writes into a chunk of registered memory. What is written makes segments; a flush sends as much as the peer's buffer and
- *   the send queue take, in messages of at most MESSAGE_MAX bytes: WRITE … WRITE_WITH_IMM(total), each gathering several
- *   segments. Small messages travel inside the work request, so their chunk is free at once. Chunks that a request still reads wait in `held`
- *   until a completion says so; completions are asked for every quarter of the send queue or 64 KiB, and by
- *   the tick when a connection has become quiet. What waits beyond a limit waits in ordinary memory.
- * Receiving.  The peer writes into `rx` from its start on; each immediate says how much. The bytes are shown in place. When the buffer is exactly full
- *   and consumed, RegisterXferMemory starts it anew; a rest that is not consumed by then moves to `side` first, and further bytes are
- *   added there a few at a time until the request that straddles the end is complete; then showing in place goes on.
- *   rx: [0 … taken) were shown, [taken … received) arrived and are not shown yet. With a peer that agreed to it the buffer is a ring: rdma_ring.h.
- * Ending.  The peer's end, a failure and what arrived before it are told from the ready list, in order. Closing lingers until what was written has been
- *   received by the peer's card, for LINGER_US at most. */
+ * Sending.  conn.out writes into a chunk of registered memory. What is written makes segments; a flush sends as much as
+ * the peer's buffer and the send queue take, in messages of at most MESSAGE_MAX bytes: WRITE … WRITE_WITH_IMM(total),
+ * each gathering several segments. Small messages travel inside the work request, so their chunk is free at once.
+ * Chunks that a request still reads wait in `held` until a completion says so; completions are asked for every quarter
+ * of the send queue or 64 KiB, and by the tick when a connection has become quiet. What waits beyond a limit waits in
+ * ordinary memory. Receiving.  The peer writes into `rx` from its start on; each immediate says how much. The bytes are
+ * shown in place. When the buffer is exactly full and consumed, RegisterXferMemory starts it anew; a rest that is not
+ * consumed by then moves to `side` first, and further bytes are added there a few at a time until the request that
+ * straddles the end is complete; then showing in place goes on. rx: [0 … taken) were shown, [taken … received) arrived
+ * and are not shown yet. With a peer that agreed to it the buffer is a ring: rdma_ring.h. Ending.  The peer's end, a
+ * failure and what arrived before it are told from the ready list, in order. Closing lingers until what was written has
+ * been received by the peer's card, for LINGER_US at most. */
 #ifndef NET_RDMA_CONNECTION_H
 #define NET_RDMA_CONNECTION_H
 #include "net/rdma_device.h"
@@ -131,7 +133,8 @@ static inline bool rdma_takes_output(const struct rdma_connection *c) {
 }
 
 /* rdma.c: its life */
-/* As the log names it: "127.0.0.1:4711 (softrdma0, GID ::ffff:127.0.0.1)": the peer, our device, and the address of the port that is used. */
+/* As the log names it: "127.0.0.1:4711 (softrdma0, GID ::ffff:127.0.0.1)": the peer, our device, and the address of the
+ * port that is used. */
 enum { RDMA_NAME_MAX = 300 };
 const char *rdma_connection_name(const struct rdma_connection *c, char name[static RDMA_NAME_MAX]);
 void rdma_connection_init(struct rdma_connection *c, struct rdma_loop *owner, enum connection_state state);
@@ -168,7 +171,8 @@ void rdma_send_release(struct rdma_connection *c);
 void rdma_receive_data(struct rdma_connection *c, uint32_t len); /* an immediate has come */
 bool rdma_may_receive(const struct rdma_connection *c);          /* the owner wants to be shown more */
 void rdma_receive_show(struct rdma_connection *c); /* shows bytes that arrived, or as many of them as is good now */
-/* After a handler, and before the next: back from the side buffer when the straddling request is gone; a full buffer starts anew. */
+/* After a handler, and before the next: back from the side buffer when the straddling request is gone; a full buffer
+ * starts anew. */
 void rdma_receive_settle(struct rdma_connection *c);
 void rdma_receive_consume(struct rdma_connection *c, size_t len);
 uint32_t rdma_receive_first_size(bool passive);
@@ -181,13 +185,13 @@ static inline size_t rdma_receive_unshown(const struct rdma_connection *c) {
 bool rdma_receive_allocate(struct rdma_connection *c);
 /* Announces the buffer anew, from its start. */
 void rdma_receive_begin(struct rdma_connection *c);
-/* How large the next buffer had better be, when `bytes` have arrived in the last `took_us` microseconds. In the base protocol it is asked whenever the buffer
- * is full. Never more than the first size for a peer that is not trusted. */
+/* How large the next buffer had better be, when `bytes` have arrived in the last `took_us` microseconds. In the base
+ * protocol it is asked whenever the buffer is full. Never more than the first size for a peer that is not trusted. */
 uint32_t rdma_receive_next_size(const struct rdma_connection *c, uint64_t bytes, uint64_t took_us);
 /* A buffer of that size to take the place of the present one. NULL: there is none to be had. */
 struct rdma_rx *rdma_receive_take_other(struct rdma_connection *c, uint32_t size);
-/* Puts a buffer of that size in the place of the present one, of which nothing may be shown any more; the caller announces it. False: there is none to be had,
- * and the present one stays. */
+/* Puts a buffer of that size in the place of the present one, of which nothing may be shown any more; the caller
+ * announces it. False: there is none to be had, and the present one stays. */
 bool rdma_receive_switch(struct rdma_connection *c, uint32_t size);
 void rdma_receive_release(struct rdma_connection *c);
 

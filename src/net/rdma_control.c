@@ -1,8 +1,9 @@
-/* rdma_control.c: control messages: what the two ends tell one another beside the stream. The wire is told in rdma_wire.h.
+/* rdma_control.c: control messages: what the two ends tell one another beside the stream. The wire is told in
+ * rdma_wire.h.
  *
- * Everything a peer sends is checked here and in rdma_receive.c: length and opcode of a control message, whether its turn has come, the bounds of the memory
- * it announces, immediates against the room that is left. A violation is logged with the peer's address and ends that connection, and nothing
- * is sized by what a peer says. */
+ * Everything a peer sends is checked here and in rdma_receive.c: length and opcode of a control message, whether its
+ * turn has come, the bounds of the memory it announces, immediates against the room that is left. A violation is logged
+ * with the peer's address and ends that connection, and nothing is sized by what a peer says. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"

@@ -1,8 +1,8 @@
 /* rdma_device.c: device contexts and completions. See rdma_device.h.
  *
- * Rejected: a completion queue, channel or protection domain per connection (a descriptor and a system call for each connection that has
- * something; polling all of them is linear in connections). Rejected: resizing the completion queue as connections come (few
- * drivers can; a further queue always works). */
+ * Rejected: a completion queue, channel or protection domain per connection (a descriptor and a system call for each
+ * connection that has something; polling all of them is linear in connections). Rejected: resizing the completion queue
+ * as connections come (few drivers can; a further queue always works). */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -94,7 +94,8 @@ static void show_stats(struct event_post *post) {
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* Has the loops of other threads copy their counters, and waits for it; a thread that is in trouble does not hold up who asks. */
+/* Has the loops of other threads copy their counters, and waits for it; a thread that is in trouble does not hold up
+ * who asks. */
 static void ask_stats(void) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -198,8 +199,8 @@ static void keep_unposted(struct rdma_device *device, struct rdma_slot *slot, st
     device->owner->stats.unposted_receives++;
 }
 
-/* Posts slots given by `reposts`, all of one connection or all of the shared queue, with one doorbell; keeps those that cannot be. Returns how many were
- * posted; errno when it is less than all. */
+/* Posts slots given by `reposts`, all of one connection or all of the shared queue, with one doorbell; keeps those that
+ * cannot be. Returns how many were posted; errno when it is less than all. */
 static int post_receives(struct rdma_device *device, const struct rdma_repost *reposts, int count) {
     struct ibv_recv_wr wrs[RDMA_BATCH], *bad = NULL;
     struct ibv_sge sges[RDMA_BATCH];
@@ -267,7 +268,8 @@ static void flush_reposts(struct rdma_device *device) {
     device->repost_count = 0;
 }
 
-/* Maps and registers `count` slots. On pages of their own: a forked child does not get the pages of registered memory. */
+/* Maps and registers `count` slots. On pages of their own: a forked child does not get the pages of registered memory.
+ */
 static struct rdma_slot *make_slots(struct rdma_device *device, size_t count, struct ibv_mr **mr) {
     size_t size = count * sizeof(struct rdma_slot);
     struct rdma_slot *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -400,7 +402,8 @@ void rdma_loop_run_ready(struct rdma_loop *owner) {
 static int device_poll(struct event_poller *poller) {
     struct rdma_device *device = container_of(poller, struct rdma_device, poller);
     if (!rdma_usable()) return 0;
-    /* Before sleeping every polled peer is told, and answers: as much time as that takes is first spent on waiting for something better. */
+    /* Before sleeping every polled peer is told, and answers: as much time as that takes is first spent on waiting for
+     * something better. */
     poller->spin_us = rdma_settings.busy_poll_us;
     if (poller->spin_us) poller->spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
     int done = drain(device, RDMA_POLL_MAX);
@@ -483,8 +486,9 @@ void rdma_device_left(struct rdma_device *device) {
     device_leave_if_unused(device);
 }
 
-/* Events of the device itself: a port that goes down, an error of the card. All loops of the process share the descriptor they are read from, so whichever
- * reads one passes it on to the others, and each looks whether it is concerned. */
+/* Events of the device itself: a port that goes down, an error of the card. All loops of the process share the
+ * descriptor they are read from, so whichever reads one passes it on to the others, and each looks whether it is
+ * concerned. */
 struct device_async_event {
     struct event_post post; /* must be first */
     struct rdma_loop *owner;
@@ -535,7 +539,8 @@ static void report_async_event(struct rdma_device *device, const struct ibv_asyn
 void rdma_device_gone(struct rdma_device *device) {
     if (device->removed) return;
     report_async_event(device, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
-    /* What was said of it must not be taken for news of a context that is made anew, which may have the same descriptor. */
+    /* What was said of it must not be taken for news of a context that is made anew, which may have the same
+     * descriptor. */
     struct ibv_async_event stale;
     while (ibv_get_async_event(device->verbs, &stale) == 0) ibv_ack_async_event(&stale);
 }
@@ -556,7 +561,8 @@ static void async_ready(struct event_watch *watch, int mask) {
 
 /* Queues and queue pairs */
 
-/* The choice is kept: a further queue of this thread belongs where the first one is, and connecting is no time to read files. */
+/* The choice is kept: a further queue of this thread belongs where the first one is, and connecting is no time to read
+ * files. */
 static int own_vector(struct rdma_device *device, int vectors) {
     if (device->own_vector != RDMA_VECTOR_AUTO) return device->own_vector;
     cpu_set_t cpus;
@@ -862,7 +868,8 @@ void rdma_loop_tick_start(struct rdma_loop *owner) {
     if (!owner->tick.heap_index) event_timer_set(owner->loop, &owner->tick, TICK_US, loop_tick);
 }
 
-/* What has time until nobody waits: buffers that were given back, memory that nobody needs, receives that the device did not take. */
+/* What has time until nobody waits: buffers that were given back, memory that nobody needs, receives that the device
+ * did not take. */
 static uint64_t loop_tidy(struct event_timer *timer) {
     struct rdma_loop *owner = container_of(timer, struct rdma_loop, tidy);
     if (!rdma_usable()) return 0;

@@ -1,14 +1,15 @@
-/* rdma_device.h: what all RDMA connections of one event loop share: a device context for each device (protection domain, completion
- * queues, completion channel, shared receive queue, memory), and the loop's connection manager channel.
+/* rdma_device.h: what all RDMA connections of one event loop share: a device context for each device (protection
+ * domain, completion queues, completion channel, shared receive queue, memory), and the loop's connection manager
+ * channel.
  *
- * Completions.  One poller for each device context drains the queues in batches. It changes the connections' states, but calls no
- *   handler of theirs: who has something to tell is put on the loop's ready list, which is worked off after the batch. So
- *   handlers may turn the loop, and several messages of one connection are told by one call.
- * Sleeping.  When nothing came for rdma_settings.busy_poll_us the loop lets us arm the queues; they are polled once more after arming, else a
- *   completion that came in between would never be told.
- * Queue sizes.  A queue is never asked to hold more than it can: each connection commits its whole send queue (on failure even unsignalled
- *   requests complete), the receive queue its whole depth. When a queue's room is committed, another one is made for the send sides of
- *   further connections; receive completions stay on the first. */
+ * Completions.  One poller for each device context drains the queues in batches. It changes the connections' states,
+ * but calls no handler of theirs: who has something to tell is put on the loop's ready list, which is worked off after
+ * the batch. So handlers may turn the loop, and several messages of one connection are told by one call. Sleeping. When
+ * nothing came for rdma_settings.busy_poll_us the loop lets us arm the queues; they are polled once more after arming,
+ * else a completion that came in between would never be told. Queue sizes.  A queue is never asked to hold more than it
+ * can: each connection commits its whole send queue (on failure even unsignalled requests complete), the receive queue
+ * its whole depth. When a queue's room is committed, another one is made for the send sides of further connections;
+ * receive completions stay on the first. */
 #ifndef NET_RDMA_DEVICE_H
 #define NET_RDMA_DEVICE_H
 #include "net/rdma_memory.h"
@@ -79,7 +80,8 @@ struct rdma_loop {
     unsigned courtesies;
     struct rdma_stats stats;
     struct list_link registry_link; /* of the process's loops, for rdma_stats() */
-    /* Of a loop on another thread (rdma_join): its thread copies the counters when it is asked to. Under the registry's lock. */
+    /* Of a loop on another thread (rdma_join): its thread copies the counters when it is asked to. Under the registry's
+     * lock. */
     bool joined, asked, trim;
     struct event_post show_stats;
     struct rdma_stats shown;
@@ -125,7 +127,8 @@ struct rdma_device {
 
 /* The loop's RDMA side, made at the first call. */
 struct rdma_loop *rdma_loop_of(struct event_loop *loop);
-/* For a loop that another thread will run, before it does: what is placed there needs its RDMA side. From then on that side is found from any thread. */
+/* For a loop that another thread will run, before it does: what is placed there needs its RDMA side. From then on that
+ * side is found from any thread. */
 bool rdma_join(struct event_loop *loop);
 struct rdma_loop *rdma_loop_find(const struct event_loop *loop);
 /* Opens the channel unless it is open. 0, or -errno with the reason in `error`. */

@@ -1,6 +1,7 @@
 /* rdma_memory.c: slabs of registered memory. See rdma_memory.h.
  *
- * Rejected: unregistering a buffer in the moment it is given back (it costs tens of microseconds on a card, and five thousand connections may go at once). */
+ * Rejected: unregistering a buffer in the moment it is given back (it costs tens of microseconds on a card, and five
+ * thousand connections may go at once). */
 #include "net/rdma_memory.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -130,7 +131,8 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
 
 /* Slabs */
 
-/* Anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece by piece. */
+/* Anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece by
+ * piece. */
 static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_parts, struct rdma_slab *slab) {
     bool huge =
         (!in_parts || ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) && !(rdma_settings.without & RDMA_HUGE_PAGES);
@@ -197,7 +199,8 @@ void rdma_memory_free(struct rdma_memory *memory) {
     }
 }
 
-/* Not every kernel and driver can register reserved huge pages (EINVAL); then there will be none. True: try again without. */
+/* Not every kernel and driver can register reserved huge pages (EINVAL); then there will be none. True: try again
+ * without. */
 static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge, bool in_parts, int error) {
     if (!reserved_huge || error == EDQUOT || memory->no_reserved_huge[in_parts]) return false;
     memory->no_reserved_huge[in_parts] = true;
@@ -421,7 +424,8 @@ static struct rdma_rx *make_ready(struct rdma_memory *memory, struct rdma_rx_cla
         list_append(&class->cold, &rx->link);
     } else if (!class->cold.len && !add_rx_slab(memory, class))
         return NULL;
-    /* The last one that became cold may still be in memory. Registering may turn other buffers cold, and free their slabs, but this one is in no list then. */
+    /* The last one that became cold may still be in memory. Registering may turn other buffers cold, and free their
+     * slabs, but this one is in no list then. */
     rx = container_of(class->cold.head.prev, struct rdma_rx, link);
     list_remove(&class->cold, &rx->link);
     rx->slab->cold_count--;

@@ -1,29 +1,33 @@
-/* rdma_polled.h: the polled word (feature RDMA_FEATURE_POLLED, told in rdma_wire.h): the messages of busy peers are noticed by looking at memory, and cost their
- * receiver neither a completion nor a receive.
+/* rdma_polled.h: the polled word (feature RDMA_FEATURE_POLLED, told in rdma_wire.h): the messages of busy peers are
+ * noticed by looking at memory, and cost their receiver neither a completion nor a receive.
  *
- * Receiving.  Each of at most RDMA_POLLED_MAX connections of a device has a place: a page with a memory region of its own, so that no peer reaches a
- *   neighbour's, and in it one word, which the peer counts its bytes in. PollBegin tells where; PollBegun says that all immediates before have been sent, and from
- *   then on the device's poller looks at the word. A word is read once and what it says is treated like an immediate: it can lie, and then it is a violation or harms
- *   nobody but its peer.
- * When.  A connection is polled when `after` immediates have come since this thread last slept: then both ends are awake. No longer when it was quiet
- *   for a whole tick, or when we are about to sleep. Periods that ended before they were worth their control messages make the next one later, those
- *   that were worth it make it soon. Who has no place stays with completions.
- * Sleeping.  Before the queues are armed every polled peer is sent PollEnd, and the poller does not wait for the answers. Nothing is lost: the answer is a SEND
- *   behind all writes of the word, on the same connection, hence its completion tells of all of them; and it comes after the PollEnd, so either the look at the queues
- *   that follows arming finds it or it wakes us. What is written between our last look and the answer waits as long as the answer does, which is the
- *   peer's own affair: a peer that spins answers at once, one that sleeps is woken by the PollEnd. A PollEnd that has no room in the send
- *   queue goes when a completion makes some, and a full send queue always has one coming.
- *   A sleep with N peers polled costs N messages each way, more than it saves when it is short. So the thread spins longer the more it polls: by RDMA_POLLED_PATIENCE_US for each, which is
- *   about what its messages cost both ends; a period that began had more traffic than that before.
- * Order.  The word comes after the bytes that it counts as two WRITEs of one queue pair. The specification of InfiniBand orders their execution and leaves open when
- *   memory shows them (only a completion does that); a card that writes to memory in the order of the queue pair, as all that we know do unless a region is registered
- *   with relaxed ordering, shows them in that order. Flags in the last byte of one WRITE, as others use them, ask for more: order within a WRITE. Four aligned bytes
- *   are taken to be written at once. For devices that do otherwise there is rdma-features without "polled".
- * Sending.  A message is its WRITEs and one more of four bytes, behind one doorbell, in place of the immediate.
+ * Receiving.  Each of at most RDMA_POLLED_MAX connections of a device has a place: a page with a memory region of its
+ * own, so that no peer reaches a neighbour's, and in it one word, which the peer counts its bytes in. PollBegin tells
+ * where; PollBegun says that all immediates before have been sent, and from then on the device's poller looks at the
+ * word. A word is read once and what it says is treated like an immediate: it can lie, and then it is a violation or
+ * harms nobody but its peer. When.  A connection is polled when `after` immediates have come since this thread last
+ * slept: then both ends are awake. No longer when it was quiet for a whole tick, or when we are about to sleep. Periods
+ * that ended before they were worth their control messages make the next one later, those that were worth it make it
+ * soon. Who has no place stays with completions. Sleeping.  Before the queues are armed every polled peer is sent
+ * PollEnd, and the poller does not wait for the answers. Nothing is lost: the answer is a SEND behind all writes of the
+ * word, on the same connection, hence its completion tells of all of them; and it comes after the PollEnd, so either
+ * the look at the queues that follows arming finds it or it wakes us. What is written between our last look and the
+ * answer waits as long as the answer does, which is the peer's own affair: a peer that spins answers at once, one that
+ * sleeps is woken by the PollEnd. A PollEnd that has no room in the send queue goes when a completion makes some, and a
+ * full send queue always has one coming. A sleep with N peers polled costs N messages each way, more than it saves when
+ * it is short. So the thread spins longer the more it polls: by RDMA_POLLED_PATIENCE_US for each, which is about what
+ * its messages cost both ends; a period that began had more traffic than that before. Order.  The word comes after the
+ * bytes that it counts as two WRITEs of one queue pair. The specification of InfiniBand orders their execution and
+ * leaves open when memory shows them (only a completion does that); a card that writes to memory in the order of the
+ * queue pair, as all that we know do unless a region is registered with relaxed ordering, shows them in that order.
+ * Flags in the last byte of one WRITE, as others use them, ask for more: order within a WRITE. Four aligned bytes are
+ * taken to be written at once. For devices that do otherwise there is rdma-features without "polled". Sending.  A
+ * message is its WRITEs and one more of four bytes, behind one doorbell, in place of the immediate.
  *
- * Rejected: slots for whole messages, flag and bytes in one WRITE: a slot can be written anew only when its reader is known to be done with it, which is one more thing
- * to tell the peer; bytes beside the stream have to be copied back into it; and larger messages need the other way as well. Waiting for the answers to PollEnd before
- * sleeping: a peer that does not answer would keep us awake. */
+ * Rejected: slots for whole messages, flag and bytes in one WRITE: a slot can be written anew only when its reader is
+ * known to be done with it, which is one more thing to tell the peer; bytes beside the stream have to be copied back
+ * into it; and larger messages need the other way as well. Waiting for the answers to PollEnd before sleeping: a peer
+ * that does not answer would keep us awake. */
 #ifndef NET_RDMA_POLLED_H
 #define NET_RDMA_POLLED_H
 #include <stdatomic.h>

@@ -1,7 +1,8 @@
 /* rdma_port.c: which device and port the process uses, as people see it: in the log, in INFO, in banners.
  *
- * Known is the port of the first listener or connection that is bound to a device; before there is one, the first active port of the machine is
- * told. A GID of RoCE holds the IP address it belongs to, so that of a listener's address is looked for among the port's; InfiniBand has its own at index 0. */
+ * Known is the port of the first listener or connection that is bound to a device; before there is one, the first
+ * active port of the machine is told. A GID of RoCE holds the IP address it belongs to, so that of a listener's address
+ * is looked for among the port's; InfiniBand has its own at index 0. */
 #include "net/rdma_connection.h"
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* rdma_receive.c: the receiving half of the data path: what the peer has written is shown in place. See rdma_connection.h for the shape. */
+/* rdma_receive.c: the receiving half of the data path: what the peer has written is shown in place. See
+ * rdma_connection.h for the shape. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -9,8 +10,8 @@ enum {
     GROW_FACTOR = 4,
     GROW_BELOW_US =
         500, /* a buffer that is full in less was too small: the peer waits a round trip for each, some 10 us */
-    GROW_RING_BELOW_US =
-        100, /* a ring's peer does not wait as long as a quarter of it takes longer than a round trip; and small ones stay in the caches together */
+    GROW_RING_BELOW_US = 100, /* a ring's peer does not wait as long as a quarter of it takes longer than a round trip;
+                                 and small ones stay in the caches together */
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
 };
 
@@ -183,7 +184,8 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
         rdma_violation(c, "a message of %u bytes where %u are left", len, c->room);
     else {
         c->room -= len;
-        /* The peer's bytes are in nobody's cache or in another core's: they are on their way here while the rest of the batch of completions is looked at. */
+        /* The peer's bytes are in nobody's cache or in another core's: they are on their way here while the rest of the
+         * batch of completions is looked at. */
         const char *arrived = c->rx->data + c->received;
         __builtin_prefetch(arrived);
         if (len > 64) __builtin_prefetch(arrived + 64);

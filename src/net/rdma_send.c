@@ -1,11 +1,13 @@
-/* rdma_send.c: the sending half of the data path: what was written to a connection becomes work requests. See rdma_connection.h for the shape.
+/* rdma_send.c: the sending half of the data path: what was written to a connection becomes work requests. See
+ * rdma_connection.h for the shape.
  *
- * Send queue.  Every work request has a sequence number; completions come in order, so a completed one retires all before it.
- *   posted - retired never exceeds the depth of the queue, hence posting cannot find it full. CONTROL_RESERVE places are kept for control
- *   messages. Since every quarter of the queue asks for a completion, a full queue always has one coming.
+ * Send queue.  Every work request has a sequence number; completions come in order, so a completed one retires all
+ * before it. posted - retired never exceeds the depth of the queue, hence posting cannot find it full. CONTROL_RESERVE
+ * places are kept for control messages. Since every quarter of the queue asks for a completion, a full queue always has
+ * one coming.
  *
- * Rejected: one work request a segment (a doorbell and a completion at the peer for each), asking for every completion (they cost both the card and us),
- * waiting a moment to collect more before sending (what is there goes at once). */
+ * Rejected: one work request a segment (a doorbell and a completion at the peer for each), asking for every completion
+ * (they cost both the card and us), waiting a moment to collect more before sending (what is there goes at once). */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -46,7 +48,8 @@ static bool in_flight(const struct rdma_connection *c, const struct rdma_chunk *
     return chunk->used && !reached(chunk->last_seq, c->retired);
 }
 
-/* Nothing unsent lies in the chunk any more and nothing is written to it: it goes back, or waits for its requests to be done. */
+/* Nothing unsent lies in the chunk any more and nothing is written to it: it goes back, or waits for its requests to be
+ * done. */
 static void chunk_sent(struct rdma_connection *c, struct rdma_chunk *chunk) {
     if (!in_flight(c, chunk)) {
         give_chunk(c, chunk);
@@ -256,7 +259,8 @@ static void advance_segment(struct rdma_connection *c, struct segment *segment, 
     c->queued -= len;
 }
 
-/* Whether a request can name the bytes where they lie; then their local key. An ordinary chunk and the values of ordinary memory cannot be named. */
+/* Whether a request can name the bytes where they lie; then their local key. An ordinary chunk and the values of
+ * ordinary memory cannot be named. */
 static inline bool segment_key(struct rdma_connection *c, const struct segment *segment, uint32_t *key) {
     if (!segment->chunk)
         return rdma_values_has(segment->blob) && rdma_values_key(c->device, &c->device->values, segment->data, key);

@@ -1,10 +1,13 @@
-/* rdma_untrusted.c: the bound on receive buffers of peers that nobody trusts yet (rdma_settings.max_untrusted), in bytes and in time.
+/* rdma_untrusted.c: the bound on receive buffers of peers that nobody trusts yet (rdma_settings.max_untrusted), in
+ * bytes and in time.
  *
- * The bytes are those of the process. In time the bound works only when it is reached: then whoever has not been trusted for rdma_settings.trust_timeout_ms, the
- * oldest first, makes room for one that comes. Age counts, not idleness: else a peer would stay by asking again and again to be refused. Those of other
- * threads are theirs to close: a loop that finds none of its own asks, and they look at their next tick.
+ * The bytes are those of the process. In time the bound works only when it is reached: then whoever has not been
+ * trusted for rdma_settings.trust_timeout_ms, the oldest first, makes room for one that comes. Age counts, not
+ * idleness: else a peer would stay by asking again and again to be refused. Those of other threads are theirs to close:
+ * a loop that finds none of its own asks, and they look at their next tick.
  *
- * Rejected: a timeout that always runs. Pools of connections that authenticate with their first use are common, and harm nobody while there is room. */
+ * Rejected: a timeout that always runs. Pools of connections that authenticate with their first use are common, and
+ * harm nobody while there is room. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"

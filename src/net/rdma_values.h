@@ -1,16 +1,19 @@
 /* rdma_values.h: values that are sent from where they lie.
  *
- * Blobs of at least rdma_settings.zero_copy_min bytes come from regions of memory of their own (value_arena.h). A region is registered, with nothing but the right to be
- * read by our own card, by each device context that first sends something out of it; that is seldom, and never for each value. From then on a work request names the
- * value itself. Whoever posts it holds a reference to the blob until the request has completed, so a value may be overwritten, deleted or evicted at any moment; and
- * since only the holder of a single reference may write to a blob, what is being sent does not change.
+ * Blobs of at least rdma_settings.zero_copy_min bytes come from regions of memory of their own (value_arena.h). A
+ * region is registered, with nothing but the right to be read by our own card, by each device context that first sends
+ * something out of it; that is seldom, and never for each value. From then on a work request names the value itself.
+ * Whoever posts it holds a reference to the blob until the request has completed, so a value may be overwritten,
+ * deleted or evicted at any moment; and since only the holder of a single reference may write to a blob, what is being
+ * sent does not change.
  *
- * Where it cannot be had - no addresses, the bound on registered memory, of which values take half at most, a device that refuses - values lie in ordinary memory, or are
- * sent from it by copying them. Nobody else notices.
+ * Where it cannot be had - no addresses, the bound on registered memory, of which values take half at most, a device
+ * that refuses - values lie in ordinary memory, or are sent from it by copying them. Nobody else notices.
  *
- * Fork.  A child must be able to read all values as they were at the fork. Where registered memory is hidden from children (kernels before 5.12) or not protected at
- *   all, values are not registered and nothing of this is in use: ibv_is_fork_initialized() must say IBV_FORK_UNNEEDED. Then the kernel copies
- *   pinned pages when the process forks, which takes its time: half a second for a gigabyte. */
+ * Fork.  A child must be able to read all values as they were at the fork. Where registered memory is hidden from
+ * children (kernels before 5.12) or not protected at all, values are not registered and nothing of this is in use:
+ * ibv_is_fork_initialized() must say IBV_FORK_UNNEEDED. Then the kernel copies pinned pages when the process forks,
+ * which takes its time: half a second for a gigabyte. */
 #ifndef NET_RDMA_VALUES_H
 #define NET_RDMA_VALUES_H
 #include "lib/blob.h"

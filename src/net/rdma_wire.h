@@ -42,12 +42,12 @@
  *       24     4  count      what the word tells
  *       28     4  reserved   zero
  *
- * Payload is written into the peer's receive buffer by any number of RDMA WRITEs, the last one WRITE_WITH_IMM whose immediate
- * (big-endian) is the number of bytes since the last immediate. When the buffer is exactly full its owner sends RegisterXferMemory anew
- * and both sides begin at its start again.
+ * Payload is written into the peer's receive buffer by any number of RDMA WRITEs, the last one WRITE_WITH_IMM whose
+ * immediate (big-endian) is the number of bytes since the last immediate. When the buffer is exactly full its owner
+ * sends RegisterXferMemory anew and both sides begin at its start again.
  *
- * That is the base protocol, and all that a peer sees which asks for nothing. Features of our own have the upper half of the bits and of the opcodes; the
- * lower halves are Valkey's.
+ * That is the base protocol, and all that a peer sees which asks for nothing. Features of our own have the upper half
+ * of the bits and of the opcodes; the lower halves are Valkey's.
  *
  *   client                                server
  *     GetServerFeature          ------>            at any time; nothing waits for the answer
@@ -55,33 +55,40 @@
  *     SetClientFeature(subset)  ------>            not sent where it would be 0
  *                               <------   SetClientFeature(the same bits)
  *
- * SetClientFeature with bits says of its sender: "from here on my receive buffer is what the bits say". Each end sends it once, the client
- * first; what its sender writes obeys the base protocol until it has got the other's. So each direction changes at a point of the stream that both
- * ends see, and nothing stops meanwhile.
+ * SetClientFeature with bits says of its sender: "from here on my receive buffer is what the bits say". Each end sends
+ * it once, the client first; what its sender writes obeys the base protocol until it has got the other's. So each
+ * direction changes at a point of the stream that both ends see, and nothing stops meanwhile.
  *
- * Ring (bit 32).  The receive buffer is a ring. What the peer had filled before stays filled and where it is; if it was full, the next byte goes to its start.
- *   The sender of the stream may have written and not got back at most `length` bytes; when it reaches the end of the buffer it goes on at its start, within a
- *   message, too (WRITE to the end, WRITE from the start, the immediate counts both). A Credit gives bytes back, in the order they were
- *   written; it is never 0 and never more than was written and not given back.
- *   RegisterXferMemory now announces another buffer at any time, except that it must not follow another one before BufferTaken has come. Who gets it
- *   answers BufferTaken: all immediates before BufferTaken are of the old buffer, all after it of the new one, from its start, with nothing of it
- *   written yet. Between RegisterXferMemory and BufferTaken its sender gives no Credit, and what was written to the old buffer is never given back. (The first
- *   RegisterXferMemory of a connection is answered by nothing, even if it comes after SetClientFeature.)
+ * Ring (bit 32).  The receive buffer is a ring. What the peer had filled before stays filled and where it is; if it was
+ * full, the next byte goes to its start. The sender of the stream may have written and not got back at most `length`
+ * bytes; when it reaches the end of the buffer it goes on at its start, within a message, too (WRITE to the end, WRITE
+ * from the start, the immediate counts both). A Credit gives bytes back, in the order they were written; it is never 0
+ * and never more than was written and not given back. RegisterXferMemory now announces another buffer at any time,
+ * except that it must not follow another one before BufferTaken has come. Who gets it answers BufferTaken: all
+ * immediates before BufferTaken are of the old buffer, all after it of the new one, from its start, with nothing of it
+ *   written yet. Between RegisterXferMemory and BufferTaken its sender gives no Credit, and what was written to the old
+ * buffer is never given back. (The first RegisterXferMemory of a connection is answered by nothing, even if it comes
+ * after SetClientFeature.)
  *
- * Polled (bit 33).  Whoever receives much may look at memory instead of waiting for completions. Each direction on its own, as often as its receiver likes:
+ * Polled (bit 33).  Whoever receives much may look at memory instead of waiting for completions. Each direction on its
+ * own, as often as its receiver likes:
  *
  *   receiver                              sender of the stream
  *     PollBegin(word)           ------>
- *                               <------   PollBegun: from here on no immediates, but, behind the WRITEs of each message, a WRITE of the word
- *     PollEnd                   ------>            at any time after PollBegun; who would sleep must not be told by a word alone
+ *                               <------   PollBegun: from here on no immediates, but, behind the WRITEs of each
+ * message, a WRITE of the word PollEnd                   ------>            at any time after PollBegun; who would
+ * sleep must not be told by a word alone
  *                               <------   PollEnded(count): from here on immediates again
  *
- *   The word is the number of bytes, modulo 2^32 and big-endian, that the sender has told of by words since the connection began. The receiver sets it so before PollBegin;
- *   another PollBegin may name another word. It relies on two WRITEs of one connection becoming visible in their order.
+ *   The word is the number of bytes, modulo 2^32 and big-endian, that the sender has told of by words since the
+ * connection began. The receiver sets it so before PollBegin; another PollBegin may name another word. It relies on two
+ * WRITEs of one connection becoming visible in their order.
  *
- * Violations, each of which ends the connection: SetClientFeature with bits that were not offered, twice, or by a server that was not
- * asked or with other bits than it was; GetServerFeature after SetClientFeature; an answer that nobody asked for; Credit, BufferTaken or any Poll… without the feature or
- * against what is said above; an immediate between PollBegun and PollEnded; an immediate of zero bytes; an immediate, or a word, that tells of more than is free. */
+ * Violations, each of which ends the connection: SetClientFeature with bits that were not offered, twice, or by a
+ * server that was not asked or with other bits than it was; GetServerFeature after SetClientFeature; an answer that
+ * nobody asked for; Credit, BufferTaken or any Poll… without the feature or against what is said above; an immediate
+ * between PollBegun and PollEnded; an immediate of zero bytes; an immediate, or a word, that tells of more than is
+ * free. */
 #ifndef NET_RDMA_WIRE_H
 #define NET_RDMA_WIRE_H
 #include <stdint.h>

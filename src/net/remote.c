@@ -93,7 +93,7 @@ static void tell_end(struct remote *r, enum parcel_kind kind, int number) {
     send_to_end(r, message);
 }
 
-/* --- The end: worker's thread ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The end: worker's thread --- */
 
 static uint64_t describe_stale(struct event_timer *timer) {
     struct remote_worker *worker = container_of(timer, struct remote_worker, describe);
@@ -279,7 +279,7 @@ static void at_end(struct event_post *post) {
     remote_message_drop(message);
 }
 
-/* --- Home ------------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Home --- */
 
 /* Output */
 
@@ -304,8 +304,8 @@ static void write_to(struct remote *r, struct message *message) {
     r->conn.out.end = message ? message->reply + message->reply_room : NULL;
 }
 
-/* Ends writing to the room; its bytes go to the next flush. A shown message cannot go while its input is needed: then its bytes move to a message with room for
- * `more` behind them, which is returned, unsealed. */
+/* Ends writing to the room; its bytes go to the next flush. A shown message cannot go while its input is needed: then
+ * its bytes move to a message with room for `more` behind them, which is returned, unsealed. */
 static struct message *room_leave(struct remote *r, size_t more) {
     struct message *room = r->room, *copy = NULL;
     if (!room) return NULL;
@@ -532,7 +532,8 @@ static const char *remote_error_text(const struct connection *conn) {
     return r->error_note ? r->error_note : "Connection closed by the peer";
 }
 
-/* Memory for input is that of the shown input and what has nothing in it: the rest is held because the peer has sent something, by whomever. */
+/* Memory for input is that of the shown input and what has nothing in it: the rest is held because the peer has sent
+ * something, by whomever. */
 static size_t remote_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct remote *r = remote_of(conn);
     size_t in = conn->in_len, out = r->sealed_len + (r->room && r->room != r->shown ? r->room->size : 0);

@@ -1,27 +1,32 @@
-/* remote.h: a connection that lives on another thread's loop, as its user sees it. The threading manual of what is below the server; server/clients/io_threads.h is that
- * of what is above.
+/* remote.h: a connection that lives on another thread's loop, as its user sees it. The threading manual of what is
+ * below the server; server/clients/io_threads.h is that of what is above.
  *
- * Roles.   A connection that was placed on a worker's loop (listen_options.place) has two halves. The END belongs to the worker's thread: the real connection of
- *          whatever transport, with its descriptor or queue pair, its buffers and timers. The HOME half belongs to the thread of the user: a struct connection like any
- *          other, of a transport that shows the real one's name, whose input and output are memory. Who uses it cannot tell, but for what connection.h says of
- *          times: what was flushed is under way, and conn_pending() counts it until the end has told that it went.
- * Parcels. The halves share nothing but what is told below; all else travels. A message is a piece of memory that belongs to one thread at a time: whoever holds it. It goes
- *          through the two outboxes of the worker (event_loop.h: posts), so messages of a connection arrive in the order in which they were sent.
- *              end to home   OPENED, INPUT, DRAINED (was asked for), ENDED (peer closed or transport failed), GONE (last of all)
- *              home to end   INPUT returned, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, CLOSE (last of all)
- * Input.   The end's user (remote_worker_ops.readable, on the worker's thread) looks at the real connection's bytes, puts what is worth a turn into an INPUT message and consumes
- *          it. The home half shows the messages' bytes one message after the other, each as `readable`; when one is consumed it goes back with the next flush. So the real
- *          connection goes on receiving while its requests are executed. What is at home at a time is bounded: beyond REMOTE_AT_HOME_MAX bytes reading pauses.
- * Output.  conn->out writes into the room for replies that an INPUT message brings along: the way back of the message is the way of the reply, and nothing is allocated for
- *          either. What does not fit, and what is written without being asked, goes into OUTPUT messages; shared blobs travel with them. The end copies
- *          small pieces to the real connection's send memory, on its own core, and shares large ones; it flushes once for all messages that came together.
- * Life.    Home closes: CLOSE follows the output, the end closes the real connection, frees itself and answers GONE; until then the home half stays, closed. The end never
- *          goes by itself: when the peer has gone it tells ENDED and waits for CLOSE.
- * Shared.  Counters and sizes that home shows to people are relaxed atomics written by the end; `described`, a text, has a lock. Nothing else.
+ * Roles.   A connection that was placed on a worker's loop (listen_options.place) has two halves. The END belongs to
+ * the worker's thread: the real connection of whatever transport, with its descriptor or queue pair, its buffers and
+ * timers. The HOME half belongs to the thread of the user: a struct connection like any other, of a transport that
+ * shows the real one's name, whose input and output are memory. Who uses it cannot tell, but for what connection.h says
+ * of times: what was flushed is under way, and conn_pending() counts it until the end has told that it went. Parcels.
+ * The halves share nothing but what is told below; all else travels. A message is a piece of memory that belongs to one
+ * thread at a time: whoever holds it. It goes through the two outboxes of the worker (event_loop.h: posts), so messages
+ * of a connection arrive in the order in which they were sent. end to home   OPENED, INPUT, DRAINED (was asked for),
+ * ENDED (peer closed or transport failed), GONE (last of all) home to end   INPUT returned, OUTPUT, TRUST, KEEPALIVE,
+ * ASK_DRAINED, CLOSE (last of all) Input.   The end's user (remote_worker_ops.readable, on the worker's thread) looks
+ * at the real connection's bytes, puts what is worth a turn into an INPUT message and consumes it. The home half shows
+ * the messages' bytes one message after the other, each as `readable`; when one is consumed it goes back with the next
+ * flush. So the real connection goes on receiving while its requests are executed. What is at home at a time is
+ * bounded: beyond REMOTE_AT_HOME_MAX bytes reading pauses. Output.  conn->out writes into the room for replies that an
+ * INPUT message brings along: the way back of the message is the way of the reply, and nothing is allocated for either.
+ * What does not fit, and what is written without being asked, goes into OUTPUT messages; shared blobs travel with them.
+ * The end copies small pieces to the real connection's send memory, on its own core, and shares large ones; it flushes
+ * once for all messages that came together. Life.    Home closes: CLOSE follows the output, the end closes the real
+ * connection, frees itself and answers GONE; until then the home half stays, closed. The end never goes by itself: when
+ * the peer has gone it tells ENDED and waits for CLOSE. Shared.  Counters and sizes that home shows to people are
+ * relaxed atomics written by the end; `described`, a text, has a lock. Nothing else.
  *
- * Rejected: handing the real connection itself back and forth (both sides would touch its transport's state, its loop's watches and its queue pair: the way
- * other servers went, and where their crashes are). Parsing in place without consuming (saves one copy of the request's bytes on the worker's core; but over sockets
- * all connections read into one buffer, and reading would have to be paused for every request, two system calls). A lock for each connection. */
+ * Rejected: handing the real connection itself back and forth (both sides would touch its transport's state, its loop's
+ * watches and its queue pair: the way other servers went, and where their crashes are). Parsing in place without
+ * consuming (saves one copy of the request's bytes on the worker's core; but over sockets all connections read into one
+ * buffer, and reading would have to be paused for every request, two system calls). A lock for each connection. */
 #ifndef NET_REMOTE_H
 #define NET_REMOTE_H
 #include "net/connection.h"

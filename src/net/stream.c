@@ -1,7 +1,8 @@
 /* stream.c: reading, writing, connecting and accepting on stream sockets. See stream.h for the shape.
  *
- * One read for each readiness: what a full buffer left in the kernel is told again by the level-triggered epoll, after the others had their
- * turn. Failures found while writing are told to the owner by a timer that is due at once, never from inside conn_flush(). */
+ * One read for each readiness: what a full buffer left in the kernel is told again by the level-triggered epoll, after
+ * the others had their turn. Failures found while writing are told to the owner by a timer that is due at once, never
+ * from inside conn_flush(). */
 #include "net/stream.h"
 #include "lib/clock.h"
 #include "lib/log.h"

@@ -1,14 +1,15 @@
 /* stream.h: a connection over a stream socket, for tcp.c and unix.c: everything but the addresses.
  *
- * Receiving.  All connections of a loop read into one shared buffer; the bytes are shown there while `readable` runs, and only what
- *   is then left unconsumed is copied out. An idle connection holds no receive memory. While a handler that was shown the shared
- *   buffer is on the stack (it may turn the loop), others read into memory of their own.
- * Sending.  conn->out writes into a chunk from the loop's pool. A flush writes it with one system call and the chunk goes back.
+ * Receiving.  All connections of a loop read into one shared buffer; the bytes are shown there while `readable` runs,
+ * and only what is then left unconsumed is copied out. An idle connection holds no receive memory. While a handler that
+ * was shown the shared buffer is on the stack (it may turn the loop), others read into memory of their own. Sending.
+ * conn->out writes into a chunk from the loop's pool. A flush writes it with one system call and the chunk goes back.
  *   Only what a flush could not write, and shared blobs, become segments in a queue, written by writev.
- * Ending.  A socket that is closed while input lies unread in it, or comes later, is reset by the kernel, which then drops what it has not yet sent:
- *   the last reply is lost, and it is the one that says why. So who has accepted a connection and wrote to it says that there is no more
- *   (shutdown), and keeps the socket until the peer ends too: for LINGER_US, LINGER_BYTES of input, and LINGER_MAX such sockets of a loop at most. Rejected:
- *   to do so for connections that we made; who calls has nothing to tell any more. */
+ * Ending.  A socket that is closed while input lies unread in it, or comes later, is reset by the kernel, which then
+ * drops what it has not yet sent: the last reply is lost, and it is the one that says why. So who has accepted a
+ * connection and wrote to it says that there is no more (shutdown), and keeps the socket until the peer ends too: for
+ * LINGER_US, LINGER_BYTES of input, and LINGER_MAX such sockets of a loop at most. Rejected: to do so for connections
+ * that we made; who calls has nothing to tell any more. */
 #ifndef NET_STREAM_H
 #define NET_STREAM_H
 #include "net/connection.h"
@@ -43,8 +44,8 @@ struct stream {
 
 /* How a transport makes its outgoing sockets. */
 struct stream_dial {
-    /* Starts the next attempt: a descriptor, connected or connecting (`*in_progress`); -errno when nothing is left to try;
-     * -EAGAIN: try again in a moment. */
+    /* Starts the next attempt: a descriptor, connected or connecting (`*in_progress`); -errno when nothing is left to
+     * try; -EAGAIN: try again in a moment. */
     int (*attempt)(struct stream_dial *dial, bool *in_progress);
     void (*free)(struct stream_dial *dial);
     uint64_t deadline_us;

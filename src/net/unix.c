@@ -1,7 +1,7 @@
 /* unix.c: Unix domain sockets. Everything but paths is in stream.c.
  *
- * A socket file left behind by a process that died would make bind() fail, so listening replaces whatever socket lies at the path;
- * closing removes the file, but only if it is still ours. */
+ * A socket file left behind by a process that died would make bind() fail, so listening replaces whatever socket lies
+ * at the path; closing removes the file, but only if it is still ours. */
 #include "net/stream.h"
 #include "lib/clock.h"
 #include "lib/memory.h"

@@ -1,16 +1,19 @@
 /* value_arena.c: see value_arena.h.
  *
- * A region is divided into units of 8 KiB, with a bit each that says whether it is in use. A block of more than SMALL_MAX bytes is a number of units, first fit. Smaller
- * ones are cut from runs of RUN_UNITS units, each for one size of block: eight sizes between a number and its double, so that at most an eighth is
- * lost. A value has a few bytes of head, so sizes that are powers of two would nearly double what values of such sizes need.
- * What is known of blocks lies elsewhere than in them: a free block is never looked at, and the next to take it finds it as it left the caches. The block given
- * last is the next one taken.
+ * A region is divided into units of 8 KiB, with a bit each that says whether it is in use. A block of more than
+ * SMALL_MAX bytes is a number of units, first fit. Smaller ones are cut from runs of RUN_UNITS units, each for one size
+ * of block: eight sizes between a number and its double, so that at most an eighth is lost. A value has a few bytes of
+ * head, so sizes that are powers of two would nearly double what values of such sizes need. What is known of blocks
+ * lies elsewhere than in them: a free block is never looked at, and the next to take it finds it as it left the caches.
+ * The block given last is the next one taken.
  *
- * Regions are as large as an eighth of what there is, between 2 and 32 MiB: a small server locks little memory, a large one has few regions. An empty one is kept where the arena
- * has no other, so that one value that comes and goes does not map and register a region each time.
+ * Regions are as large as an eighth of what there is, between 2 and 32 MiB: a small server locks little memory, a large
+ * one has few regions. An empty one is kept where the arena has no other, so that one value that comes and goes does
+ * not map and register a region each time.
  *
- * Rejected: jemalloc's arenas with hooks of our own (the build without jemalloc, which is the one that sanitizers check, would go without; its caches mix blocks of
- * several arenas); huge pages of hugetlbfs (a forked child that finds the pool empty is killed). Transparent ones are asked for. */
+ * Rejected: jemalloc's arenas with hooks of our own (the build without jemalloc, which is the one that sanitizers
+ * check, would go without; its caches mix blocks of several arenas); huge pages of hugetlbfs (a forked child that finds
+ * the pool empty is killed). Transparent ones are asked for. */
 #include "net/value_arena.h"
 #include "lib/list.h"
 #include "lib/memory.h"

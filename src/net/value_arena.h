@@ -1,10 +1,12 @@
-/* value_arena.h: memory for large values, in few large regions of whole pages, so that a region can be registered with a device once and each value in it be
- * sent from where it lies.
+/* value_arena.h: memory for large values, in few large regions of whole pages, so that a region can be registered with
+ * a device once and each value in it be sent from where it lies.
  *
- * The regions lie in one range of addresses that is reserved at the start, so whether a block is one of ours is a comparison, and its region is found by
- * a shift. A region stays as long as something in it is in use or somebody holds it (who has registered it); then its pages go back to the system.
+ * The regions lie in one range of addresses that is reserved at the start, so whether a block is one of ours is a
+ * comparison, and its region is found by a shift. A region stays as long as something in it is in use or somebody holds
+ * it (who has registered it); then its pages go back to the system.
  *
- * Any thread may take and give blocks. The bytes count as used memory (lib/memory.h), as those of any other allocation. */
+ * Any thread may take and give blocks. The bytes count as used memory (lib/memory.h), as those of any other allocation.
+ */
 #ifndef NET_VALUE_ARENA_H
 #define NET_VALUE_ARENA_H
 #include <stdbool.h>
@@ -38,8 +40,9 @@ void value_arena_give(void *block);
 size_t value_arena_block_size(const void *block);
 void value_arena_read_stats(struct value_arena_stats *stats);
 
-/* An empty region stays for its holders until each has let go here: of the regions that had better go and that `holds` says the caller holds, `release` undoes
- * what it holds them for. False: it cannot, and the sweep ends. Something may be put into such a region meanwhile; then it stays, without the holder. */
+/* An empty region stays for its holders until each has let go here: of the regions that had better go and that `holds`
+ * says the caller holds, `release` undoes what it holds them for. False: it cannot, and the sweep ends. Something may
+ * be put into such a region meanwhile; then it stays, without the holder. */
 void value_arena_sweep(bool (*holds)(void *context, const struct value_region *region),
                        bool (*release)(void *context, const struct value_region *region), void *context);
 /* The caller knows of a block in the region that is in use. */

@@ -18,8 +18,8 @@
  *      0  string             a string
  *      1  list               count, elements as strings
  *      2  set                count, members as strings
- *      3  sorted set         count, then member as a string and score as text: its length (1 byte) and the text; lengths of 253, 254, 255 without text are nan, inf, -inf
- *      4  hash               count, then field and value as strings
+ *      3  sorted set         count, then member as a string and score as text: its length (1 byte) and the text;
+ * lengths of 253, 254, 255 without text are nan, inf, -inf 4  hash               count, then field and value as strings
  *      5  sorted set         count, then member as a string and score as a double, 8 bytes, little-endian
  *      9  hash               a zipmap, as a string; see rdb_legacy.h
  *     10  list               a ziplist, as a string; see rdb_legacy.h
@@ -30,12 +30,13 @@
  *     15  stream             see rdb_stream.h; 19 and 21 tell more of the same
  *     16  hash               a listpack of fields and values, as a string; see lib/listpack.h
  *     17  sorted set         a listpack of members and scores, ascending, as a string
- *     18  list               count of nodes, then for each 1 and an element as a string, or 2 and a listpack as a string
- *     20  set                a listpack, as a string
- *     22  hash               count, then field and value as strings and when the field expires: ms since the epoch, 8 bytes, little-endian, two's complement; -1: never.
- *                            Since version 80; a hash none of whose fields expires is written as 4 or 16
+ *     18  list               count of nodes, then for each 1 and an element as a string, or 2 and a listpack as a
+ * string 20  set                a listpack, as a string 22  hash               count, then field and value as strings
+ * and when the field expires: ms since the epoch, 8 bytes, little-endian, two's complement; -1: never. Since version
+ * 80; a hash none of whose fields expires is written as 4 or 16
  *
- * 1, 3, 9, 10 and 12 to 14 are read only: what older servers wrote. Every length and byte that is read is checked: what is read comes from anybody. */
+ * 1, 3, 9, 10 and 12 to 14 are read only: what older servers wrote. Every length and byte that is read is checked: what
+ * is read comes from anybody. */
 #ifndef PERSIST_RDB_H
 #define PERSIST_RDB_H
 #include "lib/output.h"
@@ -63,7 +64,8 @@ enum rdb_type {
     RDB_STREAM_3 = 21,
     RDB_HASH_EXPIRING = 22
 };
-/* Format versions. Valkey 8 and Redis 7.2 write 11, Valkey 9 80; those between are other products' and mean something else. */
+/* Format versions. Valkey 8 and Redis 7.2 write 11, Valkey 9 80; those between are other products' and mean something
+ * else. */
 enum { RDB_VERSION = 80, RDB_VERSION_COMMON = 11, RDB_VERSION_FOREIGN_MIN = 12, RDB_VERSION_FOREIGN_MAX = 79 };
 
 struct rdb_settings {
@@ -91,11 +93,12 @@ void rdb_read_bytes(struct rdb_reader *in, void *to, size_t len); /* as they are
 int64_t rdb_read_time(struct rdb_reader *in);                     /* ms: 8 bytes, little-endian */
 /* A string: where it lies, or, where it had to be made, in *made, to be freed with mem_free() (else NULL). */
 struct slice rdb_read_string(struct rdb_reader *in, char **made);
-/* Reads a value and adds it under a key that must be missing. NULL: damaged, unknown or empty; the key is missing then. The store may choose another
- * encoding than the one it was written in. */
+/* Reads a value and adds it under a key that must be missing. NULL: damaged, unknown or empty; the key is missing then.
+ * The store may choose another encoding than the one it was written in. */
 struct entry *rdb_read_value(struct rdb_reader *in, struct db *db, struct slice key);
 
-/* DUMP payload: the value, the version (2 bytes, little-endian), and the CRC-64 of all that (8 bytes, little-endian). */
+/* DUMP payload: the value, the version (2 bytes, little-endian), and the CRC-64 of all that (8 bytes, little-endian).
+ */
 void dump_write(struct output *out, const struct entry *entry);
 /* Are version and checksum right? Sets the reader to the value. */
 bool dump_open(struct slice payload, struct rdb_reader *in);

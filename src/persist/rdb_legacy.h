@@ -8,8 +8,8 @@
  *     elements
  *     last byte   0xff
  *
- * An element is the length of the one before it (0 for the first), an encoding, and the data that belongs to it. That length is 1 byte up to 253, or 0xfe and 4 bytes,
- * which may hold a short one, too.
+ * An element is the length of the one before it (0 for the first), an encoding, and the data that belongs to it. That
+ * length is 1 byte up to 253, or 0xfe and 4 bytes, which may hold a short one, too.
  *
  *     first byte   what follows         what it is
  *     00xxxxxx     x bytes              string of up to 63 bytes

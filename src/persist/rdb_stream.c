@@ -1,10 +1,10 @@
-/* rdb_stream.c: see rdb_stream.h. Whatever commands rely on is checked: the insides and the order of nodes, counts that must agree, names and ids that come once, owners of what
- * is pending. */
+/* rdb_stream.c: see rdb_stream.h. Whatever commands rely on is checked: the insides and the order of nodes, counts that
+ * must agree, names and ids that come once, owners of what is pending. */
 #include "persist/rdb_stream.h"
 #include "lib/memory.h"
 #include "store/stream_group.h"
 
-/* --- Writing -------------------------------------------------------------------------------------------------------- */
+/* --- Writing --- */
 
 static void write_id(struct output *out, struct stream_id id) {
     rdb_write_length(out, id.ms);
@@ -70,7 +70,7 @@ void rdb_write_stream(struct output *out, const struct stream *stream) {
     radix_iterator_free(&it);
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 static struct stream_id read_id(struct rdb_reader *in) {
     struct stream_id id = {.ms = rdb_read_length(in)};

@@ -1,7 +1,8 @@
 /* rdb_value.c: values as rdb.h writes them down.
  *
- * Reading goes through the functions by which commands change values, so limits of encodings hold for what is read, and members that come twice are noticed: they are
- * damage. Packed forms are looked through before a byte of them is believed. */
+ * Reading goes through the functions by which commands change values, so limits of encodings hold for what is read, and
+ * members that come twice are noticed: they are damage. Packed forms are looked through before a byte of them is
+ * believed. */
 #include "lib/intset.h"
 #include "lib/listpack.h"
 #include "lib/memory.h"

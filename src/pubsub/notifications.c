@@ -1,6 +1,8 @@
-/* notifications.c: keyspace notifications: keyspace events (server/notify.h) published as messages, as notify-keyspace-events wants it.
+/* notifications.c: keyspace notifications: keyspace events (server/notify.h) published as messages, as
+ * notify-keyspace-events wants it.
  *
- * An event is published twice: to "__keyspace@<db>__:<key>" with the event's name (K), and to "__keyevent@<db>__:<event>" with the key's name (E). */
+ * An event is published twice: to "__keyspace@<db>__:<key>" with the event's name (K), and to
+ * "__keyevent@<db>__:<event>" with the key's name (E). */
 #include "lib/memory.h"
 #include "pubsub/pubsub.h"
 #include "server/notify.h"

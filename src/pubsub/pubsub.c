@@ -43,7 +43,8 @@ static const struct hashtable_type channel_type = {.key = channel_name}, subscri
 
 static struct hashtable *channels[PUBSUB_KINDS], *subscriptions, *subscribers;
 static struct list channel_lists[PUBSUB_KINDS];
-/* While a message goes through the lists a client may be closed for not reading; channels that lose their last subscriber by that stay until the end. */
+/* While a message goes through the lists a client may be closed for not reading; channels that lose their last
+ * subscriber by that stay until the end. */
 static bool delivering;
 static struct list deserted[PUBSUB_KINDS];
 

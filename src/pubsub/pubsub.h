@@ -1,7 +1,8 @@
-/* pubsub.h: publishing and subscribing. Channels, patterns and shard channels are three kinds of channels; a subscription joins a client with a channel.
+/* pubsub.h: publishing and subscribing. Channels, patterns and shard channels are three kinds of channels; a
+ * subscription joins a client with a channel.
  *
- * A message is encoded once for each protocol and written to every subscriber as a push: subscribers of the channel first, in the order in which they
- * subscribed, then those of the patterns that match, likewise. Main thread only. */
+ * A message is encoded once for each protocol and written to every subscriber as a push: subscribers of the channel
+ * first, in the order in which they subscribed, then those of the patterns that match, likewise. Main thread only. */
 #ifndef PUBSUB_PUBSUB_H
 #define PUBSUB_PUBSUB_H
 #include "server/command/command.h"
@@ -10,7 +11,8 @@
 
 enum pubsub_kind { PUBSUB_CHANNEL, PUBSUB_PATTERN, PUBSUB_SHARD, PUBSUB_KINDS };
 
-/* Delivers a message to the subscribers of a channel, and of the patterns that match it, or of a shard channel; returns how many got it. */
+/* Delivers a message to the subscribers of a channel, and of the patterns that match it, or of a shard channel; returns
+ * how many got it. */
 size_t pubsub_publish(struct slice channel, struct slice message, bool shard);
 bool pubsub_has_subscribers(void); /* of channels or patterns: is it worth making a message? */
 

@@ -1,8 +1,9 @@
 /* reply.c: see reply.h.
  *
- * A reply is made of small pieces, so each function reserves room once for its head and writes digits itself: no printf and no memory
- * but the output's. A head ("$5\r\n", "*2\r\n", ":1\r\n") of one or two digits, which is nearly every one, is written without a loop or a table:
- * a table of ready-made heads would cost a load that may miss, to save four stores. */
+ * A reply is made of small pieces, so each function reserves room once for its head and writes digits itself: no printf
+ * and no memory but the output's. A head ("$5\r\n", "*2\r\n", ":1\r\n") of one or two digits, which is nearly every
+ * one, is written without a loop or a table: a table of ready-made heads would cost a load that may miss, to save four
+ * stores. */
 #include "resp/reply.h"
 #include "lib/memory.h"
 #include "lib/number.h"

@@ -1,6 +1,7 @@
 /* reply.h: writes replies, RESP2 or RESP3, straight into an output (a connection's send memory, a buffer, nothing).
  *
- * A function named after a RESP3 type writes what RESP2 clients get for it where the protocol is 2: a map is a flat array, a null is
+ * A function named after a RESP3 type writes what RESP2 clients get for it where the protocol is 2: a map is a flat
+ * array, a null is
  * "$-1", a double a bulk string, and so on. Aggregates write only their head: their elements follow. */
 #ifndef RESP_REPLY_H
 #define RESP_REPLY_H
@@ -45,7 +46,8 @@ void reply_not_integer(struct reply *r);
 void reply_not_int(struct reply *r); /* an integer, but not one of 32 bits */
 void reply_no_such_key(struct reply *r);
 
-/* An aggregate whose length is known only afterwards: between begin and end, everything goes to memory; end writes the head, then that. They nest. */
+/* An aggregate whose length is known only afterwards: between begin and end, everything goes to memory; end writes the
+ * head, then that. They nest. */
 enum reply_aggregate { REPLY_ARRAY, REPLY_MAP, REPLY_SET, REPLY_PUSH };
 struct reply_deferred {
     struct memory_output memory;

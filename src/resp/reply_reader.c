@@ -1,7 +1,7 @@
 /* reply_reader.c: see reply_reader.h.
  *
- * Counting needs no stack: the elements still missing of a whole reply, of all its levels, are one number. An aggregate of n adds n and
- * takes away itself; at zero the reply is complete. */
+ * Counting needs no stack: the elements still missing of a whole reply, of all its levels, are one number. An aggregate
+ * of n adds n and takes away itself; at zero the reply is complete. */
 #include "resp/reply_reader.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -11,8 +11,8 @@ static bool is_type(char type) {
     return type && strchr("+-:$*_,#(=!%~>|", type);
 }
 
-/* Finds the end of the line at `at`, whose text is `*text`, and returns where the next begins. NULL: it has not arrived whole. Nearly all
- * lines are short: a few bytes looked at one by one cost less than a call of memchr. */
+/* Finds the end of the line at `at`, whose text is `*text`, and returns where the next begins. NULL: it has not arrived
+ * whole. Nearly all lines are short: a few bytes looked at one by one cost less than a call of memchr. */
 static inline const char *line_read(const char *at, const char *end, size_t scanned, struct slice *text) {
     const char *from = at + scanned, *near = end - from > 16 ? from + 16 : end;
     while (from < near && *from != '\r') from++;
@@ -153,7 +153,8 @@ static enum reply_status reply_fail(struct reply_reader *reader, const char *tex
     return REPLY_FAILED;
 }
 
-/* Where the next element is to be built: the reply itself, or a fresh child of the innermost open aggregate. NULL: no memory for it. */
+/* Where the next element is to be built: the reply itself, or a fresh child of the innermost open aggregate. NULL: no
+ * memory for it. */
 static struct resp_value *element_new(struct reply_reader *reader) {
     if (reader->depth == 0) return &reader->value;
     struct resp_value *parent = reader->stack[reader->depth - 1].value;

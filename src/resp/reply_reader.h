@@ -1,10 +1,11 @@
 /* reply_reader.h: reads replies, RESP2 and RESP3 of any nesting, as a client does.
  *
- * Two readers. Both take the bytes as they come, say how many they are done with, and go on from there: their cost is linear
- * however the stream is cut, and they never need a reply to lie whole in the input.
+ * Two readers. Both take the bytes as they come, say how many they are done with, and go on from there: their cost is
+ * linear however the stream is cut, and they never need a reply to lie whole in the input.
  *
- *   reply_counter  passes over replies without building anything: for who only wants to know that they came (the benchmark).
- *   reply_reader   builds a tree of each reply: for who shows them (the command line tool) or looks into them.
+ *   reply_counter  passes over replies without building anything: for who only wants to know that they came (the
+ * benchmark). reply_reader   builds a tree of each reply: for who shows them (the command line tool) or looks into
+ * them.
  *
  * What a peer announces is not believed: memory grows with what arrived, nesting and lengths are bounded. */
 #ifndef RESP_REPLY_READER_H
@@ -17,7 +18,7 @@ enum {
     REPLY_LINE_MAX = 1024 * 1024, /* a simple string, an error, a number */
 };
 
-/* --- Counting ---------------------------------------------------------------------------------------------------------- */
+/* --- Counting --- */
 
 struct reply_counter {
     uint64_t errors;      /* error replies among those counted since the caller cleared it */
@@ -29,11 +30,12 @@ struct reply_counter {
     bool aside;       /* a push message or an attribute: not a reply of its own */
 };
 
-/* Passes over at most `limit` replies. Returns how many ended in this input, and in *used the bytes it is done with (consume them); -1:
- * what came is not RESP. Push messages are passed over and not counted. A zeroed struct is a fresh counter. */
+/* Passes over at most `limit` replies. Returns how many ended in this input, and in *used the bytes it is done with
+ * (consume them); -1: what came is not RESP. Push messages are passed over and not counted. A zeroed struct is a fresh
+ * counter. */
 int64_t reply_count(struct reply_counter *counter, struct slice input, int64_t limit, size_t *used);
 
-/* --- Trees ------------------------------------------------------------------------------------------------------------- */
+/* --- Trees --- */
 
 enum resp_type {
     RESP_STATUS = '+',

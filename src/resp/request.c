@@ -1,17 +1,19 @@
 /* request.c: see request.h.
  *
- * The state between two calls is: how many arguments are still to come (args_left; 0: the head has not been read), the length of the
- * argument being read (bulk_len; BULK_UNKNOWN, BULK_TAIL), and how far the input was read (offset) or looked through for the end
- * of a line (scanned). A call goes on from there, so no byte is looked at twice for having come in small pieces.
+ * The state between two calls is: how many arguments are still to come (args_left; 0: the head has not been read), the
+ * length of the argument being read (bulk_len; BULK_UNKNOWN, BULK_TAIL), and how far the input was read (offset) or
+ * looked through for the end of a line (scanned). A call goes on from there, so no byte is looked at twice for having
+ * come in small pieces.
  *
- * Arguments found are pointers into the input. When the input lies elsewhere at the next call, they are moved along; that happens only to a
- * request that came in pieces, and only argv is touched. Storing offsets and turning them into pointers at the end was rejected:
- * it costs a pass over argv for every request, to save one for the rare one.
+ * Arguments found are pointers into the input. When the input lies elsewhere at the next call, they are moved along;
+ * that happens only to a request that came in pieces, and only argv is touched. Storing offsets and turning them into
+ * pointers at the end was rejected: it costs a pass over argv for every request, to save one for the rare one.
  *
- * Before a large argument is received into its blob the input up to it is consumed; the arguments in it are copied to `detached`
- * first. Few requests have both a large argument and large company.
+ * Before a large argument is received into its blob the input up to it is consumed; the arguments in it are copied to
+ * `detached` first. Few requests have both a large argument and large company.
  *
- * What Valkey does not check is not checked here either: the byte after the CR of a length line, and the two bytes after a bulk. */
+ * What Valkey does not check is not checked here either: the byte after the CR of a length line, and the two bytes
+ * after a bulk. */
 #include "resp/request.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -192,7 +194,8 @@ static __attribute__((noinline)) enum line length_read_slow(struct request_reade
     return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE : LINE_BAD;
 }
 
-/* Reads the line at reader->offset. The common case, a few digits that are all there, needs neither memchr nor a call. */
+/* Reads the line at reader->offset. The common case, a few digits that are all there, needs neither memchr nor a call.
+ */
 static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value, size_t *next) {
     const char *first = input.data + reader->offset + 1, *end = input.data + input.len, *p = first;
     if (end - first > 12) end = first + 12;
@@ -299,7 +302,8 @@ static enum request_status arguments_read(struct request_reader *reader, struct 
     return REQUEST_READY;
 }
 
-/* What separates words (after a closing quote, before a word): C's isspace. Inside a bare word only four of them end it. */
+/* What separates words (after a closing quote, before a word): C's isspace. Inside a bare word only four of them end
+ * it. */
 static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -331,8 +335,9 @@ static char escape_read(const char **at, const char *end) {
     }
 }
 
-/* Finds the next word in [*at, end) and moves *at past it. A word without quotes is shown where it lies; of one with quotes the meaning is
- * written to `room`, which has space for all that is left of the line. 1: a word; 0: no more; -1: unbalanced quotes. */
+/* Finds the next word in [*at, end) and moves *at past it. A word without quotes is shown where it lies; of one with
+ * quotes the meaning is written to `room`, which has space for all that is left of the line. 1: a word; 0: no more; -1:
+ * unbalanced quotes. */
 static int word_next(const char **at, const char *end, char *room, struct slice *word) {
     const char *p = *at;
     while (p < end && is_space(*p)) p++;

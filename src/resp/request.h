@@ -1,22 +1,25 @@
 /* request.h: reads requests, in place.
  *
- * The reader is given what a connection shows (conn_peek) and finds one request in it: a RESP array of bulk strings, or an inline
- * command line. Arguments are slices of that input; nothing is copied. A request that has not arrived whole is continued where the
- * reader stopped when more is there, never read twice from its start: the cost of a request is linear however it is cut.
+ * The reader is given what a connection shows (conn_peek) and finds one request in it: a RESP array of bulk strings, or
+ * an inline command line. Arguments are slices of that input; nothing is copied. A request that has not arrived whole
+ * is continued where the reader stopped when more is there, never read twice from its start: the cost of a request is
+ * linear however it is cut.
  *
- * A bulk of at least REQUEST_LARGE_MIN bytes that has not arrived whole is received straight into a blob (but for peers that are not authenticated, for whose
- * word alone no memory is spent). From 8 KiB on that costs less than copying what lies at the end of a receive buffer once more:
+ * A bulk of at least REQUEST_LARGE_MIN bytes that has not arrived whole is received straight into a blob (but for peers
+ * that are not authenticated, for whose word alone no memory is spent). From 8 KiB on that costs less than copying what
+ * lies at the end of a receive buffer once more:
  *
  *     switch (request_read(&reader, conn_peek(conn))) {
  *     case REQUEST_READY:   execute reader.argv[0..argc); then conn_consume(conn, reader.size); request_done(&reader)
  *     case REQUEST_PARTIAL: wait for more input
  *     case REQUEST_LARGE:   conn_consume(conn, reader.size);
- *                           conn_receive_into(conn, reader.large->data + reader.large_have, reader.large->len - reader.large_have),
- *                           and read again when conn->sink_len is 0
- *     case REQUEST_FAILED:  answer reader.error (a complete error text: "ERR Protocol error: …"), then close
+ *                           conn_receive_into(conn, reader.large->data + reader.large_have, reader.large->len -
+ * reader.large_have), and read again when conn->sink_len is 0 case REQUEST_FAILED:  answer reader.error (a complete
+ * error text: "ERR Protocol error: …"), then close
  *     }
  *
- * A large argument that lies whole in the input is a slice like any other. argc may be 0 (an empty line, *0, *-1): nothing to execute. */
+ * A large argument that lies whole in the input is a slice like any other. argc may be 0 (an empty line, *0, *-1):
+ * nothing to execute. */
 #ifndef RESP_REQUEST_H
 #define RESP_REQUEST_H
 #include "lib/blob.h"
@@ -39,7 +42,8 @@ struct request_large {
 };
 
 struct request_reader {
-    /* The request found (REQUEST_READY). argv points into the input and into blobs; valid until the input is consumed. */
+    /* The request found (REQUEST_READY). argv points into the input and into blobs; valid until the input is consumed.
+     */
     struct slice *argv;
     int argc;
     size_t size; /* bytes of input to consume */
@@ -66,11 +70,13 @@ void request_reader_init(struct request_reader *reader);
 void request_reader_free(struct request_reader *reader);
 enum request_status request_read(struct request_reader *reader, struct slice input,
                                  const struct request_limits *limits);
-/* A request that was found is kept for later, and the input has moved meanwhile: argv follows it. Not for inline requests. */
+/* A request that was found is kept for later, and the input has moved meanwhile: argv follows it. Not for inline
+ * requests. */
 void request_moved(struct request_reader *reader, struct slice input);
-/* A request that another reader has found, perhaps on another thread, becomes this one's, which holds none. Lent: argv and the input it lies in stay where they
- * are until request_give_back(); then the reader is as before. Handed over: whatever belongs to it goes along, nothing of it lies in the
- * input any more, and `from` is as after request_done(). */
+/* A request that another reader has found, perhaps on another thread, becomes this one's, which holds none. Lent: argv
+ * and the input it lies in stay where they are until request_give_back(); then the reader is as before. Handed over:
+ * whatever belongs to it goes along, nothing of it lies in the input any more, and `from` is as after request_done().
+ */
 static inline void request_lend(struct request_reader *reader, struct slice *argv, int argc, size_t size) {
     reader->argv = argv;
     reader->argc = argc;
@@ -87,11 +93,13 @@ static inline bool request_is_apart(const struct request_reader *reader) {
     return reader->larges_count || reader->detached_len;
 }
 void request_done(struct request_reader *reader); /* forget this request; drops the references to its blobs */
-/* Gives the caller a reference to the blob that holds argument `index`, once; NULL where it is not one or was given already. The reader keeps a
- * reference of its own until request_done, so argv stays valid whatever becomes of the blob. */
+/* Gives the caller a reference to the blob that holds argument `index`, once; NULL where it is not one or was given
+ * already. The reader keeps a reference of its own until request_done, so argv stays valid whatever becomes of the
+ * blob. */
 struct blob *request_take_blob(struct request_reader *reader, int index);
-/* Splits a line as inline commands, configuration files and the cli do: quotes "..." with \n \r \t \b \a \xHH, '...' with \'.
- * Returns the number of words put into a fresh array of fresh strings, or -1 for unbalanced quotes. Free with words_free. */
+/* Splits a line as inline commands, configuration files and the cli do: quotes "..." with \n \r \t \b \a \xHH, '...'
+ * with \'. Returns the number of words put into a fresh array of fresh strings, or -1 for unbalanced quotes. Free with
+ * words_free. */
 int words_split(struct slice line, struct slice **words);
 void words_free(struct slice *words, int count);
 /* A request as bytes (tools, propagation). */

@@ -1,8 +1,8 @@
 /* eviction.c: see eviction.h.
  *
  * A gate asks before each command whether memory is within maxmemory, and evicts where it is not, for a time that
- * maxmemory-eviction-tenacity bounds; what is left then is done by a timer, a little at a time. A command that needs memory is refused only where
- * nothing may be evicted. The gate is there only while maxmemory is set. */
+ * maxmemory-eviction-tenacity bounds; what is left then is done by a timer, a little at a time. A command that needs
+ * memory is refused only where nothing may be evicted. The gate is there only while maxmemory is set. */
 #include "server/eviction.h"
 #include "lib/background.h"
 #include "lib/clock.h"

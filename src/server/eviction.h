@@ -1,4 +1,5 @@
-/* eviction.h: maxmemory: what is done when the data grows beyond its bound. Which keys go is store/evict.h's business. */
+/* eviction.h: maxmemory: what is done when the data grows beyond its bound. Which keys go is store/evict.h's business.
+ */
 #ifndef SERVER_EVICTION_H
 #define SERVER_EVICTION_H
 #include "server/config/config.h"

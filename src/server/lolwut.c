@@ -1,4 +1,5 @@
-/* lolwut.c: LOLWUT: a picture in text, different each time, and the version. Ours is a landscape: hills are sums of waves under a sky with stars. */
+/* lolwut.c: LOLWUT: a picture in text, different each time, and the version. Ours is a landscape: hills are sums of
+ * waves under a sky with stars. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "lib/random.h"
@@ -42,7 +43,8 @@ static void paint(struct output *out, int width, int height) {
         output_write(out, (struct slice){line, (size_t)width + 1});
     }
 }
-/* LOLWUT [VERSION n] [width] [height]. Pictures of other versions are those of other servers; ours is the same for all. */
+/* LOLWUT [VERSION n] [width] [height]. Pictures of other versions are those of other servers; ours is the same for all.
+ */
 static void run_lolwut(struct call *call) {
     int64_t width = 66, height = 16, version;
     int at = 1;

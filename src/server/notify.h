@@ -1,8 +1,10 @@
-/* notify.h: keyspace events: what happened to a key, under the names that Valkey gives to events ("set", "expire", "rename_from" …).
+/* notify.h: keyspace events: what happened to a key, under the names that Valkey gives to events ("set", "expire",
+ * "rename_from" …).
  *
- * Handlers tell each event right after the change it is about, in the order in which Valkey does; the server tells "expired" and "evicted" from the hooks of
- * the store. Who wants them registers a receiver with the classes of interest. While nobody wants a class, telling an event of it costs one test of a
- * word. A receiver must not change the keyspace. Main thread only. */
+ * Handlers tell each event right after the change it is about, in the order in which Valkey does; the server tells
+ * "expired" and "evicted" from the hooks of the store. Who wants them registers a receiver with the classes of
+ * interest. While nobody wants a class, telling an event of it costs one test of a word. A receiver must not change the
+ * keyspace. Main thread only. */
 #ifndef SERVER_NOTIFY_H
 #define SERVER_NOTIFY_H
 #include "lib/list.h"

@@ -1,4 +1,5 @@
-/* server.h: what is left when every room has its own state: identity, life cycle, and the parts that all of server/ shares. */
+/* server.h: what is left when every room has its own state: identity, life cycle, and the parts that all of server/
+ * shares. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 #include "lib/version.h"

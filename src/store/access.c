@@ -1,9 +1,9 @@
 /* access.c: the 24-bit field that tells how recently (LRU) or how often (LFU) a key was used.
  *
- * LRU: seconds of the wall clock modulo 2^24, half a year. LFU: 16 bits of minutes, when the counter was last decayed, and
- * an 8-bit counter that grows with the logarithm of the uses: an increment happens with chance
- * 1 / ((counter - LFU_START) * lfu_log_factor + 1). New keys start at LFU_START, so that they are not evicted before they
- * could show what they are worth. Every lfu_decay_time minutes take one off. */
+ * LRU: seconds of the wall clock modulo 2^24, half a year. LFU: 16 bits of minutes, when the counter was last decayed,
+ * and an 8-bit counter that grows with the logarithm of the uses: an increment happens with chance 1 / ((counter -
+ * LFU_START) * lfu_log_factor + 1). New keys start at LFU_START, so that they are not evicted before they could show
+ * what they are worth. Every lfu_decay_time minutes take one off. */
 #include "lib/random.h"
 #include "store/entry_layout.h"
 #include "store/keyspace.h"

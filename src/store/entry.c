@@ -34,7 +34,7 @@ const char *value_encoding_name(enum value_encoding encoding) {
     return names[encoding];
 }
 
-/* --- Layout --------------------------------------------------------------------------------------------------------- */
+/* --- Layout --- */
 
 enum { SHORT_KEY_MAX = 255 };
 
@@ -88,7 +88,7 @@ struct entry *entry_reshape(struct entry *e, struct entry_shape shape) {
     return to;
 }
 
-/* --- Freeing -------------------------------------------------------------------------------------------------------- */
+/* --- Freeing --- */
 
 struct value_free {
     void *value;
@@ -141,7 +141,7 @@ void *value_copy(const struct entry *e) {
     return value_ops[e->type]->copy(entry_pointer(e), e->encoding);
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 struct slice entry_key(const struct entry *e) {
     return entry_key_inline(e);

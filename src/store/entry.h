@@ -4,10 +4,10 @@
  *
  *     header 8 bytes | [expiry int64] | [word] | key bytes | [value bytes]
  *
- * The value is, as the header tells: an int64 in the word (ENCODING_INT), the bytes of a string of up to ENTRY_EMBED_MAX
- * bytes at the end, a pointer in the word to a blob (a longer string), or to the structure of another type. Because the value may be inside,
- * an entry moves when its value or expiry changes size: the functions of keyspace.h that change an entry return where it
- * is now, and pointers got before are dead.
+ * The value is, as the header tells: an int64 in the word (ENCODING_INT), the bytes of a string of up to
+ * ENTRY_EMBED_MAX bytes at the end, a pointer in the word to a blob (a longer string), or to the structure of another
+ * type. Because the value may be inside, an entry moves when its value or expiry changes size: the functions of
+ * keyspace.h that change an entry return where it is now, and pointers got before are dead.
  *
  * What OBJECT ENCODING says of a string (raw, embstr) follows Valkey's rules and is not where the bytes lie.
  *
@@ -49,7 +49,8 @@ void entry_set_frequency(struct entry *entry, uint8_t frequency);
 
 /* Strings. */
 enum { STRING_NUMBER_TEXT = 24, ENTRY_EMBED_MAX = 1024 };
-/* The bytes of a string. A number is formatted into `text`, else the slice lies in the entry or its blob. Valid until the entry changes. */
+/* The bytes of a string. A number is formatted into `text`, else the slice lies in the entry or its blob. Valid until
+ * the entry changes. */
 struct slice entry_string(const struct entry *entry, char text[static STRING_NUMBER_TEXT]);
 size_t entry_string_len(const struct entry *entry);
 struct blob *entry_blob(const struct entry *entry); /* NULL where the string is not in one; no reference added */

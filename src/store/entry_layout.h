@@ -72,8 +72,8 @@ static inline bool entry_expires(const struct entry *e) {
 struct entry *entry_make(struct slice key, struct entry_shape shape);
 /* Whether the entry can take the shape where it is. */
 bool entry_fits(const struct entry *entry, struct entry_shape shape);
-/* Gives the entry the shape, where it is if that fits, else elsewhere. Keeps all that both shapes have: the expiry, the value word,
- * and of embedded strings the beginning. Does not free what the value word pointed at. */
+/* Gives the entry the shape, where it is if that fits, else elsewhere. Keeps all that both shapes have: the expiry, the
+ * value word, and of embedded strings the beginning. Does not free what the value word pointed at. */
 struct entry *entry_reshape(struct entry *entry, struct entry_shape shape);
 static inline struct entry_shape entry_shape_of(const struct entry *e) {
     return (struct entry_shape){e->flags & ENTRY_EXPIRES, e->flags & ENTRY_EMBEDDED, e->value_len};

@@ -1,10 +1,10 @@
 /* evict.c: approximated LRU, LFU and TTL eviction; see evict.h.
  *
- * An exact order would cost every entry two pointers and every access a relinking. Instead, for each eviction a few entries of
- * each database are sampled, and the best candidates seen so far are kept in a small pool, best last, from one eviction to
- * the next: so the choice is made among far more entries than were looked at just now. The pool holds copies of keys, as
- * entries may move or go in the meantime; a candidate that is gone is skipped. A candidate that was used since it was
- * seen may still be evicted: telling would need a second look, and it is rare. */
+ * An exact order would cost every entry two pointers and every access a relinking. Instead, for each eviction a few
+ * entries of each database are sampled, and the best candidates seen so far are kept in a small pool, best last, from
+ * one eviction to the next: so the choice is made among far more entries than were looked at just now. The pool holds
+ * copies of keys, as entries may move or go in the meantime; a candidate that is gone is skipped. A candidate that was
+ * used since it was seen may still be evicted: telling would need a second look, and it is rare. */
 #include "store/evict.h"
 #include "lib/memory.h"
 #include "store/keyspace_layout.h"

@@ -1,7 +1,7 @@
 /* evict.h: deleting keys that are least worth keeping, where memory has a bound.
  *
- * Who counts memory and sets the bound is the caller: it says how much is too much through `excess`, which is asked before
- * every key. Evicted keys are told through hooks->evicted and then hooks->changed. */
+ * Who counts memory and sets the bound is the caller: it says how much is too much through `excess`, which is asked
+ * before every key. Evicted keys are told through hooks->evicted and then hooks->changed. */
 #ifndef STORE_EVICT_H
 #define STORE_EVICT_H
 #include "store/keyspace.h"

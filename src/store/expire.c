@@ -1,16 +1,16 @@
 /* expire.c: keys whose time has come.
  *
  * A key that is looked up after its time is deleted then. For the others there is a cycle that looks through the tables
- * of expiring keys: it takes a few buckets, deletes what has expired, and goes on with the same database as long as more
- * than a tolerable share of what it looked at had expired, within a limit of time. So work is done where it pays: many
- * expired keys get much attention, few get little, and the share of expired keys that still take memory stays near
+ * of expiring keys: it takes a few buckets, deletes what has expired, and goes on with the same database as long as
+ * more than a tolerable share of what it looked at had expired, within a limit of time. So work is done where it pays:
+ * many expired keys get much attention, few get little, and the share of expired keys that still take memory stays near
  * that tolerance (10 % less active_expire_effort).
  *
  * The slow cycle runs from the cron and may use 25 % of the time between two of its calls, the fast one runs before the
  * loop sleeps and lasts a millisecond, but only when the slow one could not keep up.
  *
- * Fields of hashes need no search: a heap tells which have expired. Deleting them comes first, and may use a quarter of a cycle's time, so that neither keys nor
- * fields wait for the others. */
+ * Fields of hashes need no search: a heap tells which have expired. Deleting them comes first, and may use a quarter of
+ * a cycle's time, so that neither keys nor fields wait for the others. */
 #include "store/hash.h"
 #include "store/keyspace_layout.h"
 

@@ -5,7 +5,7 @@
 #include "store/hash_field.h"
 #include "store/types_private.h"
 
-/* --- A field of the table ------------------------------------------------------------------------------------------- */
+/* --- A field of the table --- */
 
 struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob, bool expires) {
     bool in_blob = value.len > HASH_EMBED_MAX, is_long = name.len > SHORT_FIELD_MAX;
@@ -33,7 +33,8 @@ void field_free(void *entry) {
     mem_free(entry);
 }
 
-/* Gives the field another value where it is, if its block is of the right size for that. The value may lie in the field itself. */
+/* Gives the field another value where it is, if its block is of the right size for that. The value may lie in the field
+ * itself. */
 static inline bool field_take(struct hash_field *f, struct slice value, struct blob *blob) {
     struct slice name = field_name(f);
     size_t needed = sizeof *f + field_words(f) + name.len + value.len, usable = mem_size(f);
@@ -43,7 +44,8 @@ static inline bool field_take(struct hash_field *f, struct slice value, struct b
     if (blob) blob_release(blob);
     return true;
 }
-/* Makes it anew with another value, which may lie in it. Of a field that expires before and after, the words about that stay as they are. */
+/* Makes it anew with another value, which may lie in it. Of a field that expires before and after, the words about that
+ * stay as they are. */
 static __attribute__((noinline)) struct hash_field *field_remake(struct hash_field *f, struct slice value,
                                                                  struct blob *blob, bool expires) {
     struct hash_field *new = field_make(field_name(f), value, blob, expires);
@@ -58,7 +60,7 @@ static struct slice table_key(const void *entry) {
 static const struct hashtable_type table_type = {.key = table_key, .free_entry = field_free};
 static const struct hashtable_type sample_type = {.key = table_key};
 
-/* --- Structure ------------------------------------------------------------------------------------------------------ */
+/* --- Structure --- */
 
 static inline bool packed(const struct entry *e) {
     return entry_encoding(e) == ENCODING_LISTPACK;
@@ -101,7 +103,7 @@ size_t hash_len_now(const struct entry *e) {
     return hash_len(e) - (entry_is_timed(e) ? expiring_hash_due(expiring_hash_of(e)) : 0);
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 static inline uint8_t *packed_find(const uint8_t *lp, struct slice field) {
     return listpack_find(lp, listpack_first(lp), field, 1);
@@ -152,7 +154,7 @@ int64_t hash_expire_at(const struct entry *e, struct slice field) {
     return !f ? HASH_NO_FIELD : field_expires(f) ? field_time(f) : HASH_NEVER;
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 static bool packed_allowed(const uint8_t *lp, struct slice field, struct slice value) {
     uint64_t longest = (uint64_t)encoding_limits.hash_listpack_value;
@@ -240,7 +242,7 @@ bool hash_delete(struct db *db, struct entry *e, struct slice field) {
     return true;
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 void hash_iterate(struct hash_iterator *it, const struct entry *e) {
     hash_iterate_all(it, e);
@@ -348,7 +350,7 @@ void hash_sample(const struct entry *e, size_t count, void (*seen)(void *context
     }
 }
 
-/* --- For the keyspace ----------------------------------------------------------------------------------------------- */
+/* --- For the keyspace --- */
 
 static struct hashtable *table_in(const void *value, enum value_encoding encoding) {
     return encoding == ENCODING_EXPIRING_HASHTABLE ? ((const struct expiring_hash *)value)->table

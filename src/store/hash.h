@@ -1,19 +1,22 @@
 /* hash.h: values of type hash: fields with a value each.
  *
- * ENCODING_LISTPACK: a listpack of field, value, field, value …, in the order in which fields came. ENCODING_HASHTABLE: a table of fields, each in one
- * allocation with its value (below; a value above HASH_EMBED_MAX bytes in a blob). A hash becomes a table when it gets more fields than
- * hash-max-listpack-entries, a field or value longer than hash-max-listpack-value, or a field that expires. How a field of the table lies in memory stands
- * in hash_field.h.
+ * ENCODING_LISTPACK: a listpack of field, value, field, value …, in the order in which fields came. ENCODING_HASHTABLE:
+ * a table of fields, each in one allocation with its value (below; a value above HASH_EMBED_MAX bytes in a blob). A
+ * hash becomes a table when it gets more fields than hash-max-listpack-entries, a field or value longer than
+ * hash-max-listpack-value, or a field that expires. How a field of the table lies in memory stands in hash_field.h.
  *
- * A field may expire. Then the hash is ENCODING_EXPIRING_HASHTABLE: beside its table it has a heap of the fields that do, by their times, and it is itself in the
- * database's heap of such hashes, by its first time (keyspace_layout.h). So what has expired is found without looking at anything else, and a field without an expiry pays for
- * none of that. When the last expiry goes, the hash is a plain table again.
+ * A field may expire. Then the hash is ENCODING_EXPIRING_HASHTABLE: beside its table it has a heap of the fields that
+ * do, by their times, and it is itself in the database's heap of such hashes, by its first time (keyspace_layout.h). So
+ * what has expired is found without looking at anything else, and a field without an expiry pays for none of that. When
+ * the last expiry goes, the hash is a plain table again.
  *
- * A field whose time is over is missing to whoever reads or walks, but for those who ask for all, and for hash_len(), which counts it until it is deleted: that is done by the
- * expiry cycle, and for the fields that a command is going to write to by hash_expire_named(), before it looks at them.
+ * A field whose time is over is missing to whoever reads or walks, but for those who ask for all, and for hash_len(),
+ * which counts it until it is deleted: that is done by the expiry cycle, and for the fields that a command is going to
+ * write to by hash_expire_named(), before it looks at them.
  *
- * The functions take the entry of the key. They change the structure only: that a key changed is told with db_changed(), once a command; an emptied hash is to be
- * deleted by the caller. What is read from a hash lies in it, and is valid until it changes. */
+ * The functions take the entry of the key. They change the structure only: that a key changed is told with
+ * db_changed(), once a command; an emptied hash is to be deleted by the caller. What is read from a hash lies in it,
+ * and is valid until it changes. */
 #ifndef STORE_HASH_H
 #define STORE_HASH_H
 #include "lib/hashtable.h"
@@ -42,7 +45,8 @@ size_t hash_len(const struct entry *entry);     /* with the expired fields that 
 size_t hash_len_now(const struct entry *entry); /* without them */
 bool hash_get(const struct entry *entry, struct slice field, struct hash_value *value); /* false: no such field */
 bool hash_has(const struct entry *entry, struct slice field);
-/* Sets a field; true: it is new. `blob` may hold the value's bytes; its reference is taken over. What expiry it had is gone. */
+/* Sets a field; true: it is new. `blob` may hold the value's bytes; its reference is taken over. What expiry it had is
+ * gone. */
 bool hash_put(struct db *db, struct entry *entry, struct slice field, struct slice value, struct blob *blob);
 /* The same with its expiry: ms since the epoch, HASH_NEVER, or what it has. */
 enum { HASH_NEVER = -1, HASH_KEEP = -2 };
@@ -56,7 +60,8 @@ int64_t hash_expire_at(const struct entry *entry,
                        struct slice field); /* ms since the epoch, HASH_NEVER, HASH_NO_FIELD */
 void hash_set_expire(struct db *db, struct entry *entry, struct slice field,
                      int64_t at); /* of a field that is there; HASH_NEVER: none */
-/* Deletes those of the fields named by `count` slices, every `step`, whose time is over. True: none is left, and the key is gone with them. */
+/* Deletes those of the fields named by `count` slices, every `step`, whose time is over. True: none is left, and the
+ * key is gone with them. */
 bool hash_expire_named(struct db *db, struct entry *entry, const struct slice *fields, size_t count, size_t step);
 /* Deletes some of the fields whose time is over. Returns how many; where none is left, the key is gone with them. */
 size_t hash_expire_due(struct db *db, struct entry *entry);

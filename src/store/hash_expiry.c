@@ -15,7 +15,7 @@ static size_t field_place(const struct hash_field *f) {
 }
 static const struct heap_type fields_type = {field_number, field_placed};
 
-/* --- The heap of a hash --------------------------------------------------------------------------------------------- */
+/* --- The heap of a hash --- */
 
 static void expiring_hash_start(struct db *db, struct entry *e) {
     struct expiring_hash *hash = mem_alloc(sizeof *hash);
@@ -86,7 +86,7 @@ size_t expiring_hash_memory(const struct expiring_hash *hash) {
     return mem_size(hash) + mem_size(hash->fields.items);
 }
 
-/* --- Deleting what has expired -------------------------------------------------------------------------------------- */
+/* --- Deleting what has expired --- */
 
 enum { BATCH = 64 };
 

@@ -70,7 +70,8 @@ struct expiring_hash {
 static inline struct expiring_hash *expiring_hash_of(const struct entry *e) {
     return entry_value(e);
 }
-/* A field of the entry's table was given `field`'s place there, or is new. `expired`: it did so before. at: when it expires now, HASH_KEEP: as before. */
+/* A field of the entry's table was given `field`'s place there, or is new. `expired`: it did so before. at: when it
+ * expires now, HASH_KEEP: as before. */
 void hash_field_expiry_added(struct db *db, struct entry *entry, struct hash_field *field, bool expired, int64_t at);
 void hash_field_expiry_removed(struct db *db, struct entry *entry,
                                struct hash_field *field); /* it expired, and does so no more or goes */

@@ -1,8 +1,9 @@
 /* keyspace.c: the databases: finding, adding, deleting, renaming and walking keys; see keyspace.h.
  *
- * A database is a table of its entries, a second one of those that expire, and a heap of those of whose value something does. An entry may move when it changes; both
- * tables are then told in db_reshape, the only place where an entry of a table moves. The places are searched before
- * the old memory goes, because a search compares keys, and they stand in the entries. */
+ * A database is a table of its entries, a second one of those that expire, and a heap of those of whose value something
+ * does. An entry may move when it changes; both tables are then told in db_reshape, the only place where an entry of a
+ * table moves. The places are searched before the old memory goes, because a search compares keys, and they stand in
+ * the entries. */
 #include "store/keyspace.h"
 #include "lib/background.h"
 #include "lib/memory.h"
@@ -28,7 +29,7 @@ static struct slice table_key(const void *entry) {
 static const struct hashtable_type keys_type = {.key = table_key, .free_entry = entry_free};
 static const struct hashtable_type expires_type = {.key = table_key};
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 static void ignore_key(struct db *db, struct slice key) {}
 static void ignore_fields(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {}
@@ -93,7 +94,7 @@ struct hashtable *db_expires_table(struct db *db) {
     return db->expires;
 }
 
-/* --- Entries and tables --------------------------------------------------------------------------------------------- */
+/* --- Entries and tables --- */
 
 struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct entry_shape shape) {
     bool expired_before = entry_expires(e), moves = !entry_fits(e, shape);
@@ -157,7 +158,7 @@ void **db_place_for(struct db *db, struct slice key, struct hashtable_spot *spot
     return place;
 }
 
-/* --- Looking up ----------------------------------------------------------------------------------------------------- */
+/* --- Looking up --- */
 
 struct entry *db_find(struct db *db, struct slice key, int flags) {
     struct entry *e = hashtable_find(db->keys, key);
@@ -185,7 +186,7 @@ void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
     if (count > 1 && db_prefetch_pays(db)) hashtable_prefetch(db->keys, keys, count);
 }
 
-/* --- Adding, deleting, moving --------------------------------------------------------------------------------------- */
+/* --- Adding, deleting, moving --- */
 
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding,
                            void *value) {
@@ -234,8 +235,8 @@ struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {
     return e;
 }
 
-/* An entry like `from`, its expiry and its place in the access order included, under another key. The value word is copied as it
- * is: whose it is, is the caller's matter. */
+/* An entry like `from`, its expiry and its place in the access order included, under another key. The value word is
+ * copied as it is: whose it is, is the caller's matter. */
 static struct entry *entry_under_key(const struct entry *from, struct slice key) {
     struct entry *e = entry_make(key, entry_shape_of(from));
     e->type = from->type;
@@ -291,7 +292,7 @@ struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, 
     return e;
 }
 
-/* --- Whole databases ------------------------------------------------------------------------------------------------ */
+/* --- Whole databases --- */
 
 struct flush_job {
     struct hashtable *keys, *expires;
@@ -348,7 +349,7 @@ void db_expand(struct db *db, size_t keys, size_t expires) {
     if (expires) hashtable_expand(db_expires_table(db), expires);
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 /* The table hands out void pointers, the caller takes entries. */
 struct scan_context {
@@ -364,8 +365,8 @@ uint64_t db_scan(struct db *db, uint64_t cursor, void (*seen)(void *context, str
     return hashtable_scan(db->keys, cursor, scan_seen, &scan);
 }
 
-/* Expired keys met on the way are deleted, so there are fewer every time. Where they must stay and perhaps nothing else is
- * there, one of them is returned in the end. */
+/* Expired keys met on the way are deleted, so there are fewer every time. Where they must stay and perhaps nothing else
+ * is there, one of them is returned in the end. */
 struct entry *db_random(struct db *db) {
     for (int tries = 100;; tries--) {
         struct entry *e = hashtable_random(db->keys);

@@ -1,7 +1,8 @@
 /* keyspace.h: the databases and their keys.
  *
- * Whoever changes a key through these functions need not do more: expiry index, memory, lazy freeing and the events below are taken care of.
- * What a change means to others (WATCH, tracking, blocked clients, notifications, replication of an expiry) is told through the hooks.
+ * Whoever changes a key through these functions need not do more: expiry index, memory, lazy freeing and the events
+ * below are taken care of. What a change means to others (WATCH, tracking, blocked clients, notifications, replication
+ * of an expiry) is told through the hooks.
  *
  * Everything belongs to one thread, the one that owns the store. Time is the cached clock (lib/clock.h). */
 #ifndef STORE_KEYSPACE_H
@@ -18,7 +19,8 @@ struct store_hooks {
     /* Called before the entry goes: propagate DEL/UNLINK, notify "expired". Then `changed` is called too. */
     void (*expired)(struct db *db, struct slice key);
     void (*evicted)(struct db *db, struct slice key); /* likewise */
-    /* Some fields of a hash have expired: called before they go: propagate HDEL, notify "hexpired". all: the key goes with them. Then `changed` is called too. */
+    /* Some fields of a hash have expired: called before they go: propagate HDEL, notify "hexpired". all: the key goes
+     * with them. Then `changed` is called too. */
     void (*fields_expired)(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all);
     void (*flushed)(struct db *db,
                     size_t keys); /* a whole database will be emptied: called before; no other call for its keys */
@@ -33,9 +35,9 @@ struct store_settings {
     bool active_expire;       /* DEBUG SET-ACTIVE-EXPIRE */
     bool keep_expired;        /* a replica: expired keys look missing but stay until the primary deletes them */
     bool active_rehashing;
-    bool
-        show_expired; /* while loading, for commands of the primary's stream and of an import source: what has expired is there like the rest */
-    bool keep_access; /* lookups leave the access field (a child shares our memory: every write costs a page) */
+    bool show_expired; /* while loading, for commands of the primary's stream and of an import source: what has expired
+                          is there like the rest */
+    bool keep_access;  /* lookups leave the access field (a child shares our memory: every write costs a page) */
 };
 extern struct store_settings store_settings;
 /* Counters, for INFO; reset by CONFIG RESETSTAT. */
@@ -72,14 +74,15 @@ enum {
     LOOKUP_NOEXPIRE = 8 /* show it even if expired */
 };
 struct entry *db_find(struct db *db, struct slice key, int flags);
-/* The keys of commands that wait to be executed (a pipeline, an MGET): starts fetching them from memory. Costs a hash and
- * saves a wait for memory each, which pays unless the database is small enough to be in the cache anyway. */
+/* The keys of commands that wait to be executed (a pipeline, an MGET): starts fetching them from memory. Costs a hash
+ * and saves a wait for memory each, which pays unless the database is small enough to be in the cache anyway. */
 bool db_prefetch_pays(const struct db *db);
 void db_prefetch(struct db *db, const struct slice *keys, size_t count);
 
 /* Changing. Each of these calls hooks->changed unless it says otherwise, and returns the entry's present place. */
-/* Sets a string, whatever was there before. `blob` may hold the same bytes: its reference is taken over in any case, and the
- * blob itself where the value is too large for the entry, so that nothing is copied. Keeps the expiry only with keep_ttl. Chooses int, embedded or blob. */
+/* Sets a string, whatever was there before. `blob` may hold the same bytes: its reference is taken over in any case,
+ * and the blob itself where the value is too large for the entry, so that nothing is copied. Keeps the expiry only with
+ * keep_ttl. Chooses int, embedded or blob. */
 struct entry *db_set_string(struct db *db, struct slice key, struct slice value, struct blob *blob, bool keep_ttl);
 /* The same with its expiry (ms since the epoch, -1: none) and one search whatever is there; *existed tells what was. */
 enum {
@@ -94,8 +97,8 @@ struct entry *db_replace_string(struct db *db, struct entry *entry, struct slice
                                 struct blob *blob, bool keep_ttl);
 struct entry *db_replace_int64(struct db *db, struct entry *entry,
                                int64_t value); /* INCR: in place, keeps the expiry */
-/* Makes the string `len` bytes long (zero-filled growth), with encoding raw, and shows where its bytes are to be written: APPEND, SETRANGE, SETBIT.
- * *bytes is valid until the next change. */
+/* Makes the string `len` bytes long (zero-filled growth), with encoding raw, and shows where its bytes are to be
+ * written: APPEND, SETRANGE, SETBIT. *bytes is valid until the next change. */
 struct entry *db_edit_string(struct db *db, struct entry *entry, size_t len, char **bytes);
 /* The same for who finds out only then whether he changes anything; he calls db_changed if so. */
 struct entry *db_edit_string_silently(struct db *db, struct entry *entry, size_t len, char **bytes);
@@ -105,7 +108,8 @@ struct entry *db_add_value(struct db *db, struct slice key, enum value_type type
 void db_set_value(struct db *db, struct entry *entry, enum value_encoding encoding,
                   void *value);                   /* converted or reallocated; silent */
 void db_changed(struct db *db, struct slice key); /* somebody changed the structure of an entry */
-/* Deletes, what is expired too: it does not expire then. Big values in the background where `lazy`. False: was missing. */
+/* Deletes, what is expired too: it does not expire then. Big values in the background where `lazy`. False: was missing.
+ */
 bool db_delete(struct db *db, struct slice key, bool lazy);
 struct entry *db_set_expire(struct db *db, struct entry *entry, int64_t at_ms); /* -1: none. Calls changed */
 /* Moves the entry under another key and/or into another database, replacing what is there. `from` must exist. */
@@ -127,7 +131,8 @@ void db_iterate_end(struct db_iterator *iterator);
 bool entry_is_expired(const struct entry *entry);
 
 /* Work of the cron and of each loop turn. */
-/* Deletes expired keys and fields within the time that active_expire_effort allows; fast: the short cycle before the loop sleeps. */
+/* Deletes expired keys and fields within the time that active_expire_effort allows; fast: the short cycle before the
+ * loop sleeps. */
 void keyspace_expire_cycle(struct keyspace *keyspace, bool fast, int hz);
 bool keyspace_rehash(struct keyspace *keyspace, uint64_t microseconds); /* true: there is more */
 #endif

@@ -1,4 +1,5 @@
-/* keyspace_layout.h: what a keyspace and a database consist of, and the steps that the files of store/ share. For store/ only. */
+/* keyspace_layout.h: what a keyspace and a database consist of, and the steps that the files of store/ share. For
+ * store/ only. */
 #ifndef STORE_KEYSPACE_LAYOUT_H
 #define STORE_KEYSPACE_LAYOUT_H
 #include "lib/hashtable.h"
@@ -51,8 +52,9 @@ static inline void hook_changed(struct db *db, const struct entry *e) {
     db->keyspace->hooks.changed(db, entry_key_inline(e));
 }
 
-/* Gives an entry of the table a shape, and puts its new place into the tables where it moves. `place` is where the table
- * holds it, NULL: to be searched where needed. An entry that gains or loses its expiry joins or leaves `expires`. */
+/* Gives an entry of the table a shape, and puts its new place into the tables where it moves. `place` is where the
+ * table holds it, NULL: to be searched where needed. An entry that gains or loses its expiry joins or leaves `expires`.
+ */
 struct entry *db_reshape(struct db *db, struct entry *entry, void **place, struct entry_shape shape);
 
 /* An entry's value is going to be replaced, or the entry goes. */

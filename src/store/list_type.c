@@ -8,7 +8,7 @@ static inline bool packed(const struct entry *e) {
     return entry_encoding(e) == ENCODING_LISTPACK;
 }
 
-/* --- Encodings ------------------------------------------------------------------------------------------------------ */
+/* --- Encodings --- */
 
 struct entry *list_type_create(struct db *db, struct slice key) {
     return db_add_value(db, key, TYPE_LIST, ENCODING_LISTPACK, listpack_new(0));
@@ -29,7 +29,7 @@ void list_type_shrunk(struct db *db, struct entry *e) {
     if (lp) db_set_value(db, e, ENCODING_LISTPACK, lp);
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 static void keep(struct db *db, struct entry *e, uint8_t *lp) {
     db_set_value(db, e, ENCODING_LISTPACK, lp);
@@ -90,7 +90,7 @@ void list_type_describe(const struct entry *e, struct sequence_nodes *nodes) {
         chain_describe(entry_value(e), nodes);
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 void list_type_iterate(struct list_type_iterator *it, const struct entry *e, int64_t index, bool backward) {
     *it = (struct list_type_iterator){.backward = backward};
@@ -114,7 +114,7 @@ void list_type_iterate_end(struct list_type_iterator *it) {
     mem_free(it->unpacked);
 }
 
-/* --- For the keyspace ----------------------------------------------------------------------------------------------- */
+/* --- For the keyspace --- */
 
 static void value_free(void *value, enum value_encoding encoding) {
     if (encoding == ENCODING_LISTPACK)

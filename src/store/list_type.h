@@ -1,12 +1,14 @@
 /* list_type.h: values of type list: elements in an order, with two ends. (lib/list.h has the name.)
  *
- * ENCODING_LISTPACK: one listpack, within the bounds of list-max-listpack-size. ENCODING_QUICKLIST: a chain of nodes, each a listpack within those bounds, or one element
- * that is larger than a node may be, in a blob. With list-compress-depth N, nodes that are not among the N at either end are kept compressed by LZF and
- * unpacked for who reads or changes them. A list becomes a chain when it outgrows one node (list_type_expect is asked before), and one listpack again when what is left fills less
- * than half of one (list_type_shrunk is told after).
+ * ENCODING_LISTPACK: one listpack, within the bounds of list-max-listpack-size. ENCODING_QUICKLIST: a chain of nodes,
+ * each a listpack within those bounds, or one element that is larger than a node may be, in a blob. With
+ * list-compress-depth N, nodes that are not among the N at either end are kept compressed by LZF and unpacked for who
+ * reads or changes them. A list becomes a chain when it outgrows one node (list_type_expect is asked before), and one
+ * listpack again when what is left fills less than half of one (list_type_shrunk is told after).
  *
- * The functions take the entry of the key. They change the structure only: that a key changed is told with db_changed(), once a command; an emptied list is to be
- * deleted by the caller. Indexes count from 0; negative ones from the end, -1 is the last. */
+ * The functions take the entry of the key. They change the structure only: that a key changed is told with
+ * db_changed(), once a command; an emptied list is to be deleted by the caller. Indexes count from 0; negative ones
+ * from the end, -1 is the last. */
 #ifndef STORE_LIST_TYPE_H
 #define STORE_LIST_TYPE_H
 #include "lib/listpack.h"
@@ -44,7 +46,8 @@ struct sequence_nodes {
 };
 void list_type_describe(const struct entry *entry, struct sequence_nodes *nodes);
 
-/* Walking, from an index on, towards the tail or the head. The list must not change meanwhile. What is read is valid until the next call. */
+/* Walking, from an index on, towards the tail or the head. The list must not change meanwhile. What is read is valid
+ * until the next call. */
 struct list_type_iterator {
     struct list_node *node; /* of a chain: the next one to be opened */
     uint8_t *lp, *at, *unpacked;

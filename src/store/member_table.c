@@ -1,4 +1,5 @@
-/* member_table.c: see member_table.h. Open addressing over numbers of members: a slot is four bytes, so that they are soon cleared and stay in the cache. */
+/* member_table.c: see member_table.h. Open addressing over numbers of members: a slot is four bytes, so that they are
+ * soon cleared and stay in the cache. */
 #include "store/member_table.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -116,7 +117,7 @@ struct member *member_table_find_or_add(struct member_table *table, const struct
     return found;
 }
 
-/* --- Order ---------------------------------------------------------------------------------------------------------- */
+/* --- Order --- */
 
 static int compare(const void *left, const void *right) {
     const struct member *a = left, *b = right;
@@ -134,7 +135,7 @@ void member_table_sort(struct member_table *table) {
     }
 }
 
-/* --- Indices -------------------------------------------------------------------------------------------------------- */
+/* --- Indices --- */
 
 bool member_index_wanted(struct member_index *index, size_t len,
                          void (*fill)(const void *context, struct member_table *table), const void *context) {

@@ -1,10 +1,11 @@
 /* quicklist.c: see quicklist.h.
  *
- * A node is opened before it is changed (node_open), which unpacks it, and settled afterwards (chain_settle), which packs what lies deep enough. Reading unpacks into
- * memory of the reader's and leaves the node as it is. Whole nodes are deleted without being unpacked.
+ * A node is opened before it is changed (node_open), which unpacks it, and settled afterwards (chain_settle), which
+ * packs what lies deep enough. Reading unpacks into memory of the reader's and leaves the node as it is. Whole nodes
+ * are deleted without being unpacked.
  *
- * A full node into which something is inserted is cut in two at that place. Nodes that became small by deletions stay as they are: elements mostly leave at the
- * ends, and there a node goes when it is empty. */
+ * A full node into which something is inserted is cut in two at that place. Nodes that became small by deletions stay
+ * as they are: elements mostly leave at the ends, and there a node goes when it is empty. */
 #include "store/quicklist.h"
 #include "lib/lzf.h"
 #include "lib/memory.h"
@@ -34,7 +35,7 @@ struct chain {
     size_t count, nodes;
 };
 
-/* --- Bounds --------------------------------------------------------------------------------------------------------- */
+/* --- Bounds --- */
 
 /* -1: 4 KiB … -5: 64 KiB. */
 static size_t bytes_limit(int fill) {
@@ -56,7 +57,7 @@ static bool node_allows(const struct list_node *node, size_t len) {
            !chain_node_exceeds(node->bytes + len + ELEMENT_OVERHEAD, node->count + 1u);
 }
 
-/* --- Nodes ---------------------------------------------------------------------------------------------------------- */
+/* --- Nodes --- */
 
 static struct list_node *node_new(enum node_kind kind) {
     struct list_node *node = mem_calloc(1, sizeof *node);
@@ -122,7 +123,7 @@ static void node_set(struct list_node *node, uint8_t *lp, uint32_t count) {
     node->bytes = (uint32_t)listpack_bytes(lp);
 }
 
-/* --- The chain ------------------------------------------------------------------------------------------------------ */
+/* --- The chain --- */
 
 static void link_node(struct chain *chain, struct list_node *node, struct list_node *prev, struct list_node *next) {
     node->prev = prev, node->next = next;
@@ -139,7 +140,8 @@ static void drop_node(struct chain *chain, struct list_node *node) {
     node_free(node);
 }
 
-/* Opens the nodes at the ends and packs those that have become inner ones: the first behind the ends, and the one that was changed. */
+/* Opens the nodes at the ends and packs those that have become inner ones: the first behind the ends, and the one that
+ * was changed. */
 static void chain_settle(struct chain *chain, struct list_node *changed) {
     size_t depth = (size_t)encoding_limits.list_compress_depth;
     if (depth == 0) return;
@@ -238,7 +240,7 @@ static struct list_node *seek(const struct chain *chain, int64_t index, size_t *
     return node;
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 /* Adds to an open node, before the element at `offset`. */
 static void node_insert(struct chain *chain, struct list_node *node, size_t offset, struct slice text) {
@@ -436,7 +438,7 @@ size_t chain_remove(struct chain *chain, struct slice text, size_t most, bool ba
     return removed;
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 static void open_node(struct list_type_iterator *it, struct list_node *node) {
     mem_free(it->unpacked);

@@ -25,6 +25,7 @@ size_t chain_remove(struct chain *chain, struct slice text, size_t most, bool ba
 size_t chain_remove_packed(uint8_t **lp, struct slice text, size_t most, bool backward); /* of one listpack */
 
 void chain_iterate(struct list_type_iterator *it, const struct chain *chain, int64_t index);
-/* Opens the next node: then it->at is its first element; of a node that is one element, that is told at once. False: there is none. */
+/* Opens the next node: then it->at is its first element; of a node that is one element, that is told at once. False:
+ * there is none. */
 bool chain_iterate_next(struct list_type_iterator *it, struct sequence_element *element);
 #endif

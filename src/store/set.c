@@ -7,7 +7,7 @@
 
 enum { LONG_MEMBER = 255, WORD = 8, INTSET_MAX = 1 << 30, NUMBER_DIGITS = 20 };
 
-/* --- A member of the table ------------------------------------------------------------------------------------------ */
+/* --- A member of the table --- */
 
 static inline struct slice member_text(const void *entry) {
     const char *p = entry;
@@ -31,7 +31,7 @@ static inline struct listpack_value member_value(const void *entry) {
     return listpack_text_value(member_text(entry));
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 static inline bool is_number(struct slice text, int64_t *number) {
     return text.len <= NUMBER_DIGITS && parse_int64(text, number);
@@ -72,7 +72,7 @@ void set_keep(struct db *db, struct entry *entry, const struct set *set) {
         db_set_value(db, entry, set->encoding, set->value);
 }
 
-/* --- Converting ----------------------------------------------------------------------------------------------------- */
+/* --- Converting --- */
 
 static void convert(struct set *set, enum value_encoding encoding, size_t expected) {
     struct set to = set_new_as(encoding);
@@ -122,7 +122,7 @@ void set_compact(struct set *set) {
         set->value = listpack_shrink(set->value);
 }
 
-/* --- Looking up ----------------------------------------------------------------------------------------------------- */
+/* --- Looking up --- */
 
 size_t set_len(const struct set *set) {
     return set->encoding == ENCODING_INTSET     ? intset_count(set->value)
@@ -145,7 +145,7 @@ bool set_has_value(const struct set *set, const struct listpack_value *member) {
     return set_has(set, listpack_value_text(member, text));
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 static bool packed_allowed(const uint8_t *lp, struct slice member) {
     return listpack_count(lp) < (uint64_t)encoding_limits.set_listpack_entries &&
@@ -226,7 +226,7 @@ bool set_remove(struct set *set, struct slice member) {
     return hashtable_delete(set->value, member);
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 void set_iterate(struct set_iterator *it, const struct set *set) {
     it->set = set;
@@ -275,7 +275,7 @@ uint64_t set_scan(const struct set *set, uint64_t cursor, set_seen *seen, void *
     return 0;
 }
 
-/* --- Chance --------------------------------------------------------------------------------------------------------- */
+/* --- Chance --- */
 
 void set_random(const struct set *set, struct listpack_value *member) {
     if (set->encoding == ENCODING_INTSET)
@@ -337,7 +337,7 @@ void set_pop(struct set *set, size_t count, set_seen *seen, void *context) {
     }
 }
 
-/* --- For the keyspace ----------------------------------------------------------------------------------------------- */
+/* --- For the keyspace --- */
 
 struct hashtable *set_table(const struct entry *entry) {
     return entry_encoding(entry) == ENCODING_HASHTABLE ? entry_value(entry) : NULL;

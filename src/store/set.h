@@ -1,18 +1,20 @@
 /* set.h: values of type set: members without order.
  *
- * ENCODING_INTSET: integers only, up to set-max-intset-entries of them. ENCODING_LISTPACK: a listpack of members, in the order in which they came, up to
- * set-max-listpack-entries of up to set-max-listpack-value bytes. ENCODING_HASHTABLE: a table of members, each in one allocation:
+ * ENCODING_INTSET: integers only, up to set-max-intset-entries of them. ENCODING_LISTPACK: a listpack of members, in
+ * the order in which they came, up to set-max-listpack-entries of up to set-max-listpack-value bytes.
+ * ENCODING_HASHTABLE: a table of members, each in one allocation:
  *
  *     length 1 byte | [length of a long member 8 bytes, where the first says 255] | member
  *
- * A set outgrows an intset by a member that is no integer (to a listpack, where that would hold it) or by too many; a listpack by too many or too
- * long members.
+ * A set outgrows an intset by a member that is no integer (to a listpack, where that would hold it) or by too many; a
+ * listpack by too many or too long members.
  *
- * Functions take a `struct set`, which names the structure without owning it: that of a key (set_of), or one that is being built and belongs to no key yet.
- * A change may move or convert the structure: set_keep() writes it back to its entry. That a key changed is told with db_changed(), once a
- * command; an emptied set is to be deleted by the caller.
+ * Functions take a `struct set`, which names the structure without owning it: that of a key (set_of), or one that is
+ * being built and belongs to no key yet. A change may move or convert the structure: set_keep() writes it back to its
+ * entry. That a key changed is told with db_changed(), once a command; an emptied set is to be deleted by the caller.
  *
- * A member is a struct listpack_value: text, or, where data is NULL, a number. "12" and 12 are the same member. Text lies in the set and is valid until it changes. */
+ * A member is a struct listpack_value: text, or, where data is NULL, a number. "12" and 12 are the same member. Text
+ * lies in the set and is valid until it changes. */
 #ifndef STORE_SET_H
 #define STORE_SET_H
 #include "lib/hashtable.h"
@@ -34,10 +36,9 @@ struct set set_new(struct slice first, size_t expected);
 struct set set_new_as(enum value_encoding encoding);
 void set_free(struct set *set);
 void set_expect(struct set *set,
-                size_t more); /* so many members are to be added: converts at once where that will be needed */
-void set_compact(
-    struct set *
-        set); /* a set that was built and is done: to an intset where it holds integers only and few enough; gives spare memory back */
+                size_t more);      /* so many members are to be added: converts at once where that will be needed */
+void set_compact(struct set *set); /* a set that was built and is done: to an intset where it holds integers only and
+                                      few enough; gives spare memory back */
 
 size_t set_len(const struct set *set);
 bool set_has(const struct set *set, struct slice member);

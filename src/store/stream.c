@@ -6,7 +6,7 @@
 
 enum { EXPECTED_BYTES_MAX = 4096 };
 
-/* --- Nodes ---------------------------------------------------------------------------------------------------------- */
+/* --- Nodes --- */
 
 static bool node_at(struct radix_iterator *it, enum radix_seek how, struct stream_id id) {
     char key[STREAM_ID_BYTES];
@@ -48,7 +48,7 @@ static void find_tail(struct stream *stream) {
     radix_iterator_free(&it);
 }
 
-/* --- Adding --------------------------------------------------------------------------------------------------------- */
+/* --- Adding --- */
 
 bool stream_next_id(const struct stream *stream, enum stream_id_form form, int64_t now_ms, struct stream_id *id) {
     struct stream_id next = stream->last_id;
@@ -104,7 +104,7 @@ bool stream_append(struct stream *stream, struct stream_id id, const struct slic
     return true;
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 static void enter_node(struct stream_iterator *it) {
     stream_node_open(&it->node, it->at.value, stream_id_decode(it->at.key.data));
@@ -114,8 +114,8 @@ static void enter_node(struct stream_iterator *it) {
 static unsigned __int128 distance(struct stream_id from, struct stream_id to) {
     return ((unsigned __int128)to.ms << 64 | to.seq) - ((unsigned __int128)from.ms << 64 | from.seq);
 }
-/* The range begins somewhere in the node: looks for the place from the end that is probably nearer, so that what was added last, which is asked for most, is found at once. Deleted
- * entries may be taken along. */
+/* The range begins somewhere in the node: looks for the place from the end that is probably nearer, so that what was
+ * added last, which is asked for most, is found at once. Deleted entries may be taken along. */
 static void enter_first_node(struct stream_iterator *it) {
     struct stream_id begin = it->down ? it->last : it->first;
     struct stream_entry entry;
@@ -217,7 +217,8 @@ static void find_first(struct stream *stream) {
         stream->first_id = STREAM_ID_MIN;
 }
 
-/* Of one node, and no more than `limit`. Backwards, so that it is quick behind ids that somebody read up to, unless the node goes on above `last`. */
+/* Of one node, and no more than `limit`. Backwards, so that it is quick behind ids that somebody read up to, unless the
+ * node goes on above `last`. */
 static uint64_t node_count(const struct stream_node *node, struct stream_id first, struct stream_id last,
                            uint64_t limit) {
     struct stream_entry entry;
@@ -260,7 +261,7 @@ bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct
     return stream_id_compare(deleted, first) >= 0 && stream_id_compare(deleted, last) <= 0;
 }
 
-/* --- Removing ------------------------------------------------------------------------------------------------------- */
+/* --- Removing --- */
 
 bool stream_delete(struct stream *stream, struct stream_id id) {
     struct stream_iterator it;
@@ -347,7 +348,7 @@ uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim) {
     return removed;
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 struct stream *stream_new(void) {
     struct stream *stream = mem_calloc(1, sizeof *stream);

@@ -11,7 +11,7 @@ static struct slice id_key(struct id_key *key, struct stream_id id) {
     return slice_make(key->bytes, sizeof key->bytes);
 }
 
-/* --- Groups --------------------------------------------------------------------------------------------------------- */
+/* --- Groups --- */
 
 static struct stream_group *group_new(struct stream_id last_id, int64_t entries_read) {
     struct stream_group *group = mem_alloc(sizeof *group);
@@ -53,7 +53,7 @@ bool stream_group_destroy(struct stream *stream, struct slice name) {
     return true;
 }
 
-/* --- How far a group is --------------------------------------------------------------------------------------------- */
+/* --- How far a group is --- */
 
 int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
     int order = stream_id_compare(id, stream->last_id);
@@ -88,7 +88,7 @@ bool stream_group_lag(const struct stream *stream, const struct stream_group *gr
     return true;
 }
 
-/* --- Consumers ------------------------------------------------------------------------------------------------------ */
+/* --- Consumers --- */
 
 struct stream_consumer *stream_consumer_find(const struct stream_group *group, struct slice name) {
     void *consumer = NULL;
@@ -121,7 +121,7 @@ uint64_t stream_consumer_delete(struct stream_group *group, struct stream_consum
     return count;
 }
 
-/* --- Pending entries ------------------------------------------------------------------------------------------------ */
+/* --- Pending entries --- */
 
 struct stream_pending *stream_pending_find(const struct stream_group *group, struct stream_id id) {
     void *pending = NULL;
@@ -189,7 +189,7 @@ void stream_pending_iterate_end(struct stream_pending_iterator *it) {
     radix_iterator_free(&it->at);
 }
 
-/* --- Life ----------------------------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 void stream_groups_free(struct radix_tree *groups) {
     radix_tree_free(groups, group_free);

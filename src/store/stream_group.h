@@ -1,15 +1,19 @@
-/* stream_group.h: consumer groups of a stream: how far each has read, who reads for it, and what was delivered but not acknowledged yet ("pending").
+/* stream_group.h: consumer groups of a stream: how far each has read, who reads for it, and what was delivered but not
+ * acknowledged yet ("pending").
  *
- * A pending entry is one structure, found by its id in two radix trees: that of its group, which owns it, and that of the consumer it was delivered to. It may outlive the entry
- * in the stream. Radix trees are to be looked at by everybody and changed by the functions here only; their keys are the bytes of ids, or names.
+ * A pending entry is one structure, found by its id in two radix trees: that of its group, which owns it, and that of
+ * the consumer it was delivered to. It may outlive the entry in the stream. Radix trees are to be looked at by
+ * everybody and changed by the functions here only; their keys are the bytes of ids, or names.
  *
- * How many entries a group has read is a count of all that were ever added up to its last id, deleted ones included, so that lag is a subtraction. It is not always known:
+ * How many entries a group has read is a count of all that were ever added up to its last id, deleted ones included, so
+ * that lag is a subtraction. It is not always known:
  *
  *     - A group is created with a count that was given, or with none.
- *     - Going on to an entry adds one where the count is known and no entry from that one on was deleted (stream_has_gaps()); otherwise the count is estimated anew from the
- *       place of the entry.
+ *     - Going on to an entry adds one where the count is known and no entry from that one on was deleted
+ * (stream_has_gaps()); otherwise the count is estimated anew from the place of the entry.
  *     - The place of an id can be told only where nothing is deleted on the way: see stream_entries_up_to().
- *     - Lag is entries_added less the count, or, where there are gaps ahead of the group, less the place of its last id; where neither is known it is unknown. */
+ *     - Lag is entries_added less the count, or, where there are gaps ahead of the group, less the place of its last
+ * id; where neither is known it is unknown. */
 #ifndef STORE_STREAM_GROUP_H
 #define STORE_STREAM_GROUP_H
 #include "store/stream.h"
@@ -63,14 +67,16 @@ bool stream_group_lag(const struct stream *stream, const struct stream_group *gr
 
 /* Pending entries. */
 struct stream_pending *stream_pending_find(const struct stream_group *group, struct stream_id id);
-/* The entry is delivered to the consumer, once, at that time: pending from now on, or, where it was pending for anybody, taken from him. */
+/* The entry is delivered to the consumer, once, at that time: pending from now on, or, where it was pending for
+ * anybody, taken from him. */
 struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer, struct stream_id id,
                                       int64_t now_ms);
 /* Only the owner changes; time and count stay. */
 void stream_pending_give(struct stream_pending *pending, struct stream_id id, struct stream_consumer *consumer);
 bool stream_acknowledge(struct stream_group *group, struct stream_id id); /* no longer pending; false: it was not */
 
-/* Walking what is pending, of a group or a consumer, upwards from an id on. After any change of that tree call stream_pending_resume() before going on. */
+/* Walking what is pending, of a group or a consumer, upwards from an id on. After any change of that tree call
+ * stream_pending_resume() before going on. */
 struct stream_pending_iterator {
     struct radix_iterator at;
     struct stream_id id; /* the one stream_pending_next() came to, before its first call the one to begin with */
@@ -84,7 +90,8 @@ static inline void stream_pending_resume(struct stream_pending_iterator *it) {
 }
 void stream_pending_iterate_end(struct stream_pending_iterator *it);
 
-/* For rdb_stream.c: an entry that nobody owns yet; NULL: it is there already. It has to be given to a consumer before anybody else sees it. */
+/* For rdb_stream.c: an entry that nobody owns yet; NULL: it is there already. It has to be given to a consumer before
+ * anybody else sees it. */
 struct stream_pending *stream_pending_restore(struct stream_group *group, struct stream_id id, int64_t delivered_ms,
                                               uint64_t deliveries);
 /* Life, for stream.c. */

@@ -1,6 +1,7 @@
 /* stream_id.h: ids of stream entries: milliseconds, and a number within them; ordered by both.
  *
- * As text "MS-SEQ", both unsigned and 64 bits. As bytes (keys of radix trees, RDB files) both big-endian, so that the order of bytes is that of the ids. */
+ * As text "MS-SEQ", both unsigned and 64 bits. As bytes (keys of radix trees, RDB files) both big-endian, so that the
+ * order of bytes is that of the ids. */
 #ifndef STORE_STREAM_ID_H
 #define STORE_STREAM_ID_H
 #include "lib/slice.h"
@@ -31,7 +32,8 @@ enum stream_id_syntax {
     STREAM_ID_EDGES = 1,   /* "-" and "+": the least and the greatest id */
     STREAM_ID_PARTIAL = 2, /* "MS-*": the number is to be chosen; *chosen is set to true, and to false otherwise */
 };
-/* False: it is no id. Numbers are read as strtoull() does: zeros, blanks and a sign before them are allowed. `chosen` may be NULL without STREAM_ID_PARTIAL. */
+/* False: it is no id. Numbers are read as strtoull() does: zeros, blanks and a sign before them are allowed. `chosen`
+ * may be NULL without STREAM_ID_PARTIAL. */
 bool stream_id_parse(struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id, bool *chosen);
 size_t stream_id_format(char text[static STREAM_ID_TEXT], struct stream_id id); /* the length; no NUL */
 

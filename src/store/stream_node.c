@@ -5,7 +5,7 @@
 enum { FLAG_DELETED = 1, FLAG_SAME_FIELDS = 2, FLAGS_ALL = FLAG_DELETED | FLAG_SAME_FIELDS };
 enum { HEAD_ELEMENTS = 3 /* FLAGS, MS, SEQ */, VALUES_AT_HAND = 64, ROOM_FIRST = 128 };
 
-/* --- Reading -------------------------------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 static int64_t number_at(const uint8_t *element) {
     int64_t number = 0;
@@ -67,7 +67,7 @@ const uint8_t *stream_entry_after(const struct stream_node *node, const struct s
     return stream_entry_skip(node, entry->texts, entry->same_fields ? entry->fields : entry->fields * 2);
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 /* Elements that are gathered to be appended at once. */
 struct batch {
@@ -160,7 +160,7 @@ uint8_t *stream_node_count_deleted(uint8_t *lp, uint64_t deleted) {
     return listpack_replace(lp, &element, listpack_number_value(number_at(element) + (int64_t)deleted));
 }
 
-/* --- Validating ----------------------------------------------------------------------------------------------------- */
+/* --- Validating --- */
 
 /* Walks elements that are known to be sound, but not to be what is expected. */
 struct checking {

@@ -1,4 +1,5 @@
-/* stream_node.h: a node of a stream: some entries in one listpack (lib/listpack.h), byte for byte what RDB files and DUMP hold.
+/* stream_node.h: a node of a stream: some entries in one listpack (lib/listpack.h), byte for byte what RDB files and
+ * DUMP hold.
  *
  * Entries of equal fields are what streams are made for: they do not repeat them.
  *
@@ -10,11 +11,13 @@
  *     FIELDS           how many fields follow; those of the master entry are the ones of the entry that began the node
  *     0                the end of the master entry: where other entries have ELEMENTS
  *     FLAGS            1: deleted, 2: SAMEFIELDS: the fields are those of the master entry, in that order
- *     MS, SEQ          what the id is above the node's master id, each part for itself, so that SEQ may be negative; signed integers of 64 bits, which wrap around
- *     ELEMENTS         how many elements of the entry stand before this one, by which it can be walked backwards: 3 + n, or 4 + 2n
+ *     MS, SEQ          what the id is above the node's master id, each part for itself, so that SEQ may be negative;
+ * signed integers of 64 bits, which wrap around ELEMENTS         how many elements of the entry stand before this one,
+ * by which it can be walked backwards: 3 + n, or 4 + 2n
  *
- * Texts are elements of their own kind or integers, whichever the listpack chose. Ids of living entries ascend, and are not below the master id, which is that of the entry
- * that began the node. Each entry was, when it was added, above all that lived then, so the last one is not below any living one, even if it is deleted itself.
+ * Texts are elements of their own kind or integers, whichever the listpack chose. Ids of living entries ascend, and are
+ * not below the master id, which is that of the entry that began the node. Each entry was, when it was added, above all
+ * that lived then, so the last one is not below any living one, even if it is deleted itself.
  *
  * Functions trust the bytes: what comes from outside has to pass stream_node_validate(). */
 #ifndef STORE_STREAM_NODE_H
@@ -53,7 +56,8 @@ const uint8_t *stream_entry_after(const struct stream_node *node, const struct s
 /* The same for who has read the texts already, all but `left` elements, and is at `text`. */
 const uint8_t *stream_entry_skip(const struct stream_node *node, const uint8_t *text, size_t left);
 
-/* Changing. Texts are field, value, field, value …. Both grow the memory so that many more entries find room, up to `expected` bytes. */
+/* Changing. Texts are field, value, field, value …. Both grow the memory so that many more entries find room, up to
+ * `expected` bytes. */
 uint8_t *stream_node_new(const struct slice *texts, size_t pairs, size_t expected);
 uint8_t *stream_node_append(uint8_t *lp, struct stream_id master, struct stream_id id, const struct slice *texts,
                             size_t pairs, size_t expected);
@@ -61,7 +65,8 @@ uint8_t *stream_node_append(uint8_t *lp, struct stream_id master, struct stream_
 uint8_t *stream_node_mark(uint8_t *lp, const uint8_t **flags);
 uint8_t *stream_node_count_deleted(uint8_t *lp, uint64_t deleted);
 
-/* What a node holds, of bytes from anywhere. False: they are none, or living ids do not ascend from above `after` on; *after is the last living one afterwards. */
+/* What a node holds, of bytes from anywhere. False: they are none, or living ids do not ascend from above `after` on;
+ * *after is the last living one afterwards. */
 bool stream_node_validate(const uint8_t *bytes, size_t size, struct stream_id master, struct stream_id *after,
                           uint64_t *count);
 #endif

@@ -1,7 +1,7 @@
 /* strings.c: the strings of a database: setting and editing them; see keyspace.h.
  *
- * A value is kept as a number where its text is one exactly, inside its entry up to ENTRY_EMBED_MAX bytes, else in a blob. Setting
- * a key that exists writes into the present entry wherever the new value fits into its block. */
+ * A value is kept as a number where its text is one exactly, inside its entry up to ENTRY_EMBED_MAX bytes, else in a
+ * blob. Setting a key that exists writes into the present entry wherever the new value fits into its block. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "store/keyspace_layout.h"
@@ -78,7 +78,8 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **place,
     value_write(e, v);
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
     if (rescued) blob_release(rescued);
-    /* Overwriting counts as a use: it starts the idle time anew, but does not make a key that is often used a new one. */
+    /* Overwriting counts as a use: it starts the idle time anew, but does not make a key that is often used a new one.
+     */
     if (!store_settings.lfu) e->access = access_new();
     hook_changed(db, e);
     return e;

@@ -26,7 +26,7 @@ static inline const struct indexed *indexed(const struct zset *z) {
     return z->value;
 }
 
-/* --- Elements of a listpack ----------------------------------------------------------------------------------------- */
+/* --- Elements of a listpack --- */
 
 /* A score in the form it has in a listpack: an integer, where it is one, else text. */
 static struct listpack_value score_value(double score, char text[static SCORE_TEXT]) {
@@ -67,7 +67,7 @@ static uint8_t *packed_find(const struct zset *z, struct slice member) {
     return listpack_find(z->value, listpack_first(z->value), member, 1);
 }
 
-/* --- Life and encodings --------------------------------------------------------------------------------------------- */
+/* --- Life and encodings --- */
 
 static void *indexed_new(size_t expected) {
     struct indexed *i = mem_alloc(sizeof *i);
@@ -152,7 +152,7 @@ struct zset zset_of_members(const struct member_table *sorted) {
     return (struct zset){ENCODING_SKIPLIST, to};
 }
 
-/* --- Looking up ----------------------------------------------------------------------------------------------------- */
+/* --- Looking up --- */
 
 size_t zset_len(const struct zset *z) {
     return packed(z) ? listpack_count(z->value) / 2 : skiplist_len(indexed(z)->list);
@@ -184,7 +184,7 @@ bool zset_rank(const struct zset *z, struct slice member, size_t *rank, double *
     return true;
 }
 
-/* --- Changing ------------------------------------------------------------------------------------------------------- */
+/* --- Changing --- */
 
 /* What is to become of a member that is there. */
 static enum zset_result decide(double old, double *score, unsigned conditions) {
@@ -262,9 +262,10 @@ void zset_delete(struct zset *z, size_t first, size_t count) {
         skiplist_delete(indexed(z)->list, first, count, forget_node, indexed(z)->members);
 }
 
-/* --- Ranges --------------------------------------------------------------------------------------------------------- */
+/* --- Ranges --- */
 
-/* Does a member stand before the range that begins with the bound? And before what follows the range that ends with it? */
+/* Does a member stand before the range that begins with the bound? And before what follows the range that ends with it?
+ */
 static bool below_low(const struct zset_bound *low, double score, struct slice text) {
     switch (low->kind) {
     case BOUND_SCORE: return low->exclusive ? score <= low->score : score < low->score;
@@ -308,7 +309,7 @@ size_t zset_between(const struct zset *z, const struct zset_bound *low, const st
     return end > begin ? end - begin : 0;
 }
 
-/* --- Walking -------------------------------------------------------------------------------------------------------- */
+/* --- Walking --- */
 
 void zset_iterate(struct zset_iterator *it, const struct zset *z, size_t rank, bool down) {
     *it = (struct zset_iterator){.down = down};
@@ -389,7 +390,7 @@ void zset_sample(const struct zset *z, size_t count, zset_seen *seen, void *cont
     }
 }
 
-/* --- For the keyspace ----------------------------------------------------------------------------------------------- */
+/* --- For the keyspace --- */
 
 struct hashtable *zset_table(const struct entry *entry) {
     return entry_encoding(entry) == ENCODING_SKIPLIST ? ((const struct indexed *)entry_value(entry))->members : NULL;

@@ -1,15 +1,17 @@
-/* zset.h: values of type sorted set: members with a score each, in the order of scores, and of bytes where scores are equal.
+/* zset.h: values of type sorted set: members with a score each, in the order of scores, and of bytes where scores are
+ * equal.
  *
- * ENCODING_LISTPACK: a listpack of member, score, member, score …, in order; a score that is an integer is kept as one, another as its shortest text.
- * ENCODING_SKIPLIST: a skiplist and a table of its nodes by member. A sorted set becomes the latter when it gets more members than zset-max-listpack-entries or one longer
- * than zset-max-listpack-value.
+ * ENCODING_LISTPACK: a listpack of member, score, member, score …, in order; a score that is an integer is kept as one,
+ * another as its shortest text. ENCODING_SKIPLIST: a skiplist and a table of its nodes by member. A sorted set becomes
+ * the latter when it gets more members than zset-max-listpack-entries or one longer than zset-max-listpack-value.
  *
- * Functions take a `struct zset`, which names the structure without owning it: that of a key (zset_of), or one that is being built and belongs to no key yet. A change may
- * move or convert the structure: zset_keep() writes it back to its entry. That a key changed is told with db_changed(), once a command; an emptied
- * sorted set is to be deleted by the caller.
+ * Functions take a `struct zset`, which names the structure without owning it: that of a key (zset_of), or one that is
+ * being built and belongs to no key yet. A change may move or convert the structure: zset_keep() writes it back to its
+ * entry. That a key changed is told with db_changed(), once a command; an emptied sorted set is to be deleted by the
+ * caller.
  *
- * A member is a struct listpack_value: text, or, where data is NULL, a number. Text lies in the structure and is valid until it changes. Ranks count from 0, from the
- * lowest score. */
+ * A member is a struct listpack_value: text, or, where data is NULL, a number. Text lies in the structure and is valid
+ * until it changes. Ranks count from 0, from the lowest score. */
 #ifndef STORE_ZSET_H
 #define STORE_ZSET_H
 #include "lib/hashtable.h"

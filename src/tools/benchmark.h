@@ -13,7 +13,7 @@
 #include "tools/endpoint.h"
 #include <stdatomic.h>
 
-/* --- Options ----------------------------------------------------------------------------------------------------------- */
+/* --- Options --- */
 
 enum bench_output { OUTPUT_REPORT, OUTPUT_QUIET, OUTPUT_CSV };
 struct bench_options {
@@ -34,7 +34,7 @@ struct bench_options {
 void options_parse(struct bench_options *o, int argc, char **argv);
 bool options_selects(const struct bench_options *o, const char *test);
 
-/* --- Cluster ----------------------------------------------------------------------------------------------------------- */
+/* --- Cluster --- */
 
 struct bench_node {
     struct endpoint endpoint;
@@ -51,7 +51,7 @@ struct bench_cluster {
 void cluster_discover(struct bench_cluster *cluster, const struct bench_options *o);
 void cluster_free(struct bench_cluster *cluster);
 
-/* --- Requests ---------------------------------------------------------------------------------------------------------- */
+/* --- Requests --- */
 
 enum { PATCH_TAG = -1, PATCH_RANDOM = 0 /* and 1 … 9: one number for all its places in a command */, PATCH_KINDS = 10 };
 struct bench_patch {
@@ -68,7 +68,8 @@ struct bench_request {
 void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv);
 void request_build_raw(struct bench_request *r, const struct bench_options *o, struct slice bytes);
 void request_free(struct bench_request *r);
-/* A request in parts: where it has long parts that are never patched, those are blobs, which need not be copied to be sent. */
+/* A request in parts: where it has long parts that are never patched, those are blobs, which need not be copied to be
+ * sent. */
 struct bench_part {
     size_t offset, len; /* in one request */
     struct blob *blob;  /* NULL: from the batch */
@@ -76,11 +77,12 @@ struct bench_part {
 /* Returns how many; 0: the whole is best copied. Free with parts_free. */
 int request_parts(const struct bench_request *r, struct bench_part **parts);
 void request_parts_free(struct bench_part *parts, int count);
-/* Fills in fresh random numbers, and the tag, in the first `count` requests of a batch. `sequence` is used with --sequential. */
+/* Fills in fresh random numbers, and the tag, in the first `count` requests of a batch. `sequence` is used with
+ * --sequential. */
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
                    const char *tag, _Atomic uint64_t *sequence);
 
-/* --- Running ----------------------------------------------------------------------------------------------------------- */
+/* --- Running --- */
 
 enum bench_outcome { BENCH_DONE, BENCH_SERVER_ERROR, BENCH_FAILED };
 struct bench_result {
@@ -89,18 +91,19 @@ struct bench_result {
     double seconds;
     struct histogram *latencies; /* nanoseconds */
 };
-/* Called now and then while a test runs: requests done and the sum of their latencies up to now, seconds since the start. */
+/* Called now and then while a test runs: requests done and the sum of their latencies up to now, seconds since the
+ * start. */
 typedef void bench_progress(void *context, uint64_t done, uint64_t latency_ns, double seconds);
 void bench_run(const struct bench_options *o, struct bench_cluster *cluster, const struct bench_request *request,
                struct bench_result *result, bench_progress *progress, void *context);
 
-/* --- The standard tests ------------------------------------------------------------------------------------------------ */
+/* --- The standard tests --- */
 
 /* Runs each that was selected through `run`; stops when it returns false. */
 void tests_run(const struct bench_options *o,
                bool (*run)(void *context, const char *title, const struct bench_request *request), void *context);
 
-/* --- Reports ----------------------------------------------------------------------------------------------------------- */
+/* --- Reports --- */
 
 struct bench_report {
     const struct bench_options *options;

@@ -1,7 +1,8 @@
 /* benchmark_cluster.c: who serves what.
  *
- * In a cluster a key belongs to the node that serves the slot its {tag} hashes to. So each request gets the tag of a slot of the node that
- * it goes to: no redirection, and every node works. Tags are found by trying: there are 238328 of three letters for 16384 slots. */
+ * In a cluster a key belongs to the node that serves the slot its {tag} hashes to. So each request gets the tag of a
+ * slot of the node that it goes to: no redirection, and every node works. Tags are found by trying: there are 238328 of
+ * three letters for 16384 slots. */
 #include "tools/benchmark.h"
 #include "lib/memory.h"
 #include "tools/session.h"

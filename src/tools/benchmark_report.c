@@ -1,4 +1,5 @@
-/* benchmark_report.c: what is shown. The lines look as those of the genuine tool, for scripts that read them; `transport:` is ours. */
+/* benchmark_report.c: what is shown. The lines look as those of the genuine tool, for scripts that read them;
+ * `transport:` is ours. */
 #include "tools/benchmark.h"
 #include <stdio.h>
 

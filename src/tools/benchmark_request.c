@@ -1,7 +1,8 @@
 /* benchmark_request.c: ready-made batches.
  *
- * All requests of a test are the same but for numbers of twelve digits and, in a cluster, tags of three letters. So a whole pipeline is
- * written once; before it is sent the digits are written over, in place, and the rest is never formatted again. */
+ * All requests of a test are the same but for numbers of twelve digits and, in a cluster, tags of three letters. So a
+ * whole pipeline is written once; before it is sent the digits are written over, in place, and the rest is never
+ * formatted again. */
 #include "tools/benchmark.h"
 #include "lib/memory.h"
 #include "lib/random.h"

@@ -1,10 +1,12 @@
 /* benchmark_run.c: runs a batch of requests against the server, over and over, from many connections.
  *
- * Each thread has a loop, its share of the connections and everything it counts in; threads meet only at the shared count of requests,
- * from which they claim in pieces, and at the two ends of the run. All connections are open and greeted before the clock starts.
+ * Each thread has a loop, its share of the connections and everything it counts in; threads meet only at the shared
+ * count of requests, from which they claim in pieces, and at the two ends of the run. All connections are open and
+ * greeted before the clock starts.
  *
- * A connection does one thing: send a batch, count its replies in place, send the next. Between a reply and the next request there are one
- * reading of the clock, the digits to patch, one copy into the connection's send memory, and one flush. Long values are not copied. */
+ * A connection does one thing: send a batch, count its replies in place, send the next. Between a reply and the next
+ * request there are one reading of the clock, the digits to patch, one copy into the connection's send memory, and one
+ * flush. Long values are not copied. */
 #include "tools/benchmark.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -299,8 +301,9 @@ static int greeting_write(const struct bench_options *o, struct output *out) {
     return count;
 }
 
-/* All receive buffers together had better stay in the processor's caches: replies that always go to memory that is in none cost several times as much
- * (GET of 16 KiB, 50 connections, the software device: 658,000 a second with 64 KiB each, 251,000 with 1 MiB). */
+/* All receive buffers together had better stay in the processor's caches: replies that always go to memory that is in
+ * none cost several times as much (GET of 16 KiB, 50 connections, the software device: 658,000 a second with 64 KiB
+ * each, 251,000 with 1 MiB). */
 #ifdef USE_RDMA
 static uint32_t rx_size_for(const struct bench_options *o) {
     enum { ALL_TOGETHER = 4 * 1024 * 1024, MOST = 256 * 1024 };
@@ -311,7 +314,8 @@ static uint32_t rx_size_for(const struct bench_options *o) {
 }
 #endif
 
-/* Spinning for completions saves the way through the kernel, and takes a CPU: good where the server is on another one. */
+/* Spinning for completions saves the way through the kernel, and takes a CPU: good where the server is on another one.
+ */
 static void rdma_choose(const struct bench_options *o) {
 #ifdef USE_RDMA
     if (!o->endpoint.rdma) return;

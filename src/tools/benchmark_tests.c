@@ -4,8 +4,9 @@
 #include "resp/request.h"
 #include <stdio.h>
 
-/* `command` is split at spaces. {tag} stands in each key, so that in a cluster it can be made to belong to the node asked; without a cluster
- * it is taken out, with the colon before it. A test runs when one of its names was chosen, or none at all was. */
+/* `command` is split at spaces. {tag} stands in each key, so that in a cluster it can be made to belong to the node
+ * asked; without a cluster it is taken out, with the colon before it. A test runs when one of its names was chosen, or
+ * none at all was. */
 static const struct test {
     const char *names; /* each between commas */
     const char *title;

@@ -16,7 +16,7 @@
 #include "tools/session.h"
 #include <stdio.h>
 
-/* --- Options ----------------------------------------------------------------------------------------------------------- */
+/* --- Options --- */
 
 enum cli_output { CLI_FORMATTED, CLI_RAW, CLI_CSV, CLI_JSON, CLI_QUOTED_JSON };
 enum cli_mode {
@@ -58,7 +58,7 @@ struct cli_options {
 void cli_options_parse(struct cli_options *o, int argc, char **argv);
 void cli_help_print(FILE *file);
 
-/* --- The connection ---------------------------------------------------------------------------------------------------- */
+/* --- The connection --- */
 
 struct cli {
     struct cli_options options;
@@ -73,9 +73,11 @@ struct cli {
 };
 /* 0; or -1 with a message on standard error where `loud`. Does nothing where it is connected already, unless `anew`. */
 int cli_connect(struct cli *cli, bool anew, bool loud);
-/* Sends a command and shows what comes back, `repeat` times. 0, or -1 where it could not be done (or failed and -e was given). */
+/* Sends a command and shows what comes back, `repeat` times. 0, or -1 where it could not be done (or failed and -e was
+ * given). */
 int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t repeat);
-/* For the modes: connects or exits; and a call that exits where the connection fails. Errors of the server are returned. */
+/* For the modes: connects or exits; and a call that exits where the connection fails. Errors of the server are
+ * returned. */
 void cli_connect_or_exit(struct cli *cli);
 struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv);
 #define CLI_CALL(cli, ...)                                                                                             \
@@ -91,7 +93,7 @@ void cli_catch_interrupt(struct cli *cli, bool on);
 /* Standard input as a whole. */
 struct slice cli_read_stdin(void);
 
-/* --- Replies as text --------------------------------------------------------------------------------------------------- */
+/* --- Replies as text --- */
 
 void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as);
 /* Raw, without the delimiter after it. */
@@ -101,7 +103,7 @@ void format_quoted(struct output *out, struct slice text);
 /* A push message: invalidations have a form of their own. */
 void format_push(struct output *out, const struct resp_value *v, const struct cli_options *o);
 
-/* --- Help -------------------------------------------------------------------------------------------------------------- */
+/* --- Help --- */
 
 struct cli_docs;
 struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS; NULL where the server cannot tell */
@@ -113,7 +115,7 @@ bool docs_hint(const struct cli_docs *docs, struct slice line, char *text, size_
 void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)(void *context, const char *text),
                    void *context);
 
-/* --- The prompt -------------------------------------------------------------------------------------------------------- */
+/* --- The prompt --- */
 
 int cli_repl(struct cli *cli);
 struct line_editor;
@@ -123,7 +125,7 @@ void line_editor_free(struct line_editor *editor);
 const char *line_read(struct line_editor *editor, const char *prompt);
 void line_remember(struct line_editor *editor, const char *line);
 
-/* --- Modes: the program's exit code -------------------------------------------------------------------------------------- */
+/* --- Modes: the program's exit code --- */
 
 int mode_stat(struct cli *cli);
 int mode_scan(struct cli *cli);

@@ -1,8 +1,9 @@
 /* cli_connection.c: the connection of valkey-cli, and the way of a command: out, back, shown.
  *
- * The connection is made when it is needed. One that the server closed while nobody used it is made anew without a word; one that breaks
- * under a command is reported, and made anew with the next. What a connection remembers for us (database, protocol, transaction,
- * subscriptions) is followed from the commands and their replies, for the prompt and to set up a new one alike. */
+ * The connection is made when it is needed. One that the server closed while nobody used it is made anew without a
+ * word; one that breaks under a command is reported, and made anew with the next. What a connection remembers for us
+ * (database, protocol, transaction, subscriptions) is followed from the commands and their replies, for the prompt and
+ * to set up a new one alike. */
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -256,7 +257,8 @@ static void attributes_drop(struct resp_value *v) {
     v->count = kept;
 }
 
-/* The next thing that is a reply; what comes in between is shown. NULL: the connection failed, or it was interrupted. */
+/* The next thing that is a reply; what comes in between is shown. NULL: the connection failed, or it was interrupted.
+ */
 static struct resp_value *reply_next(struct cli *cli, bool pushes_count) {
     for (;;) {
         struct resp_value *v = session_read(&cli->session, -1);
@@ -351,7 +353,8 @@ static int replies_expected(int argc, const struct slice *argv) {
     return is_subscribing(argc, argv) && argc > 2 ? argc - 1 : 1;
 }
 
-/* UNSUBSCRIBE without names is acknowledged once for each subscription, of which there may be any number: until it is quiet. */
+/* UNSUBSCRIBE without names is acknowledged once for each subscription, of which there may be any number: until it is
+ * quiet. */
 static void acknowledgements_show(struct cli *cli) {
     while (cli->subscriptions > 0) {
         struct resp_value *v = session_read(&cli->session, QUIET_MS);
@@ -419,7 +422,8 @@ int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t rep
         if (cli->options.interval_us) usleep((useconds_t)cli->options.interval_us);
         if (cli_interrupted) break;
     }
-    /* A terminal, and a program that was started for this one command, wait for messages; a script goes on to its next line. */
+    /* A terminal, and a program that was started for this one command, wait for messages; a script goes on to its next
+     * line. */
     if (cli->subscribed && (cli->tty || !cli->interactive)) return messages_follow(cli);
     return 0;
 }

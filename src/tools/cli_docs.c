@@ -1,4 +1,5 @@
-/* cli_docs.c: help, completion and hints, all from what COMMAND DOCS says: they fit the server that is asked, modules included. */
+/* cli_docs.c: help, completion and hints, all from what COMMAND DOCS says: they fit the server that is asked, modules
+ * included. */
 #include "lib/memory.h"
 #include "lib/version.h"
 #include "tools/cli.h"

@@ -1,5 +1,5 @@
-/* cli_keys.c: --bigkeys, --memkeys and --hotkeys: SCAN through a database, ask a question about each key, keep the extremes. The keys
- * of one SCAN are asked about in one go. */
+/* cli_keys.c: --bigkeys, --memkeys and --hotkeys: SCAN through a database, ask a question about each key, keep the
+ * extremes. The keys of one SCAN are asked about in one go. */
 #include "lib/memory.h"
 #include "tools/cli.h"
 #include <signal.h>

@@ -1,7 +1,8 @@
 /* cli_line.c: line editing by libedit, history, completion, hints.
  *
- * libedit knows no hints. It does show the line whole before it waits for the next key, and it lets us read that key: so we draw the hint
- * behind the cursor just before we wait, and wipe it out when the key has come. What libedit believes to be on the screen stays true.
+ * libedit knows no hints. It does show the line whole before it waits for the next key, and it lets us read that key:
+ * so we draw the hint behind the cursor just before we wait, and wipe it out when the key has come. What libedit
+ * believes to be on the screen stays true.
  *
  * The history file is plain text, a line an entry, as Valkey's own tool keeps it: the two can share it. */
 #include "lib/memory.h"

@@ -221,7 +221,8 @@ int mode_latency_dist(struct cli *cli) {
 
 /* --- --intrinsic-latency --- */
 
-/* Some work that the compiler can neither leave out nor make shorter: what a server does between two looks at the clock. */
+/* Some work that the compiler can neither leave out nor make shorter: what a server does between two looks at the
+ * clock. */
 static uint64_t work(uint64_t seed) {
     for (int i = 0; i < 64; i++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;

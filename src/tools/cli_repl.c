@@ -1,5 +1,5 @@
-/* cli_repl.c: the prompt, and the commands that are for valkey-cli itself. Where standard input is no terminal its lines are taken the
- * same way, without prompt and editing. */
+/* cli_repl.c: the prompt, and the commands that are for valkey-cli itself. Where standard input is no terminal its
+ * lines are taken the same way, without prompt and editing. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "tools/cli.h"

@@ -17,7 +17,8 @@ void endpoint_init(struct endpoint *e);
 void endpoint_free(struct endpoint *e);
 /* valkey://, redis://, rdma:// or unix:// with user, password, port and database. False: `error` says why. */
 bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t error_size);
-/* Looks at argv[i]: the number of arguments it used; 0: not an option of these; -1: its argument is missing; -2: `error` says what is wrong. */
+/* Looks at argv[i]: the number of arguments it used; 0: not an option of these; -1: its argument is missing; -2:
+ * `error` says what is wrong. */
 int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *error, size_t error_size);
 const struct transport *endpoint_transport(const struct endpoint *e); /* NULL: not compiled in */
 struct connection *endpoint_connect(const struct endpoint *e, struct event_loop *loop, uint32_t timeout_ms,

@@ -1,4 +1,5 @@
-/* session.c: see session.h. The connection has no owner that reacts to events: whoever waits turns the loop, and looks. */
+/* session.c: see session.h. The connection has no owner that reacts to events: whoever waits turns the loop, and looks.
+ */
 #include "tools/session.h"
 #include "lib/memory.h"
 #include "resp/request.h"

@@ -19,8 +19,8 @@ int session_connect(struct session *s, const struct endpoint *e, uint32_t timeou
 void session_close(struct session *s);
 bool session_is_open(const struct session *s); /* false as soon as the peer's end was seen and all it sent was read */
 void session_send(struct session *s, int argc, const struct slice *argv);
-/* The next reply (or push message), yours until the next call; NULL: s->error says why (the connection ended, time over, not RESP).
- * timeout_ms -1: as long as it takes. */
+/* The next reply (or push message), yours until the next call; NULL: s->error says why (the connection ended, time
+ * over, not RESP). timeout_ms -1: as long as it takes. */
 struct resp_value *session_read(struct session *s, int64_t timeout_ms);
 struct resp_value *session_call(struct session *s, int argc, const struct slice *argv);
 /* The same with words: SESSION_CALL(s, "CONFIG", "GET", "save"). */

@@ -1,5 +1,6 @@
-/* fuzz.h: what the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput; it turns the fuzzer's bytes into a situation and
- * ends the program where a promise of the code does not hold. Nothing in it may depend on time or chance: an input that failed once must fail again. */
+/* fuzz.h: what the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput; it turns the fuzzer's bytes
+ * into a situation and ends the program where a promise of the code does not hold. Nothing in it may depend on time or
+ * chance: an input that failed once must fail again. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 #include "lib/slice.h"

@@ -1,5 +1,5 @@
-/* The configuration: whatever a file says, CONFIG REWRITE makes a file of it that says the same, and every value that CONFIG GET shows can be
- * set again. The table holds an option of each type. Input: the file. */
+/* The configuration: whatever a file says, CONFIG REWRITE makes a file of it that says the same, and every value that
+ * CONFIG GET shows can be set again. The table holds an option of each type. Input: the file. */
 #include "fuzz.h"
 #include "lib/log.h"
 #include "lib/memory.h"

@@ -1,4 +1,5 @@
-/* HyperLogLogs of any bytes: what is valid can be read, added to and made dense without leaving its memory; no register ever shrinks; and both forms agree. */
+/* HyperLogLogs of any bytes: what is valid can be read, added to and made dense without leaving its memory; no register
+ * ever shrinks; and both forms agree. */
 #include "fuzz.h"
 #include "lib/hyperloglog.h"
 #include "lib/memory.h"

@@ -1,5 +1,6 @@
-/* Packed forms of values, as files and peers bring them: what listpack_validate and intset_validate accept can be walked both ways, searched and changed
- * without leaving its memory; what LZF unpacks is as long as it says. Input: a byte of choice, the bytes. */
+/* Packed forms of values, as files and peers bring them: what listpack_validate and intset_validate accept can be
+ * walked both ways, searched and changed without leaving its memory; what LZF unpacks is as long as it says. Input: a
+ * byte of choice, the bytes. */
 #include "fuzz.h"
 #include "lib/intset.h"
 #include "lib/listpack.h"

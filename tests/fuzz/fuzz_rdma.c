@@ -1,11 +1,13 @@
-/* The RDMA transport against any peer and any order of things. The input is a script: connection requests, control messages, immediates, good and
- * bad completions, events of the connection manager, failing calls, what our own side does in between, and the passing of time, for
- * up to PEERS connections at once, accepted and made by us. The device is fake_verbs.c.
+/* The RDMA transport against any peer and any order of things. The input is a script: connection requests, control
+ * messages, immediates, good and bad completions, events of the connection manager, failing calls, what our own side
+ * does in between, and the passing of time, for up to PEERS connections at once, accepted and made by us. The device is
+ * fake_verbs.c.
  *
- * Promised and checked: what is shown is the stream that the peer wrote, at its place and nothing beside it; what is sent is the stream that was
- * written, within the peer's buffer, and lies unchanged until its completion; an immediate says how much; a violation ends its
- * connection with EPROTO and no other; `closed` comes at most once and nothing after it; queues do not overrun; receives and chunks are
- * neither lost nor doubled; counters agree with what happened; at the end nothing is left.
+ * Promised and checked: what is shown is the stream that the peer wrote, at its place and nothing beside it; what is
+ * sent is the stream that was written, within the peer's buffer, and lies unchanged until its completion; an immediate
+ * says how much; a violation ends its connection with EPROTO and no other; `closed` comes at most once and nothing
+ * after it; queues do not overrun; receives and chunks are neither lost nor doubled; counters agree with what happened;
+ * at the end nothing is left.
  *
  * Time is the script's, so that an input always does the same: this file stands in for lib/clock.c. */
 #include "fake_verbs.h"
@@ -46,9 +48,8 @@ struct peer {
     struct connection *conn;
     bool used, told_end, closed, violated;
     bool ended; /* something that may end it otherwise has happened */
-    bool
-        early; /* it told of data before it knew of a buffer, of a buffer before the old one was full, or answered before it was asked: that may be just in
-                   time, but what is there then is not its stream */
+    bool early; /* it told of data before it knew of a buffer, of a buffer before the old one was full, or answered
+                   before it was asked: that may be just in time, but what is there then is not its stream */
     /* From us to the peer. */
     uint64_t addr;
     uint32_t size, key, filled;
@@ -68,7 +69,8 @@ struct peer {
     bool moving;     /* it has announced another buffer: new_ */
     uint64_t new_addr;
     uint32_t new_size, new_key;
-    /* Polled words. Of ours: it was asked to use it, it does, it shall not any more; `told`: bytes that it told of there. */
+    /* Polled words. Of ours: it was asked to use it, it does, it shall not any more; `told`: bytes that it told of
+     * there. */
     uint64_t set, its_set; /* features of the SetClientFeature of either end */
     char *word;
     bool word_asked, word_on, word_end;
@@ -491,7 +493,8 @@ static bool say(struct peer *p, union rdma_wire_message *message, enum rdma_opco
     message->opcode = htobe16(opcode);
     return fake_receive(qp_of(p), message, sizeof *message, IBV_WC_SUCCESS);
 }
-/* The peer negotiates, gives credit, takes buffers and announces others: in turn and truly, or (how & 8) as it likes. */
+/* The peer negotiates, gives credit, takes buffers and announces others: in turn and truly, or (how & 8) as it likes.
+ */
 static void step_feature(struct peer *p, struct fuzz_input *in) {
     struct fake_qp *qp = qp_of(p);
     uint8_t how = fuzz_byte(in);

@@ -1,5 +1,6 @@
-/* The two reply readers: a tree does not depend on how its bytes were cut, and the counter counts what the tree builder builds. The
- * counter does not look into scalars, so it may go on where the tree builder refuses, never the other way round. Input: the cuts, the stream. */
+/* The two reply readers: a tree does not depend on how its bytes were cut, and the counter counts what the tree builder
+ * builds. The counter does not look into scalars, so it may go on where the tree builder refuses, never the other way
+ * round. Input: the cuts, the stream. */
 #include "fuzz.h"
 #include "lib/memory.h"
 #include "lib/output.h"

@@ -1,6 +1,6 @@
-/* The request reader: what a stream means does not depend on how it was cut, memory stays in proportion to what arrived, and an unauthenticated
- * peer gets next to none of it. Input: a byte of choices, the cuts, the stream; in the stream 0xFF n stands for n * 1024 bytes, so that
- * large arguments fit in small inputs. */
+/* The request reader: what a stream means does not depend on how it was cut, memory stays in proportion to what
+ * arrived, and an unauthenticated peer gets next to none of it. Input: a byte of choices, the cuts, the stream; in the
+ * stream 0xFF n stands for n * 1024 bytes, so that large arguments fit in small inputs. */
 #include "fuzz.h"
 #include "lib/memory.h"
 #include "lib/output.h"

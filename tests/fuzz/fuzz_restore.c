@@ -1,5 +1,6 @@
-/* Values as RDB files and RESTORE bring them, of any bytes: damage is refused and leaves nothing behind; what is accepted can be written down, and read again to
- * the same. Streams, which are kept as they come, are also walked and changed in every way; hashes lose the fields that have expired. */
+/* Values as RDB files and RESTORE bring them, of any bytes: damage is refused and leaves nothing behind; what is
+ * accepted can be written down, and read again to the same. Streams, which are kept as they come, are also walked and
+ * changed in every way; hashes lose the fields that have expired. */
 #include "fuzz.h"
 #include "lib/clock.h"
 #include "lib/memory.h"

@@ -1,5 +1,6 @@
-/* Small readers of text: words as the configuration file writes them are read back the same; a pattern made of a text with everything escaped
- * matches that text, alone and between stars; a number that was read and written again is the same number. Input: a byte of choice, the text. */
+/* Small readers of text: words as the configuration file writes them are read back the same; a pattern made of a text
+ * with everything escaped matches that text, alone and between stars; a number that was read and written again is the
+ * same number. Input: a byte of choice, the text. */
 #include "fuzz.h"
 #include "lib/glob.h"
 #include "lib/memory.h"

@@ -1,4 +1,5 @@
-/* rdma-hostile-features.h: the kinds of rdma-hostile.c that negotiate the ring and the polled word, lawfully or not, and break its rules. A part of that program. */
+/* rdma-hostile-features.h: the kinds of rdma-hostile.c that negotiate the ring and the polled word, lawfully or not,
+ * and break its rules. A part of that program. */
 
 static void send_features(struct link *l, uint16_t opcode, uint64_t features) {
     uint8_t *m = message(l, opcode);
@@ -185,7 +186,8 @@ static enum verdict taken_without_buffer(void) {
     send_bytes(l, CONTROL_SIZE, IBV_WR_SEND, 0);
     return must_close(l);
 }
-/* Another buffer with every message, without waiting for the answers; what is written there meanwhile is lost, and only to us. */
+/* Another buffer with every message, without waiting for the answers; what is written there meanwhile is lost, and only
+ * to us. */
 static enum verdict ring_of_ever_other_buffers(void) {
     struct link *l = link_open_ring();
     for (int i = 0; i < 100 && !l->closed; i++) {
@@ -376,13 +378,15 @@ static enum verdict polled_everything(void) {
     return whatever(l);
 }
 
-#define FEATURE_KINDS(X)                                                                                               \
-    X(lawful_ring)                                                                                                     \
-    X(lawful_ring_of_replies) X(feature_not_offered) X(feature_set_unasked) X(feature_set_twice)                       \
-        X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)        \
-            X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)       \
-                X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room)                  \
-                    X(word_of_nothing) X(word_that_flickers) X(word_outside_its_region) X(immediate_while_polled)      \
-                        X(poll_begun_twice) X(poll_begun_unasked) X(poll_ended_unasked)                                \
-                            X(poll_begin_without_the_feature) X(poll_begin_twice) X(poll_begin_of_no_word)             \
+/* clang-format off */
+#define FEATURE_KINDS(X)                                                                                          \
+    X(lawful_ring)                                                                                                \
+    X(lawful_ring_of_replies) X(feature_not_offered) X(feature_set_unasked) X(feature_set_twice)                  \
+        X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)   \
+            X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)  \
+                X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room)             \
+                    X(word_of_nothing) X(word_that_flickers) X(word_outside_its_region) X(immediate_while_polled) \
+                        X(poll_begun_twice) X(poll_begun_unasked) X(poll_ended_unasked)                           \
+                            X(poll_begin_without_the_feature) X(poll_begin_twice) X(poll_begin_of_no_word)        \
                                 X(poll_begin_of_nobodys_word) X(poll_end_unasked) X(polled_everything)
+/* clang-format on */

@@ -3,10 +3,10 @@
  *   rdma-hostile --host H --port P [--cases N] [--first N] [--seed S] [--kind NAME] [--wait MS] [--list]
  *   rdma-hostile --host H --port P --hold POSTURE [--cases N]
  *
- * Connects N times and does something hostile each time, one kind after the other, beginning with case --first: control messages of a
- * wrong length, opcode or content, immediates that lie, writes and reads outside of the server's buffer, floods, ends at any moment. After
- * each it looks whether the server ended the connection, which it must where the kind says so. Kinds that are odd but lawful must be
- * answered. Exit code 0 when every case ended as it must.
+ * Connects N times and does something hostile each time, one kind after the other, beginning with case --first: control
+ * messages of a wrong length, opcode or content, immediates that lie, writes and reads outside of the server's buffer,
+ * floods, ends at any moment. After each it looks whether the server ended the connection, which it must where the kind
+ * says so. Kinds that are odd but lawful must be answered. Exit code 0 when every case ended as it must.
  *
  * It is written on plain verbs and knows the protocol by itself: a mistake in the server's transport code must not be
  * repeated here by sharing it. Control messages are 32 bytes, big-endian; see the table in src/net/rdma_wire.h. */
@@ -227,7 +227,8 @@ static bool link_resources(struct link *l) {
     return true;
 }
 
-/* Connects as far as `steps` says: 0 addresses resolved, 1 connect sent, 2 established, 3 the server has told its buffer. */
+/* Connects as far as `steps` says: 0 addresses resolved, 1 connect sent, 2 established, 3 the server has told its
+ * buffer. */
 static struct link *link_open(int steps, const void *private_data, size_t private_length) {
     struct link *l = calloc(1, sizeof *l);
     if (!l) die("no memory");
@@ -476,7 +477,8 @@ static enum verdict lawful_exactly_full(void) {
     link_close(l);
     return ok ? GOOD : BAD;
 }
-/* Fills buffer after buffer with nothing but empty lines, as fast as it can: the server may give more to those it trusts, and to nobody else. */
+/* Fills buffer after buffer with nothing but empty lines, as fast as it can: the server may give more to those it
+ * trusts, and to nobody else. */
 static enum verdict lawful_many_buffers(void) {
     enum { BUFFERS = 30 };
     struct link *l = link_open(3, NULL, 0);
@@ -781,7 +783,8 @@ static enum verdict everything_on_one_connection(void) {
 
 /* --- Peers that stay --- */
 
-/* Takes one of these postures with N connections, says "holding N", and stays until standard input ends or all were ended by the server
+/* Takes one of these postures with N connections, says "holding N", and stays until standard input ends or all were
+ * ended by the server
  * ("all ended"):
  *   dialling     asked to connect, and does not confirm the answer
  *   silent       connected, says nothing: never announces a buffer
@@ -832,17 +835,19 @@ static int hold(const char *posture, long count) {
 
 #include "rdma-hostile-features.h"
 
-#define KINDS(X)                                                                                                       \
-    X(lawful_ping)                                                                                                     \
-    X(lawful_chained_writes) X(lawful_get_feature) X(lawful_keepalives) X(lawful_exactly_full) X(lawful_many_buffers)  \
-        X(private_data_rubbish) X(control_short) X(control_empty) X(control_long) X(control_opcode)                    \
-            X(control_with_imm) X(feature_unknown) X(feature_select) X(memory_of_no_length) X(memory_of_huge_length)   \
-                X(memory_of_nobody) X(memory_smaller_than_said) X(memory_again_and_again) X(memory_tiny)               \
-                    X(immediate_beyond_the_buffer) X(immediate_beyond_the_rest) X(immediate_for_nothing)               \
-                        X(immediate_zero) X(data_before_registering) X(write_outside) X(write_with_wrong_key)          \
-                            X(read_of_the_buffer) X(flood_of_controls) X(flood_of_tiny_writes)                         \
-                                X(reader_that_never_reads) X(gone_at_any_moment) X(rubbish_requests)                   \
+/* clang-format off */
+#define KINDS(X)                                                                                                      \
+    X(lawful_ping)                                                                                                    \
+    X(lawful_chained_writes) X(lawful_get_feature) X(lawful_keepalives) X(lawful_exactly_full) X(lawful_many_buffers) \
+        X(private_data_rubbish) X(control_short) X(control_empty) X(control_long) X(control_opcode)                   \
+            X(control_with_imm) X(feature_unknown) X(feature_select) X(memory_of_no_length) X(memory_of_huge_length)  \
+                X(memory_of_nobody) X(memory_smaller_than_said) X(memory_again_and_again) X(memory_tiny)              \
+                    X(immediate_beyond_the_buffer) X(immediate_beyond_the_rest) X(immediate_for_nothing)              \
+                        X(immediate_zero) X(data_before_registering) X(write_outside) X(write_with_wrong_key)         \
+                            X(read_of_the_buffer) X(flood_of_controls) X(flood_of_tiny_writes)                        \
+                                X(reader_that_never_reads) X(gone_at_any_moment) X(rubbish_requests)                  \
                                     X(everything_on_one_connection) FEATURE_KINDS(X)
+/* clang-format on */
 
 static const struct kind {
     const char *name;

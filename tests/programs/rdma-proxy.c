@@ -2,9 +2,9 @@
  *
  *   rdma-proxy --listen-port 0 --rdma-host H --rdma-port P
  *
- * Listens on 127.0.0.1, prints "ready PORT", and carries every accepted connection over an RDMA connection of its own. When one side
- * closes, what it sent before is forwarded and then the other side is closed. A side that does not take what is sent to it stops the reading
- * of the other. Ends when standard input does. */
+ * Listens on 127.0.0.1, prints "ready PORT", and carries every accepted connection over an RDMA connection of its own.
+ * When one side closes, what it sent before is forwarded and then the other side is closed. A side that does not take
+ * what is sent to it stops the reading of the other. Ends when standard input does. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "net/connection.h"

@@ -2,10 +2,10 @@
  *
  *   terminal prompt=TEXT KEYS… -- COMMAND ARG…
  *
- * Runs the command on a terminal of its own. Each time TEXT stands at the end of the screen (cursor movements and colours not counted)
- * and the command has turned to editing the line, the next KEYS are typed. KEYS understands \r \e \\ \xHH, and \p for a pause of 0.3 s.
- * Everything that came to the screen goes to
- * standard output. Exit code: the command's, 128 + signal where it was killed, 99 where it hung for 10 seconds. */
+ * Runs the command on a terminal of its own. Each time TEXT stands at the end of the screen (cursor movements and
+ * colours not counted) and the command has turned to editing the line, the next KEYS are typed. KEYS understands \r \e
+ * \\ \xHH, and \p for a pause of 0.3 s. Everything that came to the screen goes to standard output. Exit code: the
+ * command's, 128 + signal where it was killed, 99 where it hung for 10 seconds. */
 #include <errno.h>
 #include <poll.h>
 #include <pty.h>
@@ -30,7 +30,8 @@ static int64_t now_ms(void) {
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The end of the screen without escape sequences, and without what was drawn between saving and restoring the cursor (hints). */
+/* The end of the screen without escape sequences, and without what was drawn between saving and restoring the cursor
+ * (hints). */
 static bool prompt_stands(const char *prompt) {
     size_t len = 0;
     bool saved = false;

@@ -2,15 +2,17 @@
  *
  *   transport-bench [tcp|unix|rdma] [HOST or PATH] [CONNECTIONS] [BYTES] [ROUNDS]
  *
- * Both ends of all connections live in one thread and one loop; each connection has one request of BYTES under way, which is echoed. Shown is the thread's
- * CPU time of one side for one request and its reply (half of what both sides took). For RDMA on the software device:
+ * Both ends of all connections live in one thread and one loop; each connection has one request of BYTES under way,
+ * which is echoed. Shown is the thread's CPU time of one side for one request and its reply (half of what both sides
+ * took). For RDMA on the software device:
  *
  *   utils/softrdma/softrdma tests/programs/transport-bench rdma 127.0.0.1 1 64
  *
  *   transport-bench crowd [tcp|rdma] HOST PORT CONNECTIONS [BYTES]
  *
- * Connects so often to a server, AT_ONCE connections under way at a time, and says "ready OPENED refused N". Then each line of its input is a round: every
- * connection asks for ECHO of BYTES bytes and must get them; when all have it says "answered N wrong N lost N". At the end of its input all are closed. */
+ * Connects so often to a server, AT_ONCE connections under way at a time, and says "ready OPENED refused N". Then each
+ * line of its input is a round: every connection asks for ECHO of BYTES bytes and must get them; when all have it says
+ * "answered N wrong N lost N". At the end of its input all are closed. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"

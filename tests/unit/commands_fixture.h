@@ -1,7 +1,8 @@
-/* commands_fixture.h: a keyspace, a client without a connection, and ears for what its commands propagate and tell. For tests of commands/.
+/* commands_fixture.h: a keyspace, a client without a connection, and ears for what its commands propagate and tell. For
+ * tests of commands/.
  *
- * A command is written as on a command line; its reply is looked at as the bytes that a client would get. Time stands still at NOW until a
- * test moves it. */
+ * A command is written as on a command line; its reply is looked at as the bytes that a client would get. Time stands
+ * still at NOW until a test moves it. */
 #ifndef TESTS_COMMANDS_FIXTURE_H
 #define TESTS_COMMANDS_FIXTURE_H
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* rdma_peers.h: what test_rdma.c starts as processes of their own (--peer MODE HOST PORT): peers on plain verbs that break the protocol, and the storm.
- * Included by it alone. */
+/* rdma_peers.h: what test_rdma.c starts as processes of their own (--peer MODE HOST PORT): peers on plain verbs that
+ * break the protocol, and the storm. Included by it alone. */
 #ifndef TESTS_RDMA_PEERS_H
 #define TESTS_RDMA_PEERS_H
 
@@ -161,8 +161,8 @@ static void raw_misbehave(const char *mode) {
     }
 }
 
-/* A storm: connections come, stream, and are closed at random times from either end, while the device fails as SOFTRDMA_FAULTS says.
- * Anything may fail; nothing may crash, hang, be corrupted or stay behind. */
+/* A storm: connections come, stream, and are closed at random times from either end, while the device fails as
+ * SOFTRDMA_FAULTS says. Anything may fail; nothing may crash, hang, be corrupted or stay behind. */
 enum { STORM_CONNECTIONS = 24, STORM_MS = 2500 };
 static struct end storm_near[STORM_CONNECTIONS], storm_far[STORM_CONNECTIONS * 8];
 static void storm_accept(struct listener *from, struct connection *conn) {

@@ -1,4 +1,5 @@
-/* The hash commands: what they change, repeat and tell. Replies in all their forms are in tests/integration/hashes.tcl. */
+/* The hash commands: what they change, repeat and tell. Replies in all their forms are in tests/integration/hashes.tcl.
+ */
 #include "commands_fixture.h"
 
 static void setting_tells_and_counts(void **state) {

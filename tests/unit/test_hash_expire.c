@@ -1,5 +1,5 @@
-/* Fields that expire: the store part against a model, and the commands: what they change, repeat and tell. Replies in all their forms are in
- * tests/integration/hash-fields.tcl. */
+/* Fields that expire: the store part against a model, and the commands: what they change, repeat and tell. Replies in
+ * all their forms are in tests/integration/hash-fields.tcl. */
 #include "commands_fixture.h"
 #include "lib/background.h"
 #include "lib/random.h"
@@ -14,7 +14,7 @@ static void expire_all(void) {
     } while (store_stats.expired_fields != before);
 }
 
-/* --- The store against a model -------------------------------------------------------------------------------------- */
+/* --- The store against a model --- */
 
 enum { FIELDS = 120, LONG = 5 };
 struct model {
@@ -278,7 +278,7 @@ static void what_does_not_expire_costs_nothing(void **state) {
     replies("OBJECT ENCODING h", "$9\r\nhashtable\r\n");
 }
 
-/* --- The commands --------------------------------------------------------------------------------------------------- */
+/* --- The commands --- */
 
 static void times_are_repeated_absolute(void **state) {
     run("HSET h a 1 b 2 c 3");

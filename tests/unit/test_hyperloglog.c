@@ -1,4 +1,5 @@
-/* HyperLogLogs: what is set in order from a remembered place gives the bytes that looking from the beginning gives; packing, merging and estimating against the plain way. */
+/* HyperLogLogs: what is set in order from a remembered place gives the bytes that looking from the beginning gives;
+ * packing, merging and estimating against the plain way. */
 #include "lib/hyperloglog.h"
 #include "lib/random.h"
 #include <math.h>

@@ -80,7 +80,7 @@ static void check(struct db *db, const char *key, const char *value) {
     assert_memory_equal(got.data, value, got.len);
 }
 
-/* --- Strings -------------------------------------------------------------------------------------------------------- */
+/* --- Strings --- */
 
 static void a_string_reads_as_it_was_set(void **state) {
     struct db *db = keyspace_db(*state, 0);
@@ -251,7 +251,7 @@ static void keys_of_any_length_and_bytes(void **state) {
     assert_int_equal(db_expires(db), 0);
 }
 
-/* --- Against a model ------------------------------------------------------------------------------------------------ */
+/* --- Against a model --- */
 
 enum { MODEL_KEYS = 400 };
 struct model {
@@ -405,7 +405,7 @@ static void all_memory_comes_back(void **state) {
     assert_int_equal(mem_used(), before);
 }
 
-/* --- Expiry --------------------------------------------------------------------------------------------------------- */
+/* --- Expiry --- */
 
 static void a_key_expires_after_its_millisecond(void **state) {
     struct db *db = keyspace_db(*state, 0);
@@ -519,7 +519,7 @@ static void random_avoids_expired_keys(void **state) {
     assert_int_equal(db_size(db), 0);
 }
 
-/* --- Other values --------------------------------------------------------------------------------------------------- */
+/* --- Other values --- */
 
 static size_t values_alive;
 struct fake {
@@ -589,7 +589,7 @@ static void structures_are_owned_and_freed(void **state) {
     background_stop();
 }
 
-/* --- Hooks and numbers ---------------------------------------------------------------------------------------------- */
+/* --- Hooks and numbers --- */
 
 static void every_change_is_told_once(void **state) {
     struct db *db = keyspace_db(*state, 0);
@@ -720,7 +720,7 @@ static void rehashing_ends(void **state) {
     }
 }
 
-/* --- Eviction ------------------------------------------------------------------------------------------------------- */
+/* --- Eviction --- */
 
 static size_t keys_above(void *context) { /* "too much" is a number of keys here */
     struct keyspace *k = context;
@@ -728,7 +728,8 @@ static size_t keys_above(void *context) { /* "too much" is a number of keys here
     for (int i = 0; i < keyspace_databases(k); i++) keys += db_size(keyspace_db(k, i));
     return keys > 500 ? keys - 500 : 0;
 }
-/* 1000 keys over two databases. What makes a key worth keeping grows with its number; a key has an expiry where it is odd. */
+/* 1000 keys over two databases. What makes a key worth keeping grows with its number; a key has an expiry where it is
+ * odd. */
 static void fill_for_eviction(struct keyspace *k) {
     char key[400];
     for (int i = 0; i < 1000; i++) {

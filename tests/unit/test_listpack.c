@@ -109,7 +109,7 @@ static void a_whole_listpack_byte_for_byte(void **state) {
     listpack_free(lp);
 }
 
-/* --- Against a model ------------------------------------------------------------------------------------------------ */
+/* --- Against a model --- */
 
 enum { MODEL_MAX = 400 };
 struct model {

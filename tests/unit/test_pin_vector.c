@@ -1,4 +1,5 @@
-/* Which completion vector is chosen on machines of several shapes, whose /proc and /sys are in tests/unit/data (the README there). */
+/* Which completion vector is chosen on machines of several shapes, whose /proc and /sys are in tests/unit/data (the
+ * README there). */
 #include "net/pin.h"
 #include "lib/random.h"
 #include <errno.h>

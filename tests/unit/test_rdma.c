@@ -1,7 +1,9 @@
-/* The RDMA transport: the promises of every transport, and those of its own: buffers that run full, hostile peers, peers that die.
+/* The RDMA transport: the promises of every transport, and those of its own: buffers that run full, hostile peers,
+ * peers that die.
  *
- * Where the machine has no RDMA device the program starts itself again under utils/softrdma/softrdma. RDMA_IP names the address of the
- * device. Peers that must not share our process (they die, or break the rules) are this program again, called with --peer. */
+ * Where the machine has no RDMA device the program starts itself again under utils/softrdma/softrdma. RDMA_IP names the
+ * address of the device. Peers that must not share our process (they die, or break the rules) are this program again,
+ * called with --peer. */
 #ifdef USE_RDMA
 #include "transport_suite.h"
 #include "rdma_device_arranged.h"
@@ -89,7 +91,8 @@ static void requests_of_every_size_around_the_buffer_end_arrive(void **state) {
     int frames = 0;
     uint32_t size = rdma_settings.rx_size;
     for (uint32_t gap = 0; gap < 24; gap++) {
-        /* A frame that ends `gap` bytes before the end of the buffer, then one across it, then one to fill to the end exactly. */
+        /* A frame that ends `gap` bytes before the end of the buffer, then one across it, then one to fill to the end
+         * exactly. */
         uint32_t used = (uint32_t)(client.conn->bytes_out % size);
         send_frame((size - used - 4 - gap + size) % size);
         send_frame(1 + gap % 13);
@@ -257,8 +260,8 @@ static void a_reader_that_always_leaves_something_goes_on(void **state) {
     assert_false(server.corrupt);
 }
 
-/* Rings from four kilobytes on, exchanged for larger ones and smaller ones in the middle of a stream, readers that stop, leave something, or take
- * a part of the stream elsewhere. */
+/* Rings from four kilobytes on, exchanged for larger ones and smaller ones in the middle of a stream, readers that
+ * stop, leave something, or take a part of the stream elsewhere. */
 static void take_at_random(struct end *end) {
     struct connection *conn = end->conn;
     if (end->area_len) {
@@ -488,7 +491,8 @@ static void buffers_are_used_again(void **state) {
     assert_in_range(rdma_stats()->registered_bytes, 0, before);
 }
 
-/* Twenty connections that cannot send, and one that can, with send memory for eight: the queues of those that wait move out. */
+/* Twenty connections that cannot send, and one that can, with send memory for eight: the queues of those that wait move
+ * out. */
 static void waiting_connections_leave_send_memory_to_others(void **state) {
     enum { STUCK = 20 };
     struct end stuck[STUCK];

@@ -1,5 +1,6 @@
-/* Receive buffers that grow and shrink, the bounds of registered memory, refusals before anything is spent, and what becomes of memory that is given back.
- * All promises of every transport are asked once more of connections that begin with a small buffer.
+/* Receive buffers that grow and shrink, the bounds of registered memory, refusals before anything is spent, and what
+ * becomes of memory that is given back. All promises of every transport are asked once more of connections that begin
+ * with a small buffer.
  *
  * Runs under utils/softrdma/softrdma where there is no device, as test_rdma.c does. */
 #ifdef USE_RDMA

@@ -1,4 +1,5 @@
-/* Values that are sent from where they lie: the arena they lie in, and what becomes of a value while its send is under way.
+/* Values that are sent from where they lie: the arena they lie in, and what becomes of a value while its send is under
+ * way.
  *
  * Where the machine has no RDMA device the program starts itself again under utils/softrdma/softrdma. */
 #ifdef USE_RDMA

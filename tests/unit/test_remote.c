@@ -1,4 +1,5 @@
-/* Connections on another thread's loop: what their user sees is what they would show here. An I/O thread runs a loop of its own; the peer is a plain socket. */
+/* Connections on another thread's loop: what their user sees is what they would show here. An I/O thread runs a loop of
+ * its own; the peer is a plain socket. */
 #include "net/remote.h"
 #include "lib/clock.h"
 #include "lib/memory.h"

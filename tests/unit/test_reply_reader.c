@@ -1,4 +1,5 @@
-/* The reply readers: what a reply means must not depend on how its bytes were cut, and nothing a peer sends may hurt. */
+/* The reply readers: what a reply means must not depend on how its bytes were cut, and nothing a peer sends may hurt.
+ */
 #include "resp/reply_reader.h"
 #include "lib/memory.h"
 #include "lib/output.h"
@@ -24,7 +25,8 @@ static void value_describe(const struct resp_value *v, struct output *out) {
     output_write(out, SLICE(")"));
 }
 
-/* Reads a stream in pieces of at most `piece` bytes (random where `shuffle`); what is left of a piece is shown again with the next. */
+/* Reads a stream in pieces of at most `piece` bytes (random where `shuffle`); what is left of a piece is shown again
+ * with the next. */
 static void stream_describe(struct slice stream, size_t piece, bool shuffle, struct output *out) {
     struct reply_reader reader;
     reply_reader_init(&reader);

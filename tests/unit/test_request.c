@@ -11,7 +11,8 @@
 static const struct request_limits limits = {INT32_MAX, 512 * 1024 * 1024, false};
 static const struct request_limits before_auth = {10, 16384, true};
 
-/* A stand-in for a connection: the stream arrives in pieces, and what is not consumed is shown again, somewhere else. */
+/* A stand-in for a connection: the stream arrives in pieces, and what is not consumed is shown again, somewhere else.
+ */
 struct feed {
     struct slice stream;
     size_t arrived, consumed;

@@ -30,7 +30,7 @@ static void add(struct stream *stream, const char *id, const char *field, const 
     assert_true(stream_append(stream, id_of(id), texts, 1));
 }
 
-/* --- Ids ------------------------------------------------------------------------------------------------------------ */
+/* --- Ids --- */
 
 static void ids_are_read_as_valkey_reads_them(void **state) {
     static const struct {
@@ -127,7 +127,7 @@ static void ids_of_new_entries_are_above_all_others(void **state) {
     stream_free(stream);
 }
 
-/* --- Against an array ----------------------------------------------------------------------------------------------- */
+/* --- Against an array --- */
 
 enum { MOST = 3000, PAIRS_MOST = 40 };
 static const char *const words[] = {"", "a", "b", "field", "1234", "-7", "99999999999", "text \xff\x01"};
@@ -287,7 +287,7 @@ static void random_changes_do_what_an_array_does(void **state) {
     mem_free(m);
 }
 
-/* --- Nodes and trimming --------------------------------------------------------------------------------------------- */
+/* --- Nodes and trimming --- */
 
 static struct stream *numbered(int count) {
     struct stream *stream = stream_new();
@@ -368,10 +368,10 @@ static void ids_go_back_where_the_last_entries_were_deleted(void **state) {
     stream_free(stream);
 }
 
-/* --- Groups --------------------------------------------------------------------------------------------------------- */
+/* --- Groups --- */
 
-/* What Valkey 8.0 says of six entries, some of which were deleted or trimmed: the lag of groups at each id without a known count, then with the count 2, then how the counts of
- * both go on from 0-0, read by read. '-': unknown. */
+/* What Valkey 8.0 says of six entries, some of which were deleted or trimmed: the lag of groups at each id without a
+ * known count, then with the count 2, then how the counts of both go on from 0-0, read by read. '-': unknown. */
 static void counts_and_lags_are_valkeys(void **state) {
     static const struct {
         const char *deleted;
@@ -490,7 +490,8 @@ static void a_walk_of_what_is_pending_goes_on_after_a_change(void **state) {
     stream_free(stream);
 }
 
-/* A stream with all there is: nodes of several kinds, deleted entries, groups, consumers with and without something pending. */
+/* A stream with all there is: nodes of several kinds, deleted entries, groups, consumers with and without something
+ * pending. */
 static struct stream *rich(void) {
     limits(0, 4);
     struct stream *stream = numbered(10);
@@ -543,11 +544,11 @@ static void copies_share_nothing(void **state) {
     keyspace_free(keyspace);
 }
 
-/* --- Payloads ------------------------------------------------------------------------------------------------------- */
+/* --- Payloads --- */
 
-/* As Valkey 8.0 wrote it (behind the byte of the type, rdbcompression being off), and as Redis 7.0 did, whose consumers have no active-time:
- *     XADD k 1-1 a 1 b 2    XADD k 1-2 a 3 b 4    XADD k 3-0 c x    XDEL k 1-2    XGROUP CREATE k g 0    XREADGROUP GROUP g c COUNT 1 STREAMS k >
- *     XCLAIM k g c 0 1-1 TIME 1700000000000 JUSTID */
+/* As Valkey 8.0 wrote it (behind the byte of the type, rdbcompression being off), and as Redis 7.0 did, whose consumers
+ * have no active-time: XADD k 1-1 a 1 b 2    XADD k 1-2 a 3 b 4    XADD k 3-0 c x    XDEL k 1-2    XGROUP CREATE k g 0
+ * XREADGROUP GROUP g c COUNT 1 STREAMS k > XCLAIM k g c 0 1-1 TIME 1700000000000 JUSTID */
 #define NODES                                                                                                          \
     "\x01\x10\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\x3e\x3e\0\0\0\x19\0\2\1\1\1\2\1\x81"                                     \
     "a\2\x81"                                                                                                          \

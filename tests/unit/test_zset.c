@@ -1,4 +1,5 @@
-/* The sorted set commands: what they change, repeat and tell. Replies in all their forms are in tests/integration/zsets.tcl. */
+/* The sorted set commands: what they change, repeat and tell. Replies in all their forms are in
+ * tests/integration/zsets.tcl. */
 #include "commands_fixture.h"
 
 static void adding(void **state) {

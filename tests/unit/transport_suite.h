@@ -1,5 +1,5 @@
-/* transport_suite.h: what every transport promises, as tests that run over whichever `suite` names. Included by test_stream.c (tcp, unix)
- * and test_rdma.c. Both ends live in one loop. */
+/* transport_suite.h: what every transport promises, as tests that run over whichever `suite` names. Included by
+ * test_stream.c (tcp, unix) and test_rdma.c. Both ends live in one loop. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"

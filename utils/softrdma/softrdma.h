@@ -7,24 +7,26 @@
 
 #include <stdint.h>
 
-#define SOFTRDMA_COUNTERS(X)                                                                                           \
-    /* objects alive */                                                                                                \
-    X(contexts)                                                                                                        \
-    X(pds)                                                                                                             \
-    X(mrs)                                                                                                             \
-    X(cqs) X(qps) X(srqs) X(comp_channels) X(cm_ids) X(cm_channels) X(cm_events_unacked) X(peers)                      \
-        X(registered_bytes)           /* done so far */                                                                \
-        X(doorbells)                  /* calls of post_send that were given work */                                    \
-        X(send_wrs)                   /* work requests in them */                                                      \
-        X(recv_wrs)                   /* receives posted */                                                            \
-        X(messages)                   /* work requests carried out */                                                  \
-        X(bytes)                      /* and their payload */                                                          \
-        X(completions)                /* handed out by polling */                                                      \
-        X(polls)                      /* calls of poll_cq */                                                           \
-        X(wakeups)                    /* eventfd writes for an armed completion queue */                               \
-        X(edge_copies)                /* process_vm calls for bytes outside whole registered pages */                  \
-        X(control_messages) X(stalls) /* sends that had to wait: no receive posted, peer not ready, peer dead */       \
+/* clang-format off */
+#define SOFTRDMA_COUNTERS(X)                                                                                     \
+    /* objects alive */                                                                                          \
+    X(contexts)                                                                                                  \
+    X(pds)                                                                                                       \
+    X(mrs)                                                                                                       \
+    X(cqs) X(qps) X(srqs) X(comp_channels) X(cm_ids) X(cm_channels) X(cm_events_unacked) X(peers)                \
+        X(registered_bytes)           /* done so far */                                                          \
+        X(doorbells)                  /* calls of post_send that were given work */                              \
+        X(send_wrs)                   /* work requests in them */                                                \
+        X(recv_wrs)                   /* receives posted */                                                      \
+        X(messages)                   /* work requests carried out */                                            \
+        X(bytes)                      /* and their payload */                                                    \
+        X(completions)                /* handed out by polling */                                                \
+        X(polls)                      /* calls of poll_cq */                                                     \
+        X(wakeups)                    /* eventfd writes for an armed completion queue */                         \
+        X(edge_copies)                /* process_vm calls for bytes outside whole registered pages */            \
+        X(control_messages) X(stalls) /* sends that had to wait: no receive posted, peer not ready, peer dead */ \
         X(faults)                     /* injected */
+/* clang-format on */
 
 struct softrdma_counters {
 #define X(name) uint64_t name;

@@ -1,7 +1,7 @@
 /* blocking.c: see blocking.h.
  *
- * Every key that somebody waits for stands in one table, with those who wait in the order in which they came. The store tells which keys change; those of the
- * table go on a list, which is worked off when the command is over. */
+ * Every key that somebody waits for stands in one table, with those who wait in the order in which they came. The store
+ * tells which keys change; those of the table go on a list, which is worked off when the command is over. */
 #include "server/clients/blocking.h"
 #include "lib/clock.h"
 #include "lib/hashtable.h"
@@ -66,7 +66,8 @@ static struct entry *look(struct db *db, struct slice name) {
     return db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
 }
 
-/* Keys are served in the order in which they have become what somebody waits for, be it for another key. What they were before does not matter. */
+/* Keys are served in the order in which they have become what somebody waits for, be it for another key. What they were
+ * before does not matter. */
 static void key_ready(struct blocked_key *key, const struct entry *entry) {
     if (list_is_linked(&key->ready_link)) return;
     if (!(entry && blocked_of[entry_type(entry)]) && !key->unless_present) return;
@@ -257,7 +258,8 @@ static void call_again(struct blocked *blocked) {
     if (!called_blocks) unblock(blocked);
 }
 
-/* Each of those who wait has one chance, in their order; who comes to wait meanwhile has none. Any of them may go by what another one does. */
+/* Each of those who wait has one chance, in their order; who comes to wait meanwhile has none. Any of them may go by
+ * what another one does. */
 static void serve_key(struct db *db, struct slice full) {
     static uint64_t round;
     round++;

@@ -1,11 +1,13 @@
 /* client.c: the life of a client and its turn: requests in, replies out.
  *
- * A turn executes requests straight from the connection's input until it is used up, then flushes once. What was executed is consumed from the
- * connection at the end of the turn, in one step. A turn that takes longer than TURN_US ends early; the client goes to the end of a queue and has
- * its next turn after everybody else's descriptors were served, so a pipeline without end starves nobody.
+ * A turn executes requests straight from the connection's input until it is used up, then flushes once. What was
+ * executed is consumed from the connection at the end of the turn, in one step. A turn that takes longer than TURN_US
+ * ends early; the client goes to the end of a queue and has its next turn after everybody else's descriptors were
+ * served, so a pipeline without end starves nobody.
  *
- * Freeing. A client may be freed anywhere, by its own command too. Its connection is closed at once; its memory goes at the end of the loop's turn,
- * so whoever is on the stack can still look at it and see CLIENT_CLOSING. Its replies go nowhere from then on. */
+ * Freeing. A client may be freed anywhere, by its own command too. Its connection is closed at once; its memory goes at
+ * the end of the loop's turn, so whoever is on the stack can still look at it and see CLIENT_CLOSING. Its replies go
+ * nowhere from then on. */
 #include "server/clients/client_private.h"
 #include "lib/clock.h"
 #include "lib/hashtable.h"
@@ -162,8 +164,9 @@ static __attribute__((noinline)) void skip_end(struct client *client) {
     client_retarget(client);
 }
 
-/* How long replies are. What a connection has sent and has yet to send only grows by what is written to it; and as long as it goes on in the same piece of send
- * memory, it grows by as much as the place to write moves. So the whole is asked for once a turn, and after a reply that went on to another piece. */
+/* How long replies are. What a connection has sent and has yet to send only grows by what is written to it; and as long
+ * as it goes on in the same piece of send memory, it grows by as much as the place to write moves. So the whole is
+ * asked for once a turn, and after a reply that went on to another piece. */
 static inline uint64_t output_produced(const struct connection *conn) {
     return conn->bytes_out + conn_pending(conn);
 }
@@ -233,7 +236,8 @@ static __attribute__((noinline)) bool query_limit_passed(struct client *client) 
     return true;
 }
 
-/* An argument of the request goes straight into its blob. What was executed before it is consumed with what there is of the request. */
+/* An argument of the request goes straight into its blob. What was executed before it is consumed with what there is of
+ * the request. */
 static __attribute__((noinline)) void request_receive_large(struct client *client) {
     struct request_reader *reader = &client->reader;
     if (query_limit_passed(client)) return;
@@ -250,8 +254,8 @@ static const struct request_limits *client_limits(const struct client *client) {
     return &normal;
 }
 
-/* A pipeline: fetches the keys of the requests that follow, so that they need not each wait for memory. Returns how much of the input
- * was looked at; all of it where that does not pay. */
+/* A pipeline: fetches the keys of the requests that follow, so that they need not each wait for memory. Returns how
+ * much of the input was looked at; all of it where that does not pay. */
 static __attribute__((noinline)) size_t pipeline_fetch(struct client *client, struct slice input) {
     enum { AHEAD = 16 };
     struct slice keys[AHEAD];
@@ -324,7 +328,8 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (client->used) conn_consume(conn, client->used);
     client->used = 0;
     client_count_bytes(client);
-    /* Nothing more is received until what is there was executed; above all not the end of the connection, by which it would be lost. */
+    /* Nothing more is received until what is there was executed; above all not the end of the connection, by which it
+     * would be lost. */
     bool over = end == TURN_OVER && conn->in_len;
     if (over != client->waits_for_turn) conn_set_reading(conn, !over);
     client->waits_for_turn = over;
@@ -344,8 +349,8 @@ static void client_turn(struct client *client) {
     if (!client->threaded && !(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
 }
 
-/* A client that was held goes on, first with the request that it holds. The input may have moved since: the request is found in it again, unless parts of it are no
- * longer there (large arguments). */
+/* A client that was held goes on, first with the request that it holds. The input may have moved since: the request is
+ * found in it again, unless parts of it are no longer there (large arguments). */
 static void turn_resume(struct client *client) {
     if (client->held && (client->threaded || !client->reader.larges_count)) {
         client->held = false;

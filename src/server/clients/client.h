@@ -1,7 +1,8 @@
-/* client.h: one who issues commands: somebody at the other end of a connection, or (conn NULL) a part of the server itself.
+/* client.h: one who issues commands: somebody at the other end of a connection, or (conn NULL) a part of the server
+ * itself.
  *
- * Input: the connection shows bytes, resp/request.c finds requests in them, client.c executes them one after the other and flushes the reply when the
- * input is used up. Output bounds are client-output-buffer-limit's. Main thread only. */
+ * Input: the connection shows bytes, resp/request.c finds requests in them, client.c executes them one after the other
+ * and flushes the reply when the input is used up. Output bounds are client-output-buffer-limit's. Main thread only. */
 #ifndef SERVER_CLIENT_H
 #define SERVER_CLIENT_H
 #include "lib/list.h"
@@ -82,9 +83,8 @@ struct client {
 };
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
-void client_free(
-    struct client *
-        client); /* at any time, by anyone; safe while the client's own command runs; its memory goes at the end of the turn */
+void client_free(struct client *client); /* at any time, by anyone; safe while the client's own command runs; its memory
+                                            goes at the end of the turn */
 void client_free_after_reply(struct client *client);
 struct client *client_by_id(uint64_t id);
 struct list *clients_all(void); /* those with a connection, oldest first */
@@ -97,22 +97,25 @@ void client_describe(struct client *client, struct output *out);      /* a line 
 /* The line as the log shows it; names are left out with hide-user-data-from-log. Static, valid until the next call. */
 const char *client_log_text(struct client *client);
 void client_accept(struct listener *listener, struct connection *conn);
-/* Executes a command for a client as if it had sent it: used by scripts, replica links, AOF loading. The reply goes to client->reply.out. */
+/* Executes a command for a client as if it had sent it: used by scripts, replica links, AOF loading. The reply goes to
+ * client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);
 
-/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply); whoever else writes to a client (messages, monitors, replicas) calls
- * client_flush_later(), and client_check_output() after a good deal. */
+/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply);
+ * whoever else writes to a client (messages, monitors, replicas) calls client_flush_later(), and client_check_output()
+ * after a good deal. */
 void client_flush_later(struct client *client);
 void clients_flush(void); /* all that wait; before the loop waits */
-/* Writes protocol bytes that the client did not ask for just now (a message, an invalidation), whatever CLIENT REPLY says. While a command of the client's own
- * runs they wait until after its reply. */
+/* Writes protocol bytes that the client did not ask for just now (a message, an invalidation), whatever CLIENT REPLY
+ * says. While a command of the client's own runs they wait until after its reply. */
 void client_push(struct client *client, struct slice bytes);
 void client_push_blob(struct client *client, struct blob *blob); /* large ones, shared where that pays */
 void client_pushes_write(struct client *client);                 /* those that waited: dispatch, after the call */
 /* Applies the class's output limits. False: they were passed and the client is gone. */
 bool client_check_output(struct client *client);
 
-/* Holds the execution of a client's requests; nests. The connection goes on receiving. Release lets it go on, in the same turn of the loop or the next. */
+/* Holds the execution of a client's requests; nests. The connection goes on receiving. Release lets it go on, in the
+ * same turn of the loop or the next. */
 void client_hold(struct client *client);
 void client_release(struct client *client);
 
@@ -126,7 +129,8 @@ void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);
 void client_reset(struct client *client); /* as RESET: back to what it was when it connected */
 
-/* A feature with state of its own for some clients (subscriptions, watched keys, blocking) keeps it in its own tables and is told here when a client goes or is reset. */
+/* A feature with state of its own for some clients (subscriptions, watched keys, blocking) keeps it in its own tables
+ * and is told here when a client goes or is reset. */
 struct client_watcher {
     struct list_link link;
     void (*freed)(struct client *client); /* may be NULL */

@@ -1,8 +1,9 @@
 /* client_output.c: when replies leave, and how many may wait.
  *
- * Over RDMA a client's replies leave at the end of its turn: sending is a few stores. Over sockets, where it is a system call that wakes the peer,
- * and for what others write to a client, they leave before the loop waits: such clients stand in one list. The option immediate-reply makes all
- * transports do the one or the other. What the peer does not take is queued in the connection; the limits of client-output-buffer-limit are on that queue. */
+ * Over RDMA a client's replies leave at the end of its turn: sending is a few stores. Over sockets, where it is a
+ * system call that wakes the peer, and for what others write to a client, they leave before the loop waits: such
+ * clients stand in one list. The option immediate-reply makes all transports do the one or the other. What the peer
+ * does not take is queued in the connection; the limits of client-output-buffer-limit are on that queue. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -10,7 +11,8 @@
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
 
-/* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies through. */
+/* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies
+ * through. */
 enum { OUTPUT_FREE = 16 * 1024 };
 static struct list flushes = {.head = {&flushes.head, &flushes.head}};
 
@@ -111,8 +113,8 @@ static __attribute__((noinline)) bool limit_passed(struct client *client) {
     return false;
 }
 
-/* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the limits say. What was not yet tried to be
- * sent does not count: the cron comes by between a turn and its flush, too. */
+/* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the
+ * limits say. What was not yet tried to be sent does not count: the cron comes by between a turn and its flush, too. */
 static bool owed_before_auth(const struct client *client) {
     return !list_is_linked(&client->flush_link) && !client->authenticated && auth_required() && client->conn &&
            conn_pending(client->conn) > OUTPUT_FREE;

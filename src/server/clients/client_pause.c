@@ -1,5 +1,5 @@
-/* client_pause.c: CLIENT PAUSE: a gate that holds requests back, and the list of those held. While it lasts nothing is expired or evicted by the server
- * itself: the data stands still. */
+/* client_pause.c: CLIENT PAUSE: a gate that holds requests back, and the list of those held. While it lasts nothing is
+ * expired or evicted by the server itself: the data stands still. */
 #include "lib/clock.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"

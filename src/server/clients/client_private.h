@@ -4,9 +4,8 @@
 #include "server/clients/client.h"
 
 void client_retarget(struct client *client); /* reply.out as the client's flags want it */
-void client_flush(
-    struct client *
-        client); /* at the end of a turn, now or before the loop waits; frees a client that is to be closed and has nothing left */
+void client_flush(struct client *client); /* at the end of a turn, now or before the loop waits; frees a client that is
+                                             to be closed and has nothing left */
 void client_flush_forget(struct client *client);
 void client_count_bytes(struct client *client); /* what came and went since the last time, into client_stats */
 void client_cron_forget(struct client *client);

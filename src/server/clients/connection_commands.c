@@ -1,5 +1,5 @@
-/* connection_commands.c: PING, ECHO, AUTH, HELLO, SELECT, QUIT, RESET, TIME, SHUTDOWN: what a client says about its connection and the server, not about
- * data. CLIENT is in client_commands.c. */
+/* connection_commands.c: PING, ECHO, AUTH, HELLO, SELECT, QUIT, RESET, TIME, SHUTDOWN: what a client says about its
+ * connection and the server, not about data. CLIENT is in client_commands.c. */
 #include "lib/clock.h"
 #include "lib/number.h"
 #include "server/clients/auth.h"

@@ -1,13 +1,15 @@
 /* io_threads.c: see io_threads.h.
  *
- * A batch is one allocation: its head, a table of requests, their arguments, their bytes, room for replies. The I/O thread allocates and frees it, so it comes from and goes back to
- * that thread's cache.
+ * A batch is one allocation: its head, a table of requests, their arguments, their bytes, room for replies. The I/O
+ * thread allocates and frees it, so it comes from and goes back to that thread's cache.
  *
- * A request of which something lies outside the input (a large argument, an inline request with quotes) is not copied to a batch: its reader is handed over, whole, and
- * ends the batch. It stands for one byte of the batch, so that the batch is not used up before it.
+ * A request of which something lies outside the input (a large argument, an inline request with quotes) is not copied
+ * to a batch: its reader is handed over, whole, and ends the batch. It stands for one byte of the batch, so that the
+ * batch is not used up before it.
  *
- * Rejected: one queue and a pool of threads that take any client's work (a client's state moves from cache to cache, and its queue pair would have several owners). Handing over every
- * request by itself (a queue operation and perhaps a wake-up for each request of a pipeline). */
+ * Rejected: one queue and a pool of threads that take any client's work (a client's state moves from cache to cache,
+ * and its queue pair would have several owners). Handing over every request by itself (a queue operation and perhaps a
+ * wake-up for each request of a pipeline). */
 #include "server/clients/io_threads.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -86,7 +88,7 @@ static void publish(void) {
     atomic_store_explicit(&published.auth_required, auth_required(), memory_order_relaxed);
 }
 
-/* --- I/O threads ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- I/O threads --- */
 
 static void batch_free(struct message *message) {
     struct io_batch *batch = (struct io_batch *)message;
@@ -270,7 +272,7 @@ static void thread_stop(struct event_post *post) {
     event_loop_stop(thread->worker.loop);
 }
 
-/* --- Main thread ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Main thread --- */
 
 int io_threads_count(void) {
     return threads_running;
@@ -293,7 +295,8 @@ uint64_t io_threads_writes(void) {
     return sum;
 }
 
-/* The thread with the fewest connections; of several the one whose turn it is, since what is on its way there is not counted yet. */
+/* The thread with the fewest connections; of several the one whose turn it is, since what is on its way there is not
+ * counted yet. */
 static struct event_loop *place(struct listener *listener) {
     static int turn;
     struct io_thread *best = NULL;

@@ -1,9 +1,11 @@
 /* listeners.c: see listeners.h.
  *
- * There is one group of listeners for each transport. To change where a group listens, the old listeners are closed, the new ones opened, and,
- * where that fails, the old addresses opened again. Opening the new ones first was rejected: they may overlap ("*" and an address of it).
+ * There is one group of listeners for each transport. To change where a group listens, the old listeners are closed,
+ * the new ones opened, and, where that fails, the old addresses opened again. Opening the new ones first was rejected:
+ * they may overlap ("*" and an address of it).
  *
- * An address with '-' before it may be missing: not available on this machine, or its family is. "*" is all of IPv4, "::*" all of IPv6. */
+ * An address with '-' before it may be missing: not available on this machine, or its family is. "*" is all of IPv4,
+ * "::*" all of IPv6. */
 #include "server/clients/listeners.h"
 #include "lib/log.h"
 #include "lib/memory.h"

@@ -1,4 +1,5 @@
-/* monitor.c: MONITOR. Monitors observe calls (dispatch.h) while there are any; without one it costs nothing. A line is made once and copied to each. */
+/* monitor.c: MONITOR. Monitors observe calls (dispatch.h) while there are any; without one it costs nothing. A line is
+ * made once and copied to each. */
 #include "server/clients/monitor.h"
 #include "lib/clock.h"
 #include "server/clients/subscribers.h"

@@ -1,4 +1,5 @@
-/* subscribers.h: clients that are all sent the same, besides the replies to what they ask. Whoever keeps an audience takes those out who go (client_watcher). */
+/* subscribers.h: clients that are all sent the same, besides the replies to what they ask. Whoever keeps an audience
+ * takes those out who go (client_watcher). */
 #ifndef SERVER_SUBSCRIBERS_H
 #define SERVER_SUBSCRIBERS_H
 #include "lib/slice.h"

@@ -172,7 +172,8 @@ static void discard_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* The commands are called as the client's own. It may be freed by one of them; its memory stays until the turn ends, and the transaction is ours meanwhile. */
+/* The commands are called as the client's own. It may be freed by one of them; its memory stays until the turn ends,
+ * and the transaction is ours meanwhile. */
 static void run_queued(struct call *call, struct transaction *t, int count) {
     struct client *client = call->client;
     struct command *exec = client->current;

@@ -1,9 +1,10 @@
 /* transactions.h: MULTI, EXEC, DISCARD, and WATCH.
  *
- * Queueing is a gate of dispatch.h that is there only while some client has a transaction open, so that nobody else pays for it. A queued command keeps copies
- * of its arguments (large ones as the blobs they arrived in) and is called by EXEC as if it came from the client just then. A command that is refused while it
- * is queued spoils the transaction: EXEC answers EXECABORT. Watched keys stand in one table; the store's events look there while there are any.
- * Main thread only. */
+ * Queueing is a gate of dispatch.h that is there only while some client has a transaction open, so that nobody else
+ * pays for it. A queued command keeps copies of its arguments (large ones as the blobs they arrived in) and is called
+ * by EXEC as if it came from the client just then. A command that is refused while it is queued spoils the transaction:
+ * EXEC answers EXECABORT. Watched keys stand in one table; the store's events look there while there are any. Main
+ * thread only. */
 #ifndef SERVER_TRANSACTIONS_H
 #define SERVER_TRANSACTIONS_H
 #include "server/command/command.h"
@@ -13,7 +14,8 @@ struct watch_list;
 
 /* Makes the room known to dispatch and to the clients. Once, at start. */
 void transactions_init(void);
-/* The client's open transaction, if there is one, will fail: what it has queued need not be kept. Who calls it notes why in the client's flags. */
+/* The client's open transaction, if there is one, will fail: what it has queued need not be kept. Who calls it notes
+ * why in the client's flags. */
 void transaction_mark_dirty(struct client *client);
 /* Bytes held for the client's open transaction. */
 size_t transaction_memory(const struct client *client);

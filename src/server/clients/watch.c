@@ -1,8 +1,9 @@
 /* watch.c: the keys that clients watch. See transactions.h.
  *
- * A key counts as changed when the store says so. Emptying a database, and swapping two, is told once for all their keys: those that are there change. A key that
- * had already expired when it was watched does not change by being removed for that. A client one of whose keys has changed by itself watches no more: its
- * transaction will fail whatever else happens. */
+ * A key counts as changed when the store says so. Emptying a database, and swapping two, is told once for all their
+ * keys: those that are there change. A key that had already expired when it was watched does not change by being
+ * removed for that. A client one of whose keys has changed by itself watches no more: its transaction will fail
+ * whatever else happens. */
 #include "lib/hashtable.h"
 #include "lib/memory.h"
 #include "server/clients/client.h"

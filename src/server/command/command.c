@@ -1,12 +1,13 @@
 /* command.c: the registry of commands: lookup, attributes, where keys stand.
  *
- * Lookup is on the path of every request. A name is compared as two words, its first and its last eight bytes with bit 5 set, and its
- * length: no loop, no tables of lower-case letters. Setting bit 5 maps both cases of a letter to one value and, of the bytes that are no
- * letters, some to each other; so the words decide for names of at most 16 letters, and others are compared in full when the words agree.
- * The words are hashed into an open table of pointers that is mostly empty. A client that repeats its command does not even come that far: see
- * command_is_named().
+ * Lookup is on the path of every request. A name is compared as two words, its first and its last eight bytes with bit
+ * 5 set, and its length: no loop, no tables of lower-case letters. Setting bit 5 maps both cases of a letter to one
+ * value and, of the bytes that are no letters, some to each other; so the words decide for names of at most 16 letters,
+ * and others are compared in full when the words agree. The words are hashed into an open table of pointers that is
+ * mostly empty. A client that repeats its command does not even come that far: see command_is_named().
  *
- * Rejected: a generated perfect hash (it saves one comparison and costs a build step, and modules and renamed commands need a real table anyway). */
+ * Rejected: a generated perfect hash (it saves one comparison and costs a build step, and modules and renamed commands
+ * need a real table anyway). */
 #include "server/command/command.h"
 #include "server/command/command_syntax.h"
 #include "lib/hashtable.h"

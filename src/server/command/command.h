@@ -1,12 +1,15 @@
 /* command.h: the table of commands and what a command handler sees.
  *
- * A feature describes its commands in a constant table of `struct command_spec` beside their code and registers it in main.c. That description is all there is:
- * dispatch, COMMAND (COUNT, LIST, INFO, DOCS, GETKEYS), ACL categories, the cli's hints and completion read it.
+ * A feature describes its commands in a constant table of `struct command_spec` beside their code and registers it in
+ * main.c. That description is all there is: dispatch, COMMAND (COUNT, LIST, INFO, DOCS, GETKEYS), ACL categories, the
+ * cli's hints and completion read it.
  *
- * A handler is given a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it), the database, the reply.
- * Arity and state are checked before. Arguments are valid until the handler returns; what is kept is copied (or taken: call_take_blob). A handler that changed data adds
- * to call->dirty, and, where its arguments would mean something else when repeated later or elsewhere (relative times, random choices), says with
- * call_propagate() what is to be repeated instead. It does not know who is listening. What happened to a key it tells with notify() (server/notify.h). */
+ * A handler is given a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it),
+ * the database, the reply. Arity and state are checked before. Arguments are valid until the handler returns; what is
+ * kept is copied (or taken: call_take_blob). A handler that changed data adds to call->dirty, and, where its arguments
+ * would mean something else when repeated later or elsewhere (relative times, random choices), says with
+ * call_propagate() what is to be repeated instead. It does not know who is listening. What happened to a key it tells
+ * with notify() (server/notify.h). */
 #ifndef SERVER_COMMAND_H
 #define SERVER_COMMAND_H
 #include "lib/slice.h"
@@ -28,9 +31,11 @@ struct call {
     bool propagated; /* call_propagate or call_propagate_nothing was used */
     bool blocked;    /* nothing was answered, the client waits (blocking.h) */
 };
-/* The blob that argument `index` was received into, with its reference; NULL where it is a slice of the receive buffer. */
+/* The blob that argument `index` was received into, with its reference; NULL where it is a slice of the receive buffer.
+ */
 struct blob *call_take_blob(struct call *call, int index);
-/* What is to be repeated elsewhere in place of this call; several times: all of them, in order, as one transaction. Copies. */
+/* What is to be repeated elsewhere in place of this call; several times: all of them, in order, as one transaction.
+ * Copies. */
 void call_propagate(struct call *call, int argc, const struct slice *argv);
 void call_propagate_nothing(struct call *call);
 /* Argument `index` is a secret: logs and monitors leave it out. */
@@ -67,7 +72,8 @@ enum command_flag {
     CMD_RUNS_QUEUED = 1 << 24, /* EXEC: what holds for the commands it will run holds for it. Not shown */
     CMD_NOT_QUEUED = 1 << 25   /* runs at once though a transaction is open. Not shown */
 };
-/* ACL categories; @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need not be given. */
+/* ACL categories; @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need
+ * not be given. */
 enum command_category {
     CAT_KEYSPACE = 1 << 0,
     CAT_READ = 1 << 1,
@@ -149,17 +155,20 @@ struct command_spec {
     enum command_group group;
     const char *since, *complexity, *summary;
     /* The arguments, in the notation of command_syntax.h, from which COMMAND DOCS, hints and completion are made:
-     *   key:key value:string [condition(NX|XX|IFEQ comparison:string)@2.6.12] [GET@6.2.0] [expiration(EX seconds:integer|KEEPTTL)] */
+     *   key:key value:string [condition(NX|XX|IFEQ comparison:string)@2.6.12] [GET@6.2.0] [expiration(EX
+     * seconds:integer|KEEPTTL)] */
     const char *syntax;
     const char *const *history; /* "since", "what", …, NULL */
     const char *const *tips;    /* "nondeterministic_output", …, NULL */
     const char *deprecated_since, *replaced_by;
     struct key_spec keys[COMMAND_KEY_SPECS_MAX];
-    /* For keys that specs cannot find, and for key flags that depend on arguments. Returns the count, -1: the arguments make no sense. */
+    /* For keys that specs cannot find, and for key flags that depend on arguments. Returns the count, -1: the arguments
+     * make no sense. */
     int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                      int max);
     const struct command_spec *subcommands; /* ends with name NULL */
-    /* Not for every client at every time: NULL, or a complete error text by which it is refused before it runs or is queued. Static. May be NULL. */
+    /* Not for every client at every time: NULL, or a complete error text by which it is refused before it runs or is
+     * queued. Static. May be NULL. */
     const char *(*refuse)(const struct client *client, const struct command *command);
 };
 
@@ -186,7 +195,8 @@ struct command {
 uint64_t command_usec(const struct command *command);
 /* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it. */
 void commands_register(const struct command_spec *specs);
-/* The command of a request, subcommand included; NULL: unknown. *known_parent: the name was known, the subcommand not. */
+/* The command of a request, subcommand included; NULL: unknown. *known_parent: the name was known, the subcommand not.
+ */
 struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);
 struct command *command_find(struct slice full_name);                                    /* "client|kill" */
 size_t commands_count(void);                                                             /* top level */

@@ -7,7 +7,7 @@
 #include "server/command/command_names.h"
 #include "server/command/help.h"
 
-/* ---- all, COUNT, INFO, DOCS ---- */
+/* --- all, COUNT, INFO, DOCS --- */
 
 static void reply_info_of_each(struct command *command, void *context) {
     command_reply_info(context, command);
@@ -63,7 +63,7 @@ static void run_docs(struct call *call) {
     }
 }
 
-/* ---- LIST ---- */
+/* --- LIST --- */
 
 struct listing {
     struct reply *reply;
@@ -104,9 +104,10 @@ static void run_list(struct call *call) {
     reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, listing.count);
 }
 
-/* ---- GETKEYS ---- */
+/* --- GETKEYS --- */
 
-/* Finds the keys of the request in the arguments. Returns how many, and *positions for mem_free; or -1 after replying. */
+/* Finds the keys of the request in the arguments. Returns how many, and *positions for mem_free; or -1 after replying.
+ */
 static int find_keys(struct call *call, struct key_position **positions) {
     int argc = call->argc - 2;
     const struct slice *argv = call->argv + 2;

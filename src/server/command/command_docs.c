@@ -1,13 +1,14 @@
 /* command_docs.c: a command's entry in COMMAND INFO and in COMMAND DOCS, made from its spec each time.
  *
- * COMMAND INFO's old fields first key, last key and step know only keys at fixed places. They come from the key specs that are such: a spec that begins where the one
- * before ended extends the range, any other spec makes the command one with movable keys. */
+ * COMMAND INFO's old fields first key, last key and step know only keys at fixed places. They come from the key specs
+ * that are such: a spec that begins where the one before ended extends the range, any other spec makes the command one
+ * with movable keys. */
 #include "server/command/command_docs.h"
 #include "lib/hashtable.h"
 #include "server/command/command_names.h"
 #include "server/command/command_syntax.h"
 
-/* ---- INFO ---- */
+/* --- INFO --- */
 
 struct key_range {
     int first, last, step;
@@ -124,7 +125,7 @@ void command_reply_info(struct reply *reply, const struct command *command) {
     for (size_t i = 0; i < subcommands; i++) command_reply_info(reply, subcommand_at(command, i));
 }
 
-/* ---- DOCS ---- */
+/* --- DOCS --- */
 
 static void reply_text_field(struct reply *reply, const char *name, const char *value) {
     if (!value) return;

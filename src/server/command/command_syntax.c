@@ -1,7 +1,7 @@
 /* command_syntax.c: reads the notation of command_syntax.h: recursive descent over a text that is part of the program.
  *
- * The text is read when the command is registered, to have a mistake found by any start of the server, and again when somebody asks for the
- * documentation. Trees are not kept: nobody asks often, and the text is the smaller form. */
+ * The text is read when the command is registered, to have a mistake found by any start of the server, and again when
+ * somebody asks for the documentation. Trees are not kept: nobody asks often, and the text is the smaller form. */
 #include "server/command/command_syntax.h"
 #include "lib/memory.h"
 #include <ctype.h>

@@ -7,7 +7,8 @@
  *     name(a|b|…)                one of; each alternative is one argument
  *     name{a b …}                a block of arguments that belong together
  *     [ … ]                      optional; holds one argument
- *     …...                       may be repeated; after the ] of an optional argument that has a token: repeated with its token
+ *     …...                       may be repeated; after the ] of an optional argument that has a token: repeated with
+ * its token
  *
  * After an argument, in this order and without spaces between:
  *     (#n)     after a type: which of the command's key specs finds it; a key has (#0) without saying so
@@ -19,7 +20,8 @@
  *
  *     key:key value:string [condition(NX|XX)@2.6.12] [GET@6.2.0] [expiration(EX seconds:integer|KEEPTTL@6.0.0)]
  *     destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE aggregate(SUM|MIN|MAX)]
- *     key:key [BY by-pattern:pattern(#1)"pattern"] [LIMIT limit{offset:integer count:integer}] [GET get-pattern:pattern(#1)"pattern"]... */
+ *     key:key [BY by-pattern:pattern(#1)"pattern"] [LIMIT limit{offset:integer count:integer}] [GET
+ * get-pattern:pattern(#1)"pattern"]... */
 #ifndef SERVER_COMMAND_SYNTAX_H
 #define SERVER_COMMAND_SYNTAX_H
 #include <stdbool.h>

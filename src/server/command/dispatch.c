@@ -1,7 +1,8 @@
 /* dispatch.c: see dispatch.h.
  *
- * Time is read once a call, at its end: the end of one call is the start of the next of the same turn. So usec of a command includes
- * finding the request in the input and looking it up, some tens of nanoseconds; in exchange a call costs one reading of the counter. */
+ * Time is read once a call, at its end: the end of one call is the start of the next of the same turn. So usec of a
+ * command includes finding the request in the input and looking it up, some tens of nanoseconds; in exchange a call
+ * costs one reading of the counter. */
 #include "server/command/dispatch.h"
 #include "lib/blob.h"
 #include "lib/clock.h"
@@ -185,7 +186,8 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     client->redacted = 0;
     if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
     clock_freeze();
-    /* Keys that are found expired and what the command itself repeats belong together, unless it goes through all keys. */
+    /* Keys that are found expired and what the command itself repeats belong together, unless it goes through all keys.
+     */
     if (unlikely(together)) propagate_begin();
 
     if (unlikely(client->flags & CLIENT_IMPORT_SOURCE))
@@ -217,7 +219,8 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     running = self.outer;
     if (unlikely(client->pushes != NULL) && !running) client_pushes_write(client);
     if (unlikely(blocking_ready) && !running) blocking_serve();
-    /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh one. */
+    /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh
+     * one. */
     if (unlikely(ticks > CLOCK_STALE_TICKS) && !running) clock_update();
 }
 
@@ -231,7 +234,8 @@ static void refuse(struct client *client, struct command *command, const char *e
     reply_error(&client->reply, error);
 }
 
-/* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of its request. */
+/* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of
+ * its request. */
 static bool is_browser(const struct slice *argv) {
     return slice_is(argv[0], "post") || slice_is(argv[0], "host:");
 }

@@ -1,8 +1,10 @@
-/* dispatch.h: from a request to the call of its handler: lookup, the reasons to refuse it, the call, statistics, propagation.
+/* dispatch.h: from a request to the call of its handler: lookup, the reasons to refuse it, the call, statistics,
+ * propagation.
  *
- * A feature that may refuse or hold back commands (ACL, transactions, cluster, disk errors, too few replicas, a read-only replica, loading, a busy script) adds
- * a gate. Gates are asked in Valkey's order, after the command was found, its arity and the client's authentication were checked. A gate that is asked only for
- * some commands says so with its flags, and costs others a test of a word; while no gate is there, there is nothing to ask. */
+ * A feature that may refuse or hold back commands (ACL, transactions, cluster, disk errors, too few replicas, a
+ * read-only replica, loading, a busy script) adds a gate. Gates are asked in Valkey's order, after the command was
+ * found, its arity and the client's authentication were checked. A gate that is asked only for some commands says so
+ * with its flags, and costs others a test of a word; while no gate is there, there is nothing to ask. */
 #ifndef SERVER_DISPATCH_H
 #define SERVER_DISPATCH_H
 #include "lib/list.h"
@@ -43,11 +45,12 @@ void dispatch_add_filter(struct command_filter *gate);
 void dispatch_remove_filter(struct command_filter *gate);
 /* Flags of the command for filters: EXEC has those of all that it will run, too. */
 uint32_t dispatch_flags(const struct client *client, const struct command *command);
-/* Told of each request that was refused before it ran (transactions become dirty by it); `command` is NULL where it is unknown. May be NULL.
- * True: it has answered by itself. */
+/* Told of each request that was refused before it ran (transactions become dirty by it); `command` is NULL where it is
+ * unknown. May be NULL. True: it has answered by itself. */
 extern bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
 
-/* Looks a request up, checks it and runs it. False: it is held back (FILTER_HOLD), and is to be dispatched again later. */
+/* Looks a request up, checks it and runs it. False: it is held back (FILTER_HOLD), and is to be dispatched again later.
+ */
 bool dispatch_request(struct client *client, int argc, const struct slice *argv);
 /* Runs a command that was checked already (EXEC, scripts). */
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv);
@@ -61,7 +64,8 @@ struct call_observer {
 void dispatch_observe(struct call_observer *observer);
 void dispatch_unobserve(struct call_observer *observer);
 
-/* The clock of a turn: the time at which the last call ended (ticks.h). Whoever begins to execute requests starts it. */
+/* The clock of a turn: the time at which the last call ended (ticks.h). Whoever begins to execute requests starts it.
+ */
 extern uint64_t dispatch_ticks;
 extern uint64_t dispatch_ticks_total; /* of all commands */
 

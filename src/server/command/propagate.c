@@ -1,7 +1,7 @@
 /* propagate.c: hands each change to the listeners. See propagate.h.
  *
- * Between begin and end the commands belong together; begin and end nest (a transaction of calls, each of which may propagate several), the listeners
- * see the outermost pair only, and none where nothing is propagated in between. */
+ * Between begin and end the commands belong together; begin and end nest (a transaction of calls, each of which may
+ * propagate several), the listeners see the outermost pair only, and none where nothing is propagated in between. */
 #include "server/command/propagate.h"
 
 static struct list listeners = {.head = {&listeners.head, &listeners.head}};

@@ -1,7 +1,8 @@
 /* propagate.h: the one way by which changes of data leave the server: replicas, AOF, slot migration are listeners.
  *
- * Called once for a write, after it was executed, with the arguments as they are to be repeated (absolute times, resolved values). What belongs together (all
- * of a transaction, all that one call repeats, keys it finds expired included) arrives between begin and end, though it may be one command only. */
+ * Called once for a write, after it was executed, with the arguments as they are to be repeated (absolute times,
+ * resolved values). What belongs together (all of a transaction, all that one call repeats, keys it finds expired
+ * included) arrives between begin and end, though it may be one command only. */
 #ifndef SERVER_PROPAGATE_H
 #define SERVER_PROPAGATE_H
 #include "lib/list.h"

@@ -1,9 +1,10 @@
 /* config.c: the table of options: names, typed values, defaults.
  *
- * A registered option gets a struct config_state (its default as text, and its value where the option has no place of its own). A hash table
- * without regard to case leads from each name and alias to it. All ways in (file, command line, CONFIG SET) end in config_state_set(), all ways out in
- * config_state_text(): whatever can be shown can be set again, and that is how CONFIG SET puts values back when a later one fails. Comparing and keeping old
- * values as text costs an allocation per change; a copy function for each type was not worth its lines, as nobody sets options at a rate. */
+ * A registered option gets a struct config_state (its default as text, and its value where the option has no place of
+ * its own). A hash table without regard to case leads from each name and alias to it. All ways in (file, command line,
+ * CONFIG SET) end in config_state_set(), all ways out in config_state_text(): whatever can be shown can be set again,
+ * and that is how CONFIG SET puts values back when a later one fails. Comparing and keeping old values as text costs an
+ * allocation per change; a copy function for each type was not worth its lines, as nobody sets options at a rate. */
 #include "server/config/config.h"
 #include "lib/hashtable.h"
 #include "lib/log.h"
@@ -43,7 +44,7 @@ static _Noreturn void table_is_wrong(const char *name, const char *why) {
     abort();
 }
 
-/* ---- values ---- */
+/* --- values --- */
 
 static const char *parse_bool(const struct config_option *option, struct slice word, int64_t *number) {
     if (slice_is(word, "yes")) return *number = 1, NULL;
@@ -337,7 +338,7 @@ void config_state_tell_not_built(struct config_state *state) {
     }
 }
 
-/* ---- lines of the file ---- */
+/* --- lines of the file --- */
 
 void config_write_word(struct output *out, struct slice word, bool always_quoted) {
     bool plain = word.len && !always_quoted;
@@ -394,7 +395,7 @@ void config_state_lines(const struct config_state *state, const char *name, stru
     write_text(out, "\n");
 }
 
-/* ---- the table ---- */
+/* --- the table --- */
 
 static void add_name(const char *name, struct config_state *state) {
     struct config_name_entry *entry = mem_calloc(1, sizeof *entry);

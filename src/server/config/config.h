@@ -1,11 +1,14 @@
-/* config.h: the one table of options. The file, the command line, CONFIG GET/SET/REWRITE/HELP and valkey.conf's check are views of it.
+/* config.h: the one table of options. The file, the command line, CONFIG GET/SET/REWRITE/HELP and valkey.conf's check
+ * are views of it.
  *
- * A feature describes its options in a constant table beside its code and registers it in main.c. Values live where the feature wants them: the
- * table holds a pointer (or none: then the engine keeps the value, config_number() and config_text() read it). Names and aliases are matched
- * without regard to case. Not thread-safe: the main thread changes options; other threads read plain words.
+ * A feature describes its options in a constant table beside its code and registers it in main.c. Values live where the
+ * feature wants them: the table holds a pointer (or none: then the engine keeps the value, config_number() and
+ * config_text() read it). Names and aliases are matched without regard to case. Not thread-safe: the main thread
+ * changes options; other threads read plain words.
  *
- * Values are words. A line `name a b c`, a command line `--name a b c` and CONFIG SET name "a b c" give the same words to an option that
- * takes several (CONFIG_MULTI_ARG); such an option is given no words at all for the empty text "". Any other option takes exactly one. */
+ * Values are words. A line `name a b c`, a command line `--name a b c` and CONFIG SET name "a b c" give the same words
+ * to an option that takes several (CONFIG_MULTI_ARG); such an option is given no words at all for the empty text "".
+ * Any other option takes exactly one. */
 #ifndef SERVER_CONFIG_H
 #define SERVER_CONFIG_H
 #include "lib/output.h"
@@ -31,8 +34,8 @@ enum config_flag {
     CONFIG_HIDDEN = 8,    /* CONFIG GET shows it only by its exact name */
     CONFIG_PERCENT_OK = 16,
     CONFIG_MULTI_ARG = 32, /* the value may be several words */
-    CONFIG_NOT_BUILT =
-        64, /* known, stored, shown; what it controls is not in this build: one log line tells so when it is set to something else than its default */
+    CONFIG_NOT_BUILT = 64, /* known, stored, shown; what it controls is not in this build: one log line tells so when it
+                              is set to something else than its default */
     CONFIG_DENY_LOADING = 128,
     CONFIG_VOLATILE = 256,  /* apply even when the value did not change */
     CONFIG_DEPRECATED = 512 /* accepted without effect */
@@ -46,30 +49,30 @@ struct config_strings {
     char **items;
 };
 struct config_option {
-    const char *name,
-        *alias; /* the alias is answered under its own name by CONFIG GET; REWRITE writes the main one, unless the file has the alias */
+    const char *name, *alias; /* the alias is answered under its own name by CONFIG GET; REWRITE writes the main one,
+                                 unless the file has the alias */
     enum config_type type;
     uint32_t flags;
     void *value;         /* NULL: the engine keeps it */
     const char *initial; /* default, as text; words are separated by one space */
     int64_t min, max;    /* both 0: the type's own limits */
     const struct config_name *names;
-    /* Looks at a value before it is stored (the text is well-formed for the type; words joined by spaces, NUL-terminated). Not asked about the default.
-     * NULL: fine, else the reason (a static or config_reason() text). */
+    /* Looks at a value before it is stored (the text is well-formed for the type; words joined by spaces,
+     * NUL-terminated). Not asked about the default. NULL: fine, else the reason (a static or config_reason() text). */
     const char *(*check)(const struct config_option *option, struct slice text);
-    /* Makes a change at run time take effect; called once for all options of one CONFIG SET that name it. NULL: fine, else the reason: then all is put back
-     * and apply is called once more. Not called at start-up: the feature starts with the values it finds. */
+    /* Makes a change at run time take effect; called once for all options of one CONFIG SET that name it. NULL: fine,
+     * else the reason: then all is put back and apply is called once more. Not called at start-up: the feature starts
+     * with the values it finds. */
     const char *(*apply)(void);
-    /* CONFIG_CUSTOM. set: words of the line, leaves the value alone where it fails; get: one text, from which set() with its words makes the same value again;
-     * rewrite: whole lines (NULL: "name get-text"). */
+    /* CONFIG_CUSTOM. set: words of the line, leaves the value alone where it fails; get: one text, from which set()
+     * with its words makes the same value again; rewrite: whole lines (NULL: "name get-text"). */
     const char *(*set)(const struct config_option *option, int count, const struct slice *words);
     void (*get)(const struct config_option *option, struct output *out);
     void (*rewrite)(const struct config_option *option, struct output *out);
     const char *help; /* one sentence, for CONFIG HELP-like views and --help */
 };
-void config_register(
-    const struct config_option
-        *options); /* ends with name NULL; sets the defaults. Aborts on a malformed table or a name there is already */
+void config_register(const struct config_option *options);  /* ends with name NULL; sets the defaults. Aborts on a
+                                                               malformed table or a name there is already */
 const struct config_option *config_find(struct slice name); /* by name or alias */
 size_t config_each(void (*seen)(const struct config_option *option, void *context),
                    void *context); /* sorted by name; returns how many */
@@ -81,19 +84,20 @@ void config_text(const char *name, struct output *out);
 /* Sets an option as a line of the file would; NULL or the reason. Does not call apply. */
 const char *config_assign(const char *name, int count, const struct slice *words);
 
-/* Lines of the file that are not options (user, loadmodule, rename-command): CONFIG GET and SET do not know them, REWRITE leaves them where they are. */
+/* Lines of the file that are not options (user, loadmodule, rename-command): CONFIG GET and SET do not know them,
+ * REWRITE leaves them where they are. */
 struct config_directive {
     const char *name;
     int min_words,
         max_words; /* after the name; max 0: any number. Otherwise "Bad directive or wrong number of arguments" */
     const char *(*handle)(int count, const struct slice *words);
 };
-void config_register_directives(
-    const struct config_directive
-        *directives); /* ends with name NULL; a later one of the same name replaces the earlier */
+void config_register_directives(const struct config_directive *directives); /* ends with name NULL; a later one of the
+                                                                               same name replaces the earlier */
 
-/* Start-up. On failure prints Valkey's "*** FATAL CONFIG FILE ERROR" block on stderr and exits 1. `arguments` are argv[1..] less --help and the like:
- * [file] [--name word…]… [-]; "-" reads standard input too. Commands and options are registered before. */
+/* Start-up. On failure prints Valkey's "*** FATAL CONFIG FILE ERROR" block on stderr and exits 1. `arguments` are
+ * argv[1..] less --help and the like: [file] [--name word…]… [-]; "-" reads standard input too. Commands and options
+ * are registered before. */
 void config_load(int argc, char **argv);
 bool config_is_loading(
     void); /* config_load is reading: a line may add to what earlier lines said instead of replacing it */

@@ -1,7 +1,8 @@
 /* config_command.c: CONFIG GET, SET, REWRITE, RESETSTAT, HELP.
  *
- * SET of several options is all or nothing: every name is looked at first, then all values are stored, then the apply functions are called, each once.
- * Where storing or applying fails, the old values are stored again (from the texts kept before) and what had been applied is applied again. */
+ * SET of several options is all or nothing: every name is looked at first, then all values are stored, then the apply
+ * functions are called, each once. Where storing or applying fails, the old values are stored again (from the texts
+ * kept before) and what had been applied is applied again. */
 #include "lib/glob.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -14,7 +15,7 @@
 #include "server/config/settings.h"
 #include <string.h>
 
-/* ---- GET ---- */
+/* --- GET --- */
 
 struct shown {
     struct slice name; /* as asked for, or as the table has it */
@@ -60,7 +61,7 @@ static void run_get(struct call *call) {
     mem_free(shown);
 }
 
-/* ---- SET ---- */
+/* --- SET --- */
 
 struct setting {
     struct config_state *state;

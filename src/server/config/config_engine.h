@@ -44,7 +44,8 @@ void config_write_word(struct output *out, struct slice word, bool always_quoted
 int config_rewrite(bool all);
 /* The new content of a file whose content is `old` (config_rewrite without the file system, for tests). */
 void config_rewrite_content(struct slice old, bool all, struct output *out);
-/* Reads lines as config_load does. NULL, or the reason; *line_number and *line say where (the line is in static memory). */
+/* Reads lines as config_load does. NULL, or the reason; *line_number and *line say where (the line is in static
+ * memory). */
 const char *config_load_text(struct slice text, int *line_number, struct slice *line);
 /* The lines that arguments of the command line stand for. */
 void config_arguments_to_text(int argc, char **argv, struct output *out);

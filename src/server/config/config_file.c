@@ -1,7 +1,8 @@
 /* config_file.c: where options come from at start-up: a file with its includes, standard input, the command line.
  *
- * All of it becomes one text that is read line by line, so that a word means the same wherever it stands and later settings win: first the file, then
- * standard input, then a line for each --name of the command line with its words in quotes. The first line that is wrong ends the start. */
+ * All of it becomes one text that is read line by line, so that a word means the same wherever it stands and later
+ * settings win: first the file, then standard input, then a line for each --name of the command line with its words in
+ * quotes. The first line that is wrong ends the start. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "resp/request.h"
@@ -142,7 +143,8 @@ const char *config_load_text(struct slice text, int *line_number, struct slice *
     return reason;
 }
 
-/* A word after --name is its value even when it begins with "--" itself, except after --save, which alone means: no save points. */
+/* A word after --name is its value even when it begins with "--" itself, except after --save, which alone means: no
+ * save points. */
 void config_arguments_to_text(int argc, char **argv, struct output *out) {
     bool awaits_value = false, awaits_save = false;
     for (int i = 0; i < argc; i++) {

@@ -1,11 +1,12 @@
 /* config_rewrite.c: CONFIG REWRITE: the file is made to say what is set now, and stays its author's file.
  *
- * The old file is gone through line by line. Comments, blank lines and lines that are no options (include, user …) are copied. The first line of an
- * option gives way to the lines of its present value, further lines of it go. Options that the file does not name and that are not at their default follow
- * at the end, below one marker line.
+ * The old file is gone through line by line. Comments, blank lines and lines that are no options (include, user …) are
+ * copied. The first line of an option gives way to the lines of its present value, further lines of it go. Options that
+ * the file does not name and that are not at their default follow at the end, below one marker line.
  *
- * The new content is written to a file beside the old one, synced and renamed over it, so that a crash leaves one of the two. Included files are not touched;
- * what they set is appended when it is not the default, and so wins because it comes later. */
+ * The new content is written to a file beside the old one, synced and renamed over it, so that a crash leaves one of
+ * the two. Included files are not touched; what they set is appended when it is not the default, and so wins because it
+ * comes later. */
 #include "lib/memory.h"
 #include "resp/request.h"
 #include "server/config/config_engine.h"

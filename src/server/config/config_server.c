@@ -1,4 +1,5 @@
-/* config_server.c: options that belong to no single feature: the log, the settings of the store, protection of dangerous commands, the directory. */
+/* config_server.c: options that belong to no single feature: the log, the settings of the store, protection of
+ * dangerous commands, the directory. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/config/config_engine.h"

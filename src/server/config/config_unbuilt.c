@@ -1,10 +1,12 @@
 /* config_unbuilt.c: options of features that are in no room yet.
  *
- * A configuration file written for Valkey must load. So every option that Valkey knows is here or in its feature's table, with its type, default and
- * limits: what is here is accepted, kept, shown and rewritten, and the log says once that it has no effect when it is set to something else than its
- * default. A feature that arrives takes its options into its own table and out of this one; the engine aborts where both have one.
+ * A configuration file written for Valkey must load. So every option that Valkey knows is here or in its feature's
+ * table, with its type, default and limits: what is here is accepted, kept, shown and rewritten, and the log says once
+ * that it has no effect when it is set to something else than its default. A feature that arrives takes its options
+ * into its own table and out of this one; the engine aborts where both have one.
  *
- * Lines that would loosen security when nobody heeds them (users, modules, renamed commands that are not there) are refused instead. */
+ * Lines that would loosen security when nobody heeds them (users, modules, renamed commands that are not there) are
+ * refused instead. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "server/command/command.h"
@@ -12,13 +14,13 @@
 #include <ctype.h>
 #include <stdio.h>
 
-/* ---- save points: pairs of seconds and changes ---- */
+/* --- save points: pairs of seconds and changes --- */
 
 enum { SAVE_POINTS_MAX = 256 };
 static struct { int64_t seconds, changes; } save_points[SAVE_POINTS_MAX];
 static int save_points_count;
-static bool
-    save_line_seen; /* by the reading of the file, in which each line adds to those before and the first replaces the default */
+static bool save_line_seen; /* by the reading of the file, in which each line adds to those before and the first
+                               replaces the default */
 
 static const char *set_save(const struct config_option *option, int count, const struct slice *words) {
     bool first_line = !save_line_seen;
@@ -46,7 +48,7 @@ static void get_save(const struct config_option *option, struct output *out) {
     }
 }
 
-/* ---- texts that must look like something ---- */
+/* --- texts that must look like something --- */
 
 static const char *check_not_empty(const struct config_option *option, struct slice text) {
     return text.len ? NULL : config_reason("%s can't be empty", option->name);
@@ -89,12 +91,13 @@ static const char *check_no_users(const struct config_option *option, struct sli
     return text.len ? no_users : NULL;
 }
 
-/* ---- lines that are no options ---- */
+/* --- lines that are no options --- */
 
 static const char *rename_command(int count, const struct slice *words) {
     return command_rename(words[0], words[1]);
 }
-/* CONFIG REWRITE of other servers always writes the default user. Where it may do everything, as it may here, the line changes nothing. */
+/* CONFIG REWRITE of other servers always writes the default user. Where it may do everything, as it may here, the line
+ * changes nothing. */
 static const char *refuse_user(int count, const struct slice *words) {
     static const char *const harmless[] = {
         "on",          "nopass", "sanitize-payload", "skip-sanitize-payload", "~*", "allkeys", "&*",

@@ -1,5 +1,5 @@
-/* rdma_options.c: what an operator sets of the RDMA transport; what there is to see is in rdma_info.c. Where to listen is in listeners.c. A build without RDMA knows the options too, so that one
- * configuration file serves both. */
+/* rdma_options.c: what an operator sets of the RDMA transport; what there is to see is in rdma_info.c. Where to listen
+ * is in listeners.c. A build without RDMA knows the options too, so that one configuration file serves both. */
 #include "server/config/rdma_options.h"
 #include "lib/number.h"
 #include "net/connection.h"

@@ -1,4 +1,5 @@
-/* settings.h: values of options that several files of the server look at. Written by the option table only (config_server.c). */
+/* settings.h: values of options that several files of the server look at. Written by the option table only
+ * (config_server.c). */
 #ifndef SERVER_SETTINGS_H
 #define SERVER_SETTINGS_H
 #include <stdbool.h>

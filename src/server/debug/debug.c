@@ -1,5 +1,6 @@
-/* debug.c: DEBUG: looking inside, breaking things on purpose, and what tests need. It is for developers and their tests, so it must be switched on
- * (enable-debug-command), and its subcommands are no commands of their own. Those about values and databases are in debug_data.c. */
+/* debug.c: DEBUG: looking inside, breaking things on purpose, and what tests need. It is for developers and their
+ * tests, so it must be switched on (enable-debug-command), and its subcommands are no commands of their own. Those
+ * about values and databases are in debug_data.c. */
 #include "server/debug/debug.h"
 #include "lib/glob.h"
 #include "lib/hashtable.h"
@@ -49,7 +50,7 @@ static void reply_unknown(struct call *call) {
                        call->argv[1].len < 128 ? (int)call->argv[1].len : 128, call->argv[1].data);
 }
 
-/* ---- crashes ---- */
+/* --- crashes --- */
 
 static void run_segfault(struct call *call) {
     volatile char *nowhere = NULL;
@@ -81,7 +82,7 @@ static void run_leak(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* ---- small things ---- */
+/* --- small things --- */
 
 static double seconds_of(struct slice text) {
     char copy[64];
@@ -146,7 +147,8 @@ static void run_config_rewrite(struct call *call) {
     else
         reply_ok(call->reply);
 }
-/* Replies are written straight into send memory, so there is no reply buffer whose size could be tuned; tests written for Valkey tune it. */
+/* Replies are written straight into send memory, so there is no reply buffer whose size could be tuned; tests written
+ * for Valkey tune it. */
 static void run_replybuffer(struct call *call) {
     int64_t number;
     if (slice_is(call->argv[2], "resizing")) {
@@ -166,12 +168,13 @@ static void run_pause_cron(struct call *call) {
     server.cron_paused = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
 }
-/* Switches of features that are not in this build: tests set them back at their end without asking whether they are there. */
+/* Switches of features that are not in this build: tests set them back at their end without asking whether they are
+ * there. */
 static void run_without_effect(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* ---- the allocator ---- */
+/* --- the allocator --- */
 
 #ifdef USE_JEMALLOC
 static void reply_allocator_error(struct call *call, int error) {
@@ -229,7 +232,7 @@ static void run_mallctl_str(struct call *call) {
 }
 #endif
 
-/* ---- the table ---- */
+/* --- the table --- */
 
 static void run_help(struct call *call);
 #define HELP(...)                                                                                                      \

@@ -1,11 +1,11 @@
 /* debug.h: what other rooms add to DEBUG: subcommands of their own, and what DEBUG needs to know of a type of value.
  *
- * A digest tells whether two servers hold the same data, ours and Valkey's alike: 20 bytes to which things are mixed (their order matters) or xor-ed
- * (it does not). A key's is: mix the key, mix the type's number (four bytes, big-endian), what the type says below, and xor "!!expire!!" where there is an expiry.
- *     string  mix the value                     list  mix each element          set   xor each member
- *     hash    xor, for each field, a fresh digest with field and value mixed, and "!!hexpire!!" xor-ed where the field expires
- *     zset    xor, for each member, a fresh digest with member and score (format_double_digits) mixed
- *     stream  for each entry mix its id ("ms.seq"), then mix each field and value */
+ * A digest tells whether two servers hold the same data, ours and Valkey's alike: 20 bytes to which things are mixed
+ * (their order matters) or xor-ed (it does not). A key's is: mix the key, mix the type's number (four bytes,
+ * big-endian), what the type says below, and xor "!!expire!!" where there is an expiry. string  mix the value list  mix
+ * each element          set   xor each member hash    xor, for each field, a fresh digest with field and value mixed,
+ * and "!!hexpire!!" xor-ed where the field expires zset    xor, for each member, a fresh digest with member and score
+ * (format_double_digits) mixed stream  for each entry mix its id ("ms.seq"), then mix each field and value */
 #ifndef SERVER_DEBUG_H
 #define SERVER_DEBUG_H
 #include "lib/sha1.h"
@@ -35,6 +35,7 @@ struct debug_subcommand {
 void debug_register(const struct debug_subcommand
                         *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
 void debug_register_own(void);         /* those of the server room; before others */
-/* The test of enable-debug-command and enable-module-command, with the refusal replied; `command` is its name in capitals. */
+/* The test of enable-debug-command and enable-module-command, with the refusal replied; `command` is its name in
+ * capitals. */
 bool debug_permitted(struct call *call, int permission, const char *command, const char *option);
 #endif

@@ -15,7 +15,7 @@ void debug_register_value(enum value_type type, const struct debug_value_ops *op
     value_ops[type] = ops;
 }
 
-/* ---- DIGEST ---- */
+/* --- DIGEST --- */
 
 void digest_xor(struct digest *digest, struct slice bytes) {
     unsigned char hash[SHA1_SIZE];
@@ -78,7 +78,7 @@ static void run_digest_value(struct call *call) {
     }
 }
 
-/* ---- OBJECT, HTSTATS, POPULATE ---- */
+/* --- OBJECT, HTSTATS, POPULATE --- */
 
 /* Bytes of a value in a snapshot, without those that tell its type. */
 static size_t serialized_length(const struct entry *entry) {
@@ -202,7 +202,7 @@ static void run_populate(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* ---- PROTOCOL ---- */
+/* --- PROTOCOL --- */
 
 static void reply_sample(struct call *call, const char *kind) {
     struct reply *r = call->reply;

@@ -1,6 +1,7 @@
-/* debug_follow.c: DEBUG FOLLOW. After its +OK the client is sent all that is propagated (propagate.h), as requests: SELECT before the first and whenever the database
- * changes, MULTI and EXEC around what belongs together, where that is more than one. For tests: it shows what a write becomes elsewhere without anybody
- * there. Ends with the connection, or with RESET. */
+/* debug_follow.c: DEBUG FOLLOW. After its +OK the client is sent all that is propagated (propagate.h), as requests:
+ * SELECT before the first and whenever the database changes, MULTI and EXEC around what belongs together, where that is
+ * more than one. For tests: it shows what a write becomes elsewhere without anybody there. Ends with the connection, or
+ * with RESET. */
 #include "server/debug/debug_follow.h"
 #include "lib/memory.h"
 #include "lib/number.h"

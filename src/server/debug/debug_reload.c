@@ -1,5 +1,6 @@
-/* debug_reload.c: DEBUG RELOAD: all keys are written down as RDB files have them (persist/rdb.h) and read back, with their times and how they were used. It
- * shows whether the forms on disk hold all that there is. What is written stays in memory: there are no files in this build, so NOSAVE finds none. */
+/* debug_reload.c: DEBUG RELOAD: all keys are written down as RDB files have them (persist/rdb.h) and read back, with
+ * their times and how they were used. It shows whether the forms on disk hold all that there is. What is written stays
+ * in memory: there are no files in this build, so NOSAVE finds none. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"

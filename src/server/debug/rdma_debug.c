@@ -1,6 +1,7 @@
 /* rdma_debug.c: DEBUG RDMA, a table of subcommands of its own: another one is a function and a line in the table.
  *
- * What counts objects tells gauges: a test takes them before and after what it does to the server, and they must be the same. */
+ * What counts objects tells gauges: a test takes them before and after what it does to the server, and they must be the
+ * same. */
 #include "server/debug/rdma_debug.h"
 #ifdef USE_RDMA
 #include "net/rdma.h"

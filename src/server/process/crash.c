@@ -1,9 +1,10 @@
-/* crash.c: the report of a crash, into the log: where it happened, the stack, the registers, what was being executed. Then the signal takes its usual
- * course (a core file, the exit status that a supervisor expects).
+/* crash.c: the report of a crash, into the log: where it happened, the stack, the registers, what was being executed.
+ * Then the signal takes its usual course (a core file, the exit status that a supervisor expects).
  *
- * Everything here runs in a signal handler of a process whose state is damaged: nothing is allocated, no lock is taken, text is put together in a static buffer
- * and written with write(). The parts that follow pointers of the server come last; when such a part crashes in turn, the report
- * ends there. The handler has a stack of its own, so that running out of stack is reported too. */
+ * Everything here runs in a signal handler of a process whose state is damaged: nothing is allocated, no lock is taken,
+ * text is put together in a static buffer and written with write(). The parts that follow pointers of the server come
+ * last; when such a part crashes in turn, the report ends there. The handler has a stack of its own, so that running
+ * out of stack is reported too. */
 #include "server/process/crash.h"
 #include "lib/clock.h"
 #include "lib/log.h"

@@ -1,4 +1,5 @@
-/* process_check.c: settings of the machine that make a server slow or lose data: said at start, and by --check-system. */
+/* process_check.c: settings of the machine that make a server slow or lose data: said at start, and by --check-system.
+ */
 #include "lib/log.h"
 #include "server/process/process.h"
 #include <stdio.h>

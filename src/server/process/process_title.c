@@ -1,5 +1,5 @@
-/* process_title.c: what ps shows. The title is written over the arguments and the environment, which lie together at the top of the stack; the
- * environment is copied away first. */
+/* process_title.c: what ps shows. The title is written over the arguments and the environment, which lie together at
+ * the top of the stack; the environment is copied away first. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/clients/listeners.h"

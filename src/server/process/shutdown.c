@@ -1,8 +1,9 @@
 /* shutdown.c: the end of the server.
  *
- *   1. parts are asked whether the server may stop (prepare_shutdown: the final save, an append-only file that is being rewritten). One refusal
- *      ends it, unless FORCE was said.
- *   2. parts that are not ready (replicas that lag behind) are waited for, at most shutdown-timeout; writes are held meanwhile. NOW does not wait.
+ *   1. parts are asked whether the server may stop (prepare_shutdown: the final save, an append-only file that is being
+ * rewritten). One refusal ends it, unless FORCE was said.
+ *   2. parts that are not ready (replicas that lag behind) are waited for, at most shutdown-timeout; writes are held
+ * meanwhile. NOW does not wait.
  *   3. listeners are closed, replies sent, parts stopped, files of the process removed, and the process exits.
  *
  * Step 3 ends the process from where it is called: what clients asked for after SHUTDOWN is not executed. */

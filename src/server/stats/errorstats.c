@@ -1,5 +1,6 @@
-/* errorstats.c: see errorstats.h. The codes of this server are few, but a script may make up any number of them: when there are more than
- * CODES_MAX the new ones are counted together under one name. A sorted array serves: it is small and errors are rare. */
+/* errorstats.c: see errorstats.h. The codes of this server are few, but a script may make up any number of them: when
+ * there are more than CODES_MAX the new ones are counted together under one name. A sorted array serves: it is small
+ * and errors are rare. */
 #include "server/stats/errorstats.h"
 #include "lib/memory.h"
 

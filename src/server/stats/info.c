@@ -1,4 +1,5 @@
-/* info.c: the engine of INFO: sections by name, in their order, each under its title. What stands in a section is its feature's. */
+/* info.c: the engine of INFO: sections by name, in their order, each under its title. What stands in a section is its
+ * feature's. */
 #include "server/stats/info.h"
 #include "lib/memory.h"
 #include "server/command/command.h"

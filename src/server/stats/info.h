@@ -5,7 +5,8 @@
 struct info_section {
     const char *name,
         *title; /* "server", "Server"; several may share a name: they follow one another under one title */
-    int order; /* Valkey's: server 10, clients 20, memory 30, persistence 40, threads 45, stats 50, replication 60, cpu 70, modules 80, commandstats 90, errorstats 100, latencystats 110, cluster 120, keyspace 130 */
+    int order;  /* Valkey's: server 10, clients 20, memory 30, persistence 40, threads 45, stats 50, replication 60, cpu
+                   70, modules 80, commandstats 90, errorstats 100, latencystats 110, cluster 120, keyspace 130 */
     enum { INFO_DEFAULT, INFO_ALL_ONLY /* shown by "all", "everything" and its name */ } when;
     void (*write)(struct output *out);
     void (*reset)(void); /* CONFIG RESETSTAT; may be NULL */

@@ -1,5 +1,6 @@
-/* info_basic.c: sections of INFO that tell of the store and of features that are not there: memory, keyspace; persistence, replication, modules and cluster as far
- * as a server without them can tell. A feature that arrives registers its section and takes the one here away. */
+/* info_basic.c: sections of INFO that tell of the store and of features that are not there: memory, keyspace;
+ * persistence, replication, modules and cluster as far as a server without them can tell. A feature that arrives
+ * registers its section and takes the one here away. */
 #include "lib/background.h"
 #include "lib/number.h"
 #include "lib/random.h"

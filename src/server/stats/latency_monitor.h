@@ -1,4 +1,5 @@
-/* latency_monitor.h: spikes of latency: events that took at least latency-monitor-threshold milliseconds (LATENCY), and the histograms of commands. */
+/* latency_monitor.h: spikes of latency: events that took at least latency-monitor-threshold milliseconds (LATENCY), and
+ * the histograms of commands. */
 #ifndef SERVER_LATENCY_MONITOR_H
 #define SERVER_LATENCY_MONITOR_H
 #include "server/command/command.h"

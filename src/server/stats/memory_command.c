@@ -35,7 +35,7 @@ static void run_usage(struct call *call) {
         reply_integer(call->reply, (int64_t)entry_memory(entry, samples ? (size_t)samples : SIZE_MAX));
 }
 
-/* ---- STATS ---- */
+/* --- STATS --- */
 
 static void integer_field(struct reply *reply, const char *name, int64_t value) {
     reply_bulk_text(reply, name);
@@ -102,7 +102,7 @@ static void run_stats(struct call *call) {
     reply_deferred_end(reply, &deferred, REPLY_MAP, 31 + databases);
 }
 
-/* ---- DOCTOR ---- */
+/* --- DOCTOR --- */
 
 enum { SMALL = 5 << 20 }; /* below that, figures say nothing */
 static void say(struct memory_output *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -169,7 +169,7 @@ static void run_doctor(struct call *call) {
     memory_output_free(&text);
 }
 
-/* ---- the rest ---- */
+/* --- the rest --- */
 
 #ifdef USE_JEMALLOC
 static void collect(void *context, const char *text) {

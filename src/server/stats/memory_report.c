@@ -1,7 +1,7 @@
 /* memory_report.c: gathers where the memory is.
  *
- * The cron looks at the bytes in use to know the peak; a peak between two looks is missed, which is the price of not counting it with each allocation.
- * Everything else is read when somebody asks. */
+ * The cron looks at the bytes in use to know the peak; a peak between two looks is missed, which is the price of not
+ * counting it with each allocation. Everything else is read when somebody asks. */
 #include "server/stats/memory_report.h"
 #include "lib/hashtable.h"
 #include "server/clients/client.h"

@@ -1,4 +1,5 @@
-/* memory_report.h: where the memory is: the figures of INFO memory, MEMORY STATS and MEMORY DOCTOR, gathered in one place. */
+/* memory_report.h: where the memory is: the figures of INFO memory, MEMORY STATS and MEMORY DOCTOR, gathered in one
+ * place. */
 #ifndef SERVER_MEMORY_REPORT_H
 #define SERVER_MEMORY_REPORT_H
 #include "lib/memory.h"

@@ -1,6 +1,7 @@
-/* rdma_info.c: INFO rdma, from the counters that the transport keeps (net/rdma.h), and the transport's waits among LATENCY's events. Counters run from the start
- * of the process on; what is interesting is mostly how they stand to one another, so the ratios an operator would compute are given too. The
- * fields are explained in BUILD_RDMA.md, "See what it does". */
+/* rdma_info.c: INFO rdma, from the counters that the transport keeps (net/rdma.h), and the transport's waits among
+ * LATENCY's events. Counters run from the start of the process on; what is interesting is mostly how they stand to one
+ * another, so the ratios an operator would compute are given too. The fields are explained in BUILD_RDMA.md, "See what
+ * it does". */
 #include "server/stats/rdma_info.h"
 #ifdef USE_RDMA
 #include "net/rdma.h"
@@ -101,7 +102,8 @@ const struct info_section rdma_sections[] = {
     {.name = NULL},
 };
 
-/* LATENCY's events belong to the main thread. Of what happens on an I/O thread it takes the worst at its next cron; the samples are a second's worst anyway. */
+/* LATENCY's events belong to the main thread. Of what happens on an I/O thread it takes the worst at its next cron; the
+ * samples are a second's worst anyway. */
 struct wait {
     const char *event;
     _Atomic uint64_t worst_us; /* on other threads */

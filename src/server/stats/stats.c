@@ -1,7 +1,7 @@
 /* stats.c: see stats.h.
  *
- * Fields of features that are not there yet are shown where clients read them and their present value is the truth: no keys are tracked, no
- * channel is subscribed, nothing was forked. */
+ * Fields of features that are not there yet are shown where clients read them and their present value is the truth: no
+ * keys are tracked, no channel is subscribed, nothing was forked. */
 #include "server/stats/stats.h"
 #include "lib/clock.h"
 #include "lib/histogram.h"

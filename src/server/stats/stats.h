@@ -1,4 +1,5 @@
-/* stats.h: what the server counts about itself, and the INFO sections server, clients, stats, cpu, commandstats, errorstats, latencystats. */
+/* stats.h: what the server counts about itself, and the INFO sections server, clients, stats, cpu, commandstats,
+ * errorstats, latencystats. */
 #ifndef SERVER_STATS_H
 #define SERVER_STATS_H
 #include "server/config/config.h"

@@ -56,7 +56,7 @@ static void enter_timewait(struct cm_id *c) {
     start_timer(c, config()->timewait_ms);
 }
 
-/* ---- queue pairs ---- */
+/* --- queue pairs --- */
 
 static unsigned int access_flags(const struct cm_id *c) {
     return IBV_ACCESS_REMOTE_WRITE | (c->responder_resources ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC : 0);
@@ -135,7 +135,7 @@ static int own_qp(struct cm_id *c, uint32_t qp_num, struct qp_address *out) {
     return 0;
 }
 
-/* ---- active side ---- */
+/* --- active side --- */
 
 static bool takes_resources(uint8_t asked, uint8_t *out) {
     uint32_t most = config()->max_rd_atomic;
@@ -281,7 +281,7 @@ SR_EXPORT int rdma_establish(struct rdma_cm_id *id) {
     return fail(cm_complete_answer(to_cm(id)));
 }
 
-/* ---- passive side ---- */
+/* --- passive side --- */
 
 static bool listens_at(struct cm_id *c, const struct cm_body *req, bool exact) {
     const struct sockaddr *dst = (const struct sockaddr *)&req->dst, *at = cm_src(c);
@@ -428,7 +428,7 @@ static void on_rej(struct peer *peer, const struct message *msg, int fd) {
     cm_unlock();
 }
 
-/* ---- the end ---- */
+/* --- the end --- */
 
 SR_EXPORT int rdma_disconnect(struct rdma_cm_id *id) {
     struct cm_id *c = to_cm(id);

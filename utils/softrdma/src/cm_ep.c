@@ -9,7 +9,7 @@
 #include "cm.h"
 #include "net.h"
 
-/* ---- protection domains and completion queues by default ---- */
+/* --- protection domains and completion queues by default --- */
 
 static struct ibv_pd *default_pd(struct ibv_context *verbs) {
     static struct {
@@ -54,7 +54,7 @@ static int make_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr) {
     return 0;
 }
 
-/* ---- queue pairs ---- */
+/* --- queue pairs --- */
 
 SR_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr) {
     if (id->qp || !id->verbs) return fail(EINVAL);
@@ -156,7 +156,7 @@ SR_EXPORT int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event) {
     return 0;
 }
 
-/* ---- address information ---- */
+/* --- address information --- */
 
 static struct sockaddr *copy_address(const struct sockaddr *addr, socklen_t len) {
     struct sockaddr *copy = calloc(1, sizeof(struct sockaddr_storage));
@@ -239,7 +239,7 @@ SR_EXPORT int rdma_getaddrinfo(const char *node, const char *service, const stru
     return 0;
 }
 
-/* ---- end points ---- */
+/* --- end points --- */
 
 static int ep_passive(struct rdma_cm_id *id, struct rdma_addrinfo *res, struct ibv_pd *pd,
                       struct ibv_qp_init_attr *attr) {
@@ -316,7 +316,7 @@ SR_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **id
     return 0;
 }
 
-/* ---- devices ---- */
+/* --- devices --- */
 
 SR_EXPORT struct ibv_context **rdma_get_devices(int *num) {
     int n = device_start() ? 0 : (int)device_count();
@@ -334,7 +334,7 @@ SR_EXPORT void rdma_free_devices(struct ibv_context **list) {
     free(list);
 }
 
-/* ---- declined ---- */
+/* --- declined --- */
 
 SR_EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context) {
     return (void)id, (void)addr, (void)context, fail(EOPNOTSUPP);

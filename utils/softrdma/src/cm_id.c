@@ -172,7 +172,7 @@ SR_EXPORT int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *
     return 0;
 }
 
-/* ---- addresses ---- */
+/* --- addresses --- */
 
 int cm_attach_device(struct cm_id *c, const struct sockaddr *addr) {
     if (c->id.verbs) return 0;
@@ -355,7 +355,7 @@ SR_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id) {
     return htons(net_port(&id->route.addr.dst_addr));
 }
 
-/* ---- options ---- */
+/* --- options --- */
 
 static int set_id_option(struct cm_id *c, int name, const void *value, size_t len) {
     switch (name) {
@@ -386,7 +386,7 @@ SR_EXPORT int rdma_set_option(struct rdma_cm_id *id, int level, int name, void *
     return fail(err);
 }
 
-/* ---- the whole ---- */
+/* --- the whole --- */
 
 void cm_start(void) {
     list_init(&ids);

@@ -38,7 +38,7 @@ static struct link cqs, channels;
 static uint32_t live_cqs, cq_numbers, channel_numbers;
 static uint64_t past_polls, past_completions;
 
-/* ---- channels ---- */
+/* --- channels --- */
 
 SR_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ib) {
     int err = fault_errno(FAULT_CREATE_CHANNEL);
@@ -162,7 +162,7 @@ SR_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n) {
     pthread_mutex_unlock(&cq->mutex);
 }
 
-/* ---- waking ---- */
+/* --- waking --- */
 
 static int own_channel_fd(uint32_t id) {
     int fd = -1;
@@ -242,7 +242,7 @@ void cq_repair(struct cq *cq) {
     if (atomic_compare_exchange_strong(&cq->sh->armed, &firing, CQ_ARMED)) cq_fire(peer_self(), cq->sh, true);
 }
 
-/* ---- create, destroy ---- */
+/* --- create, destroy --- */
 
 static struct cq *cq_create(struct ibv_context *ib, int cqe, void *context, struct ibv_comp_channel *channel,
                             uint32_t vector) {
@@ -336,7 +336,7 @@ int cq_modify(struct ibv_cq *ib, struct ibv_modify_cq_attr *attr) {
     return attr->attr_mask & ~(uint32_t)IBV_CQ_ATTR_MODERATE ? EINVAL : 0;
 }
 
-/* ---- members ---- */
+/* --- members --- */
 
 /* A queue pair may be watched only while it is in `hot`. Removing it re-announces what it may have missed. */
 static void hot_remove(struct cq *cq, struct qp *qp) {
@@ -435,7 +435,7 @@ void cq_detach(struct cq *cq, struct qp *qp, bool recv, uint32_t depth) {
     if (last) cq_free(cq);
 }
 
-/* ---- local completions ---- */
+/* --- local completions --- */
 
 static bool ring_grow(struct cq *cq) {
     uint32_t room = cq->ring_room ? cq->ring_room * 2 : 16;
@@ -521,7 +521,7 @@ static int take_local(struct cq *cq, struct ibv_wc *wc, int n) {
     return got;
 }
 
-/* ---- polling ---- */
+/* --- polling --- */
 
 static int take_hot(struct cq *cq, struct ibv_wc *wc, int n) {
     int got = 0;
@@ -622,7 +622,7 @@ int cq_poll(struct ibv_cq *ib, int n, struct ibv_wc *wc) {
     return got;
 }
 
-/* ---- extended polling ---- */
+/* --- extended polling --- */
 
 static int ex_next(struct ibv_cq_ex *ex) {
     struct cq *cq = (struct cq *)ex;
@@ -687,7 +687,7 @@ struct ibv_cq_ex *cq_create_ex(struct ibv_context *ib, struct ibv_cq_init_attr_e
     return ex;
 }
 
-/* ---- the whole ---- */
+/* --- the whole --- */
 
 RACES_ALLOWED void cq_sum_counters(struct softrdma_counters *out) {
     pthread_mutex_lock(&lock);

@@ -39,7 +39,7 @@ static struct link contexts = {&contexts, &contexts};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool running;
 
-/* ---- start and fork ---- */
+/* --- start and fork --- */
 
 static void before_fork(void) {
     pages_lock();
@@ -155,7 +155,7 @@ bool device_is_ours(const struct ibv_context *ib) {
     return ib->ops.poll_cq == cq_poll;
 }
 
-/* ---- listing ---- */
+/* --- listing --- */
 
 SR_EXPORT struct ibv_device **ibv_get_device_list(int *num) {
     if (num) *num = 0;
@@ -199,7 +199,7 @@ SR_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, 
     return snprintf(buf, size, "%s", value);
 }
 
-/* ---- asking ---- */
+/* --- asking --- */
 
 static void fill_device_attr(struct device *device, struct ibv_device_attr *attr) {
     const struct config *c = config();
@@ -328,7 +328,7 @@ SR_EXPORT int ibv_get_pkey_index(struct ibv_context *ib, uint8_t port, __be16 pk
     return (void)ib, port == 1 && pkey == htobe16(0xffff) ? 0 : -1;
 }
 
-/* ---- contexts ---- */
+/* --- contexts --- */
 
 static int modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr) {
     return (void)qp, (void)attr, EOPNOTSUPP;
@@ -415,7 +415,7 @@ struct ibv_context *device_context(uint32_t index) {
     return cm_contexts[index];
 }
 
-/* ---- protection domains ---- */
+/* --- protection domains --- */
 
 SR_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ib) {
     int err = fault_errno(FAULT_ALLOC_PD);
@@ -450,7 +450,7 @@ SR_EXPORT int ibv_dealloc_pd(struct ibv_pd *ib) {
     return 0;
 }
 
-/* ---- asynchronous events ---- */
+/* --- asynchronous events --- */
 
 static void *event_element(const struct ibv_async_event *event) {
     return event->element.qp; /* all members are pointers in one place */

@@ -138,8 +138,8 @@ static int mr_publish(struct mr *mr, uint64_t iova, unsigned int access) {
     return 0;
 }
 
-/* What is only ever sent is read by this process alone, by the thread that posts it: it need not be where peers can reach it, and stays
- * ordinary memory, of which a forked child has its own copy. */
+/* What is only ever sent is read by this process alone, by the thread that posts it: it need not be where peers can
+ * reach it, and stays ordinary memory, of which a forked child has its own copy. */
 static bool stays_private(unsigned int access) {
     return !(access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) && !config()->dontfork;
 }

@@ -132,7 +132,7 @@ void peer_forget(void) {
     pthread_mutex_init(&door_lock, NULL);
 }
 
-/* ---- sending ---- */
+/* --- sending --- */
 
 static int send_now(int sock, const struct message *msg, int fd) {
     union {
@@ -239,7 +239,7 @@ void peer_set_channel_fd(struct peer *peer, uint32_t id, int fd) {
     pthread_mutex_unlock(&peer->lock);
 }
 
-/* ---- connections ---- */
+/* --- connections --- */
 
 static struct conn *conn_create(int fd, enum conn_state state) {
     struct conn *conn = calloc(1, sizeof(*conn));
@@ -424,7 +424,7 @@ static void conn_ready(struct watch *watch, uint32_t events) {
     }
 }
 
-/* ---- names ---- */
+/* --- names --- */
 
 void door_name(char out[64], const char *format, ...) {
     int n = snprintf(out, 64, "softrdma.%u.", (unsigned)geteuid());
@@ -503,7 +503,7 @@ bool door_is_taken(const char *name) {
     return taken;
 }
 
-/* ---- dialling ---- */
+/* --- dialling --- */
 
 static struct peer *cached_peer(struct dial *dial) {
     struct peer *found = NULL;

@@ -8,8 +8,9 @@
 
 #include "base.h"
 
-/* A descriptor to watch. Removed by its own callback or by any task, and before it is closed: closing alone does not end
- * the watch while a child that was just forked still has the descriptor, and the callback would be called for ever. */
+/* A descriptor to watch. Removed by its own callback or by any task, and before it is closed: closing alone does not
+ * end the watch while a child that was just forked still has the descriptor, and the callback would be called for ever.
+ */
 struct watch {
     void (*ready)(struct watch *watch, uint32_t events);
     int fd;

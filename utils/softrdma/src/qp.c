@@ -30,7 +30,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list of a
 static struct link all = {&all, &all};
 static uint32_t live;
 
-/* ---- creation ---- */
+/* --- creation --- */
 
 static int check_caps(struct ibv_qp_init_attr_ex *a) {
     const struct config *c = config();
@@ -226,7 +226,7 @@ SR_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) {
     return &to_qp(qp)->ex;
 }
 
-/* ---- the way to the peer ---- */
+/* --- the way to the peer --- */
 
 struct qp_address qp_address(const struct qp *qp) {
     return (struct qp_address){qp->off, qp->ib.qp_num, qp->token};
@@ -389,7 +389,7 @@ static void qp_find_route(struct qp *qp, uint32_t dest) {
     qp_dial_put(d);
 }
 
-/* ---- states ---- */
+/* --- states --- */
 
 void qp_fail(struct qp *qp) {
     uint32_t state = load_relaxed(&qp->state);
@@ -554,7 +554,7 @@ SR_EXPORT int ibv_destroy_qp(struct ibv_qp *ib) {
     return 0;
 }
 
-/* ---- the whole ---- */
+/* --- the whole --- */
 
 /* A sender may have died between writing a completion and announcing it. */
 static void on_peer_death(struct peer *peer) {

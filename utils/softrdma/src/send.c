@@ -42,7 +42,7 @@ static const char *op_name(enum ibv_wr_opcode op) {
     return names[op];
 }
 
-/* ---- entering, and ringing ---- */
+/* --- entering, and ringing --- */
 
 static inline void enter(struct qp *qp) {
     store_relaxed(&qp->sh->busy, 1);
@@ -84,7 +84,7 @@ static inline void publish(struct route *r, uint64_t len, uint32_t imm, uint32_t
     if ((r->unrung_bytes += (uint32_t)len) > RING_AFTER_BYTES) doorbell(r);
 }
 
-/* ---- checks ---- */
+/* --- checks --- */
 
 /* Total length, or the negated status of the failure. */
 static inline int64_t check_local(const struct qp *qp, const struct ibv_send_wr *wr, uint32_t access) {
@@ -137,7 +137,7 @@ static void payload_fault(const struct qp *qp) {
     fault_hit_qp(FAULT_PAYLOAD, NULL, qp->ib.qp_num, &f);
 }
 
-/* ---- the operations: 0, a status, or NOT_NOW_… ---- */
+/* --- the operations: 0, a status, or NOT_NOW_… --- */
 
 static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t *len) {
     struct route *r = &qp->route;
@@ -290,7 +290,7 @@ static inline int carry_out(struct qp *qp, const struct ibv_send_wr *wr, uint64_
     return wr->opcode == IBV_WR_RDMA_READ ? do_read(qp, wr, len) : do_atomic(qp, wr, len);
 }
 
-/* ---- completing ---- */
+/* --- completing --- */
 
 static const uint8_t wc_opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
                                      [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
@@ -331,7 +331,7 @@ static inline uint32_t complete(struct qp *qp, const struct ibv_send_wr *wr, uin
     return status;
 }
 
-/* ---- waiting ---- */
+/* --- waiting --- */
 
 static const uint32_t rnr_us[32] = {655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
                                     480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
@@ -473,7 +473,7 @@ void send_discard(struct qp *qp) {
     timer_cancel(&qp->timer);
 }
 
-/* ---- posting ---- */
+/* --- posting --- */
 
 static inline int check_wr(const struct qp *qp, const struct ibv_send_wr *wr) {
     if (unlikely(qp->sq_head - load_acquire(&qp->sq_done) >= qp->max_send_wr)) return ENOMEM;

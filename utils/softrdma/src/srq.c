@@ -183,7 +183,7 @@ void srq_reclaim(struct srq *srq, uint32_t qpn) {
     }
 }
 
-/* ---- the sender's side ---- */
+/* --- the sender's side --- */
 
 /* The limit is armed once; who takes the receive that goes below it tells the owner. */
 static void check_limit(struct peer *peer, struct srq_shared *sh, uint32_t head) {

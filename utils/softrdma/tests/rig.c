@@ -49,7 +49,7 @@ void assert_no_leaks(void) {
     EQUAL(c.registered_bytes, 0);
 }
 
-/* ---- a second process ---- */
+/* --- a second process --- */
 
 struct other other_start(void (*run)(int sock)) {
     int pair[2];
@@ -85,7 +85,7 @@ uint64_t hear(int sock) {
     return value;
 }
 
-/* ---- a pair ---- */
+/* --- a pair --- */
 
 struct ibv_context *open_first(void) {
     int n;
@@ -267,7 +267,7 @@ bool stays_empty(struct ibv_cq *cq) {
     return true;
 }
 
-/* ---- an end ---- */
+/* --- an end --- */
 
 struct sockaddr_in loopback(uint16_t port_be) {
     return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port_be, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

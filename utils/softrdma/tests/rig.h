@@ -51,7 +51,7 @@ _Noreturn void failed(const char *file, int line, const char *what, long long a,
         EQUAL(errno, err);                                                                                             \
     } while (0)
 
-/* ---- a second process ---- */
+/* --- a second process --- */
 struct other {
     pid_t pid;
     int sock;
@@ -66,7 +66,7 @@ uint64_t now_us(void);
 struct softrdma_counters counters(void);
 void assert_no_leaks(void); /* of verbs and connection manager objects in this process */
 
-/* ---- a pair ---- */
+/* --- a pair --- */
 struct pair_options {
     int cqe, send_wr, recv_wr, send_sge, recv_sge, inline_data;
     bool sig_all, separate_cqs, events;
@@ -116,7 +116,7 @@ struct ibv_wc poll_one(struct ibv_cq *cq); /* within a few seconds */
 void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status);
 bool stays_empty(struct ibv_cq *cq);
 
-/* ---- an end ---- */
+/* --- an end --- */
 struct end {
     struct rdma_event_channel *events;
     struct rdma_cm_id *listener, *id;

@@ -322,7 +322,7 @@ TEST(queues_can_be_resized_and_moderated) {
     pair_free(&p);
 }
 
-/* ---- shared receive queues ---- */
+/* --- shared receive queues --- */
 
 TEST(queue_pairs_share_the_receives_of_an_srq) {
     struct pair p = pair_make((struct pair_options){.srq_wr = 16});

@@ -276,7 +276,7 @@ TEST(a_program_that_loads_the_libraries_while_it_runs_gets_the_device) {
     CHECK(dlopen("libm.so.6", RTLD_NOW) && !dlopen("libnowhere.so.9", RTLD_NOW));
 }
 
-/* ---- fork ---- */
+/* --- fork --- */
 
 static int child_of(void (*run)(struct pair *, uint8_t *), struct pair *p, uint8_t *heap) {
     pid_t pid = fork();
