@@ -137,7 +137,7 @@ proc wait_held {names wanted descriptors} {
 
 proc steady_start {args} {
     set o [dict merge [list -port [srv client_port]] $args]
-    lassign [open_beside [info nameofexecutable] [file join $::root tests helpers steady-client.tcl] [dict get $o -port]] pid chan
+    lassign [open_beside [info nameofexecutable] [file join $::root tests programs steady-client.tcl] [dict get $o -port]] pid chan
     assert_equal "working" [line_of $chan "the steady client"]
     return $chan
 }

@@ -174,7 +174,7 @@ proc start_next {} {
         set options [list server $o(server) ours $o(ours) rdma $o(rdma) io_threads $o(io_threads) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
             durable $o(durable) timeout $o(timeout) only $o(only) allow $o(allow) deny $o(deny) verbose $o(verbose) \
             seed [expr {$o(seed) + $loop - 1}]]
-        set chan [open [list | [info nameofexecutable] [file join $::root tests lib worker.tcl] $::root $dir $file $options 2>@1] r]
+        set chan [open [list | [info nameofexecutable] [file join $::root tests harness worker.tcl] $::root $dir $file $options 2>@1] r]
         fconfigure $chan -blocking 0 -buffering line -encoding utf-8
         array set ::job [list $id,name $name $id,file $file $id,dir $dir $id,chan $chan $id,test "" $id,line 0 $id,until 0 \
             $id,began [clock milliseconds] $id,ended 0 $id,ok 0 $id,fail 0 $id,skip 0 $id,killed 0]

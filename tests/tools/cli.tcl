@@ -23,7 +23,7 @@ proc cli_out {args} {
 proc canned_start {} {
     set file [file join $::unit_dir canned.port]
     file delete $file
-    set handle [spawn [info nameofexecutable] [file join $::root tests helpers canned-replies.tcl] $file]
+    set handle [spawn [info nameofexecutable] [file join $::root tests programs canned-replies.tcl] $file]
     wait_for_condition 10000 {[file exists $file]}
     return [list $handle [file_bytes $file]]
 }
