@@ -1,0 +1,95 @@
+/* rdb_file.h: RDB files: whole data sets as one stream of bytes, from and to a source and a sink.
+ *
+ *     magic     9 bytes: "REDIS0011", or "VALKEY080"
+ *     records   an opcode, or the type of a value (rdb.h), and what belongs to it
+ *     0xff      the end
+ *     checksum  CRC-64 of all bytes before it, 8 bytes, little-endian; 0: not computed. Since version 5
+ *
+ *     opcode                  what follows
+ *     0xff  EOF
+ *     0xfe  SELECTDB          number of the database, as a length
+ *     0xfd  EXPIRETIME        of the next key: seconds since the epoch, 4 bytes, little-endian, signed
+ *     0xfc  EXPIRETIME_MS     milliseconds, 8 bytes, little-endian, signed
+ *     0xfb  RESIZEDB          keys of the database, and how many of them expire: two lengths
+ *     0xfa  AUX               name and value, strings. Unknown names are ignored
+ *     0xf9  FREQ              LFU counter of the next key, 1 byte
+ *     0xf8  IDLE              idle seconds of the next key, a length
+ *     0xf7  MODULE_AUX        data of a module, which this server does not have
+ *     0xf6  FUNCTION_PRE_GA   function library of a release candidate of Redis 7.0: refused
+ *     0xf5  FUNCTION2         code of a function library, a string
+ *     0xf4  SLOT_INFO         hash slot, its keys, and how many of them expire: three lengths
+ *     0xf3  SLOT_IMPORT       a slot migration that is under way: name, count, pairs of first and last slot
+ *     below                   type of a value, then its key, a string, and the value
+ *
+ * Version 11 is what Valkey 7.2 to 8.1 and Redis 7.2 read. Version 80, of Valkey 9, has hashes whose fields expire.
+ * Files are written as version 11 unless a database has such a hash. Versions 12 to 79 are other products'; their types
+ * and opcodes may mean something else. */
+#ifndef PERSIST_RDB_FILE_H
+#define PERSIST_RDB_FILE_H
+#include "persist/sink.h"
+#include "persist/source.h"
+#include "store/keyspace.h"
+
+enum { RDB_MAGIC_BYTES = 9 };
+
+struct rdb_aux {
+    struct slice name, value;
+};
+
+struct rdb_save_params {
+    const struct rdb_aux *aux; /* written beside valkey-ver, redis-bits, ctime, used-mem and aof-base */
+    size_t aux_count;
+    const struct slice *libraries; /* code of function libraries */
+    size_t library_count;
+    bool aof_base;
+    /* Called about every thousand keys, and at the end. */
+    void (*progress)(void *context, uint64_t keys, uint64_t bytes);
+    /* Called after each key; NULL: not (rdb-key-save-delay). */
+    void (*key_saved)(void *context);
+    void *context; /* of both */
+    int version;   /* 0: the least that holds the data. RDB_VERSION_COMMON, RDB_VERSION: that one */
+};
+/* Writes a file, up to and including its checksum, and flushes the sink. The sink's `checksum` tells whether one is
+ * computed (rdbchecksum). The databases must not change meanwhile. 0, or a negative errno. -ENOTSUP: the version asked
+ * for cannot hold a value. */
+int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save_params *params);
+
+struct rdb_load_params {
+    bool relaxed_version;  /* rdb-version-check relaxed: versions of other products and of the future are tried */
+    bool ignore_checksum;  /* rdbchecksum no, or DEBUG SET-SKIP-CHECKSUM-VALIDATION */
+    bool check_duplicates; /* sanitize-dump-payload yes: packed values are searched for members that come twice */
+    bool skip_expired;     /* a primary: keys that have expired are dropped. A replica and an AOF's base keep them */
+    enum rdb_duplicate_key {
+        RDB_DUPLICATE_REFUSED,  /* a key that is there already, or comes twice, is damage */
+        RDB_DUPLICATE_REPLACES, /* DEBUG RELOAD NOFLUSH MERGE, replication that keeps data */
+    } duplicates;
+    /* Each may be NULL. False: the load fails; the callback tells why with source_fail(). */
+    bool (*aux)(void *context, struct source *source, struct slice name, struct slice value);
+    bool (*library)(void *context, struct source *source, struct slice code); /* NULL: libraries are dropped */
+    void (*key_loaded)(void *context);                                        /* after each key (key-load-delay) */
+    void *context;
+};
+struct rdb_load_result {
+    int version;
+    uint64_t keys;    /* added */
+    uint64_t expired; /* dropped because their time was over */
+    uint64_t empty;   /* dropped because they had no elements: damage that older servers left */
+    uint64_t expires; /* added ones with an expiry */
+    uint64_t libraries;
+    uint64_t offset;                /* bytes read; after a failure, where it was found */
+    int64_t created_at;             /* AUX ctime: seconds since the epoch; 0: not given */
+    uint64_t used_memory;           /* AUX used-mem */
+    bool aof_base;                  /* AUX aof-base */
+    char reason[SOURCE_REASON_MAX]; /* of a failure */
+};
+/* Adds what a file holds to the databases. The source stands behind the checksum afterwards: more may follow (an AOF
+ * with a preamble). 0, or a negative errno: -EINVAL malformed or truncated, -ENOTSUP a version, type or opcode of
+ * another product, -EILSEQ a wrong checksum, -ECANCELED by the source's progress function, -ENOMEM. After a failure
+ * what was read so far is there. */
+int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_load_params *params,
+             struct rdb_load_result *result);
+/* Does a file that begins so claim to be an RDB file? For AOFs, which may begin with one. */
+static inline bool rdb_is_magic(const char *bytes, size_t len) {
+    return (len >= 5 && memcmp(bytes, "REDIS", 5) == 0) || (len >= 6 && memcmp(bytes, "VALKEY", 6) == 0);
+}
+#endif
