@@ -1,6 +1,8 @@
 # make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side
-# make test                builds and runs every test; ends with "N passed, N failed"
+# make test                builds and runs every test; ends with "N passed, N failed". TEST_PARTS="unit rdma": only these of
+#                          source unit scripts softrdma integration rdma tools interop; TEST_REPORTS=DIR: JUnit files there
+# make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each kind
 # make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated machine without root)
 # make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target so long (clang)
 # make install PREFIX=…    make clean   make distclean   make help
@@ -27,7 +29,7 @@ endif
 
 found = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 # Goals that install packages first, or build nothing, must work where nothing is installed yet.
-goals_without_build := clean distclean help install-deps check-includes demo test fuzz
+goals_without_build := clean distclean help install-deps check-includes check-style demo test fuzz
 ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifeq ($(BUILD_RDMA),)
     ifeq ($(call found,libibverbs librdmacm),yes)
@@ -109,7 +111,7 @@ objects = $(patsubst %.c,$(B)/%.o,$(1))
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
-.PHONY: all test test-rxe test-programs run-tests unit demo install clean distclean help install-deps check-includes helpers softrdma FORCE
+.PHONY: all check test test-rxe test-programs run-tests unit demo install clean distclean help install-deps check-includes check-style helpers softrdma FORCE
 all: $(PROGRAMS) $(SOFTRDMA)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
@@ -132,7 +134,7 @@ $(B)/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 
-# Unit tests: one program a file, each linked with every room but main and the tools.
+# Unit tests: one program a file, each linked with every layer but main and the tools.
 UNIT_PROGRAMS := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT))
 $(B)/unit/%: $(B)/tests/unit/%.o $(call objects,$(COMMON) $(SERVER))
 	@mkdir -p $(@D)
@@ -184,6 +186,11 @@ run-tests: test-programs
 test:
 	@deps/install --test
 	@$(MAKE) --no-print-directory run-tests
+check: test-programs
+	@TEST_PARTS="source unit" tests/run $(UNIT_PROGRAMS)
+	@./runtest --single strings --single transactions --single options
+	@./runtest --suite tools --single cli
+	@if [ "$(BUILD_RDMA)" = yes ]; then ./runtest-rdma --device softrdma --single transport; fi
 # Not part of `make test`: it takes minutes, and packages of 700 MB (deps/install --rxe). Without them it is skipped.
 test-rxe: all helpers
 	@tests/rxe/run
@@ -206,6 +213,8 @@ install-deps:
 	@deps/install
 check-includes:
 	@utils/check-includes
+check-style:
+	@utils/check-style
 
 help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile

@@ -24,6 +24,7 @@ proc usage {} {
   --durable          start a server that died again and go on with the suite
   --valgrind         run the server under valgrind
   --seed N           seed of the random numbers (printed with every run)
+  --junit FILE       write the results as JUnit, too (default with TEST_REPORTS=DIR: DIR/SUITE.xml)
   --list             show the suites and their tests, run nothing
   --verbose          show every test
   --help             this text
@@ -39,7 +40,7 @@ proc bad {message} {
 
 array set o {
     single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 launcher {} rdma_host 127.0.0.1 io_threads 0
-    loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0
+    loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0 junit ""
 }
 proc next_value {} {
     global argv at
@@ -77,6 +78,7 @@ for {set at 0} {$at < [llength $argv]} {incr at} {
         --durable {set o(durable) 1}
         --valgrind {set o(valgrind) 1}
         --seed {set o(seed) [next_number 0]}
+        --junit {set o(junit) [next_value]}
         --list {set o(list) 1}
         --verbose - -v {set o(verbose) 1}
         --help - -h {usage; exit 0}
@@ -136,6 +138,10 @@ if {$o(launcher) ne ""} {
         bad "cannot run $first"
     }
 }
+if {$o(junit) eq "" && [info exists ::env(TEST_REPORTS)] && $::env(TEST_REPORTS) ne ""} {
+    set o(junit) [file join $::env(TEST_REPORTS) $o(suite)[expr {$o(rdma) ? "-rdma" : ""}].xml]
+}
+if {$o(junit) ne ""} {set o(junit) [file normalize $o(junit)]}
 if {![info exists ::env(VALKEY_TEST_RUN)]} {bad "start it as ./runtest"}
 set ::run $::env(VALKEY_TEST_RUN)
 # Of a server under AddressSanitizer: pointers in packed structures lie unaligned, too.
@@ -215,7 +221,27 @@ proc job_output {id} {
     start_next
 }
 
+# Results as JUnit.
+set ::cases {}
+proc xml {text} {
+    regsub -all {[^\x09\x0A\x0D\x20-\uFFFD]} $text "" text
+    return [string map {& &amp; < &lt; > &gt; \" &quot;} $text]
+}
+proc junit_case {id name body} {
+    if {$::o(junit) eq ""} return
+    append ::cases "<testcase classname=\"[xml $::job($id,name)]\" name=\"[xml $name]\">$body</testcase>\n"
+}
+proc junit_write {} {
+    global o total
+    if {$o(junit) eq ""} return
+    set ch [open $o(junit) w]
+    fconfigure $ch -encoding utf-8
+    puts $ch "<testsuite name=\"$o(suite)\" tests=\"[expr {$total(ok) + $total(fail) + $total(skip)}]\" failures=\"$total(fail)\" skipped=\"$total(skip)\">\n$::cases</testsuite>"
+    close $ch
+}
+
 proc record_failure {id name line why tail} {
+    junit_case $id $name "<failure>[xml $why]</failure>"
     incr ::job($id,fail)
     incr ::total(fail)
     set where "[relative $::job($id,file)][expr {$line ? ":$line" : ""}]"
@@ -238,6 +264,7 @@ proc job_event {id event} {
         ok {
             incr ::job($id,ok)
             incr ::total(ok)
+            junit_case $id [lindex $args 0] ""
             set ::job($id,test) ""
             if {$::o(verbose)} {puts "\[ok] $::job($id,name): [lindex $args 0] ([lindex $args 1] ms)"}
         }
@@ -249,6 +276,7 @@ proc job_event {id event} {
         skip {
             incr ::job($id,skip)
             incr ::total(skip)
+            junit_case $id [lindex $args 0] "<skipped message=\"[xml [lindex $args 1]]\"/>"
             lappend ::skips [list $::job($id,name) [lindex $args 0] [lindex $args 1]]
             set ::job($id,test) ""
             if {$::o(verbose)} {puts "\[skipped] $::job($id,name): [lindex $args 0] ([lindex $args 1])"}
@@ -311,6 +339,7 @@ after 1000 watch
 start_next
 if {!$::finished} {vwait ::finished}
 check_syntax_sent
+junit_write
 
 # --- Summary ---------------------------------------------------------------
 
