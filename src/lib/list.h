@@ -1,5 +1,15 @@
 /* list.h: an intrusive doubly linked list. The link stands in the element, so that linking allocates nothing and an
- * element can leave in O(1). Use container_of to come from a link to its element. */
+ * element can leave in O(1). Use container_of to come from a link to its element.
+ *
+ * Walking. The body of list_each may remove any element, the current one and the next one too, and may free what it
+ * removed: a walk registers itself with its list, and list_remove moves every walk that stands at the removed link to
+ * the link behind it. A walk ends when its list becomes empty, so that the body may then free the list itself. An
+ * element that the body adds is visited if it is behind the current one, unless the current one is the last.
+ *
+ * Rejected: saving only the next link before the body runs. A callback that closes a client can remove that next
+ * element, and callbacks of that kind are what most lists of the server hold.
+ *
+ * A walk changes its list, so a list that several threads walk needs a lock even for walking. */
 #ifndef LIB_LIST_H
 #define LIB_LIST_H
 #include <stdbool.h>
@@ -8,15 +18,24 @@
 struct list_link {
     struct list_link *next, *prev;
 };
+struct list_walk;
 struct list {
     struct list_link head; /* a ring through head; empty: both point at head */
     size_t len;
+    struct list_walk *walks; /* those under way, innermost first */
+};
+/* The position of a list_each. */
+struct list_walk {
+    struct list *list; /* NULL: the list became empty */
+    struct list_link *next;
+    struct list_walk *outer;
 };
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 static inline void list_init(struct list *list) {
     list->head.next = list->head.prev = &list->head;
     list->len = 0;
+    list->walks = NULL;
 }
 static inline void list_insert_before(struct list *list, struct list_link *at, struct list_link *link) {
     link->next = at, link->prev = at->prev;
@@ -29,8 +48,10 @@ static inline void list_append(struct list *list, struct list_link *link) {
 static inline void list_prepend(struct list *list, struct list_link *link) {
     list_insert_before(list, list->head.next, link);
 }
+void list_walks_pass(struct list *list, const struct list_link *removed); /* for list_remove only */
 /* After removal the link is unlinked: list_is_linked() says no. */
 static inline void list_remove(struct list *list, struct list_link *link) {
+    if (__builtin_expect(list->walks != NULL, 0)) list_walks_pass(list, link);
     link->prev->next = link->next, link->next->prev = link->prev;
     link->next = link->prev = NULL;
     list->len--;
@@ -44,8 +65,24 @@ static inline struct list_link *list_first(struct list *list) {
 static inline struct list_link *list_next(struct list *list, struct list_link *link) {
     return link->next == &list->head ? NULL : link->next;
 }
-/* Safe against removal of the current element. */
+
+struct list_walk *list_walk_start(struct list_walk *walk, struct list *list);
+/* The next link; NULL: the end. */
+static inline struct list_link *list_walk_step(struct list_walk *walk) {
+    struct list_link *link = walk->next;
+    if (!walk->list || link == &walk->list->head) return NULL;
+    walk->next = link->next;
+    return link;
+}
+/* Walks of a list end in the reverse order of their starts: they belong to nested blocks. */
+static inline void list_walk_end(struct list_walk *walk) {
+    if (walk->list) walk->list->walks = walk->outer;
+}
+/* Runs the statement behind it for each link of the list. `break`, `continue`, `return` and `goto` work as in a loop.
+ */
 #define list_each(list, link)                                                                                          \
-    for (struct list_link *link = (list)->head.next, *link##_next = link->next; link != &(list)->head;                 \
-         link = link##_next, link##_next = link->next)
+    for (struct list_walk link##_walk __attribute__((cleanup(list_walk_end))),                                         \
+         *link##_once = list_walk_start(&link##_walk, (list));                                                         \
+         link##_once; link##_once = NULL)                                                                              \
+        for (struct list_link * link; (link = list_walk_step(&link##_walk));)
 #endif

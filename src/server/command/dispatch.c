@@ -304,7 +304,9 @@ static __attribute__((noinline)) bool filters_apply(struct client *client, struc
         if (gate->flags && !(gate->flags & flags)) continue;
         const char *error = NULL;
         switch (gate->ask(client, command, argc, argv, &error)) {
-        case FILTER_PASS: continue;
+        case FILTER_PASS:
+            if (client->flags & CLIENT_CLOSING) return true; /* an eviction's event passed its output limit */
+            continue;
         case FILTER_REFUSE: refuse(client, command, error); return true;
         case FILTER_TAKEN: client->current = command; return true;
         case FILTER_HOLD: *held = true; return true;
