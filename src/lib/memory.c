@@ -202,6 +202,12 @@ void *mem_try_realloc(void *block, size_t size) {
     return try_realloc(block, size ? size : SIZE_MIN, &usable);
 }
 
+bool mem_is_available(size_t size) {
+    void *block = mem_try_alloc(size);
+    mem_free(block);
+    return block != NULL;
+}
+
 void *mem_alloc_usable(size_t size, size_t *usable) {
     void *block = try_alloc(size, usable);
     if (unlikely(!block)) out_of_memory(size);

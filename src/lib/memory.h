@@ -8,6 +8,7 @@
  * then aborts. Where a peer, a client or a file chose the size, use the mem_try_ functions and answer with an error. */
 #ifndef LIB_MEMORY_H
 #define LIB_MEMORY_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,9 @@ void *mem_realloc(void *block, size_t size);
 void *mem_try_alloc(size_t size);
 void *mem_try_calloc(size_t count, size_t size);
 void *mem_try_realloc(void *block, size_t size);
+/* Would mem_alloc(size) succeed now? For a size that a client chose, ahead of calls that allocate about as much and
+ * cannot fail. Costs an allocation and a release, untouched: ask only about large sizes. */
+bool mem_is_available(size_t size);
 /* As above, and tells how many bytes the block really holds; all of them may be used. */
 void *mem_alloc_usable(size_t size, size_t *usable);
 void *mem_realloc_usable(void *block, size_t size, size_t *usable);

@@ -19,6 +19,7 @@ enum {
     TWO_BITS = 0xc0
 };
 enum { INTEGER_TEXT_MAX = 11, COMPRESS_MIN = 21, COMPRESS_GAIN = 4, FOOTER = 10, TEXT_NAN = 253, TEXT_INF = 254 };
+enum { LARGE_MIN = 256 * 1024 };
 struct rdb_settings rdb_settings = {.compression = true};
 
 /* Writing */
@@ -180,6 +181,13 @@ static struct slice read_integer(struct rdb_reader *in, uint64_t kind, char **ma
     return (struct slice){*made, format_int64(*made, value)};
 }
 
+/* A string becomes a value or a part of one. One that is large is refused where memory is too short for that copy. */
+static struct slice fitting(struct rdb_reader *in, struct slice text) {
+    if (text.len < LARGE_MIN || mem_is_available(text.len + text.len / 16)) return text;
+    in->failed = true;
+    return SLICE("");
+}
+
 static struct slice read_compressed(struct rdb_reader *in, char **made) {
     uint64_t packed = rdb_read_length(in), length = rdb_read_length(in);
     /* LZF makes at most 264 bytes of 3. */
@@ -189,9 +197,10 @@ static struct slice read_compressed(struct rdb_reader *in, char **made) {
     }
     struct slice from = {in->at, packed};
     in->at += packed;
-    *made = mem_alloc(length);
-    if (!lzf_unpack(from, *made, length)) in->failed = true;
-    return in->failed ? SLICE("") : (struct slice){*made, length};
+    /* The payload chose the length, up to 88 times its own size. */
+    *made = mem_try_alloc(length);
+    if (!*made || !lzf_unpack(from, *made, length)) in->failed = true;
+    return in->failed ? SLICE("") : fitting(in, (struct slice){*made, length});
 }
 
 struct slice rdb_read_string(struct rdb_reader *in, char **made) {
@@ -211,7 +220,7 @@ struct slice rdb_read_string(struct rdb_reader *in, char **made) {
     }
     struct slice text = {in->at, length};
     in->at += length;
-    return text;
+    return fitting(in, text);
 }
 
 /* DUMP */
