@@ -117,15 +117,19 @@ static bool has_pointer(const struct entry *e) {
 
 void entry_free_value(struct entry *e, bool lazy) {
     if (!has_pointer(e)) return;
-    void *value = entry_pointer(e);
+    struct value_free freed = {entry_pointer(e), e->type, e->encoding};
     const struct value_ops *ops = value_ops[e->type];
-    if (lazy && ops && ops->free_effort && ops->free_effort(value, e->encoding) > LAZY_FREE_EFFORT) {
+    /* The number 0, so that the entry refers to nothing while it gets its new shape and value. */
+    e->type = TYPE_STRING;
+    e->encoding = ENCODING_INT;
+    *(int64_t *)entry_value_word(e) = 0;
+    if (lazy && ops && ops->free_effort && ops->free_effort(freed.value, freed.encoding) > LAZY_FREE_EFFORT) {
         struct value_free *job = mem_alloc(sizeof(*job));
-        *job = (struct value_free){value, e->type, e->encoding};
+        *job = freed;
         atomic_fetch_add_explicit(&store_lazyfree.pending, 1, memory_order_relaxed);
         background_submit(BACKGROUND_LAZY_FREE, value_free_job, job);
     } else {
-        value_free_now(e->type, e->encoding, value);
+        value_free_now(freed.type, freed.encoding, freed.value);
     }
 }
 

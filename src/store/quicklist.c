@@ -79,8 +79,9 @@ static struct list_node *node_of_text(struct slice text, struct blob *blob) {
         node->count = 1;
         return node;
     }
-    if (blob) blob_release(blob);
-    return node_of_listpack(listpack_append(listpack_new(0), text));
+    struct list_node *node = node_of_listpack(listpack_append(listpack_new(0), text));
+    if (blob) blob_release(blob); /* `text` may be its bytes */
+    return node;
 }
 static void node_free(struct list_node *node) {
     if (node->kind == NODE_LARGE)
