@@ -94,7 +94,8 @@ void client_free(struct client *client) {
     client->flags |= CLIENT_CLOSING;
     client_events_tell(client);
     client->reply.out = &nowhere.out;
-    if (list_is_linked(&client->turn_link)) client_turn_leave(client);
+    if (list_is_linked(&client->turn_link)) list_remove(&turns, &client->turn_link);
+    if (client->flags & CLIENT_PAUSED) client_pause_forget(client);
     if (client->conn) {
         client_count_bytes(client);
         client_flush_forget(client);
@@ -125,13 +126,6 @@ static void turn_queue(struct client *client) {
     if (list_is_linked(&client->turn_link)) return;
     list_append(&turns, &client->turn_link);
     if (!turns_timer.heap_index) event_timer_set(server.loop, &turns_timer, 0, turns_run);
-}
-
-void client_turn_leave(struct client *client) {
-    if (client->flags & CLIENT_PAUSED)
-        client_pause_forget(client);
-    else
-        list_remove(&turns, &client->turn_link);
 }
 
 void client_hold(struct client *client) {
@@ -352,6 +346,7 @@ static void client_turn(struct client *client) {
 /* A client that was held goes on, first with the request that it holds. The input may have moved since: the request is
  * found in it again, unless parts of it are no longer there (large arguments). */
 static void turn_resume(struct client *client) {
+    if (client->holds) return; /* it was held again since it was queued: its release queues it anew */
     if (client->held && (client->threaded || !client->reader.larges_count)) {
         client->held = false;
         if (!client->threaded) request_done(&client->reader);

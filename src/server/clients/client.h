@@ -58,7 +58,8 @@ struct client {
     uint8_t holds;       /* client_hold() without client_release() */
     struct request_reader reader;
     size_t used;                 /* bytes of the input that were executed in this turn and are not consumed yet */
-    struct list_link turn_link;  /* waits for its next turn, or for a release */
+    struct list_link turn_link;  /* waits for its next turn */
+    struct list_link pause_link; /* CLIENT_PAUSED: in the list of client_pause.c */
     struct list_link flush_link; /* has output that goes out before the loop waits */
     struct event_deferred deferred;
     struct command *current; /* last called, for CLIENT LIST */

@@ -19,7 +19,7 @@ static enum filter_answer pause_ask(struct client *client, const struct command 
         return FILTER_PASS;
     client_hold(client);
     client->flags |= CLIENT_PAUSED;
-    list_append(&paused, &client->turn_link);
+    list_append(&paused, &client->pause_link);
     return FILTER_HOLD;
 }
 
@@ -31,7 +31,7 @@ enum pause_kind clients_paused(void) {
 
 void client_pause_forget(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_PAUSED;
-    list_remove(&paused, &client->turn_link);
+    list_remove(&paused, &client->pause_link);
 }
 
 void clients_unpause(void) {
@@ -42,7 +42,7 @@ void clients_unpause(void) {
     event_timer_cancel(server.loop, &pause_timer);
     server_pause_deletion(DELETION_PAUSE_PAUSE, false);
     while (paused.len) {
-        struct client *client = container_of(list_first(&paused), struct client, turn_link);
+        struct client *client = container_of(list_first(&paused), struct client, pause_link);
         client_pause_forget(client);
         client_release(client);
     }

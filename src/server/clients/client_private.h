@@ -9,7 +9,6 @@ void client_flush(struct client *client); /* at the end of a turn, now or before
 void client_flush_forget(struct client *client);
 void client_count_bytes(struct client *client); /* what came and went since the last time, into client_stats */
 void client_cron_forget(struct client *client);
-void client_turn_leave(struct client *client);
 void client_pause_forget(struct client *client);
 extern bool client_memory_bounded; /* maxmemory-clients is set: note what clients hold */
 void client_memory_note(struct client *client);
