@@ -433,6 +433,14 @@ struct blob *request_take_blob(struct request_reader *reader, int index) {
     return NULL;
 }
 
+struct blob *request_find_blob(const struct request_reader *reader, struct slice argument) {
+    for (int i = 0; i < reader->larges_count; i++) {
+        struct blob *blob = reader->larges[i].blob;
+        if (blob->data == argument.data && blob->len == argument.len) return blob;
+    }
+    return NULL;
+}
+
 int words_split(struct slice line, struct slice **words) {
     const char *at = line.data, *end = line.data + line.len;
     struct slice *list = NULL;

@@ -97,6 +97,8 @@ void request_done(struct request_reader *reader); /* forget this request; drops 
  * already. The reader keeps a reference of its own until request_done, so argv stays valid whatever becomes of the
  * blob. */
 struct blob *request_take_blob(struct request_reader *reader, int index);
+/* The blob whose bytes `argument` is, without a reference; NULL where it lies in none. */
+struct blob *request_find_blob(const struct request_reader *reader, struct slice argument);
 /* Splits a line as inline commands, configuration files and the cli do: quotes "..." with \n \r \t \b \a \xHH, '...'
  * with \'. Returns the number of words put into a fresh array of fresh strings, or -1 for unbalanced quotes. Free with
  * words_free. */

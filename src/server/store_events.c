@@ -27,7 +27,7 @@ static void gone(struct db *db, struct slice key, bool lazy, enum notify_class c
     notify(db, class, event, key);
     if (!propagate_wanted()) return;
     struct slice argv[2] = {lazy ? SLICE("UNLINK") : SLICE("DEL"), key};
-    propagate(db_id(db), 2, argv);
+    propagate(db_id(db), 2, argv, NULL);
 }
 
 static void expired(struct db *db, struct slice key) {
@@ -42,7 +42,7 @@ static void fields_expired(struct db *db, struct slice key, const struct slice *
         struct slice *argv = mem_alloc((count + 2) * sizeof *argv);
         argv[0] = SLICE("HDEL"), argv[1] = key;
         memcpy(argv + 2, fields, count * sizeof *argv);
-        propagate(db_id(db), (int)count + 2, argv);
+        propagate(db_id(db), (int)count + 2, argv, NULL);
         mem_free(argv);
     }
     each_listener(fields_expired, db, key, fields, count, all);

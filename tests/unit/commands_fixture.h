@@ -43,8 +43,10 @@ static const char *heard(struct memory_output *memory) {
 }
 
 /* One line a command, words as they are, "db:" in front where it is not 0. */
-static void propagation_heard(struct propagation_listener *self, int db, int argc, const struct slice *argv) {
+static void propagation_heard(struct propagation_listener *self, const struct propagation *propagation) {
     char text[32];
+    int db = propagation->db, argc = propagation->argc;
+    const struct slice *argv = propagation->argv;
     if (db) say(&propagated_memory, (struct slice){text, (size_t)snprintf(text, sizeof text, "%d:", db)});
     for (int i = 0; i < argc; i++) {
         if (i) say(&propagated_memory, SLICE(" "));

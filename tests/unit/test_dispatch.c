@@ -46,6 +46,11 @@ static void silent_run(struct call *call) {
     call_propagate_nothing(call);
     reply_ok(call->reply);
 }
+static void rewrite_run(struct call *call) {
+    call->dirty++;
+    call_propagate(call, 3, (struct slice[]){SLICE("set"), SLICE("key"), call->argv[1]});
+    reply_ok(call->reply);
+}
 static void suicide_run(struct call *call) {
     client_free(call->client);
     reply_ok(call->reply);
@@ -90,6 +95,7 @@ static const struct command_spec commands[] = {
     {.name = "write", .run = write_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
     {.name = "twice", .run = twice_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
     {.name = "silent", .run = silent_run, .arity = -1, .flags = CMD_WRITE, TEST_COMMAND},
+    {.name = "rewrite", .run = rewrite_run, .arity = 2, .flags = CMD_WRITE, TEST_COMMAND},
     {.name = "suicide", .run = suicide_run, .arity = -1, TEST_COMMAND},
     {.name = "redact", .run = redact_run, .arity = -1, TEST_COMMAND},
     {.name = "login", .run = ok_run, .arity = -1, .flags = CMD_NO_AUTH, TEST_COMMAND},
@@ -98,10 +104,10 @@ static const struct command_spec commands[] = {
     {.name = NULL},
 };
 
-static void command_heard(struct propagation_listener *self, int db, int argc, const struct slice *argv) {
-    for (int i = 0; i < argc; i++) {
+static void command_heard(struct propagation_listener *self, const struct propagation *propagation) {
+    for (int i = 0; i < propagation->argc; i++) {
         if (i) output_write(&heard.out, SLICE(" "));
-        output_write(&heard.out, argv[i]);
+        output_write(&heard.out, propagation->argv[i]);
     }
     output_write(&heard.out, SLICE(";"));
 }
@@ -352,6 +358,99 @@ static void a_write_is_propagated_once(void **state) {
     assert_int_equal(server.dirty, dirty + 3);
 }
 
+/* Listens with all that a listener is given. */
+static struct propagation last_seen;
+static struct blob *last_blob;
+static void detail_heard(struct propagation_listener *self, const struct propagation *propagation) {
+    last_seen = *propagation;
+    if (last_blob) blob_release(last_blob);
+    struct blob *blob = propagation_blob(propagation, propagation->argc - 1);
+    last_blob = blob ? blob_hold(blob) : NULL;
+}
+static struct propagation_listener detail_listener = {.command = detail_heard};
+
+/* Executes a request whose last argument was received into a blob. */
+static void run_large(const char *name, struct blob *blob) {
+    static struct request_large large;
+    struct request_reader *reader = &client->reader;
+    reader->argv[0] = slice_of(name);
+    reader->argv[1] = blob_slice(blob);
+    reader->argc = 2;
+    large = (struct request_large){.index = 1, .blob = blob};
+    reader->larges = &large;
+    reader->larges_count = 1;
+    client_execute(client, reader->argc, reader->argv);
+    reader->larges = NULL;
+    reader->larges_count = 0;
+}
+
+static void large_arguments_are_propagated_by_reference(void **state) {
+    propagate_listen(&detail_listener);
+    struct blob *blob = blob_new(REQUEST_LARGE_MIN, REQUEST_LARGE_MIN);
+    memset(blob->data, 'x', blob->len);
+    run_large("write", blob);
+    assert_ptr_equal(last_blob, blob);
+    assert_ptr_equal(last_seen.argv[1].data, blob->data);
+    assert_true(blob_is_shared(blob));
+    run_large("rewrite", blob);
+    assert_int_equal(last_seen.argc, 3);
+    assert_ptr_equal(last_blob, blob);
+    run("write small");
+    assert_null(last_blob);
+    assert_false(blob_is_shared(blob));
+    blob_release(blob);
+    propagate_unlisten(&detail_listener);
+}
+
+static void the_propagation_offset_counts_commands(void **state) {
+    uint64_t before = propagation_offset();
+    propagate_listen(&detail_listener);
+    run("write x");
+    assert_int_equal(propagation_offset(), before + 1);
+    assert_int_equal(last_seen.offset, before + 1);
+    run("twice");
+    assert_int_equal(propagation_offset(), before + 3);
+    run("ok");
+    assert_int_equal(propagation_offset(), before + 3);
+    propagate_unlisten(&detail_listener);
+}
+
+static void the_origin_of_a_command_is_told(void **state) {
+    propagate_listen(&detail_listener);
+    run("write x");
+    assert_int_equal(last_seen.origin, PROPAGATION_LOCAL);
+    client->flags |= CLIENT_PRIMARY;
+    run("write x");
+    assert_int_equal(last_seen.origin, PROPAGATION_PRIMARY);
+    client->flags &= ~(uint32_t)CLIENT_PRIMARY;
+    run("write x");
+    assert_int_equal(last_seen.origin, PROPAGATION_LOCAL);
+    client->flags |= CLIENT_LOADER;
+    uint64_t before = propagation_offset();
+    run("write x");
+    run("twice");
+    assert_int_equal(propagation_offset(), before);
+    client->flags &= ~(uint32_t)CLIENT_LOADER;
+    assert_true(propagate_wanted());
+    propagate_unlisten(&detail_listener);
+}
+
+static void a_listener_that_comes_within_a_transaction_gets_whole_pairs(void **state) {
+    propagate_unlisten(&listener);
+    propagate_begin();
+    propagate(0, 1, (struct slice[]){SLICE("a")}, NULL);
+    propagate_listen(&listener);
+    propagate_end();
+    assert_ptr_equal(heard.out.pos, heard.data);
+    propagate_unlisten(&listener);
+    propagate_begin();
+    propagate_listen(&listener);
+    propagate(0, 1, (struct slice[]){SLICE("b")}, NULL);
+    propagate_end();
+    *output_reserve(&heard.out, 1) = 0;
+    assert_string_equal(heard.data, "(b;)");
+}
+
 static void nothing_is_kept_when_nobody_listens(void **state) {
     propagate_unlisten(&listener);
     run("twice");
@@ -397,6 +496,10 @@ int main(void) {
         TEST(calls_and_failures_are_counted),
         TEST(errors_are_counted_by_their_code),
         TEST(a_write_is_propagated_once),
+        TEST(large_arguments_are_propagated_by_reference),
+        TEST(the_propagation_offset_counts_commands),
+        TEST(the_origin_of_a_command_is_told),
+        TEST(a_listener_that_comes_within_a_transaction_gets_whole_pairs),
         TEST(nothing_is_kept_when_nobody_listens),
         TEST(a_client_may_be_freed_by_its_own_command),
         TEST(secrets_are_marked),

@@ -33,7 +33,8 @@ enum client_flag {
     CLIENT_DIRTY_WATCH = 1 << 16 /* a watched key has changed */,
     CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
     CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: nothing may wait */,
-    CLIENT_CALLED_AGAIN = 1 << 19 /* the command that runs did so before, and had to wait */
+    CLIENT_CALLED_AGAIN = 1 << 19, /* the command that runs did so before, and had to wait */
+    CLIENT_LOADER = 1 << 20        /* executes what a file holds: nothing of it is propagated */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,

@@ -156,6 +156,15 @@ struct blob *transaction_take_blob(const struct call *call, int index) {
     return NULL;
 }
 
+struct blob *transaction_find_blob(const struct client *client, struct slice argument) {
+    const struct queued *queued = client->transaction->runs;
+    for (uint32_t i = 0; queued && i < queued->blob_count; i++) {
+        struct blob *blob = queued->blobs[i].blob;
+        if (blob && blob->data == argument.data && blob->len == argument.len) return blob;
+    }
+    return NULL;
+}
+
 /* Commands */
 
 static void multi_run(struct call *call) {

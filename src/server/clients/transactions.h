@@ -21,6 +21,8 @@ void transaction_mark_dirty(struct client *client);
 size_t transaction_memory(const struct client *client);
 /* The blob of an argument of the queued call that runs; see call_take_blob(). NULL: none. */
 struct blob *transaction_take_blob(const struct call *call, int index);
+/* The blob whose bytes `argument` of that call is, without a reference. NULL: none. */
+struct blob *transaction_find_blob(const struct client *client, struct slice argument);
 extern const struct command_spec transaction_commands[];
 
 /* watch.c. A client whose watched keys have changed has CLIENT_DIRTY_WATCH. */

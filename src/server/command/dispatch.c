@@ -71,26 +71,47 @@ void dispatch_unobserve(struct call_observer *observer) {
     list_remove(&observers, &observer->link);
 }
 
-/* What a call says is to be repeated elsewhere */
+/* Propagation of a call. An argument that lies in a blob travels with it; every other one that call_propagate() was
+ * given is copied, since the handler may change the memory that it lies in. */
 
 struct pending {
     struct pending *next;
     int argc;
-    struct slice argv[]; /* followed by the bytes */
+    struct blob **blobs; /* with a reference each; behind argv. NULL: none */
+    struct slice argv[]; /* followed by blobs and bytes */
 };
+
+/* The blob that the client's request holds `argument` in. */
+static struct blob *argument_blob(const struct client *client, struct slice argument) {
+    if (likely(argument.len < REQUEST_LARGE_MIN)) return NULL;
+    if (unlikely(client->transaction != NULL)) return transaction_find_blob(client, argument);
+    return request_find_blob(&client->reader, argument);
+}
 
 void call_propagate(struct call *call, int argc, const struct slice *argv) {
     call->propagated = true;
     if (!propagate_wanted()) return;
-    size_t bytes = 0;
-    for (int i = 0; i < argc; i++) bytes += argv[i].len;
-    struct pending *pending = mem_alloc(sizeof *pending + (size_t)argc * sizeof *argv + bytes);
-    char *at = (char *)&pending->argv[argc];
+    size_t bytes = 0, count = (size_t)argc;
+    bool in_blobs = false;
+    for (int i = 0; i < argc; i++) {
+        if (argument_blob(call->client, argv[i]))
+            in_blobs = true;
+        else
+            bytes += argv[i].len;
+    }
+    size_t blobs_size = in_blobs ? count * sizeof(struct blob *) : 0;
+    struct pending *pending = mem_alloc(sizeof *pending + count * sizeof *argv + blobs_size + bytes);
+    char *at = (char *)&pending->argv[argc] + blobs_size;
     pending->next = NULL;
     pending->argc = argc;
+    pending->blobs = in_blobs ? (struct blob **)&pending->argv[argc] : NULL;
     for (int i = 0; i < argc; i++) {
+        struct blob *blob = in_blobs ? argument_blob(call->client, argv[i]) : NULL;
+        if (in_blobs) pending->blobs[i] = blob ? blob_hold(blob) : NULL;
+        pending->argv[i] = argv[i];
+        if (blob) continue;
         if (argv[i].len) memcpy(at, argv[i].data, argv[i].len);
-        pending->argv[i] = (struct slice){at, argv[i].len};
+        pending->argv[i].data = at;
         at += argv[i].len;
     }
     struct running *self = container_of(call, struct running, call);
@@ -120,10 +141,30 @@ void call_select(struct call *call, struct db *db) {
 static void pending_send(struct running *self, int db) {
     for (struct pending *pending = self->pending, *next; pending; pending = next) {
         next = pending->next;
-        propagate(db, pending->argc, pending->argv);
+        propagate(db, pending->argc, pending->argv, pending->blobs);
+        for (int i = 0; pending->blobs && i < pending->argc; i++)
+            if (pending->blobs[i]) blob_release(pending->blobs[i]);
         mem_free(pending);
     }
     self->pending = NULL;
+}
+
+/* Propagates the call as the client wrote it. */
+static void call_send(const struct call *call, int db) {
+    enum { ON_STACK = 16 };
+    struct blob *few[ON_STACK], **blobs = NULL;
+    for (int i = 0; i < call->argc; i++) {
+        struct blob *blob = argument_blob(call->client, call->argv[i]);
+        if (likely(!blob)) continue;
+        if (!blobs) {
+            size_t size = (size_t)call->argc * sizeof *blobs;
+            blobs = call->argc <= ON_STACK ? few : mem_alloc(size);
+            memset(blobs, 0, size);
+        }
+        blobs[i] = blob;
+    }
+    propagate(db, call->argc, call->argv, blobs);
+    if (blobs != few) mem_free(blobs);
 }
 
 /* The call */
@@ -156,7 +197,7 @@ static inline void call_changes(struct running *self, int db, bool repeated, boo
     const struct call *call = &self->call;
     server.dirty += call->dirty;
     if (likely(!repeated)) return;
-    if (call->dirty && !call->propagated) propagate(db, call->argc, call->argv);
+    if (call->dirty && !call->propagated) call_send(call, db);
     if (self->pending) pending_send(self, db);
     if (together) propagate_end();
 }
@@ -169,7 +210,7 @@ static __attribute__((noinline)) void run_for_import(struct call *call) {
     store_settings.show_expired = shown;
 }
 
-void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
+static void call_run(struct client *client, struct command *command, int argc, const struct slice *argv) {
     struct running self = {.call = {.command = command,
                                     .argc = argc,
                                     .argv = argv,
@@ -222,6 +263,17 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
     /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh
      * one. */
     if (unlikely(ticks > CLOCK_STALE_TICKS) && !running) clock_update();
+}
+
+void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv) {
+    if (likely(!(client->flags & (CLIENT_PRIMARY | CLIENT_LOADER)))) {
+        call_run(client, command, argc, argv);
+        return;
+    }
+    enum propagation_origin before =
+        propagation_set_origin(client->flags & CLIENT_LOADER ? PROPAGATION_LOADING : PROPAGATION_PRIMARY);
+    call_run(client, command, argc, argv);
+    propagation_set_origin(before);
 }
 
 /* Refusing */

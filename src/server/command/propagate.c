@@ -1,46 +1,55 @@
 /* propagate.c: hands each change to the listeners. See propagate.h.
  *
  * Between begin and end the commands belong together; begin and end nest (a transaction of calls, each of which may
- * propagate several), the listeners see the outermost pair only, and none where nothing is propagated in between. */
+ * propagate several commands). A listener sees the outermost pair only, and none where it got nothing in between. */
 #include "server/command/propagate.h"
 
 static struct list listeners = {.head = {&listeners.head, &listeners.head}};
 static int depth;
-static bool begun; /* the listeners were told */
+static enum propagation_origin origin;
+static uint64_t offset;
 
 void propagate_listen(struct propagation_listener *listener) {
+    listener->begun = false;
     list_append(&listeners, &listener->link);
 }
 void propagate_unlisten(struct propagation_listener *listener) {
     list_remove(&listeners, &listener->link);
 }
 bool propagate_wanted(void) {
-    return listeners.len != 0;
+    return listeners.len != 0 && origin != PROPAGATION_LOADING;
+}
+uint64_t propagation_offset(void) {
+    return offset;
 }
 
-static void begin_if_together(int db) {
-    if (!depth || begun) return;
-    begun = true;
+enum propagation_origin propagation_set_origin(enum propagation_origin now) {
+    enum propagation_origin before = origin;
+    origin = now;
+    return before;
+}
+
+static void hand_out(struct propagation *propagation) {
+    if (!propagate_wanted()) return;
+    propagation->origin = origin;
+    propagation->offset = ++offset;
     list_each(&listeners, link) {
         struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
-        if (listener->begin) listener->begin(listener, db);
+        if (propagation->is_message && listener->changes_only) continue;
+        if (depth && !listener->begun) {
+            listener->begun = true;
+            if (listener->begin) listener->begin(listener, propagation->db);
+        }
+        listener->command(listener, propagation);
     }
 }
 
-void propagate(int db, int argc, const struct slice *argv) {
-    begin_if_together(db);
-    list_each(&listeners, link) {
-        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
-        listener->command(listener, db, argc, argv);
-    }
+void propagate(int db, int argc, const struct slice *argv, struct blob *const *blobs) {
+    hand_out(&(struct propagation){.db = db, .argc = argc, .argv = argv, .blobs = blobs});
 }
 
 void propagate_message(int db, int argc, const struct slice *argv) {
-    begin_if_together(db);
-    list_each(&listeners, link) {
-        struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
-        if (!listener->changes_only) listener->command(listener, db, argc, argv);
-    }
+    hand_out(&(struct propagation){.db = db, .argc = argc, .argv = argv, .is_message = true});
 }
 
 void propagate_begin(void) {
@@ -48,10 +57,11 @@ void propagate_begin(void) {
 }
 
 void propagate_end(void) {
-    if (--depth || !begun) return;
-    begun = false;
+    if (--depth) return;
     list_each(&listeners, link) {
         struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
+        if (!listener->begun) continue;
+        listener->begun = false;
         if (listener->end) listener->end(listener);
     }
 }

@@ -34,7 +34,8 @@ static void send_pending(void) {
     memory_output_clear(&pending);
 }
 
-static void follow_command(struct propagation_listener *self, int db, int argc, const struct slice *argv) {
+static void follow_command(struct propagation_listener *self, const struct propagation *propagation) {
+    int db = propagation->db;
     if (db != selected) {
         char text[NUMBER_TEXT_MAX];
         selected = db;
@@ -47,7 +48,7 @@ static void follow_command(struct propagation_listener *self, int db, int argc, 
         output_write(&pending.out, memory_output_slice(&first));
         memory_output_free(&first);
     }
-    write_request(&pending.out, argc, argv);
+    write_request(&pending.out, propagation->argc, propagation->argv);
     pending_count++;
     if (!together || pending_count > 1) send_pending();
 }
