@@ -37,6 +37,13 @@ class Report:
         print("[skipped] %s: %s" % (name, reason))
         sys.stdout.flush()
 
+    def missing(self, name, reason):
+        """A peer is not there. That is a failure where all of them must be: CI sets CI_REQUIRE_PEERS=yes."""
+        if os.environ.get("CI_REQUIRE_PEERS") == "yes":
+            self.check(name, False, reason)
+        else:
+            self.skip(name, reason)
+
     def finish(self):
         line = "%d passed, %d failed" % (self.passed, self.failed)
         if self.skipped:
@@ -53,12 +60,23 @@ def ours(name="valkey-server"):
 
 
 def genuine(name):
-    """A program of the distribution, or None."""
-    for directory in ("/usr/bin", "/usr/local/bin", "/bin"):
+    """A genuine program, or None. Those in the directory GENUINE_VALKEY (deps/genuine-valkey builds them) come before the distribution's."""
+    for directory in (os.environ.get("GENUINE_VALKEY", ""), "/usr/bin", "/usr/local/bin", "/bin"):
         path = os.path.join(directory, name)
-        if os.access(path, os.X_OK) and not os.path.realpath(path).startswith(ROOT + "/"):
+        if directory and os.access(path, os.X_OK) and not os.path.realpath(path).startswith(ROOT + "/"):
             return path
     return None
+
+
+def genuine_server():
+    """The newest genuine server: of GENUINE_VALKEY, then the distribution's Valkey, then its Redis. None: there is none."""
+    return genuine("valkey-server") or genuine("redis-server")
+
+
+def installed(name):
+    """A program of the distribution, whatever GENUINE_VALKEY has, or None."""
+    path = os.path.join("/usr/bin", name)
+    return path if os.access(path, os.X_OK) else None
 
 
 def free_port():

@@ -6,7 +6,7 @@ from common import Client, Map, Report, Server, genuine, ours
 report = Report()
 theirs_binary = genuine("valkey-server")
 if not theirs_binary:
-    report.skip("comparison with a genuine server", "no genuine valkey-server is installed")
+    report.missing("comparison with a genuine server", "no genuine valkey-server is installed")
     report.finish()
 
 

@@ -8,7 +8,7 @@ from common import Client, Report, Server, genuine, ours
 report = Report()
 theirs_binary = genuine("valkey-server")
 if not theirs_binary:
-    report.skip("payloads of a genuine server", "no genuine valkey-server is installed")
+    report.missing("payloads of a genuine server", "no genuine valkey-server is installed")
     report.finish()
 
 LONG = "x" * 100
@@ -142,5 +142,5 @@ with ExitStack() as stack:
         for name, commands in VALUES.items():
             older(name, commands, old, us, them)
     else:
-        report.skip("payloads of an older server", "no redis-server is installed")
+        report.missing("payloads of an older server", "no redis-server is installed")
 report.finish()

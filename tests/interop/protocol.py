@@ -21,7 +21,7 @@ for option, value in zip(sys.argv[1::2], sys.argv[2::2]):
         streams = int(value)
 theirs_binary = genuine("valkey-server")
 if not theirs_binary:
-    report.skip("comparison of the protocol", "no genuine valkey-server is installed")
+    report.missing("comparison of the protocol", "no genuine valkey-server is installed")
     report.finish()
 R = random.Random(seed)
 print("seed %d" % seed)

@@ -9,7 +9,7 @@ report = Report()
 try:
     import redis
 except ImportError:
-    report.skip("python3-redis against our server", "it is not installed (Debian: python3-redis)")
+    report.missing("python3-redis against our server", "it is not installed (Debian: python3-redis)")
     report.finish()
 
 

@@ -74,13 +74,13 @@ with Server(ours(), "--enable-debug-command", "yes") as server:
         if path:
             cli_works("genuine %s, our server" % tool, path, server.port, tool)
         else:
-            report.skip("genuine %s against our server" % tool, "it is not installed")
+            report.missing("genuine %s against our server" % tool, "it is not installed")
     for tool in ("valkey-benchmark", "redis-benchmark"):
         path = genuine(tool)
         if path:
             benchmark_works("genuine %s, our server" % tool, path, server.port)
         else:
-            report.skip("genuine %s against our server" % tool, "it is not installed")
+            report.missing("genuine %s against our server" % tool, "it is not installed")
     report.check("our server is alive", server.alive(), server.output())
 
 with Server(ours(), "--requirepass", "pass word") as server:
@@ -96,17 +96,17 @@ for name in ("valkey-server", "redis-server", "ours"):
     path = ours() if name == "ours" else genuine(name)
     what = "our server" if name == "ours" else "genuine " + name
     if not path:
-        report.skip("our tools against %s" % what, "it is not installed")
+        report.missing("our tools against %s" % what, "it is not installed")
         continue
     with Server(path) as server:
         if ours("valkey-cli"):
             cli_works("our valkey-cli, %s" % what, ours("valkey-cli"), server.port, name)
         else:
-            report.skip("our valkey-cli against %s" % what, "src/valkey-cli is not built")
+            report.missing("our valkey-cli against %s" % what, "src/valkey-cli is not built")
         if ours("valkey-benchmark"):
             benchmark_works("our valkey-benchmark, %s" % what, ours("valkey-benchmark"), server.port)
         else:
-            report.skip("our valkey-benchmark against %s" % what, "src/valkey-benchmark is not built")
+            report.missing("our valkey-benchmark against %s" % what, "src/valkey-benchmark is not built")
 
 # --- The same output as the genuine tools where people parse it
 if ours("valkey-cli") and genuine("valkey-cli"):
