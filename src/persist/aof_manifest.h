@@ -1,0 +1,62 @@
+/* aof_manifest.h: the manifest of an append-only file: which files it is made of. See durability/aof.h for the whole.
+ *
+ * A text file, a line for each file:
+ *
+ *     file appendonly.aof.1.base.rdb seq 1 type b
+ *     file appendonly.aof.1.incr.aof seq 1 type i startoffset 0
+ *
+ * Keys and values in any order, but `file` first; names with blanks or special bytes are in double quotes, with the
+ * escapes of a configuration file. Keys that are not known are ignored. Lines that begin with # are comments.
+ *
+ *     b   the base, at most one: read first. Its name ends in .rdb or .aof, but its first bytes tell what it is
+ *     i   incremental files, read in ascending order of their numbers, which is the order of the lines
+ *     h   history: no longer needed, to be deleted
+ *
+ * All functions belong to one thread. */
+#ifndef PERSIST_AOF_MANIFEST_H
+#define PERSIST_AOF_MANIFEST_H
+#include "lib/list.h"
+#include "lib/output.h"
+#include <stdint.h>
+
+enum aof_file_type { AOF_BASE = 'b', AOF_INCREMENTAL = 'i', AOF_HISTORY = 'h' };
+
+struct aof_file {
+    struct list_link link;
+    char *name;
+    int64_t sequence;
+    enum aof_file_type type;
+};
+struct aof_manifest {
+    struct aof_file *base;   /* NULL: none */
+    struct list incremental; /* of struct aof_file, ascending */
+    struct list history;
+    int64_t base_sequence, incremental_sequence; /* the highest there ever was */
+    bool changed;                                /* since it was read or written */
+};
+
+struct aof_manifest *aof_manifest_new(void);
+void aof_manifest_free(struct aof_manifest *manifest); /* NULL is allowed */
+struct aof_manifest *aof_manifest_copy(const struct aof_manifest *manifest);
+
+/* Reads the text of a manifest. NULL: it is malformed; `error` says why, *line is the number of the line, from 1, and
+ * *at the line. An empty text is malformed, too. */
+struct aof_manifest *aof_manifest_parse(struct slice text, const char **error, int *line, struct slice *at);
+void aof_manifest_format(const struct aof_manifest *manifest, struct output *out);
+
+/* Changes. Names are made of `prefix` ("appendonly.aof") and the next number. The file returned belongs to the
+ * manifest. */
+struct aof_file *aof_manifest_add_incremental(struct aof_manifest *manifest, const char *prefix);
+/* The base there was becomes history. */
+struct aof_file *aof_manifest_add_base(struct aof_manifest *manifest, const char *prefix, bool as_rdb);
+/* A base of a given name with number 1: a file of a server that knew a single file only. */
+struct aof_file *aof_manifest_adopt(struct aof_manifest *manifest, const char *name);
+/* Incremental files become history, but the last `keep` of them. */
+void aof_manifest_retire(struct aof_manifest *manifest, size_t keep);
+void aof_manifest_drop_history(struct aof_manifest *manifest); /* all of them */
+
+static inline struct aof_file *aof_file_of(struct list_link *link) {
+    return link ? container_of(link, struct aof_file, link) : NULL;
+}
+struct aof_file *aof_manifest_last(const struct aof_manifest *manifest); /* of the incremental ones; NULL: none */
+#endif
