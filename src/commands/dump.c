@@ -58,12 +58,16 @@ static bool options_read(struct call *call, struct restore_options *options) {
 
 /* The value in the payload, on the scratch_db. NULL: the error is replied. */
 static struct entry *payload_read(struct call *call, struct db *bench, struct slice key, struct slice payload) {
+    struct source source;
     struct rdb_reader in;
-    if (!dump_open(payload, &in)) {
+    if (!dump_open(payload, &source)) {
         reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
         return NULL;
     }
+    rdb_reader_init(&in, &source);
+    in.check_duplicates = true;
     struct entry *entry = rdb_read_value(&in, bench, key);
+    rdb_reader_free(&in);
     if (!entry) reply_error(call->reply, "ERR Bad data format");
     return entry;
 }

@@ -446,6 +446,19 @@ void **hashtable_find_or_spot(struct hashtable *table, struct slice key, struct 
     return find(table, key, spot->hash, &place) ? &place.bucket->entries[place.index] : NULL;
 }
 
+void hashtable_prefetch_spot(struct hashtable *table, const struct hashtable_spot *spot) {
+    for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
+        __builtin_prefetch(&table->arrays[a].buckets[spot->hash & table->arrays[a].mask], 1);
+}
+void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_spot *spot) {
+    spot->hash = hash_of(table, key);
+    hashtable_prefetch_spot(table, spot);
+}
+void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_spot *spot) {
+    struct place place;
+    return table->used && find(table, key, spot->hash, &place) ? &place.bucket->entries[place.index] : NULL;
+}
+
 void hashtable_add_at(struct hashtable *table, struct hashtable_spot *spot, void *entry) {
     grow_where_needed(table);
     struct array *a = target(table);

@@ -41,6 +41,12 @@ struct hashtable_spot {
 };
 void **hashtable_find_or_spot(struct hashtable *table, struct slice key, struct hashtable_spot *spot);
 void hashtable_add_at(struct hashtable *table, struct hashtable_spot *spot, void *entry);
+/* The same in steps, for adding many entries: hashtable_prepare() fills the spot and starts fetching the bucket of a
+ * key, hashtable_find_at() searches it later. The spot stays valid when the table changes, and is that of the key in
+ * every table that does not ignore case: hashtable_prefetch_spot() starts fetching the bucket of another table. */
+void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_spot *spot);
+void hashtable_prefetch_spot(struct hashtable *table, const struct hashtable_spot *spot);
+void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_spot *spot);
 void *hashtable_pop(struct hashtable *table, struct slice key);   /* takes the entry out and gives it to the caller */
 bool hashtable_delete(struct hashtable *table, struct slice key); /* takes it out and frees it */
 

@@ -1,10 +1,12 @@
-/* rdb_basic.c: lengths and strings of rdb.h, and what surrounds a value in DUMP. */
+/* rdb_basic.c: lengths and strings of rdb.h, and what surrounds a value in a DUMP payload. */
 #include "lib/crc64.h"
 #include "lib/lzf.h"
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "persist/rdb.h"
+#include "store/bulk.h"
 #include <endian.h>
+#include <errno.h>
 #include <math.h>
 
 enum {
@@ -18,8 +20,16 @@ enum {
     ENCODED_LZF = 3,
     TWO_BITS = 0xc0
 };
-enum { INTEGER_TEXT_MAX = 11, COMPRESS_MIN = 21, COMPRESS_GAIN = 4, FOOTER = 10, TEXT_NAN = 253, TEXT_INF = 254 };
-enum { LARGE_MIN = 256 * 1024 };
+enum { INTEGER_TEXT_MAX = 11, FOOTER = 10, TEXT_NAN = 253, TEXT_INF = 254 };
+enum {
+    COMPRESS_MIN = 21, /* bytes of a text that is worth compressing, and that must be gained */
+    COMPRESS_GAIN = 4,
+    COMPRESS_ON_STACK = 4096,
+    PROBE_MIN = 8192, /* of longer texts, pieces are tried first */
+    PROBE = 1024,
+    PROBE_GAIN = 16,
+    LZF_EXPANSION = 88 /* LZF makes at most 264 bytes of 3 */
+};
 struct rdb_settings rdb_settings = {.compression = true};
 
 /* Writing */
@@ -50,13 +60,8 @@ void rdb_write_length(struct output *out, uint64_t length) {
     }
 }
 
-/* As an integer, where that gives the same text again. */
-static bool write_integer(struct output *out, struct slice text) {
-    int64_t value;
-    char again[NUMBER_TEXT_MAX];
-    if (text.len > INTEGER_TEXT_MAX || !parse_int64(text, &value) || value < INT32_MIN || value > INT32_MAX)
-        return false;
-    if (!slice_equal(text, (struct slice){again, format_int64(again, value)})) return false;
+static bool write_small_integer(struct output *out, int64_t value) {
+    if (value < INT32_MIN || value > INT32_MAX) return false;
     unsigned char bytes[5] = {ENCODED | ENCODED_8, (unsigned char)value};
     size_t len = 2;
     if (value != (int8_t)value) {
@@ -69,20 +74,37 @@ static bool write_integer(struct output *out, struct slice text) {
     write_bytes(out, bytes, len);
     return true;
 }
+/* Text that is an integer in canonical form, so that reading gives the same text again. */
+static bool write_integer(struct output *out, struct slice text) {
+    int64_t value;
+    return text.len <= INTEGER_TEXT_MAX && parse_int64(text, &value) && write_small_integer(out, value);
+}
+
+void rdb_write_compressed(struct output *out, struct slice packed, size_t length) {
+    unsigned char head = ENCODED | ENCODED_LZF;
+    write_bytes(out, &head, 1);
+    rdb_write_length(out, packed.len);
+    rdb_write_length(out, length);
+    output_write(out, packed);
+}
+
+/* Compressing text that does not shrink takes as long as compressing text that does. Of a long text two short pieces
+ * are tried first, one at the beginning and one in the middle; where neither shrinks, the text is taken to be
+ * compressed or encrypted already. */
+static bool seems_compressible(struct slice text) {
+    char packed[PROBE];
+    return text.len < PROBE_MIN || lzf_pack((struct slice){text.data, PROBE}, packed, PROBE - PROBE_GAIN) ||
+           lzf_pack((struct slice){text.data + text.len / 2, PROBE}, packed, PROBE - PROBE_GAIN);
+}
 
 static bool write_compressed(struct output *out, struct slice text) {
-    if (!rdb_settings.compression || text.len < COMPRESS_MIN) return false;
+    char small[COMPRESS_ON_STACK], *packed = small;
+    if (!rdb_settings.compression || text.len < COMPRESS_MIN || !seems_compressible(text)) return false;
     size_t room = text.len - COMPRESS_GAIN;
-    char *packed = mem_alloc(room);
+    if (room > sizeof small && !(packed = mem_try_alloc(room))) return false;
     size_t len = lzf_pack(text, packed, room);
-    if (len) {
-        unsigned char head = ENCODED | ENCODED_LZF;
-        write_bytes(out, &head, 1);
-        rdb_write_length(out, len);
-        rdb_write_length(out, text.len);
-        write_bytes(out, packed, len);
-    }
-    mem_free(packed);
+    if (len) rdb_write_compressed(out, (struct slice){packed, len}, text.len);
+    if (packed != small) mem_free(packed);
     return len != 0;
 }
 
@@ -92,6 +114,19 @@ void rdb_write_string(struct output *out, struct slice text) {
     output_write(out, text);
 }
 
+void rdb_write_blob(struct output *out, struct blob *blob) {
+    struct slice text = blob_slice(blob);
+    if (write_integer(out, text) || write_compressed(out, text)) return;
+    rdb_write_length(out, text.len);
+    output_write_blob(out, blob);
+}
+
+void rdb_write_int64(struct output *out, int64_t value) {
+    char text[NUMBER_TEXT_MAX];
+    if (write_small_integer(out, value)) return;
+    rdb_write_string(out, (struct slice){text, format_int64(text, value)});
+}
+
 void rdb_write_time(struct output *out, int64_t ms) {
     uint64_t little = htole64((uint64_t)ms);
     write_bytes(out, &little, sizeof little);
@@ -99,53 +134,44 @@ void rdb_write_time(struct output *out, int64_t ms) {
 
 /* Reading */
 
-static bool take(struct rdb_reader *in, void *to, size_t len) {
-    if (in->failed || (size_t)(in->end - in->at) < len) {
-        in->failed = true;
-        memset(to, 0, len);
-        return false;
-    }
-    memcpy(to, in->at, len);
-    in->at += len;
-    return true;
+void rdb_reader_init(struct rdb_reader *in, struct source *source) {
+    *in = (struct rdb_reader){.source = source};
+}
+void rdb_reader_free(struct rdb_reader *in) {
+    source_buffer_free(&in->first);
+    source_buffer_free(&in->second);
+    source_buffer_free(&in->packed);
 }
 
-/* A length, or the kind of an encoded string. */
+/* A length, or the form of an encoded string. */
 static uint64_t read_length(struct rdb_reader *in, bool *encoded) {
-    unsigned char first, second;
+    struct source *source = in->source;
+    uint8_t first, second;
     uint32_t four;
     uint64_t eight;
-    take(in, &first, 1);
+    *encoded = false;
+    if (!source_byte(source, &first)) return 0;
     *encoded = (first & TWO_BITS) == ENCODED;
     if (*encoded || (first & TWO_BITS) == 0) return first & 63;
-    if ((first & TWO_BITS) == LENGTH_14) {
-        take(in, &second, 1);
-        return (uint64_t)(first & 63) << 8 | second;
-    }
-    if (first == LENGTH_32) {
-        take(in, &four, 4);
-        return be32toh(four);
-    }
-    if (first != LENGTH_64) in->failed = true;
-    take(in, &eight, 8);
-    return be64toh(eight);
+    if ((first & TWO_BITS) == LENGTH_14) return source_byte(source, &second) ? (uint64_t)(first & 63) << 8 | second : 0;
+    if (first == LENGTH_32) return source_read(source, &four, 4) ? be32toh(four) : 0;
+    if (first == LENGTH_64) return source_read(source, &eight, 8) ? be64toh(eight) : 0;
+    source_fail_at(source, source_offset(source) - 1, -EINVAL, "unknown form of a length: 0x%02x", first);
+    return 0;
 }
 
 uint64_t rdb_read_length(struct rdb_reader *in) {
     bool encoded;
     uint64_t length = read_length(in, &encoded);
-    if (encoded) in->failed = true;
-    return in->failed ? 0 : length;
-}
-
-void rdb_read_bytes(struct rdb_reader *in, void *to, size_t len) {
-    take(in, to, len);
+    if (!encoded) return length;
+    source_fail_at(in->source, source_offset(in->source) - 1, -EINVAL, "an encoded string where a length is expected");
+    return 0;
 }
 
 double rdb_read_double(struct rdb_reader *in) {
-    uint64_t bits;
+    uint64_t bits = 0;
     double value;
-    take(in, &bits, sizeof bits);
+    if (!source_read(in->source, &bits, sizeof bits)) return 0;
     bits = le64toh(bits);
     memcpy(&value, &bits, sizeof value);
     return value;
@@ -153,81 +179,212 @@ double rdb_read_double(struct rdb_reader *in) {
 
 int64_t rdb_read_time(struct rdb_reader *in) {
     uint64_t ms = 0;
-    take(in, &ms, sizeof ms);
-    return (int64_t)le64toh(ms);
+    return source_read(in->source, &ms, sizeof ms) ? (int64_t)le64toh(ms) : 0;
 }
 
 double rdb_read_double_text(struct rdb_reader *in) {
-    unsigned char len = 0;
+    uint8_t len;
     double value = 0;
-    take(in, &len, 1);
+    char text[TEXT_NAN];
+    if (!source_byte(in->source, &len)) return 0;
     if (len >= TEXT_NAN) return len == TEXT_NAN ? NAN : len == TEXT_INF ? INFINITY : -INFINITY;
-    struct slice text = {in->at, len};
-    if ((size_t)(in->end - in->at) < len || !parse_double(text, &value))
-        in->failed = true;
-    else
-        in->at += len;
+    if (source_read(in->source, text, len) && !parse_double((struct slice){text, len}, &value))
+        source_fail(in->source, -EINVAL, "a score that is no number");
     return value;
 }
 
-static struct slice read_integer(struct rdb_reader *in, uint64_t kind, char **made) {
-    unsigned char bytes[4] = {0};
-    size_t width = kind == ENCODED_8 ? 1 : kind == ENCODED_16 ? 2 : 4;
-    if (!take(in, bytes, width)) return SLICE("");
-    int64_t value = width == 1   ? (int8_t)bytes[0]
-                    : width == 2 ? (int16_t)(bytes[0] | bytes[1] << 8)
-                                 : (int32_t)(bytes[0] | bytes[1] << 8 | bytes[2] << 16 | (uint32_t)bytes[3] << 24);
-    *made = mem_alloc(NUMBER_TEXT_MAX);
-    return (struct slice){*made, format_int64(*made, value)};
-}
+/* How a string is written. */
+struct form {
+    enum { FORM_PLAIN, FORM_INTEGER, FORM_COMPRESSED } kind;
+    uint64_t length, packed; /* bytes of the string; of its compressed form */
+    int64_t number;
+};
 
-/* A string becomes a value or a part of one. One that is large is refused where memory is too short for that copy. */
-static struct slice fitting(struct rdb_reader *in, struct slice text) {
-    if (text.len < LARGE_MIN || mem_is_available(text.len + text.len / 16)) return text;
-    in->failed = true;
-    return SLICE("");
-}
-
-static struct slice read_compressed(struct rdb_reader *in, char **made) {
-    uint64_t packed = rdb_read_length(in), length = rdb_read_length(in);
-    /* LZF makes at most 264 bytes of 3. */
-    if (in->failed || packed > (uint64_t)(in->end - in->at) || length == 0 || length / 88 > packed + 1) {
-        in->failed = true;
-        return SLICE("");
-    }
-    struct slice from = {in->at, packed};
-    in->at += packed;
-    /* The payload chose the length, up to 88 times its own size. */
-    *made = mem_try_alloc(length);
-    if (!*made || !lzf_unpack(from, *made, length)) in->failed = true;
-    return in->failed ? SLICE("") : fitting(in, (struct slice){*made, length});
-}
-
-struct slice rdb_read_string(struct rdb_reader *in, char **made) {
+static bool read_form(struct rdb_reader *in, struct form *form) {
+    struct source *source = in->source;
     bool encoded;
-    *made = NULL;
     uint64_t length = read_length(in, &encoded);
-    if (in->failed) return SLICE("");
-    if (encoded) {
-        if (length <= ENCODED_32) return read_integer(in, length, made);
-        if (length == ENCODED_LZF) return read_compressed(in, made);
-        in->failed = true;
-        return SLICE("");
+    *form = (struct form){.length = length};
+    if (__builtin_expect(!encoded, 1)) return !source->failed;
+    if (length == ENCODED_LZF) {
+        form->kind = FORM_COMPRESSED;
+        form->packed = rdb_read_length(in);
+        form->length = rdb_read_length(in);
+        if (source->failed) return false;
+        if (!form->packed || !form->length || form->length / LZF_EXPANSION > form->packed + 1 ||
+            form->packed > source_left(source))
+            return source_fail(source, -EINVAL, "impossible lengths of a compressed string");
+        return true;
     }
-    if (length > (uint64_t)(in->end - in->at)) {
-        in->failed = true;
-        return SLICE("");
+    if (length > ENCODED_32)
+        return source_fail_at(source, source_offset(source) - 1, -EINVAL, "unknown encoding of a string: %u",
+                              (unsigned)length);
+    uint8_t b[4] = {0};
+    if (!source_read(source, b, (size_t)1 << length)) return false;
+    form->kind = FORM_INTEGER;
+    form->number = length == ENCODED_8    ? (int8_t)b[0]
+                   : length == ENCODED_16 ? (int16_t)(b[0] | b[1] << 8)
+                                          : (int32_t)(b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24);
+    return true;
+}
+
+static bool unpack(struct rdb_reader *in, const struct form *form, char *to) {
+    struct slice packed;
+    if (!source_view(in->source, &in->packed, form->packed, &packed)) return false;
+    return lzf_unpack(packed, to, (size_t)form->length) ||
+           source_fail(in->source, -EINVAL, "a compressed string is damaged");
+}
+
+static bool read_string(struct rdb_reader *in, const struct form *form, struct source_buffer *buffer, bool keep,
+                        struct slice *text) {
+    struct source *source = in->source;
+    if (__builtin_expect(form->kind == FORM_PLAIN, 1))
+        return keep ? source_keep(source, buffer, form->length, text) : source_view(source, buffer, form->length, text);
+    if (!source_buffer_room(source, buffer, form->kind == FORM_INTEGER ? NUMBER_TEXT_MAX : form->length)) return false;
+    *text = (struct slice){buffer->data, (size_t)form->length};
+    if (form->kind == FORM_COMPRESSED) return unpack(in, form, buffer->data);
+    text->len = format_int64(buffer->data, form->number);
+    return true;
+}
+
+static bool read_any(struct rdb_reader *in, struct source_buffer *buffer, bool keep, struct slice *text) {
+    struct form form;
+    *text = SLICE("");
+    return read_form(in, &form) && read_string(in, &form, buffer, keep, text);
+}
+bool rdb_read_string(struct rdb_reader *in, struct source_buffer *buffer, struct slice *text) {
+    return read_any(in, buffer, false, text);
+}
+bool rdb_read_string_kept(struct rdb_reader *in, struct source_buffer *buffer, struct slice *text) {
+    return read_any(in, buffer, true, text);
+}
+
+bool rdb_read_item(struct rdb_reader *in, struct source_buffer *buffer, struct listpack_value *item) {
+    struct form form;
+    struct slice text;
+    if (!read_form(in, &form)) return false;
+    if (form.kind == FORM_INTEGER) {
+        *item = listpack_number_value(form.number);
+        return true;
     }
-    struct slice text = {in->at, length};
-    in->at += length;
-    return fitting(in, text);
+    if (!read_string(in, &form, buffer, false, &text)) return false;
+    *item = listpack_text_value(text);
+    return true;
+}
+
+/* Where the input's size is unknown, memory follows what has arrived. */
+static uint8_t *read_plain_block(struct source *source, uint64_t length) {
+    uint64_t left = source_left(source), got = 0, step = left == UINT64_MAX ? SOURCE_STEP : length;
+    uint8_t *block = NULL;
+    if (length > left) source_fail(source, -EINVAL, "a string that is longer than the rest of the input");
+    while (!source->failed && (got < length || !block)) {
+        uint64_t next = got + (got > step ? got : step);
+        if (next > length) next = length;
+        uint8_t *larger = mem_try_realloc(block, next ? (size_t)next : 1);
+        if (!larger)
+            source_fail(source, -ENOMEM, "no memory for a string of %llu bytes", (unsigned long long)length);
+        else if (block = larger, source_read(source, block + got, (size_t)(next - got)))
+            got = next;
+    }
+    if (!source->failed) return block;
+    mem_free(block);
+    return NULL;
+}
+
+uint8_t *rdb_read_block(struct rdb_reader *in, size_t *len) {
+    struct form form;
+    if (!read_form(in, &form)) return NULL;
+    *len = (size_t)form.length;
+    if (form.kind == FORM_PLAIN) return read_plain_block(in->source, form.length);
+    uint8_t *block = mem_try_alloc(form.kind == FORM_INTEGER ? NUMBER_TEXT_MAX : (size_t)form.length);
+    if (!block) {
+        source_fail(in->source, -ENOMEM, "no memory for a string of %llu bytes", (unsigned long long)form.length);
+        return NULL;
+    }
+    if (form.kind == FORM_INTEGER) {
+        *len = format_int64((char *)block, form.number);
+    } else if (!unpack(in, &form, (char *)block)) {
+        mem_free(block);
+        return NULL;
+    }
+    return block;
+}
+
+/* A blob is made whole where the input holds that many bytes; otherwise it grows with what arrives. */
+static struct blob *read_blob(struct rdb_reader *in, const struct form *form) {
+    struct source *source = in->source;
+    uint64_t left = source_left(source), got = 0;
+    if (form->kind == FORM_PLAIN && form->length > left) {
+        source_fail(source, -EINVAL, "a string that is longer than the rest of the input");
+        return NULL;
+    }
+    uint64_t room =
+        form->kind == FORM_PLAIN && left == UINT64_MAX && form->length > SOURCE_STEP ? SOURCE_STEP : form->length;
+    struct blob *blob = blob_try_new((size_t)room);
+    while (blob && got < form->length) {
+        if (got == room) {
+            room = room < form->length / 2 ? room * 2 : form->length;
+            struct blob *larger = blob_try_new((size_t)room);
+            if (larger) memcpy(larger->data, blob->data, (size_t)got);
+            blob_release(blob);
+            if (!(blob = larger)) break;
+        }
+        if (form->kind == FORM_COMPRESSED ? !unpack(in, form, blob->data)
+                                          : !source_read(source, blob->data + got, (size_t)(room - got))) {
+            blob_release(blob);
+            return NULL;
+        }
+        got = room;
+    }
+    if (!blob) source_fail(source, -ENOMEM, "no memory for a string of %llu bytes", (unsigned long long)form->length);
+    return blob;
+}
+
+struct entry *rdb_read_string_entry(struct rdb_reader *in, struct slice key, int64_t expire_at) {
+    struct form form;
+    struct slice text;
+    if (!read_form(in, &form)) return NULL;
+    if (form.kind == FORM_INTEGER) return entry_new_int64(key, expire_at, form.number);
+    if (form.length <= ENTRY_EMBED_MAX)
+        return read_string(in, &form, &in->second, false, &text) ? entry_new_string(key, expire_at, text, NULL) : NULL;
+    struct blob *blob = read_blob(in, &form);
+    return blob ? entry_new_string(key, expire_at, blob_slice(blob), blob) : NULL;
+}
+
+struct blob *rdb_read_blob(struct rdb_reader *in, struct source_buffer *buffer, struct slice *text) {
+    struct form form;
+    if (!read_form(in, &form)) return NULL;
+    if (form.kind == FORM_INTEGER || form.length <= RDB_BLOB_MIN) {
+        read_string(in, &form, buffer, false, text);
+        return NULL;
+    }
+    struct blob *blob = read_blob(in, &form);
+    if (blob) *text = blob_slice(blob);
+    return blob;
+}
+
+bool rdb_skip_string(struct rdb_reader *in) {
+    struct form form;
+    if (!read_form(in, &form)) return false;
+    return form.kind == FORM_INTEGER ||
+           source_skip(in->source, form.kind == FORM_COMPRESSED ? form.packed : form.length);
+}
+
+void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]) {
+    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    id >>= 10; /* the version of the encoding */
+    for (int i = RDB_MODULE_NAME - 1; i >= 0; i--, id >>= 6) name[i] = set[id & 63];
+    name[RDB_MODULE_NAME] = '\0';
 }
 
 /* DUMP */
 
+/* Everything is in memory before the checksum is computed, since the payload is one string of a reply. */
 void dump_write(struct output *out, const struct entry *entry) {
     struct memory_output whole;
     memory_output_init(&whole);
+    uint8_t type = (uint8_t)rdb_value_type(entry);
+    write_bytes(&whole.out, &type, 1);
     rdb_write_value(&whole.out, entry);
     /* The least version that can express it: older servers take it, too. */
     uint16_t version = htole16((uint16_t)rdb_value_version(entry));
@@ -239,7 +396,7 @@ void dump_write(struct output *out, const struct entry *entry) {
     memory_output_free(&whole);
 }
 
-bool dump_open(struct slice payload, struct rdb_reader *in) {
+bool dump_open(struct slice payload, struct source *source) {
     uint16_t version;
     uint64_t crc;
     if (payload.len < FOOTER) return false;
@@ -251,6 +408,6 @@ bool dump_open(struct slice payload, struct rdb_reader *in) {
     if (version > RDB_VERSION || (version >= RDB_VERSION_FOREIGN_MIN && version <= RDB_VERSION_FOREIGN_MAX))
         return false;
     if (crc != crc64(0, payload.data, payload.len - 8) && !rdb_settings.skip_checksum) return false;
-    *in = (struct rdb_reader){.at = payload.data, .end = footer};
+    source_init_memory(source, (struct slice){payload.data, payload.len - FOOTER});
     return true;
 }

@@ -42,6 +42,11 @@ struct rdb_save_params {
     const struct slice *libraries; /* code of function libraries */
     size_t library_count;
     bool aof_base;
+    enum rdb_access {
+        RDB_ACCESS_NONE,
+        RDB_ACCESS_IDLE,
+        RDB_ACCESS_FREQUENCY
+    } access; /* kept as maxmemory-policy says */
     /* Called about every thousand keys, and at the end. */
     void (*progress)(void *context, uint64_t keys, uint64_t bytes);
     /* Called after each key; NULL: not (rdb-key-save-delay). */

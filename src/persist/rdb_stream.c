@@ -1,8 +1,9 @@
-/* rdb_stream.c: see rdb_stream.h. Whatever commands rely on is checked: the insides and the order of nodes, counts that
- * must agree, names and ids that come once, owners of what is pending. */
+/* rdb_stream.c: see rdb_stream.h. All that commands rely on is checked: the insides and the order of nodes, counts that
+ * must agree, names and ids that come once, owners of pending entries. */
 #include "persist/rdb_stream.h"
 #include "lib/memory.h"
 #include "store/stream_group.h"
+#include <errno.h>
 
 /* --- Writing --- */
 
@@ -72,101 +73,122 @@ void rdb_write_stream(struct output *out, const struct stream *stream) {
 
 /* --- Reading --- */
 
+static bool damaged(struct rdb_reader *in, const char *what) {
+    return source_fail(in->source, -EINVAL, "a stream %s", what);
+}
+static bool failed(const struct rdb_reader *in) {
+    return in->source->failed;
+}
+
 static struct stream_id read_id(struct rdb_reader *in) {
     struct stream_id id = {.ms = rdb_read_length(in)};
     id.seq = rdb_read_length(in);
     return id;
 }
 static struct stream_id read_raw_id(struct rdb_reader *in) {
-    char bytes[STREAM_ID_BYTES];
-    rdb_read_bytes(in, bytes, sizeof bytes);
-    return stream_id_decode(bytes);
+    char bytes[STREAM_ID_BYTES] = {0};
+    return source_read(in->source, bytes, sizeof bytes) ? stream_id_decode(bytes) : STREAM_ID_MIN;
 }
 
 /* *after is the last living id so far. */
 static void read_node(struct rdb_reader *in, struct stream *stream, struct stream_id *after) {
-    char *made_key, *made;
+    struct slice key;
     uint64_t living = 0;
-    struct stream_id master = STREAM_ID_MIN;
-    struct slice key = rdb_read_string(in, &made_key), bytes = rdb_read_string(in, &made);
-    if (key.len == STREAM_ID_BYTES) master = stream_id_decode(key.data);
-    if (stream_id_compare(master, *after) <= 0 ||
-        !stream_node_validate((const uint8_t *)bytes.data, bytes.len, master, after, &living))
-        in->failed = true;
-    if (!in->failed && living) stream_add_node(stream, master, (const uint8_t *)bytes.data, living);
-    mem_free(made_key);
-    mem_free(made);
+    size_t len;
+    if (!rdb_read_string(in, &in->first, &key)) return;
+    if (key.len != STREAM_ID_BYTES) {
+        damaged(in, "has a node whose id is not 16 bytes");
+        return;
+    }
+    struct stream_id master = stream_id_decode(key.data);
+    uint8_t *lp = rdb_read_block(in, &len);
+    if (!lp) return;
+    if (stream_id_compare(master, *after) <= 0)
+        damaged(in, "has nodes that are not in order");
+    else if (!stream_node_validate(lp, len, master, after, &living))
+        damaged(in, "has a damaged node");
+    if (!failed(in) && living)
+        stream_add_node(stream, master, lp, living);
+    else
+        mem_free(lp);
 }
 
 static void read_nodes(struct rdb_reader *in, struct stream *stream, enum rdb_type type) {
     struct stream_id after = STREAM_ID_MIN;
     uint64_t count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !in->failed; i++) read_node(in, stream, &after);
-    if (rdb_read_length(in) != stream->length) in->failed = true;
+    for (uint64_t i = 0; i < count && !failed(in); i++) read_node(in, stream, &after);
+    if (rdb_read_length(in) != stream->length) damaged(in, "has another number of entries than it says");
     stream->last_id = read_id(in);
-    if (stream_id_compare(stream->last_id, after) < 0) in->failed = true;
+    if (stream_id_compare(stream->last_id, after) < 0) damaged(in, "has entries above its last id");
     stream->entries_added = stream->length;
-    if (type == RDB_STREAM) return;
+    if (type == RDB_STREAM || failed(in)) return;
     read_id(in); /* the first one, which is known */
     stream->max_deleted_id = read_id(in);
     stream->entries_added = rdb_read_length(in);
-    if (stream->entries_added < stream->length || stream->entries_added > INT64_MAX) in->failed = true;
+    if (stream->entries_added < stream->length || stream->entries_added > INT64_MAX)
+        damaged(in, "has an impossible number of entries added");
 }
 
 static void read_group_pending(struct rdb_reader *in, struct stream_group *group) {
     uint64_t count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !in->failed; i++) {
+    for (uint64_t i = 0; i < count && !failed(in); i++) {
         struct stream_id id = read_raw_id(in);
         int64_t delivered_ms = rdb_read_time(in);
         uint64_t deliveries = rdb_read_length(in);
-        if (!in->failed && !stream_pending_restore(group, id, delivered_ms, deliveries)) in->failed = true;
+        if (!failed(in) && !stream_pending_restore(group, id, delivered_ms, deliveries))
+            damaged(in, "has a pending entry twice");
     }
 }
 
 /* Returns how many entries are pending for the consumer. */
 static uint64_t read_consumer(struct rdb_reader *in, struct stream_group *group, enum rdb_type type) {
-    char *made;
-    struct slice name = rdb_read_string(in, &made);
+    struct slice name;
+    if (!rdb_read_string_kept(in, &in->first, &name)) return 0;
     int64_t seen_ms = rdb_read_time(in), active_ms = type == RDB_STREAM_3 ? rdb_read_time(in) : seen_ms;
-    struct stream_consumer *consumer = in->failed ? NULL : stream_consumer_create(group, name, seen_ms);
-    mem_free(made);
+    struct stream_consumer *consumer = failed(in) ? NULL : stream_consumer_create(group, name, seen_ms);
     if (consumer)
         consumer->active_ms = active_ms;
     else
-        in->failed = true;
+        damaged(in, "has a consumer twice");
     uint64_t count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !in->failed; i++) {
+    for (uint64_t i = 0; i < count && !failed(in); i++) {
         struct stream_id id = read_raw_id(in);
-        struct stream_pending *pending = in->failed ? NULL : stream_pending_find(group, id);
+        struct stream_pending *pending = failed(in) ? NULL : stream_pending_find(group, id);
         if (pending && !pending->consumer)
             stream_pending_give(pending, id, consumer);
         else
-            in->failed = true;
+            damaged(in, "has a pending entry without one owner");
     }
     return count;
 }
 
 static void read_group(struct rdb_reader *in, struct stream *stream, enum rdb_type type) {
-    char *made;
-    struct slice name = rdb_read_string(in, &made);
+    struct slice name;
+    if (!rdb_read_string_kept(in, &in->first, &name)) return;
     struct stream_id last_id = read_id(in);
     int64_t entries_read = type == RDB_STREAM ? stream_entries_up_to(stream, last_id) : (int64_t)rdb_read_length(in);
-    struct stream_group *group = in->failed ? NULL : stream_group_create(stream, name, last_id, entries_read);
-    mem_free(made);
-    if (!group || entries_read < STREAM_READ_UNKNOWN) in->failed = true;
-    if (in->failed) return;
+    if (failed(in)) return;
+    if (entries_read < STREAM_READ_UNKNOWN) {
+        damaged(in, "has a group with an impossible number of entries read");
+        return;
+    }
+    struct stream_group *group = stream_group_create(stream, name, last_id, entries_read);
+    if (!group) {
+        damaged(in, "has a group twice");
+        return;
+    }
     read_group_pending(in, group);
     uint64_t owned = 0, count = rdb_read_length(in);
-    for (uint64_t i = 0; i < count && !in->failed; i++) owned += read_consumer(in, group, type);
-    if (owned != radix_tree_len(group->pending)) in->failed = true;
+    for (uint64_t i = 0; i < count && !failed(in); i++) owned += read_consumer(in, group, type);
+    if (owned != radix_tree_len(group->pending)) damaged(in, "has a pending entry without an owner");
 }
 
 struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type) {
     struct stream *stream = stream_new();
     read_nodes(in, stream, type);
     uint64_t groups = rdb_read_length(in);
-    for (uint64_t i = 0; i < groups && !in->failed; i++) read_group(in, stream, type);
-    if (!in->failed) return stream;
+    for (uint64_t i = 0; i < groups && !failed(in); i++) read_group(in, stream, type);
+    if (!failed(in)) return stream;
     stream_free(stream);
     return NULL;
 }

@@ -36,7 +36,7 @@ struct source {
     void *context;                /* of the ops */
     int fd;                       /* of source_init_fd() */
     bool failed;
-    bool checksum; /* compute the CRC-64 of what is consumed: set it before the first byte is read */
+    bool checksum; /* source_start_checksum() was called */
     /* Called each time `progress_interval` more bytes were read; false: the caller wants no more (-ECANCELED). */
     bool (*progress)(struct source *source);
     void *progress_context;
@@ -63,6 +63,7 @@ void source_free(struct source *source);
 uint64_t source_offset(const struct source *source); /* bytes consumed; after a failure, where it was found */
 uint64_t source_left(const struct source *source);   /* the most that may still come; UINT64_MAX where unknown */
 bool source_at_end(struct source *source);           /* no byte is left. Reads where it must to know */
+void source_start_checksum(struct source *source);   /* compute the CRC-64 of what is consumed from here on */
 uint64_t source_checksum(struct source *source);     /* CRC-64 of all bytes consumed */
 
 /* Fails with a reason in the format of printf. `error` is a negative errno: -EINVAL for malformed input, -ENOMEM, or

@@ -90,6 +90,40 @@ void list_type_describe(const struct entry *e, struct sequence_nodes *nodes) {
         chain_describe(entry_value(e), nodes);
 }
 
+/* --- Whole nodes --- */
+
+size_t list_type_nodes(const struct entry *e) {
+    return packed(e) ? 1 : chain_nodes(entry_value(e));
+}
+void list_type_each_node(const struct entry *e, void (*seen)(void *context, const struct list_node_view *node),
+                         void *context) {
+    if (!packed(e)) {
+        chain_each_node(entry_value(e), seen, context);
+        return;
+    }
+    uint8_t *lp = entry_value(e);
+    seen(context, &(struct list_node_view){.bytes = {(const char *)lp, listpack_bytes(lp)}});
+}
+
+void list_type_append_node(struct db *db, struct entry *e, uint8_t *lp) {
+    bool whole = !chain_node_exceeds(listpack_bytes(lp), listpack_count(lp));
+    if (whole && packed(e) && listpack_count(entry_value(e)) == 0) {
+        listpack_free(entry_value(e));
+        keep(db, e, lp);
+        return;
+    }
+    if (whole) {
+        if (packed(e)) db_set_value(db, e, ENCODING_QUICKLIST, chain_new(entry_value(e)));
+        chain_append_node(entry_value(e), lp);
+        return;
+    }
+    char text[LISTPACK_TEXT];
+    list_type_expect(db, e, listpack_count(lp), listpack_bytes(lp));
+    for (uint8_t *at = listpack_first(lp); at; at = listpack_next(lp, at))
+        list_type_push(db, e, LIST_TYPE_TAIL, listpack_text(at, text), NULL);
+    listpack_free(lp);
+}
+
 /* --- Walking --- */
 
 void list_type_iterate(struct list_type_iterator *it, const struct entry *e, int64_t index, bool backward) {

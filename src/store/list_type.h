@@ -46,6 +46,19 @@ struct sequence_nodes {
 };
 void list_type_describe(const struct entry *entry, struct sequence_nodes *nodes);
 
+/* For persist/: what a list consists of, node by node. */
+struct list_node_view {
+    struct slice bytes; /* a listpack; of a compressed node its LZF form; of a large element the element */
+    struct blob *blob;  /* of a large element; NULL: it is a listpack */
+    size_t unpacked;    /* of a compressed node: bytes of the listpack; 0: it is not compressed */
+};
+size_t list_type_nodes(const struct entry *entry); /* how many; at least 1 */
+/* Calls `seen` for each, from the head on. The list must not change meanwhile. */
+void list_type_each_node(const struct entry *entry, void (*seen)(void *context, const struct list_node_view *node),
+                         void *context);
+/* Adds a valid listpack with elements at the tail, whole where it may be a node. It is taken over. */
+void list_type_append_node(struct db *db, struct entry *entry, uint8_t *lp);
+
 /* Walking, from an index on, towards the tail or the head. The list must not change meanwhile. What is read is valid
  * until the next call. */
 struct list_type_iterator {

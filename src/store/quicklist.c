@@ -211,6 +211,21 @@ void chain_describe(const struct chain *chain, struct sequence_nodes *nodes) {
         nodes->large += node->kind == NODE_LARGE;
     }
 }
+void chain_each_node(const struct chain *chain, void (*seen)(void *context, const struct list_node_view *node),
+                     void *context) {
+    for (const struct list_node *node = chain->head; node; node = node->next) {
+        struct list_node_view view = {.bytes = {(const char *)node->lp, node->bytes}};
+        if (node->kind == NODE_LARGE) view = (struct list_node_view){blob_slice(node->blob), node->blob, 0};
+        if (node->kind == NODE_PACKED)
+            view = (struct list_node_view){{node->packed, node->packed_len}, NULL, node->bytes};
+        seen(context, &view);
+    }
+}
+void chain_append_node(struct chain *chain, uint8_t *lp) {
+    struct list_node *node = node_of_listpack(lp);
+    link_node(chain, node, chain->tail, NULL);
+    chain_settle(chain, node);
+}
 uint8_t *chain_to_listpack(struct chain *chain) {
     struct list_node *node = chain->head;
     int fill = encoding_limits.list_listpack_size;

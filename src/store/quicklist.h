@@ -17,6 +17,10 @@ void chain_describe(const struct chain *chain, struct sequence_nodes *nodes);
 /* A chain that fills less than half of one node: its elements; the chain is gone. Else NULL. */
 uint8_t *chain_to_listpack(struct chain *chain);
 
+void chain_each_node(const struct chain *chain, void (*seen)(void *context, const struct list_node_view *node),
+                     void *context);
+void chain_append_node(struct chain *chain, uint8_t *lp); /* a listpack with elements, which is taken over */
+
 void chain_push(struct chain *chain, bool head, struct slice text, struct blob *blob);
 void chain_delete(struct chain *chain, int64_t index, size_t count);
 bool chain_replace(struct chain *chain, int64_t index, struct slice text, struct blob *blob);

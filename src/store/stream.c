@@ -363,8 +363,8 @@ void stream_free(struct stream *stream) {
     stream_groups_free(stream->groups);
     mem_free(stream);
 }
-void stream_add_node(struct stream *stream, struct stream_id master, const uint8_t *lp, uint64_t count) {
-    node_add(stream, master, listpack_copy(lp));
+void stream_add_node(struct stream *stream, struct stream_id master, uint8_t *lp, uint64_t count) {
+    node_add(stream, master, lp);
     stream->length += count;
     if (stream_id_is_zero(stream->first_id)) find_first(stream);
 }

@@ -72,8 +72,9 @@ uint64_t stream_count(const struct stream *stream, struct stream_id first, struc
  * below all others. */
 bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct stream_id last);
 
-/* For rdb_stream.c: a valid node behind those that are there, of so many living entries; it is copied. */
-void stream_add_node(struct stream *stream, struct stream_id master, const uint8_t *lp, uint64_t count);
+/* For rdb_stream.c: a valid node behind those that are there, of so many living entries; it is taken
+ * over. */
+void stream_add_node(struct stream *stream, struct stream_id master, uint8_t *lp, uint64_t count);
 
 /* Walking the entries from `first` to `last`, both included, upwards, or downwards from `last` to `first`. The stream
  * must not change meanwhile. */

@@ -4,6 +4,7 @@
  * blob. Setting a key that exists writes into the present entry wherever the new value fits into its block. */
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "store/bulk.h"
 #include "store/keyspace_layout.h"
 
 enum { EMBSTR_NAME_MAX = 44, INT_TEXT_MAX = 20 }; /* longer strings are called raw */
@@ -96,6 +97,21 @@ static struct entry *value_set(struct db *db, struct slice key, struct string_va
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
     db_link(db, &spot, e);
     hook_changed(db, e);
+    return e;
+}
+
+struct entry *entry_new_int64(struct slice key, int64_t expire_at, int64_t value) {
+    struct entry *e = entry_make(key, (struct entry_shape){.expires = expire_at >= 0});
+    e->encoding = ENCODING_INT;
+    *(int64_t *)entry_value_word(e) = value;
+    if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
+    return e;
+}
+struct entry *entry_new_string(struct slice key, int64_t expire_at, struct slice value, struct blob *blob) {
+    struct string_value v = classify(value, blob);
+    struct entry *e = entry_make(key, value_shape(&v, expire_at >= 0));
+    value_write(e, &v);
+    if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
     return e;
 }
 

@@ -143,26 +143,39 @@ static void use_hash(struct db *db, struct slice key, struct entry *entry) {
     FUZZ_CHECK((db_find(db, key, LOOKUP_NOTOUCH) != NULL) == (live != 0), "a key stays or goes wrongly");
 }
 
+static void write_typed(struct output *out, const struct entry *entry) {
+    char type = (char)rdb_value_type(entry);
+    output_write(out, (struct slice){&type, 1});
+    rdb_write_value(out, entry);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct slice key = {"key", 3};
     struct db *db = keyspace_db(keyspace, 0), *other = keyspace_db(keyspace, 1);
     char *exact = mem_alloc(size ? size : 1); /* so that a step beyond is seen */
     if (size) memcpy(exact, data, size);
-    struct rdb_reader in = {.at = exact, .end = exact + size};
+    struct source source;
+    struct rdb_reader in;
+    source_init_memory(&source, slice_make(exact, size));
+    rdb_reader_init(&in, &source);
+    in.check_duplicates = true;
     struct entry *entry = rdb_read_value(&in, db, key);
+    rdb_reader_free(&in);
     FUZZ_CHECK((entry != NULL) == (db_size(db) == 1), "%zu keys", db_size(db));
     if (entry) {
         struct memory_output once, twice;
         memory_output_init(&once);
         memory_output_init(&twice);
-        rdb_write_value(&once.out, entry);
+        write_typed(&once.out, entry);
         struct slice written = memory_output_slice(&once);
-        struct rdb_reader again = {.at = written.data, .end = written.data + written.len};
-        struct entry *copy = rdb_read_value(&again, other, key);
+        source_init_memory(&source, written);
+        rdb_reader_init(&in, &source);
+        struct entry *copy = rdb_read_value(&in, other, key);
+        rdb_reader_free(&in);
         FUZZ_CHECK(copy, "what was written cannot be read");
-        FUZZ_CHECK(again.at == again.end, "%zu bytes are left", (size_t)(again.end - again.at));
+        FUZZ_CHECK(source_at_end(&source), "%zu bytes are left", (size_t)source_left(&source));
         FUZZ_CHECK(entry_type(copy) == entry_type(entry), "another type");
-        rdb_write_value(&twice.out, copy);
+        write_typed(&twice.out, copy);
         FUZZ_CHECK(memory_output_slice(&twice).len == written.len || entry_encoding(copy) == ENCODING_HASHTABLE,
                    "another length");
         memory_output_free(&once);

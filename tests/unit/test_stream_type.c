@@ -244,10 +244,14 @@ static struct stream *written_and_read(const struct stream *stream, struct memor
     memory_output_init(written);
     rdb_write_stream(&written->out, stream);
     struct slice bytes = memory_output_slice(written);
-    struct rdb_reader in = {.at = bytes.data, .end = bytes.data + bytes.len};
+    struct source source;
+    struct rdb_reader in;
+    source_init_memory(&source, bytes);
+    rdb_reader_init(&in, &source);
     struct stream *read = rdb_read_stream(&in, RDB_STREAM_3);
     assert_non_null(read);
-    assert_ptr_equal(in.at, in.end);
+    assert_true(source_at_end(&source));
+    rdb_reader_free(&in);
     return read;
 }
 /* What is written is read to the same, and can be changed on. */
@@ -568,13 +572,17 @@ static void copies_share_nothing(void **state) {
 static struct stream *read_all(struct slice bytes, enum rdb_type type) {
     char *exact = mem_alloc(bytes.len + 1); /* so that a sanitizer sees a step beyond */
     memcpy(exact, bytes.data, bytes.len);
-    struct rdb_reader in = {.at = exact, .end = exact + bytes.len};
+    struct source source;
+    struct rdb_reader in;
+    source_init_memory(&source, (struct slice){exact, bytes.len});
+    rdb_reader_init(&in, &source);
     struct stream *stream = rdb_read_stream(&in, type);
-    assert_int_equal(stream == NULL, in.failed);
-    if (stream && in.at != in.end) {
+    assert_int_equal(stream == NULL, source.failed);
+    if (stream && !source_at_end(&source)) {
         stream_free(stream);
         stream = NULL;
     }
+    rdb_reader_free(&in);
     mem_free(exact);
     return stream;
 }

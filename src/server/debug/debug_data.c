@@ -80,12 +80,12 @@ static void run_digest_value(struct call *call) {
 
 /* --- OBJECT, HTSTATS, POPULATE --- */
 
-/* Bytes of a value in a snapshot, without those that tell its type. */
+/* Bytes of a value in an RDB file, without its type. */
 static size_t serialized_length(const struct entry *entry) {
     struct memory_output bytes;
     memory_output_init(&bytes);
     rdb_write_value(&bytes.out, entry);
-    size_t len = memory_output_slice(&bytes).len - 1;
+    size_t len = memory_output_slice(&bytes).len;
     memory_output_free(&bytes);
     return len;
 }

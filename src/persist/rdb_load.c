@@ -1,0 +1,258 @@
+/* rdb_load.c: reading RDB files; see rdb_file.h.
+ *
+ * Keys go into their databases through a `struct bulk` (store/bulk.h), which fetches the buckets of the tables ahead.
+ * Tables get their final size before the first key: RESIZEDB tells it. That is a claim, which the bytes that are left
+ * bound. */
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "persist/rdb.h"
+#include "persist/rdb_file.h"
+#include "persist/rdb_opcodes.h"
+#include "store/bulk.h"
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+    KEY_BYTES_MIN = 3,            /* of a key in a file: type, name, value */
+    RESIZE_UNKNOWN_MAX = 1 << 24, /* keys to make room for where the size of the input is unknown */
+    CHECKSUM_SINCE = 5,           /* version */
+    SHOWN_MAX = 60                /* bytes of a key or name in a reason */
+};
+
+struct load {
+    struct source *source;
+    struct keyspace *keyspace;
+    const struct rdb_load_params *params;
+    struct rdb_load_result *result;
+    struct rdb_reader in;
+    struct bulk bulk;
+    struct source_buffer key, value;
+    struct db *db;
+    /* Of the next key. -1: not given */
+    int64_t expire_at, idle_seconds, frequency;
+};
+
+/* --- Before the records --- */
+
+static bool read_version(struct load *load) {
+    char magic[RDB_MAGIC_BYTES];
+    uint64_t version = 0;
+    if (!source_read(load->source, magic, sizeof magic)) return false;
+    bool redis = memcmp(magic, "REDIS", 5) == 0, valkey = memcmp(magic, "VALKEY", 6) == 0;
+    if (!redis && !valkey)
+        return source_fail_at(load->source, 0, -EINVAL, "Wrong signature trying to load DB from file");
+    for (size_t i = redis ? 5 : 6; i < sizeof magic; i++) {
+        if (magic[i] < '0' || magic[i] > '9')
+            return source_fail_at(load->source, 0, -EINVAL, "Wrong signature trying to load DB from file");
+        version = version * 10 + (uint64_t)(magic[i] - '0');
+    }
+    bool foreign = version >= RDB_VERSION_FOREIGN_MIN && version <= RDB_VERSION_FOREIGN_MAX;
+    bool unknown = version < 1 || (valkey && version < RDB_VERSION) || (redis && version > RDB_VERSION_FOREIGN_MAX);
+    bool newer = foreign || version > RDB_VERSION;
+    load->result->version = (int)version;
+    if (unknown || (newer && !load->params->relaxed_version))
+        return source_fail_at(load->source, 0, -ENOTSUP, "Can't handle RDB format version %d", (int)version);
+    return true;
+}
+
+/* --- Records --- */
+
+static bool read_aux(struct load *load) {
+    struct slice name, value;
+    uint64_t number;
+    if (!rdb_read_string_kept(&load->in, &load->key, &name) || !rdb_read_string(&load->in, &load->value, &value))
+        return false;
+    struct rdb_load_result *result = load->result;
+    bool counts = parse_uint64(value, &number);
+    if (counts && slice_equal(name, SLICE("ctime"))) result->created_at = (int64_t)number;
+    if (counts && slice_equal(name, SLICE("used-mem"))) result->used_memory = number;
+    if (counts && slice_equal(name, SLICE("aof-base"))) result->aof_base = number != 0;
+    if (!load->params->aux || load->params->aux(load->params->context, load->source, name, value)) return true;
+    return source_fail(load->source, -EINVAL, "a field of the header is refused");
+}
+
+static bool read_library(struct load *load) {
+    struct slice code;
+    if (!rdb_read_string_kept(&load->in, &load->value, &code)) return false;
+    load->result->libraries++;
+    if (!load->params->library || load->params->library(load->params->context, load->source, code)) return true;
+    return source_fail(load->source, -EINVAL, "a function library is refused");
+}
+
+static bool read_select(struct load *load) {
+    uint64_t id = rdb_read_length(&load->in);
+    if (load->source->failed) return false;
+    if (id >= (uint64_t)keyspace_databases(load->keyspace))
+        return source_fail(load->source, -EINVAL,
+                           "database %llu in the file, but this server is configured for %d databases",
+                           (unsigned long long)id, keyspace_databases(load->keyspace));
+    load->db = keyspace_db(load->keyspace, (int)id);
+    return true;
+}
+
+static bool read_resize(struct load *load) {
+    uint64_t keys = rdb_read_length(&load->in), expires = rdb_read_length(&load->in);
+    uint64_t left = source_left(load->source), most = left == UINT64_MAX ? RESIZE_UNKNOWN_MAX : left / KEY_BYTES_MIN;
+    if (load->source->failed) return false;
+    if (keys > most) keys = most;
+    if (expires > keys) expires = keys;
+    db_expand(load->db, (size_t)keys, (size_t)expires);
+    return true;
+}
+
+static bool read_expire_seconds(struct load *load) {
+    uint32_t seconds;
+    if (!source_read(load->source, &seconds, sizeof seconds)) return false;
+    load->expire_at = (int64_t)(int32_t)le32toh(seconds) * 1000;
+    return true;
+}
+
+static bool read_slot_import(struct load *load) {
+    if (!rdb_skip_string(&load->in)) return false;
+    uint64_t ranges = rdb_read_length(&load->in);
+    for (uint64_t i = 0; i < ranges && !load->source->failed; i++) {
+        rdb_read_length(&load->in);
+        rdb_read_length(&load->in);
+    }
+    return !load->source->failed;
+}
+
+static bool refuse_module(struct load *load) {
+    char name[RDB_MODULE_NAME + 1];
+    uint64_t id = rdb_read_length(&load->in);
+    rdb_module_name(id, name);
+    return source_fail(load->source, -ENOTSUP,
+                       "The RDB file contains AUX module data I can't load: no matching module '%s'", name);
+}
+
+/* --- Keys --- */
+
+static bool fail_duplicate(struct load *load, struct slice key) {
+    int shown = key.len > SHOWN_MAX ? SHOWN_MAX : (int)key.len;
+    return source_fail(load->source, -EEXIST, "RDB has duplicated key '%.*s' in DB %d", shown, key.data,
+                       db_id(load->db));
+}
+static bool flush(struct load *load) {
+    return bulk_flush(&load->bulk) || fail_duplicate(load, entry_key(load->bulk.duplicate));
+}
+
+static void set_access(const struct load *load, struct entry *entry) {
+    if (store_settings.lfu && load->frequency >= 0)
+        entry_set_frequency(entry, (uint8_t)load->frequency);
+    else if (!store_settings.lfu && load->idle_seconds >= 0)
+        entry_set_idle_seconds(entry, load->idle_seconds < UINT32_MAX ? (uint32_t)load->idle_seconds : UINT32_MAX);
+}
+
+static bool is_expired(const struct load *load) {
+    return load->params->skip_expired && load->expire_at >= 0 && load->expire_at < clock_ms();
+}
+
+/* A hash whose fields expire is added while it is read, so its key has to be missing before. */
+static bool make_way(struct load *load, struct slice key) {
+    enum { AS_IT_IS = LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE };
+    if (!flush(load)) return false;
+    if (!db_find(load->db, key, AS_IT_IS)) return true;
+    if (load->params->duplicates == RDB_DUPLICATE_REFUSED) return fail_duplicate(load, key);
+    db_delete(load->db, key, false);
+    return true;
+}
+
+static bool read_key(struct load *load, uint8_t type) {
+    struct slice key;
+    bool attached;
+    if (!rdb_read_string_kept(&load->in, &load->key, &key)) return false;
+    if (type == RDB_HASH_EXPIRING && !make_way(load, key)) return false;
+    struct entry *entry = rdb_read_entry(&load->in, type, load->db, key, load->expire_at, &attached);
+    if (load->source->failed) return false;
+    if (!entry) {
+        load->result->empty++;
+    } else if (is_expired(load)) {
+        load->result->expired++;
+        if (attached)
+            db_delete(load->db, key, false);
+        else
+            entry_discard(entry);
+    } else {
+        set_access(load, entry);
+        if (!attached && !bulk_add(&load->bulk, load->db, entry))
+            return fail_duplicate(load, entry_key(load->bulk.duplicate));
+        load->result->keys++;
+        load->result->expires += load->expire_at >= 0;
+    }
+    load->expire_at = load->idle_seconds = load->frequency = -1;
+    if (load->params->key_loaded) load->params->key_loaded(load->params->context);
+    return true;
+}
+
+/* --- The whole --- */
+
+static bool read_record(struct load *load, uint8_t code) {
+    struct rdb_reader *in = &load->in;
+    uint8_t frequency;
+    switch (code) {
+    case RDB_OPCODE_EXPIRETIME: return read_expire_seconds(load);
+    case RDB_OPCODE_EXPIRETIME_MS: load->expire_at = rdb_read_time(in); break;
+    case RDB_OPCODE_FREQ:
+        if (source_byte(load->source, &frequency)) load->frequency = frequency;
+        break;
+    case RDB_OPCODE_IDLE: load->idle_seconds = (int64_t)(rdb_read_length(in) & INT64_MAX); break;
+    case RDB_OPCODE_SELECTDB: return read_select(load);
+    case RDB_OPCODE_RESIZEDB: return read_resize(load);
+    case RDB_OPCODE_AUX: return read_aux(load);
+    case RDB_OPCODE_FUNCTION2: return read_library(load);
+    case RDB_OPCODE_SLOT_INFO:
+        for (int i = 0; i < 3; i++) rdb_read_length(in);
+        break;
+    case RDB_OPCODE_SLOT_IMPORT: return read_slot_import(load);
+    case RDB_OPCODE_MODULE_AUX: return refuse_module(load);
+    case RDB_OPCODE_FUNCTION_PRE_GA:
+        return source_fail(load->source, -ENOTSUP, "Pre-release function format not supported.");
+    default: return read_key(load, code);
+    }
+    return !load->source->failed;
+}
+
+static bool read_end(struct load *load) {
+    uint64_t sum = source_checksum(load->source), stored;
+    if (!flush(load)) return false;
+    if (load->result->version < CHECKSUM_SINCE) return true;
+    if (!source_read(load->source, &stored, sizeof stored)) return false;
+    stored = le64toh(stored);
+    if (stored == 0 || stored == sum || load->params->ignore_checksum) return true;
+    return source_fail(load->source, -EILSEQ, "Wrong RDB checksum expected: (%llx) but got (%llx)",
+                       (unsigned long long)stored, (unsigned long long)sum);
+}
+
+static bool read_all(struct load *load) {
+    uint8_t code;
+    if (!read_version(load)) return false;
+    while (source_byte(load->source, &code)) {
+        if (code == RDB_OPCODE_EOF) return read_end(load);
+        if (!read_record(load, code)) return false;
+    }
+    return false;
+}
+
+int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_load_params *params,
+             struct rdb_load_result *result) {
+    struct load load = {.source = source, .keyspace = keyspace, .params = params, .result = result};
+    *result = (struct rdb_load_result){0};
+    load.expire_at = load.idle_seconds = load.frequency = -1;
+    load.db = keyspace_db(keyspace, 0);
+    rdb_reader_init(&load.in, source);
+    load.in.check_duplicates = params->check_duplicates;
+    bulk_init(&load.bulk, params->duplicates == RDB_DUPLICATE_REPLACES);
+    if (!params->ignore_checksum) source_start_checksum(source);
+    bool good = read_all(&load);
+    if (!good) bulk_flush(&load.bulk);
+    bulk_free(&load.bulk);
+    rdb_reader_free(&load.in);
+    source_buffer_free(&load.key);
+    source_buffer_free(&load.value);
+    result->offset = source_offset(source);
+    if (good) return 0;
+    snprintf(result->reason, sizeof result->reason, "%s", source->reason);
+    return source->error ? source->error : -EINVAL;
+}

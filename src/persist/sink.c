@@ -1,0 +1,105 @@
+/* sink.c: see sink.h.
+ *
+ * Syncing as it goes: when another interval is written, the kernel is asked to start writing it to the disk, the one
+ * before is waited for and dropped from the page cache. So the disk always has work, and the amount of dirty pages is
+ * bounded. */
+#include "persist/sink.h"
+#include "lib/crc64.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static void sum(struct sink *sink) {
+    if (sink->checksum) sink->crc = crc64(sink->crc, sink->summed, (size_t)(sink->out.pos - sink->summed));
+    sink->summed = sink->out.pos;
+}
+
+static void hand_over(struct sink *sink, const void *bytes, size_t len) {
+    if (!len) return;
+    if (!sink->error) sink->error = sink->ops->write(sink, bytes, len);
+    sink->flushed += len;
+}
+static void empty_buffer(struct sink *sink) {
+    sum(sink);
+    hand_over(sink, sink->buffer, (size_t)(sink->out.pos - sink->buffer));
+    sink->out.pos = sink->summed = sink->buffer;
+    sink->out.end = sink->buffer + SINK_BUFFER;
+}
+
+static void sink_make_room(struct output *out, size_t len) {
+    (void)len;
+    empty_buffer((struct sink *)out);
+}
+static void sink_share(struct output *out, struct blob *blob) {
+    struct sink *sink = (struct sink *)out;
+    empty_buffer(sink);
+    if (sink->checksum) sink->crc = crc64(sink->crc, blob->data, blob->len);
+    hand_over(sink, blob->data, blob->len);
+    blob_release(blob);
+}
+static const struct output_ops output_ops = {
+    .make_room = sink_make_room, .share = sink_share, .share_min = SINK_SHARE_MIN};
+_Static_assert((int)SINK_BUFFER >= (int)OUTPUT_ROOM_MAX, "room that may be asked for");
+
+void sink_init(struct sink *sink, const struct sink_ops *ops, void *context) {
+    *sink = (struct sink){.out.ops = &output_ops, .ops = ops, .context = context, .fd = -1};
+    sink->buffer = mem_alloc(SINK_BUFFER);
+    sink->out.pos = sink->summed = sink->buffer;
+    sink->out.end = sink->buffer + SINK_BUFFER;
+}
+
+static int sync_interval(struct sink *sink, off_t from, off_t len) {
+    off_t before = from - len;
+    if (sync_file_range(sink->fd, from, len, SYNC_FILE_RANGE_WRITE) != 0)
+        return errno == EIO || errno == ENOSPC ? -errno : 0; /* others: no file that can be synced so */
+    if (before < 0) return 0;
+    if (sync_file_range(sink->fd, before, len,
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) != 0)
+        return errno == EIO || errno == ENOSPC ? -errno : 0;
+    posix_fadvise(sink->fd, before, len, POSIX_FADV_DONTNEED);
+    return 0;
+}
+
+static int fd_write(struct sink *sink, const void *bytes, size_t len) {
+    const char *at = bytes;
+    while (len) {
+        ssize_t written = write(sink->fd, at, len);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return written < 0 ? -errno : -EIO;
+        at += written, len -= (size_t)written;
+    }
+    uint64_t now = sink->flushed + (uint64_t)(at - (const char *)bytes);
+    while (sink->sync_interval && now - sink->synced >= sink->sync_interval) {
+        int error = sync_interval(sink, (off_t)sink->synced, (off_t)sink->sync_interval);
+        if (error) return error;
+        sink->synced += sink->sync_interval;
+    }
+    return 0;
+}
+static const struct sink_ops fd_ops = {fd_write};
+
+void sink_init_fd(struct sink *sink, int fd) {
+    sink_init(sink, &fd_ops, NULL);
+    sink->fd = fd;
+}
+void sink_free(struct sink *sink) {
+    mem_free(sink->buffer);
+    sink->buffer = NULL;
+}
+
+uint64_t sink_offset(const struct sink *sink) {
+    return sink->flushed + (uint64_t)(sink->out.pos - sink->buffer);
+}
+uint64_t sink_checksum(struct sink *sink) {
+    sum(sink);
+    return sink->crc;
+}
+int sink_flush(struct sink *sink) {
+    empty_buffer(sink);
+    return sink->error;
+}
+int sink_sync(struct sink *sink) {
+    if (sink_flush(sink) == 0 && fsync(sink->fd) != 0) sink->error = -errno;
+    return sink->error;
+}

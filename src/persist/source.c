@@ -1,0 +1,232 @@
+/* source.c: see source.h.
+ *
+ * The window of a source that is not in memory lies in its buffer. Reading more moves the bytes that are left to the
+ * beginning of the buffer, and first adds those that were consumed to the checksum: in long pieces, which crc64() reads
+ * as several streams. */
+#include "persist/source.h"
+#include "lib/crc64.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- Life --- */
+
+void source_init_memory(struct source *source, struct slice bytes) {
+    *source = (struct source){.at = bytes.data, .end = bytes.data + bytes.len, .fd = -1};
+    source->summed = source->at;
+    source->size = source->end_offset = bytes.len;
+}
+
+void source_init(struct source *source, const struct source_ops *ops, void *context, uint64_t size) {
+    *source = (struct source){.ops = ops, .context = context, .fd = -1, .size = size, .capacity = SOURCE_BUFFER};
+    source->at = source->end = source->summed = source->buffer = mem_alloc(source->capacity);
+}
+
+static ssize_t fd_read(struct source *source, void *to, size_t len) {
+    ssize_t got;
+    do got = read(source->fd, to, len);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+static const struct source_ops fd_ops = {fd_read};
+
+void source_init_fd(struct source *source, int fd) {
+    struct stat info;
+    uint64_t size = UINT64_MAX;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    if (at >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        size = info.st_size > at ? (uint64_t)(info.st_size - at) : 0;
+    source_init(source, &fd_ops, NULL, size);
+    source->fd = fd;
+}
+
+void source_free(struct source *source) {
+    mem_free(source->buffer);
+    *source = (struct source){.failed = true, .fd = -1};
+}
+
+/* --- Where it stands --- */
+
+uint64_t source_offset(const struct source *source) {
+    return source->failed ? source->failed_at : source->end_offset - (uint64_t)(source->end - source->at);
+}
+
+uint64_t source_left(const struct source *source) {
+    if (source->failed) return 0;
+    if (source->size == UINT64_MAX) return UINT64_MAX;
+    /* A file may grow while it is read. */
+    uint64_t offset = source_offset(source), window = (uint64_t)(source->end - source->at);
+    return source->size > offset + window ? source->size - offset : window;
+}
+
+static void sum_consumed(struct source *source) {
+    if (source->checksum) source->crc = crc64(source->crc, source->summed, (size_t)(source->at - source->summed));
+    source->summed = source->at;
+}
+void source_start_checksum(struct source *source) {
+    source->checksum = true;
+    source->crc = 0;
+    source->summed = source->at;
+}
+uint64_t source_checksum(struct source *source) {
+    if (!source->failed) sum_consumed(source);
+    return source->crc;
+}
+
+static bool fail(struct source *source, uint64_t offset, int error, const char *format, va_list arguments) {
+    if (source->failed) return false;
+    source->failed_at = offset;
+    source->failed = true;
+    source->error = error;
+    vsnprintf(source->reason, sizeof source->reason, format, arguments);
+    source->at = source->end = source->summed = "";
+    return false;
+}
+bool source_fail(struct source *source, int error, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fail(source, source_offset(source), error, format, arguments);
+    va_end(arguments);
+    return false;
+}
+bool source_fail_at(struct source *source, uint64_t offset, int error, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fail(source, offset, error, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+/* --- Reading --- */
+
+/* Reads up to `len` bytes. 0: the end. Negative: the source has failed. */
+static ssize_t read_some(struct source *source, void *to, size_t len) {
+    if (source->failed) return -1;
+    if (!source->ops) return 0;
+    ssize_t got = source->ops->read(source, to, len);
+    if (got < 0) {
+        source_fail(source, (int)got, "reading failed: %s", strerror((int)-got));
+        return -1;
+    }
+    source->end_offset += (uint64_t)got;
+    if (source->progress && source->end_offset >= source->progress_next) {
+        source->progress_next = source->end_offset + source->progress_interval;
+        if (!source->progress(source)) {
+            source->end_offset -= (uint64_t)got; /* these are not in the window */
+            source_fail(source, -ECANCELED, "loading was cancelled");
+            return -1;
+        }
+    }
+    return got;
+}
+
+static bool fail_truncated(struct source *source) {
+    if (source->failed) return false;
+    return source_fail_at(source, source->end_offset, -EINVAL, "unexpected end of the input");
+}
+
+/* Makes the window `len` bytes long, or as long as the input allows. False: the source has failed. */
+static bool fill(struct source *source, size_t len) {
+    size_t left = (size_t)(source->end - source->at);
+    if (source->failed || !source->ops) return !source->failed;
+    sum_consumed(source);
+    if (left) memmove(source->buffer, source->at, left);
+    source->at = source->summed = source->buffer;
+    source->end = source->buffer + left;
+    while ((size_t)(source->end - source->at) < len) {
+        ssize_t got = read_some(source, (char *)source->end, source->capacity - (size_t)(source->end - source->buffer));
+        if (got <= 0) return got == 0;
+        source->end += got;
+    }
+    return true;
+}
+
+bool source_need_slow(struct source *source, size_t len) {
+    if (!fill(source, len)) return false;
+    return (size_t)(source->end - source->at) >= len || fail_truncated(source);
+}
+
+bool source_at_end(struct source *source) {
+    if (source->at != source->end) return false;
+    return !fill(source, 1) || source->at == source->end;
+}
+
+/* Bytes that would fill the buffer go straight to where they are wanted. */
+bool source_read_slow(struct source *source, void *to, size_t len) {
+    char *next = to;
+    for (;;) {
+        size_t window = (size_t)(source->end - source->at), piece = window < len ? window : len;
+        if (piece) memcpy(next, source->at, piece);
+        source->at += piece, next += piece, len -= piece;
+        if (!len) return true;
+        if (!source->ops || len < source->capacity) {
+            if (!source_need_slow(source, len < SOURCE_NEED_MAX ? len : SOURCE_NEED_MAX)) return false;
+            continue;
+        }
+        sum_consumed(source);
+        ssize_t got = read_some(source, next, source->capacity);
+        if (got <= 0) return got < 0 ? false : fail_truncated(source);
+        if (source->checksum) source->crc = crc64(source->crc, next, (size_t)got);
+        next += got, len -= (size_t)got;
+    }
+}
+
+bool source_skip(struct source *source, uint64_t len) {
+    if (len > source_left(source)) return fail_truncated(source);
+    while (len) {
+        if (!source_need(source, 1)) return false;
+        uint64_t window = (uint64_t)(source->end - source->at), piece = window < len ? window : len;
+        source->at += piece, len -= piece;
+    }
+    return true;
+}
+
+/* --- Strings --- */
+
+void source_buffer_free(struct source_buffer *buffer) {
+    mem_free(buffer->data);
+    *buffer = (struct source_buffer){0};
+}
+
+static bool resize(struct source *source, struct source_buffer *buffer, uint64_t len) {
+    char *data = len < SIZE_MAX ? mem_try_realloc(buffer->data, (size_t)len) : NULL;
+    if (!data) return source_fail(source, -ENOMEM, "no memory for a string of %llu bytes", (unsigned long long)len);
+    buffer->data = data;
+    buffer->capacity = (size_t)len;
+    return true;
+}
+
+bool source_buffer_room(struct source *source, struct source_buffer *buffer, uint64_t len) {
+    enum { ROOM_MIN = 256 };
+    if (source->failed) return false;
+    if (__builtin_expect(len <= buffer->capacity && buffer->data, 1)) return true;
+    return resize(source, buffer, len < ROOM_MIN ? ROOM_MIN : len);
+}
+
+bool source_keep(struct source *source, struct source_buffer *buffer, uint64_t len, struct slice *bytes) {
+    uint64_t left = source_left(source);
+    if (len > left) return fail_truncated(source);
+    uint64_t got = 0, known = left == UINT64_MAX ? SOURCE_STEP : len;
+    while (got < len || !buffer->data) {
+        uint64_t step = got + (got > known ? got : known);
+        if (step > len) step = len;
+        if (!source_buffer_room(source, buffer, step) || !source_read(source, buffer->data + got, (size_t)(step - got)))
+            return false;
+        got = step;
+    }
+    *bytes = (struct slice){buffer->data, (size_t)len};
+    return true;
+}
+
+bool source_view(struct source *source, struct source_buffer *buffer, uint64_t len, struct slice *bytes) {
+    if (len > (size_t)(source->end - source->at)) {
+        if (len > SOURCE_NEED_MAX || !source->ops) return source_keep(source, buffer, len, bytes);
+        if (!source_need_slow(source, (size_t)len)) return false;
+    }
+    *bytes = (struct slice){source->at, (size_t)len};
+    source->at += len;
+    return !source->failed;
+}

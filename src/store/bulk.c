@@ -1,0 +1,87 @@
+/* bulk.c: see bulk.h. */
+#include "store/bulk.h"
+#include "store/keyspace_layout.h"
+
+struct entry *entry_new_value(struct slice key, int64_t expire_at, enum value_type type, enum value_encoding encoding,
+                              void *value) {
+    struct entry *e = entry_make(key, (struct entry_shape){.expires = expire_at >= 0});
+    e->type = type;
+    e->encoding = encoding;
+    *(void **)entry_value_word(e) = value;
+    if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
+    return e;
+}
+
+void entry_discard(struct entry *e) {
+    entry_dispose(e, false);
+}
+
+void db_add_entry(struct db *db, struct entry *e) {
+    struct hashtable_spot spot;
+    void **place = db_place_for(db, entry_key_inline(e), &spot);
+    if (place) { /* against the promise; the newcomer wins */
+        struct entry *old = *place;
+        db_unlink(db, old);
+        entry_dispose(old, store_settings.lazy_server_del);
+    }
+    db_link(db, &spot, e);
+    hook_changed(db, e);
+}
+
+void bulk_init(struct bulk *bulk, bool replace) {
+    *bulk = (struct bulk){.replace = replace};
+}
+
+static bool insert(struct bulk *bulk, struct bulk_item *item) {
+    void **place = hashtable_find_at(item->db->keys, entry_key_inline(item->entry), &item->spot);
+    if (__builtin_expect(place != NULL, 0)) {
+        if (!bulk->replace) {
+            bulk->duplicate = item->entry;
+            return false;
+        }
+        struct entry *old = *place;
+        db_unlink(item->db, old);
+        entry_dispose(old, false);
+    }
+    hashtable_add_at(item->db->keys, &item->spot, item->entry);
+    if (entry_expires(item->entry)) /* the hash is the same in all tables */
+        hashtable_add_at(db_expires_table(item->db), &item->spot, item->entry);
+    return true;
+}
+
+/* The one kept back for the longest time goes into its database. */
+static bool insert_first(struct bulk *bulk) {
+    struct bulk_item *item = &bulk->items[bulk->first];
+    bulk->first = (bulk->first + 1) % BULK_KEPT;
+    bulk->count--;
+    return insert(bulk, item);
+}
+
+bool bulk_add(struct bulk *bulk, struct db *db, struct entry *entry) {
+    if (bulk->duplicate) {
+        entry_discard(entry);
+        return false;
+    }
+    if (bulk->count == BULK_KEPT && !insert_first(bulk)) {
+        entry_discard(entry);
+        return false;
+    }
+    struct bulk_item *item = &bulk->items[(bulk->first + bulk->count++) % BULK_KEPT];
+    *item = (struct bulk_item){.db = db, .entry = entry};
+    hashtable_prepare(db->keys, entry_key_inline(entry), &item->spot);
+    if (entry_expires(entry)) hashtable_prefetch_spot(db_expires_table(db), &item->spot);
+    return true;
+}
+
+bool bulk_flush(struct bulk *bulk) {
+    while (bulk->count && !bulk->duplicate)
+        if (!insert_first(bulk)) return false;
+    return !bulk->duplicate;
+}
+
+void bulk_free(struct bulk *bulk) {
+    for (; bulk->count; bulk->count--, bulk->first = (bulk->first + 1) % BULK_KEPT)
+        entry_discard(bulk->items[bulk->first].entry);
+    if (bulk->duplicate) entry_discard(bulk->duplicate);
+    bulk->duplicate = NULL;
+}

@@ -1,0 +1,521 @@
+/* RDB files: what is saved is loaded to the same, from memory and from a file; damage is refused, wherever it is. */
+#include "lib/clock.h"
+#include "lib/intset.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "persist/rdb.h"
+#include "persist/rdb_file.h"
+#include "store/bulk.h"
+#include "store/hash.h"
+#include "store/list_type.h"
+#include "store/set.h"
+#include "store/stream.h"
+#include "store/types.h"
+#include "store/zset.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { DATABASES = 4 };
+
+static int setup(void **state) {
+    (void)state;
+    encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
+                                               .hash_listpack_value = 64,
+                                               .set_intset_entries = 8,
+                                               .set_listpack_entries = 8,
+                                               .set_listpack_value = 64,
+                                               .zset_listpack_entries = 8,
+                                               .zset_listpack_value = 64,
+                                               .list_listpack_size = -2,
+                                               .stream_node_bytes = 4096,
+                                               .stream_node_entries = 100};
+    clock_update();
+    store_types_register();
+    return 0;
+}
+
+static int append(struct sink *sink, const void *bytes, size_t len) {
+    struct memory_output *file = sink->context;
+    output_write(&file->out, slice_make(bytes, len));
+    return 0;
+}
+static const struct sink_ops memory_sink = {append};
+
+static void save(struct keyspace *keyspace, struct memory_output *file, const struct rdb_save_params *params) {
+    static const struct rdb_save_params plain;
+    struct sink sink;
+    memory_output_init(file);
+    sink_init(&sink, &memory_sink, file);
+    sink.checksum = true;
+    assert_int_equal(rdb_save(&sink, keyspace, params ? params : &plain), 0);
+    assert_int_equal(sink_offset(&sink), memory_output_slice(file).len);
+    sink_free(&sink);
+}
+
+static int load(struct keyspace *keyspace, struct slice file, const struct rdb_load_params *params,
+                struct rdb_load_result *result) {
+    static const struct rdb_load_params plain;
+    char *exact = mem_alloc(file.len + 1); /* so that a sanitizer sees a step beyond */
+    if (file.len) memcpy(exact, file.data, file.len);
+    struct source source;
+    source_init_memory(&source, (struct slice){exact, file.len});
+    int error = rdb_load(&source, keyspace, params ? params : &plain, result);
+    source_free(&source);
+    mem_free(exact);
+    return error;
+}
+
+/* --- A data set of every type, encoding and edge --- */
+
+static struct slice text_of(char *room, const char *prefix, size_t number) {
+    return (struct slice){room, (size_t)snprintf(room, 64, "%s%zu", prefix, number)};
+}
+static char large[300000];
+
+static void fill(struct db *db) {
+    char a[64], b[64];
+    static const char *const numbers[] = {
+        "0",     "1",      "-1",         "127",         "128",   "-128",       "-129",        "32767",
+        "32768", "-32768", "2147483647", "-2147483648", "65536", "2147483648", "-2147483649", "9223372036854775807",
+        "01",    "1.5"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        db_set_string(db, text_of(a, "number:", i), slice_of(numbers[i]), NULL, false);
+    for (size_t i = 0; i < sizeof large; i++) large[i] = (char)(i * 2654435761u >> 13);
+    static const size_t lengths[] = {0, 1, 20, 21, 44, 45, 63, 64, 1024, 1025, 16383, 16384, 65536, 300000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        db_set_string(db, text_of(a, "random:", i), (struct slice){large, lengths[i]}, NULL, false);
+        struct blob *zeros = blob_new(lengths[i], lengths[i]);
+        memset(zeros->data, 'z', lengths[i]);
+        db_set_string(db, text_of(a, "zeros:", i), blob_slice(zeros), zeros, false);
+    }
+    db_set_string(db, SLICE(""), SLICE("empty key"), NULL, false);
+    db_set_string(db, (struct slice){large, 300}, SLICE("long key"), NULL, false);
+    struct entry *e = db_set_string(db, SLICE("expires"), SLICE("later"), NULL, false);
+    db_set_expire(db, e, clock_ms() + 1000000);
+    e = db_set_string(db, SLICE("expires far"), (struct slice){large, 5000}, NULL, false);
+    db_set_expire(db, e, INT64_MAX);
+    for (size_t count = 1; count <= 2000; count *= 6) {
+        struct entry *list = list_type_create(db, text_of(a, "list:", count));
+        struct entry *hash = hash_create(db, text_of(a, "hash:", count));
+        struct set texts = set_new(SLICE("x"), 0), ints = set_new(SLICE("1"), 0);
+        struct zset zset = zset_new(0, 0);
+        double now;
+        for (size_t i = 0; i < count; i++) {
+            struct slice item = text_of(b, "item:", i * 7919);
+            list_type_expect(db, list, 1, item.len);
+            list_type_push(db, list, LIST_TYPE_TAIL, item, NULL);
+            hash_put(db, hash, item, text_of(a, "", i), NULL);
+            set_add(&texts, item);
+            set_add(&ints, text_of(a, "", i * 70001));
+            zset_put(&zset, i % 3 ? (double)i / 3 : -(double)i, item, 0, &now);
+        }
+        db_add_value(db, text_of(a, "set:", count), TYPE_SET, texts.encoding, texts.value);
+        db_add_value(db, text_of(a, "ints:", count), TYPE_SET, ints.encoding, ints.value);
+        db_add_value(db, text_of(a, "zset:", count), TYPE_ZSET, zset.encoding, zset.value);
+        struct entry *stream = stream_create(db, text_of(a, "stream:", count));
+        for (size_t i = 0; i < count; i++) {
+            struct slice texts_of[2] = {SLICE("field"), text_of(a, "value", i)};
+            stream_append(stream_of(stream), (struct stream_id){1000 + i, i % 5}, texts_of, 1);
+        }
+    }
+    struct entry *list = list_type_create(db, SLICE("list of large"));
+    for (size_t i = 0; i < 5; i++) {
+        struct slice item = {large + i, i % 2 ? 3 : 100000};
+        list_type_expect(db, list, 1, item.len);
+        list_type_push(db, list, LIST_TYPE_TAIL, item, NULL);
+    }
+    struct entry *hash = hash_create(db, SLICE("hash of large"));
+    hash_put(db, hash, (struct slice){large, 300}, (struct slice){large, 100000}, NULL);
+    hash_put(db, hash, SLICE("small"), (struct slice){large, 10}, NULL);
+    struct zset extremes = zset_new(0, 0);
+    double now;
+    zset_put(&extremes, 1.0 / 0.0, SLICE("inf"), 0, &now);
+    zset_put(&extremes, -1.0 / 0.0, SLICE("-inf"), 0, &now);
+    zset_put(&extremes, 4.9e-324, SLICE("least"), 0, &now);
+    db_add_value(db, SLICE("zset of extremes"), TYPE_ZSET, extremes.encoding, extremes.value);
+}
+static void add_expiring_fields(struct db *db) {
+    struct entry *hash = hash_create(db, SLICE("hash with times"));
+    char a[64];
+    for (size_t i = 0; i < 50; i++)
+        hash_put_until(db, hash, text_of(a, "field", i), i % 7 ? SLICE("v") : (struct slice){large, 5000}, NULL,
+                       i % 3 ? clock_ms() + 100000 + (int64_t)i : HASH_NEVER);
+    db_set_expire(db, hash, clock_ms() + 5000000);
+}
+
+/* What a key holds, as bytes that do not depend on the order in a table. */
+static void assert_same_key(struct db *a, struct db *b, const struct entry *entry) {
+    struct entry *other = db_find(b, entry_key(entry), LOOKUP_NOTOUCH | LOOKUP_NOEXPIRE);
+    if (!other) fail_msg("%.*s is missing", (int)entry_key(entry).len, entry_key(entry).data);
+    (void)a;
+    assert_int_equal(entry_type(entry), entry_type(other));
+    assert_int_equal(entry_encoding(entry), entry_encoding(other));
+    assert_true(entry_expire_at(entry) == entry_expire_at(other));
+    enum value_encoding encoding = entry_encoding(entry);
+    if (encoding == ENCODING_HASHTABLE || encoding == ENCODING_EXPIRING_HASHTABLE) {
+        if (entry_type(entry) == TYPE_SET) {
+            struct set mine = set_of(entry), its = set_of(other);
+            struct set_iterator it;
+            struct listpack_value member;
+            assert_int_equal(set_len(&mine), set_len(&its));
+            for (set_iterate(&it, &mine); set_next(&it, &member);) assert_true(set_has_value(&its, &member));
+            set_iterate_end(&it);
+            return;
+        }
+        struct hash_iterator it;
+        struct hash_item item;
+        struct hash_value value;
+        assert_int_equal(hash_len(entry), hash_len(other));
+        for (hash_iterate_all(&it, entry); hash_next(&it, &item);) {
+            assert_true(hash_get(other, item.field, &value) && slice_equal(value.bytes, item.value.bytes));
+            assert_true(hash_expire_at(other, item.field) == item.expire_at);
+        }
+        hash_iterate_end(&it);
+        return;
+    }
+    struct memory_output mine, its;
+    memory_output_init(&mine);
+    memory_output_init(&its);
+    rdb_write_value(&mine.out, entry);
+    rdb_write_value(&its.out, other);
+    if (!slice_equal(memory_output_slice(&mine), memory_output_slice(&its)))
+        fail_msg("%.*s differs", (int)entry_key(entry).len, entry_key(entry).data);
+    memory_output_free(&mine);
+    memory_output_free(&its);
+}
+static void assert_same(struct keyspace *a, struct keyspace *b) {
+    for (int id = 0; id < DATABASES; id++) {
+        struct db *from = keyspace_db(a, id), *to = keyspace_db(b, id);
+        assert_int_equal(db_size(from), db_size(to));
+        assert_int_equal(db_expires(from), db_expires(to));
+        assert_int_equal(db_expiring(from), db_expiring(to));
+        struct db_iterator *it = db_iterate(from);
+        for (struct entry *entry; (entry = db_iterate_next(it));) assert_same_key(from, to, entry);
+        db_iterate_end(it);
+    }
+}
+
+static struct keyspace *data_set(bool expiring_fields) {
+    struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
+    fill(keyspace_db(keyspace, 0));
+    db_set_string(keyspace_db(keyspace, 3), SLICE("k"), SLICE("v"), NULL, false);
+    if (expiring_fields) add_expiring_fields(keyspace_db(keyspace, 3));
+    return keyspace;
+}
+
+/* --- Tests --- */
+
+static void what_is_saved_is_loaded(void **state) {
+    (void)state;
+    for (int fields = 0; fields < 2; fields++) {
+        struct keyspace *keyspace = data_set(fields), *copy = keyspace_new(DATABASES, NULL);
+        struct memory_output file;
+        struct rdb_load_result result;
+        save(keyspace, &file, NULL);
+        const char *magic = fields ? "VALKEY080" : "REDIS0011";
+        assert_memory_equal(memory_output_slice(&file).data, magic, RDB_MAGIC_BYTES);
+        assert_int_equal(load(copy, memory_output_slice(&file), NULL, &result), 0);
+        assert_int_equal(result.version, fields ? 80 : 11);
+        assert_int_equal(result.offset, memory_output_slice(&file).len);
+        assert_same(keyspace, copy);
+        memory_output_free(&file);
+        keyspace_free(copy);
+        keyspace_free(keyspace);
+    }
+}
+
+static FILE *temporary(void) {
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    return file;
+}
+
+/* Through descriptors, so that values pass the ends of buffers in every way. */
+static void files_are_written_and_read_in_pieces(void **state) {
+    (void)state;
+    struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
+    FILE *file = temporary();
+    struct rdb_load_result result;
+    struct sink sink;
+    struct source source;
+    struct rdb_save_params save_params = {0};
+    struct rdb_load_params load_params = {0};
+    sink_init_fd(&sink, fileno(file));
+    sink.checksum = true;
+    sink.sync_interval = 64 * 1024;
+    assert_int_equal(rdb_save(&sink, keyspace, &save_params), 0);
+    sink_free(&sink);
+    lseek(fileno(file), 0, SEEK_SET);
+    source_init_fd(&source, fileno(file));
+    assert_int_equal(rdb_load(&source, copy, &load_params, &result), 0);
+    assert_true(source_at_end(&source));
+    source_free(&source);
+    assert_same(keyspace, copy);
+    fclose(file);
+    keyspace_free(copy);
+    keyspace_free(keyspace);
+}
+
+/* A source that gives a byte or a few at a time, and does not know its size. */
+static ssize_t trickle(struct source *source, void *to, size_t len) {
+    struct slice *rest = source->context;
+    size_t piece = 1 + (rest->len * 7) % 3000;
+    if (piece > len) piece = len;
+    if (piece > rest->len) piece = rest->len;
+    memcpy(to, rest->data, piece);
+    rest->data += piece, rest->len -= piece;
+    return (ssize_t)piece;
+}
+static void input_of_unknown_size_is_read_as_it_arrives(void **state) {
+    (void)state;
+    static const struct source_ops ops = {trickle};
+    struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
+    struct memory_output file;
+    struct rdb_load_result result;
+    struct rdb_load_params params = {0};
+    struct source source;
+    save(keyspace, &file, NULL);
+    output_write(&file.out, SLICE("what follows"));
+    struct slice rest = memory_output_slice(&file);
+    source_init(&source, &ops, &rest, UINT64_MAX);
+    assert_int_equal(rdb_load(&source, copy, &params, &result), 0);
+    char follows[12];
+    assert_true(source_read(&source, follows, sizeof follows));
+    assert_memory_equal(follows, "what follows", sizeof follows);
+    assert_true(source_at_end(&source));
+    assert_same(keyspace, copy);
+    source_free(&source);
+    memory_output_free(&file);
+    keyspace_free(copy);
+    keyspace_free(keyspace);
+}
+
+static struct keyspace *small_set(void) {
+    struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
+    struct db *db = keyspace_db(keyspace, 1);
+    char a[64];
+    db_set_expire(db, db_set_string(db, SLICE("s"), SLICE("text"), NULL, false), clock_ms() + 1000000);
+    struct entry *list = list_type_create(db, SLICE("l")), *hash = hash_create(db, SLICE("h"));
+    for (size_t i = 0; i < 3; i++) list_type_push(db, list, LIST_TYPE_TAIL, text_of(a, "e", i), NULL);
+    for (size_t i = 0; i < 12; i++) hash_put(db, hash, text_of(a, "f", i), SLICE("v"), NULL);
+    hash_put_until(db, hash, SLICE("x"), SLICE("v"), NULL, clock_ms() + 500000);
+    return keyspace;
+}
+
+static void a_file_that_ends_early_is_refused_at_its_end(void **state) {
+    (void)state;
+    struct keyspace *keyspace = small_set();
+    struct memory_output file;
+    struct rdb_load_result result;
+    save(keyspace, &file, NULL);
+    struct slice whole = memory_output_slice(&file);
+    for (size_t len = 0; len < whole.len; len++) {
+        struct keyspace *copy = keyspace_new(DATABASES, NULL);
+        assert_int_equal(load(copy, (struct slice){whole.data, len}, NULL, &result), -EINVAL);
+        assert_true(result.offset <= len && result.reason[0]);
+        keyspace_free(copy);
+    }
+    memory_output_free(&file);
+    keyspace_free(keyspace);
+}
+
+static void every_changed_byte_is_noticed(void **state) {
+    (void)state;
+    struct keyspace *keyspace = small_set();
+    struct memory_output file;
+    struct rdb_load_result result;
+    save(keyspace, &file, NULL);
+    struct slice whole = memory_output_slice(&file);
+    char *bytes = mem_alloc(whole.len);
+    for (size_t i = 0; i < whole.len; i++) {
+        for (int bit = 0; bit < 8; bit++) {
+            struct keyspace *copy = keyspace_new(DATABASES, NULL);
+            struct rdb_load_params ignoring = {.ignore_checksum = true};
+            memcpy(bytes, whole.data, whole.len);
+            bytes[i] = (char)(bytes[i] ^ 1 << bit);
+            assert_int_not_equal(load(copy, (struct slice){bytes, whole.len}, NULL, &result), 0);
+            assert_true(result.reason[0]);
+            keyspace_free(copy);
+            copy = keyspace_new(DATABASES, NULL); /* and without a checksum nothing breaks */
+            load(copy, (struct slice){bytes, whole.len}, &ignoring, &result);
+            keyspace_free(copy);
+        }
+    }
+    mem_free(bytes);
+    memory_output_free(&file);
+    keyspace_free(keyspace);
+}
+
+static void duplicates_are_refused_or_replace(void **state) {
+    (void)state;
+    struct keyspace *keyspace = small_set();
+    struct memory_output file;
+    struct rdb_load_result result;
+    struct rdb_load_params replacing = {.duplicates = RDB_DUPLICATE_REPLACES};
+    save(keyspace, &file, NULL);
+    assert_int_equal(load(keyspace, memory_output_slice(&file), NULL, &result), -EEXIST);
+    assert_non_null(strstr(result.reason, "duplicated key"));
+    assert_int_equal(load(keyspace, memory_output_slice(&file), &replacing, &result), 0);
+    assert_int_equal(result.keys, 3);
+    assert_int_equal(db_size(keyspace_db(keyspace, 1)), 3);
+    assert_int_equal(db_expires(keyspace_db(keyspace, 1)), 1);
+    memory_output_free(&file);
+    keyspace_free(keyspace);
+}
+
+static void expired_keys_are_dropped_by_a_primary(void **state) {
+    (void)state;
+    struct keyspace *keyspace = small_set();
+    struct memory_output file;
+    struct rdb_load_result result;
+    struct db *db = keyspace_db(keyspace, 1);
+    db_set_expire(db, db_find(db, SLICE("s"), 0), 1);
+    db_set_expire(db, db_find(db, SLICE("h"), 0), 1);
+    save(keyspace, &file, NULL);
+    for (int primary = 0; primary < 2; primary++) {
+        struct keyspace *copy = keyspace_new(DATABASES, NULL);
+        struct rdb_load_params params = {.skip_expired = primary};
+        assert_int_equal(load(copy, memory_output_slice(&file), &params, &result), 0);
+        assert_int_equal(result.expired, primary ? 2 : 0);
+        assert_int_equal(db_size(keyspace_db(copy, 1)), primary ? 1 : 3);
+        assert_int_equal(db_expiring(keyspace_db(copy, 1)), primary ? 0 : 1);
+        keyspace_free(copy);
+    }
+    memory_output_free(&file);
+    keyspace_free(keyspace);
+}
+
+struct seen {
+    char text[400];
+};
+static bool saw_aux(void *context, struct source *source, struct slice name, struct slice value) {
+    struct seen *seen = context;
+    (void)source;
+    if (slice_equal(name, SLICE("ctime")) || slice_equal(name, SLICE("used-mem")) ||
+        slice_equal(name, SLICE("valkey-ver")))
+        return true;
+    size_t len = strlen(seen->text);
+    snprintf(seen->text + len, sizeof seen->text - len, "%.*s=%.*s ", (int)name.len, name.data, (int)value.len,
+             value.data);
+    return true;
+}
+static bool saw_library(void *context, struct source *source, struct slice code) {
+    struct seen *seen = context;
+    if (slice_equal(code, SLICE("bad"))) return source_fail(source, -EINVAL, "no such engine");
+    size_t len = strlen(seen->text);
+    snprintf(seen->text + len, sizeof seen->text - len, "[%.*s] ", (int)code.len, code.data);
+    return true;
+}
+static void header_fields_and_libraries_are_handed_over(void **state) {
+    (void)state;
+    struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
+    struct rdb_aux aux[] = {{SLICE("repl-offset"), SLICE("123")}, {SLICE("repl-id"), SLICE("abc")}};
+    struct slice libraries[] = {SLICE("#!lua name=a\n"), SLICE("#!lua name=b\n"), SLICE("bad")};
+    struct rdb_save_params params = {
+        .aux = aux, .aux_count = 2, .libraries = libraries, .library_count = 2, .aof_base = true};
+    struct memory_output file;
+    struct rdb_load_result result;
+    struct seen seen = {""};
+    struct rdb_load_params load_params = {.aux = saw_aux, .library = saw_library, .context = &seen};
+    save(keyspace, &file, &params);
+    assert_int_equal(load(keyspace, memory_output_slice(&file), &load_params, &result), 0);
+    assert_string_equal(seen.text, "redis-bits=64 repl-offset=123 repl-id=abc aof-base=1 [#!lua name=a\n] "
+                                   "[#!lua name=b\n] ");
+    assert_true(result.aof_base && result.created_at > 1600000000 && result.used_memory && result.libraries == 2);
+    memory_output_free(&file);
+    params.library_count = 3;
+    save(keyspace, &file, &params);
+    assert_int_equal(load(keyspace, memory_output_slice(&file), &load_params, &result), -EINVAL);
+    assert_string_equal(result.reason, "no such engine");
+    memory_output_free(&file);
+    keyspace_free(keyspace);
+}
+
+static void versions_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *magic;
+        bool strict, relaxed;
+    } cases[] = {{"REDIS0001", true, true},   {"REDIS0011", true, true},   {"REDIS0000", false, false},
+                 {"REDIS0012", false, true},  {"REDIS0079", false, true},  {"VALKEY080", true, true},
+                 {"VALKEY081", false, true},  {"VALKEY011", false, false}, {"REDISabcd", false, false},
+                 {"MEMCACHE0", false, false}, {"VALKEY08x", false, false}};
+    struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int relaxed = 0; relaxed < 2; relaxed++) {
+            char file[18] = {0};
+            struct rdb_load_result result;
+            struct rdb_load_params params = {.relaxed_version = relaxed};
+            memcpy(file, cases[i].magic, 9);
+            file[9] = (char)0xff;
+            bool good = load(keyspace, (struct slice){file, sizeof file}, &params, &result) == 0;
+            if (good != (relaxed ? cases[i].relaxed : cases[i].strict))
+                fail_msg("%s, relaxed %d: %d (%s)", cases[i].magic, relaxed, good, result.reason);
+        }
+    }
+    keyspace_free(keyspace);
+}
+
+static int full(struct sink *sink, const void *bytes, size_t len) {
+    (void)sink, (void)bytes, (void)len;
+    return -ENOSPC;
+}
+static void a_full_disk_ends_a_save(void **state) {
+    (void)state;
+    static const struct sink_ops ops = {full};
+    struct keyspace *keyspace = data_set(false);
+    struct rdb_save_params params = {0};
+    struct sink sink;
+    sink_init(&sink, &ops, NULL);
+    assert_int_equal(rdb_save(&sink, keyspace, &params), -ENOSPC);
+    sink_free(&sink);
+    keyspace_free(keyspace);
+}
+
+static bool stop(struct source *source) {
+    return --*(int *)source->progress_context > 0;
+}
+static void loading_can_be_cancelled(void **state) {
+    (void)state;
+    struct keyspace *keyspace = data_set(false), *copy = keyspace_new(DATABASES, NULL);
+    static const struct source_ops ops = {trickle};
+    struct memory_output file;
+    struct rdb_load_result result;
+    struct rdb_load_params params = {0};
+    struct source source;
+    int calls = 5;
+    save(keyspace, &file, NULL);
+    struct slice rest = memory_output_slice(&file);
+    source_init(&source, &ops, &rest, rest.len);
+    source.progress = stop;
+    source.progress_context = &calls;
+    source.progress_interval = 1000;
+    assert_int_equal(rdb_load(&source, copy, &params, &result), -ECANCELED);
+    assert_int_equal(calls, 0);
+    source_free(&source);
+    memory_output_free(&file);
+    keyspace_free(copy);
+    keyspace_free(keyspace);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_saved_is_loaded),
+        cmocka_unit_test(files_are_written_and_read_in_pieces),
+        cmocka_unit_test(input_of_unknown_size_is_read_as_it_arrives),
+        cmocka_unit_test(a_file_that_ends_early_is_refused_at_its_end),
+        cmocka_unit_test(every_changed_byte_is_noticed),
+        cmocka_unit_test(duplicates_are_refused_or_replace),
+        cmocka_unit_test(expired_keys_are_dropped_by_a_primary),
+        cmocka_unit_test(header_fields_and_libraries_are_handed_over),
+        cmocka_unit_test(versions_are_checked),
+        cmocka_unit_test(a_full_disk_ends_a_save),
+        cmocka_unit_test(loading_can_be_cancelled),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
