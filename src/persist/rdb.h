@@ -94,6 +94,8 @@ int rdb_value_version(const struct entry *entry);                    /* the leas
 struct rdb_reader {
     struct source *source;
     bool check_duplicates;                      /* search packed values for fields and members that come twice */
+    bool skip_expired;                          /* drop fields of hashes that have expired */
+    bool all_expired;                           /* set with `empty` when nothing is left of a hash for that reason */
     bool empty;                                 /* set when a value is refused only because it has no elements */
     struct source_buffer first, second, packed; /* memory for strings */
 };

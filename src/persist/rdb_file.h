@@ -63,7 +63,8 @@ struct rdb_load_params {
     bool relaxed_version;  /* rdb-version-check relaxed: versions of other products and of the future are tried */
     bool ignore_checksum;  /* rdbchecksum no, or DEBUG SET-SKIP-CHECKSUM-VALIDATION */
     bool check_duplicates; /* sanitize-dump-payload yes: packed values are searched for members that come twice */
-    bool skip_expired;     /* a primary: keys that have expired are dropped. A replica and an AOF's base keep them */
+    bool skip_expired;     /* a primary: keys and fields that have expired are dropped. A replica and an AOF's base keep
+                              them */
     enum rdb_duplicate_key {
         RDB_DUPLICATE_REFUSED,  /* a key that is there already, or comes twice, is damage */
         RDB_DUPLICATE_REPLACES, /* DEBUG RELOAD NOFLUSH MERGE, replication that keeps data */
@@ -76,10 +77,11 @@ struct rdb_load_params {
 };
 struct rdb_load_result {
     int version;
-    uint64_t keys;    /* added */
-    uint64_t expired; /* dropped because their time was over */
-    uint64_t empty;   /* dropped because they had no elements: damage that older servers left */
-    uint64_t expires; /* added ones with an expiry */
+    uint64_t keys;           /* added */
+    uint64_t expired;        /* dropped because their time was over */
+    uint64_t empty;          /* dropped because they had no elements: damage that older servers left */
+    uint64_t expired_hashes; /* dropped because all of their fields had expired */
+    uint64_t expires;        /* added ones with an expiry */
     uint64_t libraries;
     uint64_t offset;                /* bytes read; after a failure, where it was found */
     int64_t created_at;             /* AUX ctime: seconds since the epoch; 0: not given */

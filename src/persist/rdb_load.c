@@ -17,8 +17,9 @@
 enum {
     KEY_BYTES_MIN = 3,            /* of a key in a file: type, name, value */
     RESIZE_UNKNOWN_MAX = 1 << 24, /* keys to make room for where the size of the input is unknown */
-    CHECKSUM_SINCE = 5,           /* version */
-    SHOWN_MAX = 60                /* bytes of a key or name in a reason */
+    SLOT_IMPORT_NAME = 40,
+    CHECKSUM_SINCE = 5, /* version */
+    SHOWN_MAX = 60      /* bytes of a key or name in a reason */
 };
 
 struct load {
@@ -41,11 +42,10 @@ static bool read_version(struct load *load) {
     uint64_t version = 0;
     if (!source_read(load->source, magic, sizeof magic)) return false;
     bool redis = memcmp(magic, "REDIS", 5) == 0, valkey = memcmp(magic, "VALKEY", 6) == 0;
-    if (!redis && !valkey)
-        return source_fail_at(load->source, 0, -EINVAL, "Wrong signature trying to load DB from file");
+    if (!redis && !valkey) return source_fail(load->source, -EINVAL, "Wrong signature trying to load DB from file");
     for (size_t i = redis ? 5 : 6; i < sizeof magic; i++) {
         if (magic[i] < '0' || magic[i] > '9')
-            return source_fail_at(load->source, 0, -EINVAL, "Wrong signature trying to load DB from file");
+            return source_fail(load->source, -EINVAL, "Wrong signature trying to load DB from file");
         version = version * 10 + (uint64_t)(magic[i] - '0');
     }
     bool foreign = version >= RDB_VERSION_FOREIGN_MIN && version <= RDB_VERSION_FOREIGN_MAX;
@@ -53,7 +53,7 @@ static bool read_version(struct load *load) {
     bool newer = foreign || version > RDB_VERSION;
     load->result->version = (int)version;
     if (unknown || (newer && !load->params->relaxed_version))
-        return source_fail_at(load->source, 0, -ENOTSUP, "Can't handle RDB format version %d", (int)version);
+        return source_fail(load->source, -ENOTSUP, "Can't handle RDB format version %d", (int)version);
     return true;
 }
 
@@ -110,7 +110,10 @@ static bool read_expire_seconds(struct load *load) {
 }
 
 static bool read_slot_import(struct load *load) {
-    if (!rdb_skip_string(&load->in)) return false;
+    struct slice name;
+    if (!rdb_read_string(&load->in, &load->value, &name)) return false;
+    if (name.len != SLOT_IMPORT_NAME)
+        return source_fail(load->source, -EINVAL, "Invalid slot import job name length in RDB");
     uint64_t ranges = rdb_read_length(&load->in);
     for (uint64_t i = 0; i < ranges && !load->source->failed; i++) {
         rdb_read_length(&load->in);
@@ -167,7 +170,10 @@ static bool read_key(struct load *load, uint8_t type) {
     struct entry *entry = rdb_read_entry(&load->in, type, load->db, key, load->expire_at, &attached);
     if (load->source->failed) return false;
     if (!entry) {
-        load->result->empty++;
+        if (load->in.all_expired)
+            load->result->expired_hashes++;
+        else
+            load->result->empty++;
     } else if (is_expired(load)) {
         load->result->expired++;
         if (attached)
@@ -191,6 +197,10 @@ static bool read_key(struct load *load, uint8_t type) {
 static bool read_record(struct load *load, uint8_t code) {
     struct rdb_reader *in = &load->in;
     uint8_t frequency;
+    bool foreign = load->result->version >= RDB_VERSION_FOREIGN_MIN && load->result->version <= RDB_VERSION_FOREIGN_MAX;
+    if (foreign && code > RDB_STREAM_3 && code < RDB_OPCODE_SLOT_IMPORT)
+        return source_fail(load->source, -ENOTSUP, "Can't handle foreign type or opcode %u in RDB with version %d",
+                           code, load->result->version);
     switch (code) {
     case RDB_OPCODE_EXPIRETIME: return read_expire_seconds(load);
     case RDB_OPCODE_EXPIRETIME_MS: load->expire_at = rdb_read_time(in); break;
@@ -243,6 +253,7 @@ int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_
     load.db = keyspace_db(keyspace, 0);
     rdb_reader_init(&load.in, source);
     load.in.check_duplicates = params->check_duplicates;
+    load.in.skip_expired = params->skip_expired;
     bulk_init(&load.bulk, params->duplicates == RDB_DUPLICATE_REPLACES);
     if (!params->ignore_checksum) source_start_checksum(source);
     bool good = read_all(&load);

@@ -6,6 +6,7 @@
  *
  * Counts are claims. Tables get room for a count at once only up to EXPECT_MAX; beyond that they grow with what
  * arrives. */
+#include "lib/clock.h"
 #include "lib/intset.h"
 #include "lib/listpack.h"
 #include "lib/memory.h"
@@ -317,11 +318,13 @@ static void read_hash(struct reading *reading, bool times) {
         }
         int64_t expire_at = times && !failed(reading) ? rdb_read_time(in) : HASH_NEVER;
         if (expire_at < HASH_NEVER) damaged(reading, "a negative time");
-        if (!failed(reading))
+        bool expired = in->skip_expired && expire_at >= 0 && expire_at < clock_ms();
+        if (!failed(reading) && !expired)
             add_field(reading, field, value, blob, expire_at);
         else if (blob)
             blob_release(blob);
     }
+    if (!failed(reading) && hash_len(reading->entry) == 0) in->empty = in->all_expired = true;
 }
 
 static void read_set(struct reading *reading) {
@@ -392,7 +395,7 @@ static void refuse_module(struct rdb_reader *in) {
 struct entry *rdb_read_entry(struct rdb_reader *in, uint8_t type, struct db *db, struct slice key, int64_t expire_at,
                              bool *attached) {
     struct reading reading = {.in = in, .db = db, .key = key, .expire_at = expire_at};
-    in->empty = false;
+    in->empty = in->all_expired = false;
     *attached = type == RDB_HASH_EXPIRING;
     switch (type) {
     case RDB_STRING: reading.entry = rdb_read_string_entry(in, key, expire_at); break;
