@@ -28,7 +28,8 @@ enum {
     PROBE_MIN = 8192, /* of longer texts, pieces are tried first */
     PROBE = 1024,
     PROBE_GAIN = 16,
-    LZF_EXPANSION = 88 /* LZF makes at most 264 bytes of 3 */
+    LARGE_MIN = 256 * 1024, /* bytes of a string for which memory may be short */
+    LZF_EXPANSION = 88      /* LZF makes at most 264 bytes of 3 */
 };
 struct rdb_settings rdb_settings = {.compression = true};
 
@@ -238,6 +239,9 @@ static bool unpack(struct rdb_reader *in, const struct form *form, char *to) {
 static bool read_string(struct rdb_reader *in, const struct form *form, struct source_buffer *buffer, bool keep,
                         struct slice *text) {
     struct source *source = in->source;
+    /* The string becomes a value or a part of one, for which mem_alloc() will make a copy. */
+    if (form->length >= LARGE_MIN && !mem_is_available((size_t)(form->length + form->length / 16)))
+        return source_fail(source, -ENOMEM, "no memory for a string of %llu bytes", (unsigned long long)form->length);
     if (__builtin_expect(form->kind == FORM_PLAIN, 1))
         return keep ? source_keep(source, buffer, form->length, text) : source_view(source, buffer, form->length, text);
     if (!source_buffer_room(source, buffer, form->kind == FORM_INTEGER ? NUMBER_TEXT_MAX : form->length)) return false;
