@@ -200,6 +200,7 @@ static void hvals_run(struct call *call) {
 struct random_reply {
     struct reply *reply;
     bool values;
+    const struct client *client;
 };
 static void reply_random(void *context, const struct hash_item *item) {
     const struct random_reply *r = context;
@@ -207,30 +208,30 @@ static void reply_random(void *context, const struct hash_item *item) {
     reply_bulk(r->reply, item->field);
     if (r->values) reply_value(r->reply, &item->value);
 }
+static bool reply_drawn(void *context, const struct hash_item *item) {
+    reply_random(context, item);
+    return !(((const struct random_reply *)context)->client->flags & CLIENT_CLOSING);
+}
 static void reply_random_head(const struct random_reply *r, size_t count) {
     reply_array(r->reply, r->values && r->reply->protocol == 2 ? count * 2 : count);
 }
 
 static void random_fields(struct call *call, int64_t wanted, bool values) {
     struct entry *entry;
-    struct hash_item item;
     if (!find_hash(call, &entry)) return;
-    struct random_reply r = {call->reply, values};
+    struct random_reply r = {call->reply, values, call->client};
     size_t len = entry ? hash_len_now(entry) : 0;
     if (len == 0 || wanted == 0) {
         reply_array(call->reply, 0);
     } else if (wanted < 0) {
         reply_random_head(&r, (size_t)-wanted);
-        for (; wanted < 0; wanted++) {
-            hash_random(entry, &item);
-            reply_random(&r, &item);
-            if (call->client->flags & CLIENT_CLOSING) break;
-        }
+        hash_draw(entry, (size_t)-wanted, reply_drawn, &r);
     } else if ((uint64_t)wanted < len) {
         reply_random_head(&r, (size_t)wanted);
         hash_sample(entry, (size_t)wanted, reply_random, &r);
     } else {
         struct hash_iterator it;
+        struct hash_item item;
         reply_random_head(&r, len);
         hash_iterate(&it, entry);
         while (hash_next(&it, &item)) reply_random(&r, &item);

@@ -317,6 +317,34 @@ void hash_random(const struct entry *e, struct hash_item *item) {
     }
 }
 
+/* The fields that have not expired, `live` of them. NULL: there is no memory. */
+static const struct hash_field **live_fields(const struct entry *e, size_t live) {
+    struct hashtable_iterator it;
+    const struct hash_field **fields = mem_try_alloc(live * sizeof *fields), *f;
+    size_t count = 0;
+    if (!fields) return NULL;
+    hashtable_iterator_open(&it, table_of(e));
+    while (count < live && (f = hashtable_iterator_next(&it)))
+        if (!field_is_expired(f)) fields[count++] = f;
+    hashtable_iterator_close(&it);
+    return fields;
+}
+
+void hash_draw(const struct entry *e, size_t count, bool (*seen)(void *context, const struct hash_item *item),
+               void *context) {
+    size_t total = hash_len(e), live = hash_len_now(e);
+    const struct hash_field **fields = live < total / 2 && count > 1 ? live_fields(e, live) : NULL;
+    struct hash_item item;
+    for (bool more = true; count && more; count--) {
+        if (fields)
+            item_of_field(fields[random_below(live)], &item);
+        else
+            hash_random(e, &item);
+        more = seen(context, &item);
+    }
+    mem_free(fields);
+}
+
 /* Of a hash with expired fields: each of the others is taken with the chance that is left. */
 static void walk_sample(const struct entry *e, size_t count, size_t left, const struct scan *scan) {
     struct hash_iterator it;

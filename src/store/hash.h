@@ -81,6 +81,10 @@ uint64_t hash_scan(const struct entry *entry, uint64_t cursor,
                    void (*seen)(void *context, const struct hash_item *item), void *context);
 
 void hash_random(const struct entry *entry, struct hash_item *item); /* fairly; hash_len_now() is not 0 */
+/* `count` draws, so that a field may come several times. Where most fields have expired, the others are collected once
+ * instead of being searched for with each draw. `seen` returns false to end. */
+void hash_draw(const struct entry *entry, size_t count, bool (*seen)(void *context, const struct hash_item *item),
+               void *context);
 /* `count` different fields, less than hash_len_now(), chosen fairly. */
 void hash_sample(const struct entry *entry, size_t count, void (*seen)(void *context, const struct hash_item *item),
                  void *context);

@@ -830,4 +830,53 @@ start_server {tags {hash hash-fields}} {
         assert_equal [dict size $times] [r hlen h]
         r del h ;# leak checkers do not find pointers that are not aligned, as those of a field to a large value
     }
+
+    test "string commands replace a hash with fields that expire" {
+        foreach value [list 17 short [string repeat long 1000]] {
+            foreach command {
+                {set h $value} {setex h 100 $value} {psetex h 100000 $value} {mset h $value} {getset other $value} {set h $value keepttl}
+                {msetex 1 h $value} {bitop or h source}
+            } {
+                if {[unmet_need [list command [lindex $command 0]]] ne ""} continue
+                foreach ttl {0 100} {
+                    r del h other
+                    r set source $value
+                    for {set i 0} {$i < 40} {incr i} {r hset h f$i v$i}
+                    r hexpire h 1000 fields 3 f1 f2 f3
+                    if {$ttl} {r expire h $ttl}
+                    # The entry moves with its new value: it refers to no field any more.
+                    r {*}[subst $command]
+                    if {[lindex $command 0] ne "getset"} {assert_equal $value [r get h]}
+                    r del h
+                    r hset h a b
+                    r hexpire h 1000 fields 1 a
+                }
+            }
+        }
+        assert_equal {} [r get source_of_nothing]
+        r flushall
+    }
+
+    # Searching for a live field with each draw would take hours.
+    test "HRANDFIELD draws many times from a hash of which nearly all fields have expired" {
+        r debug set-active-expire 0
+        r del h
+        set fields {}
+        for {set i 0} {$i < 100000} {incr i} {
+            lappend fields f$i v
+            if {[llength $fields] == 2000} {
+                r hsetex h px 1 fields 1000 {*}$fields
+                set fields {}
+            }
+        }
+        r hset h live:1 a live:2 b
+        wait_for_condition 5000 {[r hexists h f99999] == 0 && [r hexists h f0] == 0}
+        set drawn [r hrandfield h -200000]
+        assert_equal 200000 [llength $drawn]
+        assert_equal {live:1 live:2} [lsort -unique $drawn]
+        # Both come: all the same has a chance of one in 2^199999.
+        assert_equal {a b live:1 live:2} [lsort -unique [r hrandfield h -1000 withvalues]]
+        r debug set-active-expire 1
+        r flushall
+    }
 }
