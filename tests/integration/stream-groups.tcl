@@ -431,4 +431,26 @@ start_server {tags {stream}} {
         }
         foreach client [list $c $e $f] {$client -close}
     }
+
+    test "serving the clients that are blocked on a stream looks at each of them once" -needs {ours 1} {
+        r del s
+        r xgroup create s g $ mkstream
+        set clients {}
+        for {set i 0} {$i < 200} {incr i} {
+            set c [new_client]
+            $c -send xreadgroup group g c$i block 0 streams s >
+            lappend clients $c
+        }
+        wait_for_condition 10000 {[info_field clients blocked_clients] == 200}
+        set before [r debug blocking-visited]
+        r xadd s 1-1 f v
+        assert_equal 200 [expr {[r debug blocking-visited] - $before}]
+        assert_equal {{s {{1-1 {f v}}}}} [[lindex $clients 0] -read]
+        assert_equal 199 [info_field clients blocked_clients]
+        r xadd s 2-1 f v
+        assert_equal 399 [expr {[r debug blocking-visited] - $before}]
+        assert_equal {{s {{2-1 {f v}}}}} [[lindex $clients 1] -read]
+        foreach c $clients {$c -close}
+        wait_for_condition 10000 {[info_field clients blocked_clients] == 0}
+    }
 }

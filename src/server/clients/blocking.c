@@ -24,7 +24,7 @@ struct wait {
     struct list_link of_key;
     struct blocked_key *key;
     struct blocked *blocked;
-    uint64_t round; /* of serving: in which it had its chance */
+    uint64_t since; /* the round of serving in which it began */
 };
 /* A client that waits. */
 struct blocked {
@@ -46,6 +46,7 @@ static struct list ready = {.head = {&ready.head, &ready.head}};
 static size_t blocked_count, blocked_of[VALUE_TYPES], unless_present_keys;
 static struct blocked *called; /* whose command is being called again */
 static bool called_blocks, serving, quiet;
+static uint64_t serving_round, waits_visited;
 
 static struct slice key_name(const void *entry) {
     const struct blocked_key *key = entry;
@@ -58,6 +59,10 @@ size_t clients_blocked(void) {
 }
 size_t blocking_keys(bool unless_present_only) {
     return unless_present_only ? unless_present_keys : keys ? hashtable_size(keys) : 0;
+}
+
+uint64_t blocking_visited(void) {
+    return waits_visited;
 }
 
 /* What the store tells */
@@ -227,7 +232,7 @@ void call_block(struct call *call, const struct blocking *how) {
         /* The same key twice. */
         if (last != &key->waits.head && container_of(last, struct wait, of_key)->blocked == blocked) continue;
         struct wait *wait = &blocked->waits[blocked->wait_count++];
-        *wait = (struct wait){.key = key, .blocked = blocked};
+        *wait = (struct wait){.key = key, .blocked = blocked, .since = serving ? serving_round : 0};
         list_append(&key->waits, &wait->of_key);
         if (how->unless_present && key->unless_present++ == 0) unless_present_keys++;
     }
@@ -258,25 +263,18 @@ static void call_again(struct blocked *blocked) {
     if (!called_blocks) unblock(blocked);
 }
 
-/* Each of those who wait has one chance, in their order; who comes to wait meanwhile has none. Any of them may go by
- * what another one does. */
+/* Calls the commands that wait for a key, each once, in the order in which they began to wait. Clients that begin to
+ * wait meanwhile are left for the next round. A call may end any of the waits, and with the last one the key. */
 static void serve_key(struct db *db, struct slice full) {
-    static uint64_t round;
-    round++;
-    for (;;) {
-        struct blocked_key *key = hashtable_find(keys, full);
-        if (!key) return;
-        struct entry *entry = look(db, db_key_name(full)); /* who is served finds it expired */
-        struct wait *next = NULL;
-        list_each(&key->waits, link) {
-            struct wait *wait = container_of(link, struct wait, of_key);
-            if (wait->round == round || !may_serve(wait->blocked, entry)) continue;
-            next = wait;
-            break;
-        }
-        if (!next) return;
-        next->round = round;
-        call_again(next->blocked);
+    struct blocked_key *key = hashtable_find(keys, full);
+    if (!key) return;
+    serving_round++;
+    list_each(&key->waits, link) {
+        struct wait *wait = container_of(link, struct wait, of_key);
+        if (wait->since == serving_round) break; /* and so did all behind it */
+        waits_visited++;
+        /* Looked up without expiring it: the command that is called does that. */
+        if (may_serve(wait->blocked, look(db, db_key_name(full)))) call_again(wait->blocked);
     }
 }
 

@@ -35,6 +35,7 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
 bool client_unblock(struct client *client, const char *error);
 size_t clients_blocked(void);
 size_t blocking_keys(bool unless_present_only);
+uint64_t blocking_visited(void); /* waits that were looked at to serve keys, since the start: what serving costs */
 
 /* db_changed() for a change that cannot give anything to those who wait for the key (entries are gone): none of them is
  * called again for it. */

@@ -13,6 +13,7 @@
 #include "server/config/config_engine.h"
 #include "server/debug/debug_data.h"
 #include "server/debug/debug_follow.h"
+#include "server/clients/blocking.h"
 #include "server/command/help.h"
 #include "server/stats/info.h"
 #include "server/command/propagate.h"
@@ -239,8 +240,14 @@ static void run_help(struct call *call);
     (const char *const[]) {                                                                                            \
         __VA_ARGS__, NULL                                                                                              \
     }
+static void run_blocking_visited(struct call *call) {
+    reply_integer(call->reply, (int64_t)blocking_visited());
+}
+
 static const struct debug_subcommand general[] = {
     {"assert", 0, 0, run_assert, HELP("ASSERT", "    Crash as a failed assertion does.")},
+    {"blocking-visited", 0, 0, run_blocking_visited,
+     HELP("BLOCKING-VISITED", "    How many waits of blocked clients were looked at to serve keys, since the start.")},
     {"change-repl-id", 0, 0, run_change_repl_id,
      HELP("CHANGE-REPL-ID", "    Take another replication id, so that no replica can go on where it was.")},
     {"config-rewrite-force-all", 0, 0, run_config_rewrite,
