@@ -125,6 +125,7 @@ static void run_all(struct call *call, const struct operation *operations, int c
     if (needed) {
         grown = !entry || needed > value.len;
         if (!grown) needed = value.len;
+        if (grown && !string_memory_ok(call, needed)) return;
         bytes = bitmap_edit(call, key, entry, needed);
         value.len = needed;
     }

@@ -48,6 +48,7 @@ static void setbit_run(struct call *call) {
     struct slice value = entry ? entry_string(entry, text) : SLICE("");
     bool old = bits_get(value.data, value.len, offset, 1);
     bool changes = old != (bool)bit || offset / 8 >= value.len || !entry;
+    if (offset / 8 >= value.len && !string_memory_ok(call, offset / 8 + 1)) return;
     bits_set(bitmap_edit(call, key, entry, offset / 8 + 1), offset, 1, (uint64_t)bit);
     if (changes) {
         db_changed(call->db, key);
@@ -224,7 +225,11 @@ static void bitop_run(struct call *call) {
     size_t len;
     if (!sources_check(call, &len)) return;
     if (len) {
-        struct blob *blob = blob_new(len, len);
+        struct blob *blob = blob_try_new(len);
+        if (!blob) {
+            reply_error(call->reply, "ERR Insufficient memory for the string");
+            return;
+        }
         combine_sources(call, operation, blob->data, len);
         bool existed;
         char *bytes;

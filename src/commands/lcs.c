@@ -100,6 +100,10 @@ static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply, c
     return matches;
 }
 
+static void reply_no_memory(struct call *call) {
+    reply_error(call->reply, "ERR Insufficient memory, failed allocating transient memory for LCS");
+}
+
 static void lcs_reply(struct call *call, const struct lcs *lcs, const struct lcs_options *options) {
     if (options->len) {
         reply_integer(call->reply, lcs->len);
@@ -113,7 +117,11 @@ static void lcs_reply(struct call *call, const struct lcs *lcs, const struct lcs
         reply_bulk(call->reply, SLICE("len"));
         reply_integer(call->reply, lcs->len);
     } else {
-        struct blob *text = blob_new(lcs->len, lcs->len);
+        struct blob *text = blob_try_new(lcs->len);
+        if (!text) {
+            reply_no_memory(call);
+            return;
+        }
         lcs_walk(lcs, text->data, NULL, options);
         reply_bulk_blob(call->reply, text);
         blob_release(text);
@@ -163,7 +171,7 @@ static void lcs_run(struct call *call) {
     if (lcs_fill(&lcs, !options.len)) {
         lcs_reply(call, &lcs, &options);
     } else {
-        reply_error(call->reply, "ERR Insufficient memory, failed allocating transient memory for LCS");
+        reply_no_memory(call);
     }
     mem_free(lcs.rows);
     mem_free(lcs.longer_up);

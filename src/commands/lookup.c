@@ -1,5 +1,6 @@
 /* lookup.c: the parts of lookup.h that are not worth inlining. */
 #include "commands/lookup.h"
+#include "lib/memory.h"
 #include "server/config/config.h"
 #include "server/server.h"
 
@@ -22,11 +23,22 @@ void keys_fetch(struct call *call, int index, int step, int end) {
     db_prefetch(call->db, keys, count);
 }
 
+enum { LARGE_STRING = 1024 * 1024 };
+
+/* A quarter more: the allocator rounds up, and a string grows with room to spare. */
+bool string_memory_ok(struct call *call, uint64_t len) {
+    if (len < LARGE_STRING || mem_is_available(len + len / 4)) return true;
+    reply_error(call->reply, "ERR Insufficient memory for the string");
+    return false;
+}
+
 bool string_size_ok(struct call *call, uint64_t len, uint64_t more) {
     uint64_t total = len + more;
-    if ((total <= string_size_max() && total >= len) || call_must_obey(call)) return true;
-    reply_error(call->reply, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
-    return false;
+    if ((total > string_size_max() || total < len) && !call_must_obey(call)) {
+        reply_error(call->reply, "ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+        return false;
+    }
+    return string_memory_ok(call, total);
 }
 
 bool string_size_fits(uint64_t count, uint64_t size) {

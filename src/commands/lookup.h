@@ -77,6 +77,8 @@ static inline int shown_len(struct slice word) {
 bool call_must_obey(const struct call *call);
 /* False, and an error replied, where a string of `len + more` bytes would pass proto-max-bulk-len. */
 bool string_size_ok(struct call *call, uint64_t len, uint64_t more);
+/* False, and an error replied, where there is no memory for a string of that size, which the client chose. */
+bool string_memory_ok(struct call *call, uint64_t len);
 /* Would `count` items of `size` bytes stay within proto-max-bulk-len? */
 bool string_size_fits(uint64_t count, uint64_t size);
 #endif

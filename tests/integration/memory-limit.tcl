@@ -1,0 +1,110 @@
+# A server whose address space is bounded: what a client announces or asks for is refused where memory is too short, and the server goes on.
+# seconds: 5
+
+proc status {} {
+    set file [open /proc/[srv pid]/status]
+    set text [chan read $file]
+    chan close $file
+    return $text
+}
+# So many MiB more than the server has now.
+proc limit_memory {mib} {
+    regexp {VmSize:\s+(\d+) kB} [status] -> kib
+    exec prlimit --pid [srv pid] --as=[expr {($kib + $mib * 1024) * 1024}]:
+}
+proc unlimit_memory {} {exec prlimit --pid [srv pid] --as=unlimited:}
+# A sanitizer reserves terabytes, and valgrind has an allocator of its own.
+proc limits_work {} {
+    regexp {VmSize:\s+(\d+) kB} [status] -> kib
+    return [expr {$kib < 100 * 1024 * 1024 && !$::opt(valgrind) && [auto_execok prlimit] ne ""}]
+}
+
+start_server {tags {limits}} {
+    test "strings that a command would make too long for the memory are refused" -needs {true {[limits_work]}} {
+        r config set proto-max-bulk-len 8gb
+        r set short abc
+        r set long [string repeat x 1000]
+        limit_memory 200
+        foreach command {
+            {setrange none 3000000000 x} {setrange short 3000000000 x} {setbit none 24000000000 1} {setbit long 24000000000 1}
+            {bitfield none set u8 24000000000 1} {bitfield long incrby u8 24000000000 1}
+        } {
+            assert_equal "-ERR Insufficient memory for the string" [r -typed {*}$command] $command
+        }
+        assert_typed :0 exists none
+        assert_typed {$abc} get short
+        assert_typed :1000 strlen long
+        unlimit_memory
+    }
+
+    test "strings made of others are refused where memory is too short" -needs {true {[limits_work]}} {
+        r setrange a 150000000 x
+        limit_memory 100
+        assert_equal "-ERR Insufficient memory for the string" [r -typed bitop or result a]
+        assert_equal "-ERR Insufficient memory for the string" [r -typed append a [string repeat x 10000000]]
+        assert_typed :0 exists result
+        assert_typed :150000001 strlen a
+        unlimit_memory
+        assert_typed :150000001 bitop or result a
+        r del a result
+    }
+
+    proc payload {bytes} {return $bytes[binary format s 11]\0\0\0\0\0\0\0\0}
+
+    test "RESTORE refuses lengths that memory is too short for" -needs {true {[limits_work]}} {
+        r debug set-skip-checksum-validation 1
+        set packed [string repeat \0\0 2000000]
+        set claimed [expr {4000000 * 80}]
+        set string [binary format ccIcI 0xc3 0x80 [string length $packed] 0x80 $claimed]$packed
+        limit_memory 200
+        foreach {name value} [list string \x00$string list \x12\x01\x01$string set \x02\x01$string hash \x04\x01$string$string \
+            zset \x05\x01${string}12345678 listpack \x10$string ziplist \x0d$string stream \x15\x01$string] {
+            assert_equal "-ERR Bad data format" [r -typed restore key 0 [payload $value]] $name
+            assert_typed :0 exists key
+        }
+        # And lengths far beyond what follows.
+        foreach length [list \x80\x7f\xff\xff\xff \x81\x00\x00\xff\xff\xff\xff\xff\xff \x81\xff\xff\xff\xff\xff\xff\xff\xff] {
+            foreach type {\x00 \x01 \x02 \x04 \x05 \x0e \x10 \x12 \x15} {
+                assert_equal "-ERR Bad data format" [r -typed restore key 0 [payload [subst $type]${length}abc]]
+            }
+        }
+        r debug set-skip-checksum-validation 0
+        unlimit_memory
+        assert_equal PONG [r ping]
+    }
+
+}
+
+# A server of its own: the allocator keeps the address space of what is freed.
+start_server {tags {limits}} {
+    test "LCS is refused where memory is too short" -needs {true {[limits_work]}} {
+        r config set proto-max-bulk-len 8gb
+        r set a [string repeat x 40000]
+        r set b [string repeat x 40000]
+        limit_memory 100
+        assert_equal "-ERR Insufficient memory, failed allocating transient memory for LCS" [r -typed lcs a b]
+        unlimit_memory
+        r del a b
+    }
+
+    test "a large request is refused where memory is too short for a copy" -needs {true {[limits_work]}} {
+        r config set proto-max-bulk-len 512mb
+        set c [new_client]
+        limit_memory 100
+        # The argument itself cannot be had.
+        $c -write "*3\r\n\$3\r\nSET\r\n\$1\r\nk\r\n\$400000000\r\n"
+        assert_equal "-ERR Protocol error: not enough memory for the argument" [$c -readline]
+        assert_closed $c
+        # It can, a copy cannot.
+        set c [new_client]
+        assert_match "-OOM *" [$c -typed xadd s * f [string repeat x 70000000]]
+        assert_typed :0 exists s
+        assert_equal PONG [$c ping]
+        # A transaction that it is part of is aborted.
+        $c multi
+        assert_match "-OOM *" [$c -typed xadd s * f [string repeat x 70000000]]
+        assert_match "-EXECABORT *" [$c -typed exec]
+        unlimit_memory
+        $c -close
+    }
+}
