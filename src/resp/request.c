@@ -12,8 +12,8 @@
  * Before a large argument is received into its blob the input up to it is consumed; the arguments in it are copied to
  * `detached` first. Few requests have both a large argument and large company.
  *
- * What Valkey does not check is not checked here either: the byte after the CR of a length line, and the two bytes
- * after a bulk. */
+ * Line ends are checked, as Valkey 9.1 does: CR LF after a length and after the bytes of a bulk string. A client that
+ * announces a wrong length is closed at once, before its data is taken for requests. */
 #include "resp/request.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -102,44 +102,55 @@ void request_done(struct request_reader *reader) {
     if (__builtin_expect(reader->memory != 0, 0)) memory_trim(reader);
 }
 
-static __attribute__((noinline)) void argv_grow(struct request_reader *reader) {
-    int capacity = reader->argv_capacity > INT_MAX / 2 ? INT_MAX : reader->argv_capacity * 2;
-    if (reader->argv == reader->argv_inline) {
-        reader->argv = mem_alloc((size_t)capacity * sizeof *reader->argv);
-        memcpy(reader->argv, reader->argv_inline, sizeof reader->argv_inline);
-    } else {
-        reader->argv = mem_realloc(reader->argv, (size_t)capacity * sizeof *reader->argv);
-    }
+/* The arguments that have arrived decide how much is allocated, not the number that the client announced. */
+static __attribute__((noinline)) bool argv_grow(struct request_reader *reader) {
+    bool is_inline = reader->argv == reader->argv_inline;
+    if (reader->argv_capacity > INT_MAX / 2) return false;
+    int capacity = reader->argv_capacity * 2;
+    struct slice *argv = mem_try_realloc(is_inline ? NULL : reader->argv, (size_t)capacity * sizeof *argv);
+    if (!argv) return false;
+    if (is_inline) memcpy(argv, reader->argv_inline, sizeof reader->argv_inline);
+    reader->argv = argv;
     reader->argv_capacity = capacity;
     memory_count(reader);
+    return true;
 }
 
-static inline void argv_add(struct request_reader *reader, const char *data, size_t len) {
-    if (__builtin_expect(reader->argc == reader->argv_capacity, 0)) argv_grow(reader);
+/* False: there is no memory. */
+static inline bool argv_add(struct request_reader *reader, const char *data, size_t len) {
+    if (__builtin_expect(reader->argc == reader->argv_capacity, 0) && !argv_grow(reader)) return false;
     reader->argv[reader->argc++] = (struct slice){data, len};
+    return true;
 }
 
-/* Room for `len` bytes more in detached memory; arguments that lie in it move along. */
-static void detached_reserve(struct request_reader *reader, size_t len) {
+static enum request_status no_memory(struct request_reader *reader) {
+    return request_fail(reader, "not enough memory for the arguments");
+}
+
+/* Room for `len` bytes more in detached memory; arguments that lie in it move along. False: there is no memory. */
+static bool detached_reserve(struct request_reader *reader, size_t len) {
     size_t needed = reader->detached_len + len;
-    if (needed <= reader->detached_capacity) return;
+    if (needed <= reader->detached_capacity) return true;
     size_t capacity = reader->detached_capacity * 2 > needed ? reader->detached_capacity * 2 : needed;
     const char *old = reader->detached;
     uintptr_t from = (uintptr_t)old;
-    reader->detached = mem_realloc(reader->detached, capacity);
+    char *detached = mem_try_realloc(reader->detached, capacity);
+    if (!detached) return false;
+    reader->detached = detached;
     reader->detached_capacity = capacity;
     for (int i = 0; old && i < reader->argc; i++) { /* those of an inline request are not counted by args_detached */
         uintptr_t at = (uintptr_t)reader->argv[i].data;
         if (at >= from && at - from <= reader->detached_len) reader->argv[i].data = reader->detached + (at - from);
     }
     memory_count(reader);
+    return true;
 }
 
-/* Copies the arguments that lie in the input, which is about to be consumed. */
-static void arguments_detach(struct request_reader *reader) {
+/* Copies the arguments that lie in the input, which is about to be consumed. False: there is no memory. */
+static bool arguments_detach(struct request_reader *reader) {
     size_t len = 0;
     for (int i = reader->args_detached; i < reader->argc; i++) len += reader->argv[i].len;
-    detached_reserve(reader, len);
+    if (!detached_reserve(reader, len)) return false;
     for (; reader->args_detached < reader->argc; reader->args_detached++) {
         struct slice *arg = &reader->argv[reader->args_detached];
         char *copy = reader->detached + reader->detached_len;
@@ -147,6 +158,7 @@ static void arguments_detach(struct request_reader *reader) {
         reader->detached_len += arg->len;
         arg->data = copy;
     }
+    return true;
 }
 
 /* The input lies elsewhere than at the last call. */
@@ -161,8 +173,11 @@ void request_moved(struct request_reader *reader, struct slice input) {
     if (input.data != reader->base) arguments_move(reader, input.data);
 }
 
-void request_hand_over(struct request_reader *from, struct request_reader *to) {
-    arguments_detach(from);
+bool request_hand_over(struct request_reader *from, struct request_reader *to) {
+    if (!arguments_detach(from)) {
+        no_memory(from);
+        return false;
+    }
     if (to->argv != to->argv_inline) mem_free(to->argv);
     mem_free(to->detached);
     mem_free(to->larges);
@@ -174,10 +189,15 @@ void request_hand_over(struct request_reader *from, struct request_reader *to) {
     to->base = NULL;
     request_reader_init(from);
     memory_count(to);
+    return true;
 }
 
 /* A length line: `*123\r\n` behind its first byte. */
-enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG };
+enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG, LINE_BAD_END };
+
+static enum request_status bad_line_end(struct request_reader *reader) {
+    return request_fail(reader, "invalid CRLF in request");
+}
 
 static __attribute__((noinline)) enum line length_read_slow(struct request_reader *reader, struct slice input,
                                                             int64_t *value, size_t *next) {
@@ -189,6 +209,7 @@ static __attribute__((noinline)) enum line length_read_slow(struct request_reade
     }
     reader->scanned = (size_t)(cr - input.data);
     if (reader->scanned + 2 > input.len) return LINE_PARTIAL;
+    if (cr[1] != '\n') return LINE_BAD_END;
     *next = reader->scanned + 2;
     const char *digits = input.data + start + 1;
     return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE : LINE_BAD;
@@ -201,7 +222,8 @@ static inline enum line length_read(struct request_reader *reader, struct slice 
     if (end - first > 12) end = first + 12;
     int64_t sum = 0;
     for (; p < end && (unsigned char)(*p - '0') < 10; p++) sum = sum * 10 + (*p - '0');
-    if (__builtin_expect(p + 1 < end && *p == '\r' && p > first && (*first != '0' || p == first + 1), 1)) {
+    if (__builtin_expect(p + 1 < end && *p == '\r' && p[1] == '\n' && p > first && (*first != '0' || p == first + 1),
+                         1)) {
         *value = sum;
         *next = (size_t)(p + 2 - input.data);
         return LINE_VALUE;
@@ -217,6 +239,7 @@ static enum request_status head_read(struct request_reader *reader, struct slice
     case LINE_PARTIAL: return REQUEST_PARTIAL;
     case LINE_TOO_LONG: return request_fail(reader, "too big mbulk count string");
     case LINE_BAD: return request_fail(reader, "invalid multibulk length");
+    case LINE_BAD_END: return bad_line_end(reader);
     case LINE_VALUE: break;
     }
     if (count > INT_MAX) return request_fail(reader, "invalid multibulk length");
@@ -242,6 +265,7 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
         text[sizeof text - 3] = first == '\r' || first == '\n' || first == '\0' ? ' ' : first;
         return request_fail(reader, text);
     }
+    if (line == LINE_BAD_END) return bad_line_end(reader);
     if (line == LINE_BAD || len < 0) return request_fail(reader, "invalid bulk length");
     if (len > limits->bulk_max) {
         return request_fail(reader, limits->unauthenticated && len <= BULK_MAX_DEFAULT ? "unauthenticated bulk length"
@@ -252,19 +276,28 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
     return REQUEST_READY;
 }
 
+/* Room for one more large argument. */
+static bool larges_reserve(struct request_reader *reader) {
+    if (reader->larges_count < reader->larges_capacity) return true;
+    int capacity = reader->larges_capacity ? reader->larges_capacity * 2 : 2;
+    struct request_large *larges = mem_try_realloc(reader->larges, (size_t)capacity * sizeof *larges);
+    if (!larges) return false;
+    reader->larges = larges;
+    reader->larges_capacity = capacity;
+    return true;
+}
+
 /* The argument is large and has not arrived whole: let the rest of it come into a blob. */
 static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader, struct slice input) {
     struct blob *blob = blob_try_new((size_t)reader->bulk_len);
     if (!blob) return request_fail(reader, "not enough memory for the argument");
-    arguments_detach(reader);
+    if (!arguments_detach(reader) || !larges_reserve(reader) || !argv_add(reader, blob->data, blob->len)) {
+        blob_release(blob);
+        return no_memory(reader);
+    }
     reader->large_have = input.len - reader->offset;
     if (reader->large_have) memcpy(blob->data, input.data + reader->offset, reader->large_have);
-    if (reader->larges_count == reader->larges_capacity) {
-        reader->larges_capacity = reader->larges_capacity ? reader->larges_capacity * 2 : 2;
-        reader->larges = mem_realloc(reader->larges, (size_t)reader->larges_capacity * sizeof *reader->larges);
-    }
-    reader->larges[reader->larges_count++] = (struct request_large){reader->argc, false, blob};
-    argv_add(reader, blob->data, blob->len);
+    reader->larges[reader->larges_count++] = (struct request_large){reader->argc - 1, false, blob};
     reader->args_detached = reader->argc;
     reader->large = blob;
     reader->size = input.len;
@@ -273,6 +306,10 @@ static __attribute__((noinline)) enum request_status large_begin(struct request_
     reader->bulk_len = BULK_TAIL;
     memory_count(reader);
     return REQUEST_LARGE;
+}
+
+static inline bool is_line_end(const char *at) {
+    return at[0] == '\r' && at[1] == '\n';
 }
 
 static enum request_status arguments_read(struct request_reader *reader, struct slice input,
@@ -286,13 +323,15 @@ static enum request_status arguments_read(struct request_reader *reader, struct 
         size_t left = input.len - reader->offset;
         if (__builtin_expect(reader->bulk_len == BULK_TAIL, 0)) {
             if (left < 2) return REQUEST_PARTIAL;
+            if (!is_line_end(input.data + reader->offset)) return bad_line_end(reader);
             reader->large = NULL;
             reader->offset += 2;
         } else {
             size_t len = (size_t)reader->bulk_len;
             if (left < len && len >= REQUEST_LARGE_MIN && !limits->unauthenticated) return large_begin(reader, input);
             if (left < len + 2) return REQUEST_PARTIAL;
-            argv_add(reader, input.data + reader->offset, len);
+            if (__builtin_expect(!is_line_end(input.data + reader->offset + len), 0)) return bad_line_end(reader);
+            if (__builtin_expect(!argv_add(reader, input.data + reader->offset, len), 0)) return no_memory(reader);
             reader->offset += len + 2;
         }
         reader->bulk_len = BULK_UNKNOWN;
@@ -336,9 +375,10 @@ static char escape_read(const char **at, const char *end) {
 }
 
 /* Finds the next word in [*at, end) and moves *at past it. A word without quotes is shown where it lies; of one with
- * quotes the meaning is written to `room`, which has space for all that is left of the line. 1: a word; 0: no more; -1:
- * unbalanced quotes. */
-static int word_next(const char **at, const char *end, char *room, struct slice *word) {
+ * quotes the meaning is written to `room`, which has space for all that is left of the line. What follows a closing
+ * quote without a space belongs to the same word (`joins`: inline requests) or is an error (configuration files). 1: a
+ * word; 0: no more; -1: unbalanced quotes. */
+static int word_next(const char **at, const char *end, char *room, bool joins, struct slice *word) {
     const char *p = *at;
     while (p < end && is_space(*p)) p++;
     *at = p;
@@ -367,8 +407,9 @@ static int word_next(const char **at, const char *end, char *room, struct slice 
                 *out++ = *p++;
         } else if (*p == quote) {
             p++;
-            if (p < end && !is_space(*p)) return -1; /* a closing quote ends the word */
-            break;
+            if (!joins && p < end && !is_space(*p)) return -1;
+            if (!joins) break;
+            quote = 0;
         } else if (quote == '"' && *p == '\\' && p + 1 < end) {
             p++;
             *out++ = escape_read(&p, end);
@@ -393,15 +434,14 @@ static enum request_status inline_read(struct request_reader *reader, struct sli
     const char *at = input.data, *end = newline;
     if (end > at && end[-1] == '\r') end--;
     /* Unescaped words never need more than their line does, so the memory does not move while they are collected. */
-    if (memchr(at, '"', (size_t)(end - at)) || memchr(at, '\'', (size_t)(end - at))) {
-        detached_reserve(reader, (size_t)(end - at));
-    }
+    bool quotes = memchr(at, '"', (size_t)(end - at)) || memchr(at, '\'', (size_t)(end - at));
+    if (quotes && !detached_reserve(reader, (size_t)(end - at))) return no_memory(reader);
     reader->is_inline = true;
     struct slice word;
     int found;
-    while ((found = word_next(&at, end, reader->detached + reader->detached_len, &word)) > 0) {
+    while ((found = word_next(&at, end, reader->detached + reader->detached_len, true, &word)) > 0) {
         if (word.data == reader->detached + reader->detached_len) reader->detached_len += word.len;
-        argv_add(reader, word.data, word.len);
+        if (!argv_add(reader, word.data, word.len)) return no_memory(reader);
     }
     if (found < 0) return request_fail(reader, "unbalanced quotes in request");
     reader->size = (size_t)(newline + 1 - input.data);
@@ -421,6 +461,19 @@ enum request_status request_read(struct request_reader *reader, struct slice inp
         if (status != REQUEST_READY) return status;
     }
     return arguments_read(reader, input, limits);
+}
+
+static size_t digits_of(size_t value) {
+    char text[NUMBER_TEXT_MAX];
+    return format_uint64(text, value);
+}
+
+/* `size` is only what was left to consume where parts were consumed before, or lie in memory of their own. */
+size_t request_wire_size(const struct request_reader *reader) {
+    if (!reader->larges_count && reader->size > 1) return reader->size;
+    size_t size = 3 + digits_of((size_t)reader->argc);
+    for (int i = 0; i < reader->argc; i++) size += 5 + digits_of(reader->argv[i].len) + reader->argv[i].len;
+    return size;
 }
 
 struct blob *request_take_blob(struct request_reader *reader, int index) {
@@ -447,7 +500,7 @@ int words_split(struct slice line, struct slice **words) {
     int count = 0, capacity = 0, found;
     char *room = mem_alloc(line.len + 1);
     struct slice word;
-    while ((found = word_next(&at, end, room, &word)) > 0) {
+    while ((found = word_next(&at, end, room, false, &word)) > 0) {
         if (count == capacity) {
             capacity = capacity ? capacity * 2 : 8;
             list = mem_realloc(list, (size_t)capacity * sizeof *list);

@@ -76,7 +76,7 @@ void request_moved(struct request_reader *reader, struct slice input);
 /* A request that another reader has found, perhaps on another thread, becomes this one's, which holds none. Lent: argv
  * and the input it lies in stay where they are until request_give_back(); then the reader is as before. Handed over:
  * whatever belongs to it goes along, nothing of it lies in the input any more, and `from` is as after request_done().
- */
+ * False: memory is too short to copy what lies in the input; from->error says so. */
 static inline void request_lend(struct request_reader *reader, struct slice *argv, int argc, size_t size) {
     reader->argv = argv;
     reader->argc = argc;
@@ -87,7 +87,8 @@ static inline void request_give_back(struct request_reader *reader) {
     reader->argc = 0;
     reader->size = 0;
 }
-void request_hand_over(struct request_reader *from, struct request_reader *to);
+bool request_hand_over(struct request_reader *from, struct request_reader *to);
+size_t request_wire_size(const struct request_reader *reader); /* bytes of the whole request as it was received */
 /* Whether some of the request's arguments lie outside the input, so that it cannot be lent. */
 static inline bool request_is_apart(const struct request_reader *reader) {
     return reader->larges_count || reader->detached_len;
@@ -99,9 +100,9 @@ void request_done(struct request_reader *reader); /* forget this request; drops 
 struct blob *request_take_blob(struct request_reader *reader, int index);
 /* The blob whose bytes `argument` is, without a reference; NULL where it lies in none. */
 struct blob *request_find_blob(const struct request_reader *reader, struct slice argument);
-/* Splits a line as inline commands, configuration files and the cli do: quotes "..." with \n \r \t \b \a \xHH, '...'
- * with \'. Returns the number of words put into a fresh array of fresh strings, or -1 for unbalanced quotes. Free with
- * words_free. */
+/* Splits a line as configuration files and the cli do: quotes "..." with \n \r \t \b \a \xHH, '...' with \'. A
+ * closing quote ends the word; in inline requests what follows it without a space belongs to the same word. Returns the
+ * number of words put into a fresh array of fresh strings, or -1 for unbalanced quotes. Free with words_free. */
 int words_split(struct slice line, struct slice **words);
 void words_free(struct slice *words, int count);
 /* A request as bytes (tools, propagation). */

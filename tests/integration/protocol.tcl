@@ -58,7 +58,7 @@ start_server {tags {protocol}} {
     }
 
     test "unbalanced quotes end the connection" {
-        foreach bytes {"ECHO \"a\r\n" "ECHO 'a\r\n" "ECHO \"a\"b\r\n" "ECHO 'a'b\r\n" "ECHO a\"b\r\n" "\"\\\"\r\n" "\"\r\n" "'\r\n"} {
+        foreach bytes {"ECHO \"a\r\n" "ECHO 'a\r\n" "ECHO a\"b\r\n" "\"\\\"\r\n" "\"\r\n" "'\r\n"} {
             refused $bytes "unbalanced quotes in request"
         }
     }
@@ -449,5 +449,50 @@ start_server {} {
             assert_closed $c
             assert_equal "" [r client list id $id]
         }
+    }
+
+    test "a request whose lines do not end in CR LF is refused at once" {
+        foreach {bytes reply} {
+            "*1\r\n\$4\r\nPINGxx\r\n"                CRLF
+            "*2\r\n\$4\r\nECHO\r\n\$3\r\nabcd\r\n"  CRLF
+            "*1\rx\$4\r\nPING\r\n"                  CRLF
+            "*1\r\n\$4\rxPING\r\n"                  CRLF
+            "*1\r\n\$4\r\nPING\rx"                  CRLF
+            "*1\r\n\$4\r\nPING\n\n"                CRLF
+            "*0\rxPING\r\n"                         CRLF
+            "*-1\rxPING\r\n"                        CRLF
+            "*\rxPING\r\n"                          CRLF
+            "*x\rx"                                  CRLF
+            "*1\r\r\n\$4\r\nPING\r\n"             CRLF
+            "*2000000000\rx"                         CRLF
+            "*1\r\n\$999999999999\rx"               CRLF
+            "*1\r\n+4\rxPING\r\n"                 "expected '\$', got '+'"
+            "*1x\r\n"                               "invalid multibulk length"
+            "*1\n\$4\r\nPING\r\n"                  "invalid multibulk length"
+            "*1\r\n\$4\nPING\r\n"                  "invalid bulk length"
+        } {
+            set c [new_client]
+            $c -write $bytes
+            if {$reply eq "CRLF"} {set reply "invalid CRLF in request"}
+            assert_equal "-ERR Protocol error: $reply" [$c -readline] $bytes
+            assert_closed $c
+        }
+        # Of a large argument, which is received apart from the others.
+        set c [new_client]
+        $c -write "*2\r\n\$4\r\nECHO\r\n\$100000\r\n[string repeat x 100000]yz"
+        assert_equal "-ERR Protocol error: invalid CRLF in request" [$c -readline]
+        assert_closed $c
+    }
+
+    test "a word of an inline request may be quoted in part" {
+        set c [new_client]
+        foreach {words value} {{"b"c} bc {'b'c} bc {b"c"} bc {b"c"d'e'} bcde {""c} c {"b"'c'} bc {"\x41"B} AB} {
+            $c -write "set word $words\r\n"
+            assert_equal +OK [$c -readline] $words
+            assert_equal $value [r get word]
+        }
+        $c -write "set word \"b\r\n"
+        assert_equal "-ERR Protocol error: unbalanced quotes in request" [$c -readline]
+        assert_closed $c
     }
 }

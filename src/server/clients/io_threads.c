@@ -186,8 +186,14 @@ static bool batch_make(struct io_client *io) {
             batch->message.size += io->reader.memory;
             batch->apart = mem_alloc(sizeof *batch->apart);
             request_reader_init(batch->apart);
-            request_hand_over(&io->reader, batch->apart);
-            batch->apart->size = 1;
+            if (request_hand_over(&io->reader, batch->apart)) {
+                batch->apart->size = 1;
+            } else {
+                mem_free(batch->apart);
+                batch->apart = NULL;
+                batch->failed = true;
+                memcpy(batch->error, io->reader.error, sizeof batch->error);
+            }
         } else if (found == FOUND_FAILED) {
             batch->failed = true;
             memcpy(batch->error, io->reader.error, sizeof batch->error);
