@@ -606,3 +606,34 @@ start_server {overrides {requirepass foobar} tags {connection}} {
         r config set requirepass foobar
     }
 }
+
+start_server {tags {connection}} {
+    # One client is unblocked and sends a request in the turn in which the pause begins: it is in the queue of turns and paused.
+    test "CLIENT PAUSE holds a client that was unblocked in the same turn of the event loop" {
+        foreach mode {all write} {
+            r del k x
+            set a [new_client]
+            set b [new_client]
+            set c [new_client]
+            foreach x [list $a $b $c] {$x ping}
+            $a -send blpop k 0
+            wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+            # All three find the loop asleep, and are served in one turn after it.
+            $c -send debug sleep 0.3
+            $b -write [resp_command rpush k 1][resp_command client pause 300 $mode]
+            $a -write [resp_command set x 1]
+            $a -flush
+            $b -flush
+            assert_equal OK [$c -read]
+            assert_equal {k 1} [$a -read]
+            assert_equal OK [$a -read]
+            assert_equal 1 [$b -read]
+            assert_equal OK [$b -read]
+            assert_equal 1 [r get x]
+            foreach x [list $a $b $c] {
+                assert_equal PONG [$x ping]
+                $x -close
+            }
+        }
+    }
+}

@@ -417,4 +417,20 @@ start_server {tags {list}} {
             {lrem l 0} {linsert l before a} {lpos l} {rpoplpush l} {lmove l l left} {lmpop 1 l}
         }
     }
+
+    test "LMOVE between nodes keeps the bytes of an element that was a node of its own" {
+        r del l
+        r config set list-max-listpack-size -1
+        set a [string repeat A 6000]
+        set b [string repeat B 6000]
+        r rpush l $a $b
+        # What stood alone now fits into a node with others: its bytes are copied there.
+        r config set list-max-listpack-size -2
+        assert_equal $a [r lmove l l left right]
+        assert_equal [list $b $a] [r lrange l 0 -1]
+        r rpush l2 x
+        assert_equal $a [r rpoplpush l l2]
+        assert_equal $b [r lmove l l2 right right]
+        assert_equal [list $a x $b] [r lrange l2 0 -1]
+    }
 }

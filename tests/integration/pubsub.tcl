@@ -292,4 +292,52 @@ start_server {tags {pubsub notifications}} {
         $c -close
         r config set notify-keyspace-events ""
     }
+
+    # The filter for memory evicts; the event closes the only subscriber, whose own filter would be asked next.
+    test "an eviction whose event closes the last subscriber leaves the server serving" {
+        r flushall
+        r config set maxmemory-policy allkeys-random client-output-buffer-limit "pubsub 1000 0 0"
+        r debug populate 3000 key 100
+        set c [new_client]
+        set patterns {}
+        for {set i 1} {$i < 40} {incr i} {lappend patterns [string repeat * $i]}
+        $c psubscribe {*}$patterns
+        # Nothing of it is read, so that it piles up.
+        r config set maxmemory [expr {[info_field memory used_memory] + 20000}]
+        r config set notify-keyspace-events KEe
+        set evicted [info_field stats evicted_keys]
+        for {set i 0} {$i < 20000 && [r pubsub numpat] > 0} {incr i} {r set new:$i [string repeat x 100]}
+        assert {[info_field stats evicted_keys] > $evicted}
+        assert_equal 0 [r pubsub numpat]
+        assert_equal PONG [r ping]
+        r config set maxmemory 0
+        r config set notify-keyspace-events "" maxmemory-policy noeviction client-output-buffer-limit "pubsub 33554432 8388608 60"
+        r flushall
+        $c -close
+    }
+
+    test "an eviction whose event closes the client in the middle of its own request ends that request" {
+        r flushall
+        r config set maxmemory-policy allkeys-random client-output-buffer-limit "pubsub 1000 0 0"
+        r debug populate 3000 key 100
+        set c [new_client -resp 3]
+        set patterns {}
+        for {set i 1} {$i < 40} {incr i} {lappend patterns [string repeat * $i]}
+        $c -send psubscribe {*}$patterns
+        foreach pattern $patterns {$c -push}
+        $c multi
+        r config set notify-keyspace-events KEe
+        r config set maxmemory-policy noeviction
+        r config set maxmemory [expr {[info_field memory used_memory] - 20000}]
+        r config set maxmemory-policy allkeys-random
+        $c -write [resp_command set mine x]
+        $c -flush
+        wait_for_condition 5000 {[r pubsub numpat] == 0} {fail "the subscriber was not closed"}
+        r config set maxmemory 0
+        r config set notify-keyspace-events "" maxmemory-policy noeviction client-output-buffer-limit "pubsub 33554432 8388608 60"
+        assert_equal 0 [r exists mine]
+        assert_equal PONG [r ping]
+        r flushall
+        $c -close
+    }
 }

@@ -171,6 +171,101 @@ start_server {tags {server}} {
         }
     }
 
+    # What a log holds of one command name, oldest first: {size arguments} each.
+    proc logged {type names} {
+        set found {}
+        foreach entry [lreverse [r commandlog get -1 $type]] {
+            if {[string tolower [lindex $entry 3 0]] in $names} {lappend found [list [lindex $entry 2] [lindex $entry 3]]}
+        }
+        return $found
+    }
+
+    test "COMMANDLOG hides secrets in transactions, too, and logs what was executed with the bytes of request and reply" -needs {command commandlog} {
+        set c [new_client]
+        r config set commandlog-request-larger-than 0 commandlog-reply-larger-than 0
+        foreach type {slow large-request large-reply} {r commandlog reset $type}
+        $c multi
+        $c config set primaryauth topsecret
+        $c auth user othersecret
+        $c set key [string repeat v 10]
+        $c get key
+        $c exec
+        catch {$c get}
+        catch {$c nosuch command}
+        set names {multi config auth set get nosuch exec}
+        assert_equal [list {15 multi} {58 {config set primaryauth (redacted)}} {42 {auth (redacted) (redacted)}} \
+            {39 {set key vvvvvvvvvv}} {22 {get key}}] [logged large-request $names]
+        set replies [logged large-reply $names]
+        assert_equal {multi config auth set get} [lmap e $replies {lindex $e 1 0}]
+        assert_equal {5 5 5 17} [lmap i {0 1 3 4} {lindex $replies $i 0}]
+        assert_equal {{config set primaryauth (redacted)} {auth (redacted) (redacted)}} [lmap i {1 2} {lindex $replies $i 1}]
+        foreach type {slow large-request large-reply} {assert_not_match *secret* [r commandlog get -1 $type]}
+        # Discarded, and of an aborted transaction: nothing was executed.
+        foreach type {large-request large-reply} {r commandlog reset $type}
+        $c multi
+        $c set key discarded
+        $c discard
+        $c multi
+        $c set key aborted
+        catch {$c nosuch}
+        catch {$c exec}
+        assert_equal {multi discard multi} [lmap e [logged large-request {multi discard set exec}] {lindex $e 1 0}]
+        # Large arguments are received apart from the others, and counted all the same.
+        r commandlog reset large-request
+        $c set key [string repeat x 100000]
+        assert_equal 100033 [lindex [logged large-request set] 0 0]
+        $c -write "set key value\r\n"
+        assert_equal +OK [$c -readline]
+        assert_equal 15 [lindex [logged large-request set] 1 0]
+        r config set commandlog-request-larger-than 1048576 commandlog-reply-larger-than 1048576
+        r config set primaryauth ""
+        $c -close
+    }
+
+    test "MONITOR hides a secret that stands behind many other arguments" {
+        set m [new_client]
+        $m monitor
+        set c [new_client]
+        set words {}
+        for {set i 0} {$i < 20} {incr i} {lappend words setname name$i}
+        catch {$c hello 3 {*}$words auth user topsecret}
+        catch {$c echo end}
+        set seen ""
+        while {![string match *end* $seen]} {append seen [$m -readline]}
+        assert_match {*"name9" *"(redacted)" "(redacted)"*} $seen
+        assert_not_match *secret* $seen
+        $m -close
+        $c -close
+    }
+
+    test "a MONITOR client may not touch data, and gets nothing after its QUIT" {
+        set m [new_client]
+        assert_equal OK [$m monitor]
+        foreach command {{get k} {set k v} {dbsize} {keys *}} {
+            $m -write [resp_command {*}$command]
+            assert_equal "-ERR Replica can't interact with the keyspace" [$m -readline]
+        }
+        # A second MONITOR is not answered.
+        $m -write [resp_command monitor][resp_command ping]
+        assert_equal +PONG [$m -readline]
+        assert_match {*"ping"} [$m -readline]
+        $m -write [resp_command quit]
+        assert_equal +OK [$m -readline]
+        assert_closed $m
+        assert_equal PONG [r ping]
+    }
+
+    test "a MONITOR client that wants no replies gets no commands either" {
+        set m [new_client]
+        $m -write [resp_command client reply off][resp_command monitor]
+        $m -flush
+        wait_for_condition 5000 {[string match *cmd=monitor* [r client list]]}
+        r ping
+        $m -write [resp_command client reply on][resp_command client reply skip][resp_command echo done]
+        assert_equal +OK [$m -readline]
+        $m -close
+    }
+
     test "COMMANDLOG keeps slow commands, large requests and large replies" -needs {command commandlog} {
         foreach type {slow large-request large-reply} {r commandlog reset $type}
         r config set commandlog-request-larger-than 1000 commandlog-reply-larger-than 2000

@@ -302,21 +302,6 @@ start_server {tags {transactions}} {
         replies {{multi} +OK {monitor} +QUEUED {exec} {* {-ERR MONITOR isn't allowed for DENY BLOCKING client}}}
     }
 
-    test "CLIENT REPLY OFF within a transaction silences what follows" {
-        set c [new_client]
-        $c multi
-        $c -send client reply off
-        assert_equal QUEUED [$c -read]
-        $c ping
-        $c -send exec
-        $c -send ping
-        $c -send client reply on
-        # The head of EXEC's reply had gone out already.
-        assert_equal "*2" [$c -readline]
-        assert_equal +OK [$c -readline]
-        $c -close
-    }
-
     test "RESP3: an aborted transaction answers null" {
         set c [new_client -resp 3]
         $c watch k
@@ -346,5 +331,20 @@ start_server {tags {transactions}} {
             $c -close
         }
         assert_equal {500 500 500} [r mget a b c]
+    }
+
+    test "CLIENT REPLY cannot be queued, and a transaction that tried it is aborted" {
+        assert_typed +OK multi
+        assert_match "-ERR * not allowed inside a transaction" [r -typed client reply off]
+        assert_typed "-EXECABORT Transaction discarded because of previous errors." exec
+        assert_typed +PONG ping
+    }
+
+    test "a client that kills itself in a transaction gets no reply to what follows" {
+        set c [new_client]
+        set id [$c client id]
+        $c -write [resp_command multi][resp_command ping][resp_command client kill id $id skipme no][resp_command ping][resp_command exec]
+        assert_equal {+OK +QUEUED +QUEUED +QUEUED *3 +PONG :1} [lmap i {1 2 3 4 5 6 7} {$c -readline}]
+        assert_closed $c
     }
 }

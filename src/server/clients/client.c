@@ -25,6 +25,7 @@
 
 enum {
     TURN_US = 1000,
+    REQUEST_COPY_MIN = 1024 * 1024, /* below it is not asked whether there is memory for a copy */
     CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY,
     CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT
 };
@@ -115,6 +116,7 @@ void client_free(struct client *client) {
 
 void client_free_after_reply(struct client *client) {
     client->flags |= CLIENT_CLOSE_AFTER_REPLY;
+    client_retarget(client);                      /* nothing follows: a transaction of its own may go on */
     if (client->conn) client_flush_later(client); /* where it does not have its own turn just now */
 }
 
@@ -137,9 +139,8 @@ void client_release(struct client *client) {
 }
 
 static struct output *client_target(const struct client *client) {
-    return client->conn && !(client->flags & (CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING))
-               ? &client->conn->out
-               : &nowhere.out;
+    enum { SILENT = CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY };
+    return client->conn && !(client->flags & SILENT) ? &client->conn->out : &nowhere.out;
 }
 
 void client_retarget(struct client *client) {
@@ -170,24 +171,37 @@ static inline void produced_start(struct client *client) {
     client->produced_at = client->conn->out.pos;
 }
 
-/* A reply began at `from` and is large, or has gone on to other send memory. */
-static __attribute__((noinline)) void reply_measure(struct client *client, const char *from) {
-    if (client->flags & CLIENT_CLOSING) return;
-    uint64_t before = client->produced + (uint64_t)(from - client->produced_at);
-    produced_start(client);
-    if (client->produced < before) return; /* it has failed meanwhile, and dropped what waited */
-    if (client->produced - before >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] && client->current)
-        commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, client->reader.argc, client->reader.argv,
-                       client->produced - before);
+void client_call_starts(struct client *client, struct call_start *start) {
+    if (client->conn) produced_start(client);
+    start->pos = client->conn ? client->conn->out.pos : NULL;
+    start->calls = client->commands;
 }
 
-static __attribute__((noinline)) void request_measure(struct client *client) {
-    if (client->flags & CLIENT_CLOSING) return;
-    uint64_t size = 0;
-    for (int i = 0; i < client->reader.argc; i++) size += client->reader.argv[i].len;
-    if (size >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST] && client->current)
-        commandlog_add(COMMANDLOG_LARGE_REQUEST, client->current, client, client->reader.argc, client->reader.argv,
-                       size);
+/* A reply began at `from` and is large, or has gone on to other send memory: its bytes. */
+static uint64_t reply_measure(struct client *client, const char *from) {
+    uint64_t before = client->produced + (uint64_t)(from - client->produced_at);
+    produced_start(client);
+    /* Less: the connection has failed meanwhile, and dropped what waited. */
+    return client->produced < before ? 0 : client->produced - before;
+}
+
+__attribute__((noinline)) void client_call_ends(struct client *client, const struct call_start *start, int argc,
+                                                const struct slice *argv, size_t request_size) {
+    if (!client->conn) return; /* an internal client, or it was closed */
+    uint64_t reply_size = reply_measure(client, start->pos);
+    if (client->commands == start->calls || !client->current) return; /* refused, queued or blocked: not executed */
+    if (request_size >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST])
+        commandlog_add(COMMANDLOG_LARGE_REQUEST, client->current, client, argc, argv, request_size);
+    if (reply_size >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY])
+        commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, argc, argv, reply_size);
+}
+
+/* A command may copy its arguments into values, and those allocations cannot fail: a large request is refused where
+ * memory is too short for one copy. */
+static __attribute__((noinline)) bool request_affordable(struct client *client) {
+    if (mem_is_available(request_wire_size(&client->reader))) return true;
+    dispatch_refuse(client, "OOM the request is too large for the memory that is left");
+    return false;
 }
 
 /* The reader holds a request. False: it is held back, and stays in the reader. */
@@ -195,15 +209,18 @@ static inline bool request_execute(struct client *client) {
     struct request_reader *reader = &client->reader;
     const struct output *out = &client->conn->out;
     if (reader->argc) {
-        const char *from = out->pos, *end = out->end;
+        struct call_start start = {out->pos, client->commands};
+        const char *end = out->end;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP_NEXT, 0)) skip_begin(client);
+        if (__builtin_expect(reader->size + reader->memory >= REQUEST_COPY_MIN, 0) && !request_affordable(client))
+            return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
-        if (__builtin_expect(
-                out->end != end || (uint64_t)(out->pos - from) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY], 0))
-            reply_measure(client, from);
-        if (__builtin_expect(reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST], 0))
-            request_measure(client);
+        if (__builtin_expect(out->end != end ||
+                                 (uint64_t)(out->pos - start.pos) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] ||
+                                 reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST],
+                             0))
+            client_call_ends(client, &start, reader->argc, reader->argv, request_wire_size(reader));
     } else {
         dispatch_ticks = ticks_now(); /* empty lines take time too */
     }

@@ -52,7 +52,7 @@ struct client {
     uint64_t id;
     uint32_t flags;
     bool authenticated;
-    uint32_t redacted;   /* arguments of the last call that are secret, a bit each (call_redact) */
+    uint32_t redacted;   /* arguments of the last call that are secret (call_redact): ask client_hides_argument */
     bool threaded;       /* its connection is an I/O thread's, and shows parsed batches */
     bool held;           /* the reader holds a whole request that waits for client_release() */
     bool waits_for_turn; /* its time was up with input left; reading is off */
@@ -83,6 +83,12 @@ struct client {
     const char *produced_at;
     size_t memory_noted; /* counted against maxmemory-clients */
 };
+
+/* A bit for each argument; the last one stands for all from REDACTED_REST on. */
+enum { REDACTED_REST = 31 };
+static inline bool client_hides_argument(const struct client *client, int index) {
+    return client->redacted >> (index < REDACTED_REST ? index : REDACTED_REST) & 1;
+}
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
 void client_free(struct client *client); /* at any time, by anyone; safe while the client's own command runs; its memory

@@ -406,7 +406,7 @@ static const struct command_spec subcommands[] = {
     {.name = "reply",
      .run = reply_run,
      .arity = 3,
-     .flags = OWN_FLAGS,
+     .flags = OWN_FLAGS | CMD_NO_MULTI,
      CONNECTION,
      .since = "3.2.0",
      .complexity = "O(1)",

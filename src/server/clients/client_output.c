@@ -81,13 +81,13 @@ static void push_done(struct client *client) {
 }
 
 void client_push(struct client *client, struct slice bytes) {
-    if (!client->conn) return;
+    if (!client->conn || client->flags & CLIENT_CLOSE_AFTER_REPLY) return;
     output_write(push_target(client), bytes);
     push_done(client);
 }
 
 void client_push_blob(struct client *client, struct blob *blob) {
-    if (!client->conn) return;
+    if (!client->conn || client->flags & CLIENT_CLOSE_AFTER_REPLY) return;
     output_write_blob(push_target(client), blob);
     push_done(client);
 }

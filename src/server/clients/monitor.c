@@ -46,8 +46,7 @@ static void write_line(const struct call *call, struct output *out) {
     output_write(out, (struct slice){head, (size_t)len});
     for (int i = 0; i < call->argc; i++) {
         output_write(out, SLICE(" "));
-        bool secret = i < 32 && (call->client->redacted >> i & 1);
-        write_quoted(out, secret ? SLICE("(redacted)") : call->argv[i]);
+        write_quoted(out, client_hides_argument(call->client, i) ? SLICE("(redacted)") : call->argv[i]);
     }
     output_write(out, SLICE("\r\n"));
 }
@@ -63,11 +62,24 @@ static void observe(struct call *call, uint64_t ticks) {
 }
 static struct call_observer observer = {.after = observe};
 
+/* What a monitor receives would be taken for replies to commands on data: Valkey refuses them, as to a replica. */
+static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
+                                   const struct slice *argv, const char **error) {
+    (void)command, (void)argc, (void)argv;
+    if (!(client->flags & CLIENT_MONITOR)) return FILTER_PASS;
+    *error = "ERR Replica can't interact with the keyspace";
+    return FILTER_REFUSE;
+}
+static struct command_filter data_filter = {
+    .order = FILTER_MONITOR, .flags = CMD_READONLY | CMD_WRITE, .ask = data_ask};
+
 static void leave(struct client *client) {
     if (!(client->flags & CLIENT_MONITOR)) return;
     client->flags &= ~(uint32_t)CLIENT_MONITOR;
     subscribers_leave(&monitors, client);
-    if (monitors.count == 0) dispatch_unobserve(&observer);
+    if (monitors.count) return;
+    dispatch_unobserve(&observer);
+    dispatch_remove_filter(&data_filter);
 }
 static struct client_watcher watcher = {.freed = leave, .reset = leave};
 
@@ -77,11 +89,13 @@ static void monitor_run(struct call *call) {
         reply_error(call->reply, "ERR MONITOR isn't allowed for DENY BLOCKING client");
         return;
     }
-    if (!(client->flags & CLIENT_MONITOR)) {
-        if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
-        subscribers_join(&monitors, client);
-        client->flags |= CLIENT_MONITOR;
-        if (monitors.count == 1) dispatch_observe(&observer);
+    if (client->flags & CLIENT_MONITOR) return; /* Valkey answers the first one only */
+    if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
+    subscribers_join(&monitors, client);
+    client->flags |= CLIENT_MONITOR;
+    if (monitors.count == 1) {
+        dispatch_observe(&observer);
+        dispatch_add_filter(&data_filter);
     }
     reply_ok(call->reply);
 }

@@ -2,7 +2,7 @@
 #include "server/clients/transactions.h"
 #include "lib/blob.h"
 #include "lib/memory.h"
-#include "server/clients/client.h"
+#include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include <stdio.h>
@@ -13,6 +13,7 @@ struct queued {
     struct command *command;
     int argc;
     uint32_t blob_count;
+    size_t wire_size; /* bytes of the request */
     struct queued_blob {
         int index;
         struct blob *blob;
@@ -44,7 +45,8 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     for (int i = 0; i < argc; i++) bytes += argv[i].len < REQUEST_LARGE_MIN ? argv[i].len : 0;
     struct queued *queued = mem_alloc(sizeof *queued + (size_t)argc * sizeof *argv + bytes);
     char *at = (char *)&queued->argv[argc];
-    *queued = (struct queued){.command = command, .argc = argc};
+    *queued = (struct queued){
+        .command = command, .argc = argc, .wire_size = own ? request_wire_size(&client->reader) : bytes};
     for (int i = 0; i < argc; i++) {
         struct slice word = argv[i];
         if (word.len >= REQUEST_LARGE_MIN) {
@@ -191,8 +193,11 @@ static void run_queued(struct call *call, struct transaction *t, int count) {
     reply_array(call->reply, (size_t)count);
     propagate_begin();
     for (struct queued *queued = t->first; queued; queued = queued->next) {
+        struct call_start start;
         t->runs = queued;
+        client_call_starts(client, &start);
         dispatch_call(client, queued->command, queued->argc, queued->argv);
+        client_call_ends(client, &start, queued->argc, queued->argv, queued->wire_size);
     }
     propagate_end();
     client->flags &= ~(uint32_t)CLIENT_DENY_BLOCKING;

@@ -120,7 +120,7 @@ void call_propagate(struct call *call, int argc, const struct slice *argv) {
 }
 
 void call_redact(struct call *call, int index) {
-    if (index < 32) call->client->redacted |= UINT32_C(1) << index;
+    call->client->redacted |= UINT32_C(1) << (index < REDACTED_REST ? index : REDACTED_REST);
 }
 
 void call_propagate_nothing(struct call *call) {
@@ -284,6 +284,10 @@ static void refuse(struct client *client, struct command *command, const char *e
     client->current = command;
     if (dispatch_refused && dispatch_refused(client, command, error)) return;
     reply_error(&client->reply, error);
+}
+
+void dispatch_refuse(struct client *client, const char *error) {
+    refuse(client, NULL, error);
 }
 
 /* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of

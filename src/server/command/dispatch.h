@@ -25,6 +25,7 @@ enum filter_order {
     FILTER_STALE = 90,
     FILTER_LOADING = 100,
     FILTER_BUSY = 110,
+    FILTER_MONITOR = 115,
     FILTER_PAUSE = 120,
     FILTER_QUEUE = 130
 };
@@ -52,6 +53,8 @@ extern bool (*dispatch_refused)(struct client *client, const struct command *com
 /* Looks a request up, checks it and runs it. False: it is held back (FILTER_HOLD), and is to be dispatched again later.
  */
 bool dispatch_request(struct client *client, int argc, const struct slice *argv);
+/* Answers a request with an error before it was looked up; an open transaction becomes dirty. */
+void dispatch_refuse(struct client *client, const char *error);
 /* Runs a command that was checked already (EXEC, scripts). */
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv);
 

@@ -62,7 +62,7 @@ void commandlog_add(enum commandlog_kind kind, const struct command *command, st
     entry->argc = argc > ARGUMENTS_MAX ? ARGUMENTS_MAX : argc;
     int whole = argc > ARGUMENTS_MAX ? ARGUMENTS_MAX - 1 : argc;
     for (int i = 0; i < whole; i++)
-        entry->argv[i] = client->redacted >> i & 1 ? text_copy("(redacted)") : argument_copy(argv[i]);
+        entry->argv[i] = client_hides_argument(client, i) ? text_copy("(redacted)") : argument_copy(argv[i]);
     if (argc > ARGUMENTS_MAX) {
         char text[64];
         snprintf(text, sizeof text, "... (%d more arguments)", argc - whole);
