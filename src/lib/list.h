@@ -4,7 +4,7 @@
  * Walking. The body of list_each may remove any element, the current one and the next one too, and may free what it
  * removed: a walk registers itself with its list, and list_remove moves every walk that stands at the removed link to
  * the link behind it. A walk ends when its list becomes empty, so that the body may then free the list itself. An
- * element that the body adds is visited if it is behind the current one, unless the current one is the last.
+ * element that the body appends is visited where another one still stands behind the current one.
  *
  * Rejected: saving only the next link before the body runs. A callback that closes a client can remove that next
  * element, and callbacks of that kind are what most lists of the server hold.

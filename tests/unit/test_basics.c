@@ -2,6 +2,7 @@
 #include "lib/background.h"
 #include "lib/clock.h"
 #include "lib/glob.h"
+#include "lib/list.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/random.h"
@@ -298,12 +299,86 @@ static void a_log_file_that_cannot_be_opened_is_told(void **state) {
     unlink(log_path);
 }
 
+struct item {
+    struct list_link link;
+    char name;
+};
+
+/* Walks over a, b, c, d; at the element `at` the elements of `leaving` are removed and those of `coming` appended. */
+static void walk(char *seen, char at, const char *leaving, const char *coming) {
+    struct item items[] = {{.name = 'a'}, {.name = 'b'}, {.name = 'c'}, {.name = 'd'}, {.name = 'e'}};
+    struct list list;
+    list_init(&list);
+    for (int i = 0; i < 4; i++) list_append(&list, &items[i].link);
+    list_each(&list, link) {
+        const struct item *item = container_of(link, struct item, link);
+        *seen++ = item->name;
+        if (item->name != at) continue;
+        for (const char *p = leaving; *p; p++) list_remove(&list, &items[*p - 'a'].link);
+        for (const char *p = coming; *p; p++) list_append(&list, &items[*p - 'a'].link);
+    }
+    *seen = 0;
+    assert_null(list.walks);
+}
+
+static void a_walk_goes_on_whatever_its_body_removes(void **state) {
+    static const struct {
+        char at;
+        const char *leaving, *coming, *seen;
+    } cases[] = {
+        {'b', "", "", "abcd"},     {'b', "b", "", "abcd"},   {'b', "c", "", "abd"},   {'b', "bc", "", "abd"},
+        {'b', "cb", "", "abd"},    {'b', "cd", "", "ab"},    {'b', "dc", "", "ab"},   {'a', "abcd", "", "a"},
+        {'d', "abcd", "", "abcd"}, {'a', "abcd", "bc", "a"}, {'b', "", "e", "abcde"}, {'b', "cd", "e", "ab"},
+        {'a', "b", "b", "acdb"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char seen[16];
+        walk(seen, cases[i].at, cases[i].leaving, cases[i].coming);
+        assert_string_equal(seen, cases[i].seen);
+    }
+}
+
+static size_t length_until(struct list *list, const struct list_link *end) {
+    size_t length = 0;
+    list_each(list, link) {
+        if (link == end) return length;
+        length++;
+    }
+    return length;
+}
+
+static void walks_of_one_list_nest_and_may_be_left(void **state) {
+    struct item items[] = {{.name = 'a'}, {.name = 'b'}, {.name = 'c'}};
+    struct list list;
+    list_init(&list);
+    for (int i = 0; i < 3; i++) list_append(&list, &items[i].link);
+    size_t outer = 0;
+    list_each(&list, link) {
+        outer++;
+        assert_int_equal(length_until(&list, &items[1].link), 1); /* by return */
+        list_each(&list, other) {
+            if (other == &items[1].link) break;
+        }
+        /* The inner walk removes what the outer one would visit next. */
+        if (outer > 1) continue;
+        list_each(&list, other) {
+            if (other == &items[2].link) list_remove(&list, &items[1].link);
+        }
+        list_insert_before(&list, &items[2].link, &items[1].link); /* in front of where the outer one goes on */
+    }
+    assert_int_equal(outer, 2); /* a, then c */
+    assert_null(list.walks);
+    assert_int_equal(list.len, 3);
+}
+
 int main(void) {
     setenv("TZ", "XXX-12:45", 1); /* before the first line, where the offset is learnt */
     tzset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns_match_as_in_valkey),
         cmocka_unit_test(many_stars_take_no_exponential_time),
+        cmocka_unit_test(a_walk_goes_on_whatever_its_body_removes),
+        cmocka_unit_test(walks_of_one_list_nest_and_may_be_left),
         cmocka_unit_test(siphash_is_siphash_1_3),
         cmocka_unit_test(hashing_without_case_folds_ascii_letters_only),
         cmocka_unit_test(random_numbers_are_spread_evenly),
