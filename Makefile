@@ -96,7 +96,7 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' $(1) $(2))
 
 # Layers, lowest first. The tools know lib, resp and net; the server knows all but the tools.
 COMMON_LAYERS := lib resp net
-SERVER_LAYERS := store persist server commands repl pubsub script acl cluster
+SERVER_LAYERS := store persist server commands durability repl pubsub script acl cluster
 sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
 rdma_sources := $(wildcard src/net/rdma*.c)
 COMMON := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)),$(call sources,$(COMMON_LAYERS)))
@@ -144,7 +144,12 @@ HELPER_PROGRAMS := $(patsubst %.c,%,$(HELPERS))
 tests/programs/%: $(B)/tests/programs/%.o $(call objects,$(COMMON)) build/variant
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
-helpers: $(HELPER_PROGRAMS)
+# Libraries that a test puts into a program by LD_PRELOAD; without sanitizers, which the program may have.
+PRELOADS := $(patsubst %.c,%.so,$(wildcard tests/programs/preload/*.c))
+tests/programs/preload/%.so: tests/programs/preload/%.c
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=c11 -O1 -g $(WARNINGS) -fPIC -shared -pthread -o $@ $< -ldl
+helpers: $(HELPER_PROGRAMS) $(PRELOADS)
 
 # Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and its own clock.
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -204,7 +209,7 @@ install: all
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 
 clean:
-	rm -rf build $(PROGRAMS) $(patsubst %.c,%,$(wildcard tests/programs/*.c)) tests/tmp
+	rm -rf build $(PROGRAMS) $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
 	@[ ! -f utils/softrdma/Makefile ] || $(MAKE) --no-print-directory -C utils/softrdma clean
 distclean: clean
 	rm -f tags compile_commands.json

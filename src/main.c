@@ -1,5 +1,7 @@
 /* main.c: puts the parts together. A feature is one line in parts_register(). */
 #include "commands/commands.h"
+#include "durability/durability.h"
+#include "durability/loading.h"
 #include "lib/background.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -57,6 +59,7 @@ static void parts_register(void) {
     config_register(hyperloglog_options);
     config_register(dump_options);
     config_register(type_options);
+    config_register(durability_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);
@@ -71,6 +74,7 @@ static void parts_register(void) {
     commands_register(memory_commands);
     commands_register(lolwut_commands);
     commands_register(debug_commands);
+    commands_register(snapshot_commands);
     commands_register(pubsub_commands);
     data_commands_register();
 
@@ -79,17 +83,20 @@ static void parts_register(void) {
     pubsub_init();
     debug_register_own();
     debug_register(rdma_debug_subcommands);
+    debug_register(debug_reload_subcommands);
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(rdma_sections);
     info_register(pubsub_sections);
     info_register(info_sections_basic);
+    info_register(persistence_sections);
 
     server_add_part(&io_threads_part);
     server_add_part(&eviction_part);
     server_add_part(&commandlog_part);
     server_add_part(&latency_part);
     server_add_part(&rdma_info_part);
+    server_add_part(&snapshot_part);
 }
 
 static void version_print(void) {
@@ -193,6 +200,7 @@ int main(int argc, char **argv) {
     stats_started();
     log_notice("PID: %d", (int)getpid());
     log_notice("Server initialized");
+    loading_at_start();
     listeners_log_ready();
     process_tell_ready();
     server_run();

@@ -39,6 +39,9 @@ static void flushall_run(struct call *call) {
     if (!flush_options_read(call, &lazy)) return;
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
         call->dirty += db_flush(keyspace_db(server.keyspace, id), lazy);
+    server.dirty += call->dirty; /* now, for a snapshot that is taken of the empty data set */
+    call->dirty = 0;
+    server_flushed_all();
     flush_done(call);
 }
 

@@ -60,12 +60,12 @@ static uint64_t cron(struct event_timer *timer) {
     if (server.cron_paused) return 1000000 / (uint64_t)server.hz;
     stats_sample();
     clients_cron(server.hz);
-    if (!stands_still) {
+    if (!stands_still && !server.loading) {
         uint64_t began = ticks_now();
         keyspace_expire_cycle(server.keyspace, false, server.hz);
         latency_event("expire-cycle", ticks_to_us(ticks_now() - began));
     }
-    if (store_settings.active_rehashing) keyspace_rehash(server.keyspace, REHASH_US);
+    if (store_settings.active_rehashing && !server.loading) keyspace_rehash(server.keyspace, REHASH_US);
     each_part(cron);
     shutdown_continue();
     return 1000000 / (uint64_t)server.hz;
@@ -74,7 +74,7 @@ static uint64_t cron(struct event_timer *timer) {
 static void before_wait(void *context) {
     (void)context;
     shutdown_on_signal();
-    if (!stands_still) keyspace_expire_cycle(server.keyspace, true, server.hz);
+    if (!stands_still && !server.loading) keyspace_expire_cycle(server.keyspace, true, server.hz);
     each_part(before_wait);
     if (blocking_ready) blocking_serve();
     clients_flush();
@@ -107,13 +107,17 @@ void server_start(void) {
     apply_hz();
     client_eviction_start();
     each_part(start);
-}
-
-void server_run(void) {
     static const struct event_hooks hooks = {.before_wait = before_wait};
     event_loop_set_hooks(server.loop, &hooks);
     event_timer_set(server.loop, &cron_timer, 1000, cron);
+}
+
+void server_run(void) {
     event_loop_run(server.loop);
+}
+
+void server_flushed_all(void) {
+    each_part(flushed_all);
 }
 
 const struct config_option server_options[] = {

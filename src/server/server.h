@@ -42,9 +42,11 @@ struct server_part {
     bool (*prepare_shutdown)(int flags); /* false: refuses */
     bool (*ready_to_stop)(void); /* false: not yet; asked again until shutdown-timeout (replicas that lag behind) */
     void (*stop)(void);
+    void (*flushed_all)(void); /* FLUSHALL emptied all databases; before its reply */
 };
 void server_add_part(struct server_part *part);
 struct list *server_parts(void);
+void server_flushed_all(void);  /* tells the parts */
 int server_configured_hz(void); /* as the option says; server.hz is what is in force */
 
 /* Reasons for which the server itself neither expires nor evicts: expired keys look missing but stay. */
@@ -55,7 +57,7 @@ bool server_deletion_paused_for(enum deletion_pause reason);
 
 /* Start-up, in this order; called by main once everything is registered and the configuration is read. */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */
-void server_start(void);                  /* loop, keyspace, parts */
+void server_start(void);                  /* loop, keyspace, parts, cron: from here on the loop may be turned */
 void server_run(void);                    /* until it is told to stop; does not return */
 
 #endif

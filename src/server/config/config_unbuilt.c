@@ -14,40 +14,6 @@
 #include <ctype.h>
 #include <stdio.h>
 
-/* --- save points: pairs of seconds and changes --- */
-
-enum { SAVE_POINTS_MAX = 256 };
-static struct { int64_t seconds, changes; } save_points[SAVE_POINTS_MAX];
-static int save_points_count;
-static bool save_line_seen; /* by the reading of the file, in which each line adds to those before and the first
-                               replaces the default */
-
-static const char *set_save(const struct config_option *option, int count, const struct slice *words) {
-    bool first_line = !save_line_seen;
-    int64_t numbers[2 * SAVE_POINTS_MAX];
-    int start = config_is_loading() && !first_line ? save_points_count : 0;
-    if (count % 2 || count / 2 + start > SAVE_POINTS_MAX) return "Invalid save parameters";
-    for (int i = 0; i < count; i++)
-        if (!parse_int64(words[i], &numbers[i]) || numbers[i] < (i % 2 ? 0 : 1) || numbers[i] > INT32_MAX)
-            return "Invalid save parameters";
-    if (!count) start = 0;
-    save_line_seen = config_is_loading();
-    save_points_count = start + count / 2;
-    for (int i = 0; i < count; i += 2) {
-        save_points[start + i / 2].seconds = numbers[i];
-        save_points[start + i / 2].changes = numbers[i + 1];
-    }
-    return NULL;
-}
-static void get_save(const struct config_option *option, struct output *out) {
-    for (int i = 0; i < save_points_count; i++) {
-        char text[64];
-        int len = snprintf(text, sizeof text, "%s%lld %lld", i ? " " : "", (long long)save_points[i].seconds,
-                           (long long)save_points[i].changes);
-        output_write(out, (struct slice){text, (size_t)len});
-    }
-}
-
 /* --- texts that must look like something --- */
 
 static const char *check_not_empty(const struct config_option *option, struct slice text) {
@@ -124,8 +90,6 @@ const struct config_directive config_directives_basic[] = {{"rename-command", 2,
                                                            {"lua-replicate-commands", 1, 1, ignore},
                                                            {NULL, 0, 0, NULL}};
 
-static const struct config_name rdb_version_checks[] = {{"strict", 0}, {"relaxed", 1}, {NULL, 0}};
-static const struct config_name sanitize[] = {{"no", 0}, {"yes", 1}, {"clients", 2}, {NULL, 0}};
 static const struct config_name fsync_policies[] = {{"everysec", 0}, {"always", 1}, {"no", 2}, {NULL, 0}};
 static const struct config_name diskless_loads[] = {
     {"disabled", 0}, {"on-empty-db", 1}, {"swapdb", 2}, {"flush-before-load", 3}, {NULL, 0}};
@@ -137,50 +101,6 @@ static const struct config_name pubsub_defaults[] = {{"allchannels", 0}, {"reset
 static const struct config_name tls_auths[] = {{"no", 0}, {"yes", 1}, {"optional", 2}, {NULL, 0}};
 static const struct config_name tls_users[] = {{"off", 0}, {"CN", 1}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
-    /* Snapshots. */
-    {.name = "save",
-     .type = CONFIG_CUSTOM,
-     .flags = CONFIG_NOT_BUILT | CONFIG_MULTI_ARG,
-     .initial = "3600 1 300 100 60 10000",
-     .set = set_save,
-     .get = get_save},
-    {.name = "dbfilename",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT | CONFIG_PROTECTED,
-     .initial = "dump.rdb",
-     .check = check_file_name},
-    {.name = "rdbchecksum", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "yes"},
-    {.name = "rdb-save-incremental-fsync", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "rdb-del-sync-files", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "rdb-version-check",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "strict",
-     .names = rdb_version_checks},
-    {.name = "stop-writes-on-bgsave-error", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "sanitize-dump-payload",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "no",
-     .names = sanitize},
-    {.name = "rdb-key-save-delay",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN,
-     .initial = "0",
-     .min = INT32_MIN,
-     .max = INT32_MAX},
-    {.name = "key-load-delay",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN,
-     .initial = "0",
-     .min = INT32_MIN,
-     .max = INT32_MAX},
-    {.name = "loading-process-events-interval-bytes",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN,
-     .initial = "2097152",
-     .min = 1024,
-     .max = INT32_MAX},
     /* Append-only file. */
     {.name = "appendonly", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_DENY_LOADING, .initial = "no"},
     {.name = "appendfilename",
@@ -217,6 +137,7 @@ const struct config_option config_options_unbuilt[] = {
     {.name = "aof-rewrite-incremental-fsync", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
     {.name = "aof-disable-auto-gc", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "no"},
     /* Replication. */
+    {.name = "rdb-del-sync-files", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "replicaof",
      .alias = "slaveof",
      .type = CONFIG_STRINGS,

@@ -17,6 +17,7 @@
 #include "server/command/help.h"
 #include "server/stats/info.h"
 #include "server/command/propagate.h"
+#include "server/process/child.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 #include <errno.h>
@@ -134,7 +135,7 @@ static void run_set_active_expire(struct call *call) {
     reply_ok(call->reply);
 }
 static void run_dict_resizing(struct call *call) {
-    hashtable_set_resizing(seconds_of(call->argv[2]) != 0 ? HASHTABLE_RESIZE : HASHTABLE_RESIZE_FORBID);
+    child_set_resizing(seconds_of(call->argv[2]) != 0);
     reply_ok(call->reply);
 }
 static void run_skip_checksum(struct call *call) {
@@ -288,7 +289,6 @@ static const struct debug_subcommand general[] = {
 void debug_register_own(void) {
     debug_register(general);
     debug_register(debug_data_subcommands);
-    debug_register(debug_reload_subcommands);
     debug_register(debug_follow_subcommands);
 }
 static const struct debug_subcommand *subcommand_find(struct slice name) {

@@ -3,5 +3,4 @@
 #define SERVER_DEBUG_DATA_H
 #include "server/debug/debug.h"
 extern const struct debug_subcommand debug_data_subcommands[];
-extern const struct debug_subcommand debug_reload_subcommands[]; /* debug_reload.c */
 #endif

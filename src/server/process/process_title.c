@@ -81,6 +81,11 @@ void process_title(void) {
     prctl(PR_SET_NAME, "valkey-server", 0, 0, 0);
 }
 
+void process_title_child(const char *title) {
+    snprintf(name, sizeof name, "%s", title);
+    process_title();
+}
+
 static const char *check_template(const struct config_option *option, struct slice text) {
     (void)option;
     char title[TITLE_MAX];

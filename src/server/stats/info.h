@@ -19,5 +19,5 @@ void info_reset(void);                     /* calls all sections' reset */
 void info_write(struct output *out, int count, const struct slice *names);
 void info_change_replication_id(void);
 extern const struct info_section
-    info_sections_basic[]; /* memory, modules, cluster, keyspace, and what is known of persistence and replication */
+    info_sections_basic[]; /* memory, modules, cluster, keyspace, and what is known of replication */
 #endif

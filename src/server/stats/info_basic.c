@@ -1,5 +1,5 @@
 /* info_basic.c: sections of INFO that tell of the store and of features that are not there: memory, keyspace;
- * persistence, replication, modules and cluster as far as a server without them can tell. A feature that arrives
+ * replication, modules and cluster as far as a server without them can tell. A feature that arrives
  * registers its section and takes the one here away. */
 #include "lib/background.h"
 #include "lib/number.h"
@@ -64,24 +64,6 @@ static void write_memory(struct output *out) {
     info_line(out, "lazyfree_pending_objects:%zu", background_pending(BACKGROUND_LAZY_FREE));
     info_line(out, "lazyfreed_objects:%llu", (unsigned long long)store_lazyfree.freed);
 }
-static void write_persistence(struct output *out) {
-    info_line(out, "loading:%d", server.loading);
-    info_line(out, "async_loading:0\r\ncurrent_cow_peak:0\r\ncurrent_cow_size:0\r\ncurrent_cow_size_age:0\r\ncurrent_"
-                   "fork_perc:0.00\r\n"
-                   "current_save_keys_processed:0\r\ncurrent_save_keys_total:0");
-    info_line(out, "rdb_changes_since_last_save:%llu", (unsigned long long)server.dirty);
-    info_line(out, "rdb_bgsave_in_progress:0");
-    info_line(out, "rdb_last_save_time:%lld", (long long)(server.started_ms / 1000));
-    info_line(
-        out,
-        "rdb_last_bgsave_status:ok\r\nrdb_last_bgsave_time_sec:-1\r\nrdb_current_bgsave_time_sec:-1\r\nrdb_saves:"
-        "0\r\nrdb_last_cow_size:0\r\n"
-        "rdb_last_load_keys_expired:0\r\nrdb_last_load_keys_loaded:0\r\naof_enabled:0\r\naof_rewrite_in_progress:0\r\n"
-        "aof_rewrite_scheduled:0\r\naof_last_rewrite_time_sec:-1\r\naof_current_rewrite_time_sec:-1\r\naof_last_"
-        "bgrewrite_status:ok\r\n"
-        "aof_rewrites:0\r\naof_rewrites_consecutive_failures:0\r\naof_last_write_status:ok\r\naof_last_cow_size:0\r\n"
-        "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0");
-}
 static char replication_id[41];
 void info_change_replication_id(void) {
     random_hex(replication_id, 40);
@@ -111,7 +93,6 @@ static void write_keyspace(struct output *out) {
 
 const struct info_section info_sections_basic[] = {
     {.name = "memory", .title = "Memory", .order = 30, .write = write_memory},
-    {.name = "persistence", .title = "Persistence", .order = 40, .write = write_persistence},
     {.name = "replication", .title = "Replication", .order = 60, .write = write_replication},
     {.name = "modules", .title = "Modules", .order = 80, .write = write_nothing},
     {.name = "cluster", .title = "Cluster", .order = 120, .write = write_cluster},

@@ -1,7 +1,7 @@
 /* stats.c: see stats.h.
  *
  * Fields of features that are not there yet are shown where clients read them and their present value is the truth: no
- * keys are tracked, no channel is subscribed, nothing was forked. */
+ * keys are tracked, no channel is subscribed. */
 #include "server/stats/stats.h"
 #include "lib/clock.h"
 #include "lib/histogram.h"
@@ -16,6 +16,7 @@
 #include "server/clients/io_threads.h"
 #include "server/clients/listeners.h"
 #include "server/process/process.h"
+#include "server/process/child.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 #include "server/clients/transactions.h"
@@ -199,13 +200,13 @@ static void stats_write(struct output *out) {
 /* What follows the fields of pubsub/. */
 static void stats_write_rest(struct output *out) {
     const struct event_loop_stats *loop = event_loop_stats(server.loop);
-    static const char *const none_yet[] = {"latest_fork_usec",         "total_forks",
-                                           "migrate_cached_sockets",   "slave_expires_tracked_keys",
-                                           "active_defrag_hits",       "active_defrag_misses",
-                                           "active_defrag_key_hits",   "active_defrag_key_misses",
-                                           "total_active_defrag_time", "current_active_defrag_time",
-                                           "tracking_total_keys",      "tracking_total_items",
-                                           "tracking_total_prefixes",  "unexpected_error_replies"};
+    line(out, "latest_fork_usec:%llu", ull(child_stats.latest_fork_us));
+    line(out, "total_forks:%llu", ull(child_stats.total_forks));
+    static const char *const none_yet[] = {
+        "migrate_cached_sockets",   "slave_expires_tracked_keys", "active_defrag_hits",
+        "active_defrag_misses",     "active_defrag_key_hits",     "active_defrag_key_misses",
+        "total_active_defrag_time", "current_active_defrag_time", "tracking_total_keys",
+        "tracking_total_items",     "tracking_total_prefixes",    "unexpected_error_replies"};
     for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
     line(out, "total_error_replies:%llu", ull(errorstats_total()));
     line(out, "dump_payload_sanitizations:0");

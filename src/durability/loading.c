@@ -1,0 +1,206 @@
+/* loading.c: see loading.h.
+ *
+ * At start the loop is turned from outside of it, so the turns are whole ones: replies leave, the cron runs, closed
+ * connections are freed, and a signal ends the server. While the data set is loading, the server neither expires keys
+ * nor resizes tables by itself (server.c), because the reader is in the middle of adding to them. */
+#include "durability/loading.h"
+#include "durability/durability.h"
+#include "durability/save_points.h"
+#include "durability/snapshot.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/number.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOG_INTERVAL_MS = 5000, DELAY_TURN_US = 10000 };
+
+struct loading_state loading_state;
+static struct {
+    enum loading_service service;
+    struct source *source;
+    int64_t logged_ms;
+    uint64_t turned_us;
+} run;
+
+/* Clients meanwhile */
+
+static enum filter_answer refuse_command(struct client *client, const struct command *command, int argc,
+                                         const struct slice *argv, const char **error) {
+    bool runs_data = command->spec->flags & CMD_RUNS_QUEUED && client->queued_flags & (CMD_WRITE | CMD_READONLY);
+    if (command->spec->flags & CMD_LOADING && !runs_data) return FILTER_PASS;
+    *error = "LOADING Valkey is loading the dataset in memory";
+    return FILTER_REFUSE;
+}
+static struct command_filter filter = {.order = FILTER_LOADING, .ask = refuse_command};
+
+static void log_progress(int64_t now) {
+    const struct loading_state *s = &loading_state;
+    run.logged_ms = now;
+    if (!s->total || s->total == UINT64_MAX) return;
+    uint64_t left = s->loaded < s->total ? s->total - s->loaded : 0;
+    double seconds = (double)(now - s->started_ms) / 1000;
+    log_notice("Loading DB in memory: %.1f%% (%.1f of %.1f MB), %llu keys, about %.0f seconds left",
+               (double)s->loaded * 100 / (double)s->total, (double)s->loaded / (1 << 20), (double)s->total / (1 << 20),
+               (unsigned long long)s->keys, s->loaded ? seconds * (double)left / (double)s->loaded : 0.0);
+}
+
+static void serve(void) {
+    if (run.service == LOADING_BLOCKS) return;
+    event_loop_turn(server.loop, 0);
+    clients_flush();
+    run.turned_us = clock_mono();
+    int64_t now = clock_ms();
+    if (now - run.logged_ms >= LOG_INTERVAL_MS) log_progress(now);
+}
+
+static bool progress(struct source *source) {
+    loading_state.loaded = source_offset(source);
+    serve();
+    return true;
+}
+
+static void key_loaded(void *context) {
+    loading_state.keys++;
+    if (__builtin_expect(durability_settings.key_load_delay == 0, 1)) return;
+    durability_delay(durability_settings.key_load_delay);
+    if (clock_monotonic_us() - run.turned_us < DELAY_TURN_US) return;
+    loading_state.loaded = source_offset(run.source);
+    serve();
+}
+
+void loading_begin(uint64_t total, enum loading_service service) {
+    clock_update();
+    loading_state.started_ms = run.logged_ms = clock_ms();
+    loading_state.total = total;
+    loading_state.loaded = loading_state.used_memory = loading_state.keys = 0;
+    run.service = service;
+    run.turned_us = clock_mono();
+    server.loading = true;
+    dispatch_add_filter(&filter);
+}
+
+void loading_attach(struct source *source) {
+    run.source = source;
+    source->progress = progress;
+    source->progress_interval = (uint64_t)durability_settings.loading_interval;
+}
+
+void loading_end(void) {
+    dispatch_remove_filter(&filter);
+    server.loading = false;
+    run.source = NULL;
+    clock_update();
+}
+
+/* RDB files */
+
+static bool log_aux(void *context, struct source *source, struct slice name, struct slice value) {
+    if (slice_is(name, "valkey-ver")) {
+        log_notice("Loading RDB produced by Valkey version %.*s", (int)value.len, value.data);
+    } else if (slice_is(name, "redis-ver")) {
+        log_notice("Loading RDB produced by Redis version %.*s", (int)value.len, value.data);
+    } else if (slice_is(name, "ctime")) {
+        int64_t created;
+        if (!parse_int64(value, &created)) return true;
+        int64_t age = clock_ms() / 1000 - created;
+        log_notice("RDB age %lld seconds", (long long)(age > 0 ? age : 0));
+    } else if (slice_is(name, "used-mem")) {
+        int64_t bytes;
+        if (!parse_int64(value, &bytes) || bytes < 0) return true;
+        log_notice("RDB memory usage when created %.2f Mb", (double)bytes / (1 << 20));
+        loading_state.used_memory = (uint64_t)bytes;
+    } else if (name.len && name.data[0] == '%') {
+        log_notice("RDB '%.*s': %.*s", (int)name.len, name.data, (int)value.len, value.data);
+    }
+    return true;
+}
+
+/* Does the file begin as an RDB file does? Asked before the data in memory is given up for it. */
+static bool has_magic(int fd) {
+    char magic[RDB_MAGIC_BYTES];
+    ssize_t got = pread(fd, magic, sizeof magic, 0);
+    return got == (ssize_t)sizeof magic && rdb_is_magic(magic, sizeof magic);
+}
+
+static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rdb_duplicate_key duplicates,
+                    struct rdb_load_result *result) {
+    struct rdb_load_params params = {.relaxed_version = durability_settings.version_check == VERSION_CHECK_RELAXED,
+                                     .ignore_checksum = !durability_settings.checksum,
+                                     .check_duplicates = durability_settings.sanitize == SANITIZE_YES,
+                                     .skip_expired = true,
+                                     .duplicates = duplicates,
+                                     .aux = log_aux,
+                                     .key_loaded = key_loaded};
+    struct source source;
+    source_init_fd(&source, fd);
+    loading_begin(size, service);
+    loading_attach(&source);
+    int error = rdb_load(&source, server.keyspace, &params, result);
+    loading_end();
+    source_free(&source);
+    return error < 0 ? error : 0;
+}
+
+static void log_failure(const char *name, int error, const struct rdb_load_result *result) {
+    log_warning("Error in RDB file %s at offset %llu: %s", name, (unsigned long long)result->offset,
+                result->reason[0] ? result->reason : strerror(-error));
+    if (error == -EINVAL || error == -ENOMEM)
+        log_warning("Short read or OOM loading DB. Unrecoverable error, aborting now.");
+}
+
+int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates) {
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        int error = errno;
+        if (error != ENOENT)
+            log_warning("Fatal error: can't open the RDB file %s for reading: %s", name, strerror(error));
+        return -error;
+    }
+    struct stat status;
+    uint64_t size = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0;
+    if (flush && has_magic(fd)) {
+        log_notice("RDB signature and version check passed. Flushing old data");
+        for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+            db_flush(keyspace_db(server.keyspace, id), false);
+    }
+    struct rdb_load_result result = {0};
+    int error = read_rdb(fd, size, service, duplicates, &result);
+    close(fd);
+    if (error < 0) {
+        log_failure(name, error, &result);
+        return error;
+    }
+    loading_state.last_keys = result.keys;
+    loading_state.last_expired = result.expired;
+    if (result.empty)
+        log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, empty keys skipped: %llu.",
+                   (unsigned long long)result.keys, (unsigned long long)result.expired,
+                   (unsigned long long)result.empty);
+    else
+        log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu.", (unsigned long long)result.keys,
+                   (unsigned long long)result.expired);
+    return 0;
+}
+
+void loading_at_start(void) {
+    if (!save_points_count() && !config_number("appendonly"))
+        log_notice("Persistence is off: neither save points nor the append-only file are configured. The data set is "
+                   "lost when the server stops.");
+    uint64_t began = clock_monotonic_us();
+    int error = loading_read_rdb(durability_settings.file_name, LOADING_SERVES, false, RDB_DUPLICATE_REFUSED);
+    if (error == -ENOENT) return;
+    if (error < 0) {
+        log_warning("Fatal error loading the DB, check server logs. Exiting.");
+        exit(1);
+    }
+    log_notice("DB loaded from disk: %.3f seconds", (double)(clock_monotonic_us() - began) / 1000000);
+    server.dirty = 0;
+    snapshot_state.last_save_ms = clock_ms();
+}

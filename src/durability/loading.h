@@ -1,0 +1,33 @@
+/* loading.h: reads a data set back into memory while clients are served.
+ *
+ * The main thread loads. Every loading-process-events-interval-bytes it turns the event loop, so that clients connect,
+ * are answered -LOADING (but for commands that may run then: INFO, CONFIG, SHUTDOWN …), and signals are obeyed.
+ *
+ * A reader of any format begins with loading_begin(), attaches its source, and ends with loading_end(). */
+#ifndef DURABILITY_LOADING_H
+#define DURABILITY_LOADING_H
+#include "persist/rdb_file.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct loading_state {
+    int64_t started_ms;               /* wall clock */
+    uint64_t total, loaded;           /* bytes */
+    uint64_t used_memory;             /* of the server that wrote the file, 0: unknown */
+    uint64_t keys;                    /* loaded in this or the last load */
+    uint64_t last_keys, last_expired; /* of the last load of an RDB file */
+};
+extern struct loading_state loading_state;
+
+enum loading_service { LOADING_SERVES, LOADING_BLOCKS /* nobody is served meanwhile: DEBUG RELOAD */ };
+void loading_begin(uint64_t total, enum loading_service service);
+void loading_attach(struct source *source); /* its progress is the loading's */
+void loading_end(void);
+
+/* Loads an RDB file. `flush` empties the databases first, when the file looks like one. Logs what it finds and what
+ * fails. 0, or a negative errno: -ENOENT where there is no file, else those of rdb_load(). */
+int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates);
+
+/* At start: loads what is there, or ends the process where it cannot be read. Clients are served meanwhile. */
+void loading_at_start(void);
+#endif

@@ -1,0 +1,76 @@
+/* persistence_info.c: INFO persistence. */
+#include "durability/durability.h"
+#include "durability/loading.h"
+#include "durability/snapshot.h"
+#include "lib/clock.h"
+#include "server/process/child.h"
+
+static unsigned long long ull(uint64_t n) {
+    return n;
+}
+
+static void write_child(struct output *out) {
+    struct child_progress progress = child_progress();
+    info_line(out, "current_cow_peak:%llu", ull(progress.cow_peak));
+    info_line(out, "current_cow_size:%llu", ull(progress.cow));
+    info_line(out, "current_cow_size_age:%llu", ull(progress.cow_age));
+    info_line(out, "current_fork_perc:%.2f", progress.percent);
+    info_line(out, "current_save_keys_processed:%llu", ull(progress.keys));
+    info_line(out, "current_save_keys_total:%llu", ull(progress.keys_total));
+}
+
+static void write_snapshots(struct output *out) {
+    const struct snapshot_state *s = &snapshot_state;
+    bool running = snapshot_running();
+    info_line(out, "rdb_changes_since_last_save:%llu", ull(server.dirty));
+    info_line(out, "rdb_bgsave_in_progress:%d", running);
+    info_line(out, "rdb_last_save_time:%lld", (long long)(s->last_save_ms / 1000));
+    info_line(out, "rdb_last_bgsave_status:%s", s->failed ? "err" : "ok");
+    info_line(out, "rdb_last_bgsave_time_sec:%lld", (long long)s->last_seconds);
+    info_line(out, "rdb_current_bgsave_time_sec:%lld",
+              running ? (long long)((clock_ms() - s->started_ms) / 1000) : -1LL);
+    info_line(out, "rdb_saves:%llu", ull(s->saves));
+    info_line(out, "rdb_last_cow_size:%llu", ull(s->last_cow));
+    info_line(out, "rdb_last_load_keys_expired:%llu", ull(loading_state.last_expired));
+    info_line(out, "rdb_last_load_keys_loaded:%llu",
+              ull(server.loading ? loading_state.keys : loading_state.last_keys));
+}
+
+/* The append-only file and modules are not there: nothing of them was ever in progress. */
+static void write_absent(struct output *out) {
+    info_line(out, "aof_enabled:0\r\naof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n"
+                   "aof_last_rewrite_time_sec:-1\r\naof_current_rewrite_time_sec:-1\r\naof_last_bgrewrite_status:ok\r\n"
+                   "aof_rewrites:0\r\naof_rewrites_consecutive_failures:0\r\naof_last_write_status:ok\r\n"
+                   "aof_last_cow_size:0");
+    info_line(out, "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0\r\nslot_migration_fork_in_progress:0");
+}
+
+static void write_loading(struct output *out) {
+    const struct loading_state *s = &loading_state;
+    uint64_t loaded = s->loaded < s->total ? s->loaded : s->total;
+    uint64_t elapsed = (uint64_t)(clock_ms() - s->started_ms) / 1000;
+    info_line(out, "loading_start_time:%lld", (long long)(s->started_ms / 1000));
+    info_line(out, "loading_total_bytes:%llu", ull(s->total));
+    info_line(out, "loading_rdb_used_mem:%llu", ull(s->used_memory));
+    info_line(out, "loading_loaded_bytes:%llu", ull(loaded));
+    info_line(out, "loading_loaded_perc:%.2f", s->total ? (double)loaded * 100 / (double)s->total : 0.0);
+    info_line(out, "loading_eta_seconds:%llu", ull(elapsed ? elapsed * (s->total - loaded) / (loaded + 1) : 1));
+}
+
+static void write_persistence(struct output *out) {
+    info_line(out, "loading:%d", server.loading);
+    info_line(out, "async_loading:0");
+    write_child(out);
+    write_snapshots(out);
+    write_absent(out);
+    if (server.loading) write_loading(out);
+}
+
+static void reset(void) {
+    snapshot_state.saves = 0;
+}
+
+const struct info_section persistence_sections[] = {
+    {.name = "persistence", .title = "Persistence", .order = 40, .write = write_persistence, .reset = reset},
+    {.name = NULL},
+};

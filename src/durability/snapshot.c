@@ -1,0 +1,241 @@
+/* snapshot.c: see snapshot.h. Here are also the cron that starts background saves, and what a snapshot has to do with
+ * SHUTDOWN, FLUSHALL and refused writes. */
+#include "durability/snapshot.h"
+#include "durability/durability.h"
+#include "durability/save_points.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/random.h"
+#include "lib/ticks.h"
+#include "persist/rdb_file.h"
+#include "server/command/dispatch.h"
+#include "server/process/child.h"
+#include "server/stats/latency_monitor.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RETRY_MS = 5000 /* after a background save that failed */, SYNC_INTERVAL = 4 << 20, TEMP_NAME_MAX = 64 };
+
+struct snapshot_state snapshot_state = {.last_seconds = -1};
+
+/* The file */
+
+void durability_delay(int microseconds) {
+    if (microseconds > 0)
+        usleep((useconds_t)microseconds);
+    else if (microseconds < 0 && random_below(-(int64_t)microseconds) == 0)
+        usleep(1);
+}
+static void key_saved(void *context) {
+    uint64_t *keys = context;
+    durability_delay(durability_settings.key_save_delay);
+    child_report(++*keys);
+}
+static void progress(void *context, uint64_t keys, uint64_t bytes) {
+    child_report(keys);
+}
+
+static void temp_name(char name[TEMP_NAME_MAX], pid_t pid) {
+    snprintf(name, TEMP_NAME_MAX, "temp-%d.rdb", (int)pid);
+}
+
+static int write_file(const char *name) {
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        int error = errno;
+        char directory[4096];
+        log_warning("Failed opening the temp RDB file %s (in server root dir %s) for saving: %s", name,
+                    getcwd(directory, sizeof directory) ? directory : "unknown", strerror(error));
+        return -error;
+    }
+    struct sink sink;
+    uint64_t keys = 0;
+    struct rdb_save_params params = {
+        .context = &keys, .progress = progress, .key_saved = durability_settings.key_save_delay ? key_saved : NULL};
+    sink_init_fd(&sink, fd);
+    sink.checksum = durability_settings.checksum;
+    sink.sync_interval = durability_settings.incremental_fsync ? SYNC_INTERVAL : 0;
+    int result = rdb_save(&sink, server.keyspace, &params);
+    if (result >= 0) result = sink_sync(&sink);
+    sink_free(&sink);
+    if (close(fd) < 0 && result >= 0) result = -errno; /* some network file systems tell of a full disk only here */
+    if (result < 0) log_warning("Write error while saving DB to the disk: %s", strerror(-result));
+    return result < 0 ? result : 0;
+}
+
+/* A rename is on the disk when its directory is. */
+static int sync_directory(void) {
+    int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    int result = fsync(fd) < 0 && errno != EINVAL ? -errno : 0; /* EINVAL: the file system does not know it */
+    close(fd);
+    return result;
+}
+
+int snapshot_write(const char *name) {
+    char temp[TEMP_NAME_MAX], directory[4096];
+    temp_name(temp, getpid());
+    int result = write_file(temp);
+    if (result < 0) {
+        unlink(temp);
+        return result;
+    }
+    if (rename(temp, name) < 0) {
+        result = -errno;
+        log_warning("Error moving temp DB file %s on the final destination %s (in server root dir %s): %s", temp, name,
+                    getcwd(directory, sizeof directory) ? directory : "unknown", strerror(-result));
+        unlink(temp);
+        return result;
+    }
+    result = sync_directory();
+    if (result < 0) {
+        log_warning("Failed to sync the directory of the DB file %s: %s", name, strerror(-result));
+        return result;
+    }
+    log_notice("DB saved on disk");
+    return 0;
+}
+
+/* Commands that write are refused while the last background save has failed. The filter is there only then. */
+static enum filter_answer refuse_writes(struct client *client, const struct command *command, int argc,
+                                        const struct slice *argv, const char **error) {
+    if (!durability_settings.stop_writes_on_error || !save_points_count()) return FILTER_PASS;
+    if (!(dispatch_flags(client, command) & CMD_WRITE) && strcmp(command->spec->name, "ping") != 0) return FILTER_PASS;
+    *error = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. "
+             "Commands that may modify the data set are disabled, because this instance is configured to report errors "
+             "during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey "
+             "logs for details about the RDB error.";
+    return FILTER_REFUSE;
+}
+static struct command_filter write_filter = {.order = FILTER_DISK, .ask = refuse_writes};
+
+static void set_failed(bool failed) {
+    if (failed == snapshot_state.failed) return;
+    snapshot_state.failed = failed;
+    if (failed)
+        dispatch_add_filter(&write_filter);
+    else
+        dispatch_remove_filter(&write_filter);
+}
+
+int snapshot_save(void) {
+    int result = snapshot_write(durability_settings.file_name);
+    if (result < 0) return result;
+    server.dirty = 0;
+    snapshot_state.last_save_ms = clock_ms();
+    set_failed(false);
+    return 0;
+}
+
+/* In the background */
+
+static int run(struct child_job *job) {
+    int result = snapshot_write(durability_settings.file_name);
+    if (result < 0) return 1;
+    child_report_end();
+    return 0;
+}
+
+static void remove_temp_file(pid_t pid) {
+    char temp[TEMP_NAME_MAX];
+    temp_name(temp, pid);
+    uint64_t began = ticks_now();
+    unlink(temp);
+    latency_event("rdb-unlink-temp-file", ticks_to_us(ticks_now() - began));
+}
+
+static pid_t saving_pid;
+
+static void done(struct child_job *job, int status, int signal) {
+    int64_t now = clock_ms();
+    snapshot_state.last_seconds = (now - snapshot_state.started_ms) / 1000;
+    snapshot_state.started_ms = 0;
+    if (signal) {
+        log_warning("Background saving terminated by signal %d", signal);
+        remove_temp_file(saving_pid);
+        if (signal != CHILD_KILL_SIGNAL) set_failed(true); /* which the server sends itself */
+    } else if (status) {
+        log_warning("Background saving error");
+        set_failed(true);
+    } else {
+        log_notice("Background saving terminated with success");
+        /* SAVE and FLUSHALL may have set it back meanwhile. */
+        server.dirty -= server.dirty < snapshot_state.changes_before ? server.dirty : snapshot_state.changes_before;
+        snapshot_state.last_save_ms = now;
+        snapshot_state.last_cow = child_last_cow();
+        set_failed(false);
+    }
+}
+
+static struct child_job job = {
+    .kind = CHILD_RDB, .title = "valkey-rdb-bgsave", .log_name = "RDB", .run = run, .done = done};
+
+bool snapshot_running(void) {
+    return child_kind() == CHILD_RDB;
+}
+
+int snapshot_start(void) {
+    if (child_active()) return -EBUSY;
+    snapshot_state.saves++;
+    snapshot_state.last_try_ms = clock_ms();
+    snapshot_state.changes_before = server.dirty;
+    pid_t pid = child_start(&job);
+    if (pid < 0) {
+        log_warning("Can't save in background: fork: %s", strerror((int)-pid));
+        set_failed(true);
+        return (int)pid;
+    }
+    log_notice("Background saving started by pid %d", (int)pid);
+    snapshot_state.scheduled = false;
+    snapshot_state.started_ms = clock_ms();
+    saving_pid = pid;
+    return 0;
+}
+
+static void cron(void) {
+    if (child_active() || server.loading) return;
+    int64_t now = clock_ms();
+    if (snapshot_state.failed && now - snapshot_state.last_try_ms <= RETRY_MS) return;
+    const struct save_point *due = save_point_due(server.dirty, (now - snapshot_state.last_save_ms) / 1000);
+    if (due) {
+        log_notice("%lld changes in %lld seconds. Saving...", (long long)due->changes, (long long)due->seconds);
+        snapshot_start();
+    } else if (snapshot_state.scheduled) {
+        snapshot_start();
+    }
+}
+
+/* The server's life */
+
+static void start(void) {
+    snapshot_state.last_save_ms = clock_ms();
+}
+
+static bool prepare_shutdown(int flags) {
+    if (snapshot_running()) {
+        log_warning("There is a child saving an .rdb. Killing it!");
+        child_kill_wait();
+    }
+    if (server.loading) return true; /* what is there is a part of what the file holds */
+    if (!(flags & SHUTDOWN_SAVE) && (flags & SHUTDOWN_NOSAVE || !save_points_count())) return true;
+    log_notice("Saving the final RDB snapshot before exiting.");
+    if (snapshot_save() == 0) return true;
+    if (flags & SHUTDOWN_FORCE)
+        log_warning("Error trying to save the DB. Exit anyway.");
+    else
+        log_warning("Error trying to save the DB, can't exit.");
+    return false;
+}
+
+/* The file must not bring back at the next start what was flushed. */
+static void flushed_all(void) {
+    if (snapshot_running()) child_kill_wait();
+    if (save_points_count()) snapshot_save();
+}
+
+struct server_part snapshot_part = {
+    .name = "snapshot", .start = start, .cron = cron, .prepare_shutdown = prepare_shutdown, .flushed_all = flushed_all};

@@ -1,0 +1,304 @@
+/* child.c: see child.h. */
+#include "server/process/child.h"
+#include "lib/clock.h"
+#include "lib/hashtable.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "net/pin.h"
+#include "server/process/process.h"
+#include "server/process/process_title.h"
+#include "server/stats/latency_monitor.h"
+#ifdef USE_RDMA
+#include "net/rdma.h"
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    REPORT_INTERVAL_US = 1000000,
+    REPORT_DUTY = 100, /* measuring may take one part in so many of the child's time */
+    REAP_RETRY_US = 1000
+};
+const int CHILD_KILL_SIGNAL = SIGUSR1;
+
+/* Through the pipe; shorter than PIPE_BUF, so it arrives whole. */
+struct report {
+    uint64_t keys, cow;
+};
+
+struct child_stats child_stats;
+static bool resizing_enabled = true;
+
+/* The child as the server sees it. */
+static struct {
+    struct child_job *job; /* NULL: there is none */
+    pid_t pid;
+    int fd; /* the pipe's read end */
+    struct event_watch pipe;
+    struct event_timer reap_timer;
+    struct report last;
+    uint64_t cow_peak, reported_us;
+} child = {.fd = -1, .pipe.fd = -1};
+static uint64_t last_cow;
+
+/* The child as it sees itself. */
+static struct {
+    bool yes;
+    int pipe_fd;
+    struct child_job *job;
+    uint64_t keys, next_report_us;
+    uint64_t cow, cow_peak, cow_sum, reports;
+} self = {.pipe_fd = -1};
+
+enum child_kind child_kind(void) {
+    return child.job ? child.job->kind : CHILD_NONE;
+}
+pid_t child_pid(void) {
+    return child.job ? child.pid : 0;
+}
+uint64_t child_last_cow(void) {
+    return last_cow;
+}
+bool child_is_self(void) {
+    return self.yes;
+}
+
+struct child_progress child_progress(void) {
+    struct child_progress progress = {0};
+    if (!child.job) return progress;
+    progress.keys = child.last.keys;
+    progress.keys_total = child.job->keys_total;
+    progress.cow = child.last.cow;
+    progress.cow_peak = child.cow_peak;
+    if (child.reported_us) progress.cow_age = (clock_monotonic_us() - child.reported_us) / 1000000;
+    if (progress.keys_total) progress.percent = (double)progress.keys * 100 / (double)progress.keys_total;
+    return progress;
+}
+
+/* What must not happen while memory is shared. */
+static void apply_sharing(void) {
+    store_settings.keep_access = child.job != NULL;
+    hashtable_set_resizing(!resizing_enabled ? HASHTABLE_RESIZE_FORBID
+                           : child.job       ? HASHTABLE_RESIZE_AVOID
+                                             : HASHTABLE_RESIZE);
+}
+void child_set_resizing(bool enabled) {
+    resizing_enabled = enabled;
+    apply_sharing();
+}
+
+/* In the child */
+
+static void killed(int number) {
+    log_write_from_handler("Received SIGUSR1 in child, exiting now.");
+    signal(number, SIG_DFL);
+    raise(number); /* delivered when the handler returns; the server sees by which signal the child ended */
+}
+
+static void become_ordinary_process(void) {
+    static const int defaults[] = {SIGTERM, SIGCHLD, SIGALRM};
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = SIG_DFL;
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) sigaction(defaults[i], &action, NULL);
+    /* The terminal's interrupt reaches the whole process group: the server decides what becomes of the child. */
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = killed;
+    sigaction(CHILD_KILL_SIGNAL, &action, NULL);
+}
+
+static int compare_ints(const void *a, const void *b) {
+    return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b);
+}
+static void close_range_of(unsigned from, unsigned to) {
+    if (from > to) return;
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, from, to, 0) == 0) return;
+#endif
+    long limit = sysconf(_SC_OPEN_MAX);
+    if (limit > 0 && to >= (unsigned)limit) to = (unsigned)limit - 1;
+    for (unsigned fd = from; fd <= to; fd++) close((int)fd);
+}
+/* A connection that the server closes while the child holds its descriptor would stay open for the peer. */
+static void close_descriptors(const struct child_job *job) {
+    int kept[CHILD_KEEP_MAX + 1], count = 0;
+    for (int i = 0; i < job->keep_count && i < CHILD_KEEP_MAX; i++) kept[count++] = job->keep[i];
+    kept[count++] = self.pipe_fd;
+    qsort(kept, (size_t)count, sizeof *kept, compare_ints);
+    unsigned from = STDERR_FILENO + 1;
+    for (int i = 0; i < count; i++) {
+        if (kept[i] < (int)from) continue;
+        close_range_of(from, (unsigned)kept[i] - 1);
+        from = (unsigned)kept[i] + 1;
+    }
+    close_range_of(from, ~0U);
+}
+
+static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
+    self.yes = true;
+    self.pipe_fd = pipe_fd;
+    self.job = job;
+    self.next_report_us = clock_monotonic_us() + REPORT_INTERVAL_US;
+#ifdef USE_RDMA
+    rdma_after_fork_child();
+#endif
+    become_ordinary_process();
+    close_descriptors(job);
+    log_set_role('C');
+    hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
+    store_settings.keep_access = true;
+    process_title_child(job->title);
+    process_set_oom_score(PROCESS_CHILD);
+    const char *cpus = job->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
+    int pinned = pin_thread(cpus);
+    if (pinned < 0) log_warning("Could not pin a child process to the CPUs %s: %s", cpus, strerror(-pinned));
+    _exit(job->run(job));
+}
+
+/* Bytes of pages that this process no longer shares: what the fork has cost so far. */
+static uint64_t private_bytes(void) {
+    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    if (!file) file = fopen("/proc/self/smaps", "re");
+    if (!file) return 0;
+    char line[512];
+    unsigned long long kilobytes, sum = 0;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "Private_Dirty: %llu kB", &kilobytes) == 1) sum += kilobytes;
+    fclose(file);
+    return sum * 1024;
+}
+
+static void report(void) {
+    uint64_t began = clock_monotonic_us();
+    self.cow = private_bytes();
+    if (self.cow > self.cow_peak) self.cow_peak = self.cow;
+    self.cow_sum += self.cow;
+    self.reports++;
+    struct report message = {self.keys, self.cow};
+    /* Where the server is too busy to read, the next report says more. Where it is gone, a snapshot of the past must
+     * not replace the files of the server that may have started since. */
+    if (write(self.pipe_fd, &message, sizeof message) < 0 && errno == EPIPE) _exit(1);
+    uint64_t now = clock_monotonic_us(), pause = (now - began) * REPORT_DUTY;
+    self.next_report_us = now + (pause > REPORT_INTERVAL_US ? pause : REPORT_INTERVAL_US);
+}
+
+void child_report(uint64_t keys) {
+    if (!self.yes) return;
+    self.keys = keys;
+    if (clock_monotonic_us() >= self.next_report_us) report();
+}
+
+void child_report_end(void) {
+    if (!self.yes) return;
+    report();
+    log_notice("Fork CoW for %s: current %llu MB, peak %llu MB, average %llu MB", self.job->log_name,
+               (unsigned long long)(self.cow >> 20), (unsigned long long)(self.cow_peak >> 20),
+               (unsigned long long)((self.cow_sum / self.reports) >> 20));
+}
+
+/* In the server */
+
+/* False: the child has closed its end. */
+static bool read_reports(void) {
+    struct report message;
+    ssize_t got;
+    while ((got = read(child.fd, &message, sizeof message)) == (ssize_t)sizeof message) {
+        child.last = message;
+        if (message.cow > child.cow_peak) child.cow_peak = message.cow;
+        child.reported_us = clock_monotonic_us();
+    }
+    return got != 0;
+}
+
+/* False: the child has not ended yet. */
+static bool reap(int options) {
+    int state;
+    pid_t pid;
+    do pid = waitpid(child.pid, &state, options);
+    while (pid < 0 && errno == EINTR);
+    if (pid == 0) return false;
+    if (pid < 0) {
+        log_warning("Could not learn how child process %d ended: %s", (int)child.pid, strerror(errno));
+        state = 1 << 8;
+    }
+    read_reports();
+    struct child_job *job = child.job;
+    last_cow = child.last.cow;
+    event_timer_cancel(server.loop, &child.reap_timer);
+    event_watch_remove(server.loop, &child.pipe);
+    close(child.fd);
+    child.job = NULL;
+    apply_sharing();
+    job->done(job, WIFEXITED(state) ? WEXITSTATUS(state) : 0, WIFSIGNALED(state) ? WTERMSIG(state) : 0);
+    return true;
+}
+
+static uint64_t reap_later(struct event_timer *timer) {
+    return reap(WNOHANG) ? 0 : REAP_RETRY_US;
+}
+
+/* A report, or the end: the kernel closes the child's descriptors shortly before it can be reaped. */
+static void pipe_ready(struct event_watch *watch, int mask) {
+    if (read_reports()) return;
+    event_watch_remove(server.loop, watch);
+    if (!reap(WNOHANG)) event_timer_set(server.loop, &child.reap_timer, REAP_RETRY_US, reap_later);
+}
+
+static uint64_t count_keys(void) {
+    uint64_t keys = 0;
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++) keys += db_size(keyspace_db(server.keyspace, id));
+    return keys;
+}
+
+pid_t child_start(struct child_job *job) {
+    if (child.job) return -EBUSY;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return -errno;
+    job->keys_total = count_keys();
+    uint64_t began = clock_monotonic_us();
+    pid_t pid = fork();
+    if (pid == 0) run_child(job, ends[1]);
+    int error = errno;
+    uint64_t took = clock_monotonic_us() - began;
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        return -error;
+    }
+    child_stats.total_forks++;
+    child_stats.latest_fork_us = took;
+    child_stats.fork_rate = (double)mem_used() / (double)(took ? took : 1) * 1000000 / (1 << 30);
+    latency_event("fork", took);
+    child.job = job;
+    child.pid = pid;
+    child.last = (struct report){0, 0};
+    child.cow_peak = child.reported_us = 0;
+    apply_sharing();
+    child.fd = ends[0];
+    int result = event_watch_set(server.loop, &child.pipe, child.fd, EVENT_READ, pipe_ready);
+    if (result < 0) {
+        log_warning("Could not watch child process %d, asking for its end instead: %s", (int)pid, strerror(-result));
+        event_timer_set(server.loop, &child.reap_timer, REAP_RETRY_US, reap_later);
+    }
+    return pid;
+}
+
+void child_kill(void) {
+    if (!child.job) return;
+    log_notice("Killing running %s child: %d", child.job->log_name, (int)child.pid);
+    kill(child.pid, CHILD_KILL_SIGNAL);
+}
+void child_kill_wait(void) {
+    if (!child.job) return;
+    child_kill();
+    reap(0);
+}

@@ -1,0 +1,87 @@
+# SHUTDOWN, SIGTERM and SIGINT with data to keep.
+
+proc shuts_down {args} {
+    expect_server_exit
+    r -send shutdown {*}$args
+    assert_equal 1 [r -eof]
+    assert_equal 0 [server_reap [srv id]]
+}
+proc has_file {} {file exists [srv dir]/dump.rdb}
+
+foreach {points options saves} {
+    "3600 1" {}             1
+    "3600 1" nosave         0
+    "3600 1" {nosave now}   0
+    "3600 1" {nosave force} 0
+    "3600 1" save           1
+    ""       {}             0
+    ""       save           1
+    ""       {save now}     1
+    ""       nosave         0
+} {
+    start_server [list overrides [list save $points]] {
+        test "SHUTDOWN $options with save points \"$points\" [expr {$saves ? "saves" : "does not save"}]" {
+            r set k v
+            shuts_down {*}$options
+            assert_equal $saves [has_file]
+            assert_equal $saves [log_has "Saving the final RDB snapshot before exiting."]
+        }
+    }
+}
+
+foreach {signal points option value saves} {
+    TERM "3600 1" shutdown-on-sigterm default      1
+    TERM ""       shutdown-on-sigterm default      0
+    TERM "3600 1" shutdown-on-sigterm nosave       0
+    TERM ""       shutdown-on-sigterm "save now"   1
+    INT  "3600 1" shutdown-on-sigint  default      1
+    INT  "3600 1" shutdown-on-sigint  "nosave now" 0
+    INT  ""       shutdown-on-sigint  save         1
+} {
+    start_server [list overrides [list save $points]] {
+        test "SIG$signal with $option $value and save points \"$points\" [expr {$saves ? "saves" : "does not save"}]" {
+            r config set $option $value
+            r set k v
+            expect_server_exit
+            kill_process $signal [srv pid]
+            assert_equal 0 [server_reap [srv id]]
+            assert_equal $saves [has_file]
+        }
+    }
+}
+
+start_server {overrides {save "3600 1"}} {
+    test "a save that fails refuses SHUTDOWN and SIGTERM, and the server goes on" {
+        set gone [srv dir]/gone
+        file mkdir $gone
+        r config set dir $gone
+        file delete $gone
+        r set k v
+        set from [log_size]
+        assert_error "ERR Errors trying to SHUTDOWN. Check logs." {r shutdown}
+        assert_match "*Error trying to save the DB, can't exit.*" [log_text $from]
+        set from [log_size]
+        kill_process TERM [srv pid]
+        wait_for_log "Errors trying to shut down the server. Check the logs for more information." $from
+        assert_equal v [r get k]
+    }
+
+    test "SHUTDOWN FORCE ends the server though the save fails" {
+        shuts_down force
+        assert_match "*Error trying to save the DB. Exit anyway.*" [log_text]
+    }
+}
+
+start_server {overrides {save "3600 1"}} {
+    test "SHUTDOWN ends a background save, removes its file and saves itself" {
+        r set k v
+        r config set rdb-key-save-delay 100000000
+        r bgsave
+        r config set rdb-key-save-delay 0
+        wait_for_condition 5000 {[llength [glob -nocomplain -directory [srv dir] temp-*.rdb]] == 1}
+        shuts_down
+        assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
+        assert_equal 1 [has_file]
+        assert_match "*There is a child saving an .rdb. Killing it!*" [log_text]
+    }
+}
