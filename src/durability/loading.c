@@ -179,13 +179,10 @@ int loading_read_rdb(const char *name, enum loading_service service, bool flush,
     }
     loading_state.last_keys = result.keys;
     loading_state.last_expired = result.expired;
-    if (result.empty)
-        log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, empty keys skipped: %llu.",
-                   (unsigned long long)result.keys, (unsigned long long)result.expired,
-                   (unsigned long long)result.empty);
-    else
-        log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu.", (unsigned long long)result.keys,
-                   (unsigned long long)result.expired);
+    log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, all fields expired hashes: %llu.",
+               (unsigned long long)result.keys, (unsigned long long)result.expired,
+               (unsigned long long)result.expired_hashes);
+    if (result.empty) log_notice("Empty keys skipped: %llu.", (unsigned long long)result.empty);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "lib/ticks.h"
 #include "persist/rdb_file.h"
 #include "server/command/dispatch.h"
+#include "server/config/settings.h"
 #include "server/process/child.h"
 #include "server/stats/latency_monitor.h"
 #include <errno.h>
@@ -37,6 +38,12 @@ static void key_saved(void *context) {
 }
 static void progress(void *context, uint64_t keys, uint64_t bytes) {
     child_report(keys);
+}
+
+/* A file keeps of each key what eviction will ask for. */
+static enum rdb_access kept_access(void) {
+    int policy = server_settings.maxmemory_policy;
+    return policy & POLICY_LFU ? RDB_ACCESS_FREQUENCY : policy & POLICY_LRU ? RDB_ACCESS_IDLE : RDB_ACCESS_NONE;
 }
 
 static void temp_name(char name[TEMP_NAME_MAX], pid_t pid) {

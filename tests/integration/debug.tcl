@@ -130,10 +130,13 @@ start_server {tags {debug}} {
         $follower -close
     }
 
-    test "DEBUG RELOAD without a file, or into keys that are there, fails and loses nothing" -needs {ours 1} {
+    test "DEBUG RELOAD NOSAVE without a file, or into keys that are there, fails and loses nothing" -needs {ours 1} {
         r flushall
         r set k v
-        foreach options {nosave noflush {nosave noflush merge}} {
+        assert_error "ERR Error trying to load the RDB dump, check server logs." {r debug reload noflush}
+        assert_equal v [r get k]
+        file delete [srv dir]/dump.rdb
+        foreach options {nosave {nosave noflush merge}} {
             assert_error "ERR Error trying to load the RDB dump, check server logs." {r debug reload {*}$options}
             assert_equal v [r get k]
         }
