@@ -61,8 +61,10 @@ static int write_file(const char *name) {
     }
     struct sink sink;
     uint64_t keys = 0;
-    struct rdb_save_params params = {
-        .context = &keys, .progress = progress, .key_saved = durability_settings.key_save_delay ? key_saved : NULL};
+    struct rdb_save_params params = {.access = kept_access(),
+                                     .progress = progress,
+                                     .key_saved = durability_settings.key_save_delay ? key_saved : NULL,
+                                     .context = &keys};
     sink_init_fd(&sink, fd);
     sink.checksum = durability_settings.checksum;
     sink.sync_interval = durability_settings.incremental_fsync ? SYNC_INTERVAL : 0;
