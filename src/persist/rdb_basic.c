@@ -280,7 +280,7 @@ bool rdb_read_item(struct rdb_reader *in, struct source_buffer *buffer, struct l
 static uint8_t *read_plain_block(struct source *source, uint64_t length) {
     uint64_t left = source_left(source), got = 0, step = left == UINT64_MAX ? SOURCE_STEP : length;
     uint8_t *block = NULL;
-    if (length > left) source_fail(source, -EINVAL, "a string that is longer than the rest of the input");
+    if (length > left) source_fail_truncated(source);
     while (!source->failed && (got < length || !block)) {
         uint64_t next = got + (got > step ? got : step);
         if (next > length) next = length;
@@ -319,7 +319,7 @@ static struct blob *read_blob(struct rdb_reader *in, const struct form *form) {
     struct source *source = in->source;
     uint64_t left = source_left(source), got = 0;
     if (form->kind == FORM_PLAIN && form->length > left) {
-        source_fail(source, -EINVAL, "a string that is longer than the rest of the input");
+        source_fail_truncated(source);
         return NULL;
     }
     uint64_t room =

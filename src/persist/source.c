@@ -123,8 +123,9 @@ static ssize_t read_some(struct source *source, void *to, size_t len) {
     return got;
 }
 
-static bool fail_truncated(struct source *source) {
+bool source_fail_truncated(struct source *source) {
     if (source->failed) return false;
+    source->truncated = true;
     return source_fail_at(source, source->end_offset, -EINVAL, "unexpected end of the input");
 }
 
@@ -138,15 +139,21 @@ static bool fill(struct source *source, size_t len) {
     source->end = source->buffer + left;
     while ((size_t)(source->end - source->at) < len) {
         ssize_t got = read_some(source, (char *)source->end, source->capacity - (size_t)(source->end - source->buffer));
-        if (got <= 0) return got == 0;
+        if (got <= 0) {
+            source->ended = got == 0;
+            return got == 0;
+        }
         source->end += got;
     }
     return true;
 }
 
+void source_want_slow(struct source *source, size_t len) {
+    if (!source->ended) fill(source, len);
+}
 bool source_need_slow(struct source *source, size_t len) {
     if (!fill(source, len)) return false;
-    return (size_t)(source->end - source->at) >= len || fail_truncated(source);
+    return (size_t)(source->end - source->at) >= len || source_fail_truncated(source);
 }
 
 bool source_at_end(struct source *source) {
@@ -168,14 +175,14 @@ bool source_read_slow(struct source *source, void *to, size_t len) {
         }
         sum_consumed(source);
         ssize_t got = read_some(source, next, source->capacity);
-        if (got <= 0) return got < 0 ? false : fail_truncated(source);
+        if (got <= 0) return got < 0 ? false : source_fail_truncated(source);
         if (source->checksum) source->crc = crc64(source->crc, next, (size_t)got);
         next += got, len -= (size_t)got;
     }
 }
 
 bool source_skip(struct source *source, uint64_t len) {
-    if (len > source_left(source)) return fail_truncated(source);
+    if (len > source_left(source)) return source_fail_truncated(source);
     while (len) {
         if (!source_need(source, 1)) return false;
         uint64_t window = (uint64_t)(source->end - source->at), piece = window < len ? window : len;
@@ -208,7 +215,7 @@ bool source_buffer_room(struct source *source, struct source_buffer *buffer, uin
 
 bool source_keep(struct source *source, struct source_buffer *buffer, uint64_t len, struct slice *bytes) {
     uint64_t left = source_left(source);
-    if (len > left) return fail_truncated(source);
+    if (len > left) return source_fail_truncated(source);
     uint64_t got = 0, known = left == UINT64_MAX ? SOURCE_STEP : len;
     while (got < len || !buffer->data) {
         uint64_t step = got + (got > known ? got : known);

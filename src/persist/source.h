@@ -36,7 +36,8 @@ struct source {
     void *context;                /* of the ops */
     int fd;                       /* of source_init_fd() */
     bool failed;
-    bool checksum; /* source_start_checksum() was called */
+    bool truncated; /* it failed because the input ended too early */
+    bool checksum;  /* source_start_checksum() was called */
     /* Called each time `progress_interval` more bytes were read; false: the caller wants no more (-ECANCELED). */
     bool (*progress)(struct source *source);
     void *progress_context;
@@ -46,6 +47,7 @@ struct source {
     size_t capacity;
     const char *summed; /* bytes of the window before it are in `crc` */
     uint64_t crc;
+    bool ended;          /* the input is known to have ended */
     uint64_t end_offset; /* offset of `end` in the input */
     uint64_t size;       /* of the input; UINT64_MAX: unknown */
     uint64_t failed_at;
@@ -69,6 +71,7 @@ uint64_t source_checksum(struct source *source);     /* CRC-64 of all bytes cons
 /* Fails with a reason in the format of printf. `error` is a negative errno: -EINVAL for malformed input, -ENOMEM, or
  * what reading returned. Only the first call counts. Returns false. */
 bool source_fail(struct source *source, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool source_fail_truncated(struct source *source); /* the input ends too early */
 /* The same at an offset that has been passed. */
 bool source_fail_at(struct source *source, uint64_t offset, int error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -78,6 +81,12 @@ bool source_fail_at(struct source *source, uint64_t offset, int error, const cha
 bool source_need_slow(struct source *source, size_t len);
 static inline bool source_need(struct source *source, size_t len) {
     return __builtin_expect((size_t)(source->end - source->at) >= len, 1) || source_need_slow(source, len);
+}
+/* Makes the window `len` <= SOURCE_NEED_MAX bytes long where the input has that many; the end of the input is no
+ * failure. Pointers into the window are dead after the call. */
+void source_want_slow(struct source *source, size_t len);
+static inline void source_want(struct source *source, size_t len) {
+    if (__builtin_expect((size_t)(source->end - source->at) < len, 0)) source_want_slow(source, len);
 }
 /* Copies the next `len` bytes. False: the input ends before; what was copied is undefined then. */
 bool source_read_slow(struct source *source, void *to, size_t len);
