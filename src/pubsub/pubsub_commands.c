@@ -12,7 +12,7 @@ static void confirm(struct client *client, enum pubsub_kind kind, bool subscribe
     static const char *const words[PUBSUB_KINDS][2] = {
         {"unsubscribe", "subscribe"}, {"punsubscribe", "psubscribe"}, {"sunsubscribe", "ssubscribe"}};
     struct reply reply = client->reply;
-    if (client->conn) reply.out = &client->conn->out;
+    if (client->conn) reply.out = client_output(client);
     reply_push(&reply, 3);
     reply_bulk_text(&reply, words[kind][subscribed]);
     if (name)

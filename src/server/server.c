@@ -8,6 +8,7 @@
 #include "lib/random.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/config/config.h"
 #include "server/stats/latency_monitor.h"
 #include "server/process/process.h"
@@ -77,6 +78,7 @@ static void before_wait(void *context) {
     if (!stands_still && !server.loading) keyspace_expire_cycle(server.keyspace, true, server.hz);
     each_part(before_wait);
     if (blocking_ready) blocking_serve();
+    if (reply_barrier_pending) reply_barrier_flush();
     clients_flush();
     clients_evict();
 }

@@ -20,6 +20,7 @@
 #include "server/command/dispatch.h"
 #include "server/stats/errorstats.h"
 #include "server/clients/io_threads.h"
+#include "server/clients/reply_barrier.h"
 #include "server/server.h"
 #include "lib/ticks.h"
 
@@ -94,6 +95,7 @@ void client_free(struct client *client) {
     if (client->flags & CLIENT_CLOSING) return;
     client->flags |= CLIENT_CLOSING;
     client_events_tell(client);
+    if (client->held_replies) reply_barrier_forget(client);
     client->reply.out = &nowhere.out;
     if (list_is_linked(&client->turn_link)) list_remove(&turns, &client->turn_link);
     if (client->flags & CLIENT_PAUSED) client_pause_forget(client);
@@ -138,13 +140,13 @@ void client_release(struct client *client) {
     if (--client->holds == 0 && !(client->flags & CLIENT_CLOSING) && client->conn) turn_queue(client);
 }
 
-static struct output *client_target(const struct client *client) {
-    enum { SILENT = CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY };
-    return client->conn && !(client->flags & SILENT) ? &client->conn->out : &nowhere.out;
+struct output *client_output(struct client *client) {
+    return client->held_replies ? held_replies_output(client->held_replies) : &client->conn->out;
 }
 
 void client_retarget(struct client *client) {
-    client->reply.out = client_target(client);
+    enum { SILENT = CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY };
+    client->reply.out = client->conn && !(client->flags & SILENT) ? client_output(client) : &nowhere.out;
 }
 
 /* CLIENT REPLY SKIP: the request after it is not answered. */
@@ -175,6 +177,7 @@ void client_call_starts(struct client *client, struct call_start *start) {
     if (client->conn) produced_start(client);
     start->pos = client->conn ? client->conn->out.pos : NULL;
     start->calls = client->commands;
+    start->held = reply_barrier_held(client);
 }
 
 /* A reply began at `from` and is large, or has gone on to other send memory: its bytes. */
@@ -188,7 +191,9 @@ static uint64_t reply_measure(struct client *client, const char *from) {
 __attribute__((noinline)) void client_call_ends(struct client *client, const struct call_start *start, int argc,
                                                 const struct slice *argv, size_t request_size) {
     if (!client->conn) return; /* an internal client, or it was closed */
-    uint64_t reply_size = reply_measure(client, start->pos);
+    uint64_t reply_size = reply_measure(client, start->pos), held = reply_barrier_held(client) - start->held;
+    if (held) reply_barrier_replied(client);
+    reply_size += held;
     if (client->commands == start->calls || !client->current) return; /* refused, queued or blocked: not executed */
     if (request_size >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST])
         commandlog_add(COMMANDLOG_LARGE_REQUEST, client->current, client, argc, argv, request_size);
@@ -209,14 +214,15 @@ static inline bool request_execute(struct client *client) {
     struct request_reader *reader = &client->reader;
     const struct output *out = &client->conn->out;
     if (reader->argc) {
-        struct call_start start = {out->pos, client->commands};
+        size_t held = __builtin_expect(client->held_replies != NULL, 0) ? reply_barrier_held(client) : 0;
+        struct call_start start = {out->pos, client->commands, held};
         const char *end = out->end;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP_NEXT, 0)) skip_begin(client);
         if (__builtin_expect(reader->size + reader->memory >= REQUEST_COPY_MIN, 0) && !request_affordable(client))
             return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
-        if (__builtin_expect(out->end != end ||
+        if (__builtin_expect(out->end != end || client->held_replies ||
                                  (uint64_t)(out->pos - start.pos) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] ||
                                  reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST],
                              0))
@@ -407,7 +413,7 @@ static void client_readable(struct connection *conn) {
 static void client_drained(struct connection *conn) {
     struct client *client = conn->owner;
     client_count_bytes(client);
-    if (client->flags & CLIENT_CLOSE_AFTER_REPLY) client_free(client);
+    if (client->flags & CLIENT_CLOSE_AFTER_REPLY && !client->held_replies) client_free(client);
 }
 
 static void client_closed(struct connection *conn) {

@@ -74,12 +74,13 @@ struct client {
     int subscriptions[3]; /* channels, patterns, shard channels */
     int queued_commands;  /* of a transaction, plus one; 0: none is open */
     int watched_keys;
-    uint32_t queued_flags;           /* command flags of all that is queued */
-    struct transaction *transaction; /* transactions.c; NULL: none is open */
-    struct watch_list *watches;      /* watch.c; NULL: none */
-    struct blocked *blocked;         /* blocking.c; NULL: does not wait for keys */
-    struct memory_output *pushes;    /* client_push() while its own command runs; NULL: none */
-    uint64_t produced;               /* bytes of replies made before produced_at, a place in conn->out */
+    uint32_t queued_flags;             /* command flags of all that is queued */
+    struct transaction *transaction;   /* transactions.c; NULL: none is open */
+    struct watch_list *watches;        /* watch.c; NULL: none */
+    struct blocked *blocked;           /* blocking.c; NULL: does not wait for keys */
+    struct memory_output *pushes;      /* client_push() while its own command runs; NULL: none */
+    struct held_replies *held_replies; /* reply_barrier.c; NULL: replies go to the connection */
+    uint64_t produced;                 /* bytes of replies made before produced_at, a place in conn->out */
     const char *produced_at;
     size_t memory_noted; /* counted against maxmemory-clients */
 };
@@ -114,6 +115,9 @@ void client_execute(struct client *client, int argc, const struct slice *argv);
  * after a good deal. */
 void client_flush_later(struct client *client);
 void clients_flush(void); /* all that wait; before the loop waits */
+/* Where the client's replies and confirmations stand in order, whatever CLIENT REPLY says: its connection's output, or
+ * its held replies (reply_barrier.h). The client must have a connection. */
+struct output *client_output(struct client *client);
 /* Writes protocol bytes that the client did not ask for just now (a message, an invalidation), whatever CLIENT REPLY
  * says. While a command of the client's own runs they wait until after its reply. */
 void client_push(struct client *client, struct slice bytes);

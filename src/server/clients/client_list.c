@@ -3,6 +3,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/clients/client_private.h"
+#include "server/clients/reply_barrier.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 #include "server/clients/transactions.h"
@@ -42,7 +43,7 @@ size_t client_memory(const struct client *client) {
     if (client->lib_name) size += mem_size(client->lib_name);
     if (client->lib_ver) size += mem_size(client->lib_ver);
     if (client->conn) size += client->conn->transport->memory(client->conn, &input, &output);
-    return size + transaction_memory(client);
+    return size + transaction_memory(client) + reply_barrier_held(client);
 }
 
 static void flags_text(const struct client *client, char text[16]) {
@@ -80,7 +81,8 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         conn_format_address(conn, true, peer);
         conn_format_address(conn, false, local);
         conn->transport->memory(conn, &input, &output);
-        pending = conn_pending(conn);
+        pending = conn_pending(conn) + reply_barrier_held(client);
+        output += reply_barrier_held(client);
         fd = conn->transport->fd(conn);
         if (conn->transport->describe) conn->transport->describe(conn, about, sizeof about);
         snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", pending ? "w" : "");

@@ -3,12 +3,14 @@
  * Over RDMA a client's replies leave at the end of its turn: sending is a few stores. Over sockets, where it is a
  * system call that wakes the peer, and for what others write to a client, they leave before the loop waits: such
  * clients stand in one list. The option immediate-reply makes all transports do the one or the other. What the peer
- * does not take is queued in the connection; the limits of client-output-buffer-limit are on that queue. */
+ * does not take is queued in the connection; the limits of client-output-buffer-limit are on that queue. A reply
+ * barrier (reply_barrier.h) may hold the replies of a client back: what it holds counts like what is queued. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/clients/auth.h"
 #include "server/clients/client_private.h"
+#include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 
 /* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies
@@ -33,13 +35,15 @@ void client_flush_forget(struct client *client) {
 }
 
 static void flush_now(struct client *client) {
+    bool held = __builtin_expect(client->held_replies != NULL, 0) && reply_barrier_holds(client);
+    bool closes = client->flags & CLIENT_CLOSE_AFTER_REPLY && !held;
     client_stats.writes++;
-    client->conn->wants_drained = client->flags & CLIENT_CLOSE_AFTER_REPLY;
+    client->conn->wants_drained = closes;
     conn_flush(client->conn);
     client_count_bytes(client);
     if (!client_check_output(client)) return;
     if (__builtin_expect(client_memory_bounded, 0)) client_memory_note(client);
-    if ((client->flags & CLIENT_CLOSE_AFTER_REPLY) && conn_pending(client->conn) == 0) client_free(client);
+    if (closes && conn_pending(client->conn) == 0) client_free(client);
 }
 
 static inline bool replies_wait(const struct client *client) {
@@ -65,8 +69,13 @@ void clients_flush(void) {
 
 /* What nobody asked for just now */
 
+static inline struct output *push_output(struct client *client) {
+    if (__builtin_expect(reply_barrier_armed || client->held_replies, 0)) return reply_barrier_push_output(client);
+    return &client->conn->out;
+}
+
 static struct output *push_target(struct client *client) {
-    if (!dispatch_is_running(client)) return &client->conn->out;
+    if (!dispatch_is_running(client)) return push_output(client);
     if (!client->pushes) {
         client->pushes = mem_alloc(sizeof *client->pushes);
         memory_output_init(client->pushes);
@@ -96,7 +105,7 @@ void client_pushes_write(struct client *client) {
     struct memory_output *pushes = client->pushes;
     client->pushes = NULL;
     if (client->conn) {
-        output_write(&client->conn->out, memory_output_slice(pushes));
+        output_write(push_output(client), memory_output_slice(pushes));
         push_done(client);
     }
     memory_output_free(pushes);
@@ -124,7 +133,7 @@ bool client_check_output(struct client *client) {
     if (__builtin_expect(!client->authenticated, 0) && owed_before_auth(client)) return limit_passed(client);
     const struct client_limit *limit = &client_settings.limits[client_class(client)];
     if (__builtin_expect(!(limit->hard | limit->soft), 1) || !client->conn) return true;
-    size_t pending = conn_pending(client->conn);
+    size_t pending = conn_pending(client->conn) + reply_barrier_held(client);
     if (pending <= OUTPUT_FREE) pending = 0;
     if (limit->hard && pending >= limit->hard) return limit_passed(client);
     if (!limit->soft || pending < limit->soft) {

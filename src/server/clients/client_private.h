@@ -13,6 +13,7 @@ void client_count_bytes(struct client *client); /* what came and went since the 
 struct call_start {
     const char *pos; /* where the reply begins in conn->out */
     uint64_t calls;  /* client->commands */
+    size_t held;     /* reply_barrier_held() */
 };
 void client_call_starts(struct client *client, struct call_start *start);
 void client_call_ends(struct client *client, const struct call_start *start, int argc, const struct slice *argv,

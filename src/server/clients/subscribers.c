@@ -29,9 +29,6 @@ bool subscribers_leave(struct subscribers *audience, const struct client *client
 void subscribers_send(const struct subscribers *audience, struct slice bytes) {
     for (size_t i = audience->count; i-- > 0;) { /* who is closed for reading too slowly leaves the list */
         struct client *client = client_by_id(audience->ids[i]);
-        if (!client || client->flags & (CLIENT_REPLY_OFF | CLIENT_CLOSE_AFTER_REPLY)) continue;
-        output_write(&client->conn->out, bytes);
-        client_flush_later(client);
-        client_check_output(client);
+        if (client && !(client->flags & CLIENT_REPLY_OFF)) client_push(client, bytes);
     }
 }

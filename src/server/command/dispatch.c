@@ -12,6 +12,7 @@
 #include "server/clients/auth.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/reply_barrier.h"
 #include "server/stats/commandlog.h"
 #include "server/stats/errorstats.h"
 #include "server/stats/latency_monitor.h"
@@ -221,6 +222,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     struct db *db = client->db;
     uint64_t start = dispatch_ticks;
     bool repeated = propagate_wanted(), together = repeated && !(command->spec->flags & CMD_TOUCHES_ARBITRARY_KEYS);
+    if (unlikely(reply_barrier_armed) && !running) reply_barrier_before_call(client, dispatch_flags(client, command));
     running = &self;
     client->current = command;
     client->reply.failed = false;
@@ -244,6 +246,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
         if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
         running = self.outer;
         if (client->pushes && !running) client_pushes_write(client);
+        if (client->held_replies && client->conn) client_flush_later(client); /* nothing was replied: forgets them */
         return;
     }
     if (unlikely(client->reply.failed)) command->failed++;

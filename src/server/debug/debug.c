@@ -12,6 +12,7 @@
 #include "server/clients/client.h"
 #include "server/config/config_engine.h"
 #include "server/debug/debug_data.h"
+#include "server/debug/debug_barrier.h"
 #include "server/debug/debug_follow.h"
 #include "server/clients/blocking.h"
 #include "server/command/help.h"
@@ -290,6 +291,7 @@ void debug_register_own(void) {
     debug_register(general);
     debug_register(debug_data_subcommands);
     debug_register(debug_follow_subcommands);
+    debug_register(debug_barrier_subcommands);
 }
 static const struct debug_subcommand *subcommand_find(struct slice name) {
     for (size_t i = tables_count; i-- > 0;)

@@ -12,6 +12,7 @@
 #include "lib/log.h"
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
+#include "server/clients/reply_barrier.h"
 #include "server/process/process.h"
 #include "server/server.h"
 #include <signal.h>
@@ -30,6 +31,7 @@ static struct {
 
 static _Noreturn void finish(void) {
     listeners_stop();
+    reply_barrier_flush();
     clients_flush();
     list_each(clients_all(), link) conn_flush(container_of(link, struct client, link)->conn);
     list_each(server_parts(), link) {

@@ -1,0 +1,265 @@
+/* reply_barrier.c: see reply_barrier.h.
+ *
+ * Held replies are a list of pieces: memory that replies are written to, or a blob that a reply shares. When the client
+ * is flushed the list so far becomes the batch that waits, with the sequence number issued last, and the client goes to
+ * the end of the queue; since sequence numbers only grow, the queue is in their order. What is written after that,
+ * pushes as a rule, stands behind `batch_end` and becomes a batch when the one before it has left. So a subscriber
+ * whose messages never cease still gets each of them after two releases at most.
+ *
+ * Rejected: a position in the connection's output up to which it may send (each transport would have to obey it, at
+ * each of the places where it sends, and forget what stands behind it when it closes; here held bytes never reach a
+ * transport); a batch for each sequence number (as many pieces as writes). */
+#include "server/clients/reply_barrier.h"
+#include "lib/memory.h"
+#include "server/clients/client_private.h"
+#include "server/command/dispatch.h"
+
+enum { PIECE_FIRST = 512, PIECE_NEXT = 16 * 1024 };
+
+struct piece {
+    struct piece *next;
+    struct blob *blob; /* NULL: the bytes are in `data` */
+    size_t len, size;  /* used bytes; bytes allocated for the piece */
+    char data[];
+};
+struct held_replies {
+    struct output out; /* must be first; writes to the last piece, or (pos NULL) to none */
+    struct client *client;
+    struct list_link link; /* in `waiting`; unlinked: no batch waits yet */
+    struct piece *first, *last;
+    struct piece *batch_end; /* last piece of the batch that waits */
+    struct piece
+        *requests_end; /* when this piece has left, the client executes requests again; NULL: it does already */
+    uint64_t sequence; /* that the batch waits for */
+    size_t size;       /* bytes in the pieces before the one that is written to */
+    bool replied;      /* replies of the client's requests were written since it was flushed last */
+};
+
+bool reply_barrier_armed, reply_barrier_pending;
+static struct list barriers = {.head = {&barriers.head, &barriers.head}};
+static struct list waiting = {.head = {&waiting.head, &waiting.head}};
+static uint64_t issued, released; /* by any barrier; by all of them */
+
+uint64_t reply_barrier_unreleased(void) {
+    return issued - released;
+}
+size_t reply_barrier_clients(void) {
+    return waiting.len;
+}
+
+/* Held replies */
+
+static bool is_writing(const struct held_replies *held) {
+    return held->out.pos != NULL;
+}
+
+/* Ends the piece that is written to. */
+static void piece_end(struct held_replies *held) {
+    if (!is_writing(held)) return;
+    held->last->len = (size_t)(held->out.pos - held->last->data);
+    held->size += held->last->len;
+    held->out.pos = held->out.end = NULL;
+}
+
+static void piece_append(struct held_replies *held, struct piece *piece) {
+    piece->next = NULL;
+    if (held->last)
+        held->last->next = piece;
+    else
+        held->first = piece;
+    held->last = piece;
+}
+
+static void held_make_room(struct output *out, size_t len) {
+    struct held_replies *held = (struct held_replies *)out;
+    size_t size = held->first ? PIECE_NEXT : PIECE_FIRST;
+    if (size < sizeof(struct piece) + len) size = sizeof(struct piece) + len;
+    piece_end(held);
+    struct piece *piece = mem_alloc(size);
+    *piece = (struct piece){.size = size};
+    piece_append(held, piece);
+    out->pos = piece->data;
+    out->end = (char *)piece + size;
+}
+
+static void held_share(struct output *out, struct blob *blob) {
+    struct held_replies *held = (struct held_replies *)out;
+    piece_end(held);
+    struct piece *piece = mem_alloc(sizeof *piece);
+    *piece = (struct piece){.blob = blob, .len = blob->len, .size = sizeof *piece};
+    piece_append(held, piece);
+    held->size += blob->len;
+}
+static const struct output_ops held_ops = {
+    .make_room = held_make_room, .share = held_share, .share_min = OUTPUT_SHARE_MIN};
+
+struct output *held_replies_output(struct held_replies *held) {
+    return &held->out;
+}
+
+size_t reply_barrier_held(const struct client *client) {
+    const struct held_replies *held = client->held_replies;
+    return held ? held->size + (is_writing(held) ? (size_t)(held->out.pos - held->last->data) : 0) : 0;
+}
+
+static struct held_replies *held_new(struct client *client) {
+    struct held_replies *held = mem_calloc(1, sizeof *held);
+    held->out.ops = &held_ops;
+    held->client = client;
+    client->held_replies = held;
+    client_retarget(client);
+    return held;
+}
+
+/* The first piece leaves, for the connection where there is one to take it. */
+static void piece_leave(struct held_replies *held, struct output *to) {
+    struct piece *piece = held->first;
+    held->first = piece->next;
+    if (!held->first) held->last = NULL;
+    held->size -= piece->len;
+    if (to && piece->blob)
+        output_write_blob(to, piece->blob);
+    else if (to)
+        output_write(to, (struct slice){piece->data, piece->len});
+    if (piece->blob) blob_release(piece->blob);
+    mem_free(piece);
+}
+
+/* Nothing of it waits any more: the client's replies go to its connection again. */
+static void held_free(struct held_replies *held, struct output *to) {
+    struct client *client = held->client;
+    piece_end(held);
+    while (held->first) piece_leave(held, to);
+    client->held_replies = NULL;
+    if (list_is_linked(&held->link)) list_remove(&waiting, &held->link);
+    mem_free(held);
+    client_retarget(client);
+}
+
+void reply_barrier_forget(struct client *client) {
+    held_free(client->held_replies, NULL);
+}
+
+/* Waiting */
+
+static void batch_close(struct held_replies *held) {
+    piece_end(held);
+    held->batch_end = held->last;
+    held->sequence = issued;
+    list_append(&waiting, &held->link);
+}
+
+void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
+    if (!client->conn) return;
+    if (client->held_replies) {
+        client->held_replies->replied = true;
+        return;
+    }
+    bool writes = command_flags & (CMD_WRITE | CMD_MAY_REPLICATE);
+    if (writes || (issued > released && command_flags & CMD_READONLY)) held_new(client)->replied = true;
+}
+
+struct output *reply_barrier_push_output(struct client *client) {
+    struct held_replies *held = client->held_replies;
+    return held ? &held->out : &held_new(client)->out;
+}
+
+void reply_barrier_replied(struct client *client) {
+    client->held_replies->replied = true;
+}
+
+bool reply_barrier_holds(struct client *client) {
+    struct held_replies *held = client->held_replies;
+    if (!list_is_linked(&held->link)) {
+        if (issued == released || reply_barrier_held(client) == 0) {
+            held_free(held, &client->conn->out);
+            return false;
+        }
+        batch_close(held);
+    }
+    if (held->replied) {
+        held->replied = false;
+        piece_end(held);
+        if (!held->requests_end) client_hold(client);
+        held->requests_end = held->last;
+    }
+    return true;
+}
+
+/* Releasing */
+
+/* The batch that the client has waited for leaves. */
+static void batch_leave(struct held_replies *held) {
+    struct client *client = held->client;
+    struct output *out = &client->conn->out;
+    bool last, goes_on = false;
+    list_remove(&waiting, &held->link);
+    piece_end(held);
+    do {
+        last = held->first == held->batch_end;
+        if (held->first == held->requests_end) goes_on = true;
+        piece_leave(held, out);
+    } while (!last);
+    if (held->first && issued > released) {
+        if (goes_on) held->requests_end = NULL;
+        batch_close(held);
+    } else {
+        if (held->requests_end) goes_on = true;
+        held_free(held, out);
+    }
+    if (goes_on) client_release(client);
+    client_flush(client);
+}
+
+static void release(void) {
+    reply_barrier_pending = false;
+    while (waiting.len) {
+        struct held_replies *held = container_of(list_first(&waiting), struct held_replies, link);
+        if (held->sequence > released) return;
+        batch_leave(held);
+    }
+}
+
+void reply_barrier_flush(void) {
+    release();
+}
+
+/* What all barriers have released. One that has released all that it issued keeps nobody waiting. */
+static void released_update(void) {
+    uint64_t lowest = issued;
+    list_each(&barriers, link) {
+        struct reply_barrier *barrier = container_of(link, struct reply_barrier, link);
+        if (barrier->released < barrier->issued && barrier->released < lowest) lowest = barrier->released;
+    }
+    released = lowest;
+    if (dispatch_running())
+        reply_barrier_pending = true;
+    else
+        release();
+}
+
+void reply_barrier_arm(struct reply_barrier *barrier) {
+    if (list_is_linked(&barrier->link)) return;
+    barrier->issued = barrier->released = issued;
+    list_append(&barriers, &barrier->link);
+    reply_barrier_armed = true;
+}
+
+void reply_barrier_disarm(struct reply_barrier *barrier) {
+    if (!list_is_linked(&barrier->link)) return;
+    list_remove(&barriers, &barrier->link);
+    reply_barrier_armed = barriers.len != 0;
+    released_update();
+}
+
+uint64_t reply_barrier_issue(struct reply_barrier *barrier) {
+    if (barrier->released == barrier->issued) barrier->released = issued;
+    return barrier->issued = ++issued;
+}
+
+void reply_barrier_release(struct reply_barrier *barrier, uint64_t sequence) {
+    if (sequence > barrier->issued) sequence = barrier->issued;
+    if (sequence <= barrier->released) return;
+    barrier->released = sequence;
+    released_update();
+}

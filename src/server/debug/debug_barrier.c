@@ -1,0 +1,75 @@
+/* debug_barrier.c: DEBUG REPLY-BARRIER, a reply barrier (reply_barrier.h) whose writes are released on command, as an
+ * fsync would release them: each command that changes data and is propagated is a write. The writes are numbered from
+ * 1 on, from HOLD to OFF. */
+#include "server/debug/debug_barrier.h"
+#include "lib/number.h"
+#include "server/clients/reply_barrier.h"
+#include "server/command/propagate.h"
+
+static struct reply_barrier barrier;
+static uint64_t before_first; /* sequence number of the barrier before the first write */
+
+static void write_seen(struct propagation_listener *self, const struct propagation *propagation) {
+    (void)self, (void)propagation;
+    reply_barrier_issue(&barrier);
+}
+static struct propagation_listener listener = {.command = write_seen, .changes_only = true};
+
+static void hold(void) {
+    if (list_is_linked(&listener.link)) return;
+    reply_barrier_arm(&barrier);
+    before_first = barrier.issued;
+    propagate_listen(&listener);
+}
+
+static void off(void) {
+    if (!list_is_linked(&listener.link)) return;
+    propagate_unlisten(&listener);
+    reply_barrier_disarm(&barrier);
+}
+
+static void status(struct reply *reply) {
+    bool on = list_is_linked(&listener.link);
+    reply_map(reply, 3);
+    reply_bulk_text(reply, "writes");
+    reply_integer(reply, on ? (int64_t)(barrier.issued - before_first) : 0);
+    reply_bulk_text(reply, "unreleased");
+    reply_integer(reply, (int64_t)reply_barrier_unreleased());
+    reply_bulk_text(reply, "clients");
+    reply_integer(reply, (int64_t)reply_barrier_clients());
+}
+
+static void run_reply_barrier(struct call *call) {
+    struct slice what = call->argv[2];
+    int64_t number = INT64_MAX;
+    if (call->argc == 4 && (!slice_is(what, "release") || !parse_int64(call->argv[3], &number) || number < 0)) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    if (slice_is(what, "status")) {
+        status(call->reply);
+        return;
+    }
+    if (slice_is(what, "hold")) {
+        hold();
+    } else if (slice_is(what, "off")) {
+        off();
+    } else if (slice_is(what, "release")) {
+        uint64_t most = UINT64_MAX - before_first;
+        reply_barrier_release(&barrier, before_first + ((uint64_t)number < most ? (uint64_t)number : most));
+    } else {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    reply_ok(call->reply);
+}
+
+const struct debug_subcommand debug_barrier_subcommands[] = {
+    {"reply-barrier", 1, 2, run_reply_barrier,
+     (const char *const[]){
+         "REPLY-BARRIER <HOLD|RELEASE [<number>]|STATUS|OFF>",
+         "    Hold the replies to writes from now on; release those of all writes so far, or of the first <number>",
+         "    since HOLD; show the numbers of writes, of unreleased ones, and of clients that wait; release all and "
+         "end it.",
+         NULL}},
+    {NULL, 0, 0, NULL, NULL}};

@@ -1,0 +1,6 @@
+/* debug_barrier.h: DEBUG REPLY-BARRIER: a reply barrier that tests hold and release. */
+#ifndef SERVER_DEBUG_BARRIER_H
+#define SERVER_DEBUG_BARRIER_H
+#include "server/debug/debug.h"
+extern const struct debug_subcommand debug_barrier_subcommands[];
+#endif
