@@ -26,6 +26,7 @@
 #include "server/debug/rdma_debug.h"
 #include "server/stats/rdma_info.h"
 #include "server/config/rdma_options.h"
+#include "server/role.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 #include "server/process/shutdown.h"
@@ -46,6 +47,7 @@ static void parts_register(void) {
     config_register(client_eviction_options);
     config_register(eviction_options);
     config_register(auth_options);
+    config_register(role_options);
     config_register(io_threads_options);
     config_register(listener_options);
     config_register(rdma_options);
@@ -67,6 +69,7 @@ static void parts_register(void) {
     commands_register(latency_commands);
     commands_register(monitor_commands);
     commands_register(transaction_commands);
+    commands_register(role_commands);
     commands_register(server_commands);
     commands_register(command_commands);
     commands_register(config_commands);
@@ -84,6 +87,7 @@ static void parts_register(void) {
     debug_register_own();
     debug_register(rdma_debug_subcommands);
     debug_register(debug_reload_subcommands);
+    debug_register(role_debug_subcommands);
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(rdma_sections);
@@ -187,7 +191,7 @@ int main(int argc, char **argv) {
                     "use %s /path/to/valkey.conf",
                     argv[0]);
 
-    log_set_role('M');
+    role_start();
     if (server_settings.crash_log) crash_catch_signals();
     process_setup();
     process_adjust_open_files();

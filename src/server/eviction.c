@@ -9,6 +9,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/command/dispatch.h"
+#include "server/role.h"
 #include "server/stats/latency_monitor.h"
 #include "server/config/settings.h"
 #include "lib/ticks.h"
@@ -80,13 +81,14 @@ static bool evict(bool *more) {
     static const enum eviction_kind kinds[] = {
         [POLICY_LRU] = EVICT_LRU, [POLICY_LFU] = EVICT_LFU, [POLICY_RANDOM] = EVICT_RANDOM, [POLICY_TTL] = EVICT_TTL};
     *more = false;
-    if (!excess(NULL)) {
+    if (role_ignores_maxmemory() || !excess(NULL)) {
         exceeded_note(false);
         return true;
     }
     exceeded_note(true);
     int policy = server_settings.maxmemory_policy;
-    if (policy == POLICY_NOEVICTION || server_deletion_paused()) return false;
+    if (policy == POLICY_NOEVICTION || server_deletion_paused_for(DELETION_PAUSE_PAUSE | DELETION_PAUSE_IMPORT))
+        return false;
     struct eviction eviction = {.kind = kinds[policy & ~POLICY_ALLKEYS],
                                 .volatile_only = !(policy & POLICY_ALLKEYS),
                                 .samples = samples,

@@ -20,7 +20,7 @@
 
 enum { REHASH_US = 1000, HZ_MIN = 1, HZ_MAX = 500 };
 
-struct server server = {.mode = "standalone", .role = "master"};
+struct server server = {.mode = "standalone"};
 static struct list parts = {.head = {&parts.head, &parts.head}};
 static struct event_timer cron_timer;
 static uint32_t stands_still;
@@ -50,8 +50,8 @@ void server_pause_deletion(enum deletion_pause reason, bool on) {
 bool server_deletion_paused(void) {
     return stands_still != 0;
 }
-bool server_deletion_paused_for(enum deletion_pause reason) {
-    return stands_still & reason;
+bool server_deletion_paused_for(int reasons) {
+    return stands_still & (uint32_t)reasons;
 }
 
 /* The cron and the turn */

@@ -17,7 +17,6 @@ struct server {
     int64_t started_ms;
     const char *executable; /* absolute path */
     const char *mode;       /* "standalone" */
-    const char *role;       /* "master": said to clients that speak the old words */
     bool loading;
     bool cron_paused; /* DEBUG PAUSE-CRON */
     int hz;
@@ -53,7 +52,7 @@ int server_configured_hz(void); /* as the option says; server.hz is what is in f
 enum deletion_pause { DELETION_PAUSE_PAUSE = 1, DELETION_PAUSE_REPLICA = 2, DELETION_PAUSE_IMPORT = 4 };
 void server_pause_deletion(enum deletion_pause reason, bool on);
 bool server_deletion_paused(void);
-bool server_deletion_paused_for(enum deletion_pause reason);
+bool server_deletion_paused_for(int reasons); /* one of them */
 
 /* Start-up, in this order; called by main once everything is registered and the configuration is read. */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */

@@ -5,6 +5,7 @@
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
 #include "server/clients/client_commands.h"
+#include "server/role.h"
 #include "server/server.h"
 #include <limits.h>
 
@@ -122,7 +123,7 @@ static void hello_answer(struct call *call) {
     reply_bulk_text(reply, "mode");
     reply_bulk_text(reply, server.mode);
     reply_bulk_text(reply, "role");
-    reply_bulk_text(reply, server.role);
+    reply_bulk_text(reply, role_is_replica() ? "replica" : "master");
     reply_bulk_text(reply, "modules");
     reply_array(reply, 0);
 }

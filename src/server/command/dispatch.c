@@ -203,10 +203,11 @@ static inline void call_changes(struct running *self, int db, bool repeated, boo
     if (together) propagate_end();
 }
 
-/* In import mode, who brings data in must see what it brings. */
-static __attribute__((noinline)) void run_for_import(struct call *call) {
-    bool shown = store_settings.show_expired;
-    store_settings.show_expired = shown || server_deletion_paused_for(DELETION_PAUSE_IMPORT);
+/* The primary decides when keys expire, and in import mode the source of the data does: their commands see what has
+ * expired. */
+static __attribute__((noinline)) void run_with_expired(struct call *call) {
+    bool shown = store_settings.show_expired, imports = call->client->flags & CLIENT_IMPORT_SOURCE;
+    if (!imports || server_deletion_paused_for(DELETION_PAUSE_IMPORT)) store_settings.show_expired = true;
     call->command->spec->run(call);
     store_settings.show_expired = shown;
 }
@@ -233,8 +234,8 @@ static void call_run(struct client *client, struct command *command, int argc, c
      */
     if (unlikely(together)) propagate_begin();
 
-    if (unlikely(client->flags & CLIENT_IMPORT_SOURCE))
-        run_for_import(&self.call);
+    if (unlikely(client->flags & (CLIENT_IMPORT_SOURCE | CLIENT_PRIMARY | CLIENT_LOADER)))
+        run_with_expired(&self.call);
     else
         command->spec->run(&self.call);
 

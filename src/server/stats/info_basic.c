@@ -7,6 +7,7 @@
 #include "server/config/config.h"
 #include "server/stats/info.h"
 #include "server/stats/memory_report.h"
+#include "server/role.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 
@@ -70,11 +71,12 @@ void info_change_replication_id(void) {
 }
 static void write_replication(struct output *out) {
     if (!*replication_id) info_change_replication_id();
-    info_line(out,
-              "role:master\r\nconnected_slaves:0\r\nreplicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
+    role_write_info(out);
+    info_line(out, "connected_slaves:0\r\nreplicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
     info_line(out, "master_replid:%.40s", replication_id);
     info_line(out, "master_replid2:%040d", 0);
-    info_line(out, "master_repl_offset:0\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0");
+    info_line(out, "master_repl_offset:%lld\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0",
+              (long long)role->offset);
     info_line(out, "repl_backlog_size:%lld", (long long)config_number("repl-backlog-size"));
     info_line(out, "repl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0");
 }

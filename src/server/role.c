@@ -1,0 +1,230 @@
+/* role.c: see role.h. Each consequence of the role that is a filter of commands or a setting of another part is applied
+ * by role_apply(), once, when the role, the link or an option changes; so a primary pays for none of them. */
+#include "server/role.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/server.h"
+#include "server/stats/info.h"
+#include <string.h>
+
+static struct role current;
+const struct role *const role = &current;
+static bool read_only, serve_stale, ignore_maxmemory, started;
+static struct list listeners = {.head = {&listeners.head, &listeners.head}};
+static const char *const link_names[] = {[ROLE_LINK_CONNECT] = "connect",
+                                         [ROLE_LINK_CONNECTING] = "connecting",
+                                         [ROLE_LINK_HANDSHAKE] = "handshake",
+                                         [ROLE_LINK_SYNC] = "sync",
+                                         [ROLE_LINK_CONNECTED] = "connected"};
+
+void role_listen(struct role_listener *listener) {
+    list_append(&listeners, &listener->link);
+}
+
+/* What the role refuses */
+
+static enum filter_answer write_ask(struct client *client, const struct command *command, int argc,
+                                    const struct slice *argv, const char **error) {
+    (void)command, (void)argc, (void)argv;
+    if (client->flags & (CLIENT_PRIMARY | CLIENT_LOADER)) return FILTER_PASS;
+    *error = "READONLY You can't write against a read only replica.";
+    return FILTER_REFUSE;
+}
+
+static enum filter_answer stale_ask(struct client *client, const struct command *command, int argc,
+                                    const struct slice *argv, const char **error) {
+    (void)argc, (void)argv;
+    if (command->spec->flags & CMD_STALE || client->flags & (CLIENT_PRIMARY | CLIENT_LOADER)) return FILTER_PASS;
+    *error = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    return FILTER_REFUSE;
+}
+
+static struct command_filter write_filter = {.order = FILTER_READONLY, .flags = CMD_WRITE, .ask = write_ask};
+static struct command_filter stale_filter = {.order = FILTER_STALE, .ask = stale_ask};
+
+static void filter_switch(struct command_filter *filter, bool on) {
+    if (on == list_is_linked(&filter->link)) return;
+    if (on)
+        dispatch_add_filter(filter);
+    else
+        dispatch_remove_filter(filter);
+}
+
+static const char *role_apply(void) {
+    bool replica = current.is_replica;
+    if (started) log_set_role(replica ? 'S' : 'M');
+    server_pause_deletion(DELETION_PAUSE_REPLICA, replica);
+    filter_switch(&write_filter, replica && read_only);
+    filter_switch(&stale_filter, replica && !serve_stale && current.link != ROLE_LINK_CONNECTED);
+    return NULL;
+}
+
+bool role_ignores_maxmemory(void) {
+    return current.is_replica && ignore_maxmemory;
+}
+
+/* Changes */
+
+static void changed(void) {
+    role_apply();
+    list_each(&listeners, link) container_of(link, struct role_listener, link)->changed();
+}
+
+void role_start(void) {
+    started = true;
+    role_apply();
+}
+
+void role_follow(struct slice host, int port) {
+    char *copy = mem_strndup(host.data, host.len);
+    mem_free(current.host);
+    current = (struct role){.is_replica = true, .host = copy, .port = port, .offset = current.offset};
+    changed();
+}
+
+void role_lead(void) {
+    if (!current.is_replica) return;
+    mem_free(current.host);
+    current = (struct role){.offset = current.offset};
+    changed();
+}
+
+void role_set_link(enum role_link link) {
+    bool was_up = current.link == ROLE_LINK_CONNECTED, up = link == ROLE_LINK_CONNECTED;
+    if (!current.is_replica) return;
+    if (was_up != up) current.link_since_ms = clock_ms();
+    current.link = link;
+    role_apply();
+}
+
+void role_set_offset(int64_t offset) {
+    current.offset = offset;
+}
+
+void role_heard(void) {
+    current.heard_ms = clock_ms();
+}
+
+/* What is shown of it */
+
+static void write_info_of_replica(struct output *out) {
+    bool up = current.link == ROLE_LINK_CONNECTED;
+    int64_t now = clock_ms();
+    info_line(out, "role:slave\r\nmaster_host:%s\r\nmaster_port:%d\r\nmaster_link_status:%s", current.host,
+              current.port, up ? "up" : "down");
+    info_line(out, "master_last_io_seconds_ago:%lld",
+              up && current.heard_ms ? (long long)(now - current.heard_ms) / 1000 : -1LL);
+    info_line(out, "master_sync_in_progress:%d", current.link == ROLE_LINK_SYNC);
+    info_line(out, "slave_read_repl_offset:%lld\r\nslave_repl_offset:%lld", (long long)current.offset,
+              (long long)current.offset);
+    info_line(out, "replicas_repl_buffer_size:0\r\nreplicas_repl_buffer_peak:0");
+    if (!up)
+        info_line(out, "master_link_down_since_seconds:%lld",
+                  current.link_since_ms ? (long long)(now - current.link_since_ms) / 1000 : -1LL);
+    info_line(out, "slave_priority:%lld\r\nslave_read_only:%d\r\nreplica_announced:%lld",
+              (long long)config_number("replica-priority"), read_only, (long long)config_number("replica-announced"));
+}
+
+void role_write_info(struct output *out) {
+    if (current.is_replica)
+        write_info_of_replica(out);
+    else
+        info_line(out, "role:master");
+}
+
+static void role_run(struct call *call) {
+    struct reply *reply = call->reply;
+    if (!current.is_replica) {
+        reply_array(reply, 3);
+        reply_bulk_text(reply, "master");
+        reply_integer(reply, current.offset);
+        reply_array(reply, 0);
+        return;
+    }
+    reply_array(reply, 5);
+    reply_bulk_text(reply, "slave");
+    reply_bulk_text(reply, current.host);
+    reply_integer(reply, current.port);
+    reply_bulk_text(reply, link_names[current.link]);
+    reply_integer(reply, current.link == ROLE_LINK_CONNECTED ? current.offset : -1);
+}
+
+/* For tests */
+
+static bool link_parse(struct slice name, enum role_link *link) {
+    for (size_t i = 0; i < sizeof link_names / sizeof *link_names; i++) {
+        if (!slice_is(name, link_names[i])) continue;
+        *link = (enum role_link)i;
+        return true;
+    }
+    return false;
+}
+
+static void run_debug_role(struct call *call) {
+    struct slice what = call->argv[2];
+    int64_t port;
+    enum role_link link;
+    if (slice_is(what, "primary") && call->argc == 3) {
+        role_lead();
+    } else if (slice_is(what, "replica") && call->argc == 5 && parse_int64(call->argv[4], &port) && port > 0 &&
+               port < 65536) {
+        role_follow(call->argv[3], (int)port);
+    } else if (slice_is(what, "link") && call->argc == 4 && link_parse(call->argv[3], &link)) {
+        role_set_link(link);
+    } else if (slice_is(what, "as-primary") && call->argc == 3) {
+        call->client->flags |= CLIENT_PRIMARY;
+    } else {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    reply_ok(call->reply);
+}
+
+const struct debug_subcommand role_debug_subcommands[] = {
+    {"role", 1, 3, run_debug_role,
+     (const char *const[]){
+         "ROLE <PRIMARY|REPLICA <host> <port>|LINK <state>|AS-PRIMARY>",
+         "    Take a role without following anybody; set the state of a replica's link, as ROLE names it; treat what",
+         "    this connection sends as the stream of the primary.", NULL}},
+    {NULL, 0, 0, NULL, NULL}};
+
+const struct config_option role_options[] = {
+    {.name = "replica-read-only",
+     .alias = "slave-read-only",
+     .type = CONFIG_BOOL,
+     .value = &read_only,
+     .initial = "yes",
+     .apply = role_apply,
+     .help = "A replica refuses writes of its clients."},
+    {.name = "replica-serve-stale-data",
+     .alias = "slave-serve-stale-data",
+     .type = CONFIG_BOOL,
+     .value = &serve_stale,
+     .initial = "yes",
+     .apply = role_apply,
+     .help = "A replica answers from its data while it is not connected to its primary."},
+    {.name = "replica-ignore-maxmemory",
+     .alias = "slave-ignore-maxmemory",
+     .type = CONFIG_BOOL,
+     .value = &ignore_maxmemory,
+     .initial = "yes",
+     .help = "A replica leaves eviction to its primary."},
+    {.name = NULL},
+};
+
+const struct command_spec role_commands[] = {
+    {.name = "role",
+     .run = role_run,
+     .arity = 1,
+     .flags = CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_FAST,
+     .categories = CAT_ADMIN | CAT_DANGEROUS,
+     .group = GROUP_SERVER,
+     .since = "2.8.12",
+     .complexity = "O(1)",
+     .summary = "Tells whether the server is a primary or a replica, and how far it is."},
+    {.name = NULL},
+};
