@@ -173,6 +173,14 @@ void request_moved(struct request_reader *reader, struct slice input) {
     if (input.data != reader->base) arguments_move(reader, input.data);
 }
 
+/* One that an earlier request, handed over, has left here. */
+void request_release_argv(struct request_reader *reader) {
+    mem_free(reader->argv);
+    reader->argv = reader->argv_inline;
+    reader->argv_capacity = ARGV_INLINE;
+    memory_count(reader);
+}
+
 bool request_hand_over(struct request_reader *from, struct request_reader *to) {
     if (!arguments_detach(from)) {
         no_memory(from);

@@ -77,7 +77,9 @@ void request_moved(struct request_reader *reader, struct slice input);
  * and the input it lies in stay where they are until request_give_back(); then the reader is as before. Handed over:
  * whatever belongs to it goes along, nothing of it lies in the input any more, and `from` is as after request_done().
  * False: memory is too short to copy what lies in the input; from->error says so. */
+void request_release_argv(struct request_reader *reader); /* for request_lend only */
 static inline void request_lend(struct request_reader *reader, struct slice *argv, int argc, size_t size) {
+    if (__builtin_expect(reader->argv != reader->argv_inline, 0)) request_release_argv(reader);
     reader->argv = argv;
     reader->argc = argc;
     reader->size = size;

@@ -61,6 +61,12 @@ def transactions():
     ])()
 
 
+def silenced():
+    """CLIENT REPLY in a transaction, which would leave the client silent."""
+    who = other()
+    return [(who, ["MULTI"]), (who, plain()), (who, ["CLIENT", "REPLY", one("OFF", "SKIP", "ON", "x")]), (who, ["EXEC"]), (who, plain())]
+
+
 def wait():
     ms = R.choice((1, 1000, 2000, 100000))
     clock.ms += ms

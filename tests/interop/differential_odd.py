@@ -72,6 +72,27 @@ def payloads():
     ])()
 
 
+def replaced():
+    """Hashes with fields that expire, and commands that put a string in their place."""
+    name = lambda: "st%d" % R.randrange(3)
+    far = lambda: one("100000", "200000")
+    return R.choice([
+        lambda: ["HSET", name()] + [word for i in range(R.choice((1, 3, 40, 200))) for word in ("f%d" % i, "v%d" % i)],
+        lambda: ["HPEXPIRE", name(), far() + "000", "FIELDS", "2", "f0", "f%d" % R.randrange(40)],
+        lambda: ["HPEXPIRE", name(), far() + "000", "FIELDS", "1", "f0"],
+        lambda: ["HPERSIST", name(), "FIELDS", "1", "f0"],
+        lambda: ["SET", name(), value()] + one([], [], ["KEEPTTL"], ["EX", far()]),
+        lambda: ["SETEX", name(), far(), value()],
+        lambda: ["PSETEX", name(), far() + "000", value()],
+        lambda: ["MSET", name(), value(), name(), value()],
+        lambda: ["GETSET", name(), value()],
+        lambda: ["BITOP", "OR", name(), name()],
+        lambda: ["EXPIRE", name(), far()],
+        lambda: [one("RENAME", "COPY"), name(), name()],
+        lambda: [one("TYPE", "STRLEN", "HLEN", "DEL"), name()],
+    ])()
+
+
 def lines():
     """Requests as lines."""
     return R.choice([

@@ -124,10 +124,17 @@ def normal(reply):
 
 
 with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary, "--enable-debug-command", "yes") as b:
+    version = re.search(r"\nvalkey_version:(\d+)\.(\d+)", Client(b.port).call("INFO", "server").decode())
+    older = not version or (int(version[1]), int(version[2])) < (9, 1)
     different = 0
     for i in range(streams):
         data = regular(stream())
         x, y = exchange(a.port, data), exchange(b.port, data)
+        # Before 9.1 line ends were not checked, and a closing quote ended a word.
+        if older and (b"invalid CRLF in request" in x or b"unbalanced quotes" in y):
+            for server in a, b:
+                Client(server.port).call("FLUSHALL")
+            continue
         if x != y:
             different += 1
             if different <= 10:

@@ -376,6 +376,27 @@ static void a_lent_request_leaves_the_reader_as_it_was(void **state) {
     request_reader_free(&reader);
 }
 
+/* A request of many arguments was read before, as one that is handed over leaves its argv here. */
+static void a_lent_request_frees_the_argv_of_the_one_before(void **state) {
+    struct request_reader reader;
+    request_reader_init(&reader);
+    struct slice many = SLICE("*9\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n"
+                              "$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n");
+    struct slice argv[2] = {SLICE("get"), SLICE("k")};
+    size_t before = mem_used();
+    assert_int_equal(request_read(&reader, many, &limits), REQUEST_READY);
+    request_done(&reader);
+    request_lend(&reader, argv, 2, 9);
+    assert_argument(&reader, 1, "k");
+    request_give_back(&reader);
+    assert_int_equal(reader.memory, 0);
+    assert_int_equal(mem_used(), before);
+    assert_int_equal(request_read(&reader, many, &limits), REQUEST_READY);
+    assert_int_equal(reader.argc, 9);
+    assert_argument(&reader, 8, "a");
+    request_reader_free(&reader);
+}
+
 static void requests_of_many_arguments(void **state) {
     struct memory_output stream;
     memory_output_init(&stream);
@@ -449,6 +470,7 @@ int main(void) {
         cmocka_unit_test(requests_of_many_arguments),
         cmocka_unit_test(a_request_is_handed_over_whole),
         cmocka_unit_test(a_lent_request_leaves_the_reader_as_it_was),
+        cmocka_unit_test(a_lent_request_frees_the_argv_of_the_one_before),
         cmocka_unit_test(words),
         cmocka_unit_test(rubbish),
     };
