@@ -100,7 +100,9 @@ struct rdma_stats {
     uint64_t stalls, stall_us;             /* on a peer's full buffer */
     uint64_t memory_waits, memory_wait_us; /* for send memory */
     uint64_t credits_in, credits_out;      /* Credit messages */
-    uint64_t polled_in, polled_out;        /* messages that polled words told of */
+    uint64_t polled_in, polled_out;        /* messages that polled words announced */
+    uint64_t polled_again;                 /* words that were read before all bytes they announce, and are read again */
+    uint64_t polled_given_up;              /* polling periods that ended because words did not agree with their bytes */
     uint64_t protocol_errors, errors[RDMA_ERRORS];
     uint64_t refusals[RDMA_REFUSALS]; /* `refused` by its cause */
     uint64_t grown, shrunk;           /* receive buffers */

@@ -102,7 +102,7 @@ struct rdma_connection {
     struct rdma_chunk *control; /* places of control messages where the device has no inline sends */
     uint32_t tick_posted;       /* `posted` at the last tick */
     uint64_t last_control_us;
-    unsigned control_budget;         /* control messages the peer may still send in this tick */
+    uint32_t control_count;          /* control messages in this tick that nothing else bounds */
     bool waiting;                    /* a flush left something; `drained` is owed */
     bool stalled;                    /* the peer's buffer is full: rdma_stall_begin(), _end() */
     uint64_t stalled_us, starved_us; /* since when; starved: send memory is waited for (starved_link) */

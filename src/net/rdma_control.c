@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 enum {
-    CONTROL_A_TICK = 512, /* more control messages than this are a flood */
+    CONTROL_A_TICK = 512, /* more control messages than this are a flood; for how many ticks see too_many() */
     PEER_BUFFER_MAX = 1024 * 1024 * 1024,
 };
 
@@ -136,6 +136,7 @@ static void on_set_feature(struct rdma_connection *c, const struct rdma_wire_fea
         c->owner->stats.ring_connections++;
         c->ring.out = true;
     }
+    if (features & RDMA_FEATURE_POLLED) rdma_polled_agreed(c);
     pump_if_open(c);
 }
 
@@ -163,6 +164,14 @@ static void on_peer_buffer(struct rdma_connection *c, const struct rdma_wire_mem
     }
 }
 
+/* A thread that was stopped for a minute (a debugger, a suspended machine) finds a minute's messages: they may be as
+ * many as the ticks that should have been since the one before the last. */
+static bool too_many(const struct rdma_connection *c) {
+    if (c->control_count <= CONTROL_A_TICK) return false;
+    uint64_t ticks = (clock_monotonic_us() - c->owner->ticked_before_us) / RDMA_TICK_US;
+    return c->control_count > (ticks + 1) * CONTROL_A_TICK;
+}
+
 static void on_control(struct rdma_connection *c, uint32_t len, const union rdma_wire_message *message) {
     c->owner->stats.control_in++;
     if (len != sizeof *message) {
@@ -172,7 +181,8 @@ static void on_control(struct rdma_connection *c, uint32_t len, const union rdma
     unsigned opcode = be16toh(message->opcode);
     /* Credit is bounded by what we send, and so is RegisterXferMemory in the base protocol. */
     bool bounded = opcode == RDMA_OP_CREDIT || (opcode == RDMA_OP_REGISTER_XFER_MEMORY && !c->ring.out);
-    if (!bounded && c->control_budget-- == 0) {
+    if (!bounded) c->control_count++;
+    if (!bounded && too_many(c)) {
         rdma_violation(c, "a flood of control messages");
         return;
     }
@@ -196,14 +206,16 @@ void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc
                               const union rdma_wire_message *message) {
     if (c->end_pending || c->finished) return;
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-        rdma_receive_data(c, be32toh(wc->imm_data));
-        rdma_polled_on_immediate(c);
+        uint32_t immediate = be32toh(wc->imm_data);
+        if (!rdma_polled_immediate(c, immediate)) return;
+        rdma_receive_data(c, immediate);
+        rdma_polled_after_immediate(c);
     } else
         on_control(c, wc->byte_len, message);
 }
 
 void rdma_control_tick(struct rdma_connection *c, uint64_t now) {
-    c->control_budget = CONTROL_A_TICK;
+    c->control_count = 0;
     if (c->phase != RDMA_ESTABLISHED || c->end_pending || c->finished) return;
     uint64_t period = (uint64_t)rdma_settings.keepalive_ms * 1000;
     if (period && now - c->last_control_us >= period) {

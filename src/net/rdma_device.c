@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 enum {
-    TICK_US = 250 * 1000,
     TIDY_US = 10 * 1000,   /* between two goes at what was given back, */
     TIDY_BUDGET_US = 1000, /* of so long each */
     QUEUE_CAPACITY = 8192,
@@ -75,7 +74,11 @@ static void add_stats(struct rdma_stats *sum, const struct rdma_stats *part) {
 }
 
 static void loop_trim(struct rdma_loop *owner) {
-    list_each(&owner->devices, link) rdma_memory_trim(&container_of(link, struct rdma_device, link)->memory);
+    list_each(&owner->devices, link) {
+        struct rdma_device *device = container_of(link, struct rdma_device, link);
+        rdma_polls_tidy(device);
+        rdma_memory_trim(&device->memory);
+    }
 }
 
 static void show_stats(struct event_post *post) {
@@ -852,6 +855,8 @@ static uint64_t loop_tick(struct event_timer *timer) {
     struct rdma_loop *owner = container_of(timer, struct rdma_loop, tick);
     if (!rdma_usable()) return 0;
     uint64_t now = clock_mono();
+    owner->ticked_before_us = owner->ticked_us;
+    owner->ticked_us = now;
     list_each(&owner->connections, link) rdma_connection_tick(container_of(link, struct rdma_connection, link), now);
     rdma_untrusted_tick(owner);
     list_each(&owner->devices, device_link) {
@@ -861,11 +866,13 @@ static uint64_t loop_tick(struct event_timer *timer) {
         rdma_device_relieve(device);
         feed_starved(device);
     }
-    return owner->connections.len ? TICK_US : 0;
+    return owner->connections.len ? RDMA_TICK_US : 0;
 }
 
 void rdma_loop_tick_start(struct rdma_loop *owner) {
-    if (!owner->tick.heap_index) event_timer_set(owner->loop, &owner->tick, TICK_US, loop_tick);
+    if (owner->tick.heap_index) return;
+    owner->ticked_us = owner->ticked_before_us = clock_monotonic_us();
+    event_timer_set(owner->loop, &owner->tick, RDMA_TICK_US, loop_tick);
 }
 
 /* What has time until nobody waits: buffers that were given back, memory that nobody needs, receives that the device
@@ -882,6 +889,7 @@ static uint64_t loop_tidy(struct event_timer *timer) {
         if (rdma_memory_tidy(&device->memory, TIDY_BUDGET_US)) soon = true;
         if (!age || rdma_memory_age(&device->memory)) later = true;
         if (rdma_values_tidy(device)) later = true;
+        rdma_polls_tidy(device);
     }
     return soon ? TIDY_US : later ? RDMA_MEMORY_AGE_US : 0;
 }

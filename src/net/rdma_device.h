@@ -29,6 +29,7 @@ enum {
     RDMA_MESSAGE_REQUESTS = 4, /* work requests of one message, at most */
     RDMA_QUEUES_MAX = 16,
     RDMA_QP_PAGE = 4096,
+    RDMA_TICK_US = 250 * 1000,
 };
 
 struct rdma_connection;
@@ -75,8 +76,9 @@ struct rdma_loop {
     struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
     struct event_timer
         tidy; /* memory that was given back, receives that could not be posted; runs while there is something to do */
-    uint64_t aged_us;         /* memory was aged last */
-    uint64_t courtesy_second; /* connections that were let in only to be told that there is no room */
+    uint64_t ticked_us, ticked_before_us; /* the last tick, and the one before it */
+    uint64_t aged_us;                     /* memory was aged last */
+    uint64_t courtesy_second;             /* connections that were let in only to be told that there is no room */
     unsigned courtesies;
     struct rdma_stats stats;
     struct list_link registry_link; /* of the process's loops, for rdma_stats() */

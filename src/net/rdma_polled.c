@@ -1,60 +1,135 @@
 /* rdma_polled.c: see rdma_polled.h. */
 #include "net/rdma_connection.h"
+#include "lib/crc32c.h"
 #include <endian.h>
 #include <sys/mman.h>
 
 enum {
-    PLACE_SIZE = 4096,
+    SLOT_SIZE = 4096,
     LINE = 64,
     AFTER_MOST = 4096,
-    LATER = 4,          /* so many times, after a period of less than */
-    WORTHWHILE = 256,   /* messages: the control messages of a period wake who sleeps */
-    BEGINS_A_TICK = 32, /* four control messages each, of which two reach the same end; it takes 512 */
+    LATER = 4,             /* so many times, after a period of less than */
+    WORTHWHILE = 256,      /* messages: the control messages of a period wake a peer that sleeps */
+    BEGINS_A_TICK = 32,    /* four control messages each, of which two reach the same end; it takes 512 */
+    DOUBT_MAX = 256 * 1024 /* bytes of checksums in vain; each look counts as a cache line more */
 };
 
-/* Places */
+/* The word */
 
-static bool place_take(struct rdma_connection *c) {
-    struct rdma_polls *polls = &c->device->polls;
-    if (c->polled.place) return true;
-    if (!polls->pages) {
-        void *pages =
-            mmap(NULL, PLACE_SIZE * RDMA_POLLED_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (pages == MAP_FAILED) return false;
-        polls->pages = pages;
-    }
-    for (size_t i = 0; i < RDMA_POLLED_MAX; i++) {
-        struct rdma_place *place = &polls->places[i];
-        if (place->owner || place->mr) continue;
-        char *page = polls->pages + i * PLACE_SIZE;
-        place->mr = rdma_register(&c->device->memory, page, PLACE_SIZE,
-                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, RDMA_MEMORY_CONTROL);
-        if (!place->mr) return false;
-        place->word =
-            (_Atomic uint32_t *)(void *)(page + i * LINE % PLACE_SIZE); /* not all in the same set of the cache */
-        place->owner = c;
-        c->polled.place = place;
-        return true;
-    }
-    return false;
+static inline uint64_t make_word(uint32_t count, uint32_t crc) {
+    return htobe64((uint64_t)count << 32 | crc);
+}
+static inline uint32_t word_count(uint64_t word) {
+    return (uint32_t)(be64toh(word) >> 32);
+}
+static inline uint32_t word_crc(uint64_t word) {
+    return (uint32_t)be64toh(word);
+}
+/* The checksum begins with the count that it begins at, so that a word of another stretch of the stream does not agree
+ * by its bytes alone. */
+static inline uint32_t crc_begin(uint32_t count) {
+    uint32_t wire = htobe32(count);
+    return crc32c(0, &wire, sizeof wire);
 }
 
-static void place_give(struct rdma_connection *c) {
-    struct rdma_place *place = c->polled.place;
-    if (!place) return;
-    if (rdma_unregister(&c->device->memory, place->mr, RDMA_MEMORY_CONTROL)) place->mr = NULL;
-    place->owner = NULL;
-    c->polled.place = NULL;
+/* Poll slots */
+
+static bool slot_register(struct rdma_device *device, struct rdma_poll_slot *slot) {
+    struct rdma_polls *polls = &device->polls;
+    size_t at = (size_t)(slot - polls->slots);
+    char *page = polls->pages + at * SLOT_SIZE;
+    slot->mr = rdma_register(&device->memory, page, SLOT_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                             RDMA_MEMORY_CONTROL);
+    if (!slot->mr) return false;
+    slot->word = (_Atomic uint64_t *)(void *)(page + at * LINE % SLOT_SIZE); /* not all in the same set of the cache */
+    slot->next = polls->ready;
+    polls->ready = slot;
+    polls->registered++;
+    return true;
+}
+
+/* False: the device kept the region, so the slot is lost. */
+static bool slot_unregister(struct rdma_device *device, struct rdma_poll_slot *slot) {
+    device->polls.registered--;
+    if (!rdma_unregister(&device->memory, slot->mr, RDMA_MEMORY_CONTROL)) return false;
+    slot->mr = NULL;
+    return true;
+}
+
+static inline int slots_wanted(const struct rdma_polls *polls) {
+    return polls->users < RDMA_POLLED_MAX ? (int)polls->users : RDMA_POLLED_MAX;
+}
+
+/* One slot more, if another connection could use it. */
+static void add_slot(struct rdma_device *device) {
+    struct rdma_polls *polls = &device->polls;
+    if (polls->registered >= slots_wanted(polls)) return;
+    if (!polls->pages) {
+        size_t size = SLOT_SIZE * RDMA_POLLED_MAX;
+        void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED) return;
+        madvise(pages, size, MADV_DONTFORK);
+        polls->pages = pages;
+    }
+    for (int i = 0; i < polls->made; i++) {
+        if (polls->slots[i].mr) continue;
+        slot_register(device, &polls->slots[i]);
+        return;
+    }
+    if (polls->made < RDMA_POLLED_MAX && slot_register(device, &polls->slots[polls->made])) polls->made++;
+}
+
+void rdma_polled_agreed(struct rdma_connection *c) {
+    c->polled.agreed = true;
+    c->device->polls.users++;
+    add_slot(c->device);
+}
+
+static bool slot_take(struct rdma_connection *c) {
+    struct rdma_polls *polls = &c->device->polls;
+    if (c->polled.slot) return true;
+    if (!polls->ready) return false;
+    c->polled.slot = polls->ready;
+    polls->ready = polls->ready->next;
+    return true;
+}
+
+/* The peer knows its key, so nobody else gets it before it is registered anew. */
+static void slot_give(struct rdma_connection *c) {
+    struct rdma_poll_slot *slot = c->polled.slot;
+    struct rdma_memory *memory = &c->device->memory;
+    if (!slot) return;
+    c->polled.slot = NULL;
+    slot->next = c->device->polls.stale;
+    c->device->polls.stale = slot;
+    if (memory->work) memory->work(memory);
+}
+
+void rdma_polls_tidy(struct rdma_device *device) {
+    struct rdma_polls *polls = &device->polls;
+    while (polls->stale) {
+        struct rdma_poll_slot *slot = polls->stale;
+        polls->stale = slot->next;
+        if (slot_unregister(device, slot) && polls->registered < slots_wanted(polls)) slot_register(device, slot);
+    }
+    while (polls->ready && polls->registered > slots_wanted(polls)) {
+        struct rdma_poll_slot *slot = polls->ready;
+        polls->ready = slot->next;
+        slot_unregister(device, slot);
+    }
 }
 
 void rdma_polls_free(struct rdma_device *device) {
-    if (device->polls.pages) munmap(device->polls.pages, PLACE_SIZE * RDMA_POLLED_MAX);
+    struct rdma_polls *polls = &device->polls;
+    polls->users = 0;
+    rdma_polls_tidy(device);
+    if (polls->pages) munmap(polls->pages, SLOT_SIZE * RDMA_POLLED_MAX);
 }
 
 /* When to poll */
 
 uint64_t rdma_polled_possible(const struct rdma_connection *c) {
-    bool possible = c->max_inline >= sizeof(uint32_t) && !(rdma_settings.without & RDMA_POLLED);
+    bool possible = c->max_inline >= sizeof(uint64_t) && !(rdma_settings.without & RDMA_POLLED);
     return possible ? RDMA_FEATURE_POLLED : 0;
 }
 
@@ -68,28 +143,32 @@ static bool send_count(struct rdma_connection *c, enum rdma_opcode opcode, uint3
     return rdma_send_control(c, &message);
 }
 
+/* All up to `count` has come by a completion. */
+static void begin_checksum_in(struct rdma_polled *polled, uint32_t count) {
+    polled->base_in = count;
+    polled->crc_in = crc_begin(count);
+    polled->doubt = 0;
+}
+
 /* If it cannot begin now, the next message will do. */
 static void begin(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
     bool may = polled->begins_left && !c->end_pending && c->conn.state == CONN_OPEN && (c->conn.trusted || !c->passive);
-    if (!may || !place_take(c)) return;
-    atomic_store_explicit(polled->place->word, htobe32(polled->count_in), memory_order_relaxed);
+    if (!may || !slot_take(c)) return;
+    begin_checksum_in(polled, polled->count_in);
+    atomic_store_explicit(polled->slot->word, make_word(polled->count_in, polled->crc_in), memory_order_relaxed);
     union rdma_wire_message message = {.memory = {.opcode = htobe16(RDMA_OP_POLL_BEGIN),
-                                                  .addr = htobe64((uintptr_t)polled->place->word),
-                                                  .length = htobe32(sizeof *polled->place->word),
-                                                  .key = htobe32(polled->place->mr->rkey)}};
+                                                  .addr = htobe64((uintptr_t)polled->slot->word),
+                                                  .length = htobe32(sizeof *polled->slot->word),
+                                                  .key = htobe32(polled->slot->mr->rkey)}};
     if (!rdma_send_control(c, &message)) return;
     polled->begins_left--;
     polled->state = RDMA_POLLED_ASKED;
 }
 
-void rdma_polled_on_immediate(struct rdma_connection *c) {
+void rdma_polled_after_immediate(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
-    if (!(c->features & RDMA_FEATURE_POLLED) || polled->state == RDMA_POLLED_ASKED) return;
-    if (polled->state == RDMA_POLLED_ON) {
-        rdma_violation(c, "an immediate while its word is polled");
-        return;
-    }
+    if (!polled->agreed || polled->state != RDMA_POLLED_OFF) return;
     if (polled->sleeps != c->owner->stats.sleeps) {
         polled->sleeps = c->owner->stats.sleeps;
         polled->immediates = 0;
@@ -105,7 +184,7 @@ static void end(struct rdma_connection *c) {
 
 void rdma_polled_end_all(struct rdma_device *device) {
     for (int i = 0; i < device->polls.count; i++) {
-        struct rdma_connection *c = device->polls.looks[i].conn;
+        struct rdma_connection *c = device->polls.entries[i].conn;
         if (!c->polled.ending && !c->end_pending && !c->finished) end(c);
     }
 }
@@ -114,7 +193,7 @@ void rdma_polled_tick(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
     polled->begins_left = BEGINS_A_TICK;
     if (polled->state == RDMA_POLLED_OFF)
-        place_give(c);
+        slot_give(c);
     else if (polled->state == RDMA_POLLED_ON && !polled->ending && polled->ticked == polled->count_in)
         end(c);
     polled->ticked = polled->count_in;
@@ -122,71 +201,134 @@ void rdma_polled_tick(struct rdma_connection *c) {
 
 /* Looking */
 
-static void look_begin(struct rdma_connection *c) {
+static void entry_begin(struct rdma_connection *c) {
     struct rdma_polls *polls = &c->device->polls;
-    c->polled.look = polls->count++;
-    polls->looks[c->polled.look] = (struct rdma_look){c->polled.place->word, htobe32(c->polled.count_in), c};
-    c->polled.state = RDMA_POLLED_ON;
-    c->polled.messages = 0;
+    struct rdma_polled *polled = &c->polled;
+    polled->entry = polls->count++;
+    polls->entries[polled->entry] =
+        (struct rdma_poll_entry){polled->slot->word, make_word(polled->count_in, polled->crc_in), c};
+    polled->state = RDMA_POLLED_ON;
+    polled->messages = 0;
     c->owner->stats.polled_connections++;
 }
 
-static void look_end(struct rdma_connection *c) {
+static void entry_end(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
     struct rdma_polls *polls = &c->device->polls;
-    struct rdma_look *last = &polls->looks[--polls->count];
-    polls->looks[polled->look] = *last;
-    last->conn->polled.look = polled->look;
+    struct rdma_poll_entry *last = &polls->entries[--polls->count];
+    polls->entries[polled->entry] = *last;
+    last->conn->polled.entry = polled->entry;
     c->owner->stats.polled_connections--;
     polled->state = RDMA_POLLED_OFF;
-    polled->ending = polled->want_end = false;
     polled->immediates = 0;
-    if (polled->messages >= WORTHWHILE)
+    if (polled->distrusted)
+        polled->after = AFTER_MOST;
+    else if (polled->messages >= WORTHWHILE)
         polled->after = rdma_settings.poll_after;
     else if (polled->after < AFTER_MOST)
         polled->after *= LATER;
+    polled->ending = polled->want_end = polled->distrusted = false;
 }
 
 /* Between RegisterXferMemory and BufferTaken a word does not say which buffer its bytes are in: BufferTaken does. */
-static inline bool may_take(const struct rdma_connection *c) {
-    return c->polled.state == RDMA_POLLED_ON && !c->ring.moving && !c->end_pending && !c->finished;
+static inline bool may_look(const struct rdma_connection *c) {
+    return c->polled.state == RDMA_POLLED_ON && !c->polled.distrusted && !c->ring.moving && !c->end_pending &&
+           !c->finished;
 }
 
 static void take(struct rdma_connection *c, uint32_t count) {
     uint32_t len = count - c->polled.count_in;
     c->polled.count_in = count;
     c->polled.messages++;
-    c->device->polls.looks[c->polled.look].seen = htobe32(count);
-    c->owner->stats.polled_in++;
     rdma_receive_data(c, len);
+}
+
+/* The checksum of the next `len` bytes of the stream, which fit in what the peer may write. */
+static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
+    const struct rdma_rx *rx = c->ring.next ? c->ring.next : c->rx;
+    uint32_t at = c->received < rx->size ? c->received : c->ring.wrapped;
+    if (c->ring.next) at = c->ring.next_received;
+    uint32_t first = len < rx->size - at ? len : rx->size - at;
+    uint32_t crc = crc32c(c->polled.crc_in, rx->data + at, first);
+    return first < len ? crc32c(crc, rx->data, len - first) : crc;
+}
+
+enum look { LOOK_NOTHING, LOOK_TAKEN, LOOK_AGAIN };
+
+/* A count that cannot be is as unbelievable as a checksum that does not agree. */
+static enum look doubt(struct rdma_connection *c, uint32_t len) {
+    struct rdma_polled *polled = &c->polled;
+    polled->doubt += len + LINE;
+    c->owner->stats.polled_again++;
+    if (polled->doubt <= DOUBT_MAX) return LOOK_AGAIN;
+    polled->distrusted = true;
+    c->owner->stats.polled_given_up++;
+    return LOOK_NOTHING;
+}
+
+static enum look look_at(struct rdma_connection *c, struct rdma_poll_entry *entry, uint64_t word) {
+    struct rdma_polled *polled = &c->polled;
+    uint32_t count = word_count(word), len = count - polled->count_in;
+    if (len == 0 || (int32_t)len < 0) { /* an immediate has told of more meanwhile */
+        entry->seen = word;
+        return LOOK_NOTHING;
+    }
+    if (len > c->room || count - polled->base_in > RDMA_POLLED_BYTES_MAX) return doubt(c, 0);
+    uint32_t crc = crc_of_next(c, len);
+    if (crc != word_crc(word)) return doubt(c, len);
+    entry->seen = word;
+    polled->crc_in = crc;
+    polled->doubt = 0;
+    c->owner->stats.polled_in++;
+    take(c, count);
+    return LOOK_TAKEN;
 }
 
 bool rdma_polled_look(struct rdma_device *device) {
     bool found = false;
     for (int i = 0; i < device->polls.count; i++) {
-        const struct rdma_look *look = &device->polls.looks[i];
-        uint32_t word = atomic_load_explicit(look->word, memory_order_acquire);
-        if (word == look->seen || !may_take(look->conn)) continue;
-        take(look->conn, be32toh(word));
-        found = true;
+        struct rdma_poll_entry *entry = &device->polls.entries[i];
+        uint64_t word = atomic_load_explicit(entry->word, memory_order_acquire);
+        if (word == entry->seen || !may_look(entry->conn)) continue;
+        struct rdma_connection *c = entry->conn;
+        found |= look_at(c, entry, word) == LOOK_TAKEN;
+        if (c->polled.distrusted && !c->polled.ending) end(c);
     }
     return found;
 }
 
 void rdma_polled_take_until(struct rdma_connection *c, uint32_t count) {
-    if (c->polled.state == RDMA_POLLED_ON && count != c->polled.count_in) take(c, count);
+    if (c->polled.state != RDMA_POLLED_ON) return;
+    if (count != c->polled.count_in) take(c, count);
+    begin_checksum_in(&c->polled, count);
 }
 
+/* Bytes that do not agree by now are lost as any that were on their way. */
 void rdma_polled_take(struct rdma_connection *c) {
-    if (may_take(c))
-        rdma_polled_take_until(c, be32toh(atomic_load_explicit(c->polled.place->word, memory_order_acquire)));
+    enum look result = LOOK_AGAIN;
+    while (result == LOOK_AGAIN && may_look(c)) {
+        struct rdma_poll_entry *entry = &c->device->polls.entries[c->polled.entry];
+        uint64_t word = atomic_load_explicit(entry->word, memory_order_acquire);
+        result = word == entry->seen ? LOOK_NOTHING : look_at(c, entry, word);
+    }
+}
+
+bool rdma_polled_immediate(struct rdma_connection *c, uint32_t immediate) {
+    if (c->polled.state != RDMA_POLLED_ON) return true;
+    uint32_t len = immediate - c->polled.count_in;
+    if (len == 0 || len > c->room)
+        rdma_violation(c, "an immediate of %u after %u bytes, where %u are left", immediate, c->polled.count_in,
+                       c->room);
+    else
+        rdma_polled_take_until(c, immediate);
+    return false;
 }
 
 void rdma_polled_on_begun(struct rdma_connection *c) {
     if (c->polled.state != RDMA_POLLED_ASKED)
         rdma_violation(c, "PollBegun that answers nothing");
     else
-        look_begin(c);
+        entry_begin(c);
 }
 
 void rdma_polled_on_ended(struct rdma_connection *c, const struct rdma_wire_credit *count) {
@@ -195,15 +337,22 @@ void rdma_polled_on_ended(struct rdma_connection *c, const struct rdma_wire_cred
         return;
     }
     rdma_polled_take_until(c, be32toh(count->bytes));
-    look_end(c);
+    entry_end(c);
 }
 
 void rdma_polled_release(struct rdma_connection *c) {
-    if (c->polled.state == RDMA_POLLED_ON) look_end(c);
-    place_give(c);
+    if (c->polled.state == RDMA_POLLED_ON) entry_end(c);
+    slot_give(c);
+    if (c->polled.agreed) c->device->polls.users--;
+    c->polled.agreed = false;
 }
 
 /* Sending */
+
+static void begin_checksum_out(struct rdma_polled *polled) {
+    polled->base_out = polled->count_out;
+    polled->crc_out = crc_begin(polled->count_out);
+}
 
 void rdma_polled_on_begin(struct rdma_connection *c, const struct rdma_wire_memory *memory) {
     struct rdma_polled *polled = &c->polled;
@@ -213,7 +362,7 @@ void rdma_polled_on_begin(struct rdma_connection *c, const struct rdma_wire_memo
         rdma_violation(c, "PollBegin without the feature");
     } else if (polled->out || polled->owes_begun) {
         rdma_violation(c, "PollBegin while it polls");
-    } else if (addr == 0 || addr % sizeof(uint32_t) || length != sizeof(uint32_t)) {
+    } else if (addr == 0 || addr % sizeof(uint64_t) || length != sizeof(uint64_t)) {
         rdma_violation(c, "PollBegin at address %llx of %u bytes", (unsigned long long)addr, length);
     } else {
         polled->addr = addr;
@@ -236,6 +385,7 @@ bool rdma_polled_pump(struct rdma_connection *c) {
     if (polled->owes_begun && send_count(c, RDMA_OP_POLL_BEGUN, 0)) {
         polled->owes_begun = false;
         polled->out = true;
+        begin_checksum_out(polled);
     }
     if (polled->owes_ended && !polled->owes_begun && send_count(c, RDMA_OP_POLL_ENDED, polled->count_out)) {
         polled->owes_ended = false;
@@ -244,14 +394,32 @@ bool rdma_polled_pump(struct rdma_connection *c) {
     return !polled->want_end && !polled->owes_begun && !polled->owes_ended;
 }
 
-void rdma_polled_write(struct rdma_connection *c, uint32_t bytes, struct ibv_send_wr *wr, struct ibv_sge *sge,
-                       uint32_t *word) {
-    c->polled.count_out += bytes;
-    *word = htobe32(c->polled.count_out);
+uint32_t rdma_polled_taken_count(const struct rdma_connection *c) {
+    return c->polled.out ? c->polled.count_out : 0;
+}
+void rdma_polled_taken_sent(struct rdma_connection *c) {
+    if (c->polled.out) begin_checksum_out(&c->polled);
+}
+
+bool rdma_polled_announce(struct rdma_connection *c, uint32_t bytes, const struct ibv_sge *sges, uint32_t count,
+                          struct ibv_send_wr *wr, struct ibv_sge *sge, uint64_t *word, uint32_t *immediate) {
+    struct rdma_polled *polled = &c->polled;
+    *immediate = bytes;
+    if (!polled->out) return false;
+    polled->count_out += bytes;
+    if (bytes > RDMA_POLLED_MESSAGE_MAX || polled->count_out - polled->base_out > RDMA_POLLED_BYTES_MAX) {
+        *immediate = polled->count_out;
+        begin_checksum_out(polled);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        polled->crc_out = crc32c(polled->crc_out, (const void *)(uintptr_t)sges[i].addr, sges[i].length);
+    *word = make_word(polled->count_out, polled->crc_out);
     *sge = (struct ibv_sge){.addr = (uintptr_t)word, .length = sizeof *word};
     *wr =
         (struct ibv_send_wr){.sg_list = sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE};
-    wr->wr.rdma.remote_addr = c->polled.addr;
-    wr->wr.rdma.rkey = c->polled.key;
+    wr->wr.rdma.remote_addr = polled->addr;
+    wr->wr.rdma.rkey = polled->key;
     c->owner->stats.polled_out++;
+    return true;
 }

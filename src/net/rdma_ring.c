@@ -167,8 +167,9 @@ void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credi
 bool rdma_ring_pump(struct rdma_connection *c) {
     if (c->ring.owes_taken) {
         union rdma_wire_message message = {.credit = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN),
-                                                      .bytes = htobe32(c->polled.out ? c->polled.count_out : 0)}};
+                                                      .bytes = htobe32(rdma_polled_taken_count(c))}};
         c->ring.owes_taken = !rdma_send_control(c, &message);
+        if (!c->ring.owes_taken) rdma_polled_taken_sent(c);
     }
     if (c->ring.credit_waits) {
         c->ring.credit_waits = false; /* unless it waits again */

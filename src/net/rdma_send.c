@@ -348,8 +348,9 @@ static inline void use_window(struct rdma_connection *c, uint32_t len) {
 static bool post_message(struct rdma_connection *c, uint32_t limit) {
     struct ibv_send_wr wrs[RDMA_MESSAGE_REQUESTS + 1];
     struct ibv_sge sges[RDMA_MESSAGE_REQUESTS * RDMA_SGE_MAX + 1];
-    bool polled = c->polled.out; /* then a WRITE of the peer's word tells of the message, else an immediate */
-    uint32_t word;
+    bool polled = c->polled.out; /* then a WRITE of the peer's word may announce the message instead of an immediate */
+    uint64_t word;
+    uint32_t immediate;
     uint32_t requests = 0, elements = 0, total = 0;
     uint32_t most = send_room(c) - CONTROL_RESERVE - polled;
     uint32_t edge =
@@ -383,13 +384,12 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
         wrs[requests - 1].send_flags = IBV_SEND_INLINE;
     else
         c->unsignalled_bytes += total;
-    if (polled) {
-        rdma_polled_write(c, total, &wrs[requests], &sges[elements], &word);
+    if (rdma_polled_announce(c, total, sges, elements, &wrs[requests], &sges[elements], &word, &immediate)) {
         wrs[requests - 1].next = &wrs[requests];
         requests++;
     } else {
         wrs[requests - 1].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        wrs[requests - 1].imm_data = htobe32(total);
+        wrs[requests - 1].imm_data = htobe32(immediate);
     }
     use_window(c, total);
     c->conn.bytes_out += total;
@@ -424,7 +424,8 @@ void rdma_send_flush(struct rdma_connection *c) {
 
 void rdma_send_resume(struct rdma_connection *c) {
     rdma_stall_end(c);
-    if (!c->flushed && !c->lingering) event_timer_cancel(c->conn.loop, &c->timer);
+    /* A peer may announce its buffer before the connection is established here; then the timer is that of accepting. */
+    if (c->phase == RDMA_ESTABLISHED && !c->flushed && !c->lingering) event_timer_cancel(c->conn.loop, &c->timer);
     rdma_send_pump(c);
     if (c->waiting && rdma_send_pending(c) == 0) rdma_connection_ready(c);
     rdma_send_check_linger(c);

@@ -25,13 +25,13 @@
  *   BufferTaken 0x8001 (feature ring)
  *        0     2  opcode
  *        2    22  reserved   zero
- *       24     4  count      while the peer polls (feature polled): what its word tells; else zero
+ *       24     4  count      while the peer polls (feature polled): bytes sent so far; else zero
  *       28     4  reserved   zero
  *   PollBegin 0x8002 (feature polled)
  *        0     2  opcode
  *        2    14  reserved   zero
- *       16     8  addr       of the word that the sender will look at, a multiple of 4
- *       24     4  length     4
+ *       16     8  addr       of the word that the sender will look at, a multiple of 8
+ *       24     4  length     8
  *       28     4  key        remote key
  *   PollBegun 0x8003, PollEnd 0x8004 (feature polled)
  *        0     2  opcode
@@ -39,7 +39,7 @@
  *   PollEnded 0x8005 (feature polled)
  *        0     2  opcode
  *        2    22  reserved   zero
- *       24     4  count      what the word tells
+ *       24     4  count      bytes sent so far
  *       28     4  reserved   zero
  *
  * Payload is written into the peer's receive buffer by any number of RDMA WRITEs, the last one WRITE_WITH_IMM whose
@@ -70,25 +70,37 @@
  * buffer is never given back. (The first RegisterXferMemory of a connection is answered by nothing, even if it comes
  * after SetClientFeature.)
  *
- * Polled (bit 33).  Whoever receives much may look at memory instead of waiting for completions. Each direction on its
- * own, as often as its receiver likes:
+ * Polled (bit 33).  A receiver of many messages may look at memory instead of waiting for completions. Each direction
+ * on its own, as often as its receiver likes:
  *
  *   receiver                              sender of the stream
  *     PollBegin(word)           ------>
- *                               <------   PollBegun: from here on no immediates, but, behind the WRITEs of each
- * message, a WRITE of the word PollEnd                   ------>            at any time after PollBegun; who would
- * sleep must not be told by a word alone
- *                               <------   PollEnded(count): from here on immediates again
+ *                               <------   PollBegun: from here on messages are announced as below
+ *     PollEnd                   ------>   at any time after PollBegun; before it sleeps, for instance
+ *                               <------   PollEnded(count): from here on immediates as before
  *
- *   The word is the number of bytes, modulo 2^32 and big-endian, that the sender has told of by words since the
- * connection began. The receiver sets it so before PollBegin; another PollBegin may name another word. It relies on two
- * WRITEs of one connection becoming visible in their order.
+ * The count is the number of bytes, modulo 2^32, that the sender has sent between PollBegun and PollEnded since the
+ * connection began. Between PollBegun and PollEnded a message of at most 1,024 bytes is announced by a WRITE of the
+ * word behind the WRITEs of its bytes, unless words would then announce more than 32,768 bytes in a row; any other
+ * message by an immediate, which is the count after it, not the length of the message.
+ *
+ *   word
+ *   offset  size  field
+ *        0     4  count      after the message
+ *        4     4  checksum   CRC-32C of the base and the bytes between the base and the count
+ *
+ * The base is the last count that a completion of the receiver told: of an immediate, BufferTaken or PollBegun (which
+ * begins where the last period ended); it enters the checksum as four bytes, big-endian. The receiver sets the word
+ * to the count and the checksum of no bytes before PollBegin; another PollBegin may name another word.
+ *
+ * Memory may show a word before the bytes that it announces, so the receiver takes them only when the checksum agrees.
+ * The eight bytes of a word are taken to be written at once; if they are not, the checksum does not agree either.
  *
  * Violations, each of which ends the connection: SetClientFeature with bits that were not offered, twice, or by a
  * server that was not asked or with other bits than it was; GetServerFeature after SetClientFeature; an answer that
- * nobody asked for; Credit, BufferTaken or any Poll… without the feature or against what is said above; an immediate
- * between PollBegun and PollEnded; an immediate of zero bytes; an immediate, or a word, that tells of more than is
- * free. */
+ * nobody asked for; Credit, BufferTaken or any Poll… without the feature or against what is said above; an immediate of
+ * zero bytes; an immediate, or the count of BufferTaken or PollEnded, that tells of more than is free. A word is none:
+ * one that does not agree with its bytes is not believed, and ends the polling period at last. */
 #ifndef NET_RDMA_WIRE_H
 #define NET_RDMA_WIRE_H
 #include <stdint.h>

@@ -74,10 +74,10 @@ struct peer {
     uint64_t set, its_set; /* features of the SetClientFeature of either end */
     char *word;
     bool word_asked, word_on, word_end;
-    uint32_t told;
+    uint32_t told, base, crc;
     /* Of its own, likewise; the address of it is this. */
     bool its_asked, its_on, its_end;
-    uint32_t its_told;
+    uint32_t its_told, its_base, its_crc;
     uint8_t manner; /* of our handlers */
     char *sink;
     size_t sink_size;
@@ -120,6 +120,20 @@ static void check_bytes(const struct peer *p, const struct fake_send *send) {
     }
 }
 
+/* What the word's checksum begins with. */
+static uint32_t crc_of_base(uint32_t base) {
+    uint32_t wire = htobe32(base);
+    return crc32c_portable(0, &wire, sizeof wire);
+}
+static void begin_its_checksum(struct peer *p) {
+    p->its_base = p->its_told;
+    p->its_crc = crc_of_base(p->its_base);
+}
+static void begin_checksum(struct peer *p) {
+    p->base = p->told;
+    p->crc = crc_of_base(p->base);
+}
+
 enum { ITS_WORD = 0x7fff0000, ITS_WORD_KEY = 77 };
 
 /* What our end says about polled words. False: it is about something else. */
@@ -139,6 +153,7 @@ static bool on_polled_sent(struct peer *p, const union rdma_wire_message *messag
         FUZZ_CHECK(p->early || (p->its_asked && !p->its_on && p->message == 0), "PollBegun out of its turn");
         p->its_on = true;
         p->its_asked = false;
+        begin_its_checksum(p);
         return true;
     case RDMA_OP_POLL_ENDED:
         FUZZ_CHECK(p->early || (p->its_on && p->its_end && p->message == 0), "PollEnded out of its turn");
@@ -178,6 +193,7 @@ static bool on_feature_sent(struct peer *p, const union rdma_wire_message *messa
         FUZZ_CHECK(p->moving, "BufferTaken that answers nothing");
         FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == (p->its_on ? p->its_told : 0),
                    "BufferTaken tells of %u", be32toh(message->credit.bytes));
+        begin_its_checksum(p);
         p->addr = p->new_addr, p->size = p->window = p->new_size, p->key = p->new_key;
         p->filled = 0;
         p->moving = false;
@@ -211,14 +227,21 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     for (int i = 0; i < wr->num_sge; i++) len += wr->sg_list[i].length;
     if (len == 0 || p->early) return; /* a marker, or nothing to be compared with */
     if (p->its_on && wr->wr.rdma.remote_addr == ITS_WORD) {
-        uint32_t word;
+        uint32_t word[2];
         FUZZ_CHECK(len == sizeof word && wr->num_sge == 1 && wr->wr.rdma.rkey == ITS_WORD_KEY &&
                        wr->opcode == IBV_WR_RDMA_WRITE && send->inlined,
                    "no word");
-        memcpy(&word, (const void *)(uintptr_t)wr->sg_list->addr, sizeof word);
-        FUZZ_CHECK(p->message && be32toh(word) == p->its_told + p->message, "a word of %u for %u and %u bytes",
-                   be32toh(word), p->its_told, p->message);
+        memcpy(word, (const void *)(uintptr_t)wr->sg_list->addr, sizeof word);
+        FUZZ_CHECK(p->message && p->message <= RDMA_POLLED_MESSAGE_MAX && be32toh(word[0]) == p->its_told + p->message,
+                   "a word of %u for %u and %u bytes", be32toh(word[0]), p->its_told, p->message);
         p->its_told += p->message;
+        FUZZ_CHECK(p->its_told - p->its_base <= RDMA_POLLED_BYTES_MAX, "%u bytes of words in a row",
+                   p->its_told - p->its_base);
+        for (uint64_t at = p->arrived - p->message; at < p->arrived; at++) {
+            char byte = byte_out(p, at);
+            p->its_crc = crc32c_portable(p->its_crc, &byte, 1);
+        }
+        FUZZ_CHECK(be32toh(word[1]) == p->its_crc, "the checksum of a word");
         p->message = 0;
         return;
     }
@@ -237,9 +260,9 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     p->message += len;
     FUZZ_CHECK(p->arrived <= p->written, "more than was written");
     if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return;
-    FUZZ_CHECK(!p->its_on, "an immediate while the peer polls");
-    FUZZ_CHECK(be32toh(wr->imm_data) == p->message, "an immediate of %u for %u bytes", be32toh(wr->imm_data),
-               p->message);
+    uint32_t told = p->its_on ? p->its_told += p->message : p->message;
+    FUZZ_CHECK(be32toh(wr->imm_data) == told, "an immediate of %u for %u bytes", be32toh(wr->imm_data), p->message);
+    if (p->its_on) begin_its_checksum(p);
     p->message = 0;
 }
 static void on_completed(struct fake_qp *qp, const struct fake_send *send) {
@@ -580,6 +603,7 @@ static void step_polled(struct peer *p, struct fuzz_input *in) {
     switch (how & 3) {
     case 0:
         if ((lies || p->word_asked) && say(p, &message, RDMA_OP_POLL_BEGUN) && !lies) {
+            begin_checksum(p);
             p->word_on = true;
             p->word_asked = false;
         }
@@ -592,7 +616,7 @@ static void step_polled(struct peer *p, struct fuzz_input *in) {
     case 2:
         if (!lies && (!(p->its_set & RDMA_FEATURE_POLLED) || p->its_asked || p->its_on)) return;
         message.memory.addr = htobe64(lies ? fuzz_u32(in) : ITS_WORD);
-        message.memory.length = htobe32(lies ? fuzz_byte(in) % 5u : 4);
+        message.memory.length = htobe32(lies ? fuzz_byte(in) % 9u : 8);
         message.memory.key = htobe32(ITS_WORD_KEY);
         p->its_asked |= say(p, &message, RDMA_OP_POLL_BEGIN);
         return;

@@ -1,6 +1,8 @@
 /* rdma-hostile-features.h: the kinds of rdma-hostile.c that negotiate the ring and the polled word, lawfully or not,
  * and break its rules. A part of that program. */
 
+enum { WORD_MESSAGE_MAX = 1024, WORD_BYTES_MAX = 32 * 1024 };
+
 static void send_features(struct link *l, uint16_t opcode, uint64_t features) {
     uint8_t *m = message(l, opcode);
     features = htobe64(features);
@@ -16,10 +18,25 @@ static void send_number(struct link *l, uint16_t opcode, uint32_t number) {
 static void send_plain(struct link *l, uint16_t opcode) {
     send_number(l, opcode, 0);
 }
-static void write_word(struct link *l, uint32_t count) {
-    count = htonl(count);
-    memcpy(message(l, 0), &count, 4);
-    write_at(l, l->word_addr, l->word_key, 4, IBV_WR_RDMA_WRITE, 0);
+/* CRC-32C, a bit at a time: another way than the server's. */
+static uint32_t crc32c_slowly(uint32_t crc, const void *bytes, size_t length) {
+    crc = ~crc;
+    for (const uint8_t *p = bytes; length; p++, length--) {
+        crc ^= *p;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+    }
+    return ~crc;
+}
+static void write_word(struct link *l, uint32_t count, uint32_t crc) {
+    uint32_t word[2] = {htonl(count), htonl(crc)};
+    memcpy(message(l, 0), word, 8);
+    write_at(l, l->word_addr, l->word_key, 8, IBV_WR_RDMA_WRITE, 0);
+}
+/* A completion has told, or is about to tell, the server the count. */
+static void begin_checksum(struct link *l) {
+    uint32_t wire = htonl(l->counted);
+    l->base = l->counted;
+    l->crc = crc32c_slowly(0, &wire, 4);
 }
 static void wait_until(struct link *l, const bool *what) {
     int64_t end = now_ms() + wait_ms;
@@ -54,6 +71,7 @@ static void answer(struct link *l) {
     if (l->owes_taken) {
         l->owes_taken = false;
         send_number(l, BUFFER_TAKEN, l->polling ? l->counted : 0);
+        begin_checksum(l);
     }
     if (l->polling && l->poll_end) {
         l->poll_told = l->poll_end = l->polling = false;
@@ -82,10 +100,18 @@ static void write_ring(struct link *l, const char *bytes, uint32_t length) {
         two.wr.rdma.remote_addr = l->peer_addr;
         one.wr.rdma.rkey = two.wr.rdma.rkey = l->peer_key;
         if (first == n) one.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-        if (l->polling) one.opcode = two.opcode = IBV_WR_RDMA_WRITE;
+        bool by_word = l->polling && n <= WORD_MESSAGE_MAX && l->counted + n - l->base <= WORD_BYTES_MAX;
+        if (l->polling) l->counted += n;
+        if (by_word) {
+            one.opcode = two.opcode = IBV_WR_RDMA_WRITE;
+            l->crc = crc32c_slowly(l->crc, bytes, n);
+        } else if (l->polling) {
+            one.imm_data = two.imm_data = htonl(l->counted);
+            begin_checksum(l);
+        }
         post(l, &one);
         if (first < n) post(l, &two);
-        if (l->polling) write_word(l, l->counted += n);
+        if (by_word) write_word(l, l->counted, l->crc);
         l->peer_offset = (l->peer_offset + n) % l->peer_length;
         l->window -= n;
         bytes += n;
@@ -234,6 +260,11 @@ static enum verdict ring_everything(void) {
     return whatever(l);
 }
 
+static void poll_begun(struct link *l) {
+    send_plain(l, POLL_BEGUN);
+    l->polling = true;
+    begin_checksum(l);
+}
 /* A connection whose word the server polls, or wants to poll if `begun` is false: it was busy for a while. */
 static struct link *link_open_polled(bool begun) {
     struct link *l = link_open_with(RING | POLLED);
@@ -243,9 +274,7 @@ static struct link *link_open_polled(bool begun) {
         fprintf(stderr, "rdma-hostile: the server does not poll\n");
         exit(1);
     }
-    if (!begun) return l;
-    send_plain(l, POLL_BEGUN);
-    l->polling = true;
+    if (begun) poll_begun(l);
     return l;
 }
 /* Through many periods of it, as the server likes; the server's buffers change meanwhile. */
@@ -257,10 +286,7 @@ static enum verdict lawful_polled(void) {
     bool ok = true;
     for (uint32_t i = 1; i <= 400 && ok; i++) {
         uint32_t rest = random_below(2) ? (uint32_t)sizeof piece - 6 : 0;
-        if (l->poll_told && !l->polling && !l->poll_end) {
-            send_plain(l, POLL_BEGUN);
-            l->polling = true;
-        }
+        if (l->poll_told && !l->polling && !l->poll_end) poll_begun(l);
         write_ring(l, piece + rest, (uint32_t)sizeof piece - rest);
         int64_t end = now_ms() + wait_ms;
         while (l->in_filled < 7 * i && !l->closed && now_ms() < end) {
@@ -272,35 +298,59 @@ static enum verdict lawful_polled(void) {
     link_close(l);
     return ok ? GOOD : BAD;
 }
+/* A count that cannot be: no word makes the server believe it, and a completion that tells it is a violation. */
 static enum verdict word_beyond_the_room(void) {
     struct link *l = link_open_polled(true);
     static const uint32_t lies[] = {0xffffffffu, 0x80000000u, 0x7fffffffu, 1 << 24};
-    write_word(l, l->counted + lies[random_below(4)]);
+    uint32_t lie = l->counted + lies[random_below(4)];
+    write_word(l, lie, random_next());
+    wait_until(l, &l->poll_end);
+    send_number(l, POLL_ENDED, lie);
     return must_close(l);
 }
-/* Bytes are told of that were never written. */
+/* Bytes are announced that were never written. */
 static enum verdict word_of_nothing(void) {
     struct link *l = link_open_polled(true);
-    for (int i = 0; i < 10; i++) write_word(l, l->counted += random_below(l->window / 10));
+    for (int i = 0; i < 10; i++) write_word(l, l->counted += random_below(l->window / 10), random_next());
     return whatever(l);
 }
-static enum verdict word_that_flickers(void) {
+/* The server asks for the count when it finds no sense in the words, and goes on with that. */
+static enum verdict served_after_words(struct link *l) {
+    wait_until(l, &l->poll_end);
+    bool ok = l->poll_end && has_reply(l, 0, 1);
+    answer(l);
+    write_ring(l, ping, 6);
+    ok = ok && has_reply(l, 7, wait_ms) && l->in_filled == 7;
+    link_close(l);
+    return ok ? GOOD : BAD;
+}
+static enum verdict lawful_after_words_that_flicker(void) {
     struct link *l = link_open_polled(true);
-    for (int i = 0; i < 200 && !l->closed; i++) write_word(l, random_next());
-    return must_close(l);
+    for (int i = 0; i < 200 && !l->closed; i++) write_word(l, random_next(), random_next());
+    return served_after_words(l);
+}
+/* Counts that can be, of bytes whose checksum never agrees: as if the bytes did not show. */
+static enum verdict lawful_after_words_that_disagree(void) {
+    struct link *l = link_open_polled(true);
+    uint32_t most = l->window < WORD_BYTES_MAX ? l->window : WORD_BYTES_MAX;
+    for (int i = 0; i < 20 && !l->closed; i++)
+        write_word(l, l->counted + 1 + random_below(most), l->crc ^ (1 + random_below(1000)));
+    return served_after_words(l);
 }
 /* The page of the word is the peer's own; what is beside it is not. */
 static enum verdict word_outside_its_region(void) {
     struct link *l = link_open_polled(true);
-    uint64_t addr = (l->word_addr & ~UINT64_C(4095)) + (random_below(2) ? 4096 : -UINT64_C(4));
+    uint64_t addr = (l->word_addr & ~UINT64_C(4095)) + (random_below(2) ? 4096 : -UINT64_C(8));
     message(l, 0);
-    write_at(l, addr, l->word_key, 4, IBV_WR_RDMA_WRITE, 0);
+    write_at(l, addr, l->word_key, 8, IBV_WR_RDMA_WRITE, 0);
     return must_close(l);
 }
-static enum verdict immediate_while_polled(void) {
+/* It is a count now, and this one tells of nothing, or of too much. */
+static enum verdict immediate_that_lies_while_polled(void) {
     struct link *l = link_open_polled(true);
-    l->polling = l->poll_end = false;
-    write_ring(l, ping, 6);
+    message(l, 0);
+    uint32_t lie = random_below(2) ? l->counted : l->counted + l->window + 1 + random_below(1 << 20);
+    write_at(l, l->peer_addr + l->peer_offset, l->peer_key, 1, IBV_WR_RDMA_WRITE_WITH_IMM, lie);
     return must_close(l);
 }
 static enum verdict poll_begun_twice(void) {
@@ -331,27 +381,27 @@ static void poll_begin(struct link *l, uint64_t addr, uint32_t length, uint32_t 
 }
 static enum verdict poll_begin_without_the_feature(void) {
     struct link *l = link_open_ring();
-    poll_begin(l, (uintptr_t)l->in, 4, l->in_mr->rkey);
+    poll_begin(l, (uintptr_t)l->in, 8, l->in_mr->rkey);
     return must_close(l);
 }
 static enum verdict poll_begin_twice(void) {
     struct link *l = link_open_with(RING | POLLED);
-    for (int i = 0; i < 2; i++) poll_begin(l, (uintptr_t)l->in, 4, l->in_mr->rkey);
+    for (int i = 0; i < 2; i++) poll_begin(l, (uintptr_t)l->in, 8, l->in_mr->rkey);
     return must_close(l);
 }
 static enum verdict poll_begin_of_no_word(void) {
     struct link *l = link_open_with(RING | POLLED);
     switch (random_below(3)) {
-    case 0: poll_begin(l, 0, 4, l->in_mr->rkey); break;
-    case 1: poll_begin(l, (uintptr_t)l->in + 1 + random_below(3), 4, l->in_mr->rkey); break;
-    default: poll_begin(l, (uintptr_t)l->in, random_below(4), l->in_mr->rkey);
+    case 0: poll_begin(l, 0, 8, l->in_mr->rkey); break;
+    case 1: poll_begin(l, (uintptr_t)l->in + 1 + random_below(7), 8, l->in_mr->rkey); break;
+    default: poll_begin(l, (uintptr_t)l->in, random_below(8), l->in_mr->rkey);
     }
     return must_close(l);
 }
 /* A word that is no memory of ours: what the server writes to it fails. */
 static enum verdict poll_begin_of_nobodys_word(void) {
     struct link *l = link_open_with(RING | POLLED);
-    poll_begin(l, 0x10000, 4, l->in_mr->rkey ^ random_below(2));
+    poll_begin(l, 0x10000, 8, l->in_mr->rkey ^ random_below(2));
     for (int i = 0; i < 3 && !l->closed; i++) write_ring(l, ping, 6);
     return must_close(l);
 }
@@ -367,8 +417,11 @@ static enum verdict polled_everything(void) {
         switch (random_below(10)) {
         case 0: send_plain(l, (uint16_t)(POLL_BEGUN + random_below(3))); break;
         case 1: send_number(l, POLL_ENDED, random_below(2) ? l->counted : random_next()); break;
-        case 2: poll_begin(l, (uintptr_t)l->in + 4 * random_below(100), 4, l->in_mr->rkey); break;
-        case 3: write_word(l, random_below(4) ? l->counted + random_below(100) : random_next()); break;
+        case 2: poll_begin(l, (uintptr_t)l->in + 8 * random_below(100), 8, l->in_mr->rkey); break;
+        case 3:
+            write_word(l, random_below(4) ? l->counted + random_below(100) : random_next(),
+                       random_below(2) ? l->crc : random_next());
+            break;
         case 4: register_lawful(l); break;
         case 5: send_number(l, BUFFER_TAKEN, random_next()); break;
         case 6: send_credit(l, random_below(20)); break;
@@ -385,7 +438,7 @@ static enum verdict polled_everything(void) {
         X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)   \
             X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)  \
                 X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room)             \
-                    X(word_of_nothing) X(word_that_flickers) X(word_outside_its_region) X(immediate_while_polled) \
+                    X(word_of_nothing) X(lawful_after_words_that_flicker) X(lawful_after_words_that_disagree) X(word_outside_its_region) X(immediate_that_lies_while_polled) \
                         X(poll_begun_twice) X(poll_begun_unasked) X(poll_ended_unasked)                           \
                             X(poll_begin_without_the_feature) X(poll_begin_twice) X(poll_begin_of_no_word)        \
                                 X(poll_begin_of_nobodys_word) X(poll_end_unasked) X(polled_everything)

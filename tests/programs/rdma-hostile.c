@@ -61,7 +61,8 @@ struct link {
     bool poll_told, poll_end,
         polling; /* the server has told of its word; wants no more of it; we have answered that it counts */
     uint64_t word_addr;
-    uint32_t word_key, counted;
+    uint32_t word_key;
+    uint32_t counted, base, crc; /* what the word says: bytes, and the checksum of those after the base */
 };
 
 static const char *host = "127.0.0.1", *port = "6379";

@@ -18,7 +18,7 @@ start_server {overrides {loglevel verbose}} {
             assert_equal PONG [r ping]
             if {$kind in {control_short control_empty control_long control_opcode feature_unknown immediate_beyond_the_buffer immediate_beyond_the_rest
                 feature_not_offered feature_set_unasked feature_set_twice feature_asked_after_set credit_without_ring credit_of_nothing credit_beyond
-                credit_twice taken_without_ring taken_without_buffer ring_beyond_the_credit word_beyond_the_room word_that_flickers immediate_while_polled poll_begun_twice poll_begun_unasked
+                credit_twice taken_without_ring taken_without_buffer ring_beyond_the_credit word_beyond_the_room immediate_that_lies_while_polled poll_begun_twice poll_begun_unasked
                 poll_ended_unasked poll_begin_without_the_feature poll_begin_twice poll_begin_of_no_word poll_end_unasked}} {
                 wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}} [log_text $from]] >= [scaled 5]}
             }

@@ -1,4 +1,5 @@
-/* CRC-64 and LZF: known answers, pieces, damage. */
+/* CRC-64, CRC-32C and LZF: known answers, pieces, damage. */
+#include "lib/crc32c.h"
 #include "lib/crc64.h"
 #include "lib/lzf.h"
 #include "lib/memory.h"
@@ -36,6 +37,27 @@ static void crc64_of_any_length_at_any_place(void **state) {
     mem_free(data);
 }
 
+static void crc32c_of_known_texts(void **state) {
+    uint8_t bytes[32];
+    assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
+    assert_int_equal(crc32c(0, "", 0), 0);
+    memset(bytes, 0, sizeof bytes); /* RFC 3720, B.4 */
+    assert_int_equal(crc32c(0, bytes, sizeof bytes), 0x8a9136aa);
+    memset(bytes, 0xff, sizeof bytes);
+    assert_int_equal(crc32c(0, bytes, sizeof bytes), 0x62a8ab43);
+}
+static void crc32c_of_any_length_at_any_place(void **state) {
+    uint8_t data[1200];
+    random_seed(2);
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)random_u64();
+    for (int i = 0; i < 2000; i++) {
+        size_t from = random_below(100), len = random_below(sizeof data - from), cut = len ? random_below(len) : 0;
+        uint32_t start = i % 3 ? (uint32_t)random_u64() : 0, whole = crc32c(start, data + from, len);
+        assert_int_equal(whole, crc32c_portable(start, data + from, len));
+        assert_int_equal(whole, crc32c(crc32c(start, data + from, cut), data + from + cut, len - cut));
+    }
+}
+
 static void lzf_packs_and_unpacks(void **state) {
     char text[5000], packed[5000], again[5000];
     random_seed(2);
@@ -62,10 +84,9 @@ static void lzf_says_when_it_is_not_worth_it(void **state) {
 }
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc64_of_a_known_text),
-        cmocka_unit_test(crc64_of_any_length_at_any_place),
-        cmocka_unit_test(lzf_packs_and_unpacks),
-        cmocka_unit_test(lzf_says_when_it_is_not_worth_it),
+        cmocka_unit_test(crc64_of_a_known_text), cmocka_unit_test(crc64_of_any_length_at_any_place),
+        cmocka_unit_test(crc32c_of_known_texts), cmocka_unit_test(crc32c_of_any_length_at_any_place),
+        cmocka_unit_test(lzf_packs_and_unpacks), cmocka_unit_test(lzf_says_when_it_is_not_worth_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -396,7 +396,7 @@ static void a_quiet_peer_is_not_polled_any_more(void **state) {
         assert_true(tries < 100000);
     }
     rdma_settings.busy_poll_us = 1000000000; /* it is not that we sleep */
-    turn_until(rdma_of(server.conn)->polled.state == RDMA_POLLED_OFF && !rdma_of(server.conn)->polled.place);
+    turn_until(rdma_of(server.conn)->polled.state == RDMA_POLLED_OFF && !rdma_of(server.conn)->polled.slot);
     rdma_settings.busy_poll_us = 1000;
     ping_pong(10);
     assert_false(server.corrupt || client.corrupt);
@@ -414,14 +414,59 @@ static void sleeping_and_polling_in_turn_loses_nothing(void **state) {
         if (random_below(2)) send_stream(&server, server.sent + random_below(200000));
         for (size_t turns = random_below(4); turns > 0; turns--) event_loop_turn(loop, (int64_t)random_below(2) * 100);
         turn_until(server.consumed == client.to_send && client.consumed == server.to_send);
-        rdma_of(server.conn)->control_budget = rdma_of(client.conn)->control_budget = 512;
+        rdma_of(server.conn)->control_count = rdma_of(client.conn)->control_count = 0;
     }
     assert_false(server.corrupt || client.corrupt);
     rdma_settings.busy_poll_us = 1000;
 }
 
-/* There are more busy peers than places. */
-static void who_has_no_place_goes_on_with_completions(void **state) {
+static void until_polled(const struct end *end) {
+    for (int tries = 0; !is_polled(end); tries++) {
+        ping_pong(10);
+        assert_true(tries < 100000);
+    }
+}
+
+/* Memory may show a word before the bytes that it announces. */
+static void bytes_that_show_after_their_word_are_waited_for(void **state) {
+    open_polled();
+    rdma_settings.busy_poll_us = 1000000000; /* nobody sleeps */
+    until_polled(&server);
+    const struct rdma_connection *c = rdma_of(server.conn);
+    turn_until(client.consumed == server.sent && server.consumed == client.sent);
+    char *byte = c->rx->data + (c->received < c->rx->size ? c->received : 0), was;
+    uint64_t again = rdma_stats()->polled_again, consumed = server.consumed;
+    send_stream(&client, client.sent + 1);
+    was = *byte;
+    *byte = (char)(was ^ 1);
+    for (int i = 0; i < 10; i++) assert_false(rdma_polled_look(c->device));
+    assert_true(rdma_stats()->polled_again >= again + 10);
+    assert_int_equal(server.consumed, consumed);
+    *byte = was;
+    turn_until(server.consumed == client.sent);
+    rdma_settings.busy_poll_us = 1000;
+    ping_pong(10);
+    assert_false(server.corrupt || client.corrupt);
+}
+
+/* Bytes that never show: the answer to PollEnd is a completion, and tells how far the stream is. */
+static void a_word_that_never_agrees_ends_the_period_and_nothing_else(void **state) {
+    open_polled();
+    rdma_settings.busy_poll_us = 1000000000;
+    until_polled(&server);
+    turn_until(client.consumed == server.sent && server.consumed == client.sent);
+    struct rdma_connection *c = rdma_of(server.conn);
+    uint64_t given_up = rdma_stats()->polled_given_up;
+    atomic_store(c->polled.slot->word, htobe64((uint64_t)(c->polled.count_in + 100) << 32 | 12345));
+    turn_until(rdma_stats()->polled_given_up == given_up + 1 && !is_polled(&server));
+    assert_true(c->polled.after > rdma_settings.poll_after);
+    rdma_settings.busy_poll_us = 1000;
+    ping_pong(10);
+    assert_false(server.corrupt || client.corrupt);
+}
+
+/* There are more busy peers than poll slots. */
+static void connections_without_a_poll_slot_stay_with_completions(void **state) {
     enum { COUNT = RDMA_POLLED_MAX / 2 + 3 }; /* both ends are ours and want one */
     struct end near[COUNT], far[COUNT];
     memset(near, 0, sizeof near);
@@ -457,7 +502,7 @@ static void peers_without_trust_are_not_polled(void **state) {
     open_both();
     ping_pong(300);
     assert_int_equal(rdma_of(server.conn)->polled.state, RDMA_POLLED_OFF);
-    assert_null(rdma_of(server.conn)->polled.place);
+    assert_null(rdma_of(server.conn)->polled.slot);
 }
 
 /* Memory */
@@ -739,6 +784,7 @@ static void a_storm_of_failures_leaves_nothing_behind(void **state) {
         "resolve_addr:fail=ENODEV,p=10; resolve_route:unreachable,p=10; create_id:fail=ENOMEM,p=5; "
         "req_notify:fail=EIO,p=5",
         "event:delay=100-50000,p=50,seed=8; poll:delay=10-1000,p=1,seed=9",
+        "write:scatter=1-300,p=50,seed=10",
     };
     if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -831,7 +877,9 @@ int main(int argc, char **argv) {
         SUITE_TEST(messages_of_busy_peers_need_no_completions),
         SUITE_TEST(a_quiet_peer_is_not_polled_any_more),
         SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
-        SUITE_TEST(who_has_no_place_goes_on_with_completions),
+        SUITE_TEST(bytes_that_show_after_their_word_are_waited_for),
+        SUITE_TEST(a_word_that_never_agrees_ends_the_period_and_nothing_else),
+        SUITE_TEST(connections_without_a_poll_slot_stay_with_completions),
         SUITE_TEST(peers_without_trust_are_not_polled),
         SUITE_TEST(a_forked_child_leaves_the_connections_alone),
     };

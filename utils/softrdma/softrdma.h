@@ -24,6 +24,7 @@
         X(polls)                      /* calls of poll_cq */                                                     \
         X(wakeups)                    /* eventfd writes for an armed completion queue */                         \
         X(edge_copies)                /* process_vm calls for bytes outside whole registered pages */            \
+        X(withheld_lines)             /* cache lines that the fault write:scatter made visible late */            \
         X(control_messages) X(stalls) /* sends that had to wait: no receive posted, peer not ready, peer dead */ \
         X(faults)                     /* injected */
 /* clang-format on */

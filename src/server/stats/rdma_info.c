@@ -70,6 +70,8 @@ static void rdma_write(struct output *out) {
         {"rdma_polled_connections", s->polled_connections},
         {"rdma_polled_messages_in", s->polled_in},
         {"rdma_polled_messages_out", s->polled_out},
+        {"rdma_polled_words_reread", s->polled_again},
+        {"rdma_polled_periods_given_up", s->polled_given_up},
         {"rdma_credits_in", s->credits_in},
         {"rdma_credits_out", s->credits_out},
         {"rdma_zero_copy_sends", s->zero_copies},

@@ -127,6 +127,7 @@ static void parse_action(const char *rule, char *text, struct rule *r) {
                    {"reject", ACT_REJECT, false},
                    {"unreachable", ACT_UNREACHABLE, false},
                    {"remove", ACT_REMOVE, false},
+                   {"scatter", ACT_SCATTER, true},
                    {"kill", ACT_KILL, false},
                    {"exit", ACT_EXIT, false}};
     char *value = strchr(text, '=');
@@ -139,7 +140,7 @@ static void parse_action(const char *rule, char *text, struct rule *r) {
             r->fault.value = value_without(r->fault.action);
             return;
         }
-        if (r->fault.action == ACT_DELAY)
+        if (r->fault.action == ACT_DELAY || r->fault.action == ACT_SCATTER)
             parse_delay(rule, value, r);
         else if (r->fault.action == ACT_ERROR)
             r->fault.value = named_status(rule, value);
@@ -259,7 +260,7 @@ bool fault_look_up(enum fault_point point, const char *what, uint32_t qpn, struc
         if (r->point != point || !rule_matches(r, what, qpn) || hit) continue;
         hit = true;
         *out = r->fault;
-        if (r->fault.action == ACT_DELAY && r->delay_max > r->fault.value)
+        if ((r->fault.action == ACT_DELAY || r->fault.action == ACT_SCATTER) && r->delay_max > r->fault.value)
             out->value += next_random(r) % (r->delay_max - r->fault.value);
     }
     pthread_mutex_unlock(&lock);

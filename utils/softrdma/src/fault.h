@@ -9,6 +9,7 @@
 #define FAULT_POINTS(X)                                                                                       \
     /* data path */                                                                                           \
     X(SEND, "send")         /* a work request is about to be carried out */                                   \
+    X(WRITE, "write")       /* the bytes of an RDMA WRITE are about to be copied */                           \
     X(PAYLOAD, "payload")   /* its bytes have been copied, nothing has been completed */                      \
     X(COMPLETE, "complete") /* a send completion is about to enter its queue */                               \
     X(POLL, "poll")         /* poll_cq has been called */                                                     \
@@ -48,14 +49,15 @@ enum fault_action {
     ACT_REJECT,
     ACT_UNREACHABLE,
     ACT_REMOVE,
+    ACT_SCATTER,
     ACT_KILL,
     ACT_EXIT
 };
 
 struct fault {
     enum fault_action action;
-    uint64_t value; /* DELAY: nanoseconds; ERROR: ibv_wc_status; FAIL: errno; REJECT: status; RNR: how often, 0: for
-                       ever; REMOVE: after so many microseconds */
+    uint64_t value; /* DELAY, SCATTER: nanoseconds; ERROR: ibv_wc_status; FAIL: errno; REJECT: status; RNR: how often,
+                       0: for ever; REMOVE: after so many microseconds */
 };
 
 extern bool fault_armed[FAULT_POINT_COUNT];

@@ -150,6 +150,8 @@ static int qp_build(struct qp *qp, struct ibv_context *ib, struct ibv_qp_init_at
     qp->sig_all = attr->sq_sig_all;
     list_init(&qp->pending);
     qp->timer.fire = send_retry;
+    qp->late_timer.fire = send_show_late;
+    list_init(&qp->late);
     grant_caps(qp, attr);
     int err = qp_memory(qp);
     if (err) return err;
@@ -453,6 +455,7 @@ static int check_address(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 static void enter_state(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to) {
     qp->attr.qp_state = to;
     if (to == IBV_QPS_RESET) {
+        send_show_all_late(qp);
         store_release(&qp->state, to);
         gate_close(qp);
         send_discard(qp);
@@ -536,10 +539,12 @@ SR_EXPORT int ibv_destroy_qp(struct ibv_qp *ib) {
     stats_add(bytes, qp->bytes);
     pthread_mutex_unlock(&lock);
     spin_lock(&qp->lock);
+    send_show_all_late(qp);
     store_release(&qp->state, IBV_QPS_RESET);
     gate_close(qp);
     spin_unlock(&qp->lock);
     timer_cancel_wait(&qp->timer);
+    timer_cancel_wait(&qp->late_timer);
     send_discard(qp);
     qp_unbuild(qp);
     if (qp->srq) {

@@ -76,6 +76,9 @@ struct qp {
     uint32_t rnr_tries, retry_round;
     uint64_t stalled_since;
     struct timer timer;
+    struct link late; /* scatter.c: lines of WRITEs that memory does not show yet */
+    struct timer late_timer;
+    uint64_t late_seed;
 
     /* Receiving: posts are guarded by rlock, polling by the lock of rcq. */
     struct spinlock rlock;
@@ -126,8 +129,10 @@ static inline bool qp_has_done(const struct qp *qp) {
 
 /* send.c */
 void send_retry(struct timer *timer);
-void send_flush(struct qp *qp);  /* all that is pending, with WR_FLUSH_ERR; qp locked */
-void send_resume(struct qp *qp); /* qp locked */
+void send_show_late(struct timer *timer);
+void send_show_all_late(struct qp *qp); /* qp locked, and not entered */
+void send_flush(struct qp *qp);         /* all that is pending, with WR_FLUSH_ERR; qp locked */
+void send_resume(struct qp *qp);        /* qp locked */
 void send_discard(struct qp *qp);
 void wr_ops_install(struct qp *qp);
 

@@ -23,6 +23,7 @@
 #include "mr.h"
 #include "qp.h"
 #include "ready.h"
+#include "scatter.h"
 #include "stats.h"
 
 #define RING_AFTER_BYTES 4096 /* a chain rings before its end when this much has been copied */
@@ -153,6 +154,18 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
                 : 0;
     if (unlikely(s)) return s;
     if (imm && unlikely(s = take_receive(r, &wqe))) return s;
+    struct fault f;
+    if (unlikely(fault_armed[FAULT_WRITE])) {
+        bool hit = !imm && total && fault_hit_qp(FAULT_WRITE, op_name(wr->opcode), qp->ib.qp_num, &f);
+        if (hit && f.action == ACT_SCATTER) {
+            s = scatter_write(qp, wr, *len, f.value);
+            return s ? copy_failed(s) : 0;
+        }
+        if (imm)
+            scatter_show_all(qp);
+        else
+            scatter_show(qp, wr->wr.rdma.remote_addr, *len);
+    }
     atomic_thread_fence(
         memory_order_release); /* who sees these bytes has those of the requests before, as with cards */
     for (int i = 0; i < wr->num_sge; i++) {
@@ -286,6 +299,7 @@ static inline int carry_out(struct qp *qp, const struct ibv_send_wr *wr, uint64_
     if (unlikely(!r->peer || peer_is_dead(r->peer) || load_acquire(&r->rqp->gate) != qp->token)) return NOT_NOW_RETRY;
     if (likely(wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE))
         return do_write(qp, wr, len);
+    if (unlikely(!list_empty(&qp->late))) scatter_show_all(qp);
     if (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM) return do_send(qp, wr, len);
     return wr->opcode == IBV_WR_RDMA_READ ? do_read(qp, wr, len) : do_atomic(qp, wr, len);
 }
@@ -453,6 +467,20 @@ void send_retry(struct timer *timer) {
     spin_unlock(&qp->lock);
 }
 
+void send_show_all_late(struct qp *qp) {
+    if (list_empty(&qp->late)) return;
+    enter(qp);
+    scatter_show_all(qp);
+    leave(qp);
+}
+
+void send_show_late(struct timer *timer) {
+    struct qp *qp = container_of(timer, struct qp, late_timer);
+    spin_lock(&qp->lock);
+    send_show_all_late(qp);
+    spin_unlock(&qp->lock);
+}
+
 void send_resume(struct qp *qp) {
     qp->stall = STALL_NONE;
     pump(qp);
@@ -466,11 +494,15 @@ void send_flush(struct qp *qp) {
     }
     qp->stall = STALL_NONE;
     timer_cancel(&qp->timer);
+    send_show_all_late(qp); /* they were carried out */
+    timer_cancel(&qp->late_timer);
 }
 
 void send_discard(struct qp *qp) {
     for (struct link *l; (l = list_pop(&qp->pending));) free(container_of(l, struct pending, link));
     timer_cancel(&qp->timer);
+    scatter_discard(qp);
+    timer_cancel(&qp->late_timer);
 }
 
 /* --- posting --- */

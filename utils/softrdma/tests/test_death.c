@@ -236,6 +236,39 @@ TEST(a_chosen_status_can_be_had_for_a_chosen_kind_of_request) {
     pair_free(&p);
 }
 
+/* The second write of a chain shows before the whole of the first; a completion shows all. */
+TEST(writes_can_be_made_to_show_out_of_order_but_not_behind_a_completion) {
+    setenv("SOFTRDMA_FAULTS", "write:scatter=60000000", 1);
+    struct pair p = pair_make((struct pair_options){0});
+    bool out_of_order = false;
+    for (uint64_t i = 1; i <= 20; i++) {
+        memset(p.buf[0], (int)i, 2048);
+        struct ask first = {.op = IBV_WR_RDMA_WRITE, .len = 1024, .flags = IBV_SEND_SIGNALED};
+        struct ask second = {.op = IBV_WR_RDMA_WRITE, .len = 64, .at = 1024, .to = 1024, .flags = IBV_SEND_SIGNALED};
+        EQUAL(pair_post(&p, 0, first), 0);
+        EQUAL(pair_post(&p, 0, second), 0);
+        for (int k = 0; k < 2; k++) EQUAL(poll_one(p.cq).status, 0);
+        out_of_order |= p.buf[1][1024] == i && memcmp(p.buf[1], p.buf[0], 1024);
+        EQUAL(pair_recv(&p, 1, i, 0, 0), 0);
+        EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE_WITH_IMM, .len = 4, .to = 1100, .id = i}), 0);
+        expect_wc(p.cq, i, IBV_WC_SUCCESS);
+        CHECK(!memcmp(p.buf[1], p.buf[0], 1088));
+    }
+    CHECK(out_of_order);
+    CHECK(counters().withheld_lines > 0);
+    pair_free(&p);
+}
+
+TEST(what_shows_late_shows_when_its_time_has_come) {
+    setenv("SOFTRDMA_FAULTS", "write:scatter=1-1000", 1);
+    struct pair p = pair_make((struct pair_options){0});
+    memset(p.buf[0], 7, 4096);
+    EQUAL(pair_post(&p, 0, (struct ask){.op = IBV_WR_RDMA_WRITE, .len = 4096, .flags = IBV_SEND_SIGNALED}), 0);
+    EQUAL(poll_one(p.cq).status, 0);
+    for (uint64_t end = now_us() + 5000000; memcmp(p.buf[1], p.buf[0], 4096);) CHECK(now_us() < end);
+    pair_free(&p);
+}
+
 TEST(a_delayed_message_keeps_its_connection_in_order_and_lets_others_pass) {
     setenv("SOFTRDMA_FAULTS", "send:delay=30000,nth=1", 1);
     struct pair p = pair_make((struct pair_options){.events = true}), q = p;
