@@ -44,15 +44,7 @@ static bool slot_register(struct rdma_device *device, struct rdma_poll_slot *slo
     slot->word = (_Atomic uint64_t *)(void *)(page + at * LINE % SLOT_SIZE); /* not all in the same set of the cache */
     slot->next = polls->ready;
     polls->ready = slot;
-    polls->registered++;
-    return true;
-}
-
-/* False: the device kept the region, so the slot is lost. */
-static bool slot_unregister(struct rdma_device *device, struct rdma_poll_slot *slot) {
-    device->polls.registered--;
-    if (!rdma_unregister(&device->memory, slot->mr, RDMA_MEMORY_CONTROL)) return false;
-    slot->mr = NULL;
+    polls->usable++;
     return true;
 }
 
@@ -60,10 +52,24 @@ static inline int slots_wanted(const struct rdma_polls *polls) {
     return polls->users < RDMA_POLLED_MAX ? (int)polls->users : RDMA_POLLED_MAX;
 }
 
+/* Withdraws the oldest stale slot from the peer that knows its key; registers it anew if it is wanted. */
+static void recycle_slot(struct rdma_device *device) {
+    struct rdma_polls *polls = &device->polls;
+    struct rdma_poll_slot *slot = polls->stale;
+    polls->stale = slot->next;
+    if (!rdma_unregister(&device->memory, slot->mr, RDMA_MEMORY_CONTROL)) return; /* the device kept it: it is lost */
+    slot->mr = NULL;
+    if (polls->usable < slots_wanted(polls)) slot_register(device, slot);
+}
+
 /* One slot more, if another connection could use it. */
 static void add_slot(struct rdma_device *device) {
     struct rdma_polls *polls = &device->polls;
-    if (polls->registered >= slots_wanted(polls)) return;
+    if (polls->usable >= slots_wanted(polls)) return;
+    if (polls->stale) {
+        recycle_slot(device);
+        return;
+    }
     if (!polls->pages) {
         size_t size = SLOT_SIZE * RDMA_POLLED_MAX;
         void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -102,20 +108,18 @@ static void slot_give(struct rdma_connection *c) {
     c->polled.slot = NULL;
     slot->next = c->device->polls.stale;
     c->device->polls.stale = slot;
+    c->device->polls.usable--;
     if (memory->work) memory->work(memory);
 }
 
 void rdma_polls_tidy(struct rdma_device *device) {
     struct rdma_polls *polls = &device->polls;
-    while (polls->stale) {
-        struct rdma_poll_slot *slot = polls->stale;
-        polls->stale = slot->next;
-        if (slot_unregister(device, slot) && polls->registered < slots_wanted(polls)) slot_register(device, slot);
-    }
-    while (polls->ready && polls->registered > slots_wanted(polls)) {
+    while (polls->stale) recycle_slot(device);
+    while (polls->ready && polls->usable > slots_wanted(polls)) {
         struct rdma_poll_slot *slot = polls->ready;
         polls->ready = slot->next;
-        slot_unregister(device, slot);
+        polls->usable--;
+        if (rdma_unregister(&device->memory, slot->mr, RDMA_MEMORY_CONTROL)) slot->mr = NULL;
     }
 }
 

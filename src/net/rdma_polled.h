@@ -86,7 +86,7 @@ struct rdma_polls {
     struct rdma_poll_slot *ready;                    /* registered, the key known to nobody */
     struct rdma_poll_slot *stale;                    /* given back: a peer still knows the key */
     int made;                                        /* slots that were ever registered: the first ones */
-    int registered;                                  /* in use, ready or stale */
+    int usable;                                      /* slots in use or ready */
     size_t users;                                    /* connections that agreed on the feature */
     struct rdma_poll_entry entries[RDMA_POLLED_MAX]; /* the first `count` */
     int count;

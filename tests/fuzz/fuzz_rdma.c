@@ -13,6 +13,7 @@
 #include "fake_verbs.h"
 #include "fuzz.h"
 #include "lib/clock.h"
+#include "lib/crc32c.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "net/rdma_connection.h"
@@ -454,15 +455,25 @@ static uint32_t choose_length(struct fuzz_input *in, uint32_t left) {
     }
 }
 
-/* False: the peer has lied so that it may look like something else, or has said nothing. */
-static bool tell_by_word(struct peer *p, uint32_t len) {
-    if (!len || p->violated) return false;
+static void write_word(struct peer *p, uint32_t count, uint32_t crc) {
+    uint32_t word[2] = {htobe32(count), htobe32(crc)};
+    memcpy(p->word, word, sizeof word);
+}
+/* Announces the next bytes, which lie in our buffer, as the protocol has it. False: there is no receive for it. */
+static bool announce_polled(struct peer *p, uint32_t len) {
+    if (len > RDMA_POLLED_MESSAGE_MAX || p->told + len - p->base > RDMA_POLLED_BYTES_MAX) {
+        if (!fake_receive_immediate(qp_of(p), htobe32(p->told + len))) return false;
+        p->told += len;
+        begin_checksum(p);
+        return true;
+    }
     p->told += len;
-    uint32_t word = htobe32(p->told);
-    memcpy(p->word, &word, sizeof word);
-    if (len < UINT32_MAX / 2) return true;
-    p->early = p->ended = true;
-    return false;
+    for (uint32_t i = 0; i < len; i++) {
+        char byte = byte_in(p, p->sent + i);
+        p->crc = crc32c_portable(p->crc, &byte, 1);
+    }
+    write_word(p, p->told, p->crc);
+    return true;
 }
 
 /* The peer writes bytes and tells it: within the buffer where it is honest. */
@@ -473,9 +484,13 @@ static void step_data(struct peer *p, struct fuzz_input *in) {
     bool honest = len && len <= left;
     if (honest && !p->early)
         for (uint32_t i = 0; i < len; i++) p->rx[(p->rx_filled + i) % p->rx_size] = byte_in(p, p->sent + i);
-    if (p->word_on) {
-        if (p->violated || !tell_by_word(p, len)) return;
-    } else if (!fake_receive_immediate(qp, htobe32(len)))
+    if (p->word_on && !honest && fuzz_byte(in) & 1) {
+        write_word(p, p->told + len, fuzz_u32(in)); /* no violation: it is not believed */
+        return;
+    }
+    if (p->word_on && honest) {
+        if (p->violated || !announce_polled(p, len)) return;
+    } else if (!fake_receive_immediate(qp, htobe32(p->word_on ? p->told + len : len)))
         return;
     if (honest) {
         p->rx_filled += len;

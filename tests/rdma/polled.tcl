@@ -32,6 +32,14 @@ start_server {overrides {rdma-busy-poll-us 50000}} {
         assert_equal 0 [info_field rdma rdma_protocol_errors]
     }
 
+    test "large messages go by immediates while small ones are polled" -needs [list file $bench] {
+        busy_load -n 100 -c 1 -d 5000 -t set
+        lassign [polled_during {busy_load -n [scaled 20000 3000] -c 2 -t get}] in out
+        assert_morethan $in [scaled 7000 500]
+        assert_lessthan $out [expr {$in / 2}]
+        r flushall
+    }
+
     test "who is quiet is not polled any more, and heard all the same" -needs [list file $bench] {
         busy_load -n [scaled 20000 2000] -c 2 -t get
         set watcher [new_client -tcp 1]
@@ -51,6 +59,7 @@ start_server {overrides {rdma-busy-poll-us 50000}} {
     }
 
     test "polled alone works without the ring" -needs [list file $bench] {
+        r flushall
         r config set rdma-features polled
         lassign [polled_during {
             busy_load -n [scaled 30000 4000] -c [scaled 4 1] -t get
