@@ -166,8 +166,8 @@ void rdma_ring_on_credit(struct rdma_connection *c, const struct rdma_wire_credi
 
 bool rdma_ring_pump(struct rdma_connection *c) {
     if (c->ring.owes_taken) {
-        union rdma_wire_message message = {.credit = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN),
-                                                      .bytes = htobe32(rdma_polled_taken_count(c))}};
+        union rdma_wire_message message = {
+            .credit = {.opcode = htobe16(RDMA_OP_BUFFER_TAKEN), .bytes = htobe32(rdma_polled_taken_count(c))}};
         c->ring.owes_taken = !rdma_send_control(c, &message);
         if (!c->ring.owes_taken) rdma_polled_taken_sent(c);
     }
