@@ -323,6 +323,37 @@ static void test_what_is_rewritten_can_be_read(void **state) {
     memory_output_free(&out);
 }
 
+static void test_options_can_be_removed_and_registered_again(void **state) {
+    static char *text;
+    static struct config_strings list;
+    static int count;
+    static const struct config_option passing[] = {
+        {.name = "p-text", .alias = "p-old-text", .type = CONFIG_STRING, .value = &text, .initial = "first"},
+        {.name = "p-words", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .value = &list, .initial = "a b"},
+        {.name = "p-count", .type = CONFIG_INT, .value = &count, .initial = "3"},
+        {.name = "p-own", .type = CONFIG_STRINGS, .flags = CONFIG_MULTI_ARG, .initial = "x y z"},
+        {.name = NULL}};
+    size_t before = config_names_count();
+    for (int i = 0; i < 3; i++) {
+        config_register(passing);
+        assert_int_equal(config_names_count(), before + 5);
+        assert_string_equal(text, "first");
+        set("p-old-text", "second");
+        set("p-words", "c d e");
+        set("p-own", "w");
+        assert_shows("p-text", "second");
+        config_unregister(passing);
+        assert_int_equal(config_names_count(), before);
+        assert_null(config_find(SLICE("p-text")));
+        assert_null(config_find(SLICE("p-old-text")));
+        assert_null(text);
+        assert_null(list.items);
+        for (size_t at = 0; at < before; at++) assert_non_null(config_name_at(at)->state);
+    }
+    config_unregister(passing); /* none is there */
+    assert_shows("t-custom", "one two");
+}
+
 int main(void) {
 #define TEST(test) cmocka_unit_test_setup(test, put_defaults)
     const struct CMUnitTest tests[] = {
@@ -344,6 +375,7 @@ int main(void) {
         TEST(test_rewrite_drops_repeated_lines_and_keeps_defaults_that_were_there),
         TEST(test_rewriting_twice_changes_nothing_more),
         TEST(test_what_is_rewritten_can_be_read),
+        TEST(test_options_can_be_removed_and_registered_again),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

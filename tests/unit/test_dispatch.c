@@ -451,6 +451,56 @@ static void a_listener_that_comes_within_a_transaction_gets_whole_pairs(void **s
     assert_string_equal(heard.data, "(b;)");
 }
 
+static void slow_unregister_run(struct call *call);
+static const struct command_spec passing_subcommands[] = {
+    {.name = "sub", .run = ok_run, .arity = -2, TEST_COMMAND},
+    {.name = NULL},
+};
+static const struct command_spec passing[] = {
+    {.name = "passing", .run = ok_run, .arity = -1, TEST_COMMAND},
+    {.name = "passing-many", .arity = -2, .subcommands = passing_subcommands, TEST_COMMAND},
+    {.name = "passing-away", .run = slow_unregister_run, .arity = 1, TEST_COMMAND},
+    {.name = NULL},
+};
+static void slow_unregister_run(struct call *call) {
+    commands_unregister(passing);
+    reply_ok(call->reply);
+}
+
+static void commands_can_be_removed_and_registered_again(void **state) {
+    size_t before = commands_count();
+    for (int i = 0; i < 3; i++) {
+        commands_register(passing);
+        assert_int_equal(commands_count(), before + 3);
+        assert_string_equal(run("passing"), "+OK\r\n");
+        assert_string_equal(run("passing"), "+OK\r\n");
+        assert_string_equal(run("passing-many sub"), "+OK\r\n");
+        struct command *held = command_find(SLICE("passing")), *held_sub = command_find(SLICE("passing-many|sub"));
+        commands_unregister(passing);
+        assert_int_equal(commands_count(), before);
+        assert_null(command_find(SLICE("passing")));
+        assert_null(command_find(SLICE("passing-many|sub")));
+        /* By the client that has just called it, too. */
+        assert_string_equal(run("passing x"), "-ERR unknown command 'passing', with args beginning with: 'x' \r\n");
+        /* Who holds the command calls it in vain. */
+        memory_output_clear(&replies);
+        dispatch_call(client, held, 1, (struct slice[]){SLICE("passing")});
+        dispatch_call(client, held_sub, 1, (struct slice[]){SLICE("passing-many")});
+        *output_reserve(&replies.out, 1) = 0;
+        assert_string_equal(replies.data,
+                            "-ERR unknown command 'passing'\r\n-ERR unknown command 'passing-many|sub'\r\n");
+    }
+    commands_unregister(passing); /* none is there */
+    assert_string_equal(run("ok"), "+OK\r\n");
+}
+
+static void a_command_can_remove_itself_while_it_runs(void **state) {
+    commands_register(passing);
+    assert_string_equal(run("passing-away"), "+OK\r\n");
+    assert_string_equal(run("passing-away"), "-ERR unknown command 'passing-away', with args beginning with: \r\n");
+    assert_null(command_find(SLICE("passing")));
+}
+
 static void nothing_is_kept_when_nobody_listens(void **state) {
     propagate_unlisten(&listener);
     run("twice");
@@ -496,6 +546,8 @@ int main(void) {
         TEST(calls_and_failures_are_counted),
         TEST(errors_are_counted_by_their_code),
         TEST(a_write_is_propagated_once),
+        TEST(commands_can_be_removed_and_registered_again),
+        TEST(a_command_can_remove_itself_while_it_runs),
         TEST(large_arguments_are_propagated_by_reference),
         TEST(the_propagation_offset_counts_commands),
         TEST(the_origin_of_a_command_is_told),

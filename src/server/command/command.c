@@ -209,6 +209,51 @@ void commands_register(const struct command_spec *specs) {
     }
 }
 
+/* A command that was removed stays where clients hold it, and answers by this. */
+static void removed_run(struct call *call) {
+    reply_error_format(call->reply, "ERR unknown command '%s'", call->command->full_name);
+}
+static const struct command_spec removed_spec = {
+    .name = "", .run = removed_run, .arity = -1, .since = "", .summary = "A command that was removed."};
+
+static void command_remove(struct command *command) {
+    struct command **place = &registry.first;
+    while (*place != command) place = &(*place)->next_all;
+    *place = command->next_all;
+    if (!*place) registry.last = place;
+    if (command->latency) histogram_free(command->latency);
+    command->latency = NULL;
+    if (!command->parent) command->full_name = mem_strdup(command->full_name);
+    command->spec = &removed_spec;
+    command->categories = 0;
+    command->name[0] = 0;
+    command->key = (struct command_key){.len = UINT32_MAX}; /* nobody's */
+}
+
+static struct command *command_of_spec(const struct command_spec *spec) {
+    struct command *command = registry.first;
+    while (command && command->spec != spec) command = command->next_all;
+    return command;
+}
+
+void commands_unregister(const struct command_spec *specs) {
+    for (const struct command_spec *spec = specs; spec->name; spec++) {
+        struct command *command = command_of_spec(spec);
+        if (!command) continue;
+        struct hashtable *subcommands = command->subcommands;
+        command->subcommands = NULL;
+        for (const struct command_spec *sub = spec->subcommands; sub && sub->name; sub++) {
+            struct command *removed = hashtable_pop(subcommands, slice_of(sub->name));
+            command_remove(removed);
+            removed->parent = NULL;
+        }
+        if (subcommands) hashtable_free(subcommands);
+        command_remove(command);
+        registry.top_level--;
+    }
+    table_rebuild();
+}
+
 const char *command_rename(struct slice from, struct slice to) {
     struct command *command = table_find(from);
     if (!command) return "No such command in rename-command";

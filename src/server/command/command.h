@@ -195,6 +195,11 @@ struct command {
 uint64_t command_usec(const struct command *command);
 /* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it. */
 void commands_register(const struct command_spec *specs);
+/* Takes the commands of a registered table out again, under whatever name they have by now; they need not all be there.
+ * At any time, even while one of them runs. A client that waits with one of them, or has queued it, gets the error of
+ * an unknown command for it. The specs are not used any more; each command leaves a few hundred bytes behind, since
+ * clients may hold it. */
+void commands_unregister(const struct command_spec *specs);
 /* The command of a request, subcommand included; NULL: unknown. *known_parent: the name was known, the subcommand not.
  */
 struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);

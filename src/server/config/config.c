@@ -430,6 +430,32 @@ void config_register(const struct config_option *options) {
         if (option->alias) add_name(option->alias, state);
     }
 }
+static void remove_name(struct slice name) {
+    struct config_name_entry *entry = hashtable_pop(names_table, name);
+    size_t at = 0;
+    while (names_sorted[at] != entry) at++;
+    memmove(names_sorted + at, names_sorted + at + 1, (--names_count - at) * sizeof *names_sorted);
+    mem_free(entry);
+}
+
+void config_unregister(const struct config_option *options) {
+    for (const struct config_option *option = options; option->name; option++) {
+        struct config_name_entry *entry = config_name_find(slice_of(option->name));
+        if (!entry || entry->state->option != option) continue;
+        struct config_state *state = entry->state;
+        if (option->type == CONFIG_STRING) {
+            mem_free(*(char **)state->value);
+            *(char **)state->value = NULL;
+        } else if (option->type == CONFIG_STRINGS) {
+            store_words(state, 0, NULL);
+        }
+        if (!option->value && option->type != CONFIG_CUSTOM) mem_free(state->value);
+        remove_name(slice_of(option->name));
+        if (option->alias) remove_name(slice_of(option->alias));
+        mem_free(state->initial);
+        mem_free(state);
+    }
+}
 void config_register_directives(const struct config_directive *added) {
     for (; added->name; added++) {
         struct config_directive *present = config_directive_find(slice_of(added->name));

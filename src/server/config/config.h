@@ -71,8 +71,11 @@ struct config_option {
     void (*rewrite)(const struct config_option *option, struct output *out);
     const char *help; /* one sentence, for CONFIG HELP-like views and --help */
 };
-void config_register(const struct config_option *options);  /* ends with name NULL; sets the defaults. Aborts on a
-                                                               malformed table or a name there is already */
+void config_register(const struct config_option *options); /* ends with name NULL; sets the defaults. Aborts on a
+                                                              malformed table or a name there is already */
+/* Takes the options of a registered table out again; those that are not there are left out. Values of CONFIG_STRING and
+ * CONFIG_STRINGS are freed. Not while an option is being set. */
+void config_unregister(const struct config_option *options);
 const struct config_option *config_find(struct slice name); /* by name or alias */
 size_t config_each(void (*seen)(const struct config_option *option, void *context),
                    void *context); /* sorted by name; returns how many */
