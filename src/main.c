@@ -1,5 +1,6 @@
 /* main.c: puts the parts together. A feature is one line in parts_register(). */
 #include "commands/commands.h"
+#include "durability/aof.h"
 #include "durability/durability.h"
 #include "durability/loading.h"
 #include "lib/background.h"
@@ -62,6 +63,7 @@ static void parts_register(void) {
     config_register(dump_options);
     config_register(type_options);
     config_register(durability_options);
+    config_register(aof_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);
@@ -78,6 +80,7 @@ static void parts_register(void) {
     commands_register(lolwut_commands);
     commands_register(debug_commands);
     commands_register(snapshot_commands);
+    commands_register(aof_commands);
     commands_register(pubsub_commands);
     data_commands_register();
 
@@ -88,6 +91,7 @@ static void parts_register(void) {
     debug_register(rdma_debug_subcommands);
     debug_register(debug_reload_subcommands);
     debug_register(role_debug_subcommands);
+    debug_register(aof_debug_subcommands);
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(rdma_sections);
@@ -100,6 +104,7 @@ static void parts_register(void) {
     server_add_part(&commandlog_part);
     server_add_part(&latency_part);
     server_add_part(&rdma_info_part);
+    server_add_part(&aof_part); /* its child must be gone before the snapshot that SHUTDOWN may write */
     server_add_part(&snapshot_part);
 }
 

@@ -4,6 +4,7 @@
  * connections are freed, and a signal ends the server. While the data set is loading, the server neither expires keys
  * nor resizes tables by itself (server.c), because the reader is in the middle of adding to them. */
 #include "durability/loading.h"
+#include "durability/aof.h"
 #include "durability/durability.h"
 #include "durability/save_points.h"
 #include "durability/snapshot.h"
@@ -25,6 +26,7 @@ struct loading_state loading_state;
 static struct {
     enum loading_service service;
     struct source *source;
+    uint64_t before; /* bytes of the sources before it */
     int64_t logged_ms;
     uint64_t turned_us;
 } run;
@@ -61,7 +63,7 @@ static void serve(void) {
 }
 
 static bool progress(struct source *source) {
-    loading_state.loaded = source_offset(source);
+    loading_state.loaded = run.before + source_offset(source);
     serve();
     return true;
 }
@@ -71,7 +73,7 @@ static void key_loaded(void *context) {
     if (__builtin_expect(durability_settings.key_load_delay == 0, 1)) return;
     durability_delay(durability_settings.key_load_delay);
     if (clock_monotonic_us() - run.turned_us < DELAY_TURN_US) return;
-    loading_state.loaded = source_offset(run.source);
+    loading_state.loaded = run.before + source_offset(run.source);
     serve();
 }
 
@@ -80,6 +82,7 @@ void loading_begin(uint64_t total, enum loading_service service) {
     loading_state.started_ms = run.logged_ms = clock_ms();
     loading_state.total = total;
     loading_state.loaded = loading_state.used_memory = loading_state.keys = 0;
+    run.before = 0;
     run.service = service;
     run.turned_us = clock_mono();
     server.loading = true;
@@ -90,6 +93,11 @@ void loading_attach(struct source *source) {
     run.source = source;
     source->progress = progress;
     source->progress_interval = (uint64_t)durability_settings.loading_interval;
+}
+
+void loading_detach(void) {
+    run.before += source_offset(run.source);
+    run.source = NULL;
 }
 
 void loading_end(void) {
@@ -129,23 +137,29 @@ static bool has_magic(int fd) {
     return got == (ssize_t)sizeof magic && rdb_is_magic(magic, sizeof magic);
 }
 
-static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rdb_duplicate_key duplicates,
-                    struct rdb_load_result *result) {
+static int read_source(struct source *source, enum rdb_duplicate_key duplicates, bool keep_expired,
+                       struct rdb_load_result *result) {
     struct rdb_load_params params = {.relaxed_version = durability_settings.version_check == VERSION_CHECK_RELAXED,
                                      .ignore_checksum = !durability_settings.checksum,
                                      .check_duplicates = durability_settings.sanitize == SANITIZE_YES,
-                                     .skip_expired = true,
+                                     .skip_expired = !keep_expired,
                                      .duplicates = duplicates,
                                      .aux = log_aux,
                                      .key_loaded = key_loaded};
+    int error = rdb_load(source, server.keyspace, &params, result);
+    return error < 0 ? error : 0;
+}
+
+static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rdb_duplicate_key duplicates,
+                    struct rdb_load_result *result) {
     struct source source;
     source_init_fd(&source, fd);
     loading_begin(size, service);
     loading_attach(&source);
-    int error = rdb_load(&source, server.keyspace, &params, result);
+    int error = read_source(&source, duplicates, false, result);
     loading_end();
     source_free(&source);
-    return error < 0 ? error : 0;
+    return error;
 }
 
 static void log_failure(const char *name, int error, const struct rdb_load_result *result) {
@@ -153,6 +167,15 @@ static void log_failure(const char *name, int error, const struct rdb_load_resul
                 result->reason[0] ? result->reason : strerror(-error));
     if (error == -EINVAL || error == -ENOMEM)
         log_warning("Short read or OOM loading DB. Unrecoverable error, aborting now.");
+}
+
+static void loaded(const struct rdb_load_result *result) {
+    loading_state.last_keys = result->keys;
+    loading_state.last_expired = result->expired;
+    log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, all fields expired hashes: %llu.",
+               (unsigned long long)result->keys, (unsigned long long)result->expired,
+               (unsigned long long)result->expired_hashes);
+    if (result->empty) log_notice("Empty keys skipped: %llu.", (unsigned long long)result->empty);
 }
 
 int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates) {
@@ -177,19 +200,30 @@ int loading_read_rdb(const char *name, enum loading_service service, bool flush,
         log_failure(name, error, &result);
         return error;
     }
-    loading_state.last_keys = result.keys;
-    loading_state.last_expired = result.expired;
-    log_notice("Done loading RDB, keys loaded: %llu, keys expired: %llu, all fields expired hashes: %llu.",
-               (unsigned long long)result.keys, (unsigned long long)result.expired,
-               (unsigned long long)result.expired_hashes);
-    if (result.empty) log_notice("Empty keys skipped: %llu.", (unsigned long long)result.empty);
+    loaded(&result);
+    return 0;
+}
+
+int loading_read_base(struct source *source, const char *name) {
+    struct rdb_load_result result = {0};
+    int error = read_source(source, RDB_DUPLICATE_REFUSED, true, &result);
+    if (error < 0) {
+        log_failure(name, error, &result);
+        return error;
+    }
+    if (result.aof_base) log_notice("RDB is base AOF");
+    loaded(&result);
     return 0;
 }
 
 void loading_at_start(void) {
-    if (!save_points_count() && !config_number("appendonly"))
+    if (!save_points_count() && !aof_is_configured())
         log_notice("Persistence is off: neither save points nor the append-only file are configured. The data set is "
                    "lost when the server stops.");
+    if (aof_is_configured()) {
+        aof_load_at_start();
+        return;
+    }
     uint64_t began = clock_monotonic_us();
     int error = loading_read_rdb(durability_settings.file_name, LOADING_SERVES, false, RDB_DUPLICATE_REFUSED);
     if (error == -ENOENT) return;

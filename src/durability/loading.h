@@ -22,7 +22,12 @@ extern struct loading_state loading_state;
 enum loading_service { LOADING_SERVES, LOADING_BLOCKS /* nobody is served meanwhile: DEBUG RELOAD */ };
 void loading_begin(uint64_t total, enum loading_service service);
 void loading_attach(struct source *source); /* its progress is the loading's */
+void loading_detach(void);                  /* it was read; another may be attached */
 void loading_end(void);
+/* Loads an RDB file that an append-only file begins with, from a source that is attached; what follows stays in the
+ * source. Keys that have expired are kept: the commands behind it count on them. Logs what it finds and what fails. 0
+ * or a negative errno. */
+int loading_read_base(struct source *source, const char *name);
 
 /* Loads an RDB file. `flush` empties the databases first, when the file looks like one. Logs what it finds and what
  * fails. 0, or a negative errno: -ENOENT where there is no file, else those of rdb_load(). */

@@ -1,4 +1,5 @@
 /* persistence_info.c: INFO persistence. */
+#include "durability/aof.h"
 #include "durability/durability.h"
 #include "durability/loading.h"
 #include "durability/snapshot.h"
@@ -36,12 +37,8 @@ static void write_snapshots(struct output *out) {
               ull(server.loading ? loading_state.keys : loading_state.last_keys));
 }
 
-/* The append-only file and modules are not there: nothing of them was ever in progress. */
+/* There are no modules and no slot migrations: nothing of theirs was ever in progress. */
 static void write_absent(struct output *out) {
-    info_line(out, "aof_enabled:0\r\naof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n"
-                   "aof_last_rewrite_time_sec:-1\r\naof_current_rewrite_time_sec:-1\r\naof_last_bgrewrite_status:ok\r\n"
-                   "aof_rewrites:0\r\naof_rewrites_consecutive_failures:0\r\naof_last_write_status:ok\r\n"
-                   "aof_last_cow_size:0");
     info_line(out, "module_fork_in_progress:0\r\nmodule_fork_last_cow_size:0\r\nslot_migration_fork_in_progress:0");
 }
 
@@ -62,12 +59,15 @@ static void write_persistence(struct output *out) {
     info_line(out, "async_loading:0");
     write_child(out);
     write_snapshots(out);
+    aof_info(out);
     write_absent(out);
+    aof_info_sizes(out);
     if (server.loading) write_loading(out);
 }
 
 static void reset(void) {
     snapshot_state.saves = 0;
+    aof_reset_stats();
 }
 
 const struct info_section persistence_sections[] = {

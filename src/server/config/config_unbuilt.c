@@ -19,14 +19,6 @@
 static const char *check_not_empty(const struct config_option *option, struct slice text) {
     return text.len ? NULL : config_reason("%s can't be empty", option->name);
 }
-static const char *check_file_name(const struct config_option *option, struct slice text) {
-    if (!text.len && option->flags & CONFIG_IMMUTABLE) return check_not_empty(option, text);
-    return memchr(text.data, '/', text.len) ? config_reason("%s can't be a path, just a filename", option->name) : NULL;
-}
-static const char *check_directory_name(const struct config_option *option, struct slice text) {
-    if (!text.len) return check_not_empty(option, text);
-    return memchr(text.data, '/', text.len) ? config_reason("%s can't be a path, just a dirname", option->name) : NULL;
-}
 static const char *check_host_name(const struct config_option *option, struct slice text) {
     if (text.len > 255) return "Hostnames must be less than 256 characters";
     for (size_t i = 0; i < text.len; i++)
@@ -90,7 +82,6 @@ const struct config_directive config_directives_basic[] = {{"rename-command", 2,
                                                            {"lua-replicate-commands", 1, 1, ignore},
                                                            {NULL, 0, 0, NULL}};
 
-static const struct config_name fsync_policies[] = {{"everysec", 0}, {"always", 1}, {"no", 2}, {NULL, 0}};
 static const struct config_name diskless_loads[] = {
     {"disabled", 0}, {"on-empty-db", 1}, {"swapdb", 2}, {"flush-before-load", 3}, {NULL, 0}};
 static const struct config_name propagation_errors[] = {
@@ -101,41 +92,6 @@ static const struct config_name pubsub_defaults[] = {{"allchannels", 0}, {"reset
 static const struct config_name tls_auths[] = {{"no", 0}, {"yes", 1}, {"optional", 2}, {NULL, 0}};
 static const struct config_name tls_users[] = {{"off", 0}, {"CN", 1}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
-    /* Append-only file. */
-    {.name = "appendonly", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_DENY_LOADING, .initial = "no"},
-    {.name = "appendfilename",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE,
-     .initial = "appendonly.aof",
-     .check = check_file_name},
-    {.name = "appenddirname",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE,
-     .initial = "appendonlydir",
-     .check = check_directory_name},
-    {.name = "appendfsync",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "everysec",
-     .names = fsync_policies},
-    {.name = "no-appendfsync-on-rewrite", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "auto-aof-rewrite-percentage",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "100",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "auto-aof-rewrite-min-size",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "64mb",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "aof-load-truncated", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "aof-use-rdb-preamble", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "aof-timestamp-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "aof-rewrite-incremental-fsync", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "aof-disable-auto-gc", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN, .initial = "no"},
     /* Replication. */
     {.name = "rdb-del-sync-files", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "replicaof",

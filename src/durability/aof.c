@@ -1,0 +1,353 @@
+/* aof.c: the append-only file as a feature of the server: on and off, the cron, options, BGREWRITEAOF, INFO. */
+#include "durability/aof_private.h"
+#include "durability/snapshot.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/eviction.h"
+#include "server/process/child.h"
+#include "server/stats/info.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct aof_settings aof_settings;
+struct aof aof = {.fd = -1, .rewrite_seconds = -1};
+
+bool aof_is_configured(void) {
+    return aof_settings.enabled;
+}
+
+/* On and off */
+
+void aof_opened(int fd) {
+    aof.fd = fd;
+    aof.fd_size = (uint64_t)lseek(fd, 0, SEEK_END);
+    aof.state = AOF_ON;
+    aof_append_start();
+    aof_sync_start();
+    aof.size = aof.base_size = aof_files_size();
+}
+
+static void end(void) {
+    aof_rewrite_cancel();
+    if (aof.fd >= 0) {
+        aof_sync_all();
+        aof_sync_stop();
+        aof_append_stop();
+        close(aof.fd);
+    }
+    aof.fd = -1;
+    aof.state = AOF_OFF;
+    aof.rewrite_scheduled = false;
+}
+
+/* CONFIG SET appendonly yes. The data set of the moment when the rewrite begins becomes the base; the files count from
+ * the end of the rewrite on. */
+static const char *turn_on(void) {
+    aof.state = AOF_STARTING;
+    if (aof_rewrite_running()) aof_rewrite_cancel(); /* it does not have the changes made since it began */
+    if (child_active()) {
+        aof.rewrite_scheduled = true;
+        log_notice("AOF was enabled but there is already another background operation. An AOF background was scheduled "
+                   "to start when possible.");
+        return NULL;
+    }
+    if (aof_rewrite_start() == 0) return NULL;
+    end();
+    return "Unable to turn on AOF. Check server logs.";
+}
+
+static const char *apply_enabled(void) {
+    if (!server.loop || server.loading) return NULL; /* when loading is over, the option tells */
+    if (aof_settings.enabled && aof.state == AOF_OFF) return turn_on();
+    if (!aof_settings.enabled && aof.state != AOF_OFF) {
+        end();
+        log_notice("The append-only file was turned off");
+    }
+    return NULL;
+}
+
+/* From always to another policy what is on its way is waited for; from another one to always, what is written is
+ * brought to the disk first. */
+static const char *apply_fsync(void) {
+    if (aof.state != AOF_OFF && aof.fd >= 0) aof_sync_all();
+    return NULL;
+}
+
+void aof_restart(void) {
+    if (aof.state == AOF_OFF) return;
+    end();
+    turn_on();
+}
+
+/* The cron and the turns of the loop */
+
+static bool has_grown(int64_t *percent) {
+    if (!aof_settings.rewrite_percentage || aof.state != AOF_ON) return false;
+    if (aof.size < (uint64_t)aof_settings.rewrite_min_size) return false;
+    uint64_t base = aof.base_size ? aof.base_size : 1;
+    *percent = (int64_t)(aof.size * 100 / base) - 100;
+    return *percent >= aof_settings.rewrite_percentage;
+}
+
+static void refuse_or_allow_writes(void);
+
+static void cron(void) {
+    if (aof.state == AOF_OFF && !aof.rewrite_scheduled) return;
+    aof_sync_step();
+    refuse_or_allow_writes();
+    if (child_active() || server.loading) return;
+    int64_t percent;
+    bool held_back = aof.retry_at_ms > clock_ms();
+    if (aof.rewrite_scheduled && !(aof.state == AOF_STARTING && held_back)) {
+        aof_rewrite_start();
+    } else if (!held_back && has_grown(&percent)) {
+        log_notice("Starting automatic rewriting of AOF on %lld%% growth", (long long)percent);
+        aof_rewrite_start();
+    }
+}
+
+static void before_wait(void) {
+    if (aof.state == AOF_OFF) return;
+    aof_sync_step();
+    refuse_or_allow_writes();
+}
+
+static bool prepare_shutdown(int flags) {
+    if (aof.state == AOF_OFF) return true;
+    if (aof_rewrite_running()) {
+        if (aof.state == AOF_STARTING && !(flags & SHUTDOWN_FORCE)) {
+            log_warning("Writing initial AOF, can't exit.");
+            return false;
+        }
+        log_warning("There is a child rewriting the AOF. Killing it!");
+        aof_rewrite_cancel();
+    }
+    log_notice("Calling fsync() on the AOF file.");
+    if (aof.fd >= 0 && aof_sync_all() < 0 && !(flags & SHUTDOWN_FORCE)) return false;
+    return true;
+}
+
+/* Commands that write are refused while the file cannot be written. The filter is there only then. */
+
+static enum filter_answer refuse_writes(struct client *client, const struct command *command, int argc,
+                                        const struct slice *argv, const char **error) {
+    (void)argc, (void)argv;
+    static char text[256];
+    if (!(dispatch_flags(client, command) & CMD_WRITE) && strcmp(command->spec->name, "ping") != 0) return FILTER_PASS;
+    snprintf(text, sizeof text, "MISCONF Errors writing to the AOF file: %s", aof_sync_error_text());
+    *error = text;
+    return FILTER_REFUSE;
+}
+static struct command_filter write_filter = {.order = FILTER_DISK, .ask = refuse_writes};
+
+static void refuse_or_allow_writes(void) {
+    static bool refused;
+    bool refuse = aof.state != AOF_OFF && aof_sync_failed();
+    if (refuse == refused) return;
+    refused = refuse;
+    if (refuse)
+        dispatch_add_filter(&write_filter);
+    else
+        dispatch_remove_filter(&write_filter);
+}
+
+static size_t buffer_memory(void) {
+    return aof_sync_waiting_bytes();
+}
+static struct uncounted_memory uncounted = {.bytes = buffer_memory};
+
+static void start(void) {
+    eviction_leave_out(&uncounted);
+    if (!aof.manifest) aof.manifest = aof_manifest_new();
+}
+
+struct server_part aof_part = {
+    .name = "aof", .start = start, .cron = cron, .before_wait = before_wait, .prepare_shutdown = prepare_shutdown};
+
+/* BGREWRITEAOF */
+
+static void bgrewriteaof_run(struct call *call) {
+    bool in_transaction = call->client->flags & CLIENT_DENY_BLOCKING;
+    if (aof_rewrite_running()) {
+        reply_error(call->reply, "ERR Background append only file rewriting already in progress");
+    } else if (child_active() || in_transaction) {
+        aof.rewrite_scheduled = true;
+        aof.retry_at_ms = 0;
+        reply_status(call->reply, "Background append only file rewriting scheduled");
+    } else if (aof_rewrite_start() == 0) {
+        reply_status(call->reply, "Background append only file rewriting started");
+    } else {
+        reply_error(call->reply, "ERR Can't execute an AOF background rewriting. Please check the server logs for more "
+                                 "information.");
+    }
+}
+
+const struct command_spec aof_commands[] = {
+    {.name = "bgrewriteaof",
+     .run = bgrewriteaof_run,
+     .arity = 1,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING,
+     .group = GROUP_SERVER,
+     .since = "1.0.0",
+     .complexity = "O(1)",
+     .summary = "Replaces the append-only file by one that holds the data of this moment, in the background.",
+     .syntax = ""},
+    {.name = NULL},
+};
+
+/* DEBUG LOADAOF */
+
+static void debug_loadaof(struct call *call) {
+    if (aof.state != AOF_ON) {
+        reply_error(call->reply, "ERR The append-only file is off");
+        return;
+    }
+    if (aof_sync_all() < 0) {
+        reply_error(call->reply, "ERR Error writing to the AOF file, check server logs.");
+        return;
+    }
+    aof_rewrite_cancel();
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++) db_flush(keyspace_db(server.keyspace, id), false);
+    if (aof_reload() < 0) {
+        reply_error(call->reply, "ERR Error trying to load the AOF files, check server logs.");
+        return;
+    }
+    server.dirty = 0;
+    log_warning("Append Only File loaded by DEBUG LOADAOF");
+    reply_ok(call->reply);
+}
+
+static const char *const loadaof_help[] = {
+    "LOADAOF", "    Flush the append-only file to the disk, then replace the data by what it says.", NULL};
+const struct debug_subcommand aof_debug_subcommands[] = {
+    {.name = "loadaof", .run = debug_loadaof, .help = loadaof_help},
+    {.name = NULL},
+};
+
+/* INFO */
+
+void aof_info(struct output *out) {
+    int64_t now = clock_ms();
+    info_line(out, "aof_enabled:%d", aof.state != AOF_OFF);
+    info_line(out, "aof_rewrite_in_progress:%d", aof_rewrite_running());
+    info_line(out, "aof_rewrite_scheduled:%d", aof.rewrite_scheduled);
+    info_line(out, "aof_last_rewrite_time_sec:%lld", (long long)aof.rewrite_seconds);
+    info_line(out, "aof_current_rewrite_time_sec:%lld",
+              aof.rewrite_started_ms ? (long long)((now - aof.rewrite_started_ms) / 1000) : -1LL);
+    info_line(out, "aof_last_bgrewrite_status:%s", aof.rewrite_failed ? "err" : "ok");
+    info_line(out, "aof_rewrites:%llu", (unsigned long long)aof.rewrites);
+    info_line(out, "aof_rewrites_consecutive_failures:%llu", (unsigned long long)aof.failures_in_a_row);
+    info_line(out, "aof_last_write_status:%s", aof_sync_failed() ? "err" : "ok");
+    info_line(out, "aof_last_cow_size:%llu", (unsigned long long)aof.last_cow);
+}
+
+void aof_info_sizes(struct output *out) {
+    if (aof.state == AOF_OFF) return;
+    info_line(out, "aof_current_size:%llu", (unsigned long long)aof.size);
+    info_line(out, "aof_base_size:%llu", (unsigned long long)aof.base_size);
+    info_line(out, "aof_pending_rewrite:%d", aof.rewrite_scheduled);
+    info_line(out, "aof_buffer_length:%zu", aof_sync_waiting_bytes());
+    info_line(out, "aof_pending_bio_fsync:%zu", aof_sync_pending());
+    info_line(out, "aof_delayed_fsync:%llu", (unsigned long long)aof_sync_delayed());
+}
+
+void aof_reset_stats(void) {
+    aof_sync_reset_stats();
+    aof.rewrites = 0;
+}
+
+/* Options */
+
+static const char *check_name(const struct config_option *option, struct slice text) {
+    if (!text.len) return config_reason("%s can't be empty", option->name);
+    return memchr(text.data, '/', text.len)
+               ? config_reason("%s can't be a path, just a %s", option->name,
+                               strcmp(option->name, "appenddirname") == 0 ? "dirname" : "filename")
+               : NULL;
+}
+
+static const struct config_name fsync_names[] = {
+    {"everysec", AOF_FSYNC_EVERYSEC}, {"always", AOF_FSYNC_ALWAYS}, {"no", AOF_FSYNC_NO}, {NULL, 0}};
+
+const struct config_option aof_options[] = {
+    {.name = "appendonly",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_DENY_LOADING,
+     .value = &aof_settings.enabled,
+     .initial = "no",
+     .apply = apply_enabled,
+     .help = "Write every change to the append-only file."},
+    {.name = "appendfilename",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &aof_settings.file_name,
+     .initial = "appendonly.aof",
+     .check = check_name,
+     .help = "First part of the names of the append-only file's files."},
+    {.name = "appenddirname",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &aof_settings.directory,
+     .initial = "appendonlydir",
+     .check = check_name,
+     .help = "Directory of these files, in the working directory."},
+    {.name = "appendfsync",
+     .type = CONFIG_ENUM,
+     .value = &aof_settings.fsync,
+     .initial = "everysec",
+     .names = fsync_names,
+     .apply = apply_fsync,
+     .help =
+         "When changes are brought to the disk: before they are acknowledged, every second, when the kernel likes."},
+    {.name = "no-appendfsync-on-rewrite",
+     .type = CONFIG_BOOL,
+     .value = &aof_settings.no_fsync_on_rewrite,
+     .initial = "no",
+     .help = "With appendfsync everysec: no fsync() while a child process writes."},
+    {.name = "auto-aof-rewrite-percentage",
+     .type = CONFIG_INT,
+     .value = &aof_settings.rewrite_percentage,
+     .initial = "100",
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "Rewrite when the files have grown by this much since the last time; 0: never."},
+    {.name = "auto-aof-rewrite-min-size",
+     .type = CONFIG_MEMORY,
+     .value = &aof_settings.rewrite_min_size,
+     .initial = "64mb",
+     .min = 0,
+     .max = INT64_MAX,
+     .help = "No automatic rewrite of less than this."},
+    {.name = "aof-load-truncated",
+     .type = CONFIG_BOOL,
+     .value = &aof_settings.load_truncated,
+     .initial = "yes",
+     .help = "Load a file whose last command is incomplete, and cut that off."},
+    {.name = "aof-use-rdb-preamble",
+     .type = CONFIG_BOOL,
+     .value = &aof_settings.rdb_preamble,
+     .initial = "yes",
+     .help = "Write base files as RDB files, which load faster, instead of commands."},
+    {.name = "aof-timestamp-enabled",
+     .type = CONFIG_BOOL,
+     .value = &aof_settings.timestamps,
+     .initial = "no",
+     .help = "Write the time between commands, so that valkey-check-aof can truncate to a time."},
+    {.name = "aof-rewrite-incremental-fsync",
+     .type = CONFIG_BOOL,
+     .value = &aof_settings.rewrite_incremental_fsync,
+     .initial = "yes",
+     .help = "Bring a base file to the disk 4 MB at a time while it is written."},
+    {.name = "aof-disable-auto-gc",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_HIDDEN,
+     .value = &aof_settings.keep_history,
+     .initial = "no",
+     .help = "Keep files that are no longer needed."},
+    {.name = NULL},
+};

@@ -1,0 +1,241 @@
+/* aof_append.c: from propagated commands to bytes for the file.
+ *
+ * A command is written as a client would send it. SELECT is written where the database changes. Commands that belong
+ * together stand between MULTI and EXEC; as one command needs neither, MULTI is put before the first of them when the
+ * second comes.
+ *
+ * Values that are in a blob are not copied: the buffer holds a reference until they are written. */
+#include "durability/aof_private.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "resp/request.h"
+#include "server/command/propagate.h"
+#include <errno.h>
+#include <limits.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { REFERENCE_MIN = 16 * 1024, KEPT_MAX = 1024 * 1024, IOVECS = 64 };
+
+static struct {
+    struct aof_buffer buffer;
+    struct propagation_listener listener;
+    int db;             /* the one selected in the file; -1: none */
+    int64_t second;     /* of the last timestamp */
+    bool group;         /* between begin and end */
+    size_t group_start; /* where its first command stands in the buffer */
+    uint64_t group_commands;
+    uint64_t sequence;
+    bool listening;
+} append;
+
+struct reply_barrier aof_barrier;
+
+/* The buffer */
+
+void aof_buffer_init(struct aof_buffer *buffer) {
+    *buffer = (struct aof_buffer){0};
+    memory_output_init(&buffer->bytes);
+}
+
+static void references_release(struct aof_buffer *buffer) {
+    for (size_t i = 0; i < buffer->count; i++) blob_release(buffer->references[i].blob);
+    buffer->count = 0;
+    buffer->blob_bytes = 0;
+}
+
+void aof_buffer_free(struct aof_buffer *buffer) {
+    references_release(buffer);
+    mem_free(buffer->references);
+    memory_output_free(&buffer->bytes);
+}
+
+void aof_buffer_clear(struct aof_buffer *buffer) {
+    references_release(buffer);
+    if (buffer->bytes.capacity > KEPT_MAX) {
+        memory_output_free(&buffer->bytes);
+        memory_output_init(&buffer->bytes);
+    } else {
+        memory_output_clear(&buffer->bytes);
+    }
+}
+
+size_t aof_buffer_len(const struct aof_buffer *buffer) {
+    return memory_output_slice(&buffer->bytes).len + buffer->blob_bytes;
+}
+
+static void reference_add(struct aof_buffer *buffer, struct blob *blob) {
+    if (buffer->count == buffer->capacity) {
+        buffer->capacity = buffer->capacity ? buffer->capacity * 2 : 16;
+        buffer->references = mem_realloc(buffer->references, buffer->capacity * sizeof *buffer->references);
+    }
+    buffer->references[buffer->count++] =
+        (struct aof_reference){memory_output_slice(&buffer->bytes).len, blob_hold(blob)};
+    buffer->blob_bytes += blob->len;
+}
+
+/* The pieces from `done` on, as many as fit. Returns how many. */
+static int pieces(const struct aof_buffer *buffer, size_t done, struct iovec iov[static IOVECS]) {
+    struct slice bytes = memory_output_slice(&buffer->bytes);
+    size_t at = 0, position = 0; /* in `bytes`, and in the whole */
+    int count = 0;
+    for (size_t i = 0; i <= buffer->count && count + 2 <= IOVECS; i++) {
+        const struct aof_reference *reference = i < buffer->count ? &buffer->references[i] : NULL;
+        size_t plain = (reference ? reference->at : bytes.len) - at;
+        if (position + plain > done) {
+            size_t skip = done > position ? done - position : 0;
+            iov[count++] = (struct iovec){(char *)(uintptr_t)bytes.data + at + skip, plain - skip};
+        }
+        at += plain;
+        position += plain;
+        if (!reference) break;
+        size_t len = reference->blob->len;
+        if (position + len > done) {
+            size_t skip = done > position ? done - position : 0;
+            iov[count++] = (struct iovec){reference->blob->data + skip, len - skip};
+        }
+        position += len;
+    }
+    return count;
+}
+
+int aof_buffer_write(const struct aof_buffer *buffer, int fd, size_t *done) {
+    size_t len = aof_buffer_len(buffer);
+    while (*done < len) {
+        struct iovec iov[IOVECS];
+        ssize_t written = writev(fd, iov, pieces(buffer, *done, iov));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return -errno;
+        if (written == 0) return -EIO;
+        *done += (size_t)written;
+    }
+    return 0;
+}
+
+/* Commands */
+
+static struct output *out(void) {
+    return &append.buffer.bytes.out;
+}
+
+static size_t position(void) {
+    return memory_output_slice(&append.buffer.bytes).len;
+}
+
+static void write_head(char kind, uint64_t number) {
+    char *at = output_reserve(out(), NUMBER_TEXT_MAX + 3);
+    size_t len = 0;
+    at[len++] = kind;
+    len += format_uint64(at + len, number);
+    at[len++] = '\r';
+    at[len++] = '\n';
+    output_commit(out(), len);
+}
+
+static void write_select(int db) {
+    char text[NUMBER_TEXT_MAX];
+    struct slice argv[] = {SLICE("SELECT"), {text, format_int64(text, db)}};
+    request_write(out(), 2, argv);
+    append.db = db;
+}
+
+static void write_timestamp(void) {
+    int64_t second = clock_ms() / 1000;
+    if (second <= append.second) return;
+    append.second = second;
+    char text[NUMBER_TEXT_MAX];
+    output_write(out(), SLICE("#TS:"));
+    output_write(out(), (struct slice){text, format_int64(text, second)});
+    output_write(out(), SLICE("\r\n"));
+}
+
+static void write_command(const struct propagation *p) {
+    write_head('*', (uint64_t)p->argc);
+    for (int i = 0; i < p->argc; i++) {
+        struct blob *blob = propagation_blob(p, i);
+        write_head('$', p->argv[i].len);
+        if (blob && blob->len == p->argv[i].len && blob->len >= REFERENCE_MIN)
+            reference_add(&append.buffer, blob);
+        else
+            output_write(out(), p->argv[i]);
+        output_write(out(), SLICE("\r\n"));
+    }
+}
+
+/* Puts MULTI before what the group has written so far. */
+static void insert_multi(void) {
+    struct slice multi = SLICE("*1\r\n$5\r\nMULTI\r\n");
+    size_t len = position() - append.group_start;
+    output_reserve(out(), multi.len);
+    char *from = append.buffer.bytes.data + append.group_start;
+    memmove(from + multi.len, from, len);
+    memcpy(from, multi.data, multi.len);
+    output_commit(out(), multi.len);
+    for (size_t i = append.buffer.count; i > 0 && append.buffer.references[i - 1].at >= append.group_start; i--)
+        append.buffer.references[i - 1].at += multi.len;
+}
+
+static void on_command(struct propagation_listener *self, const struct propagation *p) {
+    (void)self;
+    bool first = !append.group || append.group_commands == 0;
+    if (first && aof_settings.timestamps) write_timestamp();
+    if (!first && append.group_commands == 1) insert_multi();
+    if (p->db != append.db && first) write_select(p->db);
+    if (first)
+        append.group_start = position();
+    else if (p->db != append.db)
+        write_select(p->db);
+    write_command(p);
+    append.group_commands++;
+    append.sequence = reply_barrier_issue(&aof_barrier);
+}
+
+static void on_begin(struct propagation_listener *self, int db) {
+    (void)self, (void)db;
+    append.group = true;
+    append.group_commands = 0;
+}
+
+static void on_end(struct propagation_listener *self) {
+    (void)self;
+    if (append.group_commands > 1) output_write(out(), SLICE("*1\r\n$4\r\nEXEC\r\n"));
+    append.group = false;
+}
+
+void aof_append_start(void) {
+    if (append.listening) return;
+    aof_buffer_init(&append.buffer);
+    append.listener =
+        (struct propagation_listener){.command = on_command, .begin = on_begin, .end = on_end, .changes_only = true};
+    append.group = false;
+    append.sequence = 0;
+    aof_append_select();
+    propagate_listen(&append.listener);
+    append.listening = true;
+}
+
+void aof_append_stop(void) {
+    if (!append.listening) return;
+    propagate_unlisten(&append.listener);
+    aof_buffer_free(&append.buffer);
+    append.listening = false;
+}
+
+void aof_append_select(void) {
+    append.db = -1;
+    append.second = 0;
+}
+
+struct aof_buffer *aof_append_buffer(void) {
+    return &append.buffer;
+}
+uint64_t aof_append_sequence(void) {
+    return append.sequence;
+}
+
+void aof_append_swap(struct aof_buffer *with) {
+    struct aof_buffer filled = append.buffer;
+    append.buffer = *with;
+    *with = filled;
+}

@@ -1,0 +1,145 @@
+/* aof_files.c: the directory of the append-only file.
+ *
+ * The manifest is replaced like a snapshot: a temporary file, fsync(), rename(), fsync() of the directory. So a crash
+ * leaves the old manifest or the new one, and both name files that are there: files are created before the manifest
+ * names them, and deleted after it has ceased to. */
+#include "durability/aof_private.h"
+#include "lib/background.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *aof_path(const char *name) {
+    static char paths[2][PATH_MAX];
+    static int turn;
+    turn = !turn;
+    snprintf(paths[turn], sizeof paths[turn], "%s/%s", aof_settings.directory, name);
+    return paths[turn];
+}
+
+static int directory_sync(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    int error = fsync(fd) < 0 && errno != EINVAL ? -errno : 0;
+    close(fd);
+    return error;
+}
+
+/* The manifest */
+
+static int write_all(int fd, struct slice bytes) {
+    for (size_t done = 0; done < bytes.len;) {
+        ssize_t written = write(fd, bytes.data + done, bytes.len - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return -errno;
+        done += (size_t)written;
+    }
+    return fsync(fd) < 0 ? -errno : 0;
+}
+
+static int replace_file(const char *temporary, const char *path, struct slice bytes) {
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return -errno;
+    int error = write_all(fd, bytes);
+    close(fd);
+    if (!error && rename(temporary, path) < 0) error = -errno;
+    if (error) unlink(temporary);
+    return error ? error : directory_sync(aof_settings.directory);
+}
+
+int aof_manifest_save(struct aof_manifest *manifest) {
+    if (!manifest->changed) return 0;
+    char name[PATH_MAX], temporary[PATH_MAX];
+    snprintf(name, sizeof name, "%s/%s.manifest", aof_settings.directory, aof_settings.file_name);
+    snprintf(temporary, sizeof temporary, "%s/temp-%s.manifest", aof_settings.directory, aof_settings.file_name);
+    if (mkdir(aof_settings.directory, 0755) < 0 && errno != EEXIST) {
+        int error = errno;
+        log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(error));
+        return -error;
+    }
+    struct memory_output text;
+    memory_output_init(&text);
+    aof_manifest_format(manifest, &text.out);
+    int error = replace_file(temporary, name, memory_output_slice(&text));
+    memory_output_free(&text);
+    if (error)
+        log_warning("Cannot write the AOF manifest file %s: %s", name, strerror(-error));
+    else
+        manifest->changed = false;
+    return error;
+}
+
+/* Files that are no longer needed */
+
+static void delete_run(void *arg) {
+    char *path = arg;
+    if (unlink(path) < 0 && errno != ENOENT) log_warning("Error deleting the file %s: %s", path, strerror(errno));
+    mem_free(path);
+}
+
+void aof_history_delete(void) {
+    struct aof_manifest *manifest = aof.manifest;
+    if (aof_settings.keep_history || !manifest->history.len) return;
+    list_each(&manifest->history, link) {
+        const char *name = aof_file_of(link)->name;
+        log_notice("Removing the history file %s in the background", name);
+        background_submit(BACKGROUND_CLOSE_FILE, delete_run, mem_strdup(aof_path(name)));
+    }
+    aof_manifest_drop_history(manifest);
+    aof_manifest_save(manifest);
+}
+
+static uint64_t file_size(const char *name) {
+    struct stat status;
+    return stat(aof_path(name), &status) == 0 ? (uint64_t)status.st_size : 0;
+}
+
+uint64_t aof_files_size(void) {
+    uint64_t size = aof.manifest->base ? file_size(aof.manifest->base->name) : 0;
+    list_each(&aof.manifest->incremental, link) size += file_size(aof_file_of(link)->name);
+    return size;
+}
+
+/* Incremental files */
+
+int aof_incremental_create(const char *reason) {
+    struct aof_manifest *next = aof_manifest_copy(aof.manifest);
+    struct aof_file *file = aof_manifest_add_incremental(next, aof_settings.file_name);
+    log_notice("Creating AOF incr file %s on %s", file->name, reason);
+    if (mkdir(aof_settings.directory, 0755) < 0 && errno != EEXIST)
+        log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(errno));
+    int fd = open(aof_path(file->name), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        int error = errno;
+        log_warning("Can't open the append-only file %s: %s", file->name, strerror(error));
+        aof_manifest_free(next);
+        return -error;
+    }
+    int error = aof_manifest_save(next);
+    if (error) {
+        unlink(aof_path(file->name));
+        close(fd);
+        aof_manifest_free(next);
+        return error;
+    }
+    aof_manifest_free(aof.manifest);
+    aof.manifest = next;
+    return fd;
+}
+
+int aof_incremental_open(void) {
+    struct aof_file *file = aof_manifest_last(aof.manifest);
+    if (!file) return aof_incremental_create("server start");
+    log_notice("Opening AOF incr file %s on server start", file->name);
+    int fd = open(aof_path(file->name), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd >= 0) return fd;
+    int error = errno;
+    log_warning("Can't open the append-only file %s: %s", file->name, strerror(error));
+    return -error;
+}
