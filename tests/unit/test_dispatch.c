@@ -10,6 +10,7 @@
 #include "lib/memory.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
+#include "server/clients/user.h"
 #include "server/stats/commandlog.h"
 #include "server/config/config.h"
 #include "server/command/dispatch.h"
@@ -451,6 +452,37 @@ static void a_listener_that_comes_within_a_transaction_gets_whole_pairs(void **s
     assert_string_equal(heard.data, "(b;)");
 }
 
+static void a_user_decides_which_password_it_accepts(void **state) {
+    struct user user = {.name = "somebody", .flags = USER_ENABLED, .password = "secret"};
+    assert_true(user_needs_password(&user));
+    assert_true(user_accepts(&user, SLICE("secret")));
+    assert_false(user_accepts(&user, SLICE("secre")));
+    assert_false(user_accepts(&user, SLICE("secretsecret")));
+    assert_false(user_accepts(&user, SLICE("Secret")));
+    assert_false(user_accepts(&user, SLICE("")));
+    user.flags = 0;
+    assert_false(user_accepts(&user, SLICE("secret")));
+    user = (struct user){.name = "somebody", .flags = USER_ENABLED, .password = ""};
+    assert_false(user_needs_password(&user));
+    assert_true(user_accepts(&user, SLICE("anything")));
+}
+
+static void a_client_acts_as_the_user_it_logged_in_as(void **state) {
+    assert_ptr_equal(client->user, &user_default);
+    assert_ptr_equal(user_find(SLICE("default")), &user_default);
+    assert_null(user_find(SLICE("Default")));
+    assert_null(config_assign("requirepass", 1, &SLICE("secret")));
+    uint64_t denied = auth_denied();
+    assert_false(auth_login(client, SLICE("default"), SLICE("wrong")));
+    assert_false(auth_login(client, SLICE("nobody"), SLICE("secret")));
+    assert_int_equal(auth_denied(), denied + 2);
+    client->user = NULL;
+    assert_true(auth_login(client, SLICE("default"), SLICE("secret")));
+    assert_ptr_equal(client->user, &user_default);
+    assert_null(config_assign("requirepass", 1, &SLICE("")));
+    assert_false(auth_required());
+}
+
 static void slow_unregister_run(struct call *call);
 static const struct command_spec passing_subcommands[] = {
     {.name = "sub", .run = ok_run, .arity = -2, TEST_COMMAND},
@@ -546,6 +578,8 @@ int main(void) {
         TEST(calls_and_failures_are_counted),
         TEST(errors_are_counted_by_their_code),
         TEST(a_write_is_propagated_once),
+        TEST(a_user_decides_which_password_it_accepts),
+        TEST(a_client_acts_as_the_user_it_logged_in_as),
         TEST(commands_can_be_removed_and_registered_again),
         TEST(a_command_can_remove_itself_while_it_runs),
         TEST(large_arguments_are_propagated_by_reference),

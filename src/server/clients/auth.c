@@ -1,17 +1,17 @@
-/* auth.c: see auth.h. There is one user, "default", whose password is requirepass. */
+/* auth.c: see auth.h. The password of the default user (user.h) is the option requirepass. */
 #include "server/clients/auth.h"
 #include "lib/memory.h"
 #include "server/clients/client.h"
+#include "server/clients/user.h"
 
-static char *password;
 static bool protected_mode;
 static uint64_t denied;
 
 bool auth_required(void) {
-    return password[0] != 0;
+    return user_needs_password(&user_default);
 }
 bool auth_user_exists(struct slice user) {
-    return slice_equal(user, SLICE("default"));
+    return user_find(user) != NULL;
 }
 uint64_t auth_denied(void) {
     return denied;
@@ -20,20 +20,13 @@ void auth_reset_stats(void) {
     denied = 0;
 }
 
-/* Takes as long for a wrong password as for one that is nearly right. */
-static bool password_is(struct slice given) {
-    size_t len = strlen(password);
-    unsigned difference = len != given.len;
-    for (size_t i = 0; i < given.len; i++)
-        difference |= (unsigned char)given.data[i] ^ (unsigned char)password[len ? i % len : 0];
-    return difference == 0;
-}
-
-bool auth_login(struct client *client, struct slice user, struct slice given) {
-    if (!auth_user_exists(user) || (auth_required() && !password_is(given))) {
+bool auth_login(struct client *client, struct slice name, struct slice password) {
+    struct user *user = user_find(name);
+    if (!user || !user_accepts(user, password)) {
         denied++;
         return false;
     }
+    client->user = user;
     client->authenticated = true;
     if (client->conn) conn_set_trusted(client->conn, true);
     return true;
@@ -63,7 +56,7 @@ const struct config_option auth_options[] = {
     {.name = "requirepass",
      .type = CONFIG_STRING,
      .flags = CONFIG_SENSITIVE,
-     .value = &password,
+     .value = &user_default.password,
      .initial = "",
      .help = "Password of the default user; empty: none is asked for."},
     {.name = "protected-mode",

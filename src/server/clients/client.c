@@ -21,6 +21,7 @@
 #include "server/stats/errorstats.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/reply_barrier.h"
+#include "server/clients/user.h"
 #include "server/server.h"
 #include "lib/ticks.h"
 
@@ -38,7 +39,6 @@ static struct event_timer turns_timer;
 static struct hashtable *by_id;
 static uint64_t next_id = 1;
 static struct null_output nowhere;
-static char default_user[] = "default";
 
 static struct slice id_key(const void *entry) {
     return slice_make(&((const struct client *)entry)->id, sizeof(uint64_t));
@@ -66,7 +66,7 @@ struct client *client_new(struct connection *conn) {
                                    .protocol = (uint8_t)client_settings.protocol,
                                    .error_hook = errorstats_count};
     client->db = server.keyspace ? keyspace_db(server.keyspace, 0) : NULL;
-    client->user = default_user;
+    client->user = &user_default;
     client->created_ms = client->active_ms = clock_ms();
     request_reader_init(&client->reader);
     if (!conn) {
@@ -479,6 +479,7 @@ void client_reset(struct client *client) {
     client_retarget(client);
     client->reply.protocol = (uint8_t)client_settings.protocol;
     client->db = keyspace_db(server.keyspace, 0);
+    client->user = &user_default;
     client->authenticated = !auth_required();
     if (client->conn) conn_set_trusted(client->conn, client->authenticated);
     client_set_name(client, SLICE(""));

@@ -66,7 +66,7 @@ struct client {
     struct command *current; /* last called, for CLIENT LIST */
     struct command *last;    /* found by the last lookup, where asking for its name again is enough; else NULL */
     char *name, *lib_name, *lib_ver; /* NULL: not set */
-    char *user;                      /* "default" */
+    struct user *user;               /* whom it acts as once it is authenticated; never NULL */
     int64_t created_ms, active_ms;   /* wall clock */
     uint64_t soft_limit_since_us;    /* when the soft output limit was first passed; 0: it is not */
     uint64_t commands, net_in, net_out;

@@ -3,6 +3,7 @@
 #include "lib/number.h"
 #include "server/clients/auth.h"
 #include "server/clients/client_private.h"
+#include "server/clients/user.h"
 #include "server/command/command.h"
 
 struct filter {
@@ -72,7 +73,7 @@ static bool filter_fits(const struct filter *filter, const struct client *client
     if (filter->id && client->id != (uint64_t)filter->id) return false;
     if (filter->class != CLIENT_CLASSES && client_class(client) != filter->class) return false;
     if (filter->max_age && (clock_ms() - client->created_ms) / 1000 < filter->max_age) return false;
-    if (filter->user.data && !(client->authenticated && slice_equal(slice_of(client->user), filter->user)))
+    if (filter->user.data && !(client->authenticated && slice_equal(slice_of(client->user->name), filter->user)))
         return false;
     if (filter->address.data && !address_is(client, true, filter->address)) return false;
     return !filter->local_address.data || address_is(client, false, filter->local_address);

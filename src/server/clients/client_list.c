@@ -4,6 +4,7 @@
 #include "lib/memory.h"
 #include "server/clients/client_private.h"
 #include "server/clients/reply_barrier.h"
+#include "server/clients/user.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 #include "server/clients/transactions.h"
@@ -110,7 +111,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         client->subscriptions[2], client->queued_commands - 1, client->watched_keys, waiting,
         input > conn->in_len ? input - conn->in_len : 0, argv_bytes, transaction_memory(client), output, (size_t)0,
         queued_blocks ? 0 : pending, queued_blocks, queued_blocks ? output : 0, memory, events,
-        client->current ? client->current->full_name : "NULL", redacted ? "*redacted*" : client->user,
+        client->current ? client->current->full_name : "NULL", redacted ? "*redacted*" : client->user->name,
         client->reply.protocol, client->lib_name ? client->lib_name : "", client->lib_ver ? client->lib_ver : "",
         (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out, (unsigned long long)client->commands,
         client->conn ? conn->transport->name : "none", about[0] ? " " : "", about);
