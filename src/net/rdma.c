@@ -11,6 +11,8 @@
 
 enum {
     LINGER_US = 2 * 1000 * 1000,
+    STALL_WAKE_US = 1000, /* after which a peer whose buffer is full is first sent a Keepalive */
+    STALL_WAKE_MOST_US = 250 * 1000,
     IN_LIMIT_DEFAULT = 1024 * 1024 * 1024,
 };
 
@@ -82,6 +84,18 @@ static uint64_t waited(struct rdma_connection *c, uint64_t since_us) {
     return us;
 }
 
+/* A client of the base protocol that waits for our buffer inside its write polls its completion queue there, and takes
+ * the completions of our replies with it. When these have filled its own buffer, no further event of ours wakes it, and
+ * it may sleep with all of them unread. A Keepalive is an event. It is repeated at growing intervals while the peer
+ * does not announce a buffer; a peer that is only slow ignores it. */
+static uint64_t wake_stalled(struct event_timer *timer) {
+    struct rdma_connection *c = container_of(timer, struct rdma_connection, timer);
+    if (!c->stalled || c->conn.state != CONN_OPEN || c->end_pending || c->finished) return 0;
+    rdma_control_keepalive(c);
+    uint64_t stalled_us = clock_monotonic_us() - c->stalled_us;
+    return stalled_us < STALL_WAKE_MOST_US ? stalled_us + STALL_WAKE_US : STALL_WAKE_MOST_US;
+}
+
 void rdma_stall_begin(struct rdma_connection *c) {
     if (c->stalled) return;
     c->stalled = true;
@@ -89,6 +103,8 @@ void rdma_stall_begin(struct rdma_connection *c) {
     if (!c->peer_size) return; /* it has yet to announce its first buffer */
     c->stalled_us = clock_monotonic_us();
     c->owner->stats.stalls++;
+    if (!c->ring.out && c->conn.state == CONN_OPEN && !c->flushed)
+        event_timer_set(c->conn.loop, &c->timer, STALL_WAKE_US, wake_stalled);
 }
 
 void rdma_stall_end(struct rdma_connection *c) {
@@ -263,7 +279,7 @@ void rdma_connection_tick(struct rdma_connection *c, uint64_t now) {
     if (c->phase != RDMA_ESTABLISHED || c->end_pending || c->finished) return;
     rdma_send_tick(c);
     if (c->end_pending || c->conn.state != CONN_OPEN) return;
-    rdma_ring_tick(c, now);
+    rdma_receive_tick(c, now);
     rdma_polled_tick(c);
 }
 
@@ -347,7 +363,8 @@ static const char *rdma_error_text(const struct connection *conn) {
 
 static size_t rdma_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct rdma_connection *c = rdma_of(conn);
-    size_t in = (c->rx ? c->rx->size : 0) + (c->ring.next ? c->ring.next->size : 0) + c->side_size;
+    size_t in =
+        (c->rx ? c->rx->size : 0) + (c->next ? c->next->size : 0) + (c->spare ? c->spare->size : 0) + c->side_size;
     size_t out = rdma_send_memory(c);
     if (input) *input = in;
     if (output) *output = out;

@@ -7,13 +7,18 @@
  * each gathering several segments. Small messages travel inside the work request, so their chunk is free at once.
  * Chunks that a request still reads wait in `held` until a completion says so; completions are asked for every quarter
  * of the send queue or 64 KiB, and by the tick when a connection has become quiet. What waits beyond a limit waits in
- * ordinary memory. Receiving.  The peer writes into `rx` from its start on; each immediate says how much. The bytes are
- * shown in place. When the buffer is exactly full and consumed, RegisterXferMemory starts it anew; a rest that is not
- * consumed by then moves to `side` first, and further bytes are added there a few at a time until the request that
- * straddles the end is complete; then showing in place goes on. rx: [0 … taken) were shown, [taken … received) arrived
- * and are not shown yet. With a peer that agreed to it the buffer is a ring: rdma_ring.h. Ending.  The peer's end, a
- * failure and what arrived before it are told from the ready list, in order. Closing lingers until what was written has
- * been received by the peer's card, for LINGER_US at most. */
+ * ordinary memory.
+ *
+ * Receiving.  The peer writes into `rx` from its start on; each immediate says how much. The bytes are shown in place.
+ * rx: [0 … taken) were shown, [taken … received) arrived and are not shown yet. In the base protocol the peer must stop
+ * when the buffer is full. A second buffer, `next`, is announced at that moment, before what the first one holds has
+ * been read; the two take turns, and the one that is not in use is `spare`. Where memory allows no second one, the same
+ * buffer is announced again when all of it has been shown. A request that straddles the end moves to `side`; further
+ * bytes are added there a few at a time until it is complete; then showing in place goes on. With a peer that agreed to
+ * it the buffer is a ring: rdma_ring.h.
+ *
+ * Ending.  The peer's end, a failure and what arrived before it are told from the ready list, in order. Closing lingers
+ * until what was written has been received by the peer's card, for LINGER_US at most. */
 #ifndef NET_RDMA_CONNECTION_H
 #define NET_RDMA_CONNECTION_H
 #include "net/rdma_device.h"
@@ -74,7 +79,12 @@ struct rdma_connection {
     uint32_t room;            /* what the peer may write now */
     uint32_t rx_least;        /* the size it began with: its buffer is never smaller */
     uint32_t untrusted_bytes; /* of the bound for peers that are not trusted, while it is in the list of them */
-    uint64_t rx_since_us;     /* the present buffer was begun from its start */
+    uint64_t rx_since_us;     /* the buffer announced last was announced, or the present lap of a ring began */
+    uint32_t rx_messages;     /* messages that came into the buffer announced last; base protocol */
+    struct rdma_rx *next;     /* the buffer that comes after this one */
+    uint32_t next_received;   /* bytes that arrived in it */
+    struct rdma_rx *spare;    /* of the size of `rx`, known to this peer and not in use; base protocol */
+    uint64_t quiet_at, quiet_since_us; /* bytes received by then, and nothing since */
     char *side;
     size_t side_size;
     size_t side_from_rx; /* so many bytes at the end of what is shown from `side` lie in rx before `taken`, too */
@@ -179,26 +189,32 @@ uint32_t rdma_receive_first_size(bool passive);
 void rdma_receive_move_aside(struct rdma_connection *c); /* what is shown in place goes to the side buffer */
 /* So many bytes arrived and are not shown yet. */
 static inline size_t rdma_receive_unshown(const struct rdma_connection *c) {
-    return (size_t)(c->received - c->taken) + c->ring.wrapped + c->ring.next_received;
+    return (size_t)(c->received - c->taken) + c->ring.wrapped + c->next_received;
 }
 /* Takes the first buffer. False: errno. */
 bool rdma_receive_allocate(struct rdma_connection *c);
 /* Announces the buffer anew, from its start. */
 void rdma_receive_begin(struct rdma_connection *c);
-/* How large the next buffer had better be, when `bytes` have arrived in the last `took_us` microseconds. In the base
- * protocol it is asked whenever the buffer is full. Never more than the first size for a peer that is not trusted. */
-uint32_t rdma_receive_next_size(const struct rdma_connection *c, uint64_t bytes, uint64_t took_us);
+/* How large a ring had better be, when `bytes` have arrived in the last `took_us` microseconds. Never more than the
+ * first size for a peer that is not trusted. */
+uint32_t rdma_receive_ring_size(const struct rdma_connection *c, uint64_t bytes, uint64_t took_us);
+/* The same for a buffer of the base protocol, which `messages` messages filled in `took_us` microseconds. */
+uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messages, uint64_t took_us);
 /* A buffer of that size to take the place of the present one. NULL: there is none to be had. */
 struct rdma_rx *rdma_receive_take_other(struct rdma_connection *c, uint32_t size);
 /* Puts a buffer of that size in the place of the present one, of which nothing may be shown any more; the caller
  * announces it. False: there is none to be had, and the present one stays. */
 bool rdma_receive_switch(struct rdma_connection *c, uint32_t size);
+void rdma_receive_drop_spare(struct rdma_connection *c);
+void rdma_receive_tick(struct rdma_connection *c, uint64_t now);
 void rdma_receive_release(struct rdma_connection *c);
 
 /* rdma_control.c */
 void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc,
                               const union rdma_wire_message *message); /* a completion of a receive */
-void rdma_control_announce(struct rdma_connection *c); /* our buffer is there to be written, from its start */
+/* Our buffer, `next` where there is one, is there to be written from its start. */
+void rdma_control_announce(struct rdma_connection *c);
+void rdma_control_keepalive(struct rdma_connection *c); /* does nothing where the send queue has no room */
 bool rdma_control_send_memory(struct rdma_connection *c,
                               const struct rdma_rx *rx); /* RegisterXferMemory. False: no room now */
 void rdma_control_open(

@@ -48,7 +48,7 @@ bool rdma_control_send_memory(struct rdma_connection *c, const struct rdma_rx *r
 }
 
 void rdma_control_announce(struct rdma_connection *c) {
-    c->want_register = !rdma_control_send_memory(c, c->rx);
+    c->want_register = !rdma_control_send_memory(c, c->next ? c->next : c->rx);
     c->registered = !c->want_register;
     if (c->want_register) c->wants_control = true;
 }
@@ -214,12 +214,14 @@ void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc
         on_control(c, wc->byte_len, message);
 }
 
+void rdma_control_keepalive(struct rdma_connection *c) {
+    union rdma_wire_message message = {.keepalive = {.opcode = htobe16(RDMA_OP_KEEPALIVE)}};
+    rdma_send_control(c, &message);
+}
+
 void rdma_control_tick(struct rdma_connection *c, uint64_t now) {
     c->control_count = 0;
     if (c->phase != RDMA_ESTABLISHED || c->end_pending || c->finished) return;
     uint64_t period = (uint64_t)rdma_settings.keepalive_ms * 1000;
-    if (period && now - c->last_control_us >= period) {
-        union rdma_wire_message message = {.keepalive = {.opcode = htobe16(RDMA_OP_KEEPALIVE)}};
-        rdma_send_control(c, &message);
-    }
+    if (period && now - c->last_control_us >= period) rdma_control_keepalive(c);
 }

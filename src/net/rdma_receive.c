@@ -1,5 +1,23 @@
 /* rdma_receive.c: the receiving half of the data path: what the peer has written is shown in place. See
- * rdma_connection.h for the shape. */
+ * rdma_connection.h for the shape.
+ *
+ * Two buffers in the base protocol.  A client that fills our buffer waits inside its write for RegisterXferMemory. The
+ * announcement therefore goes out with the completion that fills the buffer, before its requests are executed. The
+ * client copies its next bytes meanwhile. It also prevents a stall: clients that poll their completion queue while they
+ * wait take the completions of our replies there, and may then sleep although replies have arrived (rdma_stall_begin()
+ * has the remedy for the rest).
+ *
+ * Size in the base protocol.  A stock client deregisters, allocates and registers its send buffer whenever the
+ * announced size differs from the one before, so sizes must settle. A buffer is too small when few messages fill it,
+ * because each buffer costs one announcement. That is counted in messages, not in time: how fast a buffer fills says
+ * little where one thread of a client serves many connections. Then the buffer grows to what takes LAP_MESSAGES
+ * messages of that size. It shrinks, step by step, only when filling it took longer than SHRINK_PLAIN_US. The size
+ * cannot change while a buffer is partly filled: the base protocol has no message by which a client confirms an
+ * announcement, and data on its way to the old buffer could not be told from data for the new one.
+ *
+ * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
+ * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
+ * announced is a change of size. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -8,11 +26,13 @@
 enum {
     SIDE_STEP = 4 * 1024,
     GROW_FACTOR = 4,
-    GROW_BELOW_US =
-        500, /* a buffer that is full in less was too small: the peer waits a round trip for each, some 10 us */
-    GROW_RING_BELOW_US = 100, /* a ring's peer does not wait as long as a quarter of it takes longer than a round trip;
-                                 and small ones stay in the caches together */
+    GROW_RING_BELOW_US = 100,     /* a ring that is filled in less was too small. Its peer does not wait as long as a
+                                     quarter of it takes longer than a round trip; and small rings stay in the caches */
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
+    LAP_MESSAGES = 8,             /* base protocol: a buffer that fewer messages fill is too small … */
+    GROW_PLAIN_US = 1000 * 1000,  /* … when it is filled within this time */
+    SHRINK_PLAIN_US = 10 * 1000 * 1000,
+    SPARE_QUIET_US = 2 * 1000 * 1000, /* the second buffer goes when nothing has arrived for so long */
 };
 
 /* The size of the buffer */
@@ -47,11 +67,24 @@ static uint32_t step_below(const struct rdma_connection *c) {
     return size;
 }
 
-uint32_t rdma_receive_next_size(const struct rdma_connection *c, uint64_t bytes, uint64_t took_us) {
+uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messages, uint64_t took_us) {
+    uint32_t size = c->rx->size, most = largest_size(), next = c->rx_least;
+    if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
+    if (messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US && size < most) {
+        uint64_t wanted = (uint64_t)size / messages * LAP_MESSAGES;
+        while (next < most && (next <= size || next < wanted))
+            next = next > most / GROW_FACTOR ? most : next * GROW_FACTOR;
+        return next;
+    }
+    bool slow = took_us > SHRINK_PLAIN_US || (rdma_memory_is_short() && messages >= LAP_MESSAGES * GROW_FACTOR);
+    return size > c->rx_least && slow ? step_below(c) : size;
+}
+
+uint32_t rdma_receive_ring_size(const struct rdma_connection *c, uint64_t bytes, uint64_t took_us) {
     uint32_t size = c->rx->size, most = largest_size();
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
     uint64_t fill_us = bytes ? took_us * size / bytes : UINT64_MAX;
-    bool quick = fill_us < (c->ring.in ? GROW_RING_BELOW_US : GROW_BELOW_US) || c->conn.sink_len >= size;
+    bool quick = fill_us < GROW_RING_BELOW_US || c->conn.sink_len >= size;
     if (size < most && quick) {
         do size = size > most / GROW_FACTOR ? most : size * GROW_FACTOR;
         while (size < most && size < c->conn.sink_len);
@@ -75,12 +108,67 @@ bool rdma_receive_switch(struct rdma_connection *c, uint32_t size) {
     return true;
 }
 
+/* The peer may fill the buffer from its start on. */
+static void announce(struct rdma_connection *c, struct rdma_rx *rx) {
+    c->room = rx->size;
+    c->rx_since_us = clock_mono();
+    c->rx_messages = 0;
+    rx->told = true;
+    rdma_control_announce(c);
+}
+
 void rdma_receive_begin(struct rdma_connection *c) {
     c->received = c->taken = 0;
-    c->room = c->rx->size;
-    c->rx_since_us = clock_mono();
-    c->rx->told = true;
-    rdma_control_announce(c);
+    announce(c, c->rx);
+}
+
+/* A buffer for the peer to go on in while the full one is read: of a better size, the spare one or a further one. NULL:
+ * there is none to be had. */
+static struct rdma_rx *take_next(struct rdma_connection *c) {
+    uint32_t size = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
+    struct rdma_rx *rx = size != c->rx->size ? rdma_receive_take_other(c, size) : NULL;
+    if (rx) return rx;
+    rx = c->spare;
+    c->spare = NULL;
+    return rx ? rx : rdma_rx_take_to_grow(&c->device->memory, c->rx->size);
+}
+
+/* The buffer is full, and what it holds has yet to be read. A peer that is not trusted has one buffer only. */
+static void announce_next(struct rdma_connection *c) {
+    if (c->next || c->ring.in || !c->conn.trusted || c->conn.state != CONN_OPEN || c->end_pending) return;
+    c->next = take_next(c);
+    if (c->next) announce(c, c->next);
+}
+
+void rdma_receive_drop_spare(struct rdma_connection *c) {
+    if (c->spare) rdma_rx_give(&c->device->memory, c->spare);
+    c->spare = NULL;
+}
+
+/* All of the buffer has been shown, and the next one is announced. */
+static void enter_next(struct rdma_connection *c) {
+    struct rdma_rx *old = c->rx;
+    c->rx = c->next;
+    c->taken = 0;
+    c->received = c->next_received;
+    c->next = NULL;
+    c->next_received = 0;
+    if (c->spare || old->size != c->rx->size) {
+        rdma_receive_drop_spare(c);
+        rdma_rx_give(&c->device->memory, old);
+    } else
+        c->spare = old;
+    if (c->room == 0) announce_next(c);
+}
+
+void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
+    if (c->ring.in) {
+        rdma_ring_tick(c, now);
+    } else if (c->conn.bytes_in != c->quiet_at) {
+        c->quiet_at = c->conn.bytes_in;
+        c->quiet_since_us = now;
+    } else if (now - c->quiet_since_us >= SPARE_QUIET_US || rdma_memory_is_short())
+        rdma_receive_drop_spare(c);
 }
 
 /* Showing what arrived */
@@ -155,13 +243,17 @@ void rdma_receive_settle(struct rdma_connection *c) {
     }
     if (c->ring.in) {
         bool maybe_credit = c->room <= c->rx->size - c->rx->size / 4;
-        if (maybe_credit || c->taken == c->rx->size || c->ring.next) rdma_ring_settle(c);
+        if (maybe_credit || c->taken == c->rx->size || c->next) rdma_ring_settle(c);
         return;
     }
-    if (c->taken < c->rx->size || !rdma_may_receive(c) || c->end_pending) return;
+    if (c->taken < c->rx->size || !rdma_may_receive(c) || (c->end_pending && !c->next)) return;
     if (conn->in_len && !c->in_side) rdma_receive_move_aside(c);
     c->side_from_rx = 0; /* nothing in the buffer is shown any more */
-    uint32_t size = rdma_receive_next_size(c, c->rx->size, clock_mono() - c->rx_since_us);
+    if (c->next) {
+        enter_next(c);
+        return;
+    }
+    uint32_t size = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
     if (size != c->rx->size) rdma_receive_switch(c, size);
     rdma_receive_begin(c);
 }
@@ -184,25 +276,31 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
         rdma_violation(c, "a message of %u bytes where %u are left", len, c->room);
     else {
         c->room -= len;
+        c->rx_messages++;
         /* The peer's bytes are in nobody's cache or in another core's: they are on their way here while the rest of the
          * batch of completions is looked at. */
         const char *arrived = c->rx->data + c->received;
         __builtin_prefetch(arrived);
         if (len > 64) __builtin_prefetch(arrived + 64);
-        if (len <= c->rx->size - c->received && !c->ring.next)
+        if (len <= c->rx->size - c->received && !c->next)
             c->received += len;
-        else
+        else if (c->ring.in)
             rdma_ring_arrived(c, len);
+        else
+            c->next_received += len;
         c->conn.bytes_in += len;
         c->owner->stats.bytes_in += len;
         c->owner->stats.messages_in++;
+        if (c->room == 0) announce_next(c);
         if (!c->lingering) rdma_connection_ready(c);
     }
 }
 
 void rdma_receive_release(struct rdma_connection *c) {
     rdma_untrusted_leave(c);
-    rdma_ring_release(c);
+    if (c->next) rdma_rx_give(&c->device->memory, c->next);
+    c->next = NULL;
+    rdma_receive_drop_spare(c);
     if (c->rx) rdma_rx_give(&c->device->memory, c->rx);
     c->rx = NULL;
     mem_free(c->side);

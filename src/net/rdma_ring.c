@@ -16,18 +16,19 @@ static inline uint32_t quarter(const struct rdma_connection *c) {
 
 void rdma_ring_begin_in(struct rdma_connection *c) {
     c->ring.in = true;
+    rdma_receive_drop_spare(c);
     if (c->side_from_rx > quarter(c)) c->side_from_rx = quarter(c);
     rdma_connection_ready(c);
 }
 
 /* The peer writes to the buffer that comes next. */
 static inline bool next_in_use(const struct rdma_connection *c) {
-    return c->ring.next && !c->ring.moving;
+    return c->next && !c->ring.moving;
 }
 
 void rdma_ring_arrived(struct rdma_connection *c, uint32_t len) {
     if (next_in_use(c)) {
-        c->ring.next_received += len;
+        c->next_received += len;
         return;
     }
     uint32_t lap = c->rx->size - c->received;
@@ -46,7 +47,7 @@ static uint32_t creditable(const struct rdma_connection *c) {
 }
 
 static bool credit_due(const struct rdma_connection *c) {
-    if (c->ring.next) return false;
+    if (c->next) return false;
     uint32_t bytes = creditable(c);
     return bytes && (bytes >= quarter(c) || c->room == 0);
 }
@@ -66,43 +67,43 @@ static void give_credit(struct rdma_connection *c) {
 }
 
 static void move_to(struct rdma_connection *c, uint32_t size) {
-    if (size == c->rx->size || c->ring.next || c->end_pending) return;
+    if (size == c->rx->size || c->next || c->end_pending) return;
     struct rdma_rx *rx = rdma_receive_take_other(c, size);
     if (!rx) return;
-    c->ring.next = rx;
+    c->next = rx;
     rx->told = c->ring.moving = rdma_control_send_memory(c, rx);
     if (c->ring.moving) return;
-    c->ring.next = NULL; /* no room now: the next time, then */
+    c->next = NULL; /* no room now: the next time, then */
     rdma_rx_give(&c->device->memory, rx);
 }
 
 /* A lap is over: the time for another buffer. */
 static void consider_size(struct rdma_connection *c) {
     uint64_t now = clock_mono();
-    uint32_t size = rdma_receive_next_size(c, c->rx->size, now - c->rx_since_us);
+    uint32_t size = rdma_receive_ring_size(c, c->rx->size, now - c->rx_since_us);
     c->rx_since_us = now;
     move_to(c, size);
 }
 
 void rdma_ring_tick(struct rdma_connection *c, uint64_t now) {
-    if (!c->ring.in || c->rx->size <= c->rx_least) return;
-    if (c->conn.bytes_in != c->ring.quiet_at) {
-        c->ring.quiet_at = c->conn.bytes_in;
-        c->ring.quiet_since_us = now;
+    if (c->rx->size <= c->rx_least) return;
+    if (c->conn.bytes_in != c->quiet_at) {
+        c->quiet_at = c->conn.bytes_in;
+        c->quiet_since_us = now;
         return;
     }
-    if (now - c->ring.quiet_since_us < (rdma_memory_is_short() ? QUIET_SHORT_US : QUIET_US)) return;
+    if (now - c->quiet_since_us < (rdma_memory_is_short() ? QUIET_SHORT_US : QUIET_US)) return;
     if (c->showing || c->conn.in_len || c->conn.sink || c->received != c->taken || c->ring.wrapped) return;
-    c->ring.quiet_since_us = now;
+    c->quiet_since_us = now;
     move_to(c, c->rx_least);
 }
 
 static void enter_next(struct rdma_connection *c) {
     struct rdma_rx *old = c->rx;
-    c->rx = c->ring.next;
-    c->received = c->ring.next_received;
-    c->ring.next = NULL;
-    c->ring.next_received = 0;
+    c->rx = c->next;
+    c->received = c->next_received;
+    c->next = NULL;
+    c->next_received = 0;
     rdma_rx_give(&c->device->memory, old);
 }
 
@@ -125,7 +126,7 @@ void rdma_ring_settle(struct rdma_connection *c) {
 }
 
 bool rdma_ring_wants_turn(const struct rdma_connection *c) {
-    return c->ring.in && (c->ring.next_received || c->taken == c->rx->size || credit_due(c));
+    return c->ring.in && (c->next_received || c->taken == c->rx->size || credit_due(c));
 }
 
 void rdma_ring_on_taken(struct rdma_connection *c, const struct rdma_wire_credit *taken) {
@@ -136,17 +137,12 @@ void rdma_ring_on_taken(struct rdma_connection *c, const struct rdma_wire_credit
     rdma_polled_take_until(c, be32toh(taken->bytes)); /* the rest is in the new one */
     if (c->end_pending) return;
     c->ring.moving = false;
-    c->room = c->ring.next->size;
+    c->room = c->next->size;
     rdma_connection_ready(c);
 }
 
 void rdma_ring_forget(struct rdma_connection *c) {
-    c->ring.wrapped = c->ring.next_received = 0;
-}
-
-void rdma_ring_release(struct rdma_connection *c) {
-    if (c->ring.next) rdma_rx_give(&c->device->memory, c->ring.next);
-    c->ring.next = NULL;
+    c->ring.wrapped = c->next_received = 0;
 }
 
 /* Sending */

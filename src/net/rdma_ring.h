@@ -33,13 +33,10 @@ struct rdma_wire_credit;
 
 struct rdma_ring {
     /* receiving */
-    bool in;              /* our buffer is a ring: from our SetClientFeature on */
-    bool moving;          /* `next` is announced and not taken by the peer yet */
-    uint32_t wrapped;     /* bytes that arrived beyond the end of the present lap */
-    bool credit_waits;    /* for room in the send queue */
-    struct rdma_rx *next; /* the buffer that comes after this one */
-    uint32_t next_received;
-    uint64_t quiet_at, quiet_since_us; /* bytes received by then, and nothing since */
+    bool in;           /* our buffer is a ring: from our SetClientFeature on */
+    bool moving;       /* the connection's `next` is announced and not taken by the peer yet */
+    uint32_t wrapped;  /* bytes that arrived beyond the end of the present lap */
+    bool credit_waits; /* for room in the send queue */
     /* sending */
     bool out;        /* the peer's buffer is a ring: from its SetClientFeature on */
     bool owes_taken; /* the peer has announced another buffer; nothing is written before BufferTaken is sent */
@@ -57,5 +54,4 @@ void rdma_ring_on_taken(struct rdma_connection *c, const struct rdma_wire_credit
 bool rdma_ring_pump(struct rdma_connection *c);
 void rdma_ring_forget(struct rdma_connection *c); /* what is not shown yet is not shown */
 void rdma_ring_tick(struct rdma_connection *c, uint64_t now);
-void rdma_ring_release(struct rdma_connection *c);
 #endif

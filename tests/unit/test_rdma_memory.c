@@ -153,12 +153,12 @@ static void a_connection_that_is_quiet_for_long_goes_back_to_its_first_buffer(vo
     pass_argument(3000000);
     pass_stream(12345);
     struct rdma_connection *c = rdma_of(server.conn);
-    turn_until(size_now(server.conn) == LARGE && !c->ring.next);
+    turn_until(size_now(server.conn) == LARGE && !c->next);
     rdma_ring_tick(c, clock_mono());
     rdma_ring_tick(c, clock_mono() + 20000000);
-    assert_null(c->ring.next);
+    assert_null(c->next);
     rdma_ring_tick(c, clock_mono() + 31000000);
-    assert_non_null(c->ring.next);
+    assert_non_null(c->next);
     turn_until(size_now(server.conn) == SMALL);
     pass_stream(3000000);
     pass_argument(3000000);
@@ -172,7 +172,7 @@ static void going_back_to_a_small_buffer_amid_a_stream_loses_nothing(void **stat
     for (int i = 0; i < 20; i++) {
         pass_argument(2500000);
         struct rdma_connection *c = rdma_of(server.conn);
-        turn_until(!c->ring.next && size_now(server.conn) == LARGE);
+        turn_until(!c->next && size_now(server.conn) == LARGE);
         rdma_ring_tick(c, clock_mono());
         client.on_drained = end_pump;
         send_stream(&client, client.sent + random_below(2000000));
