@@ -84,6 +84,7 @@ struct rdma_connection {
     struct rdma_rx *next;     /* the buffer that comes after this one */
     uint32_t next_received;   /* bytes that arrived in it */
     struct rdma_rx *spare;    /* of the size of `rx`, known to this peer and not in use; base protocol */
+    uint32_t second_bytes;    /* what the second buffer has of rdma_memory.second_bytes */
     uint64_t quiet_at, quiet_since_us; /* bytes received by then, and nothing since */
     char *side;
     size_t side_size;

@@ -18,8 +18,9 @@
 #include <unistd.h>
 
 enum {
-    TIDY_US = 10 * 1000,   /* between two goes at what was given back, */
-    TIDY_BUDGET_US = 1000, /* of so long each */
+    LONG_RUN_BYTES = 16 * 1024, /* of requests, which take longer to execute than a look at the completion queue */
+    TIDY_US = 10 * 1000,        /* between two goes at what was given back, */
+    TIDY_BUDGET_US = 1000,      /* of so long each */
     QUEUE_CAPACITY = 8192,
     ACKNOWLEDGE_AT = 64,
     EVENTS_AT_ONCE = 64,
@@ -398,7 +399,12 @@ void rdma_loop_run_ready(struct rdma_loop *owner) {
     for (size_t left = owner->ready.len; left > 0 && owner->ready.len > 0; left--) {
         struct rdma_connection *c = container_of(list_first(&owner->ready), struct rdma_connection, ready_link);
         list_remove(&owner->ready, &c->ready_link);
+        struct rdma_device *device = c->device;
+        bool long_run = device && !c->ring.in && rdma_receive_unshown(c) >= LONG_RUN_BYTES;
         rdma_connection_run(c);
+        /* A base-protocol client that has filled its buffer waits inside its write, with all its other connections,
+         * until the next one is announced. It does not wait for the rest of the list. */
+        if (long_run && left > 1) drain(device, RDMA_POLL_MAX);
     }
 }
 

@@ -69,6 +69,7 @@ struct rdma_memory {
     uint64_t send_peak; /* chunks in use at a time, since the last ageing */
     struct rdma_rx_class *classes;
     size_t rx_kept_bytes;  /* of the ready ones */
+    uint64_t second_bytes; /* of receive buffers that are the second ones of connections */
     unsigned growths_left; /* registrations for growth in this tick; RDMA_GROWTHS_A_TICK */
     bool exhausted_told;
     bool no_reserved_huge[2];                 /* the device cannot register them: as a whole, in parts */

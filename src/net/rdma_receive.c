@@ -5,15 +5,17 @@
  * announcement therefore goes out with the completion that fills the buffer, before its requests are executed. The
  * client copies its next bytes meanwhile. It also prevents a stall: clients that poll their completion queue while they
  * wait take the completions of our replies there, and may then sleep although replies have arrived (rdma_stall_begin()
- * has the remedy for the rest).
+ * has the remedy for the rest). All second buffers together are bounded: many large ones cost more in the processor's
+ * caches than the waiting they save.
  *
  * Size in the base protocol.  A stock client deregisters, allocates and registers its send buffer whenever the
  * announced size differs from the one before, so sizes must settle. A buffer is too small when few messages fill it,
  * because each buffer costs one announcement. That is counted in messages, not in time: how fast a buffer fills says
  * little where one thread of a client serves many connections. Then the buffer grows to what takes LAP_MESSAGES
- * messages of that size. It shrinks, step by step, only when filling it took longer than SHRINK_PLAIN_US. The size
- * cannot change while a buffer is partly filled: the base protocol has no message by which a client confirms an
- * announcement, and data on its way to the old buffer could not be told from data for the new one.
+ * messages of that size, or at once to the largest size when a single message filled it. It shrinks, step by step, only
+ * when filling it took longer than SHRINK_PLAIN_US. The size cannot change while a buffer is partly filled: the base
+ * protocol has no message by which a client confirms an announcement, and data on its way to the old buffer could not
+ * be told from data for the new one.
  *
  * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
  * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
@@ -29,9 +31,10 @@ enum {
     GROW_RING_BELOW_US = 100,     /* a ring that is filled in less was too small. Its peer does not wait as long as a
                                      quarter of it takes longer than a round trip; and small rings stay in the caches */
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
-    LAP_MESSAGES = 8,             /* base protocol: a buffer that fewer messages fill is too small … */
+    LAP_MESSAGES = 32,            /* base protocol: a buffer that fewer messages fill is too small … */
     GROW_PLAIN_US = 1000 * 1000,  /* … when it is filled within this time */
     SHRINK_PLAIN_US = 10 * 1000 * 1000,
+    SECOND_MOST = 8 * 1024 * 1024,    /* bytes of second buffers of a device context */
     SPARE_QUIET_US = 2 * 1000 * 1000, /* the second buffer goes when nothing has arrived for so long */
 };
 
@@ -71,12 +74,12 @@ uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messa
     uint32_t size = c->rx->size, most = largest_size(), next = c->rx_least;
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
     if (messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US && size < most) {
-        uint64_t wanted = (uint64_t)size / messages * LAP_MESSAGES;
+        uint64_t wanted = messages > 1 ? (uint64_t)size / messages * LAP_MESSAGES : most;
         while (next < most && (next <= size || next < wanted))
             next = next > most / GROW_FACTOR ? most : next * GROW_FACTOR;
         return next;
     }
-    bool slow = took_us > SHRINK_PLAIN_US || (rdma_memory_is_short() && messages >= LAP_MESSAGES * GROW_FACTOR);
+    bool slow = took_us > SHRINK_PLAIN_US || (rdma_memory_is_short() && messages >= LAP_MESSAGES);
     return size > c->rx_least && slow ? step_below(c) : size;
 }
 
@@ -130,7 +133,10 @@ static struct rdma_rx *take_next(struct rdma_connection *c) {
     if (rx) return rx;
     rx = c->spare;
     c->spare = NULL;
-    return rx ? rx : rdma_rx_take_to_grow(&c->device->memory, c->rx->size);
+    if (rx || c->device->memory.second_bytes + c->rx->size > SECOND_MOST) return rx;
+    rx = rdma_rx_take_to_grow(&c->device->memory, c->rx->size);
+    if (rx) c->device->memory.second_bytes += c->second_bytes = rx->size;
+    return rx;
 }
 
 /* The buffer is full, and what it holds has yet to be read. A peer that is not trusted has one buffer only. */
@@ -143,6 +149,8 @@ static void announce_next(struct rdma_connection *c) {
 void rdma_receive_drop_spare(struct rdma_connection *c) {
     if (c->spare) rdma_rx_give(&c->device->memory, c->spare);
     c->spare = NULL;
+    if (c->second_bytes) c->device->memory.second_bytes -= c->second_bytes;
+    c->second_bytes = 0;
 }
 
 /* All of the buffer has been shown, and the next one is announced. */

@@ -161,10 +161,11 @@ class Tool:
     A run is given a time, not a number of requests: the number follows from the rate of the run before it. So transports of very different speed
     are measured for equally long, and connecting does not count more for one of them."""
 
-    def __init__(self, name, command, server, core, arguments=(), rates=None):
-        """`rates` may be shared by tools that are about equally fast: then only the first of them has to find out how fast."""
+    def __init__(self, name, command, server, core, arguments=(), rates=None, rounds=1):
+        """`rates` may be shared by tools that are about equally fast: then only the first of them has to find out how fast. `rounds`: a run has at least so
+        many requests for each that is on its way at once."""
         self.name, self.command, self.server, self.core, self.arguments = name, command, server, core, list(arguments)
-        self.rates = {} if rates is None else rates
+        self.rates, self.rounds = {} if rates is None else rates, rounds
 
     def command_line(self, work, requests):
         return pinned(self.core, self.command + ["-h", "127.0.0.1", "-p", str(self.server.port), "-t", NAMES.get(work.test, work.test), "-n", str(requests),
@@ -190,8 +191,8 @@ class Tool:
         return Result(rate, float(rows[0]["p50_latency_ms"]), float(rows[0]["p99_latency_ms"]), cpu / rate * 1e6)
 
     def measure(self, work, seconds):
-        least = work.clients * work.pipeline
-        requests = least * 2
+        least = work.clients * work.pipeline * self.rounds
+        requests = least if self.rounds > 1 else least * 2
         while work not in self.rates:
             rate = self.run(work, requests).rate  # infinite where the tool finds that no time has passed
             if requests / rate >= min(CALIBRATION_SECONDS, seconds / 2):

@@ -11,7 +11,7 @@
  * again. A program may also have unmapped the range before deregistering it; so the kernel is asked what is
  * there before anything is put back.
  *
- * Absent pages are not copied (pagemap tells), and pages never written stay absent (SEEK_DATA tells):
+ * Absent pages are not copied (pagemap tells), and pages never written stay absent (mincore and SEEK_DATA tell):
  * registering a large fresh buffer costs the pages that get used.
  *
  * A write by another thread to the range while it is being registered or deregistered may be lost; a card has
@@ -136,19 +136,39 @@ static int extent_create(uint64_t va, uint64_t len, int prot) {
     return 0;
 }
 
+/* The arena's pages [base, base + len) that exist. mincore() looks at these pages alone; SEEK_HOLE would walk on
+ * through all the data behind them, to the end of the arena. A page that mincore() does not see may have been swapped
+ * out: SEEK_DATA knows it, and jumps over holes at no cost. */
+static void copy_written_pages(uint8_t *to, uint64_t base, uint64_t len) {
+    unsigned char resident[512];
+    uint64_t end = base + len, from = base, until = base; /* resident[] tells of [from, until) */
+    for (uint64_t at = base; at < end;) {
+        if (at >= until) {
+            uint64_t pages = (end - at) / PAGE;
+            if (pages > ARRAY_LEN(resident)) pages = ARRAY_LEN(resident);
+            if (mincore(arena_ptr(at), pages * PAGE, resident)) memset(resident, 0, pages);
+            from = at;
+            until = at + pages * PAGE;
+        }
+        if (!(resident[(at - from) / PAGE] & 1)) {
+            off_t data = lseek(arena.fd, (off_t)at, SEEK_DATA);
+            if (data < 0 || (uint64_t)data >= end) return;
+            at = round_down((uint64_t)data, PAGE);
+            if (at >= until) continue;
+        }
+        uint64_t stop = at + PAGE;
+        while (stop < until && (resident[(stop - from) / PAGE] & 1)) stop += PAGE;
+        memcpy(to + (at - base), arena_ptr(at), stop - at);
+        at = stop;
+    }
+}
+
 /* Puts private memory with the same bytes back at the part of the extent that is still mapped. */
 static void restore_range(struct extent *e, uint64_t from, uint64_t to) {
     uint64_t len = to - from, base = e->span->off + (from - e->va);
     uint8_t *fresh = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (fresh == MAP_FAILED) return; /* the program keeps the arena's pages: still the right bytes */
-    for (off_t at = (off_t)base, end = (off_t)(base + len); at < end;) {
-        off_t data = lseek(arena.fd, at, SEEK_DATA);
-        if (data < 0 || data >= end) break;
-        off_t hole = lseek(arena.fd, data, SEEK_HOLE);
-        if (hole < 0 || hole > end) hole = end;
-        memcpy(fresh + (data - (off_t)base), arena_ptr((uint64_t)data), (size_t)(hole - data));
-        at = hole;
-    }
+    copy_written_pages(fresh, base, len);
     mprotect(fresh, len, e->prot);
     if (mremap(fresh, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)from) == MAP_FAILED)
         munmap(fresh, len);
