@@ -73,8 +73,10 @@ static uint32_t step_below(const struct rdma_connection *c) {
 uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messages, uint64_t took_us) {
     uint32_t size = c->rx->size, most = largest_size(), next = c->rx_least;
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
-    if (messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US && size < most) {
+    bool few = messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US, large = c->conn.sink_len >= size;
+    if (size < most && (few || large)) {
         uint64_t wanted = messages > 1 ? (uint64_t)size / messages * LAP_MESSAGES : most;
+        if (large && wanted < c->conn.sink_len) wanted = c->conn.sink_len;
         while (next < most && (next <= size || next < wanted))
             next = next > most / GROW_FACTOR ? most : next * GROW_FACTOR;
         return next;

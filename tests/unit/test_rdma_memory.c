@@ -41,21 +41,50 @@ static uint32_t next_size(uint32_t size, uint64_t took_us, size_t sink_len, bool
     fake_rx.size = size;
     fake.conn.trusted = trusted;
     fake.conn.sink_len = sink_len;
-    return rdma_receive_next_size(&fake, size, took_us);
+    return rdma_receive_ring_size(&fake, size, took_us);
+}
+static uint32_t plain_size(uint32_t size, uint32_t messages, uint64_t took_us) {
+    fake_rx.size = size;
+    fake.conn.trusted = true;
+    fake.conn.sink_len = 0;
+    return rdma_receive_plain_size(&fake, messages, took_us);
 }
 
 static void the_next_size_follows_the_use_of_the_present_one(void **state) {
-    assert_int_equal(next_size(SMALL, 100, 0, true), 4 * SMALL);
-    assert_int_equal(next_size(4 * SMALL, 100, 0, true), 16 * SMALL);
-    assert_int_equal(next_size(LARGE / 2, 100, 0, true), LARGE);
-    assert_int_equal(next_size(LARGE, 100, 0, true), LARGE);
+    assert_int_equal(next_size(SMALL, 50, 0, true), 4 * SMALL);
+    assert_int_equal(next_size(4 * SMALL, 50, 0, true), 16 * SMALL);
+    assert_int_equal(next_size(LARGE / 2, 50, 0, true), LARGE);
+    assert_int_equal(next_size(LARGE, 50, 0, true), LARGE);
     assert_int_equal(next_size(SMALL, 20000, 0, true), SMALL);
     assert_int_equal(next_size(LARGE, 20000, 0, true), LARGE);
     assert_int_equal(next_size(LARGE, 2000000, 0, true), 16 * SMALL);
     assert_int_equal(next_size(16 * SMALL, 2000000, 0, true), 4 * SMALL);
     assert_int_equal(next_size(4 * SMALL, 2000000, 0, true), SMALL);
     assert_int_equal(next_size(SMALL, 2000000, 0, true), SMALL);
-    assert_int_equal(rdma_receive_next_size(&fake, 0, 1), SMALL);
+    assert_int_equal(rdma_receive_ring_size(&fake, 0, 1), SMALL);
+}
+
+static void a_plain_buffer_that_few_messages_fill_grows_once(void **state) {
+    assert_int_equal(plain_size(SMALL, 100, 100), SMALL); /* many small messages */
+    assert_int_equal(plain_size(SMALL, 1, 100), LARGE);   /* a part of something larger */
+    assert_int_equal(plain_size(SMALL, 10, 100), 4 * SMALL);
+    assert_int_equal(plain_size(SMALL, 4, 100), 16 * SMALL);
+    assert_int_equal(plain_size(4 * SMALL, 31, 100), 16 * SMALL);
+    assert_int_equal(plain_size(LARGE, 1, 100), LARGE);
+    /* A size that was reached so is enough for the messages that led to it. */
+    assert_int_equal(plain_size(4 * SMALL, 40, 100), 4 * SMALL);
+    assert_int_equal(plain_size(16 * SMALL, 64, 100), 16 * SMALL);
+    /* Between slow and quick nothing changes, however few the messages. */
+    assert_int_equal(plain_size(16 * SMALL, 4, 2000000), 16 * SMALL);
+    assert_int_equal(plain_size(16 * SMALL, 1000, 2000000), 16 * SMALL);
+    /* So slow that the time of an announcement does not matter. */
+    assert_int_equal(plain_size(LARGE, 1, 11000000), 16 * SMALL);
+    assert_int_equal(plain_size(4 * SMALL, 1000, 11000000), SMALL);
+    assert_int_equal(plain_size(SMALL, 1, 11000000), SMALL);
+    fake.conn.sink_len = 3 * SMALL; /* a large argument */
+    assert_int_equal(rdma_receive_plain_size(&fake, 100, 2000000), 4 * SMALL);
+    fake.conn.trusted = false;
+    assert_int_equal(rdma_receive_plain_size(&fake, 1, 100), SMALL);
 }
 
 static void a_large_argument_counts_for_more_than_the_time(void **state) {
@@ -72,8 +101,8 @@ static void a_peer_that_is_not_trusted_never_gets_more_than_at_first(void **stat
 
 static void sizes_that_are_no_multiples_of_one_another_meet_both_ends(void **state) {
     rdma_settings.rx_size = 100000;
-    assert_int_equal(next_size(SMALL, 100, 0, true), 4 * SMALL);
-    assert_int_equal(next_size(4 * SMALL, 100, 0, true), 102400);
+    assert_int_equal(next_size(SMALL, 50, 0, true), 4 * SMALL);
+    assert_int_equal(next_size(4 * SMALL, 50, 0, true), 102400);
     assert_int_equal(next_size(102400, 2000000, 0, true), 4 * SMALL);
     rdma_settings.rx_size = SMALL; /* below the least */
     assert_int_equal(rdma_receive_first_size(false), RDMA_RX_SIZE_MIN);
@@ -124,25 +153,23 @@ static void a_connection_begins_small_and_grows_for_a_large_argument(void **stat
     assert_non_null(strstr(text, "rx=1048576"));
 }
 
-/* Exactly what fills the present buffer. */
-static void fill_the_rest(void) {
+/* What is left of the present buffer takes 11 seconds to arrive, as far as the server can tell. */
+static void fill_the_rest_slowly(void) {
     struct rdma_connection *c = rdma_of(server.conn);
+    c->rx_since_us = clock_mono() - 11000000;
     pass_stream(c->rx->size - c->received);
+    turn_until(c->received < c->rx->size && !c->next);
 }
 
 static void a_connection_that_has_become_slow_shrinks_step_by_step(void **state) {
     open_both();
     pass_argument(3000000);
+    turn_until(!rdma_of(server.conn)->next);
     for (uint32_t expected = LARGE / 4; expected >= SMALL; expected /= 4) {
-        uint64_t end = clock_monotonic_us() + 700000;
-        while (clock_monotonic_us() < end) event_loop_turn(loop, 50000);
-        fill_the_rest();
-        turn_until(rdma_of(server.conn)->received < size_now(server.conn));
+        fill_the_rest_slowly();
         assert_int_equal(size_now(server.conn), expected);
     }
-    uint64_t end = clock_monotonic_us() + 700000;
-    while (clock_monotonic_us() < end) event_loop_turn(loop, 50000);
-    fill_the_rest();
+    fill_the_rest_slowly();
     assert_int_equal(size_now(server.conn), SMALL);
     pass_stream(1000000);
 }
@@ -192,6 +219,120 @@ static void an_untrusted_connection_keeps_its_first_buffer(void **state) {
     pass_argument(2000000);
     assert_true(size_now(server.conn) > SMALL);
     suite.trusting = true;
+}
+
+/* The second buffer of the base protocol */
+
+static uint64_t second_bytes(const struct rdma_connection *c) {
+    return c->device->memory.second_bytes;
+}
+
+/* Everything arrives that the peer has room for. */
+static void fill_all_buffers(void) {
+    conn_set_reading(server.conn, false);
+    client.on_drained = end_pump;
+    send_stream(&client, 8 * LARGE);
+    turn_until(rdma_of(server.conn)->room == 0 && rdma_of(client.conn)->window == 0);
+}
+
+static void a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read(void **state) {
+    open_both();
+    struct rdma_connection *c = rdma_of(server.conn);
+    fill_all_buffers();
+    turn_until(c->next && c->next_received == c->next->size);
+    assert_int_equal(c->rx->size, SMALL);
+    assert_int_equal(server.conn->bytes_in, SMALL + c->next->size);
+    assert_int_equal(server.readable, 0);
+    size_t input;
+    transport_rdma.memory(server.conn, &input, NULL);
+    assert_int_equal(input, SMALL + c->next->size);
+    conn_set_reading(server.conn, true);
+    turn_until(server.consumed == client.to_send);
+    assert_false(server.corrupt);
+}
+
+static void what_lies_in_both_buffers_is_shown_before_the_end(void **state) {
+    open_both();
+    fill_all_buffers();
+    turn_until(rdma_of(server.conn)->next_received == LARGE);
+    conn_close(client.conn);
+    client.conn = NULL;
+    turn_until(rdma_of(server.conn)->end_pending);
+    assert_int_equal(server.closed, 0);
+    conn_set_reading(server.conn, true);
+    turn_until(server.closed);
+    assert_int_equal(server.consumed, SMALL + LARGE);
+    assert_false(server.corrupt);
+}
+
+static void a_peer_that_is_not_trusted_has_one_buffer(void **state) {
+    suite.trusting = false;
+    open_both();
+    fill_all_buffers();
+    assert_null(rdma_of(server.conn)->next);
+    assert_int_equal(server.conn->bytes_in, SMALL);
+    conn_set_reading(server.conn, true);
+    turn_until(server.consumed == client.to_send);
+    assert_int_equal(size_now(server.conn), SMALL);
+    assert_int_equal(second_bytes(rdma_of(server.conn)), 0);
+    suite.trusting = true;
+}
+
+static void two_buffers_take_turns_and_the_second_goes_when_the_peer_is_quiet(void **state) {
+    rdma_settings.rx_initial = 0;
+    rdma_settings.rx_size = RDMA_RX_SIZE_MIN; /* which it cannot grow beyond */
+    open_both();
+    struct rdma_connection *c = rdma_of(server.conn);
+    assert_int_equal(second_bytes(c), 0);
+    pass_stream(RDMA_RX_SIZE_MIN + 1);
+    uint64_t with_two = second_bytes(c), registered = rdma_registered();
+    assert_non_null(c->spare);
+    assert_in_range(with_two, RDMA_RX_SIZE_MIN, 2 * RDMA_RX_SIZE_MIN); /* the other end may have one, too */
+    pass_stream(3000000);
+    assert_int_equal(rdma_registered(), registered);
+    rdma_receive_tick(c, clock_mono());
+    assert_non_null(c->spare);
+    rdma_receive_tick(c, clock_mono() + 10000000);
+    assert_null(c->spare);
+    assert_int_equal(second_bytes(c), with_two - RDMA_RX_SIZE_MIN);
+    pass_stream(3000000);
+    assert_non_null(c->spare);
+    use_base_protocol(state);
+}
+
+static void second_buffers_are_bounded_and_leave_nothing_behind(void **state) {
+    rdma_settings.rx_initial = 0;
+    open_both();
+    struct rdma_connection *c = rdma_of(server.conn);
+    struct rdma_memory *memory = &c->device->memory;
+    uint64_t others = 64 << 20; /* as if others had them all */
+    memory->second_bytes += others;
+    pass_stream(5 * LARGE);
+    assert_null(c->spare);
+    assert_int_equal(memory->second_bytes, others);
+    memory->second_bytes -= others;
+    fill_all_buffers();
+    assert_int_equal(memory->second_bytes, LARGE);
+    conn_close(client.conn);
+    client.conn = NULL;
+    turn_until(memory->second_bytes == 0);
+    use_base_protocol(state);
+}
+
+static void a_peer_that_sleeps_on_its_full_buffer_is_sent_keepalives(void **state) {
+    uint32_t period = rdma_settings.keepalive_ms;
+    rdma_settings.keepalive_ms = 0;
+    open_both();
+    conn_set_reading(client.conn, false);
+    server.on_drained = end_pump;
+    send_stream(&server, 8 * LARGE);
+    turn_until(rdma_of(server.conn)->stalled);
+    uint64_t before = rdma_stats()->control_in;
+    turn_until(rdma_stats()->control_in >= before + 3);
+    conn_set_reading(client.conn, true);
+    turn_until(client.consumed == server.to_send);
+    assert_false(client.corrupt);
+    rdma_settings.keepalive_ms = period;
 }
 
 /* Bounds */
@@ -541,6 +682,13 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_connection_begins_small_and_grows_for_a_large_argument),
         SUITE_TEST(a_connection_that_has_become_slow_shrinks_step_by_step),
         SUITE_TEST(an_untrusted_connection_keeps_its_first_buffer),
+        SUITE_TEST(a_plain_buffer_that_few_messages_fill_grows_once),
+        SUITE_TEST(a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read),
+        SUITE_TEST(what_lies_in_both_buffers_is_shown_before_the_end),
+        SUITE_TEST(a_peer_that_is_not_trusted_has_one_buffer),
+        SUITE_TEST(two_buffers_take_turns_and_the_second_goes_when_the_peer_is_quiet),
+        SUITE_TEST(second_buffers_are_bounded_and_leave_nothing_behind),
+        SUITE_TEST(a_peer_that_sleeps_on_its_full_buffer_is_sent_keepalives),
         SUITE_TEST(untrusted_connections_share_their_bound),
         SUITE_TEST(whoever_is_not_trusted_in_time_makes_room_the_oldest_first),
         SUITE_TEST(at_the_bound_buffers_stay_and_connections_are_refused),
