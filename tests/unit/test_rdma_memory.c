@@ -313,8 +313,8 @@ static void second_buffers_are_bounded_and_leave_nothing_behind(void **state) {
     memory->second_bytes -= others;
     fill_all_buffers();
     assert_int_equal(memory->second_bytes, LARGE);
-    conn_close(client.conn);
-    client.conn = NULL;
+    conn_close(server.conn);
+    server.conn = NULL;
     turn_until(memory->second_bytes == 0);
     use_base_protocol(state);
 }
