@@ -4,7 +4,7 @@
 #
 # Says "working" when the first reply has come, then works until a line arrives on standard input, and says how many replies it
 # got and how long the slowest took; or what was wrong.
-source [file join [file dirname [file dirname [file normalize [info script]]]] lib resp.tcl]
+source [file join [file dirname [file dirname [file normalize [info script]]]] harness resp.tcl]
 set ::test_clients {}
 set client [new_client -host 127.0.0.1 -port [lindex $argv 0] -timeout 20000]
 fconfigure stdin -blocking 0
