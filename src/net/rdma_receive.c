@@ -12,10 +12,10 @@
  * announced size differs from the one before, so sizes must settle. A buffer is too small when few messages fill it,
  * because each buffer costs one announcement. That is counted in messages, not in time: how fast a buffer fills says
  * little where one thread of a client serves many connections. Then the buffer grows to what takes LAP_MESSAGES
- * messages of that size, or at once to the largest size when a single message filled it. It shrinks, step by step, only
- * when filling it took longer than SHRINK_PLAIN_US. The size cannot change while a buffer is partly filled: the base
- * protocol has no message by which a client confirms an announcement, and data on its way to the old buffer could not
- * be told from data for the new one.
+ * messages of that size, LEAP_MOST times as large at most: one request that is larger than the buffer may be the only
+ * one. It shrinks, step by step, only when filling it took longer than SHRINK_PLAIN_US. The size cannot change while a
+ * buffer is partly filled: the base protocol has no message by which a client confirms an announcement, and data on its
+ * way to the old buffer could not be told from data for the new one.
  *
  * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
  * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
@@ -32,6 +32,7 @@ enum {
                                      quarter of it takes longer than a round trip; and small rings stay in the caches */
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
     LAP_MESSAGES = 32,            /* base protocol: a buffer that fewer messages fill is too small … */
+    LEAP_MOST = 16,               /* how many times as large a buffer becomes at once, at most */
     GROW_PLAIN_US = 1000 * 1000,  /* … when it is filled within this time */
     SHRINK_PLAIN_US = 10 * 1000 * 1000,
     SECOND_MOST = 8 * 1024 * 1024,    /* bytes of second buffers of a device context */
@@ -75,7 +76,8 @@ uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messa
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
     bool few = messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US, large = c->conn.sink_len >= size;
     if (size < most && (few || large)) {
-        uint64_t wanted = messages > 1 ? (uint64_t)size / messages * LAP_MESSAGES : most;
+        uint64_t wanted = (uint64_t)size / (messages ? messages : 1) * LAP_MESSAGES, leap = (uint64_t)size * LEAP_MOST;
+        if (wanted > leap) wanted = leap;
         if (large && wanted < c->conn.sink_len) wanted = c->conn.sink_len;
         while (next < most && (next <= size || next < wanted))
             next = next > most / GROW_FACTOR ? most : next * GROW_FACTOR;
