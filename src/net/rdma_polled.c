@@ -249,9 +249,9 @@ static void take(struct rdma_connection *c, uint32_t count) {
 
 /* The checksum of the next `len` bytes of the stream, which fit in what the peer may write. */
 static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
-    const struct rdma_rx *rx = c->ring.next ? c->ring.next : c->rx;
+    const struct rdma_rx *rx = c->next ? c->next : c->rx;
     uint32_t at = c->received < rx->size ? c->received : c->ring.wrapped;
-    if (c->ring.next) at = c->ring.next_received;
+    if (c->next) at = c->next_received;
     uint32_t first = len < rx->size - at ? len : rx->size - at;
     uint32_t crc = crc32c(c->polled.crc_in, rx->data + at, first);
     return first < len ? crc32c(crc, rx->data, len - first) : crc;
