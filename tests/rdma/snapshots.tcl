@@ -25,7 +25,7 @@ start_server {} {
         for {set i 1} {$i < 64} {incr i 2} {r append large:$i tail; r setrange large:$i 0 XXXX}
         fill again
         r del huge
-        r flushall async
+        r flushdb async
         fill last
         assert_equal 1 [saving]
         wait_for_condition 30000 {[saving] eq "0"}
