@@ -101,14 +101,16 @@ sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
 rdma_sources := $(wildcard src/net/rdma*.c)
 COMMON := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)),$(call sources,$(COMMON_LAYERS)))
 SERVER := $(call sources,$(SERVER_LAYERS))
-TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark%,$(wildcard src/tools/*.c))
+TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark% src/tools/check%,$(wildcard src/tools/*.c))
+# The tools that check files know the formats, and with them the values.
+CHECK_SHARED := $(call sources,store persist) $(filter-out %_main.c,$(wildcard src/tools/check*.c))
 CLI := $(wildcard src/tools/cli*.c) $(TOOL_SHARED)
 BENCHMARK := $(wildcard src/tools/benchmark*.c) $(TOOL_SHARED)
 UNIT := $(wildcard tests/unit/test_*.c)
 HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%),$(wildcard tests/programs/*.c))
 objects = $(patsubst %.c,$(B)/%.o,$(1))
 
-PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli
+PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
 .PHONY: all check test test-rxe test-programs run-tests unit demo install clean distclean help install-deps check-includes check-style helpers softrdma FORCE
@@ -128,6 +130,11 @@ src/valkey-cli: $(call objects,$(COMMON) $(CLI)) build/variant
 	$(call link,$(LIBS) $(LIBS_EDIT))
 src/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) build/variant
 	$(call link,$(LIBS))
+
+src/valkey-check-rdb src/valkey-check-aof: src/valkey-check-%: $(call objects,$(COMMON) $(CHECK_SHARED)) build/variant
+	$(call link,$(LIBS))
+src/valkey-check-rdb: $(call objects,src/tools/check_rdb_main.c)
+src/valkey-check-aof: $(call objects,src/tools/check_aof_main.c)
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)

@@ -45,7 +45,7 @@ static enum aof_record bad(struct aof_reader *reader, enum aof_record record, co
 }
 /* The source has failed. */
 static enum aof_record stopped(struct aof_reader *reader) {
-    return reader->source->truncated ? bad(reader, AOF_TRUNCATED, "Unexpected end of file") : AOF_FAILED;
+    return reader->source->truncated ? bad(reader, AOF_TRUNCATED, "The file ends inside a record") : AOF_FAILED;
 }
 
 static bool is_word(const struct aof_reader *reader, const char *word) {

@@ -95,6 +95,9 @@ struct rdb_load_result {
  * what was read so far is there. */
 int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_load_params *params,
              struct rdb_load_result *result);
+/* Reads the magic. True: the version is one that exists, this server's or another's: rdb_load_params.relaxed_version.
+ */
+bool rdb_read_magic(struct source *source, int *version);
 /* Does a file that begins so claim to be an RDB file? For AOFs, which may begin with one. */
 static inline bool rdb_is_magic(const char *bytes, size_t len) {
     return (len >= 5 && memcmp(bytes, "REDIS", 5) == 0) || (len >= 6 && memcmp(bytes, "VALKEY", 6) == 0);

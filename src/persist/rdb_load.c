@@ -17,9 +17,8 @@
 enum {
     KEY_BYTES_MIN = 3,            /* of a key in a file: type, name, value */
     RESIZE_UNKNOWN_MAX = 1 << 24, /* keys to make room for where the size of the input is unknown */
-    SLOT_IMPORT_NAME = 40,
-    CHECKSUM_SINCE = 5, /* version */
-    SHOWN_MAX = 60      /* bytes of a key or name in a reason */
+    CHECKSUM_SINCE = 5,           /* version */
+    SHOWN_MAX = 60                /* bytes of a key or name in a reason */
 };
 
 struct load {
@@ -37,24 +36,29 @@ struct load {
 
 /* --- Before the records --- */
 
-static bool read_version(struct load *load) {
+bool rdb_read_magic(struct source *source, int *version) {
     char magic[RDB_MAGIC_BYTES];
-    uint64_t version = 0;
-    if (!source_read(load->source, magic, sizeof magic)) return false;
-    bool redis = memcmp(magic, "REDIS", 5) == 0, valkey = memcmp(magic, "VALKEY", 6) == 0;
-    if (!redis && !valkey) return source_fail(load->source, -EINVAL, "Wrong signature trying to load DB from file");
+    *version = 0;
+    if (!source_read(source, magic, sizeof magic)) return false;
+    bool redis = memcmp(magic, "REDIS", 5) == 0, valkey = memcmp(magic, "VALKEY", 6) == 0, digits = true;
     for (size_t i = redis ? 5 : 6; i < sizeof magic; i++) {
-        if (magic[i] < '0' || magic[i] > '9')
-            return source_fail(load->source, -EINVAL, "Wrong signature trying to load DB from file");
-        version = version * 10 + (uint64_t)(magic[i] - '0');
+        digits = digits && magic[i] >= '0' && magic[i] <= '9';
+        *version = *version * 10 + (magic[i] - '0');
     }
-    bool foreign = version >= RDB_VERSION_FOREIGN_MIN && version <= RDB_VERSION_FOREIGN_MAX;
-    bool unknown = version < 1 || (valkey && version < RDB_VERSION) || (redis && version > RDB_VERSION_FOREIGN_MAX);
-    bool newer = foreign || version > RDB_VERSION;
-    load->result->version = (int)version;
-    if (unknown || (newer && !load->params->relaxed_version))
-        return source_fail(load->source, -ENOTSUP, "Can't handle RDB format version %d", (int)version);
-    return true;
+    if ((!redis && !valkey) || !digits)
+        return source_fail(source, -EINVAL, "Wrong signature trying to load DB from file");
+    if (redis ? *version >= 1 && *version <= RDB_VERSION_FOREIGN_MAX : *version >= RDB_VERSION) return true;
+    return source_fail(source, -ENOTSUP, "Can't handle RDB format version %d", *version);
+}
+
+static bool is_foreign(int version) {
+    return version >= RDB_VERSION_FOREIGN_MIN && version <= RDB_VERSION_FOREIGN_MAX;
+}
+static bool read_version(struct load *load) {
+    int *version = &load->result->version;
+    if (!rdb_read_magic(load->source, version)) return false;
+    if (load->params->relaxed_version || (!is_foreign(*version) && *version <= RDB_VERSION)) return true;
+    return source_fail(load->source, -ENOTSUP, "Can't handle RDB format version %d", *version);
 }
 
 /* --- Records --- */
@@ -112,7 +116,7 @@ static bool read_expire_seconds(struct load *load) {
 static bool read_slot_import(struct load *load) {
     struct slice name;
     if (!rdb_read_string(&load->in, &load->value, &name)) return false;
-    if (name.len != SLOT_IMPORT_NAME)
+    if (name.len != RDB_SLOT_IMPORT_NAME)
         return source_fail(load->source, -EINVAL, "Invalid slot import job name length in RDB");
     uint64_t ranges = rdb_read_length(&load->in);
     for (uint64_t i = 0; i < ranges && !load->source->failed; i++) {
@@ -197,8 +201,7 @@ static bool read_key(struct load *load, uint8_t type) {
 static bool read_record(struct load *load, uint8_t code) {
     struct rdb_reader *in = &load->in;
     uint8_t frequency;
-    bool foreign = load->result->version >= RDB_VERSION_FOREIGN_MIN && load->result->version <= RDB_VERSION_FOREIGN_MAX;
-    if (foreign && code > RDB_STREAM_3 && code < RDB_OPCODE_SLOT_IMPORT)
+    if (is_foreign(load->result->version) && code > RDB_STREAM_3 && code < RDB_OPCODE_SLOT_IMPORT)
         return source_fail(load->source, -ENOTSUP, "Can't handle foreign type or opcode %u in RDB with version %d",
                            code, load->result->version);
     switch (code) {

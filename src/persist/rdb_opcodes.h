@@ -18,4 +18,5 @@ enum rdb_opcode {
     RDB_OPCODE_SELECTDB = 0xfe,
     RDB_OPCODE_EOF = 0xff
 };
+enum { RDB_SLOT_IMPORT_NAME = 40 }; /* bytes of the name of a slot migration */
 #endif

@@ -1,0 +1,15 @@
+/* check_rdb.h: checks RDB files: valkey-check-rdb, and the RDB part of append-only files. */
+#ifndef TOOLS_CHECK_RDB_H
+#define TOOLS_CHECK_RDB_H
+#include "persist/source.h"
+#include <stdio.h>
+
+struct check_rdb_options {
+    bool stats;
+    enum check_rdb_format { CHECK_RDB_TABLE, CHECK_RDB_INFO, CHECK_RDB_CSV } format;
+    FILE *output; /* of the statistics */
+};
+/* Reads an RDB file, up to and including its checksum, and prints what there is to say about it, in the format of
+ * Valkey's tool. False: it is damaged. */
+bool check_rdb(struct source *source, const char *name, const struct check_rdb_options *options);
+#endif

@@ -1,0 +1,62 @@
+/* check_rdb_main.c: valkey-check-rdb: checks an RDB file. Exits with 0 where it is sound, else with 1. */
+#include "lib/version.h"
+#include "tools/check_rdb.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static int usage(const char *program, FILE *to, int status) {
+    fprintf(to, "Usage: %s <rdb-file-name> [--format table|info|csv] [--stats] [--output <file>]\n", program);
+    return status;
+}
+
+static bool format_of(const char *name, enum check_rdb_format *format) {
+    static const char *const names[] = {
+        [CHECK_RDB_TABLE] = "table", [CHECK_RDB_INFO] = "info", [CHECK_RDB_CSV] = "csv"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *format = (enum check_rdb_format)i;
+            return true;
+        }
+    return false;
+}
+
+int main(int argc, char **argv) {
+    struct check_rdb_options options = {.output = stdout};
+    if (argc < 2) return usage(argv[0], stderr, 1);
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) return usage(argv[0], stdout, 0);
+    if (argc == 2 && (strcmp(argv[1], "-v") == 0 || strcmp(argv[1], "--version") == 0)) {
+        printf("valkey-check-rdb v=" PROJECT_VERSION "\n");
+        return 0;
+    }
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--stats") == 0) {
+            options.stats = true;
+        } else if (strcmp(argv[i], "--format") == 0 && i + 1 < argc) {
+            if (!format_of(argv[++i], &options.format)) return usage(argv[0], stderr, 1);
+        } else if (strcmp(argv[i], "--output") == 0 && i + 1 < argc && options.output == stdout) {
+            if (!(options.output = fopen(argv[++i], "w"))) {
+                fprintf(stderr, "Cannot open file %s: %s\n", argv[i], strerror(errno));
+                return 1;
+            }
+        } else {
+            return usage(argv[0], stderr, 1);
+        }
+    }
+    int fd = open(argv[1], O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        fprintf(stderr, "Cannot open file %s: %s\n", argv[1], strerror(errno));
+        return 1;
+    }
+    struct source source;
+    source_init_fd(&source, fd);
+    bool good = check_rdb(&source, argv[1], &options);
+    source_free(&source);
+    close(fd);
+    if (options.output != stdout && fclose(options.output) != 0) {
+        fprintf(stderr, "Cannot write the statistics: %s\n", strerror(errno));
+        return 1;
+    }
+    return good ? 0 : 1;
+}

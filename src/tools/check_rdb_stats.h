@@ -1,0 +1,13 @@
+/* check_rdb_stats.h: what an RDB file consists of: keys and elements of each type in each database. */
+#ifndef TOOLS_CHECK_RDB_STATS_H
+#define TOOLS_CHECK_RDB_STATS_H
+#include "store/entry.h"
+#include "tools/check_rdb.h"
+
+struct check_rdb_stats;
+struct check_rdb_stats *check_rdb_stats_new(void);
+void check_rdb_stats_free(struct check_rdb_stats *stats);
+void check_rdb_stats_add(struct check_rdb_stats *stats, uint64_t database, const struct entry *entry, bool expires,
+                         bool expired);
+void check_rdb_stats_print(const struct check_rdb_stats *stats, enum check_rdb_format format, FILE *output);
+#endif
