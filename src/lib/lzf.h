@@ -1,5 +1,4 @@
-/* lzf.h: the fast, light compression of RDB files, DUMP and the inner nodes of long lists. The work is done by the
- * distribution's liblzf; see deps/README.md.
+/* lzf.h: the fast, light compression of RDB files, DUMP and the inner nodes of long lists, in the format of liblzf.
  *
  * What is compressed carries no length and no check: whoever keeps it keeps both lengths. */
 #ifndef LIB_LZF_H
