@@ -1,4 +1,4 @@
-# make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli
+# make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli, src/valkey-check-rdb, src/valkey-check-aof
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side
 # make test                builds and runs every test; ends with "N passed, N failed". TEST_PARTS="unit rdma": only these of
 #                          source unit scripts softrdma integration rdma tools interop; TEST_REPORTS=DIR: JUnit files there
@@ -170,7 +170,7 @@ $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(
 	$(call link_fuzz,$(LIBS_LIB))
 fuzz_config := $(call objects,src/server/config/config.c src/server/config/config_file.c src/server/config/config_rewrite.c)
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
-$(B)/fuzz/fuzz_restore: $(call objects,$(wildcard src/store/*.c src/persist/*.c))
+$(B)/fuzz/fuzz_restore $(B)/fuzz/fuzz_rdb $(B)/fuzz/fuzz_aof: $(call objects,$(wildcard src/store/*.c src/persist/*.c))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

@@ -1,0 +1,117 @@
+/* RDB files of any bytes: damage is refused with a reason, memory is bounded by what the file holds, and a file that is
+ * accepted gives the same keys however it arrives, and again when it is saved and loaded. */
+#include "fuzz.h"
+#include "lib/clock.h"
+#include "lib/memory.h"
+#include "persist/rdb_file.h"
+#include "store/types.h"
+
+enum { DATABASES = 4, MEMORY_BASE = 24 * 1024 * 1024, MEMORY_FACTOR = 512 };
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc, (void)argv;
+    encoding_limits = (struct encoding_limits){.hash_listpack_entries = 8,
+                                               .hash_listpack_value = 16,
+                                               .set_intset_entries = 8,
+                                               .set_listpack_entries = 8,
+                                               .set_listpack_value = 16,
+                                               .zset_listpack_entries = 8,
+                                               .zset_listpack_value = 16,
+                                               .list_listpack_size = 64,
+                                               .list_compress_depth = 1,
+                                               .stream_node_bytes = 256,
+                                               .stream_node_entries = 8};
+    clock_cache.wall_ms = INT64_C(1) << 40; /* between the times of keys, so that some of them are over */
+    store_types_register();
+    return 0;
+}
+
+/* A connection: a few bytes at a time, and nobody knows how many. */
+static ssize_t trickle(struct source *source, void *to, size_t len) {
+    struct slice *rest = source->context;
+    size_t piece = 1 + rest->len % 37;
+    if (piece > len) piece = len;
+    if (piece > rest->len) piece = rest->len;
+    if (piece) memcpy(to, rest->data, piece);
+    rest->data += piece, rest->len -= piece;
+    return (ssize_t)piece;
+}
+static const struct source_ops trickle_ops = {trickle};
+
+static int load(struct keyspace *keyspace, struct slice file, bool connection, bool check,
+                struct rdb_load_result *result) {
+    struct rdb_load_params params = {
+        .relaxed_version = true, .ignore_checksum = true, .skip_expired = check, .check_duplicates = check};
+    struct source source;
+    struct slice rest = file;
+    size_t before = mem_used();
+    if (connection)
+        source_init(&source, &trickle_ops, &rest, UINT64_MAX);
+    else
+        source_init_memory(&source, file);
+    int error = rdb_load(&source, keyspace, &params, result);
+    FUZZ_CHECK(mem_used() - before <= MEMORY_BASE + MEMORY_FACTOR * file.len, "%zu bytes for a file of %zu",
+               mem_used() - before, file.len);
+    FUZZ_CHECK(result->offset <= file.len, "an offset behind the file");
+    FUZZ_CHECK((error != 0) == (result->reason[0] != '\0'), "error %d, reason '%s'", error, result->reason);
+    source_free(&source);
+    return error;
+}
+
+static size_t keys_of(struct keyspace *keyspace) {
+    size_t keys = 0;
+    for (int id = 0; id < DATABASES; id++) keys += db_size(keyspace_db(keyspace, id));
+    return keys;
+}
+
+static int append(struct sink *sink, const void *bytes, size_t len) {
+    struct memory_output *file = sink->context;
+    output_write(&file->out, slice_make(bytes, len));
+    return 0;
+}
+static const struct sink_ops memory_sink = {append};
+
+static void save_and_load(struct keyspace *keyspace) {
+    struct keyspace *copy = keyspace_new(DATABASES, NULL);
+    struct rdb_save_params save_params = {.access = RDB_ACCESS_IDLE};
+    struct rdb_load_params load_params = {.check_duplicates = true};
+    struct rdb_load_result result;
+    struct memory_output file;
+    struct sink sink;
+    struct source source;
+    memory_output_init(&file);
+    sink_init(&sink, &memory_sink, &file);
+    sink.checksum = true;
+    FUZZ_CHECK(rdb_save(&sink, keyspace, &save_params) == 0, "it cannot be saved");
+    sink_free(&sink);
+    source_init_memory(&source, memory_output_slice(&file));
+    int error = rdb_load(&source, copy, &load_params, &result);
+    FUZZ_CHECK(error == 0, "what was saved cannot be loaded: %s at %llu", result.reason,
+               (unsigned long long)result.offset);
+    FUZZ_CHECK(keys_of(copy) == keys_of(keyspace), "%zu keys instead of %zu", keys_of(copy), keys_of(keyspace));
+    source_free(&source);
+    memory_output_free(&file);
+    keyspace_free(copy);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char *exact = mem_alloc(size ? size : 1); /* so that a step beyond is seen */
+    if (size) memcpy(exact, data, size);
+    struct slice file = {exact, size};
+    struct rdb_load_result result;
+    struct keyspace *first = keyspace_new(DATABASES, NULL), *second = keyspace_new(DATABASES, NULL);
+    int error = load(first, file, false, true, &result);
+    int other = load(second, file, true, true, &result);
+    FUZZ_CHECK((error == 0) == (other == 0), "from memory %d, from a connection %d", error, other);
+    if (!error) {
+        FUZZ_CHECK(keys_of(first) == keys_of(second), "%zu and %zu keys", keys_of(first), keys_of(second));
+        save_and_load(first);
+    }
+    keyspace_free(second);
+    keyspace_free(first);
+    first = keyspace_new(DATABASES, NULL); /* a replica, which keeps what has expired and trusts its primary */
+    load(first, file, false, false, &result);
+    keyspace_free(first);
+    mem_free(exact);
+    return 0;
+}
