@@ -239,9 +239,6 @@ static bool unpack(struct rdb_reader *in, const struct form *form, char *to) {
 static bool read_string(struct rdb_reader *in, const struct form *form, struct source_buffer *buffer, bool keep,
                         struct slice *text) {
     struct source *source = in->source;
-    /* The string becomes a value or a part of one, for which mem_alloc() will make a copy. */
-    if (form->length >= LARGE_MIN && !mem_is_available((size_t)(form->length + form->length / 16)))
-        return source_fail(source, -ENOMEM, "no memory for a string of %llu bytes", (unsigned long long)form->length);
     if (__builtin_expect(form->kind == FORM_PLAIN, 1))
         return keep ? source_keep(source, buffer, form->length, text) : source_view(source, buffer, form->length, text);
     if (!source_buffer_room(source, buffer, form->kind == FORM_INTEGER ? NUMBER_TEXT_MAX : form->length)) return false;
@@ -251,10 +248,15 @@ static bool read_string(struct rdb_reader *in, const struct form *form, struct s
     return true;
 }
 
+/* The string becomes a value or a part of one, for which mem_alloc() will make a copy. */
+static bool fits_memory(struct rdb_reader *in, struct slice text) {
+    if (__builtin_expect(text.len < LARGE_MIN, 1) || mem_is_available(text.len + text.len / 16)) return true;
+    return source_fail(in->source, -ENOMEM, "no memory for a string of %zu bytes", text.len);
+}
 static bool read_any(struct rdb_reader *in, struct source_buffer *buffer, bool keep, struct slice *text) {
     struct form form;
     *text = SLICE("");
-    return read_form(in, &form) && read_string(in, &form, buffer, keep, text);
+    return read_form(in, &form) && read_string(in, &form, buffer, keep, text) && fits_memory(in, *text);
 }
 bool rdb_read_string(struct rdb_reader *in, struct source_buffer *buffer, struct slice *text) {
     return read_any(in, buffer, false, text);
@@ -271,7 +273,7 @@ bool rdb_read_item(struct rdb_reader *in, struct source_buffer *buffer, struct l
         *item = listpack_number_value(form.number);
         return true;
     }
-    if (!read_string(in, &form, buffer, false, &text)) return false;
+    if (!read_string(in, &form, buffer, false, &text) || !fits_memory(in, text)) return false;
     *item = listpack_text_value(text);
     return true;
 }
