@@ -12,6 +12,14 @@ static bool blob_bytes(size_t capacity, size_t *bytes) {
 
 static const struct blob_allocator *large_allocator;
 static _Atomic size_t large_min = SIZE_MAX;
+static _Atomic enum blob_large_use large_use;
+
+void blob_set_large_use(enum blob_large_use use) {
+    atomic_store_explicit(&large_use, use, memory_order_release);
+}
+static inline bool is_foreign(const struct blob *blob) {
+    return blob->large && atomic_load_explicit(&large_use, memory_order_relaxed) == BLOB_LARGE_FOREIGN;
+}
 
 void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min) {
     large_allocator = allocator;
@@ -62,12 +70,19 @@ struct blob *blob_copy(struct slice bytes) {
 }
 
 struct blob *blob_hold(struct blob *blob) {
-    atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
+    if (!is_foreign(blob)) atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
     return blob;
 }
 
-bool blob_is_shared(const struct blob *blob) {
+static inline bool has_other_holders(const struct blob *blob) {
     return atomic_load_explicit(&blob->references, memory_order_acquire) != 1;
+}
+
+bool blob_is_shared(const struct blob *blob) {
+    if (has_other_holders(blob)) return true;
+    enum blob_large_use use = atomic_load_explicit(&large_use, memory_order_acquire);
+    if (!blob->large || use == BLOB_LARGE_OWN) return false;
+    return use == BLOB_LARGE_FOREIGN || !large_allocator->writable(blob);
 }
 
 static void blob_free(struct blob *blob) {
@@ -80,7 +95,8 @@ static void blob_free(struct blob *blob) {
 /* Nobody can take another reference from the last one but its holder, who is here: then no locked instruction is
  * needed. */
 void blob_release(struct blob *blob) {
-    if (!blob_is_shared(blob) || atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1)
+    if (is_foreign(blob)) return;
+    if (!has_other_holders(blob) || atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1)
         blob_free(blob);
 }
 

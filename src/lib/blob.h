@@ -32,12 +32,21 @@ void blob_release(struct blob *blob); /* frees with the last one */
 struct blob *blob_grow(struct blob *blob, size_t capacity);
 size_t blob_memory(const struct blob *blob); /* bytes that it takes up */
 
-/* Where blobs with room for at least `min` bytes come from. All three may be called by any thread. */
+/* Where blobs with room for at least `min` bytes come from. All may be called by any thread. */
 struct blob_allocator {
     void *(*take)(size_t size, size_t *usable); /* NULL: there is none to be had; ordinary memory is taken */
     void (*give)(void *block);
     size_t (*size)(const void *block);
+    bool (*writable)(
+        const void *block); /* false: a child process reads the block. Asked in BLOB_LARGE_READ_BY_CHILD only */
 };
+/* Who uses the allocator's blobs, whose memory parent and child share. */
+enum blob_large_use {
+    BLOB_LARGE_OWN,           /* this process */
+    BLOB_LARGE_READ_BY_CHILD, /* a child, too: a blob that is not `writable` counts as shared */
+    BLOB_LARGE_FOREIGN,       /* the parent; this is the child. Holding and releasing them does nothing */
+};
+void blob_set_large_use(enum blob_large_use use);
 /* The allocator is set once and stays, what it gave has to go back to it; `min` may be changed at any time (SIZE_MAX:
  * nothing more is taken from it). */
 void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min);

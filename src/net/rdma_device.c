@@ -78,6 +78,7 @@ static void loop_trim(struct rdma_loop *owner) {
     list_each(&owner->devices, link) {
         struct rdma_device *device = container_of(link, struct rdma_device, link);
         rdma_polls_tidy(device);
+        rdma_values_tidy(device);
         rdma_memory_trim(&device->memory);
     }
 }

@@ -97,6 +97,22 @@ struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size
     return mr;
 }
 
+bool rdma_register_claim(struct rdma_memory *memory, size_t size) {
+    return charge(size) || (unregister_ready(memory, size) && charge(size));
+}
+
+void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, size_t size, int error,
+                        enum rdma_memory_kind kind) {
+    if (!mr) {
+        atomic_fetch_sub(&registered, size);
+        if (error != EDQUOT) memory->stats->errors[RDMA_ERROR_REGISTRATION]++;
+        return;
+    }
+    memory->stats->memory_regions++;
+    memory->stats->registered_bytes += size;
+    memory->stats->registered[kind] += size;
+}
+
 bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind) {
     if (!mr) return true;
     size_t size = mr->length;

@@ -82,6 +82,11 @@ void rdma_memory_free(struct rdma_memory *memory); /* nothing may be taken any m
 /* Registration of whatever memory, counted and bounded. NULL: errno; EDQUOT is the bound. */
 struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access,
                              enum rdma_memory_kind kind);
+/* The same in three steps, for a registration by another thread: claims the bytes of the bound (false: EDQUOT); then
+ * that thread calls ibv_reg_mr() on memory->pd; then the outcome is counted here. `mr` NULL: it failed with `error`. */
+bool rdma_register_claim(struct rdma_memory *memory, size_t size);
+void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, size_t size, int error,
+                        enum rdma_memory_kind kind);
 /* mr may be NULL. False: the device kept it; the memory must not be given to anybody else. */
 bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind);
 uint64_t rdma_registered(void); /* bytes, of the process */

@@ -1,11 +1,13 @@
 /* rdma_values.c: see rdma_values.h. */
 #include "net/rdma_values.h"
+#include "lib/background.h"
 #include "lib/blob.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "net/rdma_connection.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
@@ -13,7 +15,8 @@ enum {
     SHARE = 2, /* of the bound on registered memory, values take one part in so many at most */
 };
 
-static const struct blob_allocator allocator = {value_arena_take, value_arena_give, value_arena_block_size};
+static const struct blob_allocator allocator = {value_arena_take, value_arena_give, value_arena_block_size,
+                                                value_arena_is_writable};
 static bool started, usable;
 
 void rdma_values_changed(void) {
@@ -50,26 +53,86 @@ static void make_place(struct rdma_values *values, uint32_t index) {
     values->count = count;
 }
 
-struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_values *values,
-                                    const struct value_region *region) {
-    if (values->retry_us && clock_mono() < values->retry_us) return NULL;
-    uint64_t bound = rdma_settings.max_registered;
-    struct ibv_mr *mr = NULL;
-    errno = EDQUOT;
-    if (!bound || values->bytes + region->size <= bound / SHARE)
-        mr = rdma_register(&device->memory, region->base, region->size, 0, RDMA_MEMORY_VALUES);
-    if (!mr) {
-        refused(device, values, errno);
-        return NULL;
+/* A registration by the background thread. `done` hands it back to the device's thread. */
+struct rdma_values_job {
+    struct rdma_values_job *next;
+    struct ibv_pd *pd;
+    const struct value_region *region; /* held */
+    struct ibv_mr *mr;
+    int error;
+    atomic_bool done;
+};
+
+static void run_job(void *arg) {
+    struct rdma_values_job *job = arg;
+    job->mr = ibv_reg_mr(job->pd, job->region->base, job->region->size, 0);
+    job->error = errno;
+    atomic_store_explicit(&job->done, true, memory_order_release);
+}
+
+static void finish_job(struct rdma_device *device, const struct rdma_values_job *job) {
+    struct rdma_values *values = &device->values;
+    const struct value_region *region = job->region;
+    rdma_register_done(&device->memory, job->mr, region->size, job->error, RDMA_MEMORY_VALUES);
+    if (!job->mr) {
+        values->bytes -= region->size;
+        value_arena_release(region);
+        refused(device, values, job->error);
+        return;
     }
     make_place(values, region->index);
-    values->regions[region->index] = mr;
-    values->bytes += region->size;
+    values->regions[region->index] = job->mr;
     values->retry_us = 0;
     device->owner->stats.value_regions++;
+}
+
+static void finish_jobs(struct rdma_device *device) {
+    for (struct rdma_values_job **at = &device->values.jobs; *at;) {
+        struct rdma_values_job *job = *at;
+        if (!atomic_load_explicit(&job->done, memory_order_acquire)) {
+            at = &job->next;
+            continue;
+        }
+        *at = job->next;
+        finish_job(device, job);
+        mem_free(job);
+    }
+}
+
+static bool has_job(const struct rdma_values *values, const struct value_region *region) {
+    const struct rdma_values_job *job = values->jobs;
+    while (job && job->region != region) job = job->next;
+    return job != NULL;
+}
+
+static void start_job(struct rdma_device *device, const struct value_region *region) {
+    struct rdma_values *values = &device->values;
+    struct rdma_values_job *job = mem_calloc(1, sizeof *job);
+    job->pd = device->pd;
+    job->region = region;
+    job->next = values->jobs;
+    values->jobs = job;
+    values->bytes += region->size;
     value_arena_hold(region);
+    background_submit(BACKGROUND_LAZY_FREE, run_job, job);
     if (device->memory.work) device->memory.work(&device->memory);
-    return mr;
+}
+
+struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_values *values,
+                                    const struct value_region *region) {
+    if (values->jobs) finish_jobs(device);
+    if (values->retry_us && clock_mono() < values->retry_us) return NULL;
+    if (!has_job(values, region) && !(region->index < values->count && values->regions[region->index])) {
+        uint64_t bound = rdma_settings.max_registered;
+        if ((bound && values->bytes + region->size > bound / SHARE) ||
+            !rdma_register_claim(&device->memory, region->size)) {
+            refused(device, values, EDQUOT);
+            return NULL;
+        }
+        start_job(device, region);
+        finish_jobs(device); /* where there is no background thread it is done already */
+    }
+    return region->index < values->count ? values->regions[region->index] : NULL;
 }
 
 static bool forget(struct rdma_device *device, const struct value_region *region) {
@@ -92,12 +155,15 @@ static bool release(void *device, const struct value_region *region) {
 }
 
 bool rdma_values_tidy(struct rdma_device *device) {
+    finish_jobs(device);
     if (device->values.bytes) value_arena_sweep(holds, release, device);
     return device->values.bytes != 0;
 }
 
 void rdma_values_free(struct rdma_device *device) {
     struct rdma_values *values = &device->values;
+    if (values->jobs) background_drain(BACKGROUND_LAZY_FREE);
+    finish_jobs(device);
     for (uint32_t i = 0; i < values->count; i++) {
         if (!values->regions[i]) continue;
         const struct value_region *region = value_arena_region(values->regions[i]->addr);

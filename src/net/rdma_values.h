@@ -1,19 +1,20 @@
 /* rdma_values.h: values that are sent from where they lie.
  *
  * Blobs of at least rdma_settings.zero_copy_min bytes come from regions of memory of their own (value_arena.h). A
- * region is registered, with nothing but the right to be read by our own card, by each device context that first sends
- * something out of it; that is seldom, and never for each value. From then on a work request names the value itself.
- * Whoever posts it holds a reference to the blob until the request has completed, so a value may be overwritten,
- * deleted or evicted at any moment; and since only the holder of a single reference may write to a blob, what is being
- * sent does not change.
+ * region is registered, with nothing but the right to be read by our own card, for each device context that sends
+ * something out of it. That takes up to milliseconds, so a background thread does it; until then values are copied to
+ * be sent. From then on a work request names the value itself. Whoever posts it holds a reference to the blob until the
+ * request has completed, so a value may be overwritten, deleted or evicted at any moment; and since only the holder of
+ * a single reference may write to a blob, what is being sent does not change.
  *
  * Where it cannot be had - no addresses, the bound on registered memory, of which values take half at most, a device
  * that refuses - values lie in ordinary memory, or are sent from it by copying them. Nobody else notices.
  *
  * Fork.  A child must be able to read all values as they were at the fork. Where registered memory is hidden from
  * children (kernels before 5.12) or not protected at all, values are not registered and nothing of this is in use:
- * ibv_is_fork_initialized() must say IBV_FORK_UNNEEDED. Then the kernel copies pinned pages when the process forks,
- * which takes its time: half a second for a gigabyte. */
+ * ibv_is_fork_initialized() must say IBV_FORK_UNNEEDED. Such a kernel copies pinned pages of private memory when the
+ * process forks, half a second for a gigabyte; regions are shared mappings, of which it copies nothing (value_arena.h).
+ */
 #ifndef NET_RDMA_VALUES_H
 #define NET_RDMA_VALUES_H
 #include "lib/blob.h"
@@ -26,8 +27,9 @@ struct rdma_device;
 struct rdma_values {
     struct ibv_mr **regions; /* by the index of a region; NULL: not registered */
     uint32_t count;
-    uint64_t bytes;    /* registered */
-    uint64_t retry_us; /* not before this time: it has failed */
+    uint64_t bytes;               /* registered, or about to be */
+    struct rdma_values_job *jobs; /* registrations by the background thread */
+    uint64_t retry_us;            /* not before this time: it has failed */
     bool failure_told;
 };
 

@@ -4,8 +4,20 @@
  * SMALL_MAX bytes is a number of units, first fit. Smaller ones are cut from runs of RUN_UNITS units, each for one size
  * of block: eight sizes between a number and its double, so that at most an eighth is lost. A value has a few bytes of
  * head, so sizes that are powers of two would nearly double what values of such sizes need. What is known of blocks
- * lies elsewhere than in them: a free block is never looked at, and the next to take it finds it as it left the caches.
- * The block given last is the next one taken.
+ * lies outside of them: a free block is never looked at, and the next to take it finds it as it left the caches. The
+ * block given last is the next one taken.
+ *
+ * Threads.  Each thread that takes small blocks keeps a few free ones of each class it uses (4 MiB in the worst case),
+ * so that it takes the lock once for several blocks, or not at all where it gives back what it takes. Large blocks take
+ * the lock each time: a memory copy of 64 KiB costs a hundred times as much. The lock is also held while regions are
+ * mapped.
+ *
+ * Fork.  A kernel copies the page tables of private memory when a process forks, and since Linux 5.12 the pages of
+ * pinned private memory, too, at half a second a gigabyte. It copies neither for shared mappings, so regions are shared
+ * mappings, and parent and child see the same bytes. Then nothing that the child reads may change: while a child lives,
+ * blocks that were in use at the fork are not given out again (they wait in `deferred`) and not written to
+ * (blob_is_shared() says yes of them). Blocks taken since the fork are `fresh` and are treated as ever. A child takes
+ * and gives nothing.
  *
  * Regions are as large as an eighth of what there is, between 2 and 32 MiB: a small server locks little memory, a large
  * one has few regions. An empty one is kept where the arena has no other, so that one value that comes and goes does
@@ -15,9 +27,12 @@
  * check, would go without; its caches mix blocks of several arenas); huge pages of hugetlbfs (a forked child that finds
  * the pool empty is killed). Transparent ones are asked for. */
 #include "net/value_arena.h"
+#include "lib/background.h"
+#include "lib/blob.h"
 #include "lib/list.h"
 #include "lib/memory.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -40,6 +55,8 @@ enum {
     RUN_BLOCKS_MAX = RUN_BYTES / VALUE_BLOCK_MIN,
     GRANULE = 1 << VALUE_GRANULE_BITS,
     REGION_MAX = 32 * 1024 * 1024,
+    CACHE_BLOCKS = 16,       /* of a class that a thread keeps, at most, */
+    CACHE_BYTES = 64 * 1024, /* and of so many bytes, but two at least */
 };
 _Static_assert(VALUE_BLOCK_MIN << DOUBLINGS == SMALL_MAX, "");
 _Static_assert(RUN_BLOCKS_MAX <= 256, "numbers of blocks are bytes");
@@ -50,8 +67,9 @@ struct region {
     uint32_t units, free_units;
     uint32_t longest; /* no row of free units is longer; often an overestimate */
     uint64_t *bits;   /* a bit for each unit: in use */
-    /* For the first unit of a large block how many there are, times two, and one; for each unit of a run the run. */
-    uintptr_t *owners;
+    /* For each unit of a run the run. For the first unit of a large block: one, 31 bits of how many units there are,
+     * and the period (below) in which it was taken. */
+    uint64_t *owners;
 };
 
 struct run {
@@ -59,6 +77,8 @@ struct run {
     struct region *region;
     uint32_t first_unit, class, block_size;
     uint16_t capacity, free_count;
+    uint32_t period; /* that `fresh` is of: a bit for each block that was taken while a child reads the others */
+    uint64_t fresh[RUN_BLOCKS_MAX / 64];
     uint8_t free[RUN_BLOCKS_MAX]; /* numbers of free blocks; the last one is the next to be taken */
 };
 
@@ -72,8 +92,26 @@ static struct {
     uint64_t *indices; /* a bit for each: in use */
     struct value_arena_stats stats;
     uint32_t empty_regions;
+    struct list caches;
+    uint32_t period; /* of deferring; 0: there was none yet */
+    void **deferred; /* blocks given back while a child may read them */
+    size_t deferred_count, deferred_capacity;
     struct run *spare; /* the run that became empty last: one that comes and goes need not be made each time */
 } arena = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = SIZE_MAX};
+static atomic_bool deferring;
+static bool in_child; /* a forked one: it reads */
+
+/* Free blocks that one thread keeps, by class. They are in use as far as the runs know. */
+struct cache {
+    struct list_link link;
+    _Atomic size_t bytes, count; /* of all blocks in it; its thread writes */
+    struct {
+        uint32_t count;
+        void *blocks[CACHE_BLOCKS];
+    } classes[CLASSES];
+};
+static pthread_key_t cache_key; /* for its destructor */
+static _Thread_local struct cache *my_cache;
 
 /* Sizes */
 
@@ -122,12 +160,22 @@ static void before_fork(void) {
 static void after_fork(void) {
     pthread_mutex_unlock(&arena.lock);
 }
+/* The regions are shared with the parent: what a child writes to them, counts of references included, the parent would
+ * see. */
+static void after_fork_in_child(void) {
+    in_child = true;
+    blob_set_large_use(BLOB_LARGE_FOREIGN);
+    pthread_mutex_unlock(&arena.lock);
+}
+
+static void cache_end(void *ended);
 
 bool value_arena_open(void) {
     pthread_mutex_lock(&arena.lock);
     if (!arena.tried) {
         arena.tried = true;
         list_init(&arena.regions);
+        list_init(&arena.caches);
         for (int i = 0; i < CLASSES; i++) list_init(&arena.runs[i]);
         size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
         size_t size = (memory * 2 + GRANULE - 1) & ~(size_t)(GRANULE - 1);
@@ -138,7 +186,8 @@ bool value_arena_open(void) {
             arena.indices = mem_calloc((arena.granules + 63) / 64, sizeof *arena.indices);
             value_arena_map.base = (char *)(((uintptr_t)base + GRANULE - 1) & ~(uintptr_t)(GRANULE - 1));
             value_arena_map.size = size;
-            pthread_atfork(before_fork, after_fork, after_fork);
+            pthread_key_create(&cache_key, cache_end);
+            pthread_atfork(before_fork, after_fork, after_fork_in_child);
         }
     }
     bool there = value_arena_map.size != 0;
@@ -173,7 +222,7 @@ static struct region *region_new(size_t units) {
     size_t first = find_granules(size >> VALUE_GRANULE_BITS);
     if (first == SIZE_MAX) return NULL;
     char *base = value_arena_map.base + (first << VALUE_GRANULE_BITS);
-    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+    if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
         return NULL;
     madvise(base, size, MADV_HUGEPAGE);
     ASAN_POISON_MEMORY_REGION(base, size);
@@ -200,7 +249,7 @@ static void region_may_go(struct region *region) {
     ASAN_UNPOISON_MEMORY_REGION(base, size);
     /* Where the addresses cannot be reserved anew, they stay taken up by pages that are empty. */
     if (mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-        madvise(base, size, MADV_DONTNEED);
+        madvise(base, size, MADV_REMOVE);
     for (size_t i = 0; i < size >> VALUE_GRANULE_BITS; i++) value_arena_map.regions[first + i] = NULL;
     set_bits(arena.indices, region->seen.index, 1, false);
     list_remove(&arena.regions, &region->link);
@@ -231,6 +280,7 @@ static const struct value_region *find_to_go(bool (*holds)(void *context, const 
 
 void value_arena_sweep(bool (*holds)(void *context, const struct value_region *region),
                        bool (*release)(void *context, const struct value_region *region), void *context) {
+    value_arena_trim();
     for (const struct value_region *region; (region = find_to_go(holds, context)) && release(context, region);)
         value_arena_release(region);
 }
@@ -325,6 +375,7 @@ static void run_free(struct run *run) {
 static void run_give(struct run *run, void *block) {
     uint32_t number = (uint32_t)((char *)block - run_base(run)) / run->block_size;
     run->free[run->free_count++] = (uint8_t)number;
+    run->fresh[number / 64] &= ~(UINT64_C(1) << number % 64);
     if (run->free_count == 1) list_prepend(&arena.runs[run->class], &run->link);
     if (run->free_count < run->capacity) return;
     struct run *before = arena.spare;
@@ -332,84 +383,276 @@ static void run_give(struct run *run, void *block) {
     if (before) run_free(before);
 }
 
-/* Blocks */
+/* Blocks, under the lock */
 
-static void *take_small(size_t size, size_t *usable) {
-    uint32_t class = class_of(size);
+static inline uint32_t number_in_run(const struct run *run, const void *block) {
+    return (uint32_t)((const char *)block - run_base(run)) / run->block_size;
+}
+
+static void mark_fresh(struct run *run, const void *block) {
+    uint32_t number = number_in_run(run, block);
+    if (run->period != arena.period) memset(run->fresh, 0, sizeof run->fresh);
+    run->period = arena.period;
+    run->fresh[number / 64] |= UINT64_C(1) << number % 64;
+}
+
+static void *take_small(uint32_t class) {
     struct list *runs = &arena.runs[class];
     struct run *run = runs->len ? container_of(list_first(runs), struct run, link) : run_new(class);
     if (!run) return NULL;
     if (run == arena.spare) arena.spare = NULL;
     void *block = run_base(run) + (size_t)run->free[--run->free_count] * run->block_size;
     if (run->free_count == 0) list_remove(runs, &run->link);
-    *usable = run->block_size;
+    if (atomic_load_explicit(&deferring, memory_order_relaxed)) mark_fresh(run, block);
+    arena.stats.used += run->block_size;
+    arena.stats.blocks++;
     return block;
 }
 
 static void *take_large(size_t size, size_t *usable) {
     size_t units = (size + UNIT - 1) >> UNIT_BITS;
     uint32_t first;
-    struct region *region = take_units(units, &first);
+    struct region *region = units > INT32_MAX ? NULL : take_units(units, &first);
     if (!region) return NULL;
-    region->owners[first] = units << 1 | 1;
+    region->owners[first] = (uint64_t)arena.period << 32 | units << 1 | 1;
     *usable = units << UNIT_BITS;
+    arena.stats.used += *usable;
+    arena.stats.blocks++;
     return region->seen.base + ((size_t)first << UNIT_BITS);
 }
 
-void *value_arena_take(size_t size, size_t *usable) {
-    if (size > value_arena_map.size) return NULL;
+/* What owns the unit that the block begins in. It does not change while the block is in use, so that its user needs no
+ * lock. */
+static uint64_t owner_of(const void *block, struct region **region, uint32_t *unit) {
+    *region = (struct region *)value_arena_region(block);
+    *unit = (uint32_t)((size_t)((const char *)block - (*region)->seen.base) >> UNIT_BITS);
+    return (*region)->owners[*unit];
+}
+static inline struct run *run_of(uint64_t owner) {
+    return owner & 1 ? NULL : (struct run *)(uintptr_t)owner;
+}
+static inline uint32_t units_of(uint64_t owner) {
+    return (uint32_t)owner >> 1;
+}
+static size_t size_of_owner(uint64_t owner) {
+    return owner & 1 ? (size_t)units_of(owner) << UNIT_BITS : run_of(owner)->block_size;
+}
+
+static void give_block(void *block) {
+    struct region *region;
+    uint32_t unit;
+    uint64_t owner = owner_of(block, &region, &unit);
+    arena.stats.used -= size_of_owner(owner);
+    arena.stats.blocks--;
+    if (owner & 1)
+        give_units(region, unit, units_of(owner));
+    else
+        run_give(run_of(owner), block);
+}
+
+/* It was taken since the child was made, so that the child does not know of it. */
+static bool is_fresh(const void *block, uint64_t owner) {
+    if (owner & 1) return arena.period && owner >> 32 == arena.period;
+    const struct run *run = run_of(owner);
+    uint32_t number = number_in_run(run, block);
+    return run->period == arena.period && run->fresh[number / 64] >> number % 64 & 1;
+}
+
+/* Caches */
+
+static inline uint32_t cache_depth(uint32_t class) {
+    uint32_t count = CACHE_BYTES / class_size(class);
+    return count < 2 ? 2 : count > CACHE_BLOCKS ? CACHE_BLOCKS : count;
+}
+
+static inline void cache_count(struct cache *cache, size_t bytes, size_t count) {
+    atomic_store_explicit(&cache->bytes, atomic_load_explicit(&cache->bytes, memory_order_relaxed) + bytes,
+                          memory_order_relaxed);
+    atomic_store_explicit(&cache->count, atomic_load_explicit(&cache->count, memory_order_relaxed) + count,
+                          memory_order_relaxed);
+}
+
+static void lock_arena(void) {
     pthread_mutex_lock(&arena.lock);
-    void *block = size <= SMALL_MAX ? take_small(size, usable) : take_large(size, usable);
-    if (block) {
-        arena.stats.used += *usable;
-        arena.stats.blocks++;
+    arena.stats.locked++;
+}
+
+/* `count` blocks of the class go back. */
+static void cache_give(struct cache *cache, uint32_t class, uint32_t count) {
+    cache_count(cache, -(size_t)count * class_size(class), -(size_t)count);
+    while (count-- > 0) give_block(cache->classes[class].blocks[--cache->classes[class].count]);
+}
+
+static void cache_flush(struct cache *cache) {
+    if (!cache || in_child) return;
+    lock_arena();
+    for (uint32_t class = 0; class < CLASSES; class ++) cache_give(cache, class, cache->classes[class].count);
+    pthread_mutex_unlock(&arena.lock);
+}
+
+static void cache_end(void *ended) {
+    cache_flush(ended);
+    pthread_mutex_lock(&arena.lock);
+    list_remove(&arena.caches, &((struct cache *)ended)->link);
+    pthread_mutex_unlock(&arena.lock);
+    mem_free(ended);
+}
+
+static void cache_begin(void) {
+    my_cache = mem_calloc(1, sizeof *my_cache);
+    pthread_setspecific(cache_key, my_cache);
+    pthread_mutex_lock(&arena.lock);
+    list_append(&arena.caches, &my_cache->link);
+    pthread_mutex_unlock(&arena.lock);
+}
+
+static void *cache_take(uint32_t class) {
+    struct cache *cache = my_cache;
+    if (!cache->classes[class].count) {
+        lock_arena();
+        for (uint32_t i = cache_depth(class) / 2; i > 0; i--) {
+            void *block = take_small(class);
+            if (!block) break;
+            cache->classes[class].blocks[cache->classes[class].count++] = block;
+        }
+        pthread_mutex_unlock(&arena.lock);
+        uint32_t got = cache->classes[class].count;
+        cache_count(cache, (size_t)got * class_size(class), got);
+        if (!got) return NULL;
+    }
+    cache_count(cache, -(size_t)class_size(class), -(size_t)1);
+    return cache->classes[class].blocks[--cache->classes[class].count];
+}
+
+static void cache_put(uint32_t class, void *block) {
+    struct cache *cache = my_cache;
+    uint32_t depth = cache_depth(class);
+    if (cache->classes[class].count == depth) {
+        lock_arena();
+        cache_give(cache, class, (depth + 1) / 2);
+        pthread_mutex_unlock(&arena.lock);
+    }
+    cache->classes[class].blocks[cache->classes[class].count++] = block;
+    cache_count(cache, class_size(class), 1);
+}
+
+/* While a child reads */
+
+/* The blocks that the child may still read wait here. */
+static void defer(void *block) {
+    if (arena.deferred_count == arena.deferred_capacity) {
+        arena.deferred_capacity = arena.deferred_capacity ? 2 * arena.deferred_capacity : 1024;
+        arena.deferred = mem_realloc(arena.deferred, arena.deferred_capacity * sizeof *arena.deferred);
+    }
+    arena.deferred[arena.deferred_count++] = block;
+}
+
+struct deferred_blocks {
+    size_t count;
+    void **blocks;
+};
+
+static void give_deferred(void *arg) {
+    enum { AT_ONCE = 256 };
+    struct deferred_blocks *list = arg;
+    for (size_t at = 0; at < list->count;) {
+        lock_arena();
+        for (int i = 0; i < AT_ONCE && at < list->count; i++) give_block(list->blocks[at++]);
+        pthread_mutex_unlock(&arena.lock);
+    }
+    mem_free(list->blocks);
+    mem_free(list);
+}
+
+void value_arena_defer_free(bool defer_them) {
+    struct deferred_blocks *list = NULL;
+    if (in_child || !value_arena_map.size || defer_them == atomic_load(&deferring)) return;
+    pthread_mutex_lock(&arena.lock);
+    if (defer_them && ++arena.period == 0) arena.period = 1;
+    atomic_store(&deferring, defer_them);
+    if (!defer_them && arena.deferred_count) {
+        list = mem_alloc(sizeof *list);
+        *list = (struct deferred_blocks){arena.deferred_count, arena.deferred};
+        arena.deferred = NULL;
+        arena.deferred_count = arena.deferred_capacity = 0;
     }
     pthread_mutex_unlock(&arena.lock);
+    blob_set_large_use(defer_them ? BLOB_LARGE_READ_BY_CHILD : BLOB_LARGE_OWN);
+    if (list) background_submit(BACKGROUND_LAZY_FREE, give_deferred, list);
+}
+
+bool value_arena_is_writable(const void *block) {
+    struct region *region;
+    uint32_t unit;
+    if (!atomic_load(&deferring)) return true;
+    pthread_mutex_lock(&arena.lock);
+    bool fresh = is_fresh(block, owner_of(block, &region, &unit));
+    pthread_mutex_unlock(&arena.lock);
+    return fresh;
+}
+
+/* Blocks */
+
+void *value_arena_take(size_t size, size_t *usable) {
+    if (size > value_arena_map.size || in_child) return NULL;
+    void *block;
+    bool small = size <= SMALL_MAX;
+    uint32_t class = small ? class_of(size) : 0;
+    if (small) *usable = class_size(class);
+    if (small && !atomic_load_explicit(&deferring, memory_order_acquire)) {
+        if (!my_cache) cache_begin();
+        block = cache_take(class);
+    } else {
+        lock_arena();
+        block = small ? take_small(class) : take_large(size, usable);
+        pthread_mutex_unlock(&arena.lock);
+    }
     if (!block) return NULL;
     ASAN_UNPOISON_MEMORY_REGION(block, *usable);
     mem_count(*usable);
     return block;
 }
 
-/* The owner's word of the unit that the block begins in. */
-static uintptr_t owner_of(const void *block, struct region **region, uint32_t *unit) {
-    *region = (struct region *)value_arena_region(block);
-    *unit = (uint32_t)((size_t)((const char *)block - (*region)->seen.base) >> UNIT_BITS);
-    return (*region)->owners[*unit];
-}
-
-static size_t size_of_owner(uintptr_t owner) {
-    return owner & 1 ? (size_t)(owner >> 1) << UNIT_BITS : ((const struct run *)owner)->block_size;
-}
-
 void value_arena_give(void *block) {
     struct region *region;
     uint32_t unit;
-    pthread_mutex_lock(&arena.lock);
-    uintptr_t owner = owner_of(block, &region, &unit);
+    if (in_child) return;
+    uint64_t owner = owner_of(block, &region, &unit);
     size_t size = size_of_owner(owner);
-    ASAN_POISON_MEMORY_REGION(block, size);
-    arena.stats.used -= size;
-    arena.stats.blocks--;
-    if (owner & 1)
-        give_units(region, unit, (uint32_t)(owner >> 1));
-    else
-        run_give((struct run *)owner, block);
-    pthread_mutex_unlock(&arena.lock);
     mem_count(-size);
+    ASAN_POISON_MEMORY_REGION(block, size);
+    bool waits = atomic_load_explicit(&deferring, memory_order_acquire);
+    /* A thread that never takes a block (one that frees in the background) keeps none. */
+    if (!waits && !(owner & 1) && my_cache) {
+        cache_put(run_of(owner)->class, block);
+        return;
+    }
+    lock_arena();
+    if (waits && !is_fresh(block, owner))
+        defer(block);
+    else
+        give_block(block);
+    pthread_mutex_unlock(&arena.lock);
 }
 
 size_t value_arena_block_size(const void *block) {
     struct region *region;
     uint32_t unit;
-    pthread_mutex_lock(&arena.lock);
-    size_t size = size_of_owner(owner_of(block, &region, &unit));
-    pthread_mutex_unlock(&arena.lock);
-    return size;
+    return size_of_owner(owner_of(block, &region, &unit));
+}
+
+void value_arena_trim(void) {
+    cache_flush(my_cache);
 }
 
 void value_arena_read_stats(struct value_arena_stats *stats) {
     pthread_mutex_lock(&arena.lock);
     *stats = arena.stats;
+    stats->deferred = arena.deferred_count;
+    list_each(&arena.caches, link) {
+        const struct cache *cache = container_of(link, struct cache, link);
+        stats->used -= atomic_load_explicit(&cache->bytes, memory_order_relaxed);
+        stats->blocks -= atomic_load_explicit(&cache->count, memory_order_relaxed);
+    }
     pthread_mutex_unlock(&arena.lock);
 }

@@ -5,6 +5,8 @@
  * comparison, and its region is found by a shift. A region stays as long as something in it is in use or somebody holds
  * it (who has registered it); then its pages go back to the system.
  *
+ * Regions are shared with forked children (value_arena_defer_free() tells why and what follows).
+ *
  * Any thread may take and give blocks. The bytes count as used memory (lib/memory.h), as those of any other allocation.
  */
 #ifndef NET_VALUE_ARENA_H
@@ -27,6 +29,8 @@ struct value_arena_stats {
     size_t mapped; /* bytes of regions */
     size_t used;   /* bytes of blocks that were taken */
     size_t blocks, regions;
+    size_t deferred; /* blocks that wait for the end of a child */
+    size_t locked;   /* times that taking and giving blocks took the lock */
 };
 
 /* Reserves the addresses, once; later calls change nothing. False: there are none to be had. */
@@ -38,6 +42,17 @@ void value_arena_set_limit(size_t bytes);
 void *value_arena_take(size_t size, size_t *usable);
 void value_arena_give(void *block);
 size_t value_arena_block_size(const void *block);
+/* The owner of child processes that read values calls this with `true` right before it forks, and with `false` when the
+ * child has ended or could not be made. In between, blocks that were in use at the fork keep their bytes: those given
+ * back are taken again only afterwards (they no longer count as used memory), and value_arena_is_writable() is false of
+ * them. One child at a time; a repeated call changes nothing. The thread that writes to values calls it. Without an
+ * open arena, and in a child, it does nothing. A forked child may read blocks until it ends, if the parent said `true`.
+ */
+void value_arena_defer_free(bool defer_them);
+/* The block's owner may change its bytes: no child reads them. */
+bool value_arena_is_writable(const void *block);
+/* Gives back the free blocks that the calling thread keeps for itself. */
+void value_arena_trim(void);
 void value_arena_read_stats(struct value_arena_stats *stats);
 
 /* An empty region stays for its holders until each has let go here: of the regions that had better go and that `holds`

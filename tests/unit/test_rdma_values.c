@@ -6,6 +6,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* of the suite only its ends are used */
 #include "transport_suite.h"
 #include "rdma_device_arranged.h"
+#include "lib/background.h"
 #include "net/rdma.h"
 #include "net/rdma_connection.h"
 #include "net/value_arena.h"
@@ -57,6 +58,8 @@ static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
             assert_int_equal(blocks[i].at[k], i & 255);
     for (int i = COUNT; i-- > 0;) value_arena_give(blocks[i ^ 1].at);
     assert_int_equal(arena_now().used, used);
+    value_arena_trim();
+    assert_int_equal(arena_now().used, used);
     assert_in_range(arena_now().regions, 0, 3);
 }
 
@@ -98,6 +101,7 @@ static void an_empty_region_stays_while_it_is_held(void **state) {
     size_t left = arena_now().mapped;
     assert_in_range(left, 40 << 20, mapped);
     value_arena_release(region);
+    value_arena_trim();
     assert_in_range(arena_now().regions, 0, 2);
     assert_null(value_arena_region(&usable));
 }
@@ -116,6 +120,7 @@ static void beyond_its_limit_there_is_nothing_and_blobs_are_ordinary(void **stat
 }
 
 static void a_blob_that_grows_keeps_its_bytes(void **state) {
+    value_arena_trim();
     size_t before = mem_used();
     struct blob *blob = blob_copy(SLICE("abc"));
     assert_false(blob->large);
@@ -128,6 +133,7 @@ static void a_blob_that_grows_keeps_its_bytes(void **state) {
     }
     assert_true(blob->large);
     blob_release(blob);
+    value_arena_trim();
     assert_in_range(mem_used(), 0, before + 1000);
 }
 
@@ -305,22 +311,129 @@ static void a_forked_child_reads_values_as_they_were(void **state) {
     output_write_blob(&client.conn->out, blob);
     conn_flush(client.conn);
     turn_until(server.consumed == client.sent);
+    int gate[2];
+    char byte = 0;
+    assert_int_equal(pipe(gate), 0);
+    value_arena_defer_free(true);
     pid_t pid = fork();
     if (pid == 0) {
         rdma_after_fork_child();
-        usleep(20000);
-        int bad = 0;
+        int bad = read(gate[0], &byte, 1) != 1;
         for (size_t i = 0; i < blob->len; i++) bad |= blob->data[i] != stream_byte(client.send_seed, i);
         blob_release(blob);
         blob_release(blob_new(100000, 0));
         _exit(bad);
     }
-    turn_until(!blob_is_shared(blob));
-    memset(blob->data, 'y', blob->len);
+    /* The bytes may be replaced, and sent again, but are not overwritten. */
+    blob_release(blob);
+    blob = next_blob(200000);
+    output_write_blob(&client.conn->out, blob);
+    conn_flush(client.conn);
+    turn_until(server.consumed == client.sent);
+    assert_int_equal(write(gate[1], &byte, 1), 1);
     int status;
     waitpid(pid, &status, 0);
     assert_int_equal(status, 0);
+    value_arena_defer_free(false);
     blob_release(blob);
+    close(gate[0]);
+    close(gate[1]);
+}
+
+/* While a child reads: the blocks that it knows keep their bytes, and the others are used as ever. */
+static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(void **state) {
+    enum { COUNT = 300, LARGE = 200000 };
+    struct blob *blobs[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        size_t len = i % 10 ? 5000 + (size_t)i * 50 : LARGE;
+        blobs[i] = blob_new(len, 0);
+        assert_true(blobs[i]->large);
+        memset(blobs[i]->data, i & 127, len);
+    }
+    int gate[2];
+    char byte = 0;
+    assert_int_equal(pipe(gate), 0);
+    value_arena_defer_free(true);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(gate[1]);
+        rdma_after_fork_child();
+        bool bad = read(gate[0], &byte, 1) != 1;
+        for (int i = 0; i < COUNT; i++)
+            for (size_t k = 0; k < blobs[i]->len; k++) bad |= blobs[i]->data[k] != (i & 127);
+        blob_release(blob_hold(blobs[0])); /* without a trace in the parent */
+        for (int i = 1; i < COUNT; i++) blob_release(blobs[i]);
+        struct blob *own = blob_new(50000, 0);
+        memset(own->data, 'x', own->len);
+        bad |= own->large;
+        _exit(bad);
+    }
+    size_t deferred = arena_now().deferred, used = arena_now().used;
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(blob_is_shared(blobs[i])); /* so that nobody writes to it in place */
+        if (i % 2) continue;
+        blob_release(blobs[i]);
+    }
+    assert_int_equal(arena_now().deferred - deferred, COUNT / 2);
+    /* What comes now overwrites what it pleases but those; its blocks are used over and over. */
+    size_t mapped = 0;
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < COUNT; i += 2) {
+            blobs[i] = blob_new(i % 10 ? 5000 + (size_t)i * 50 : LARGE, 0);
+            assert_false(blobs[i]->large && blob_is_shared(blobs[i]));
+            memset(blobs[i]->data, 'n', blobs[i]->len);
+        }
+        if (round == 0) mapped = arena_now().mapped;
+        for (int i = 0; i < COUNT; i += 2) blob_release(blobs[i]);
+    }
+    assert_in_range(arena_now().mapped, 0, mapped);
+    assert_int_equal(arena_now().deferred - deferred, COUNT / 2);
+    assert_int_equal(write(gate[1], &byte, 1), 1);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    value_arena_defer_free(false);
+    assert_int_equal(arena_now().deferred, 0);
+    assert_false(blob_is_shared(blobs[1]));
+    for (int i = 1; i < COUNT; i += 2) blob_release(blobs[i]);
+    assert_in_range(arena_now().used, 0, used);
+    close(gate[0]);
+    close(gate[1]);
+}
+
+/* Whoever takes and gives small blocks in turn does not meet the lock of the arena. */
+static void a_thread_that_reuses_its_blocks_takes_no_lock(void **state) {
+    struct blob *kept = blob_new(8000, 0);
+    blob_release(blob_new(8000, 0));
+    size_t locked = arena_now().locked;
+    for (int i = 0; i < 10000; i++) {
+        struct blob *blob = blob_new(8000, 0);
+        assert_true(blob->large);
+        blob_release(kept);
+        kept = blob;
+    }
+    assert_int_equal(arena_now().locked, locked);
+    blob_release(kept);
+}
+
+/* The background thread registers; until it has, values are copied. */
+static void regions_are_registered_in_the_background(void **state) {
+    assert_int_equal(background_start(NULL), 0);
+    open_both();
+    struct blob *blob = blob_new(40 << 20, 0); /* a region of its own */
+    memset(blob->data, 'r', blob->len);
+    uint64_t sends = rdma_stats()->zero_copies, total = 0;
+    for (uint64_t end = clock_monotonic_us() + 60000000; rdma_stats()->zero_copies == sends;) {
+        struct blob *part = blob_hold(blob);
+        output_write_blob(&server.conn->out, part);
+        blob_release(part);
+        conn_flush(server.conn);
+        total += blob->len;
+        turn_until(client.conn->bytes_in == total);
+        assert_true(clock_monotonic_us() < end);
+    }
+    blob_release(blob);
+    background_stop();
 }
 
 #define VALUE_TEST(name) cmocka_unit_test_setup_teardown(name, suite_setup, suite_teardown)
@@ -344,6 +457,9 @@ int main(int argc, char **argv) {
         VALUE_TEST(beyond_the_bound_values_are_copied),
         VALUE_TEST(regions_are_unregistered_when_nothing_is_left_in_them),
         VALUE_TEST(a_forked_child_reads_values_as_they_were),
+        VALUE_TEST(blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended),
+        VALUE_TEST(a_thread_that_reuses_its_blocks_takes_no_lock),
+        VALUE_TEST(regions_are_registered_in_the_background),
     };
     return cmocka_run_group_tests_name("rdma values", tests, use_rdma, NULL);
 }
