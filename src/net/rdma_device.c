@@ -279,6 +279,7 @@ static struct rdma_slot *make_slots(struct rdma_device *device, size_t count, st
     size_t size = count * sizeof(struct rdma_slot);
     struct rdma_slot *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (slots == MAP_FAILED) return NULL;
+    madvise(slots, size, MADV_DONTFORK);
     *mr = rdma_register(&device->memory, slots, size, IBV_ACCESS_LOCAL_WRITE, RDMA_MEMORY_CONTROL);
     if (*mr) return slots;
     int error = errno;

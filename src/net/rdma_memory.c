@@ -159,7 +159,10 @@ static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_par
         base =
             mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
     slab->reserved_huge = base != MAP_FAILED;
-    if (slab->reserved_huge) return base;
+    if (slab->reserved_huge) {
+        madvise(base, size, MADV_DONTFORK);
+        return base;
+    }
     size_t wide = size + RDMA_SLAB_SIZE;
     base = mmap(NULL, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) return NULL;
@@ -167,6 +170,7 @@ static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_par
     if (skip) munmap(base, skip);
     if (wide - skip > size) munmap(base + skip + size, wide - skip - size);
     madvise(base + skip, size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    madvise(base + skip, size, MADV_DONTFORK); /* a child has no use for it, and the kernel would copy pinned pages */
     return base + skip;
 }
 

@@ -283,6 +283,21 @@ const char *maxmemory_policy_name(void) {
     while (name->name && name->value != server_settings.maxmemory_policy) name++;
     return name->name;
 }
+/* Transparent huge pages make a child's copies of changed pages expensive. Where they are made on advice only, nothing
+ * has to be done: registered RDMA memory asks for them, no child gets it, and it is better off with them. Where the
+ * system always makes them, Linux 6.18 can leave out all but those asked for; older kernels leave out all. */
+static void leave_out_huge_pages(void) {
+    char mode[128] = "";
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    bool read = file && fgets(mode, sizeof mode, file);
+    if (file) fclose(file);
+    if (read && !strstr(mode, "[always]")) return;
+#ifdef PR_SET_THP_DISABLE
+    enum { EXCEPT_ADVISED = 2 }; /* PR_THP_DISABLE_EXCEPT_ADVISED of newer headers */
+    if (prctl(PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) < 0) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+#endif
+}
+
 void config_server_start(void) {
     apply_log_level();
     apply_log_format();
@@ -291,7 +306,5 @@ void config_server_start(void) {
     if (result < 0) config_fatal(config_reason("Can't open the log file: %s", strerror(-result)));
     if (syslog_enabled) log_set_syslog(true, syslog_ident, syslog_facility);
     if (apply_locale()) log_warning("The locale '%s' of the environment cannot be used for collation", locale_collate);
-#ifdef PR_SET_THP_DISABLE
-    if (server_settings.disable_thp) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
-#endif
+    if (server_settings.disable_thp) leave_out_huge_pages();
 }
