@@ -10,7 +10,10 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { PROGRESS_KEYS = 1024 };
+enum {
+    PROGRESS_KEYS = 1024,
+    AHEAD = 8 /* keys whose values are fetched from memory while others are written */
+};
 
 static void write_byte(struct output *out, uint8_t byte) {
     output_reserve(out, 1)[0] = (char)byte;
@@ -70,8 +73,12 @@ static int write_db(struct sink *sink, struct db *db, const struct rdb_save_para
     write_byte(out, RDB_OPCODE_RESIZEDB);
     rdb_write_length(out, db_size(db));
     rdb_write_length(out, db_expires(db));
+    struct entry *ahead[AHEAD] = {NULL};
     struct db_iterator *it = db_iterate(db);
-    for (struct entry *entry; !error && (entry = db_iterate_next(it));) {
+    for (size_t at = 0, left = db_size(db) + AHEAD; left && !error; at = (at + 1) % AHEAD, left--) {
+        struct entry *entry = ahead[at];
+        if ((ahead[at] = db_iterate_next(it))) entry_prefetch_value(ahead[at]);
+        if (!entry) continue; /* the first ones, before which there are none */
         if (rdb_value_version(entry) > version) {
             error = -ENOTSUP;
             break;

@@ -163,6 +163,14 @@ void *entry_value(const struct entry *e) {
     return entry_pointer(e);
 }
 
+void entry_prefetch_value(const struct entry *e) {
+    enum { LINE = 64 };
+    if (!has_pointer(e)) return;
+    const char *value = entry_pointer(e);
+    __builtin_prefetch(value);
+    __builtin_prefetch(value + LINE);
+}
+
 bool entry_is_expired(const struct entry *e) {
     return entry_expires(e) && time_is_over(*entry_expiry_word(e));
 }

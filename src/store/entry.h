@@ -37,9 +37,10 @@ const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr
 struct entry; /* fields are private to store/ */
 struct slice entry_key(const struct entry *entry);
 enum value_type entry_type(const struct entry *entry);
-enum value_encoding entry_encoding(const struct entry *entry);  /* as OBJECT ENCODING names it */
-int64_t entry_expire_at(const struct entry *entry);             /* ms since the epoch, -1: never */
-void *entry_value(const struct entry *entry);                   /* the structure of a type other than string */
+enum value_encoding entry_encoding(const struct entry *entry); /* as OBJECT ENCODING names it */
+int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
+void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
+void entry_prefetch_value(const struct entry *entry); /* starts fetching what the entry points at from memory */
 size_t entry_memory(const struct entry *entry, size_t samples); /* as MEMORY USAGE counts */
 /* Access field (24 bits): LRU clock or LFU counter, as maxmemory-policy says. */
 uint32_t entry_idle_seconds(const struct entry *entry);
