@@ -167,8 +167,11 @@ static void end_now(struct rdma_connection *c) {
 }
 
 static uint64_t still_silent(struct event_timer *timer) {
-    rdma_connection_failed(container_of(timer, struct rdma_connection, timer), ECONNRESET,
-                           "the queue pair was flushed");
+    struct rdma_connection *c = container_of(timer, struct rdma_connection, timer);
+    if (c->refused)
+        rdma_connection_failed(c, EACCES, "remote access error");
+    else
+        rdma_connection_failed(c, ECONNRESET, "the queue pair was flushed");
     return 0;
 }
 
@@ -211,8 +214,10 @@ static int error_of(enum ibv_wc_status status) {
 
 void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc) {
     if (c->end_pending || c->finished) return;
-    if (wc->status == IBV_WC_WR_FLUSH_ERR) {
-        /* Requests are flushed when the peer disconnects, too; the event that says so may be on its way. */
+    if (wc->status == IBV_WC_WR_FLUSH_ERR || wc->status == IBV_WC_REM_ACCESS_ERR) {
+        /* Requests are flushed when the peer disconnects, too, and a peer that exits may deregister its buffer first,
+         * so that its device refuses what we write; the event that says so may be on its way. */
+        c->refused |= wc->status == IBV_WC_REM_ACCESS_ERR;
         if (c->flushed) return;
         c->flushed = true;
         if (c->lingering)

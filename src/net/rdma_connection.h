@@ -130,6 +130,7 @@ struct rdma_connection {
     int failure;      /* errno to end with, from the ready list */
     bool end_pending; /* the peer has ended or the transport failed: tell after what arrived */
     bool flushed;     /* the queue pair has failed without saying why: the peer has gone, or soon an event tells more */
+    bool refused;     /* it failed because the peer's device refused a request: key, bounds or rights */
     bool passive;     /* we accepted it */
     bool lingering, finished, released;
 };

@@ -10,6 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Without an option a tool waits for a server that is busy or starting, over every transport alike. */
+enum { CONNECT_TIMEOUT_MS = 60 * 1000 };
+
 void text_set(char **field, const char *value) {
     char *copy = value ? mem_strdup(value) : NULL;
     mem_free(*field);
@@ -194,7 +197,7 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
     char address[INET6_ADDRSTRLEN];
     struct connect_options options = {.host = path ? e->socket : host_prefer(e, address),
                                       .port = path ? 0 : e->port,
-                                      .timeout_ms = timeout_ms,
+                                      .timeout_ms = timeout_ms ? timeout_ms : CONNECT_TIMEOUT_MS,
                                       .events = events,
                                       .owner = owner};
     return conn_connect(endpoint_transport(e), loop, &options);
