@@ -12,10 +12,11 @@
  * announced size differs from the one before, so sizes must settle. A buffer is too small when few messages fill it,
  * because each buffer costs one announcement. That is counted in messages, not in time: how fast a buffer fills says
  * little where one thread of a client serves many connections. Then the buffer grows to what takes LAP_MESSAGES
- * messages of that size, LEAP_MOST times as large at most: one request that is larger than the buffer may be the only
- * one. It shrinks, step by step, only when filling it took longer than SHRINK_PLAIN_US. The size cannot change while a
- * buffer is partly filled: the base protocol has no message by which a client confirms an announcement, and data on its
- * way to the old buffer could not be told from data for the new one.
+ * messages of that size, up to half of the largest size, since there are two; LEAP_MOST times as large at most: one
+ * request that is larger than the buffer may be the only one. It shrinks, step by step, only when filling it took
+ * longer than SHRINK_PLAIN_US. The size cannot change while a buffer is partly filled: the base protocol has no message
+ * by which a client confirms an announcement, and data on its way to the old buffer could not be told from data for the
+ * new one.
  *
  * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
  * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
@@ -72,7 +73,7 @@ static uint32_t step_below(const struct rdma_connection *c) {
 }
 
 uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messages, uint64_t took_us) {
-    uint32_t size = c->rx->size, most = largest_size(), next = c->rx_least;
+    uint32_t size = c->rx->size, most = whole_pages(largest_size() / 2, c->rx_least, UINT32_MAX), next = c->rx_least;
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
     bool few = messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US, large = c->conn.sink_len >= size;
     if (size < most && (few || large)) {
