@@ -157,28 +157,57 @@ static void logfmt_clean(char *text) {
     }
 }
 
+/* The message as the inside of a JSON string; the longest escape is six bytes. Bytes above 127 stay as they are. */
+static size_t json_write(char *to, const char *message, size_t len) {
+    static const char plain[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf", digits[] = "0123456789abcdef";
+    char *at = to;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)message[i];
+        const char *found = c ? strchr(plain, c) : NULL;
+        if (found) {
+            *at++ = '\\', *at++ = letters[found - plain];
+        } else if (c < ' ' || c == 127) {
+            memcpy(at, "\\u00", 4), at += 4;
+            *at++ = digits[c >> 4], *at++ = digits[c & 15];
+        } else {
+            *at++ = (char)c;
+        }
+    }
+    return (size_t)(at - to);
+}
+
 static void write_line(enum log_level level, char *message) {
     static const char marks[] = ".-*#";
     static const char *const words[] = {"debug", "info", "notice", "warning"};
     char stamp[STAMP_SIZE], head[160];
     int head_len;
     format_stamp(stamp);
-    bool logfmt = line_format == LOG_FORMAT_LOGFMT;
-    if (logfmt) {
+    enum log_format shape = line_format;
+    const char *end = "\n";
+    if (shape == LOG_FORMAT_JSON) {
+        end = "\"}\n";
+        head_len = snprintf(head, sizeof(head),
+                            "{\"pid\":%d,\"role\":\"%s\",\"timestamp\":\"%s\",\"level\":\"%s\",\"message\":\"",
+                            (int)getpid(), role_word(role), stamp, words[level]);
+    } else if (shape == LOG_FORMAT_LOGFMT) {
+        end = "\"\n";
         logfmt_clean(message);
         head_len = snprintf(head, sizeof(head), "pid=%d role=%s timestamp=\"%s\" level=%s message=\"", (int)getpid(),
                             role_word(role), stamp, words[level]);
     } else {
         head_len = snprintf(head, sizeof(head), "%d:%c %s %c ", (int)getpid(), role, stamp, marks[level]);
     }
-    size_t len = strlen(message), total = (size_t)head_len + len + 2;
+    size_t len = strlen(message), per_byte = shape == LOG_FORMAT_JSON ? 6 : 1;
+    size_t total = (size_t)head_len + len * per_byte + strlen(end);
     char small[LINE_SIZE], *line = total <= sizeof(small) ? small : mem_try_alloc(total);
-    if (!line) line = small, len = sizeof(small) - (size_t)head_len - 2;
+    if (!line) line = small, len = (sizeof(small) - (size_t)head_len - strlen(end)) / per_byte;
     char *at = line;
     memcpy(at, head, (size_t)head_len), at += head_len;
-    memcpy(at, message, len), at += len;
-    if (logfmt) *at++ = '"';
-    *at++ = '\n';
+    if (shape == LOG_FORMAT_JSON)
+        at += json_write(at, message, len);
+    else
+        memcpy(at, message, len), at += len;
+    memcpy(at, end, strlen(end)), at += strlen(end);
     emit(line, (size_t)(at - line));
     if (line != small) mem_free(line);
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_VERBOSE, LOG_LEVEL_NOTICE, LOG_LEVEL_WARNING, LOG_LEVEL_NOTHING };
-enum log_format { LOG_FORMAT_LEGACY, LOG_FORMAT_LOGFMT };
+enum log_format { LOG_FORMAT_LEGACY, LOG_FORMAT_LOGFMT, LOG_FORMAT_JSON };
 enum log_timestamp { LOG_TIMESTAMP_LEGACY, LOG_TIMESTAMP_ISO8601, LOG_TIMESTAMP_MILLISECONDS };
 
 extern _Atomic(enum log_level) log_level; /* lines below are not written; test it before costly preparation */

@@ -25,7 +25,14 @@ struct server {
 extern struct server server;
 
 /* Why and how to stop; SHUTDOWN and signals come here. Returns false where it was refused (the reason was logged). */
-enum shutdown_flag { SHUTDOWN_SAVE = 1, SHUTDOWN_NOSAVE = 2, SHUTDOWN_NOW = 4, SHUTDOWN_FORCE = 8 };
+enum shutdown_flag {
+    SHUTDOWN_SAVE = 1,
+    SHUTDOWN_NOSAVE = 2,
+    SHUTDOWN_NOW = 4,
+    SHUTDOWN_FORCE = 8,
+    SHUTDOWN_SAFE = 16,
+    SHUTDOWN_FAILOVER = 32 /* of a cluster's nodes; without effect on any other server */
+};
 bool server_shutdown(int flags);
 struct client;
 void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: answers only where it fails */

@@ -23,49 +23,21 @@ static void info_run(struct call *call) {
     memory_output_free(&text);
 }
 
-static void list_reply(struct call *call, struct memory_output *text) {
-    reply_verbatim(call->reply, "txt", memory_output_slice(text));
-    memory_output_free(text);
-}
-
-static void list_add(struct client *client, struct memory_output *text) {
-    client_describe(client, &text->out);
-    output_write(&text->out, SLICE("\n"));
-}
-
 static void list_run(struct call *call) {
-    struct memory_output text;
-    enum client_class class = CLIENT_CLASSES;
-    if (call->argc == 4 && slice_is(call->argv[2], "type")) {
-        if (!client_class_parse(call->argv[3], &class)) {
-            reply_error_format(call->reply, "ERR Unknown client type '%.*s'",
-                               (int)(call->argv[3].len > 128 ? 128 : call->argv[3].len), call->argv[3].data);
-            return;
-        }
-    } else if (call->argc > 3 && slice_is(call->argv[2], "id")) {
+    struct client_filter filter = {0};
+    if (client_filter_parse(&filter, call->reply, call->argc - 2, call->argv + 2)) {
+        struct memory_output text;
         memory_output_init(&text);
-        for (int i = 3; i < call->argc; i++) {
-            int64_t id;
-            if (!parse_int64(call->argv[i], &id)) {
-                memory_output_free(&text);
-                reply_error(call->reply, "ERR Invalid client ID");
-                return;
-            }
-            struct client *client = id > 0 ? client_by_id((uint64_t)id) : NULL;
-            if (client) list_add(client, &text);
+        list_each(clients_all(), link) {
+            struct client *client = container_of(link, struct client, link);
+            if ((filter.skip_me && client == call->client) || !client_filter_matches(&filter, client)) continue;
+            client_describe(client, &text.out);
+            output_write(&text.out, SLICE("\n"));
         }
-        list_reply(call, &text);
-        return;
-    } else if (call->argc != 2) {
-        reply_syntax_error(call->reply);
-        return;
+        reply_verbatim(call->reply, "txt", memory_output_slice(&text));
+        memory_output_free(&text);
     }
-    memory_output_init(&text);
-    list_each(clients_all(), link) {
-        struct client *client = container_of(link, struct client, link);
-        if (class == CLIENT_CLASSES || client_class(client) == class) list_add(client, &text);
-    }
-    list_reply(call, &text);
+    client_filter_free(&filter);
 }
 
 bool client_name_ok(struct slice name) {
@@ -230,27 +202,30 @@ static void help_run(struct call *call) {
         "KILL <ip:port>",
         "    Close the connection from that address.",
         "KILL <option> <value> [<option> <value> [...]]",
-        "    Close the connections that all the options fit. Options are:",
-        "    * ADDR (<ip:port>|<unixsocket>:0)",
-        "      Connections from that address.",
-        "    * LADDR (<ip:port>|<unixsocket>:0)",
-        "      Connections to that address of the server.",
+        "    Close the connections that match all options. Options are:",
+        "    * ADDR <ip:port>, LADDR <ip:port>",
+        "      Connections from an address, or to an address of the server.",
+        "    * IP <ip>",
+        "      Connections from an address, whatever the port.",
         "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
         "      Connections of a type.",
-        "    * USER <username>",
-        "      Connections of a user.",
-        "    * SKIPME (YES|NO)",
-        "      Whether to leave this connection alone (default: yes).",
-        "    * ID <client-id>",
-        "      The connection with that id.",
-        "    * MAXAGE <maxage>",
-        "      Connections that are older than so many seconds.",
-        "LIST [options ...]",
-        "    One line for each connection. Options are:",
-        "    * TYPE (NORMAL|PRIMARY|REPLICA|PUBSUB)",
-        "      Connections of a type.",
+        "    * USER <username>, NAME <client-name>, DB <db-id>",
+        "      Connections of a user, with a name, with a database selected.",
+        "    * LIB-NAME <library-name>, LIB-VER <library-version>",
+        "      Connections of a client library.",
+        "    * FLAGS <flags>, CAPA <capa>",
+        "      Connections with all these letters in flags= or capa= of CLIENT LIST.",
         "    * ID <client-id> [<client-id> ...]",
         "      Connections with these ids.",
+        "    * NOT-<option> <value>",
+        "      Connections that the option above does not match.",
+        "    * MAXAGE <seconds>, IDLE <seconds>",
+        "      Connections of this age or older, or idle for this long.",
+        "    * SKIPME (YES|NO)",
+        "      Leave this connection alone (default: yes).",
+        "LIST [<option> <value> [<option> <value> [...]]]",
+        "    One line for each connection that matches all options, which are those of KILL",
+        "    (default of SKIPME: no).",
         "UNBLOCK <clientid> [TIMEOUT|ERROR]",
         "    End the waiting of a connection, as if its time had run out or with an error.",
         "UNPAUSE",

@@ -47,7 +47,7 @@ size_t client_memory(const struct client *client) {
     return size + transaction_memory(client) + reply_barrier_held(client);
 }
 
-static void flags_text(const struct client *client, char text[16]) {
+void client_flags_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]) {
     const struct {
         bool is;
         char letter;
@@ -72,10 +72,15 @@ static void flags_text(const struct client *client, char text[16]) {
     text[len] = 0;
 }
 
+void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]) {
+    strcpy(text, client->flags & CLIENT_CAPA_REDIRECT ? "r" : "");
+}
+
 static size_t line_write(struct client *client, char *line, size_t size, bool redacted) {
     static const struct connection none;
     const struct connection *conn = client->conn ? client->conn : &none;
-    char peer[128] = "", local[128] = "", flags[16], about[256] = "", events[3] = "";
+    char peer[128] = "", local[128] = "", flags[CLIENT_FLAGS_TEXT], capa[CLIENT_FLAGS_TEXT], about[256] = "",
+         events[3] = "";
     size_t input = 0, output = 0, pending = 0, memory = client_memory(client);
     int fd = -1;
     if (client->conn) {
@@ -88,7 +93,8 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         if (conn->transport->describe) conn->transport->describe(conn, about, sizeof about);
         snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", pending ? "w" : "");
     }
-    flags_text(client, flags);
+    client_flags_text(client, flags);
+    client_capa_text(client, capa);
     size_t argv_bytes = 0;
     for (int i = 0; i < client->reader.argc; i++) argv_bytes += client->reader.argv[i].len;
     size_t queued_blocks = pending > 16 * 1024 ? (pending + 16 * 1024 - 1) / (16 * 1024) : 0;
@@ -97,7 +103,8 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
     int64_t now = clock_ms();
     int len = snprintf(
         line, size,
-        "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%d sub=%d psub=%d ssub=%d multi=%d "
+        "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s capa=%s db=%d sub=%d psub=%d ssub=%d "
+        "multi=%d "
         "watch=%d qbuf=%zu "
         "qbuf-free=%zu argv-mem=%zu multi-mem=%zu rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s "
         "cmd=%s user=%s "
@@ -106,7 +113,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         redacted       ? "*redacted*"
         : client->name ? client->name
                        : "",
-        (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags,
+        (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, capa,
         client->db ? db_id(client->db) : 0, client->subscriptions[0], client->subscriptions[1],
         client->subscriptions[2], client->queued_commands - 1, client->watched_keys, waiting,
         input > conn->in_len ? input - conn->in_len : 0, argv_bytes, transaction_memory(client), output, (size_t)0,

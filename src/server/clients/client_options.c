@@ -134,6 +134,7 @@ const struct config_option client_options[] = {
              "the server waits (no)."},
     {.name = "client-default-resp",
      .type = CONFIG_INT,
+     .flags = CONFIG_HIDDEN,
      .value = &client_settings.protocol,
      .initial = "2",
      .min = 2,

@@ -25,6 +25,41 @@ void client_memory_note(struct client *client);
 void client_memory_forget(struct client *client);
 struct call;
 void client_kill_run(struct call *call);
+/* client_list.c: what CLIENT LIST shows as flags= and capa=, NUL-terminated. */
+enum { CLIENT_FLAGS_TEXT = 24 };
+void client_flags_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]);
+void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]);
+
+/* client_filter.c: the filters of CLIENT LIST and CLIENT KILL. In arrays of two the second is of the NOT-… forms. */
+enum client_filter_text {
+    CLIENT_FILTER_ADDR,
+    CLIENT_FILTER_LADDR,
+    CLIENT_FILTER_IP,
+    CLIENT_FILTER_USER,
+    CLIENT_FILTER_NAME,
+    CLIENT_FILTER_LIB_NAME,
+    CLIENT_FILTER_LIB_VER,
+    CLIENT_FILTER_FLAGS,
+    CLIENT_FILTER_CAPA,
+    CLIENT_FILTER_TEXTS
+};
+struct client_filter {
+    struct client_ids {
+        uint64_t *items; /* sorted */
+        size_t count;    /* 0: any id */
+    } ids[2];
+    struct slice texts[2][CLIENT_FILTER_TEXTS]; /* slices of the words that were parsed */
+    uint32_t has_text[2];                       /* a bit each */
+    enum client_class class[2];                 /* CLIENT_CLASSES: any */
+    int db[2];                                  /* -1: any */
+    int64_t max_age, idle;                      /* seconds; 0: any */
+    bool skip_me; /* of the client that asks; client_filter_matches() does not look at it */
+};
+/* Reads options into a filter that the caller has zeroed but for skip_me. False: the reply has the error. Free it in
+ * both cases. */
+bool client_filter_parse(struct client_filter *filter, struct reply *reply, int count, const struct slice *words);
+bool client_filter_matches(const struct client_filter *filter, const struct client *client);
+void client_filter_free(struct client_filter *filter);
 void client_events_tell(struct client *client);
 void client_events_tell_reset(struct client *client);
 #endif

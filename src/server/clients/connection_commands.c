@@ -178,6 +178,10 @@ static void shutdown_run(struct call *call) {
             flags |= SHUTDOWN_NOW;
         else if (slice_is(call->argv[i], "force"))
             flags |= SHUTDOWN_FORCE;
+        else if (slice_is(call->argv[i], "safe"))
+            flags |= SHUTDOWN_SAFE;
+        else if (slice_is(call->argv[i], "failover"))
+            flags |= SHUTDOWN_FAILOVER;
         else if (slice_is(call->argv[i], "abort"))
             aborts++;
         else
@@ -185,6 +189,10 @@ static void shutdown_run(struct call *call) {
     }
     if (aborts > 1 || (aborts && flags) || ((flags & SHUTDOWN_SAVE) && (flags & SHUTDOWN_NOSAVE))) {
         reply_syntax_error(call->reply);
+        return;
+    }
+    if (flags & SHUTDOWN_FAILOVER) {
+        reply_error(call->reply, "ERR SHUTDOWN FAILOVER is only supported in cluster mode.");
         return;
     }
     if (aborts) {

@@ -51,40 +51,49 @@ static const char *parse_bool(const struct config_option *option, struct slice w
     if (slice_is(word, "no")) return *number = 0, NULL;
     return "argument must be 'yes' or 'no'";
 }
-/* Digits and a unit. What does not fit 64 bits is the largest number, so that it meets the option's limit. */
-static bool parse_memory_size(struct slice word, int64_t *bytes) {
+enum memory_parse { MEMORY_OK, MEMORY_MALFORMED, MEMORY_TOO_LARGE /* for int64_t, not for uint64_t */ };
+/* Digits and a unit; no digits are 0, as with Valkey. A minus sign is taken where the option has negative values. A
+ * number of more than 64 bits is malformed. Valkey lets the product of number and unit wrap; here it is malformed, too:
+ * it would turn the largest limit into none. */
+static enum memory_parse parse_memory_size(const struct config_option *option, struct slice word, int64_t *bytes) {
     static const struct {
         const char *unit;
         int64_t size;
     } units[] = {{"", 1},        {"b", 1},        {"k", 1000},       {"kb", 1024},
                  {"m", 1000000}, {"mb", 1 << 20}, {"g", 1000000000}, {"gb", 1 << 30}};
     size_t digits = 0;
-    int64_t number = 0;
-    bool too_large = false;
+    uint64_t number = 0;
+    bool negative = option->min < 0 && word.len && word.data[0] == '-';
+    if (negative) word.data++, word.len--;
     for (; digits < word.len && isdigit((unsigned char)word.data[digits]); digits++)
-        too_large |= __builtin_mul_overflow(number, 10, &number) ||
-                     __builtin_add_overflow(number, word.data[digits] - '0', &number);
-    if (!digits) return false;
+        if (__builtin_mul_overflow(number, 10, &number) ||
+            __builtin_add_overflow(number, (uint64_t)(word.data[digits] - '0'), &number))
+            return MEMORY_MALFORMED;
     struct slice unit = {word.data + digits, word.len - digits};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (!slice_is(unit, units[i].unit)) continue;
-        too_large |= __builtin_mul_overflow(number, units[i].size, &number);
-        *bytes = too_large ? INT64_MAX : number;
-        return true;
+        if (__builtin_mul_overflow(number, (uint64_t)units[i].size, &number)) return MEMORY_MALFORMED;
+        if (number > INT64_MAX) return MEMORY_TOO_LARGE;
+        *bytes = negative ? -(int64_t)number : (int64_t)number;
+        return MEMORY_OK;
     }
-    return false;
+    return MEMORY_MALFORMED;
 }
+static const char *out_of_limits(const struct config_option *option);
 static const char *parse_memory_or_percent(const struct config_option *option, struct slice word, int64_t *number) {
-    if (!(option->flags & CONFIG_PERCENT_OK))
-        return parse_memory_size(word, number) ? NULL : "argument must be a memory value";
-    if (word.len && word.data[word.len - 1] == '%') {
+    bool percent_ok = option->flags & CONFIG_PERCENT_OK;
+    if (percent_ok && word.len && word.data[word.len - 1] == '%') {
         int64_t percent;
         if (!parse_int64((struct slice){word.data, word.len - 1}, &percent) || percent < 0)
             return "argument must be a memory or percent value";
         if (percent > 100) return "percentage argument must be less or equal to 100";
         return *number = -percent, NULL;
     }
-    return parse_memory_size(word, number) ? NULL : "argument must be a memory or percent value";
+    switch (parse_memory_size(option, word, number)) {
+    case MEMORY_OK: return NULL;
+    case MEMORY_TOO_LARGE: return out_of_limits(option);
+    default: return percent_ok ? "argument must be a memory or percent value" : "argument must be a memory value";
+    }
 }
 static const char *parse_octal(struct slice word, int64_t *number) {
     int64_t value = 0;
@@ -126,14 +135,18 @@ static void type_limits(const struct config_option *option, int64_t *min, int64_
     else
         *max = INT64_MAX;
 }
+static const char *out_of_limits(const struct config_option *option) {
+    int64_t min, max;
+    type_limits(option, &min, &max);
+    if (option->type == CONFIG_OCTAL)
+        return config_reason("argument must be between %o and %o inclusive", (unsigned)min, (unsigned)max);
+    return config_reason("argument must be between %lld and %lld inclusive", (long long)min, (long long)max);
+}
 static const char *check_limits(const struct config_option *option, int64_t number) {
     int64_t min, max;
     type_limits(option, &min, &max);
     bool percent = option->flags & CONFIG_PERCENT_OK && number < 0;
-    if (percent || (number >= min && number <= max)) return NULL;
-    if (option->type == CONFIG_OCTAL)
-        return config_reason("argument must be between %o and %o inclusive", (unsigned)min, (unsigned)max);
-    return config_reason("argument must be between %lld and %lld inclusive", (long long)min, (long long)max);
+    return percent || (number >= min && number <= max) ? NULL : out_of_limits(option);
 }
 static const char *parse_number(const struct config_option *option, int count, const struct slice *words,
                                 int64_t *number) {

@@ -77,12 +77,14 @@ static bool may_change_protected(const struct call *call) {
     const struct connection *conn = call->client ? call->client->conn : NULL;
     return allowed == PERMIT_YES || (allowed == PERMIT_LOCAL && (!conn || conn->transport->is_local(conn)));
 }
-static const char *refuse(const struct call *call, const struct config_option *option, const struct setting *before,
+/* A name and its alias may both be set; the later one counts. */
+static const char *refuse(const struct call *call, const struct config_name_entry *entry, const struct setting *before,
                           int count) {
+    const struct config_option *option = entry->state->option;
     if (option->flags & CONFIG_IMMUTABLE) return "can't set immutable config";
     if (option->flags & CONFIG_PROTECTED && !may_change_protected(call)) return "can't set protected config";
     for (int i = 0; i < count; i++)
-        if (before[i].state->option == option) return "duplicate parameter";
+        if (before[i].name == entry->name) return "duplicate parameter";
     return NULL;
 }
 static const char *apply_all(const struct setting *settings, int count, int *failed) {
@@ -103,7 +105,7 @@ static const char *apply_all(const struct setting *settings, int count, int *fai
     return NULL;
 }
 static void put_back(struct setting *settings, int count) {
-    for (int i = 0; i < count; i++) {
+    for (int i = count; i-- > 0;) {
         const char *reason = config_state_set_text(settings[i].state, slice_of(settings[i].old), true);
         if (reason)
             log_warning("Option '%s' could not be put back to '%s': %s", settings[i].state->option->name,
@@ -124,7 +126,7 @@ static int collect(struct call *call, struct setting *settings) {
                                name.len < 1024 ? (int)name.len : 1024, name.data);
             return -1;
         }
-        const char *reason = refuse(call, entry->state->option, settings, count);
+        const char *reason = refuse(call, entry, settings, count);
         if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && server.loading) {
             reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
             return -1;

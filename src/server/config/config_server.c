@@ -47,6 +47,7 @@ static const char *apply_locale(void) {
 
 static const char *set_directory(const struct config_option *option, int count, const struct slice *words) {
     if (count != 1) return "wrong number of arguments";
+    if (!words[0].len) return "dir can't be empty";
     char *path = mem_strndup(words[0].data, words[0].len);
     int result = chdir(path);
     mem_free(path);
@@ -61,7 +62,7 @@ static const struct config_name log_levels[] = {{"debug", LOG_LEVEL_DEBUG},     
                                                 {"notice", LOG_LEVEL_NOTICE},   {"warning", LOG_LEVEL_WARNING},
                                                 {"nothing", LOG_LEVEL_NOTHING}, {NULL, 0}};
 static const struct config_name log_formats[] = {
-    {"legacy", LOG_FORMAT_LEGACY}, {"logfmt", LOG_FORMAT_LOGFMT}, {NULL, 0}};
+    {"legacy", LOG_FORMAT_LEGACY}, {"logfmt", LOG_FORMAT_LOGFMT}, {"json", LOG_FORMAT_JSON}, {NULL, 0}};
 static const struct config_name log_timestamps[] = {{"legacy", LOG_TIMESTAMP_LEGACY},
                                                     {"iso8601", LOG_TIMESTAMP_ISO8601},
                                                     {"milliseconds", LOG_TIMESTAMP_MILLISECONDS},

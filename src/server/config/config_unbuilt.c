@@ -5,12 +5,14 @@
  * that it has no effect when it is set to something else than its default. A feature that arrives takes its options
  * into its own table and out of this one; the engine aborts where both have one.
  *
- * Lines that would loosen security when nobody heeds them (users, modules, renamed commands that are not there) are
- * refused instead. */
+ * Values that would cost data or safety without their feature (users, modules, TLS, a primary to follow, cluster mode,
+ * replicas that must have a write) are refused instead. */
+#include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "server/command/command.h"
 #include "server/config/config.h"
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
 
@@ -26,11 +28,28 @@ static const char *check_host_name(const struct config_option *option, struct sl
             return "Hostnames may only contain alphanumeric characters, hyphens or dots";
     return NULL;
 }
+/* What would break a line of CLUSTER NODES. */
+static bool fits_node_line(struct slice text) {
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        if (c <= ' ' || c == 127 || strchr("!\"#$%&'()*+,;<=>?@[\\]^{|}~", c)) return false;
+    }
+    return true;
+}
 static const char *check_node_name(const struct config_option *option, struct slice text) {
-    for (size_t i = 0; i < text.len; i++)
-        if (strchr("!#$%&()*+;<>?@[]^{|}~", text.data[i])) /* what would break CLUSTER NODES */
-            return "Announced human node name contained invalid character";
-    return NULL;
+    return fits_node_line(text) ? NULL : "Announced human node name contained invalid character";
+}
+static const char *check_node_address(const struct config_option *option, struct slice text) {
+    if (!fits_node_line(text)) return config_reason("%s contains invalid character", option->name);
+    return text.len < INET6_ADDRSTRLEN ? NULL : config_reason("%s is too long", option->name);
+}
+static const char *check_ipv4(const struct config_option *option, struct slice text) {
+    struct in_addr address;
+    return !text.len || inet_pton(AF_INET, text.data, &address) == 1 ? NULL : "Invalid IPv4 address";
+}
+static const char *check_ipv6(const struct config_option *option, struct slice text) {
+    struct in6_addr address;
+    return !text.len || inet_pton(AF_INET6, text.data, &address) == 1 ? NULL : "Invalid IPv6 address";
 }
 static const char *check_primary(const struct config_option *option, struct slice text) {
     if (!text.len) return NULL;
@@ -40,7 +59,38 @@ static const char *check_primary(const struct config_option *option, struct slic
     struct slice port = {space + 1, text.len - (size_t)(space + 1 - text.data)};
     int64_t number;
     if (slice_is(port, "one")) return NULL; /* no one */
-    return parse_int64(port, &number) && number >= 0 && number <= 65535 ? NULL : "Invalid primary port";
+    if (!parse_int64(port, &number) || number < 0 || number > 65535) return "Invalid primary port";
+    return "This build has no replication; the server would accept writes and serve other data than its primary";
+}
+static const char *check_no_cluster(const struct config_option *option, struct slice text) {
+    return slice_is(text, "no")
+               ? NULL
+               : "This build has no cluster mode; the server would serve keys of slots it does not own";
+}
+/* Without TLS these would leave clients without an encrypted port, or send data in the clear. */
+static const char no_tls[] = "This build has no TLS";
+static const char *check_no_tls_port(const struct config_option *option, struct slice text) {
+    int64_t port;
+    return parse_int64(text, &port) && port == 0 ? NULL : no_tls;
+}
+static const char *check_no_tls(const struct config_option *option, struct slice text) {
+    if (slice_is(text, "no")) return NULL;
+    if (config_is_loading()) return no_tls;
+    log_warning("Option '%s' cannot be enabled: %s", option->name, no_tls);
+    return "Unable to update TLS configuration. Check server logs.";
+}
+static const char *check_min_replicas(const struct config_option *option, struct slice text) {
+    int64_t count;
+    return parse_int64(text, &count) && count == 0
+               ? NULL
+               : "This build has no replication; the server would accept writes that no replica has";
+}
+/* Replication needs room for its smallest block. */
+static int64_t backlog_size;
+static const char *raise_backlog_size(void) {
+    enum { LEAST = 16 * 1024 };
+    if (backlog_size < LEAST) backlog_size = LEAST;
+    return NULL;
 }
 
 static const char no_users[] =
@@ -90,7 +140,7 @@ static const struct config_name config_saves[] = {{"sync", 0}, {"best-effort", 1
 static const struct config_name endpoint_types[] = {{"ip", 0}, {"hostname", 1}, {"unknown-endpoint", 2}, {NULL, 0}};
 static const struct config_name pubsub_defaults[] = {{"allchannels", 0}, {"resetchannels", 1}, {NULL, 0}};
 static const struct config_name tls_auths[] = {{"no", 0}, {"yes", 1}, {"optional", 2}, {NULL, 0}};
-static const struct config_name tls_users[] = {{"off", 0}, {"CN", 1}, {NULL, 0}};
+static const struct config_name tls_users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
     /* Replication. */
     {.name = "rdb-del-sync-files", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
@@ -165,13 +215,15 @@ const struct config_option config_options_unbuilt[] = {
      .min = 1,
      .max = INT32_MAX},
     {.name = "repl-disable-tcp-nodelay", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
+    {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
     {.name = "repl-backlog-size",
      .type = CONFIG_MEMORY,
      .flags = CONFIG_NOT_BUILT,
+     .value = &backlog_size,
      .initial = "10mb",
      .min = 1,
-     .max = INT64_MAX},
+     .max = INT64_MAX,
+     .apply = raise_backlog_size},
     {.name = "repl-backlog-ttl",
      .type = CONFIG_INT64,
      .flags = CONFIG_NOT_BUILT,
@@ -184,7 +236,8 @@ const struct config_option config_options_unbuilt[] = {
      .flags = CONFIG_NOT_BUILT,
      .initial = "0",
      .min = 0,
-     .max = INT32_MAX},
+     .max = INT32_MAX,
+     .check = check_min_replicas},
     {.name = "min-replicas-max-lag",
      .alias = "min-slaves-max-lag",
      .type = CONFIG_INT,
@@ -198,7 +251,11 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "ignore",
      .names = propagation_errors},
     /* Cluster. */
-    {.name = "cluster-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
+    {.name = "cluster-enabled",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE,
+     .initial = "no",
+     .check = check_no_cluster},
     {.name = "cluster-config-file",
      .type = CONFIG_STRING,
      .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE,
@@ -227,7 +284,11 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "1",
      .min = 1,
      .max = INT32_MAX},
-    {.name = "cluster-announce-ip", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
+    {.name = "cluster-announce-ip",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_NOT_BUILT,
+     .initial = "",
+     .check = check_node_address},
     {.name = "cluster-announce-port",
      .type = CONFIG_INT,
      .flags = CONFIG_NOT_BUILT,
@@ -256,8 +317,28 @@ const struct config_option config_options_unbuilt[] = {
      .flags = CONFIG_NOT_BUILT,
      .initial = "",
      .check = check_node_name},
-    {.name = "cluster-announce-client-ipv4", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "cluster-announce-client-ipv6", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
+    {.name = "cluster-announce-client-ipv4",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_NOT_BUILT,
+     .initial = "",
+     .check = check_ipv4},
+    {.name = "cluster-announce-client-ipv6",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_NOT_BUILT,
+     .initial = "",
+     .check = check_ipv6},
+    {.name = "cluster-announce-client-port",
+     .type = CONFIG_INT,
+     .flags = CONFIG_NOT_BUILT,
+     .initial = "0",
+     .min = 0,
+     .max = 65535},
+    {.name = "cluster-announce-client-tls-port",
+     .type = CONFIG_INT,
+     .flags = CONFIG_NOT_BUILT,
+     .initial = "0",
+     .min = 0,
+     .max = 65535},
     {.name = "cluster-preferred-endpoint-type",
      .type = CONFIG_ENUM,
      .flags = CONFIG_NOT_BUILT,
@@ -299,7 +380,7 @@ const struct config_option config_options_unbuilt[] = {
      .max = INT32_MAX},
     {.name = "cluster-message-gossip-perc",
      .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
+     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
      .initial = "10",
      .min = 1,
      .max = 100},
@@ -309,12 +390,7 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "0",
      .min = 0,
      .max = INT64_MAX},
-    {.name = "cluster-blacklist-ttl",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "60",
-     .min = 0,
-     .max = INT32_MAX},
+    {.name = "cluster-blacklist-ttl", .type = CONFIG_INT64, .flags = CONFIG_NOT_BUILT, .initial = "60"},
     {.name = "cluster-slot-stats-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "cluster-slot-migration-log-max-len",
      .type = CONFIG_INT64,
@@ -326,7 +402,7 @@ const struct config_option config_options_unbuilt[] = {
      .type = CONFIG_MEMORY,
      .flags = CONFIG_NOT_BUILT,
      .initial = "0",
-     .min = 0,
+     .min = -1,
      .max = INT64_MAX},
     /* Memory: clients, eviction, defragmentation. */
     {.name = "activedefrag", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
@@ -418,15 +494,15 @@ const struct config_option config_options_unbuilt[] = {
     /* Threads, sockets, start-up. */
     {.name = "events-per-io-thread",
      .type = CONFIG_INT,
-     .flags = CONFIG_DEPRECATED,
+     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
      .initial = "2",
      .min = 0,
      .max = INT32_MAX},
     {.name = "io-threads-do-reads",
      .type = CONFIG_BOOL,
-     .flags = CONFIG_DEPRECATED | CONFIG_IMMUTABLE,
+     .flags = CONFIG_DEPRECATED | CONFIG_IMMUTABLE | CONFIG_HIDDEN,
      .initial = "yes"},
-    {.name = "dynamic-hz", .type = CONFIG_BOOL, .flags = CONFIG_DEPRECATED, .initial = "yes"},
+    {.name = "dynamic-hz", .type = CONFIG_BOOL, .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN, .initial = "yes"},
     {.name = "prefetch-batch-max-size",
      .type = CONFIG_INT,
      .flags = CONFIG_NOT_BUILT,
@@ -435,19 +511,19 @@ const struct config_option config_options_unbuilt[] = {
      .max = 128},
     {.name = "min-io-threads-avoid-copy-reply",
      .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
+     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
      .initial = "7",
      .min = 0,
      .max = INT32_MAX},
     {.name = "min-string-size-avoid-copy-reply",
      .type = CONFIG_MEMORY,
-     .flags = CONFIG_NOT_BUILT,
+     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
      .initial = "16kb",
      .min = 0,
      .max = INT64_MAX},
     {.name = "min-string-size-avoid-copy-reply-threaded",
      .type = CONFIG_MEMORY,
-     .flags = CONFIG_NOT_BUILT,
+     .flags = CONFIG_DEPRECATED | CONFIG_HIDDEN,
      .initial = "64kb",
      .min = 0,
      .max = INT64_MAX},
@@ -459,7 +535,13 @@ const struct config_option config_options_unbuilt[] = {
      .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE | CONFIG_SENSITIVE,
      .initial = ""},
     /* TLS. */
-    {.name = "tls-port", .type = CONFIG_INT, .flags = CONFIG_NOT_BUILT, .initial = "0", .min = 0, .max = 65535},
+    {.name = "tls-port",
+     .type = CONFIG_INT,
+     .flags = CONFIG_NOT_BUILT,
+     .initial = "0",
+     .min = 0,
+     .max = 65535,
+     .check = check_no_tls_port},
     {.name = "max-new-tls-connections-per-cycle",
      .type = CONFIG_INT,
      .flags = CONFIG_NOT_BUILT,
@@ -484,8 +566,8 @@ const struct config_option config_options_unbuilt[] = {
      .flags = CONFIG_NOT_BUILT,
      .initial = "off",
      .names = tls_users},
-    {.name = "tls-replication", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "tls-cluster", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
+    {.name = "tls-replication", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no", .check = check_no_tls},
+    {.name = "tls-cluster", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no", .check = check_no_tls},
     {.name = "tls-protocols", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
     {.name = "tls-ciphers", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
     {.name = "tls-ciphersuites", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},

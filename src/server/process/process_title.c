@@ -37,17 +37,17 @@ void process_keep_arguments(int argc, char **argv) {
 }
 
 /* Fills the template in; false: it names something that there is not. */
-static bool title_write(const char *from, char *title, size_t size) {
+static bool title_write(const char *program, const char *from, char *title, size_t size) {
     char address[256];
     const struct {
         const char *key, *value;
-    } values[] = {{"title", name},
+    } values[] = {{"title", program},
                   {"listen-addr", listeners_first_address(address, sizeof address)},
                   {"server-mode", strcmp(server.mode, "cluster") == 0 ? "[cluster]" : ""},
                   {"port", NULL},
                   {"tls-port", "0"},
                   {"unixsocket", listeners_unix_path()},
-                  {"config-file", config_file()}};
+                  {"config-file", *config_file() ? config_file() : "-"}};
     size_t len = 0;
     while (*from && len + 1 < size) {
         if (*from != '{') {
@@ -75,7 +75,7 @@ static bool title_write(const char *from, char *title, size_t size) {
 
 void process_title(void) {
     char title[TITLE_MAX];
-    if (!set_title || !room || !title_write(template, title, sizeof title)) return;
+    if (!set_title || !room || !title_write(name, template, title, sizeof title)) return;
     memset(room, 0, room_size);
     snprintf(room, room_size, "%s", title);
     prctl(PR_SET_NAME, "valkey-server", 0, 0, 0);
@@ -89,7 +89,8 @@ void process_title_child(const char *title) {
 static const char *check_template(const struct config_option *option, struct slice text) {
     (void)option;
     char title[TITLE_MAX];
-    return title_write(text.data /* NUL-terminated, config.h says */, title, sizeof title)
+    /* A title without the program's name must not be empty. config.h says that the text is NUL-terminated. */
+    return title_write("", text.data, title, sizeof title) && title[0]
                ? NULL
                : "template format is invalid or contains unknown variables";
 }

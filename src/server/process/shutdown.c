@@ -152,9 +152,14 @@ void shutdown_on_signal(void) {
     signal_caught = 0;
 }
 
-static const struct config_name shutdown_flags[] = {
-    {"default", 0},        {"save", SHUTDOWN_SAVE},   {"nosave", SHUTDOWN_NOSAVE},
-    {"now", SHUTDOWN_NOW}, {"force", SHUTDOWN_FORCE}, {NULL, 0}};
+static const struct config_name shutdown_flags[] = {{"default", 0},
+                                                    {"save", SHUTDOWN_SAVE},
+                                                    {"nosave", SHUTDOWN_NOSAVE},
+                                                    {"now", SHUTDOWN_NOW},
+                                                    {"force", SHUTDOWN_FORCE},
+                                                    {"safe", SHUTDOWN_SAFE},
+                                                    {"failover", SHUTDOWN_FAILOVER},
+                                                    {NULL, 0}};
 
 static const char *check_shutdown_flags(const struct config_option *option, struct slice text) {
     (void)option;

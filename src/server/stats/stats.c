@@ -323,7 +323,8 @@ static const char *set_percentiles(const struct config_option *option, int count
     double values[PERCENTILES_MAX];
     if (count > PERCENTILES_MAX) return config_reason("at most %d percentiles", PERCENTILES_MAX);
     for (int i = 0; i < count; i++) {
-        if (!parse_double(words[i], &values[i])) return "Invalid latency-tracking-info-percentiles parameters";
+        if ((words[i].len && memchr(words[i].data, 'x', words[i].len)) || !parse_double(words[i], &values[i]))
+            return "Invalid latency-tracking-info-percentiles parameters";
         if (values[i] < 0 || values[i] > 100)
             return "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]";
     }
