@@ -11,6 +11,7 @@
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/client_commands.h"
+#include "server/absent_features.h"
 #include "server/stats/commandlog.h"
 #include "server/config/config.h"
 #include "server/debug/debug.h"
@@ -43,6 +44,7 @@ static void parts_register(void) {
     config_register(config_options_server);
     config_register(config_options_unbuilt);
     config_register_directives(config_directives_basic);
+    config_register(absent_features_options);
     config_register(server_options);
     config_register(client_options);
     config_register(client_eviction_options);
@@ -82,6 +84,7 @@ static void parts_register(void) {
     commands_register(snapshot_commands);
     commands_register(aof_commands);
     commands_register(pubsub_commands);
+    commands_register(absent_features_commands);
     data_commands_register();
 
     transactions_init();
@@ -205,6 +208,7 @@ int main(int argc, char **argv) {
     banner();
     if (!listeners_start()) exit(1);
     process_write_pid_file();
+    absent_features_start();
     process_title();
     stats_started();
     log_notice("PID: %d", (int)getpid());

@@ -4,7 +4,6 @@
 #include "server/clients/client.h"
 #include "server/command/help.h"
 #include "server/command/propagate.h"
-#include <stdio.h>
 
 /* Subscribing. A confirmation is a push: it comes in its place in the stream, whatever CLIENT REPLY says. */
 
@@ -49,13 +48,6 @@ static void ssubscribe_run(struct call *call) {
 
 static void unsubscribed(struct client *client, enum pubsub_kind kind, struct slice name) {
     confirm(client, kind, false, &name);
-}
-
-static const char *refuse_unsubscribed(const struct client *client, const struct command *command) {
-    static char text[128];
-    if (client->flags & CLIENT_PUBSUB) return NULL;
-    snprintf(text, sizeof text, "NOSUB '%s' command executed not in subscribed mode", command->full_name);
-    return text;
 }
 
 static void unsubscribe(struct call *call, enum pubsub_kind kind) {
@@ -241,7 +233,6 @@ const struct command_spec pubsub_commands[] = {
      .syntax = "channel:string..."},
     {.name = "unsubscribe",
      .run = unsubscribe_run,
-     .refuse = refuse_unsubscribed,
      .arity = -1,
      .flags = SUBSCRIBING_FLAGS,
      .group = GROUP_PUBSUB,
@@ -260,7 +251,6 @@ const struct command_spec pubsub_commands[] = {
      .syntax = "pattern:pattern..."},
     {.name = "punsubscribe",
      .run = punsubscribe_run,
-     .refuse = refuse_unsubscribed,
      .arity = -1,
      .flags = SUBSCRIBING_FLAGS,
      .group = GROUP_PUBSUB,
@@ -280,7 +270,6 @@ const struct command_spec pubsub_commands[] = {
      .keys = SHARD_KEY(-1)},
     {.name = "sunsubscribe",
      .run = sunsubscribe_run,
-     .refuse = refuse_unsubscribed,
      .arity = -1,
      .flags = SUBSCRIBING_FLAGS,
      .group = GROUP_PUBSUB,

@@ -9,6 +9,7 @@
 #define SERVER_VERSION       PROJECT_VERSION /* valkey_version */
 #define SERVER_REDIS_VERSION "7.2.4"         /* what clients compare with */
 #define SERVER_NAME          "valkey"
+#define SERVER_RELEASE_STAGE "ga" /* valkey_release_stage */
 
 struct server {
     struct event_loop *loop;

@@ -274,7 +274,7 @@ start_server {tags {connection}} {
             {client list type} "-ERR syntax error"
             {client list id} "-ERR syntax error"
             {client list type foo} "-ERR Unknown client type 'foo'"
-            {client list id x} "-ERR Invalid client ID"
+            {client list id x} "-ERR syntax error"
         }
     }
 
@@ -357,9 +357,111 @@ start_server {tags {connection}} {
         assert_closed $c
     }
 
+    # --- the filters of 9.0 -------------------------------------------------------------
+
+    # The clients of `names` that CLIENT LIST shows, in its order; names are variables of the caller with their ids.
+    proc shown {c ids args} {
+        lmap line [split [string trim [$c client list {*}$args]] \n] {
+            if {$line eq ""} continue
+            set id [dict get [client_fields $line] id]
+            if {![dict exists $ids $id]} continue
+            dict get $ids $id
+        }
+    }
+
+    test "CLIENT LIST filters by ids, in the order of the connections, and adds repeated IDs up" -needs {version 9.0} {
+        foreach name {a b c} {set $name [new_client]; dict set ids [[set $name] client id] $name}
+        lassign [dict keys $ids] ia ib ic
+        assert_equal {a c} [shown $a $ids id $ic $ia]
+        assert_equal {a c} [shown $a $ids id $ia id $ic]
+        assert_equal {a} [shown $a $ids id $ia $ia]
+        assert_equal {} [shown $a $ids id $ia not-id $ia]
+        assert_equal {b} [shown $a $ids id $ia $ib not-id $ia $ic]
+        assert_equal {c} [shown $a $ids not-id $ia not-id $ib]
+        assert_equal {b c} [shown $a $ids skipme yes]
+        assert_equal {b} [shown $a $ids skipme YES id $ia $ib]
+        foreach name {a b c} {[set $name] -close}
+    }
+
+    test "CLIENT LIST filters by name, library, database, capability, flags and address" -needs {version 9.0} {
+        foreach name {a b c} {set $name [new_client]; dict set ids [[set $name] client id] $name}
+        $b client setname bee
+        $b client setinfo lib-name lib
+        $b client setinfo lib-ver 1.2
+        $b select 3
+        $b client capa redirect
+        $c client no-evict on
+        $c subscribe channel
+        assert_equal r [dict get [client_fields [$b client info]] capa]
+        foreach {filter expected} {
+            {name bee} b  {name BEE} {}  {not-name bee} {a c}  {name ""} {}  {not-name ""} {a b c}  {name bee name x} {}
+            {lib-name lib} b  {not-lib-name lib} {a c}  {lib-ver 1.2} b  {not-lib-ver 1.2} {a c}
+            {db 3} b  {not-db 3} {a c}  {db 0} {a c}
+            {capa r} b  {not-capa r} {a c}  {capa ""} {a b c}
+            {flags P} c  {flags eP} c  {flags Pb} {}  {not-flags P} {a b}  {flags N} {a b}
+            {type pubsub} c  {not-type pubsub} {a b}
+            {user default} {a b c}  {not-user default} {}
+            {idle 100000} {}  {maxage 100000} {}
+            {db 3 name bee} b  {db 0 name bee} {}
+        } {
+            assert_equal $expected [shown $a $ids {*}$filter] $filter
+        }
+        set fields [client_fields [$b client info]]
+        set address [dict get $fields addr]
+        assert_equal b [shown $a $ids addr $address]
+        assert_equal {a c} [shown $a $ids not-addr $address]
+        assert_equal {a b c} [shown $a $ids laddr [dict get $fields laddr]]
+        assert_equal {} [shown $a $ids not-laddr [dict get $fields laddr]]
+        regexp {^(.*):\d+$} $address -> ip
+        set ip [string trim $ip {[]}]
+        assert_equal {a b c} [shown $a $ids ip $ip]
+        assert_equal {} [shown $a $ids not-ip $ip]
+        foreach name {a b c} {[set $name] -close}
+    }
+
+    test "CLIENT LIST refuses bad filters" -needs {version 9.0} {
+        replies {
+            {client list id 0} "-ERR client-id should be greater than 0"
+            {client list id 1 x} "-ERR syntax error"
+            {client list not-id x} "-ERR syntax error"
+            {client list addr} "-ERR syntax error"
+            {client list foo bar} "-ERR syntax error"
+            {client list user nouser} "-ERR No such user 'nouser'"
+            {client list not-user nouser} "-ERR No such user 'nouser'"
+            {client list not-type foo} "-ERR Unknown client type 'foo'"
+            {client list skipme maybe} "-ERR syntax error"
+            {client list not-skipme yes} "-ERR syntax error"
+            {client list maxage x} "-ERR maxage is not an integer or out of range"
+            {client list maxage 0} "-ERR maxage should be greater than 0"
+            {client list not-maxage 1} "-ERR syntax error"
+            {client list idle x} "-ERR idle is not an integer or out of range"
+            {client list idle 0} "-ERR idle should be greater than 0"
+            {client list not-idle 1} "-ERR syntax error"
+            {client list flags Q} "-ERR Unknown flags found in the provided filter: Q"
+            {client list capa x} "-ERR Unknown capa found in the provided filter: x"
+            {client list db x} "-ERR DB is not an integer or out of range"
+            {client list db -1} "-ERR DB number should be between 0 and 15"
+            {client list not-db 16} "-ERR DB number should be between 0 and 15"
+        }
+    }
+
+    test "CLIENT KILL takes several ids and the filters of CLIENT LIST" -needs {version 9.0} {
+        foreach name {a b c d} {set $name [new_client]; set id_$name [[set $name] client id]}
+        $d client setname dee
+        assert_typed ":2" client kill id $id_a 999999 $id_b
+        assert_closed $a
+        assert_closed $b
+        assert_typed ":1" client kill name dee
+        assert_closed $d
+        assert_typed ":0" client kill id $id_c not-db 0
+        assert_equal PONG [$c ping]
+        $c -close
+        assert_typed ":0" client kill idle 1000000
+    }
+
     test "CLIENT KILL refuses bad filters" {
         replies {
-            {client kill id x} "-ERR client-id should be greater than 0"
+            {client kill id x} "-ERR syntax error"
             {client kill id 0} "-ERR client-id should be greater than 0"
             {client kill id -1} "-ERR client-id should be greater than 0"
             {client kill type foo} "-ERR Unknown client type 'foo'"

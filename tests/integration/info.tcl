@@ -72,7 +72,7 @@ set fields_of {
 proc headers {text} {lmap {- h} [regexp -all -inline -line {^# (\w+)\r?$} $text] {set h}}
 
 set default_sections {Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace}
-set all_sections {Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace}
+set all_sections {Server TLS Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace}
 
 start_server {tags {info}} {
     test "INFO without arguments gives the default sections in order" {

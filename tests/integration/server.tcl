@@ -12,7 +12,7 @@ start_server {tags {server}} {
         arity_errors {{time x}}
     }
 
-    test "LASTSAVE, LOLWUT and ROLE answer" -needs {command lolwut command role} {
+    test "LASTSAVE, LOLWUT and ROLE answer" -needs {command lolwut command role command lastsave} {
         assert_range [expr {[clock seconds] - [r lastsave]}] 0 100
         assert_match "*ver. *" [r lolwut]
         assert_typed {* $master :0 *} role

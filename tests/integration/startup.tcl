@@ -19,6 +19,23 @@ test "a line with an unknown option is refused, with its number" {
     refuses_to_start [fatal 5 "nosuch" "Bad directive or wrong number of arguments"] [conf "# one\n\nport 18001\n   # four\nnosuch\n"]
 }
 
+test "options that would cost data or safety without their feature are refused" -needs {ours 1} {
+    foreach {line why} {
+        {replicaof 127.0.0.1 6379} {This build has no replication; *}
+        {slaveof 127.0.0.1 6379} {This build has no replication; *}
+        {cluster-enabled yes} {This build has no cluster mode; *}
+        {tls-port 6380} {This build has no TLS}
+        {tls-replication yes} {This build has no TLS}
+        {tls-cluster yes} {This build has no TLS}
+        {aclfile users.acl} {This build has no users with rights of their own; *}
+        {user alice on >secret} {This build has no users with rights of their own; *}
+        {user default off} {This build has no users with rights of their own; *}
+        {loadmodule x.so} {This build cannot load modules}
+    } {
+        refuses_to_start [fatal 1 $line $why] [conf "$line\n"]
+    }
+}
+
 test "bad values are refused with the reason" {
     foreach {line why} {
         {port abc} {argument couldn't be parsed into an integer}

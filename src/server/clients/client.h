@@ -136,6 +136,7 @@ enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
 void clients_pause(enum pause_kind kind, int64_t until_ms);
 void clients_unpause(void);
 enum pause_kind clients_paused(void);
+int64_t clients_paused_ms(void); /* until it ends; 0: not paused */
 
 void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);

@@ -46,6 +46,21 @@ bool client_name_ok(struct slice name) {
     return true;
 }
 
+/* No connection tracks keys: the server has no client-side caching. */
+static void getredir_run(struct call *call) {
+    reply_integer(call->reply, -1);
+}
+static void trackinginfo_run(struct call *call) {
+    reply_map(call->reply, 3);
+    reply_bulk_text(call->reply, "flags");
+    reply_set(call->reply, 1);
+    reply_bulk_text(call->reply, "off");
+    reply_bulk_text(call->reply, "redirect");
+    reply_integer(call->reply, -1);
+    reply_bulk_text(call->reply, "prefixes");
+    reply_array(call->reply, 0);
+}
+
 static void getname_run(struct call *call) {
     if (call->client->name)
         reply_bulk_text(call->reply, call->client->name);
@@ -195,6 +210,8 @@ static void help_run(struct call *call) {
         "    * REDIRECT: it follows -REDIRECT to another server.",
         "GETNAME",
         "    The name of this connection.",
+        "GETREDIR",
+        "    The id of the client that gets the invalidation messages of this connection.",
         "ID",
         "    The id of this connection.",
         "INFO",
@@ -240,6 +257,8 @@ static void help_run(struct call *call) {
         "    Tell about the client program. Options are:",
         "    * LIB-NAME: name of its library.",
         "    * LIB-VER: version of it.",
+        "TRACKINGINFO",
+        "    What this connection tracks for client-side caching.",
         "NO-EVICT (ON|OFF)",
         "    Protect this connection from being closed for want of memory.",
         "NO-TOUCH (ON|OFF)",
@@ -263,6 +282,8 @@ static const char *const list_history[] = {"2.8.12", "Shows the id.",
                                            "7.0.0",  "Shows resp, multi-mem, rbs and rbp.",
                                            "7.0.3",  "Shows ssub.",
                                            "8.0.0",  "The type of a primary is called primary; master is understood.",
+                                           "8.1.0",  "Takes USER, ADDR, LADDR, SKIPME and MAXAGE.",
+                                           "9.0.0",  "Takes the filters of CLIENT KILL and their negative forms.",
                                            NULL};
 static const char *const kill_history[] = {"2.8.12", "Takes filters.",
                                            "2.8.12", "Takes ID.",
@@ -271,6 +292,8 @@ static const char *const kill_history[] = {"2.8.12", "Takes filters.",
                                            "6.2.0",  "Takes LADDR.",
                                            "8.0.0",  "Takes MAXAGE.",
                                            "8.0.0",  "Calls a primary primary; master is understood.",
+                                           "8.1.0",  "Takes several ids.",
+                                           "9.0.0",  "Takes more filters and negative ones.",
                                            NULL};
 static const char *const pause_history[] = {"6.2.0", "Takes a mode, of which WRITE is new.", NULL};
 
@@ -292,6 +315,14 @@ static const struct command_spec subcommands[] = {
      .since = "2.6.9",
      .complexity = "O(1)",
      .summary = "Answers the name of the connection."},
+    {.name = "getredir",
+     .run = getredir_run,
+     .arity = 2,
+     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
+     CONNECTION,
+     .since = "6.0.0",
+     .complexity = "O(1)",
+     .summary = "Returns the id of the client that gets the connection's invalidation messages."},
     {.name = "help",
      .run = help_run,
      .arity = 2,
@@ -334,10 +365,18 @@ static const struct command_spec subcommands[] = {
      .since = "2.4.0",
      .complexity = "O(N) where N is the number of connections",
      .summary = "Closes connections.",
-     .syntax = "filter(old-format:string\"ip:port\"!2.8.12|new-format([ID client-id:integer@2.8.12]|[TYPE "
-               "client-type(NORMAL|MASTER@3.2.0|"
-               "PRIMARY@8.0.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12]|[USER username:string]|[ADDR addr:string\"ip:port\"]|"
-               "[LADDR laddr:string\"ip:port\"@6.2.0]|[SKIPME skipme(YES|NO)]|[MAXAGE maxage:integer@8.0.0])...)",
+     .syntax = "filter(old-format:string\"ip:port\"!2.8.12|new-format([ID client-id:integer...@2.8.12]|[TY"
+               "PE client-type(NORMAL|MASTER@3.2.0|PRIMARY@8.0.0|SLAVE|REPLICA@5.0.0|PUBSUB)@2.8.12]|[US"
+               "ER username:string]|[ADDR addr:string\"ip:port\"]|[LADDR laddr:string\"ip:port\"@6.2.0]|[SKI"
+               "PME skipme(YES|NO)]|[MAXAGE maxage:integer@8.0.0]|[NAME name:string@9.0.0]|[IDLE idle:in"
+               "teger@9.0.0]|[FLAGS flags:string@9.0.0]|[LIB-NAME lib-name:string@9.0.0]|[LIB-VER lib-ve"
+               "r:string@9.0.0]|[DB db:integer@9.0.0]|[CAPA capa:string@9.0.0]|[IP ip:string@9.0.0]|[NOT"
+               "-TYPE not-client-type(NORMAL|MASTER|PRIMARY|SLAVE|REPLICA|PUBSUB)@9.0.0]|[NOT-ID not-cli"
+               "ent-id:integer...@9.0.0]|[NOT-USER not-username:string@9.0.0]|[NOT-ADDR not-addr:string\""
+               "ip:port\"@9.0.0]|[NOT-LADDR not-laddr:string\"ip:port\"@9.0.0]|[NOT-NAME not-name:string@9."
+               "0.0]|[NOT-FLAGS not-flags:string@9.0.0]|[NOT-LIB-NAME not-lib-name:string@9.0.0]|[NOT-LI"
+               "B-VER not-lib-ver:string@9.0.0]|[NOT-DB not-db:integer@9.0.0]|[NOT-CAPA not-capa:string@"
+               "9.0.0]|[NOT-IP not-ip:string@9.0.0])...)",
      .history = kill_history},
     {.name = "list",
      .run = list_run,
@@ -347,7 +386,17 @@ static const struct command_spec subcommands[] = {
      .since = "2.4.0",
      .complexity = "O(N) where N is the number of connections",
      .summary = "Lists the connections.",
-     .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:integer...@6.2.0]",
+     .syntax = "[TYPE client-type(NORMAL|MASTER|REPLICA|PUBSUB)@5.0.0] [ID client-id:integer...@6.2.0] ["
+               "USER username:string@8.1.0] [ADDR addr:string\"ip:port\"@8.1.0] [LADDR laddr:string\"ip:por"
+               "t\"@8.1.0] [SKIPME skipme(YES|NO)@8.1.0] [MAXAGE maxage:integer@8.1.0] [NAME name:string@"
+               "9.0.0] [IDLE idle:integer@9.0.0] [FLAGS flags:string@9.0.0] [LIB-NAME lib-name:string@9."
+               "0.0] [LIB-VER lib-ver:string@9.0.0] [DB db:integer@9.0.0] [CAPA capa:string@9.0.0] [IP i"
+               "p:string@9.0.0] [NOT-TYPE not-client-type(NORMAL|MASTER|REPLICA|PUBSUB)@9.0.0] [NOT-ID n"
+               "ot-client-id:integer...@9.0.0] [NOT-USER not-username:string@9.0.0] [NOT-ADDR not-addr:s"
+               "tring\"ip:port\"@9.0.0] [NOT-LADDR not-laddr:string\"ip:port\"@9.0.0] [NOT-NAME not-name:str"
+               "ing@9.0.0] [NOT-FLAGS not-flags:string@9.0.0] [NOT-LIB-NAME not-lib-name:string@9.0.0] ["
+               "NOT-LIB-VER not-lib-ver:string@9.0.0] [NOT-DB not-db:integer@9.0.0] [NOT-CAPA not-capa:s"
+               "tring@9.0.0] [NOT-IP not-ip:string@9.0.0]",
      .history = list_history,
      .tips = nondeterministic},
     {.name = "no-evict",
@@ -407,6 +456,14 @@ static const struct command_spec subcommands[] = {
      .summary = "Names the connection.",
      .syntax = "connection-name:string",
      .tips = everywhere},
+    {.name = "trackinginfo",
+     .run = trackinginfo_run,
+     .arity = 2,
+     .flags = OWN_FLAGS,
+     CONNECTION,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Returns what the connection tracks for client-side caching."},
     {.name = "unblock",
      .run = unblock_run,
      .arity = -3,

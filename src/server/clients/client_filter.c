@@ -87,8 +87,8 @@ static bool parse_text(struct reply *reply, struct client_filter *filter, bool n
         unknown(reply, "Unknown capa found in the provided filter: ", "", text);
         return false;
     }
-    filter->texts[not ][option] = text;
-    filter->has_text[not ] |= 1u << option;
+    filter->texts[negated][option] = text;
+    filter->has_text[negated] |= 1u << option;
     return true;
 }
 
@@ -96,14 +96,14 @@ static bool parse_text(struct reply *reply, struct client_filter *filter, bool n
 static bool parse_other(struct reply *reply, struct client_filter *filter, bool negated, struct slice option,
                         struct slice value) {
     if (slice_is(option, "type")) {
-        if (client_class_parse(value, &filter->class[not ])) return true;
+        if (client_class_parse(value, &filter->class[negated])) return true;
         unknown(reply, "Unknown client type ", "'", value);
         return false;
     }
-    if (slice_is(option, "db")) return parse_db(reply, value, &filter->db[not ]);
-    if (!negated &&slice_is(option, "maxage")) return parse_positive(reply, "maxage", value, &filter->max_age);
-    if (!negated &&slice_is(option, "idle")) return parse_positive(reply, "idle", value, &filter->idle);
-    if (!negated &&slice_is(option, "skipme") && (slice_is(value, "yes") || slice_is(value, "no"))) {
+    if (slice_is(option, "db")) return parse_db(reply, value, &filter->db[negated]);
+    if (!negated && slice_is(option, "maxage")) return parse_positive(reply, "maxage", value, &filter->max_age);
+    if (!negated && slice_is(option, "idle")) return parse_positive(reply, "idle", value, &filter->idle);
+    if (!negated && slice_is(option, "skipme") && (slice_is(value, "yes") || slice_is(value, "no"))) {
         filter->skip_me = slice_is(value, "yes");
         return true;
     }
@@ -122,13 +122,13 @@ bool client_filter_parse(struct client_filter *filter, struct reply *reply, int 
     for (int at = 0; at < count;) {
         struct slice option = words[at];
         bool negated = option.len > 4 && slice_is((struct slice){option.data, 4}, "not-");
-        if (not ) option = (struct slice){option.data + 4, option.len - 4};
+        if (negated) option = (struct slice){option.data + 4, option.len - 4};
         if (++at == count) {
             reply_syntax_error(reply);
             return false;
         }
         if (slice_is(option, "id")) {
-            int taken = parse_ids(reply, &filter->ids[not ], count - at, words + at);
+            int taken = parse_ids(reply, &filter->ids[negated], count - at, words + at);
             if (!taken) return false;
             at += taken;
             continue;
@@ -140,9 +140,9 @@ bool client_filter_parse(struct client_filter *filter, struct reply *reply, int 
             return false;
         at++;
     }
-    for (int negated = 0; negated < 2; negated ++)
-        if (filter->ids[not ].count > 1)
-            qsort(filter->ids[not ].items, filter->ids[not ].count, sizeof(uint64_t), compare_ids);
+    for (int negated = 0; negated < 2; negated++)
+        if (filter->ids[negated].count > 1)
+            qsort(filter->ids[negated].items, filter->ids[negated].count, sizeof(uint64_t), compare_ids);
     return true;
 }
 
@@ -199,8 +199,9 @@ bool client_filter_matches(const struct client_filter *filter, const struct clie
     if (filter->db[1] >= 0 && db == filter->db[1]) return false;
     if (filter->max_age && (clock_ms() - client->created_ms) / 1000 < filter->max_age) return false;
     if (filter->idle && (clock_ms() - client->active_ms) / 1000 < filter->idle) return false;
-    for (int negated = 0; negated < 2; negated ++)
+    for (int negated = 0; negated < 2; negated++)
         for (int i = 0; i < CLIENT_FILTER_TEXTS; i++)
-            if (filter->has_text[not ] & 1u << i && has_text(client, i, filter->texts[not ][i]) == not ) return false;
+            if (filter->has_text[negated] & 1u << i && has_text(client, i, filter->texts[negated][i]) == negated)
+                return false;
     return true;
 }

@@ -29,6 +29,11 @@ enum pause_kind clients_paused(void) {
     return pause_kind;
 }
 
+int64_t clients_paused_ms(void) {
+    int64_t left = pause_kind == PAUSE_NONE ? 0 : pause_until_ms - clock_ms();
+    return left > 0 ? left : 0;
+}
+
 void client_pause_forget(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_PAUSED;
     list_remove(&paused, &client->pause_link);

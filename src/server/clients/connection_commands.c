@@ -227,7 +227,8 @@ static const char *const hello_history[] = {
     "6.2.0", "The protocol version may be left out: the reply then describes the connection as it is.", NULL};
 static const char *const ping_tips[] = {"request_policy:all_shards", "response_policy:all_succeeded", NULL};
 static const char *const time_tips[] = {"nondeterministic_output", NULL};
-static const char *const shutdown_history[] = {"7.0.0", "Takes NOW, FORCE and ABORT.", NULL};
+static const char *const shutdown_history[] = {"7.0.0", "Takes NOW, FORCE and ABORT.", "9.0.0",
+                                               "Takes SAFE and FAILOVER.", NULL};
 
 const struct command_spec connection_commands[] = {
     {.name = "ping",
@@ -351,8 +352,8 @@ const struct command_spec server_commands[] = {
      .since = "1.0.0",
      .complexity = "O(N) when saving, where N is the number of keys in all databases, else O(1)",
      .summary = "Writes the data to disk, as configured, and stops the server.",
-     .syntax =
-         "[abort-selector(save-selector-block{[save-selector(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0]}|ABORT@7.0.0)]",
+     .syntax = "[abort-selector(save-selector-block{[save-selector(NOSAVE|SAVE)] [NOW@7.0.0] [FORCE@7.0.0] "
+               "[SAFE@9.0.0] [FAILOVER@9.0.0]}|ABORT@7.0.0)]",
      .history = shutdown_history},
     {.name = NULL},
 };

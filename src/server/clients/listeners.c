@@ -194,12 +194,13 @@ const char *listeners_unix_path(void) {
 }
 
 void listeners_info(struct output *out) {
-    int shown = 0;
+    /* Valkey numbers listeners by their transport: TCP 0, Unix 1, TLS 2, RDMA 3. */
+    static const int numbers[GROUPS] = {0, 1, 3};
     for (int g = 0; g < GROUPS; g++) {
         const struct group *group = groups[g];
         if (!group->count) continue;
         char line[4096];
-        int at = snprintf(line, sizeof line, "listener%d:name=%s", shown++, group->transport->name);
+        int at = snprintf(line, sizeof line, "listener%d:name=%s", numbers[g], group->transport->name);
         if (!group->addresses) {
             snprintf(line + at, sizeof line - (size_t)at, ",bind=%s", unix_path);
         } else {

@@ -167,9 +167,6 @@ struct command_spec {
     int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                      int max);
     const struct command_spec *subcommands; /* ends with name NULL */
-    /* Not for every client at every time: NULL, or a complete error text by which it is refused before it runs or is
-     * queued. Static. May be NULL. */
-    const char *(*refuse)(const struct client *client, const struct command *command);
 };
 
 /* A registered command: the spec and what the run time adds. */

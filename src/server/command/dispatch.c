@@ -394,13 +394,6 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
         refuse(client, command, "NOAUTH Authentication required.");
         return true;
     }
-    if (unlikely(command->spec->refuse != NULL)) {
-        const char *error = command->spec->refuse(client, command);
-        if (error) {
-            refuse(client, command, error);
-            return true;
-        }
-    }
     if (unlikely(filters.len)) {
         bool held = false;
         if (filters_apply(client, command, argc, argv, &held)) return !held;

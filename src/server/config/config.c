@@ -72,6 +72,7 @@ static enum memory_parse parse_memory_size(const struct config_option *option, s
     struct slice unit = {word.data + digits, word.len - digits};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         if (!slice_is(unit, units[i].unit)) continue;
+        if (negative && unit.len) return MEMORY_MALFORMED;
         if (__builtin_mul_overflow(number, (uint64_t)units[i].size, &number)) return MEMORY_MALFORMED;
         if (number > INT64_MAX) return MEMORY_TOO_LARGE;
         *bytes = negative ? -(int64_t)number : (int64_t)number;

@@ -55,7 +55,8 @@ void config_rewrite_content(struct slice old, bool all, struct output *out) {
         struct config_name_entry *entry = config_name_at(i);
         struct config_state *state = entry->state;
         if (entry->name != state->option->name || state->pass == current_pass) continue;
-        if (!all && config_state_is_default(state)) continue;
+        bool obsolete = state->option->flags & CONFIG_DEPRECATED;
+        if ((!all || obsolete) && config_state_is_default(state)) continue;
         struct memory_output lines;
         memory_output_init(&lines);
         config_state_lines(state, entry->name, &lines.out);

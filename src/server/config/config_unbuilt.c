@@ -5,8 +5,8 @@
  * that it has no effect when it is set to something else than its default. A feature that arrives takes its options
  * into its own table and out of this one; the engine aborts where both have one.
  *
- * Values that would cost data or safety without their feature (users, modules, TLS, a primary to follow, cluster mode,
- * replicas that must have a write) are refused instead. */
+ * Values that would cost data or safety without their feature (users, modules, TLS, a primary to follow, cluster mode)
+ * are refused instead. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -78,12 +78,6 @@ static const char *check_no_tls(const struct config_option *option, struct slice
     if (config_is_loading()) return no_tls;
     log_warning("Option '%s' cannot be enabled: %s", option->name, no_tls);
     return "Unable to update TLS configuration. Check server logs.";
-}
-static const char *check_min_replicas(const struct config_option *option, struct slice text) {
-    int64_t count;
-    return parse_int64(text, &count) && count == 0
-               ? NULL
-               : "This build has no replication; the server would accept writes that no replica has";
 }
 /* Replication needs room for its smallest block. */
 static int64_t backlog_size;
@@ -230,21 +224,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "3600",
      .min = 0,
      .max = INT64_MAX},
-    {.name = "min-replicas-to-write",
-     .alias = "min-slaves-to-write",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "0",
-     .min = 0,
-     .max = INT32_MAX,
-     .check = check_min_replicas},
-    {.name = "min-replicas-max-lag",
-     .alias = "min-slaves-max-lag",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "10",
-     .min = 0,
-     .max = INT32_MAX},
     {.name = "propagation-error-behavior",
      .type = CONFIG_ENUM,
      .flags = CONFIG_NOT_BUILT,

@@ -4,6 +4,7 @@
 #include "lib/background.h"
 #include "lib/number.h"
 #include "lib/random.h"
+#include "server/absent_features.h"
 #include "server/config/config.h"
 #include "server/stats/info.h"
 #include "server/stats/memory_report.h"
@@ -55,10 +56,11 @@ static void write_memory(struct output *out) {
     info_line(out, "rss_overhead_bytes:%lld", (long long)r.rss_overhead_bytes);
     info_line(out, "mem_fragmentation_ratio:%.2f", r.fragmentation);
     info_line(out, "mem_fragmentation_bytes:%lld", (long long)r.fragmentation_bytes);
-    info_line(out, "mem_not_counted_for_evict:0\r\nmem_replication_backlog:0\r\nmem_total_replication_buffers:0");
+    info_line(out, "mem_not_counted_for_evict:0\r\nmem_replication_backlog:0\r\nmem_total_replication_buffers:0\r\nmem_"
+                   "replicas_repl_buffer:0");
     line_size(out, "mem_clients_slaves", r.clients_replicas);
     line_size(out, "mem_clients_normal", r.clients_normal);
-    info_line(out, "mem_cluster_links:0\r\nmem_aof_buffer:0");
+    info_line(out, "mem_cluster_links:0\r\nmem_cluster_slot_import:0\r\nmem_cluster_slot_export:0\r\nmem_aof_buffer:0");
     info_line(out, "mem_allocator:%s", mem_allocator());
     line_size(out, "mem_overhead_db_hashtable_rehashing", r.tables_rehashing);
     info_line(out, "active_defrag_running:0");
@@ -72,13 +74,25 @@ void info_change_replication_id(void) {
 static void write_replication(struct output *out) {
     if (!*replication_id) info_change_replication_id();
     role_write_info(out);
-    info_line(out, "connected_slaves:0\r\nreplicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
+    info_line(out, "connected_slaves:0");
+    if (replicas_required()) info_line(out, "min_slaves_good_slaves:0");
+    info_line(out, "replicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
     info_line(out, "master_replid:%.40s", replication_id);
     info_line(out, "master_replid2:%040d", 0);
     info_line(out, "master_repl_offset:%lld\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0",
               (long long)role->offset);
     info_line(out, "repl_backlog_size:%lld", (long long)config_number("repl-backlog-size"));
     info_line(out, "repl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0");
+}
+/* There are no certificates. */
+static void write_tls(struct output *out) {
+    static const char *const certificates[] = {"server", "client", "ca"};
+    for (size_t i = 0; i < sizeof certificates / sizeof *certificates; i++)
+        info_line(out, "tls_%s_cert_serial:none\r\ntls_%s_cert_expires_in_seconds:0", certificates[i], certificates[i]);
+}
+/* There are no engines, which run scripts. */
+static void write_engines(struct output *out) {
+    info_line(out, "engines_count:0\r\nengines_total_used_memory:0\r\nengines_total_memory_overhead:0");
 }
 static void write_nothing(struct output *out) {}
 static void write_cluster(struct output *out) {
@@ -94,10 +108,17 @@ static void write_keyspace(struct output *out) {
 }
 
 const struct info_section info_sections_basic[] = {
+    {.name = "tls", .title = "TLS", .order = 15, .when = INFO_ALL_ONLY, .write = write_tls},
     {.name = "memory", .title = "Memory", .order = 30, .write = write_memory},
     {.name = "replication", .title = "Replication", .order = 60, .write = write_replication},
     {.name = "modules", .title = "Modules", .order = 80, .write = write_nothing},
     {.name = "cluster", .title = "Cluster", .order = 120, .write = write_cluster},
+    {.name = "cluster_info", .title = "Cluster Info", .order = 121, .when = INFO_ALL_ONLY, .write = write_nothing},
+    {.name = "scriptingengines",
+     .title = "Scripting Engines",
+     .order = 125,
+     .when = INFO_ALL_ONLY,
+     .write = write_engines},
     {.name = "keyspace", .title = "Keyspace", .order = 130, .write = write_keyspace},
     {.name = NULL},
 };

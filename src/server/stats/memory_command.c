@@ -71,9 +71,12 @@ static void run_stats(struct call *call) {
     integer_field(reply, "total.allocated", (int64_t)r.used);
     integer_field(reply, "startup.allocated", (int64_t)r.startup);
     integer_field(reply, "replication.backlog", 0);
+    integer_field(reply, "replicas.repl.buffer", 0);
     integer_field(reply, "clients.slaves", (int64_t)r.clients_replicas);
     integer_field(reply, "clients.normal", (int64_t)r.clients_normal);
     integer_field(reply, "cluster.links", 0);
+    integer_field(reply, "cluster.slot_import", 0);
+    integer_field(reply, "cluster.slot_export", 0);
     integer_field(reply, "aof.buffer", 0);
     integer_field(reply, "lua.caches", 0);
     integer_field(reply, "functions.caches", 0);
@@ -99,7 +102,7 @@ static void run_stats(struct call *call) {
     integer_field(reply, "rss-overhead.bytes", r.rss_overhead_bytes);
     double_field(reply, "fragmentation", r.fragmentation);
     integer_field(reply, "fragmentation.bytes", r.fragmentation_bytes);
-    reply_deferred_end(reply, &deferred, REPLY_MAP, 31 + databases);
+    reply_deferred_end(reply, &deferred, REPLY_MAP, 34 + databases);
 }
 
 /* --- DOCTOR --- */

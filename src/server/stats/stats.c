@@ -91,6 +91,7 @@ static void server_write(struct output *out) {
     line(out, "redis_version:%s", SERVER_REDIS_VERSION);
     line(out, "server_name:%s", SERVER_NAME);
     line(out, "valkey_version:%s", SERVER_VERSION);
+    line(out, "valkey_release_stage:%s", SERVER_RELEASE_STAGE);
     line(out, "redis_git_sha1:00000000");
     line(out, "redis_git_dirty:0");
     line(out, "redis_build_id:%s", process_build_id());
@@ -109,6 +110,7 @@ static void server_write(struct output *out) {
     line(out, "uptime_in_days:%lld", (long long)(up / 86400));
     line(out, "hz:%d", server.hz);
     line(out, "configured_hz:%d", server_configured_hz());
+    line(out, "clients_hz:%d", server.hz);
     line(out, "lru_clock:%lld", (long long)(clock_ms() / 1000 & 0xFFFFFF));
     line(out, "executable:%s", server.executable);
     line(out, "config_file:%s", config_file());
@@ -138,6 +140,11 @@ static void clients_write(struct output *out) {
     line(out, "total_watched_keys:%zu", watch_keys());
     line(out, "total_blocking_keys:%zu", blocking_keys(false));
     line(out, "total_blocking_keys_on_nokey:%zu", blocking_keys(true));
+    static const char *const actions[] = {[PAUSE_NONE] = "none", [PAUSE_WRITE] = "write", [PAUSE_ALL] = "all"};
+    enum pause_kind paused = clients_paused();
+    line(out, "paused_reason:%s", paused == PAUSE_NONE ? "none" : "client_pause");
+    line(out, "paused_actions:%s", actions[paused]);
+    line(out, "paused_timeout_milliseconds:%lld", (long long)clients_paused_ms());
 }
 
 static void cpu_line(struct output *out, const char *name, struct timeval time) {
@@ -155,6 +162,8 @@ static void cpu_write(struct output *out) {
     cpu_line(out, "used_cpu_user_children", children.ru_utime);
     cpu_line(out, "used_cpu_sys_main_thread", thread.ru_stime);
     cpu_line(out, "used_cpu_user_main_thread", thread.ru_utime);
+    uint64_t active_us = event_loop_stats(server.loop)->busy_us;
+    line(out, "used_active_time_main_thread:%llu.%06llu", ull(active_us / 1000000), ull(active_us % 1000000));
 }
 
 /* INFO stats */
@@ -167,6 +176,8 @@ static void stats_write_traffic(struct output *out) {
     line(out, "total_net_output_bytes:%llu", ull(client_stats.bytes_out));
     line(out, "total_net_repl_input_bytes:0");
     line(out, "total_net_repl_output_bytes:0");
+    line(out, "total_net_cluster_slot_import_bytes:0");
+    line(out, "total_net_cluster_slot_export_bytes:0");
     line(out, "instantaneous_input_kbps:%.2f", (double)rate_mean(&input_rate) / 1024);
     line(out, "instantaneous_output_kbps:%.2f", (double)rate_mean(&output_rate) / 1024);
     line(out, "instantaneous_input_repl_kbps:0.00");
@@ -181,6 +192,8 @@ static void stats_write_store(struct output *out) {
     line(out, "expired_keys:%llu", ull(store_stats.expired_keys));
     line(out, "expired_fields:%llu", ull(store_stats.expired_fields));
     line(out, "expired_stale_perc:%.2f", store_stats.expired_stale_percent);
+    /* Fields are found by their expiration times, so that a search meets none that is stale. */
+    line(out, "expired_keys_with_volatile_items_stale_perc:0.00");
     line(out, "expired_time_cap_reached_count:%llu", ull(store_stats.expired_time_cap_reached));
     line(out, "expire_cycle_cpu_milliseconds:%llu", ull(store_stats.expire_cycle_us / 1000));
     line(out, "evicted_keys:%llu", ull(store_stats.evicted_keys));
@@ -214,8 +227,9 @@ static void stats_write_rest(struct output *out) {
     line(out, "total_writes_processed:%llu", ull(client_stats.writes));
     line(out, "io_threaded_reads_processed:%llu", ull(io_threads_reads()));
     line(out, "io_threaded_writes_processed:%llu", ull(io_threads_writes()));
-    static const char *const threads[] = {"io_threaded_freed_objects", "io_threaded_poll_processed",
-                                          "io_threaded_total_prefetch_batches", "io_threaded_total_prefetch_entries"};
+    static const char *const threads[] = {"io_threaded_freed_objects", "io_threaded_accept_processed",
+                                          "io_threaded_poll_processed", "io_threaded_total_prefetch_batches",
+                                          "io_threaded_total_prefetch_entries"};
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) line(out, "%s:0", threads[i]);
     line(out, "client_query_buffer_limit_disconnections:%llu", ull(client_stats.query_limit_closed));
     line(out, "client_output_buffer_limit_disconnections:%llu", ull(client_stats.output_limit_closed));
@@ -231,6 +245,8 @@ static void stats_write_rest(struct output *out) {
     line(out, "acl_access_denied_cmd:0");
     line(out, "acl_access_denied_key:0");
     line(out, "acl_access_denied_channel:0");
+    line(out, "acl_access_denied_tls_cert:0");
+    line(out, "acl_access_denied_db:0");
 }
 
 static void stats_reset(void) {

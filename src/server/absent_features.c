@@ -1,0 +1,388 @@
+/* absent_features.c: what the server answers about replication, users, modules and cluster mode, none of which it has.
+ *
+ * Client libraries ask some of these on connecting: ROLE, WAIT, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT. Everything
+ * here is true of a primary without replicas, with one user, without modules, outside of a cluster, and is what Valkey
+ * answers in that state; nothing pretends to succeed. A feature that arrives takes its commands and options into its
+ * own directory. */
+#include "server/absent_features.h"
+#include "lib/number.h"
+#include "lib/random.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/command/command_names.h"
+#include "server/command/dispatch.h"
+#include "server/command/help.h"
+
+/* Replication: a primary without replicas. */
+
+static void role_run(struct call *call) {
+    reply_array(call->reply, 3);
+    reply_bulk_text(call->reply, "master");
+    reply_integer(call->reply, 0);
+    reply_array(call->reply, 0);
+}
+
+static void reply_no_replicas(struct reply *reply) {
+    reply_integer(reply, 0);
+}
+
+/* No replica will acknowledge anything, so a client that wants one waits for its whole time. */
+static void wait_run(struct call *call) {
+    int64_t replicas, timeout_ms;
+    if (!parse_int64(call->argv[1], &replicas)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    if (!call_timeout_milliseconds(call, 2, &timeout_ms)) return;
+    if (replicas <= 0)
+        reply_no_replicas(call->reply);
+    else
+        call_block(call, &(struct blocking){.timeout_ms = timeout_ms, .timed_out = reply_no_replicas});
+}
+
+static int min_replicas, min_replicas_lag;
+
+static enum filter_answer refuse_write(struct client *client, const struct command *command, int argc,
+                                       const struct slice *argv, const char **error) {
+    if (client->flags & CLIENT_PRIMARY) return FILTER_PASS;
+    *error = "NOREPLICAS Not enough good replicas to write.";
+    return FILTER_REFUSE;
+}
+static struct command_filter replicas_filter = {.order = FILTER_REPLICAS, .flags = CMD_WRITE, .ask = refuse_write};
+
+bool replicas_required(void) {
+    return min_replicas && min_replicas_lag;
+}
+static const char *apply_min_replicas(void) {
+    static bool refuses;
+    if (replicas_required() == refuses) return NULL;
+    refuses = !refuses;
+    if (refuses)
+        dispatch_add_filter(&replicas_filter);
+    else
+        dispatch_remove_filter(&replicas_filter);
+    return NULL;
+}
+void absent_features_start(void) {
+    apply_min_replicas();
+}
+
+const struct config_option absent_features_options[] = {
+    {.name = "min-replicas-to-write",
+     .alias = "min-slaves-to-write",
+     .type = CONFIG_INT,
+     .value = &min_replicas,
+     .initial = "0",
+     .min = 0,
+     .max = INT32_MAX,
+     .apply = apply_min_replicas,
+     .help = "Refuse writes while fewer replicas than this are connected. This build has none: any number refuses."},
+    {.name = "min-replicas-max-lag",
+     .alias = "min-slaves-max-lag",
+     .type = CONFIG_INT,
+     .value = &min_replicas_lag,
+     .initial = "10",
+     .min = 0,
+     .max = INT32_MAX,
+     .apply = apply_min_replicas,
+     .help = "Seconds since a replica's last message after which it does not count; 0: min-replicas-to-write is off."},
+    {.name = NULL},
+};
+
+/* Users: there is "default". */
+
+static void whoami_run(struct call *call) {
+    reply_bulk_text(call->reply, call->client->user);
+}
+
+static void users_run(struct call *call) {
+    reply_array(call->reply, 1);
+    reply_bulk_text(call->reply, "default");
+}
+
+struct category {
+    struct reply *reply; /* NULL: count only */
+    uint32_t flag;
+    size_t count;
+};
+static void category_add(struct command *command, void *context) {
+    struct category *category = context;
+    if (!(command->categories & category->flag)) return;
+    category->count++;
+    if (category->reply) reply_bulk_text(category->reply, command->full_name);
+}
+
+static void cat_run(struct call *call) {
+    if (call->argc > 3) {
+        reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try ACL HELP.",
+                           (int)(call->argv[1].len > 128 ? 128 : call->argv[1].len), call->argv[1].data);
+        return;
+    }
+    if (call->argc == 2) {
+        size_t count = 0;
+        while (command_category_names[count].name) count++;
+        reply_array(call->reply, count);
+        for (size_t i = 0; i < count; i++) reply_bulk_text(call->reply, command_category_names[i].name);
+        return;
+    }
+    struct category category = {.flag = command_category_by_name(call->argv[2])};
+    if (!category.flag) {
+        reply_error_format(call->reply, "ERR Unknown category '%.*s'",
+                           (int)(call->argv[2].len > 128 ? 128 : call->argv[2].len), call->argv[2].data);
+        return;
+    }
+    commands_each_all(category_add, &category);
+    reply_array(call->reply, category.count);
+    category.reply = call->reply;
+    commands_each_all(category_add, &category);
+}
+
+static void genpass_run(struct call *call) {
+    enum { BITS_DEFAULT = 256, BITS_MAX = 4096, BITS_PER_DIGIT = 4 };
+    int64_t bits = BITS_DEFAULT;
+    if (call->argc > 3) {
+        reply_error_format(call->reply, "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try ACL HELP.",
+                           (int)(call->argv[1].len > 128 ? 128 : call->argv[1].len), call->argv[1].data);
+        return;
+    }
+    if (call->argc == 3 && !parse_int64(call->argv[2], &bits)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    if (bits < 1 || bits > BITS_MAX) {
+        reply_error(call->reply, "ERR ACL GENPASS argument must be the number of bits for the output password, a "
+                                 "positive number up to 4096");
+        return;
+    }
+    char text[BITS_MAX / BITS_PER_DIGIT + 1];
+    size_t digits = (size_t)(bits + BITS_PER_DIGIT - 1) / BITS_PER_DIGIT;
+    random_hex(text, digits);
+    reply_bulk(call->reply, (struct slice){text, digits});
+}
+
+static void acl_help_run(struct call *call) {
+    static const char *const lines[] = {"CAT [<category>]",
+                                        "    List the categories of commands, or the commands of a category.",
+                                        "GENPASS [<bits>]",
+                                        "    Generate a random password of 256 or <bits> bits, in hexadecimal.",
+                                        "USERS",
+                                        "    List the users.",
+                                        "WHOAMI",
+                                        "    Return the user of this connection.",
+                                        NULL};
+    reply_help(call->reply, "ACL", lines);
+}
+
+/* Modules: none. */
+
+static void module_list_run(struct call *call) {
+    reply_array(call->reply, 0);
+}
+static void module_help_run(struct call *call) {
+    static const char *const lines[] = {"LIST", "    List the loaded modules.", NULL};
+    reply_help(call->reply, "MODULE", lines);
+}
+
+/* Cluster mode: disabled. Which slot a key would have is known nevertheless. */
+
+enum { CLUSTER_SLOTS = 16384 };
+
+/* CRC-16/XMODEM: polynomial 0x1021, initial value 0, not reflected. */
+static uint16_t crc16(struct slice text) {
+    uint16_t crc = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        crc ^= (uint16_t)((unsigned char)text.data[i] << 8);
+        for (int bit = 0; bit < 8; bit++) crc = (uint16_t)(crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1);
+    }
+    return crc;
+}
+/* Where a key has braces with text between them, only that text is hashed. */
+static struct slice hash_tag(struct slice key) {
+    const char *open = key.len ? memchr(key.data, '{', key.len) : NULL;
+    if (!open) return key;
+    const char *tag = open + 1, *end = key.data + key.len, *close = memchr(tag, '}', (size_t)(end - tag));
+    return close && close > tag ? (struct slice){tag, (size_t)(close - tag)} : key;
+}
+static void keyslot_run(struct call *call) {
+    reply_integer(call->reply, crc16(hash_tag(call->argv[2])) % CLUSTER_SLOTS);
+}
+static void cluster_disabled_run(struct call *call) {
+    reply_error(call->reply, "ERR This instance has cluster support disabled");
+}
+
+#define ASKING   (CMD_NOSCRIPT | CMD_LOADING | CMD_STALE)
+#define TOLD     .group = GROUP_SERVER, .complexity = "O(1)"
+#define OF_NODES .run = cluster_disabled_run, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_CLUSTER
+
+static const char *const wait_tips[] = {"request_policy:all_shards", "response_policy:agg_min", NULL};
+static const char *const unordered[] = {"nondeterministic_output_order", NULL};
+static const char *const nondeterministic[] = {"nondeterministic_output", NULL};
+
+static const struct command_spec acl_subcommands[] = {
+    {.name = "cat",
+     .run = cat_run,
+     .arity = -2,
+     .flags = ASKING,
+     .group = GROUP_SERVER,
+     .since = "6.0.0",
+     .complexity = "O(1), as categories and commands do not change.",
+     .summary = "Lists the categories of commands, or the commands of a category.",
+     .syntax = "[category:string]"},
+    {.name = "genpass",
+     .run = genpass_run,
+     .arity = -2,
+     .flags = ASKING,
+     TOLD,
+     .since = "6.0.0",
+     .summary = "Generates a random password.",
+     .syntax = "[bits:integer]"},
+    {.name = "help",
+     .run = acl_help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     TOLD,
+     .since = "6.0.0",
+     .summary = "Explains the subcommands."},
+    {.name = "users",
+     .run = users_run,
+     .arity = 2,
+     .flags = ASKING | CMD_ADMIN,
+     .group = GROUP_SERVER,
+     .since = "6.0.0",
+     .complexity = "O(N) where N is the number of users",
+     .summary = "Lists the users."},
+    {.name = "whoami",
+     .run = whoami_run,
+     .arity = 2,
+     .flags = ASKING,
+     TOLD,
+     .since = "6.0.0",
+     .summary = "Returns the user of the connection."},
+    {.name = NULL},
+};
+
+static const struct command_spec module_subcommands[] = {
+    {.name = "help",
+     .run = module_help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     TOLD,
+     .since = "5.0.0",
+     .summary = "Explains the subcommands."},
+    {.name = "list",
+     .run = module_list_run,
+     .arity = 2,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "O(N) where N is the number of modules",
+     .summary = "Lists the loaded modules.",
+     .tips = unordered},
+    {.name = NULL},
+};
+
+static const char *const shards_history[] = {"9.1.0", "Shows the id of a shard and the availability zone of a node.",
+                                             NULL};
+static const char *const slots_history[] = {"4.0.0", "Shows the ids of nodes.",
+                                            "7.0.0", "Shows more about the network of a node.",
+                                            "9.1.0", "Shows the availability zone of a node.",
+                                            NULL};
+
+static const struct command_spec cluster_subcommands[] = {
+    {.name = "help",
+     OF_NODES,
+     .arity = 2,
+     .since = "5.0.0",
+     .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "info",
+     OF_NODES,
+     .arity = 2,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Returns the state of the node.",
+     .tips = nondeterministic},
+    {.name = "keyslot",
+     .run = keyslot_run,
+     .arity = 3,
+     .flags = CMD_LOADING | CMD_STALE,
+     .group = GROUP_CLUSTER,
+     .since = "3.0.0",
+     .complexity = "O(N) where N is the number of bytes of the key",
+     .summary = "Returns the hash slot of a key.",
+     .syntax = "key:string"},
+    {.name = "myid",
+     OF_NODES,
+     .arity = 2,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Returns the id of the node."},
+    {.name = "nodes",
+     OF_NODES,
+     .arity = 2,
+     .since = "3.0.0",
+     .complexity = "O(N) where N is the number of nodes",
+     .summary = "Returns the cluster as the node sees it.",
+     .tips = nondeterministic},
+    {.name = "shards",
+     OF_NODES,
+     .arity = 2,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is the number of nodes",
+     .summary = "Returns the slots and nodes of each shard.",
+     .history = shards_history,
+     .tips = nondeterministic},
+    {.name = "slots",
+     OF_NODES,
+     .arity = 2,
+     .since = "3.0.0",
+     .complexity = "O(N) where N is the number of nodes",
+     .summary = "Returns the nodes of each range of slots.",
+     .history = slots_history,
+     .tips = nondeterministic},
+    {.name = NULL},
+};
+
+const struct command_spec absent_features_commands[] = {
+    {.name = "acl",
+     .arity = -2,
+     .group = GROUP_SERVER,
+     .since = "6.0.0",
+     .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about users.",
+     .subcommands = acl_subcommands},
+    {.name = "cluster",
+     .arity = -2,
+     .group = GROUP_CLUSTER,
+     .since = "3.0.0",
+     .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about the cluster.",
+     .subcommands = cluster_subcommands},
+    {.name = "module",
+     .arity = -2,
+     .group = GROUP_SERVER,
+     .since = "4.0.0",
+     .complexity = "Depends on the subcommand.",
+     .summary = "A container for commands about modules.",
+     .subcommands = module_subcommands},
+    {.name = "role",
+     .run = role_run,
+     .arity = 1,
+     .flags = ASKING | CMD_FAST,
+     .categories = CAT_ADMIN | CAT_DANGEROUS,
+     TOLD,
+     .since = "2.8.12",
+     .summary = "Returns the role of the server in replication."},
+    {.name = "wait",
+     .run = wait_run,
+     .arity = 3,
+     .flags = CMD_BLOCKING,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_GENERIC,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Waits until replicas have acknowledged the connection's writes.",
+     .syntax = "numreplicas:integer timeout:integer",
+     .tips = wait_tips},
+    {.name = NULL},
+};

@@ -1,0 +1,131 @@
+# What the server answers about replication, users, modules and cluster mode while it has none of them: the replies of a
+# Valkey that is a primary without replicas, with the default user, without modules, with cluster mode disabled.
+
+start_server {tags {absent-features}} {
+    test "ROLE is that of a primary without replicas" {
+        assert_typed {* $master :0 *} role
+        assert_equal {master 0 {}} [r role]
+        arity_errors {{role x}}
+    }
+
+    test "WAIT answers at once where no replica is asked for, and after its timeout where one is" {
+        assert_typed :0 wait 0 0
+        assert_typed :0 wait -1 0
+        set began [clock milliseconds]
+        assert_typed :0 wait 1 50
+        assert {[clock milliseconds] - $began >= 50}
+        r multi
+        r wait 1 0
+        assert_equal 0 [r exec]
+        replies {
+            {wait x 0} "-ERR value is not an integer or out of range"
+            {wait 0 x} "-ERR timeout is not an integer or out of range"
+            {wait 0 -1} "-ERR timeout is negative"
+        }
+        arity_errors {wait {wait 0} {wait 0 0 0}}
+    }
+
+    test "CLIENT UNBLOCK ends WAIT" {
+        set c [new_client]
+        set id [$c client id]
+        $c -send wait 1 0
+        wait_for_condition 5000 {[string match "*flags=b*" [r client list id $id]]} "the client does not wait"
+        assert_typed :1 client unblock $id
+        assert_equal 0 [$c -read]
+        $c -send wait 1 0
+        wait_for_condition 5000 {[string match "*flags=b*" [r client list id $id]]} "the client does not wait"
+        assert_typed :1 client unblock $id error
+        assert_error "UNBLOCKED client unblocked via CLIENT UNBLOCK" {$c -read}
+        assert_equal PONG [$c ping]
+        $c -close
+    }
+
+    test "min-replicas-to-write refuses writes while no replica is there" {
+        r set k 1
+        assert_not_match "*min_slaves_good_slaves*" [r info replication]
+        r config set min-replicas-to-write 1
+        assert_match "*min_slaves_good_slaves:0*" [r info replication]
+        replies {
+            {set k 2} "-NOREPLICAS Not enough good replicas to write."
+            {flushall} "-NOREPLICAS Not enough good replicas to write."
+            {get k} {$1}
+            {publish k m} :0
+        }
+        r multi
+        assert_error "NOREPLICAS Not enough good replicas to write." {r incr k}
+        assert_error "EXECABORT Transaction discarded because of previous errors." {r exec}
+        # Without a bound on the lag the check is off.
+        r config set min-replicas-max-lag 0
+        assert_equal OK [r set k 2]
+        r config set min-replicas-max-lag 10 min-replicas-to-write 0
+        assert_equal OK [r set k 3]
+    }
+
+    test "min-replicas-to-write counts from the start on" {
+        start_server {overrides {min-replicas-to-write 1}} {
+            assert_error "NOREPLICAS Not enough good replicas to write." {r set k 1}
+        }
+    }
+
+    test "ACL WHOAMI and ACL USERS know the default user" {
+        assert_typed {$default} acl whoami
+        assert_equal default [r acl users]
+        assert_error "ERR wrong number of arguments for 'acl|whoami' command" {r acl whoami x}
+    }
+
+    test "ACL CAT lists categories and their commands" {
+        set categories {keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub admin fast slow}
+        lappend categories blocking dangerous connection transaction scripting
+        assert_equal $categories [r acl cat]
+        assert {"get" in [r acl cat string]}
+        assert {"get" ni [r acl cat write]}
+        assert {"client|kill" in [r acl cat DANGEROUS]}
+        replies {
+            {acl cat foo} "-ERR Unknown category 'foo'"
+        }
+    }
+
+    test "ACL GENPASS gives as many bits as it is asked for" {
+        assert_regexp {^[0-9a-f]{64}$} [r acl genpass]
+        assert_regexp {^[0-9a-f]{2}$} [r acl genpass 5]
+        assert_equal 1024 [string length [r acl genpass 4096]]
+        assert {[r acl genpass] ne [r acl genpass]}
+        foreach bits {0 -1 4097} {
+            assert_error "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096" {r acl genpass $bits}
+        }
+        assert_error "ERR value is not an integer or out of range" {r acl genpass x}
+    }
+
+    test "MODULE LIST is empty" -needs {ours 1} {
+        assert_equal {} [r module list]
+        assert_match "MODULE <subcommand>*" [lindex [r module help] 0]
+    }
+
+    test "CLUSTER KEYSLOT is answered, the rest of CLUSTER says that cluster mode is disabled" {
+        # Of the first braces with text between them, only that text counts.
+        foreach {key slot} [list foo 12182 "" 0 123456789 12739 "{foo}bar" 12182 "x{foo}y{bar}" 12182 "{}foo" 9500 \
+                "a\{foo" 113 "a{}foo" 16292 "a{}{foo}" 700] {
+            assert_equal $slot [r cluster keyslot $key] $key
+        }
+        foreach subcommand {info myid nodes shards slots help} {
+            assert_error "ERR This instance has cluster support disabled" {r cluster $subcommand}
+        }
+        assert_error "ERR unknown subcommand 'nosuch'. Try CLUSTER HELP." {r cluster nosuch}
+        assert_error "ERR wrong number of arguments for 'cluster|keyslot' command" {r cluster keyslot}
+    }
+
+    test "CLIENT GETREDIR and TRACKINGINFO tell that nothing is tracked" {
+        assert_typed :-1 client getredir
+        assert_equal {flags off redirect -1 prefixes {}} [r client trackinginfo]
+        set c [new_client]
+        $c hello 3
+        assert_equal {flags off redirect -1 prefixes {}} [$c client trackinginfo]
+        $c -close
+    }
+
+    test "SHUTDOWN takes SAFE, and refuses FAILOVER outside of a cluster" {
+        assert_error "ERR SHUTDOWN FAILOVER is only supported in cluster mode." {r shutdown nosave failover}
+        assert_error "ERR syntax error" {r shutdown safe abort}
+        assert_equal PONG [r ping]
+    }
+}
