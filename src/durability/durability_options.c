@@ -6,6 +6,7 @@
 struct durability_settings durability_settings;
 
 static const char *check_file_name(const struct config_option *option, struct slice text) {
+    if (!text.len) return config_reason("%s can't be empty", option->name);
     return memchr(text.data, '/', text.len) ? config_reason("%s can't be a path, just a filename", option->name) : NULL;
 }
 
@@ -53,6 +54,7 @@ const struct config_option durability_options[] = {
      .help = "Refuse commands that write after a background save failed."},
     {.name = "sanitize-dump-payload",
      .type = CONFIG_ENUM,
+     .flags = CONFIG_HIDDEN, /* Valkey 9.1 does not list it */
      .value = &durability_settings.sanitize,
      .initial = "no",
      .names = sanitize_levels,
