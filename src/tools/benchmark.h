@@ -19,7 +19,9 @@ enum bench_output { OUTPUT_REPORT, OUTPUT_QUIET, OUTPUT_CSV };
 struct bench_options {
     struct endpoint endpoint;
     int64_t clients, requests, data_size, db, threads, pipeline;
-    int64_t precision; /* decimal places of latencies, at least 3 */
+    int64_t duration, warmup; /* seconds; 0: `requests` decide, no warm-up */
+    int64_t rps;              /* requests a second of all connections together; 0: no limit */
+    int64_t precision;        /* decimal places of latencies, at least 3 */
     int64_t seed, keyspace;
     int64_t functions, function_keys; /* of the FUNCTION LOAD and FCALL tests */
     int64_t busy_poll_us;             /* -1: what is best */

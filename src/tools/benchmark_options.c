@@ -33,6 +33,9 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            "What load:\n"
                            " -c <clients>       Connections (default 50)\n"
                            " -n <requests>      Requests in all (default 100000)\n"
+                           " --duration <seconds>  Run for this time instead of a number of requests\n"
+                           " --warmup <seconds> Run for this time first, without counting\n"
+                           " --rps <requests>   Send at most this many requests a second in all\n"
                            " -P <numreq>        Requests sent at once on a connection (default 1)\n"
                            " -d <size>          Bytes of a value (default 3)\n"
                            " -k <boolean>       1: keep connections (default), 0: a new one for each request\n"
@@ -84,6 +87,9 @@ static struct number_option {
     { name, offsetof(struct bench_options, field), min, max }
     NUMBER("-c", clients, 1, 1000000),
     NUMBER("-n", requests, 1, INT64_MAX / 2),
+    NUMBER("--duration", duration, 1, 1000000),
+    NUMBER("--warmup", warmup, 1, 1000000),
+    NUMBER("--rps", rps, 0, 1000000000),
     NUMBER("-d", data_size, 0, 1024 * 1024 * 1024),
     NUMBER("--dbnum", db, 0, INT32_MAX),
     NUMBER("-P", pipeline, 1, 1000000),
@@ -192,6 +198,7 @@ static void options_default(struct bench_options *o) {
 
 void options_parse(struct bench_options *o, int argc, char **argv) {
     options_default(o);
+    bool counted = false;
     int i = 1;
     while (i < argc && argv[i][0] == '-') {
         char error[256];
@@ -216,11 +223,14 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
             exit(1);
         }
         if (strcmp(argv[i], "-r") == 0) o->random_keys = true;
+        if (strcmp(argv[i], "-n") == 0) counted = true;
         if (strcmp(argv[i], "--threads") == 0) o->multi_thread = o->threads > 0;
         if (strcmp(argv[i], "-u") == 0) o->db = o->endpoint.db;
         i += used;
     }
     command_take(o, argc - i, argv + i);
+    if (o->duration && counted) fail("Options -n and --duration are mutually exclusive.");
+    if (o->duration) o->requests = INT64_MAX / 2;
     if (o->sequential && !o->random_keys) fail("--sequential needs -r");
     if (o->endpoint.tls) fail("TLS was asked for, but this valkey-benchmark is built without it");
     if (!endpoint_transport(&o->endpoint))

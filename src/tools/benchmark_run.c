@@ -4,6 +4,10 @@
  * count of requests, from which they claim in pieces, and at the two ends of the run. All connections are open and
  * greeted before the clock starts.
  *
+ * With --warmup the batches sent before warm_until_ns are neither claimed from that count nor recorded. With --duration
+ * nothing is sent after deadline_ns. With --rps each thread has its share of the rate: a batch moves the time of the
+ * thread's next one, and a connection whose turn comes too early waits in a queue for the timer.
+ *
  * A connection does one thing: send a batch, count its replies in place, send the next. Between a reply and the next
  * request there are one reading of the clock, the digits to patch, one copy into the connection's send memory, and one
  * flush. Long values are not copied. */
@@ -59,6 +63,11 @@ struct worker {
     int parts_count;
     struct histogram *latencies;
     uint64_t start_ns, end_ns;
+    uint64_t warm_until_ns, deadline_ns; /* 0: there is none */
+    uint64_t interval_ns, next_ns;       /* between two requests, of the next batch; interval 0: no limit */
+    struct event_timer pace;
+    struct client **early; /* a ring of clients_count, of those that wait for next_ns */
+    int early_first, early_count;
     bool failed, running;
     pthread_t thread;
     _Alignas(64) _Atomic uint64_t done, latency_ns; /* for who watches */
@@ -122,10 +131,54 @@ static inline void batch_write(struct worker *w, struct output *out, uint64_t co
     }
 }
 
+static void client_send(struct client *client, uint64_t now);
+
+/* All requests are claimed, or the time is over: connections that wait for their turn need not. */
+static bool nothing_left(const struct worker *w, uint64_t now) {
+    if (now < w->warm_until_ns) return false;
+    if (w->deadline_ns && now >= w->deadline_ns) return true;
+    return w->credit == 0 && atomic_load_explicit(&w->run->claimed, memory_order_relaxed) >= w->run->total;
+}
+
+static uint64_t pace_fire(struct event_timer *timer) {
+    struct worker *w = container_of(timer, struct worker, pace);
+    uint64_t now = clock_monotonic_ns();
+    while (w->early_count && (w->next_ns <= now || nothing_left(w, now))) {
+        struct client *client = w->early[w->early_first];
+        w->early_first = (w->early_first + 1) % w->clients_count;
+        w->early_count--;
+        client_send(client, now);
+    }
+    return w->early_count ? (w->next_ns - now + 999) / 1000 : 0;
+}
+
+/* False: it is too early for the client's batch; the timer will send it. */
+static bool pace_allows(struct client *client, uint64_t now) {
+    enum { CATCH_UP_NS = 10 * 1000 * 1000 }; /* what was missed for longer is lost, so that no burst follows a stall */
+    struct worker *w = client->worker;
+    if (w->next_ns > now) {
+        w->early[(w->early_first + w->early_count++) % w->clients_count] = client;
+        if (w->early_count == 1) event_timer_set(w->loop, &w->pace, (w->next_ns - now + 999) / 1000, pace_fire);
+        return false;
+    }
+    if (w->next_ns + CATCH_UP_NS < now) w->next_ns = now - CATCH_UP_NS;
+    w->next_ns += w->interval_ns * (uint64_t)w->run->request->count;
+    return true;
+}
+
+/* How many requests of a batch may be sent now; 0: none any more. */
+static uint64_t batch_count(struct worker *w, uint64_t now) {
+    uint64_t count = (uint64_t)w->run->request->count;
+    if (now < w->warm_until_ns) return count;
+    if (w->deadline_ns && now >= w->deadline_ns) return 0;
+    return claim(w, count);
+}
+
 static void client_send(struct client *client, uint64_t now) {
     struct worker *w = client->worker;
     const struct bench_request *request = w->run->request;
-    uint64_t count = claim(w, (uint64_t)request->count);
+    if (w->interval_ns && !nothing_left(w, now) && !pace_allows(client, now)) return;
+    uint64_t count = batch_count(w, now);
     if (count == 0) {
         if (--w->clients_busy == 0) w->end_ns = now;
         return;
@@ -185,7 +238,7 @@ static void on_readable(struct connection *conn) {
         return;
     }
     uint64_t now = clock_monotonic_ns(), latency = now - client->sent_ns;
-    histogram_record(w->latencies, latency, (uint64_t)count);
+    if (client->sent_ns >= w->warm_until_ns) histogram_record(w->latencies, latency, (uint64_t)count);
     atomic_store_explicit(&w->done, w->latencies->count, memory_order_relaxed);
     atomic_store_explicit(&w->latency_ns, w->latencies->sum, memory_order_relaxed);
     client->pending -= (int)count;
@@ -235,8 +288,13 @@ static void worker_open(struct worker *w) {
 
 static void worker_drive(struct worker *w) {
     struct run *run = w->run;
+    const struct bench_options *o = run->options;
+    const uint64_t second = 1000 * 1000 * 1000;
     w->running = true;
-    w->start_ns = w->end_ns = clock_monotonic_ns();
+    w->start_ns = w->end_ns = w->next_ns = clock_monotonic_ns();
+    if (o->warmup) w->start_ns = w->end_ns = w->warm_until_ns = w->start_ns + (uint64_t)o->warmup * second;
+    if (o->duration) w->deadline_ns = w->start_ns + (uint64_t)o->duration * second;
+    if (o->rps) w->interval_ns = second * (uint64_t)o->threads / (uint64_t)o->rps;
     w->clients_busy = w->clients_count;
     for (int i = 0; i < w->clients_count && !w->failed; i++) client_send(&w->clients[i], clock_monotonic_ns());
     while (w->clients_busy > 0 && !atomic_load_explicit(&run->stop, memory_order_relaxed))
@@ -251,6 +309,7 @@ static void *worker_main(void *arg) {
     random_seed((uint64_t)run->options->seed + (uint64_t)w->index);
     w->loop = event_loop_new();
     w->clients = mem_calloc((size_t)w->clients_count, sizeof *w->clients);
+    w->early = mem_calloc((size_t)w->clients_count, sizeof *w->early);
     w->scratch = mem_alloc(size);
     memcpy(w->scratch, request->bytes, size);
     w->latencies = histogram_new(LATENCY_BITS, LATENCY_MAX_NS);
@@ -267,9 +326,11 @@ static void *worker_main(void *arg) {
     for (int i = 0; i < w->clients_count; i++) {
         if (w->clients[i].conn) conn_close(w->clients[i].conn);
     }
+    event_timer_cancel(w->loop, &w->pace);
     event_loop_turn(w->loop, 0);
     event_loop_free(w->loop);
     mem_free(w->clients);
+    mem_free(w->early);
     mem_free(w->scratch);
     request_parts_free(w->parts, w->parts_count);
     return NULL;

@@ -2,12 +2,6 @@
 # seconds: 5
 
 # An address of this machine that is not the loopback, or nothing.
-proc outer_address {} {
-    if {![catch {exec hostname -I} list]} {
-        foreach a $list {if {[string match *.*.*.* $a]} {return $a}}
-    }
-    return ""
-}
 proc have_ipv6 {} {expr {![catch {close [socket -server {} -myaddr ::1 0]}]}}
 proc listens {host port} {
     if {[catch {new_client -host $host -port $port} c]} {return 0}
@@ -141,12 +135,11 @@ test "bind * listens on all addresses" {
 # --- Protected mode ----------------------------------------------------------------------
 
 start_server {overrides {bind *} tags {listen tcp-only}} {
-    set ::denied "-DENIED Running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers, you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting from the same host the server is running, however MAKE SURE it's not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively you can just disable the protected mode by editing the configuration file, and setting the protected mode option to 'no', and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' option. 4) Set up an authentication password for the default user. NOTE: You only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n"
 
     test "protected mode refuses connections from elsewhere with its text" -needs {true {[outer_address] ne ""}} {
         set before [info_field stats rejected_connections]
         set c [new_client -host [outer_address] -port [srv port]]
-        assert_equal $::denied [$c -readraw [string length $::denied]]
+        assert_equal [protected_mode_refusal] [$c -readraw [string length [protected_mode_refusal]]]
         assert_closed $c
         assert_equal [expr {$before + 1}] [info_field stats rejected_connections]
         assert_equal PONG [r ping]

@@ -118,6 +118,27 @@ start_server {} {
         assert_closed $c
     }
 
+    test "protected mode refuses RDMA connections that are not from the loopback interface, with its text" \
+        -needs [list {*}$::on_software_device true {[outer_address] ne ""}] {
+        start_server [list overrides [list protected-mode yes rdma-bind [list 127.0.0.1 [outer_address]]]] {
+            lassign [own_proxy -host [outer_address]] pid port
+            set before [info_field stats rejected_connections]
+            set c [new_client -host 127.0.0.1 -port $port]
+            set refusal [protected_mode_refusal]
+            assert_equal $refusal [$c -readraw [string length $refusal]]
+            assert_closed $c
+            assert_equal [expr {$before + 1}] [info_field stats rejected_connections]
+            assert_equal PONG [r ping]
+            # The server lets the same client in where it asks for a password.
+            r config set requirepass secret
+            set c [new_client -host 127.0.0.1 -port $port]
+            assert_error_like NOAUTH* {$c ping}
+            assert_equal OK [$c auth secret]
+            assert_equal PONG [$c ping]
+            $c -close
+        }
+    }
+
     test "protected mode, AUTH and ACL hold over RDMA as over TCP" {
         r config set requirepass secret
         set c [new_client]

@@ -28,6 +28,41 @@ start_server {} {
         }
     }
 
+    # What the report says was done.
+    proc completed {out} {
+        assert {[regexp {(\d+) requests completed in ([\d.]+) seconds} $out -> requests seconds]} $out
+        return [list $requests $seconds]
+    }
+
+    test "--duration sends for that time instead of a number of requests" {
+        foreach args {{-c 5} {-c 6 -P 10 --threads 2}} {
+            r set counted 0
+            lassign [completed [bench_out --duration 1 {*}$args incr counted]] requests seconds
+            assert_equal $requests [r get counted] $args
+            assert {$requests > 0 && $seconds >= 0.99} "$requests requests in $seconds s"
+        }
+        lassign [bench --duration 1 -n 10 -t set] code out err
+        assert {$code != 0}
+        assert_match "*Options -n and --duration are mutually exclusive.*" $out$err
+    }
+
+    test "--warmup sends without counting first" {
+        r set counted 0
+        lassign [completed [bench_out --warmup 1 -n 100 -c 5 incr counted]] requests
+        assert_equal 100 $requests
+        assert {[r get counted] > 100} "nothing was sent to warm up"
+    }
+
+    test "--rps keeps below that rate" {
+        foreach args {{-n 300 -c 5} {-n 300 -c 4 --threads 2} {-n 300 -c 3 -P 10}} {
+            r set counted 0
+            lassign [completed [bench_out --rps 1000 {*}$args incr counted]] requests seconds
+            assert_equal {300 300} [list $requests [r get counted]] $args
+            # What a stall of 10 ms in each thread lost is caught up with; so is the first batch of each.
+            assert {$seconds >= 0.24} "$seconds s: $args"
+        }
+    }
+
     test "the report has all its parts" {
         set out [bench_out -n 2000 -c 5 -t set]
         foreach line {"====== SET ======" "  2000 requests completed in * seconds" "  5 parallel clients" "  3 bytes payload" "  keep alive: 1"
