@@ -1,6 +1,6 @@
 /* absent_features.c: what the server answers about replication, users, modules and cluster mode, none of which it has.
  *
- * Client libraries ask some of these on connecting: ROLE, WAIT, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT. Everything
+ * Client libraries ask some of these on connecting: WAIT, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT. Everything
  * here is true of a primary without replicas, with one user, without modules, outside of a cluster, and is what Valkey
  * answers in that state; nothing pretends to succeed. A feature that arrives takes its commands and options into its
  * own directory. */
@@ -12,15 +12,9 @@
 #include "server/command/command_names.h"
 #include "server/command/dispatch.h"
 #include "server/command/help.h"
+#include "server/role.h"
 
 /* Replication: a primary without replicas. */
-
-static void role_run(struct call *call) {
-    reply_array(call->reply, 3);
-    reply_bulk_text(call->reply, "master");
-    reply_integer(call->reply, 0);
-    reply_array(call->reply, 0);
-}
 
 static void reply_no_replicas(struct reply *reply) {
     reply_integer(reply, 0);
@@ -29,6 +23,11 @@ static void reply_no_replicas(struct reply *reply) {
 /* No replica will acknowledge anything, so a client that wants one waits for its whole time. */
 static void wait_run(struct call *call) {
     int64_t replicas, timeout_ms;
+    if (role_is_replica()) {
+        reply_error(call->reply, "ERR WAIT cannot be used with replica instances. Please also note that writes to "
+                                 "replicas are just local and are not propagated.");
+        return;
+    }
     if (!parse_int64(call->argv[1], &replicas)) {
         reply_not_integer(call->reply);
         return;
@@ -44,7 +43,7 @@ static int min_replicas, min_replicas_lag;
 
 static enum filter_answer refuse_write(struct client *client, const struct command *command, int argc,
                                        const struct slice *argv, const char **error) {
-    if (client->flags & CLIENT_PRIMARY) return FILTER_PASS;
+    if (client->flags & CLIENT_PRIMARY || role_is_replica()) return FILTER_PASS;
     *error = "NOREPLICAS Not enough good replicas to write.";
     return FILTER_REFUSE;
 }
@@ -365,14 +364,6 @@ const struct command_spec absent_features_commands[] = {
      .complexity = "Depends on the subcommand.",
      .summary = "A container for commands about modules.",
      .subcommands = module_subcommands},
-    {.name = "role",
-     .run = role_run,
-     .arity = 1,
-     .flags = ASKING | CMD_FAST,
-     .categories = CAT_ADMIN | CAT_DANGEROUS,
-     TOLD,
-     .since = "2.8.12",
-     .summary = "Returns the role of the server in replication."},
     {.name = "wait",
      .run = wait_run,
      .arity = 3,

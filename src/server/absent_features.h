@@ -1,5 +1,5 @@
 /* absent_features.h: commands and options of features that the server does not have, as far as they can be answered
- * truthfully without them: ROLE, WAIT, min-replicas-to-write, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT and their like.
+ * truthfully without them: WAIT, min-replicas-to-write, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT and their like.
  */
 #ifndef SERVER_ABSENT_FEATURES_H
 #define SERVER_ABSENT_FEATURES_H

@@ -8,6 +8,16 @@ start_server {tags {absent-features}} {
         arity_errors {{role x}}
     }
 
+    test "WAIT is refused on a replica, where min-replicas-to-write does not count" -needs {ours 1} {
+        r config set min-replicas-to-write 1 replica-read-only no
+        r debug role replica 127.0.0.1 1
+        assert_error "ERR WAIT cannot be used with replica instances. Please also note that writes to replicas are just local\
+            and are not propagated." {r wait 0 0}
+        assert_equal OK [r set k 1]
+        r debug role primary
+        r config set min-replicas-to-write 0 replica-read-only yes
+    }
+
     test "WAIT answers at once where no replica is asked for, and after its timeout where one is" {
         assert_typed :0 wait 0 0
         assert_typed :0 wait -1 0
