@@ -9,6 +9,7 @@
 #include "lib/random.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
+#include "server/clients/user.h"
 #include "server/command/command_names.h"
 #include "server/command/dispatch.h"
 #include "server/command/help.h"
@@ -91,7 +92,7 @@ const struct config_option absent_features_options[] = {
 /* Users: there is "default". */
 
 static void whoami_run(struct call *call) {
-    reply_bulk_text(call->reply, call->client->user);
+    reply_bulk_text(call->reply, call->client->user->name);
 }
 
 static void users_run(struct call *call) {

@@ -90,14 +90,16 @@ def free_port():
 class Server:
     """A running server in a directory of its own. Use it as a context, or call stop()."""
 
-    def __init__(self, binary, *args):
+    def __init__(self, binary, *args, launcher=None):
+        """With a launcher of a software RDMA device, rdma-port is that of TCP."""
         self.binary = binary
         self.dir = tempfile.mkdtemp(prefix="interop.")
         for attempt in range(5):
             self.port = free_port()
             self.log = open(os.path.join(self.dir, "log"), "wb")
+            command = [launcher, binary, "--rdma-port", str(self.port)] if launcher else [binary]
             self.process = subprocess.Popen(
-                [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self.dir, *args],
+                [*command, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self.dir, *args],
                 stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, cwd=self.dir)
             if self._up():
                 return

@@ -44,6 +44,7 @@ static const struct config_option options[] = {
     {.name = "t-any-int", .type = CONFIG_INT, .initial = "-1"},
     {.name = "t-wide", .type = CONFIG_INT64, .value = &wide, .initial = "0"},
     {.name = "t-size", .type = CONFIG_MEMORY, .value = &size, .initial = "1mb"},
+    {.name = "t-signed-size", .type = CONFIG_MEMORY, .initial = "0", .min = -1, .max = INT64_MAX},
     {.name = "t-share", .type = CONFIG_MEMORY, .flags = CONFIG_PERCENT_OK, .value = &share, .initial = "0"},
     {.name = "t-octal", .type = CONFIG_OCTAL, .value = &octal, .initial = "0", .max = 0777},
     {.name = "t-mode", .type = CONFIG_ENUM, .value = &mode, .initial = "slow", .names = modes},
@@ -131,13 +132,20 @@ static void test_sizes_and_percentages(void **state) {
     static const struct {
         const char *text, *bytes;
     } good[] = {{"0", "0"},           {"1k", "1000"},        {"1kb", "1024"}, {"3MB", "3145728"},
-                {"2g", "2000000000"}, {"1Gb", "1073741824"}, {"7b", "7"}};
+                {"2g", "2000000000"}, {"1Gb", "1073741824"}, {"7b", "7"},     {"", "0"},
+                {"mb", "0"}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_set("t-size", good[i].text, good[i].bytes);
-    static const char *const bad[] = {"", "-1", "1tb", "1.5mb", "mb", "1 mb", "5%"};
+    static const char *const bad[] = {"-1", "1tb", "1.5mb", "1 mb", "5%", "18446744073709551616", "17179869184gb"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_refused("t-size", bad[i], "argument must be a memory value");
-    assert_set("t-size", "99999999999999999999", "9223372036854775807");
-    assert_set("t-size", "9223372036854775807gb", "9223372036854775807");
+    assert_set("t-size", "9223372036854775807", "9223372036854775807");
+    static const char out_of_limits[] = "argument must be between 0 and 9223372036854775807 inclusive";
+    assert_refused("t-size", "9223372036854775808", out_of_limits);
+    assert_refused("t-size", "18446744073709551615", out_of_limits);
+    assert_refused("t-size", "9007199254740992kb", out_of_limits);
+    assert_set("t-signed-size", "-1", "-1");
+    assert_refused("t-signed-size", "-2", "argument must be between -1 and 9223372036854775807 inclusive");
+    assert_refused("t-signed-size", "-1kb", "argument must be a memory value");
     assert_set("t-share", "5%", "5%");
     assert_int_equal(share, -5);
     assert_set("t-share", "0%", "0");

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Valkey over RDMA between genuine programs and ours, on the software device: the genuine valkey-cli, valkey-benchmark and rdma-test on our
+server, our tools on the genuine server. Needs programs built with RDMA, as deps/genuine-valkey builds them."""
+import os
+import re
+
+from common import ROOT, Client, Report, Server, genuine, ours, run
+
+report = Report()
+launcher = os.path.join(ROOT, "utils/softrdma/softrdma")
+
+
+def has_rdma(program):
+    """Does this valkey-cli know --rdma?"""
+    return program and "--rdma" in "".join(run(program, "--help")[1:])
+
+
+def tools_work(what, cli, benchmark, port):
+    """The tools of one side on the server of the other."""
+    def call(*args, **kw):
+        return run(launcher, cli, "--rdma", "-h", "127.0.0.1", "-p", port, *args, **kw)
+
+    report.equal("%s: PING" % what, (0, "PONG\n"), call("ping")[:2])
+    big = "0123456789abcdef" * (1 << 16)
+    report.equal("%s: SET of 1 MiB" % what, "OK", call("-x", "set", "big", data=big)[1].strip())
+    report.check("%s: GET of 1 MiB" % what, call("get", "big")[1].rstrip("\n") == big, "another value")
+    if cli == ours("valkey-cli"):  # over RDMA --pipe of the genuine tool never ends, on any server
+        pipe = b"".join(Client.encode("SET", "mass:%d" % i, "v%d" % i) for i in range(20000))
+        code, out, err = call("--pipe", data=pipe)
+        report.check("%s: --pipe" % what, code == 0 and "errors: 0, replies: 20000" in out, out + err)
+    for args in (("-c", "20"), ("-c", "5", "-P", "16", "-d", "1024"), ("-c", "3", "-d", "100000"), ("-c", "8", "--threads", "2")):
+        code, out, err = run(launcher, benchmark, "--rdma", "-h", "127.0.0.1", "-p", port, "-n", "4000", "-q", "-t", "set,get", *args, timeout=120)
+        counted = re.findall(r"(SET|GET): [0-9.]+ requests per second", out)
+        report.check("%s: valkey-benchmark %s" % (what, " ".join(args)), code == 0 and sorted(set(counted)) == ["GET", "SET"], (out + err)[-500:])
+
+
+cli, benchmark, rdma_test = genuine("valkey-cli"), genuine("valkey-benchmark"), genuine("rdma-test")
+if not os.access(os.path.join(ROOT, "utils/softrdma/libsoftrdma.so"), os.R_OK) or not has_rdma(ours("valkey-cli")):
+    report.skip("Valkey over RDMA", "built without RDMA")
+    report.finish()
+if not has_rdma(cli) or not rdma_test:
+    report.missing("Valkey over RDMA", "no genuine programs with RDMA are there (deps/genuine-valkey builds them)")
+    report.finish()
+
+with Server(ours(), "--rdma-bind", "127.0.0.1", launcher=launcher) as server:
+    tools_work("genuine tools, our server", cli, benchmark, server.port)
+    code, out, err = run(launcher, rdma_test, "-h", "127.0.0.1", "-p", server.port, "--thread", "2", timeout=120)
+    report.check("genuine rdma-test, our server", code == 0, (code, (out + err)[-500:]))
+    report.check("our server is alive", server.alive(), server.output())
+with Server(genuine("valkey-server"), "--rdma-bind", "127.0.0.1", launcher=launcher) as server:
+    tools_work("our tools, genuine server", ours("valkey-cli"), ours("valkey-benchmark"), server.port)
+report.finish()
