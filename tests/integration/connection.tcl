@@ -357,6 +357,15 @@ start_server {tags {connection}} {
         assert_closed $c
     }
 
+    test "HELLO shows the availability zone where there is one" -needs {version 8.1} {
+        set c [new_client]
+        assert {![dict exists [$c hello 3] availability_zone]}
+        r config set availability-zone zone-a
+        assert_equal zone-a [dict get [$c hello] availability_zone]
+        r config set availability-zone ""
+        $c -close
+    }
+
     # --- the filters of 9.0 -------------------------------------------------------------
 
     # The clients of `names` that CLIENT LIST shows, in its order; names are variables of the caller with their ids.

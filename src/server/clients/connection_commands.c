@@ -6,6 +6,7 @@
 #include "server/clients/client.h"
 #include "server/clients/client_commands.h"
 #include "server/role.h"
+#include "server/config/settings.h"
 #include "server/server.h"
 #include <limits.h>
 
@@ -111,7 +112,8 @@ static bool hello_parse(struct call *call, struct hello *hello) {
 
 static void hello_answer(struct call *call) {
     struct reply *reply = call->reply;
-    reply_map(reply, 7);
+    const char *zone = server_settings.availability_zone;
+    reply_map(reply, zone[0] ? 8 : 7);
     reply_bulk_text(reply, "server");
     reply_bulk_text(reply, SERVER_NAME);
     reply_bulk_text(reply, "version");
@@ -126,6 +128,10 @@ static void hello_answer(struct call *call) {
     reply_bulk_text(reply, role_is_replica() ? "replica" : "master");
     reply_bulk_text(reply, "modules");
     reply_array(reply, 0);
+    if (zone[0]) {
+        reply_bulk_text(reply, "availability_zone");
+        reply_bulk_text(reply, zone);
+    }
 }
 
 static void hello_run(struct call *call) {
@@ -224,7 +230,8 @@ static void readwrite_run(struct call *call) {
 
 static const char *const auth_history[] = {"6.0.0", "Takes a username, for servers that have several users.", NULL};
 static const char *const hello_history[] = {
-    "6.2.0", "The protocol version may be left out: the reply then describes the connection as it is.", NULL};
+    "6.2.0", "The protocol version may be left out: the reply then describes the connection as it is.", "8.1.0",
+    "Shows the availability zone.", NULL};
 static const char *const ping_tips[] = {"request_policy:all_shards", "response_policy:all_succeeded", NULL};
 static const char *const time_tips[] = {"nondeterministic_output", NULL};
 static const char *const shutdown_history[] = {"7.0.0", "Takes NOW, FORCE and ABORT.", "9.0.0",
