@@ -13,6 +13,7 @@
 #include "lib/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
+#include "server/role.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -156,7 +157,7 @@ static int read_rdb(int fd, uint64_t size, enum loading_service service, enum rd
     source_init_fd(&source, fd);
     loading_begin(size, service);
     loading_attach(&source);
-    int error = read_source(&source, duplicates, false, result);
+    int error = read_source(&source, duplicates, role_is_replica(), result); /* its primary deletes what has expired */
     loading_end();
     source_free(&source);
     return error;

@@ -117,6 +117,21 @@ start_server {} {
         assert_equal 1 [info_field persistence rdb_last_load_keys_expired]
     }
 
+    test "a replica keeps keys that have expired: its primary deletes them" -needs {ours 1} {
+        r flushall
+        r debug set-active-expire 0
+        r set gone v px 1
+        r debug sleep 0.01
+        r debug role replica 127.0.0.1 1
+        assert_equal OK [r debug reload]
+        assert_equal 1 [r dbsize]
+        assert_equal 0 [info_field persistence rdb_last_load_keys_expired]
+        r debug role primary
+        assert_equal OK [r debug reload]
+        assert_equal 0 [r dbsize]
+        assert_equal 1 [info_field persistence rdb_last_load_keys_expired]
+    }
+
     test "a server without a file starts empty" {
         file delete [srv dir]/dump.rdb
         restart_server -signal KILL
