@@ -5,6 +5,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "net/pin.h"
+#include "net/value_arena.h"
 #include "server/process/process.h"
 #include "server/process/process_title.h"
 #include "server/stats/latency_monitor.h"
@@ -237,6 +238,7 @@ static bool reap(int options) {
     event_watch_remove(server.loop, &child.pipe);
     close(child.fd);
     child.job = NULL;
+    value_arena_defer_free(false);
     apply_sharing();
     job->done(job, WIFEXITED(state) ? WEXITSTATUS(state) : 0, WIFSIGNALED(state) ? WTERMSIG(state) : 0);
     return true;
@@ -264,6 +266,7 @@ pid_t child_start(struct child_job *job) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return -errno;
     job->keys_total = count_keys();
+    value_arena_defer_free(true);
     uint64_t began = clock_monotonic_us();
     pid_t pid = fork();
     if (pid == 0) run_child(job, ends[1]);
@@ -271,6 +274,7 @@ pid_t child_start(struct child_job *job) {
     uint64_t took = clock_monotonic_us() - began;
     close(ends[1]);
     if (pid < 0) {
+        value_arena_defer_free(false);
         close(ends[0]);
         return -error;
     }

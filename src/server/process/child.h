@@ -7,7 +7,7 @@
  * The owner
  *   - forks, measures the fork (latest_fork_usec, the latency event "fork"), and reaps;
  *   - stops in the server what would copy pages without need while a child lives: resizing of hash tables and updates
- *     of access times;
+ *     of access times; and keeps the values in registered memory, which is shared and not copied (net/value_arena.h);
  *   - makes the child an ordinary process: its title, its OOM score, its CPUs, its signals. The child closes every
  *     descriptor but those its job keeps, so that it keeps no connection open and no port in use, and it never
  *     touches an RDMA object: it ends by _exit() only;
