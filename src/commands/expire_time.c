@@ -117,6 +117,7 @@ void expire_now(struct call *call, struct slice key) {
     bool lazy = store_settings.lazy_expire;
     call_propagate(call, 2, (struct slice[]){lazy ? SLICE("UNLINK") : SLICE("DEL"), key});
     db_delete(call->db, key, lazy);
-    notify(call->db, NOTIFY_GENERIC, "del", key);
+    notify(call->db, NOTIFY_EXPIRED, "expired", key);
+    store_stats.expired_keys++;
     call->dirty++;
 }

@@ -43,6 +43,6 @@ void reply_invalid_expire(struct call *call);
 /* Is the key to be deleted at once instead of being given that time? Never on a replica or while loading: there only
  * the primary's word deletes. */
 bool expire_time_is_past(int64_t at);
-/* Deletes a key whose new time is past, and propagates that. Counts as one change. */
+/* Expires a key whose new time is past, and propagates that. Counts as one change and as an expired key. */
 void expire_now(struct call *call, struct slice key);
 #endif

@@ -12,6 +12,41 @@
 
 /* --- Setting and deleting --- */
 
+int drop_expired_fields(struct call *call, struct entry *entry, int first, int end, int step, struct slice *dropped) {
+    int count = 0;
+    for (int i = first; i < end && hash_is_volatile(entry); i += step) {
+        if (!hash_drop_expired(call->db, entry, call->argv[i])) continue;
+        if (dropped) dropped[count] = call->argv[i];
+        count++;
+    }
+    if (count) notify(call->db, NOTIFY_HASH, "hexpired", call->argv[1]);
+    return count;
+}
+
+/* Sets one field, which keeps its expiry. Where fields of the hash expire, the call is propagated as the value that the
+ * field has now, with its expiry: replicas and AOF may delete an expired field sooner or later than this server, and
+ * must come to the same value. Returns whether it was propagated so. */
+static bool set_field(struct call *call, struct entry *entry, struct slice value, struct blob *blob) {
+    struct slice key = call->argv[1], field = call->argv[2];
+    if (!hash_is_volatile(entry)) {
+        hash_put(call->db, entry, field, value, blob);
+        return false;
+    }
+    char text[NUMBER_TEXT_MAX];
+    int64_t at = hash_expire_at(entry, field);
+    if (at >= 0) {
+        struct slice time = {text, format_int64(text, at)};
+        call_propagate(call, 8,
+                       (struct slice[]){SLICE("HSETEX"), key, SLICE("PXAT"), time, SLICE("FIELDS"), SLICE("1"), field,
+                                        value});
+    } else {
+        call_propagate(call, 4, (struct slice[]){SLICE("HSET"), key, field, value});
+    }
+    drop_expired_fields(call, entry, 2, 3, 1, NULL);
+    hash_put_until(call->db, entry, field, value, blob, HASH_KEEP);
+    return true;
+}
+
 /* HSET and HMSET; returns how many fields are new, -1: an error was replied. */
 static int64_t set_fields(struct call *call) {
     if (call->argc % 2) {
@@ -20,8 +55,9 @@ static int64_t set_fields(struct call *call) {
     }
     struct entry *entry;
     int pairs = call->argc / 2 - 1;
-    if (!find_hash_write(call, &entry, 2, pairs, 2)) return -1;
+    if (!find_hash_write(call, &entry)) return -1;
     entry = hash_need(call, entry);
+    drop_expired_fields(call, entry, 2, call->argc, 2, NULL);
     if (pairs > 1) hash_expect(call->db, entry, (size_t)pairs);
     int64_t added = 0;
     for (int i = 2; i < call->argc; i += 2)
@@ -41,13 +77,13 @@ static void hmset_run(struct call *call) {
 
 static void hsetnx_run(struct call *call) {
     struct entry *entry;
-    if (!find_hash_write(call, &entry, 2, 1, 1)) return;
+    if (!find_hash_write(call, &entry)) return;
     if (entry && hash_has(entry, call->argv[2])) {
         reply_integer(call->reply, 0);
         return;
     }
     entry = hash_need(call, entry);
-    hash_put(call->db, entry, call->argv[2], call->argv[3], argument_blob(call, 3));
+    set_field(call, entry, call->argv[3], argument_blob(call, 3));
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, "hset", call->argv[1]);
     call->dirty++;
@@ -68,9 +104,9 @@ void hash_lost(struct call *call, struct entry *entry, int64_t deleted, const ch
 
 static void hdel_run(struct call *call) {
     struct entry *entry;
-    if (!find_hash_write(call, &entry, 2, call->argc - 2, 1)) return;
+    if (!find_hash_write(call, &entry)) return;
     int64_t deleted = 0;
-    for (int i = 2; entry && i < call->argc; i++) deleted += hash_delete(call->db, entry, call->argv[i]);
+    for (int i = 2; entry && i < call->argc; i++) deleted += delete_field(call, entry, call->argv[i]);
     if (deleted) hash_lost(call, entry, deleted, "hdel");
     reply_integer(call->reply, deleted);
 }
@@ -81,7 +117,7 @@ static void hincrby_run(struct call *call) {
     int64_t by, number = 0;
     struct entry *entry;
     struct hash_value value;
-    if (!argument_int64(call, 3, &by) || !find_hash_write(call, &entry, 2, 1, 1)) return;
+    if (!argument_int64(call, 3, &by) || !find_hash_write(call, &entry)) return;
     if (entry && hash_get(entry, call->argv[2], &value) && !parse_int64(value.bytes, &number)) {
         reply_error(call->reply, "ERR hash value is not an integer");
         return;
@@ -92,7 +128,7 @@ static void hincrby_run(struct call *call) {
     }
     entry = hash_need(call, entry);
     char text[NUMBER_TEXT_MAX];
-    hash_put_until(call->db, entry, call->argv[2], (struct slice){text, format_int64(text, number)}, NULL, HASH_KEEP);
+    set_field(call, entry, (struct slice){text, format_int64(text, number)}, NULL);
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, "hincrby", call->argv[1]);
     call->dirty++;
@@ -111,7 +147,7 @@ static void hincrbyfloat_run(struct call *call) {
         reply_error(call->reply, "ERR value is NaN or Infinity");
         return;
     }
-    if (!find_hash_write(call, &entry, 2, 1, 1)) return;
+    if (!find_hash_write(call, &entry)) return;
     if (entry && hash_get(entry, call->argv[2], &value) && !parse_long_double(value.bytes, &number)) {
         reply_error(call->reply, "ERR hash value is not a float");
         return;
@@ -124,18 +160,12 @@ static void hincrbyfloat_run(struct call *call) {
     entry = hash_need(call, entry);
     char text[DOUBLE_TEXT_MAX];
     struct slice shown = {text, format_long_double(text, number)};
-    bool expires = hash_expire_at(entry, call->argv[2]) >= 0;
-    hash_put_until(call->db, entry, call->argv[2], shown, NULL, HASH_KEEP);
+    bool propagated = set_field(call, entry, shown, NULL);
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, "hincrbyfloat", call->argv[1]);
     call->dirty++;
     reply_bulk(call->reply, shown);
-    if (expires)
-        call_propagate(call, 7,
-                       (struct slice[]){SLICE("HSETEX"), call->argv[1], SLICE("KEEPTTL"), SLICE("FIELDS"), SLICE("1"),
-                                        call->argv[2], shown});
-    else
-        call_propagate(call, 4, (struct slice[]){SLICE("HSET"), call->argv[1], call->argv[2], shown});
+    if (!propagated) call_propagate(call, 4, (struct slice[]){SLICE("HSET"), call->argv[1], call->argv[2], shown});
 }
 
 /* --- Reading --- */

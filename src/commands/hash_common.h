@@ -9,13 +9,18 @@ static inline bool find_hash(struct call *call, struct entry **entry) {
     *entry = find_read(call, call->argv[1]);
     return type_ok(call, *entry, TYPE_HASH);
 }
-/* The hash to be changed, where the call is going to look at or write to the fields argv[first], every `step`, `count`
- * of them: those that have expired are deleted before, here and wherever this call is repeated. */
-static inline bool find_hash_write(struct call *call, struct entry **entry, int first, int count, int step) {
+/* The hash to be changed. False: the key has another type, and that is replied. */
+static inline bool find_hash_write(struct call *call, struct entry **entry) {
     *entry = find_write(call, call->argv[1]);
-    if (!type_ok(call, *entry, TYPE_HASH)) return false;
-    if (*entry && hash_expire_named(call->db, *entry, call->argv + first, (size_t)count, (size_t)step)) *entry = NULL;
-    return true;
+    return type_ok(call, *entry, TYPE_HASH);
+}
+/* The call is about to set the fields argv[first], every `step`, before argv[end]: those that have expired are deleted
+ * before, so that they are new. Sends one `hexpired` event for them. Their names go into `dropped`, where that is not
+ * NULL. Returns how many there were. Replicas and AOF need not know: the call that follows overwrites the fields. */
+int drop_expired_fields(struct call *call, struct entry *entry, int first, int end, int step, struct slice *dropped);
+/* Deletes a field, but not one that has expired. */
+static inline bool delete_field(struct call *call, struct entry *entry, struct slice field) {
+    return (!hash_is_volatile(entry) || hash_has(entry, field)) && hash_delete(call->db, entry, field);
 }
 static inline struct entry *hash_need(struct call *call, struct entry *entry) {
     if (entry) return entry;

@@ -1,8 +1,9 @@
-/* hash_expire.c: fields that expire: HEXPIRE, HTTL and their kin, HPERSIST, HGETEX, HSETEX; and HGETDEL, which has
- * their form.
+/* hash_expire.c: fields that expire: the HEXPIRE and HTTL families, HPERSIST, HGETEX, HSETEX; and HGETDEL, whose
+ * arguments look like theirs.
  *
- * A time is repeated elsewhere as it came out, absolute and with the fields that it was given to: HPEXPIREAT, HPERSIST,
- * HSETEX with PXAT; a time that is over deletes at once, and is repeated as HDEL. */
+ * Times are propagated as absolute milliseconds: HPEXPIREAT, or HSETEX with PXAT. A time that is over deletes the fields
+ * at once and is propagated as HDEL. A field that has expired but is not deleted yet is missing to all these commands,
+ * and they leave it alone, unless they set it. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/hash_common.h"
@@ -14,29 +15,43 @@
 struct fields {
     int first, count; /* in argv */
 };
-/* Reads it from argv[index], where the word FIELDS stands; each field comes with `step` - 1 more arguments, and behind
- * them there is nothing. False: the error is replied. */
-static bool fields_read(struct call *call, int index, int step, struct fields *fields) {
+static void reply_numfields(struct call *call) {
+    reply_error(call->reply, "ERR numfields should be greater than 0 and match the provided number of fields");
+}
+/* The place of the word FIELDS, argv[first] or behind it, with a count behind it. 0: the error is replied. */
+static int fields_find(struct call *call, int first) {
+    for (int i = first; i < call->argc - 1; i++)
+        if (slice_is(call->argv[i], "fields")) return i;
+    reply_numfields(call);
+    return 0;
+}
+/* Reads the count behind argv[index], which is FIELDS, and takes all arguments behind that as fields, each with `step` -
+ * 1 more arguments. A count that does not match them is `mismatch`. False: the error is replied. */
+static bool fields_read(struct call *call, int index, int step, void (*mismatch)(struct call *call),
+                        struct fields *fields) {
     int64_t count;
     if (!argument_int64(call, index + 1, &count)) return false;
     int left = call->argc - index - 2;
     if (count < 1 || count != left / step || left % step) {
-        reply_error(call->reply, "ERR numfields should be greater than 0 and match the provided number of fields");
+        mismatch(call);
         return false;
     }
     *fields = (struct fields){index + 2, (int)count};
     return true;
 }
-/* The same where nothing may stand before it. */
-static bool fields_only(struct call *call, struct fields *fields) {
-    if (slice_is(call->argv[2], "fields")) return fields_read(call, 2, 1, fields);
+static void reply_syntax(struct call *call) {
+    reply_syntax_error(call->reply);
+}
+/* The same where FIELDS must follow the key. */
+static bool fields_only(struct call *call, void (*mismatch)(struct call *call), struct fields *fields) {
+    if (slice_is(call->argv[2], "fields")) return fields_read(call, 2, 1, mismatch, fields);
     reply_syntax_error(call->reply);
     return false;
 }
 
-/* --- What is repeated --- */
+/* --- Propagation --- */
 
-/* The fields that a call has changed, with room in front for the words of a command. */
+/* The fields that a call has changed, with space in front for the arguments of a command. */
 enum { HEAD_MAX = 5 };
 struct changes {
     struct slice *words;
@@ -51,19 +66,19 @@ static void changes_add(struct changes *changes, struct slice field) {
 static void changes_end(struct changes *changes) {
     mem_free(changes->words);
 }
-static void repeat_hdel(struct call *call, const struct changes *changes) {
+static void propagate_hdel(struct call *call, const struct changes *changes) {
     struct slice *words = changes->words + HEAD_MAX - 2;
     words[0] = SLICE("HDEL"), words[1] = call->argv[1];
     call_propagate(call, changes->count + 2, words);
 }
-static void repeat_hpersist(struct call *call, const struct changes *changes) {
+static void propagate_hpersist(struct call *call, const struct changes *changes) {
     char count[NUMBER_TEXT_MAX];
     struct slice *words = changes->words + HEAD_MAX - 4;
     words[0] = SLICE("HPERSIST"), words[1] = call->argv[1], words[2] = SLICE("FIELDS");
     words[3] = (struct slice){count, format_int64(count, changes->count)};
     call_propagate(call, changes->count + 4, words);
 }
-static void repeat_hpexpireat(struct call *call, const struct changes *changes, int64_t at) {
+static void propagate_hpexpireat(struct call *call, const struct changes *changes, int64_t at) {
     char count[NUMBER_TEXT_MAX], time[NUMBER_TEXT_MAX];
     struct slice *words = changes->words;
     words[0] = SLICE("HPEXPIREAT"), words[1] = call->argv[1], words[2] = (struct slice){time, format_int64(time, at)},
@@ -74,21 +89,17 @@ static void repeat_hpexpireat(struct call *call, const struct changes *changes, 
 
 /* --- Giving and taking times --- */
 
-/* The fields were given a time (at >= 0), or lost theirs. */
-static void retimed(struct call *call, const struct changes *changes, int64_t at) {
-    if (!changes->count) return;
+/* Some fields were given a time (at >= 0), or lost theirs. */
+static void retimed(struct call *call, int fields, int64_t at) {
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, at >= 0 ? "hexpire" : "hpersist", call->argv[1]);
-    call->dirty += (uint64_t)changes->count;
-    if (at >= 0)
-        repeat_hpexpireat(call, changes, at);
-    else
-        repeat_hpersist(call, changes);
+    call->dirty += (uint64_t)fields;
 }
 /* The fields were deleted, because the time they were given was over. */
 static void expired_at_once(struct call *call, struct entry *entry, const struct changes *changes) {
     if (!changes->count) return;
-    repeat_hdel(call, changes);
+    store_stats.expired_fields += (uint64_t)changes->count;
+    propagate_hdel(call, changes);
     hash_lost(call, entry, changes->count, "hexpired");
 }
 
@@ -107,34 +118,41 @@ static int64_t expire_field(struct call *call, struct entry *entry, struct slice
     return past ? 2 : 1;
 }
 
+static void propagate_time(struct call *call, int64_t at) {
+    char text[NUMBER_TEXT_MAX];
+    struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
+    memcpy(args, call->argv, (size_t)call->argc * sizeof *args);
+    args[0] = SLICE("HPEXPIREAT");
+    args[2] = (struct slice){text, format_int64(text, at)};
+    call_propagate(call, call->argc, args);
+    mem_free(args);
+}
+
 static void hexpire_generic(struct call *call, bool seconds, bool relative) {
-    int at_fields = 3;
-    while (at_fields < call->argc - 1 && !slice_is(call->argv[at_fields], "fields")) at_fields++;
+    int at_fields = fields_find(call, 3);
     struct fields fields;
     struct entry *entry;
     unsigned wanted = 0;
     int64_t value, at;
-    if (at_fields == call->argc - 1) {
-        reply_syntax_error(call->reply);
-        return;
-    }
-    if (!expire_conditions_read(call, 3, at_fields, &wanted) || !fields_read(call, at_fields, 1, &fields) ||
-        !argument_int64(call, 2, &value))
+    if (!at_fields || !expire_conditions_read(call, 3, at_fields, &wanted) ||
+        !fields_read(call, at_fields, 1, reply_numfields, &fields) || !argument_int64(call, 2, &value))
         return;
     if (value < 0 || !expire_time_make(value, seconds, relative, &at)) {
         reply_invalid_expire(call);
         return;
     }
-    if (!find_hash_write(call, &entry, fields.first, fields.count, 1)) return;
+    if (!find_hash_write(call, &entry)) return;
     bool past = expire_time_is_past(at);
     struct changes changes = changes_begin(fields);
     reply_array(call->reply, (size_t)fields.count);
     for (int i = fields.first; i < call->argc; i++)
         reply_integer(call->reply, expire_field(call, entry, call->argv[i], at, wanted, past, &changes));
-    if (past)
+    if (past) {
         expired_at_once(call, entry, &changes);
-    else
-        retimed(call, &changes, at);
+    } else if (changes.count) {
+        retimed(call, changes.count, at);
+        if (seconds || relative) propagate_time(call, at);
+    }
     changes_end(&changes);
 }
 static void hexpire_run(struct call *call) {
@@ -151,31 +169,32 @@ static void hpexpireat_run(struct call *call) {
 }
 
 /* -2: no such field, -1: it had no expiry, 1: it has none any more. */
-static int64_t persist_field(struct call *call, struct entry *entry, struct slice field, struct changes *changes) {
+static int64_t persist_field(struct call *call, struct entry *entry, struct slice field) {
     int64_t at = entry ? hash_expire_at(entry, field) : HASH_NO_FIELD;
     if (at < 0) return at;
     hash_set_expire(call->db, entry, field, HASH_NEVER);
-    changes_add(changes, field);
     return 1;
 }
 
 static void hpersist_run(struct call *call) {
     struct fields fields;
     struct entry *entry;
-    if (!fields_only(call, &fields) || !find_hash_write(call, &entry, fields.first, fields.count, 1)) return;
-    struct changes changes = changes_begin(fields);
+    if (!fields_only(call, reply_numfields, &fields) || !find_hash_write(call, &entry)) return;
+    int persisted = 0;
     reply_array(call->reply, (size_t)fields.count);
-    for (int i = fields.first; i < call->argc; i++)
-        reply_integer(call->reply, persist_field(call, entry, call->argv[i], &changes));
-    retimed(call, &changes, HASH_NEVER);
-    changes_end(&changes);
+    for (int i = fields.first; i < call->argc; i++) {
+        int64_t outcome = persist_field(call, entry, call->argv[i]);
+        persisted += outcome == 1;
+        reply_integer(call->reply, outcome);
+    }
+    if (persisted) retimed(call, persisted, HASH_NEVER);
 }
 
 /* --- Asking for times --- */
 
 static void httl_generic(struct call *call, bool seconds, bool relative) {
     struct fields fields;
-    if (!fields_only(call, &fields)) return;
+    if (!fields_only(call, reply_syntax, &fields)) return;
     struct entry *entry = find_read_with(call, call->argv[1], LOOKUP_NOTOUCH);
     if (!type_ok(call, entry, TYPE_HASH)) return;
     reply_array(call->reply, (size_t)fields.count);
@@ -204,50 +223,51 @@ static void hgetex_run(struct call *call) {
     struct fields fields;
     struct entry *entry;
     int64_t at;
-    int i = 2;
-    for (; i < call->argc - 1 && !slice_is(call->argv[i], "fields"); i++) {
-        if (expire_option_read(call, &i, &option, EXPIRE_TIMES | EXPIRE_PERSIST)) continue;
+    int at_fields = fields_find(call, 2);
+    if (!at_fields) return;
+    for (int i = 2; i < at_fields; i++) {
+        if (expire_option_read(call, &i, &option, EXPIRE_TIMES | EXPIRE_PERSIST) && i < at_fields) continue;
         reply_syntax_error(call->reply);
         return;
     }
-    if (i >= call->argc - 1) {
-        reply_syntax_error(call->reply);
+    if (!fields_read(call, at_fields, 1, reply_numfields, &fields) || !find_hash(call, &entry) ||
+        !expire_option_time_or_zero(call, &option, &at))
         return;
-    }
-    if (!fields_read(call, i, 1, &fields) || !expire_option_time_or_zero(call, &option, &at)) return;
-    if (!find_hash_write(call, &entry, fields.first, fields.count, 1)) return;
     bool past = at >= 0 && expire_time_is_past(at);
     struct changes changes = changes_begin(fields);
     reply_array(call->reply, (size_t)fields.count);
-    for (i = fields.first; i < call->argc; i++) {
-        reply_field(call, entry, call->argv[i]);
-        if (option.kind == EXPIRE_PERSIST)
-            persist_field(call, entry, call->argv[i], &changes);
-        else if (option.kind != EXPIRE_NONE)
-            expire_field(call, entry, call->argv[i], at, 0, past, &changes);
+    for (int i = fields.first; i < call->argc; i++) {
+        struct slice field = call->argv[i];
+        reply_field(call, entry, field);
+        if (option.kind == EXPIRE_PERSIST) {
+            if (persist_field(call, entry, field) == 1) changes_add(&changes, field);
+        } else if (option.kind != EXPIRE_NONE) {
+            expire_field(call, entry, field, at, 0, past, &changes);
+        }
     }
-    if (past)
+    if (past) {
         expired_at_once(call, entry, &changes);
-    else
-        retimed(call, &changes, at);
+    } else if (changes.count) {
+        retimed(call, changes.count, at);
+        if (at >= 0)
+            propagate_hpexpireat(call, &changes, at);
+        else
+            propagate_hpersist(call, &changes);
+    }
     changes_end(&changes);
 }
 
 static void hgetdel_run(struct call *call) {
     struct fields fields;
     struct entry *entry;
-    if (!fields_only(call, &fields) || !find_hash_write(call, &entry, fields.first, fields.count, 1)) return;
-    struct changes changes = changes_begin(fields);
+    if (!fields_only(call, reply_numfields, &fields) || !find_hash_write(call, &entry)) return;
+    int64_t deleted = 0;
     reply_array(call->reply, (size_t)fields.count);
     for (int i = fields.first; i < call->argc; i++) {
         reply_field(call, entry, call->argv[i]);
-        if (entry && hash_delete(call->db, entry, call->argv[i])) changes_add(&changes, call->argv[i]);
+        if (entry) deleted += delete_field(call, entry, call->argv[i]);
     }
-    if (changes.count) {
-        repeat_hdel(call, &changes);
-        hash_lost(call, entry, changes.count, "hdel");
-    }
-    changes_end(&changes);
+    if (deleted) hash_lost(call, entry, deleted, "hdel");
 }
 
 struct hsetex {
@@ -256,32 +276,28 @@ struct hsetex {
     struct fields fields;
     int64_t at;
 };
-/* One of two words that exclude each other. */
+/* One of two options that exclude each other. */
 static bool either(struct slice word, const char *name, bool *set, bool other) {
     if (!slice_is(word, name) || other) return false;
     *set = true;
     return true;
 }
 static bool hsetex_read(struct call *call, struct hsetex *how) {
-    int i = 2;
-    for (; i < call->argc - 1 && !slice_is(call->argv[i], "fields"); i++) {
+    int at_fields = fields_find(call, 2);
+    if (!at_fields) return false;
+    for (int i = 2; i < at_fields; i++) {
         struct slice word = call->argv[i];
         if (either(word, "nx", &how->nx, how->xx) || either(word, "xx", &how->xx, how->nx) ||
             either(word, "fnx", &how->fnx, how->fxx) || either(word, "fxx", &how->fxx, how->fnx) ||
-            expire_option_read(call, &i, &how->option, EXPIRE_TIMES | EXPIRE_KEEPTTL))
+            (expire_option_read(call, &i, &how->option, EXPIRE_TIMES | EXPIRE_KEEPTTL) && i < at_fields))
             continue;
         reply_syntax_error(call->reply);
         return false;
     }
-    if (i >= call->argc - 1) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
-    return fields_read(call, i, 2, &how->fields) && expire_option_time_or_zero(call, &how->option, &how->at);
+    return fields_read(call, at_fields, 2, reply_numfields, &how->fields);
 }
 
-static bool hsetex_allowed(const struct call *call, const struct entry *entry, const struct hsetex *how) {
-    if ((how->nx && entry) || (how->xx && !entry)) return false;
+static bool hsetex_fields_allowed(const struct call *call, const struct entry *entry, const struct hsetex *how) {
     for (int i = how->fields.first; (how->fnx || how->fxx) && i < call->argc; i += 2) {
         bool there = entry && hash_has(entry, call->argv[i]);
         if (there ? how->fnx : how->fxx) return false;
@@ -289,17 +305,53 @@ static bool hsetex_allowed(const struct call *call, const struct entry *entry, c
     return true;
 }
 
-static void hsetex_delete(struct call *call, struct entry *entry, const struct hsetex *how) {
+/* Conditions have been met, and are not propagated: the fields' expiry may look otherwise to a replica or to an AOF that
+ * is loaded. */
+static void hsetex_propagate(struct call *call, const struct hsetex *how) {
+    bool conditions = how->nx || how->xx || how->fnx || how->fxx;
+    bool absolute = !(how->option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT));
+    if (!conditions && absolute && !call->propagated) return; /* as it came */
+    char text[NUMBER_TEXT_MAX];
+    struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
+    int count = 0;
+    args[count++] = call->argv[0];
+    args[count++] = call->argv[1];
+    if (how->option.kind == EXPIRE_KEEPTTL) {
+        args[count++] = SLICE("KEEPTTL");
+    } else if (how->at >= 0) {
+        args[count++] = SLICE("PXAT");
+        args[count++] = (struct slice){text, format_int64(text, how->at)};
+    }
+    for (int i = how->fields.first - 2; i < call->argc; i++) args[count++] = call->argv[i];
+    call_propagate(call, count, args);
+    mem_free(args);
+}
+
+/* With a time that is over, the fields are set and expire at once. Other clients can tell by the events only. */
+static void hsetex_expire(struct call *call, struct entry *entry, const struct hsetex *how) {
     struct changes changes = changes_begin(how->fields);
-    for (int i = how->fields.first; entry && i < call->argc; i += 2)
+    for (int i = how->fields.first; i < call->argc; i += 2)
         if (hash_delete(call->db, entry, call->argv[i])) changes_add(&changes, call->argv[i]);
-    expired_at_once(call, entry, &changes);
+    notify(call->db, NOTIFY_HASH, "hset", call->argv[1]);
+    notify(call->db, NOTIFY_HASH, "hexpire", call->argv[1]);
+    store_stats.expired_fields += (uint64_t)how->fields.count;
+    if (changes.count) propagate_hdel(call, &changes);
+    hash_lost(call, entry, changes.count, "hexpired");
+    changes_end(&changes);
+}
+
+/* Under KEEPTTL a replica would keep the time of a field that has expired here, so it is told to delete such fields. */
+static void hsetex_drop_expired(struct call *call, struct entry *entry, const struct hsetex *how) {
+    if (!hash_is_volatile(entry)) return;
+    struct changes changes = changes_begin(how->fields);
+    changes.count = drop_expired_fields(call, entry, how->fields.first, call->argc, 2, changes.words + HEAD_MAX);
+    if (changes.count && how->option.kind == EXPIRE_KEEPTTL) propagate_hdel(call, &changes);
     changes_end(&changes);
 }
 
 static void hsetex_set(struct call *call, struct entry *entry, const struct hsetex *how) {
     int64_t at = how->option.kind == EXPIRE_KEEPTTL ? HASH_KEEP : how->at;
-    entry = hash_need(call, entry);
+    hsetex_drop_expired(call, entry, how);
     hash_expect(call->db, entry, (size_t)how->fields.count);
     for (int i = how->fields.first; i < call->argc; i += 2)
         hash_put_until(call->db, entry, call->argv[i], call->argv[i + 1], argument_blob(call, i + 1), at);
@@ -307,18 +359,21 @@ static void hsetex_set(struct call *call, struct entry *entry, const struct hset
     notify(call->db, NOTIFY_HASH, "hset", call->argv[1]);
     if (at >= 0) notify(call->db, NOTIFY_HASH, "hexpire", call->argv[1]);
     call->dirty += (uint64_t)how->fields.count;
-    if (how->option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) expire_option_propagate(call, &how->option, at);
+    hsetex_propagate(call, how);
 }
 
 static void hsetex_run(struct call *call) {
     struct hsetex how = {0};
     struct entry *entry;
-    if (!hsetex_read(call, &how) || !find_hash_write(call, &entry, how.fields.first, how.fields.count, 2)) return;
-    bool allowed = hsetex_allowed(call, entry, &how);
+    if (!hsetex_read(call, &how) || !find_hash_write(call, &entry)) return;
+    bool allowed = !(how.nx && entry) && !(how.xx && !entry);
+    if (allowed && !expire_option_time_or_zero(call, &how.option, &how.at)) return;
+    allowed = allowed && hsetex_fields_allowed(call, entry, &how);
     reply_integer(call->reply, allowed);
     if (!allowed) return;
+    entry = hash_need(call, entry);
     if (how.at >= 0 && expire_time_is_past(how.at))
-        hsetex_delete(call, entry, &how);
+        hsetex_expire(call, entry, &how);
     else
         hsetex_set(call, entry, &how);
 }

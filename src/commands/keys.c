@@ -2,6 +2,7 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
+#include "store/hash.h"
 #include "server/server.h"
 #include <limits.h>
 
@@ -147,7 +148,8 @@ static void copy_run(struct call *call) {
         return;
     }
     if (there) db_delete(to_db, to, store_settings.lazy_server_del);
-    db_copy(call->db, entry, to_db, to);
+    struct entry *copy = db_copy(call->db, entry, to_db, to);
+    if (entry_type(copy) == TYPE_HASH) hash_drop_all_expired(to_db, copy);
     notify(to_db, NOTIFY_NEW, "new", to);
     notify(to_db, NOTIFY_GENERIC, "copy_to", to);
     call->dirty++;

@@ -189,14 +189,14 @@ static void getex_run(struct call *call) {
             return;
         }
     }
-    /* A missing key is no error, whatever the time is; so the key is looked for first. */
+    int64_t at;
+    if (!expire_option_time(call, &option, &at)) return;
     struct entry *entry = find_read(call, key);
     if (!entry) {
         reply_null(call->reply);
         return;
     }
-    int64_t at;
-    if (!type_ok(call, entry, TYPE_STRING) || !expire_option_time(call, &option, &at)) return;
+    if (!type_ok(call, entry, TYPE_STRING)) return;
     reply_string_value(call, entry);
     if (at != -1 && expire_time_is_past(at)) {
         expire_now(call, key);

@@ -32,12 +32,11 @@ static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at
     }
 }
 
-/* How many of the keys of these pairs there are, as far as it takes to know that it is `enough`. */
-static int pairs_existing(struct call *call, int first, int pairs, int enough) {
-    int existing = 0;
-    for (int i = first; i < first + 2 * pairs && existing < enough; i += 2)
-        existing += find_write(call, call->argv[i]) != NULL;
-    return existing;
+/* Looks at the keys of these pairs until it finds one that exists, or one that does not. */
+static bool pairs_any(struct call *call, int first, int pairs, bool existing) {
+    for (int i = first; i < first + 2 * pairs; i += 2)
+        if ((find_write(call, call->argv[i]) != NULL) == existing) return true;
+    return false;
 }
 
 static bool pairs_complete(struct call *call) {
@@ -54,26 +53,19 @@ static void mset_run(struct call *call) {
 
 static void msetnx_run(struct call *call) {
     if (!pairs_complete(call)) return;
-    bool refused = pairs_existing(call, 1, call->argc / 2, 1) > 0;
+    bool refused = pairs_any(call, 1, call->argc / 2, true);
     if (!refused) pairs_put(call, 1, call->argc / 2, -1, 0);
     reply_integer(call->reply, !refused);
-}
-
-/* MSETEX with a time that is over: the keys go. */
-static void pairs_expire_now(struct call *call, int first, int pairs) {
-    for (int i = first; i < first + 2 * pairs; i += 2) {
-        if (find_write(call, call->argv[i])) expire_now(call, call->argv[i]);
-    }
 }
 
 static void msetex_run(struct call *call) {
     int64_t pairs;
     if (!parse_int64(call->argv[1], &pairs) || pairs < 1 || pairs > INT_MAX) {
-        reply_error(call->reply, "ERR invalid numkeys value");
+        reply_error(call->reply, "ERR invalid numkeys value or out of range");
         return;
     }
     if (pairs > (call->argc - 2) / 2) {
-        reply_error(call->reply, "ERR wrong number of key-value pairs");
+        reply_syntax_error(call->reply);
         return;
     }
     int count = (int)pairs;
@@ -91,15 +83,11 @@ static void msetex_run(struct call *call) {
     }
     int64_t at;
     if (!expire_option_time(call, &option, &at)) return;
-    if ((nx && pairs_existing(call, 2, count, 1) > 0) || (xx && pairs_existing(call, 2, count, count) < count)) {
+    if ((nx && pairs_any(call, 2, count, true)) || (xx && pairs_any(call, 2, count, false))) {
         reply_integer(call->reply, 0);
         return;
     }
     reply_integer(call->reply, 1);
-    if (at != -1 && expire_time_is_past(at)) {
-        pairs_expire_now(call, 2, count);
-        return;
-    }
     pairs_put(call, 2, count, at, option.kind == EXPIRE_KEEPTTL ? PUT_KEEP_TTL : 0);
     if (option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) expire_option_propagate(call, &option, at);
 }

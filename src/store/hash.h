@@ -10,9 +10,9 @@
  * what has expired is found without looking at anything else, and a field without an expiry pays for none of that. When
  * the last expiry goes, the hash is a plain table again.
  *
- * A field whose time is over is missing to whoever reads or walks, but for those who ask for all, and for hash_len(),
- * which counts it until it is deleted: that is done by the expiry cycle, and for the fields that a command is going to
- * write to by hash_expire_named(), before it looks at them.
+ * An expired field is missing to readers and walks, but for those that ask for all, and for hash_len(), which counts it
+ * until it is deleted: by the expiry cycle, or by hash_drop_expired() when a command is about to set it. Commands that
+ * delete or retime fields leave an expired one alone.
  *
  * The functions take the entry of the key. They change the structure only: that a key changed is told with
  * db_changed(), once a command; an emptied hash is to be deleted by the caller. What is read from a hash lies in it,
@@ -60,9 +60,12 @@ int64_t hash_expire_at(const struct entry *entry,
                        struct slice field); /* ms since the epoch, HASH_NEVER, HASH_NO_FIELD */
 void hash_set_expire(struct db *db, struct entry *entry, struct slice field,
                      int64_t at); /* of a field that is there; HASH_NEVER: none */
-/* Deletes those of the fields named by `count` slices, every `step`, whose time is over. True: none is left, and the
- * key is gone with them. */
-bool hash_expire_named(struct db *db, struct entry *entry, const struct slice *fields, size_t count, size_t step);
+bool hash_is_volatile(const struct entry *entry); /* does a field of it expire? */
+/* Deletes the field if its time is over, and counts it as expired. For a command that is about to set the field: it then
+ * is a new one. Tells the hooks nothing, and leaves an empty hash where it was the last field. */
+bool hash_drop_expired(struct db *db, struct entry *entry, struct slice field);
+/* Deletes the expired fields of a fresh copy, of which nobody knows yet; a hash of expired fields only stays as it is. */
+void hash_drop_all_expired(struct db *db, struct entry *entry);
 /* Deletes some of the fields whose time is over. Returns how many; where none is left, the key is gone with them. */
 size_t hash_expire_due(struct db *db, struct entry *entry);
 

@@ -103,19 +103,17 @@ static bool expire_fields(struct db *db, struct entry *e, const struct slice *na
     return last;
 }
 
-static __attribute__((noinline)) bool expire_named(struct db *db, struct entry *e, const struct slice *fields,
-                                                   size_t count, size_t step) {
-    for (size_t i = 0; i < count && entry_is_timed(e); i++) {
-        const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, fields[i * step]);
-        if (!f || !field_is_expired(f)) continue;
-        struct slice name = field_name(f);
-        if (expire_fields(db, e, &name, 1)) return true;
-    }
-    return false;
+bool hash_is_volatile(const struct entry *e) {
+    return __builtin_expect(entry_is_timed(e), 0);
 }
 
-bool hash_expire_named(struct db *db, struct entry *e, const struct slice *fields, size_t count, size_t step) {
-    return __builtin_expect(entry_is_timed(e), 0) && expire_named(db, e, fields, count, step);
+bool hash_drop_expired(struct db *db, struct entry *e, struct slice field) {
+    if (!hash_is_volatile(e)) return false;
+    const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, field);
+    if (!f || !field_is_expired(f)) return false;
+    expiring_hash_delete(db, e, field);
+    store_stats.expired_fields++;
+    return true;
 }
 
 /* The first fields of the heap, and those below them in its tree, are over as long as the heap says so. */
@@ -136,4 +134,15 @@ size_t hash_expire_due(struct db *db, struct entry *e) {
     due_from(&due, 0);
     if (due.count) expire_fields(db, e, due.names, due.count);
     return due.count;
+}
+
+void hash_drop_all_expired(struct db *db, struct entry *e) {
+    if (!hash_is_volatile(e) || hash_len_now(e) == 0) return;
+    size_t dropped;
+    do {
+        struct due due = {.fields = &expiring_hash_of(e)->fields};
+        if (!store_settings.show_expired) due_from(&due, 0);
+        dropped = due.count;
+        for (size_t i = 0; i < dropped; i++) expiring_hash_delete(db, e, due.names[i]);
+    } while (dropped && hash_is_volatile(e));
 }

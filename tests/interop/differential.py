@@ -96,7 +96,8 @@ class Pair:
 
     def clock(self, ms):
         self.servers[0].clock.set(self.servers[0].clock.ms + ms)
-        self.both("PING")  # a turn of the loop, in which it is read
+        for server in self.servers:
+            server.see_clock()
 
     def send(self, client, commands):
         commands = self.dumped(commands)

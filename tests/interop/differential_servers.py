@@ -239,6 +239,7 @@ class Server:
             self.control.call("CONFIG", "SET", *words)
         self.control.call("FLUSHALL")
         self.clock.set(EPOCH_MS)
+        self.see_clock()
         self.control.call("CONFIG", "SET", "notify-keyspace-events", "EAmn")
         self.clients = [Connection(self.port) for _ in range(self.CLIENTS)]
         self.ids = [client.call("CLIENT", "ID")[1] for client in self.clients]
@@ -253,6 +254,12 @@ class Server:
             if words:
                 state[self.ids.index(words[b"id"])] = {name: words.get(name) for name in fields}
         return state
+
+    def see_clock(self):
+        """Waits until the server has read the clock. A genuine server reads it once a turn of its loop, and not again within about a millisecond."""
+        want = b"server_time_usec:%d\r" % (self.clock.ms * 1000)
+        while want not in self.control.call("INFO", "server")[1]:
+            time.sleep(0.0005)
 
     def listen(self):
         """What was repeated and told since the last time: raw bytes."""
