@@ -69,7 +69,7 @@ static void geoadd_run(struct call *call) {
     int count = (call->argc - at) / 3, argc = at + 2 * count;
     struct slice *argv = mem_alloc((size_t)argc * sizeof *argv);
     char(*scores)[NUMBER_TEXT_MAX] = mem_alloc(((size_t)count + 1) * sizeof *scores);
-    argv[0] = SLICE("zadd");
+    argv[0] = SLICE("ZADD");
     for (int i = 1; i < at; i++) argv[i] = call->argv[i];
     bool good = true;
     for (int i = 0; i < count && good; i++) {

@@ -69,25 +69,25 @@ static bool read_box(struct call *call, int index, struct search *search) {
     return search->has_by = true;
 }
 
+static const char *search_name(const struct search *search) {
+    return search->form == FORM_SEARCH ? "GEOSEARCH" : "GEOSEARCHSTORE";
+}
+
 /* How many corners, and each. Returns how many words there were; 0: the error is replied. */
 static int read_polygon(struct call *call, int index, struct search *search) {
     int64_t count;
-    if (!argument_int64(call, index, &count)) return 0;
-    if (count < 3) {
-        reply_error(call->reply, "ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
+    if (!parse_int64(call->argv[index], &count) || count != (int32_t)count) {
+        reply_error(call->reply, "ERR invalid number of vertices");
         return 0;
     }
-    if (count > (call->argc - index - 1) / 2) {
-        reply_syntax_error(call->reply);
+    if (count < 3 || count > (call->argc - index - 1) / 2) {
+        reply_error_format(call->reply, "ERR %s BYPOLYGON must have at least 3 vertices", search_name(search));
         return 0;
     }
     search->corners = mem_alloc((size_t)count * sizeof *search->corners);
     for (int i = 0; i < count; i++)
         if (!argument_point(call, index + 1 + 2 * i, &search->corners[i])) return 0;
-    struct geo_shape *shape = &search->shape;
-    shape->form = GEO_POLYGON;
-    shape->corners = search->corners;
-    shape->corner_count = (size_t)count;
+    geo_polygon(&search->shape, search->corners, (size_t)count);
     search->unit = 1;
     search->has_by = true;
     return 1 + 2 * (int)count;
@@ -99,7 +99,8 @@ static bool read_member(struct call *call, int index, struct search *search, con
     search->has_from = true;
     if (!zset) return true;
     if (!zset_score(zset, call->argv[index], &score)) {
-        reply_error(call->reply, "ERR could not decode requested zset member");
+        struct slice member = call->argv[index];
+        reply_error_format(call->reply, "ERR member %.*s does not exist", shown_len(member), member.data);
         return false;
     }
     search->shape.center = geo_decode_score(score);
@@ -131,15 +132,15 @@ static int read_option(struct call *call, int i, struct search *search, const st
         search->store_distances = slice_is(word, "storedist");
         return 2;
     }
-    if (searching && left >= 1 && !search->has_from && slice_is(word, "frommember"))
+    if (searching && left >= 1 && !search->has_from && !search->corners && slice_is(word, "frommember"))
         return read_member(call, i + 1, search, zset) ? 2 : 0;
-    if (searching && left >= 2 && !search->has_from && slice_is(word, "fromlonlat"))
+    if (searching && left >= 2 && !search->has_from && !search->corners && slice_is(word, "fromlonlat"))
         return argument_point(call, i + 1, &search->shape.center) ? (search->has_from = true, 3) : 0;
     if (searching && left >= 2 && !search->has_by && slice_is(word, "byradius"))
         return read_radius(call, i + 1, search) ? 3 : 0;
     if (searching && left >= 3 && !search->has_by && slice_is(word, "bybox"))
         return read_box(call, i + 1, search) ? 4 : 0;
-    if (searching && left >= 1 && !search->has_by && slice_is(word, "bypolygon")) {
+    if (searching && left >= 1 && !search->has_by && !search->has_from && slice_is(word, "bypolygon")) {
         int words = read_polygon(call, i + 1, search);
         return words ? 1 + words : 0;
     }
@@ -149,12 +150,10 @@ static int read_option(struct call *call, int i, struct search *search, const st
 }
 
 static bool complete(struct call *call, struct search *search) {
-    const char *name = search->form == FORM_SEARCH ? "GEOSEARCH" : "GEOSEARCHSTORE";
+    const char *name = search_name(search);
     if (search->store && (search->with_distance || search->with_hash || search->with_point))
         reply_error_format(call->reply, "ERR %s is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
                            search->form == FORM_SEARCH_STORE ? name : "STORE option in GEORADIUS");
-    else if (search->corners && search->has_from)
-        reply_error_format(call->reply, "ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for %s", name);
     else if (!search->corners && !search->has_from)
         reply_error_format(call->reply, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %s", name);
     else if (!search->has_by)
@@ -185,7 +184,6 @@ static bool search_read(struct call *call, struct search *search, const struct z
     }
     /* The nearest ones are wanted, unless any will do. */
     if (search->count && !search->any && search->sort == SORT_NONE) search->sort = SORT_ASCENDING;
-    if (search->corners) search->shape.center = geo_middle(search->corners, search->shape.corner_count);
     return complete(call, search);
 }
 
@@ -321,7 +319,7 @@ static int radius_find_keys(const struct command *command, int argc, const struc
 
 #define UNIT "unit(M|KM|FT|MI)"
 #define FROM_BY                                                                                                        \
-    "from(FROMMEMBER member:string|FROMLONLAT fromlonlat{longitude:double latitude:double}) by(circle{BYRADIUS "       \
+    "[from(FROMMEMBER member:string|FROMLONLAT fromlonlat{longitude:double latitude:double})] by(circle{BYRADIUS "     \
     "radius:double " UNIT "}|box{BYBOX width:double height:double " UNIT                                               \
     "}|polygon{BYPOLYGON num-vertices:integer vertices{longitude:double latitude:double}...}@9.0.0)"
 #define ORDER "[order(ASC|DESC)]"
@@ -335,7 +333,7 @@ static int radius_find_keys(const struct command *command, int argc, const struc
 #define STORE_KEYS(from)                                                                                               \
     {                                                                                                                  \
         KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),                                                                       \
-            {.flags = KEY_OW | KEY_UPDATE,                                                                             \
+            {.flags = KEY_OW | KEY_UPDATE | KEY_VARIABLE_FLAGS,                                                        \
              .begin = BEGIN_KEYWORD,                                                                                   \
              .index = (from),                                                                                          \
              .keyword = "STORE",                                                                                       \
@@ -343,8 +341,8 @@ static int radius_find_keys(const struct command *command, int argc, const struc
              .a = 0,                                                                                                   \
              .b = 1},                                                                                                  \
         {                                                                                                              \
-            .flags = KEY_OW | KEY_UPDATE, .begin = BEGIN_KEYWORD, .index = (from), .keyword = "STOREDIST",             \
-            .find = FIND_RANGE, .a = 0, .b = 1                                                                         \
+            .flags = KEY_OW | KEY_UPDATE | KEY_VARIABLE_FLAGS, .begin = BEGIN_KEYWORD, .index = (from),                \
+            .keyword = "STOREDIST", .find = FIND_RANGE, .a = 0, .b = 1                                                 \
         }                                                                                                              \
     }
 #define GEO .categories = CAT_GEO, .group = GROUP_GEO, .complexity = SEARCH_COMPLEXITY
@@ -380,8 +378,6 @@ const struct command_spec geo_search_commands[] = {
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER " " STORE,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
      .keys = STORE_KEYS(6),
      .find_keys = radius_find_keys},
     {.name = "georadiusbymember",
@@ -394,8 +390,6 @@ const struct command_spec geo_search_commands[] = {
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER
                " " STORE,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
      .keys = STORE_KEYS(5),
      .find_keys = radius_find_keys},
     {.name = "georadius_ro",
@@ -408,8 +402,6 @@ const struct command_spec geo_search_commands[] = {
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`GEOSEARCH` with the `BYRADIUS` argument",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = "georadiusbymember_ro",
      .run = georadiusbymember_ro_run,
@@ -420,8 +412,6 @@ const struct command_spec geo_search_commands[] = {
      .summary = "Finds the places within a circle around a member.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},
 };

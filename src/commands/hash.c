@@ -36,9 +36,9 @@ static bool set_field(struct call *call, struct entry *entry, struct slice value
     int64_t at = hash_expire_at(entry, field);
     if (at >= 0) {
         struct slice time = {text, format_int64(text, at)};
-        call_propagate(call, 8,
-                       (struct slice[]){SLICE("HSETEX"), key, SLICE("PXAT"), time, SLICE("FIELDS"), SLICE("1"), field,
-                                        value});
+        call_propagate(
+            call, 8,
+            (struct slice[]){SLICE("HSETEX"), key, SLICE("PXAT"), time, SLICE("FIELDS"), SLICE("1"), field, value});
     } else {
         call_propagate(call, 4, (struct slice[]){SLICE("HSET"), key, field, value});
     }
@@ -335,8 +335,6 @@ const struct command_spec hash_commands[] = {
      .complexity = "O(N) where N is how many fields are set.",
      .summary = "Sets fields of a hash, and replies OK.",
      .syntax = "key:key data{field:string value:string}...",
-     .deprecated_since = "4.0.0",
-     .replaced_by = "`HSET` with multiple field-value pairs",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_UPDATE)}},
     {.name = "hsetnx",
      .run = hsetnx_run,

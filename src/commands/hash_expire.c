@@ -1,9 +1,9 @@
 /* hash_expire.c: fields that expire: the HEXPIRE and HTTL families, HPERSIST, HGETEX, HSETEX; and HGETDEL, whose
  * arguments look like theirs.
  *
- * Times are propagated as absolute milliseconds: HPEXPIREAT, or HSETEX with PXAT. A time that is over deletes the fields
- * at once and is propagated as HDEL. A field that has expired but is not deleted yet is missing to all these commands,
- * and they leave it alone, unless they set it. */
+ * Times are propagated as absolute milliseconds: HPEXPIREAT, or HSETEX with PXAT. A time that is over deletes the
+ * fields at once and is propagated as HDEL. A field that has expired but is not deleted yet is missing to all these
+ * commands, and they leave it alone, unless they set it. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/hash_common.h"
@@ -25,8 +25,8 @@ static int fields_find(struct call *call, int first) {
     reply_numfields(call);
     return 0;
 }
-/* Reads the count behind argv[index], which is FIELDS, and takes all arguments behind that as fields, each with `step` -
- * 1 more arguments. A count that does not match them is `mismatch`. False: the error is replied. */
+/* Reads the count behind argv[index], which is FIELDS, and takes all arguments behind that as fields, each with `step`
+ * - 1 more arguments. A count that does not match them is `mismatch`. False: the error is replied. */
 static bool fields_read(struct call *call, int index, int step, void (*mismatch)(struct call *call),
                         struct fields *fields) {
     int64_t count;
@@ -305,8 +305,8 @@ static bool hsetex_fields_allowed(const struct call *call, const struct entry *e
     return true;
 }
 
-/* Conditions have been met, and are not propagated: the fields' expiry may look otherwise to a replica or to an AOF that
- * is loaded. */
+/* Conditions have been met, and are not propagated: the fields' expiry may look otherwise to a replica or to an AOF
+ * that is loaded. */
 static void hsetex_propagate(struct call *call, const struct hsetex *how) {
     bool conditions = how->nx || how->xx || how->fnx || how->fxx;
     bool absolute = !(how->option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT));
@@ -380,8 +380,8 @@ static void hsetex_run(struct call *call) {
 
 /* --- Table --- */
 
-#define FIELDS_SYNTAX    " FIELDS fields{numfields:integer field:string...}"
-#define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)]"
+#define FIELDS_SYNTAX    " FIELDS fields{numfields:integer(#0) field:string...}"
+#define CONDITION_SYNTAX " [condition(NX|XX|GT|LT)@9.0.0]"
 #define TIMES_SYNTAX                                                                                                   \
     "EX seconds:integer|PX milliseconds:integer|EXAT unix-time-seconds:unix-time|PXAT "                                \
     "unix-time-milliseconds:unix-time"
@@ -402,7 +402,7 @@ const struct command_spec hash_expire_commands[] = {
      .since = "9.0.0",
      .complexity = EACH_TIMED,
      .summary = "Lets fields of a hash expire after some seconds.",
-     .syntax = "key:key seconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX,
+     .syntax = "key:key seconds:integer [condition(NX|XX|GT|LT)] FIELDS fields{numfields:integer field:string...}",
      .keys = UPDATED_KEY},
     {.name = "hpexpire",
      .run = hpexpire_run,
@@ -424,7 +424,7 @@ const struct command_spec hash_expire_commands[] = {
      .since = "9.0.0",
      .complexity = EACH_TIMED,
      .summary = "Lets fields of a hash expire at a Unix time in seconds.",
-     .syntax = "key:key unix-time-seconds:unix-time" CONDITION_SYNTAX FIELDS_SYNTAX,
+     .syntax = "key:key unix-time-seconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX,
      .keys = UPDATED_KEY},
     {.name = "hpexpireat",
      .run = hpexpireat_run,
@@ -435,7 +435,7 @@ const struct command_spec hash_expire_commands[] = {
      .since = "9.0.0",
      .complexity = EACH_TIMED,
      .summary = "Lets fields of a hash expire at a Unix time in milliseconds.",
-     .syntax = "key:key unix-time-milliseconds:unix-time" CONDITION_SYNTAX FIELDS_SYNTAX,
+     .syntax = "key:key unix-time-milliseconds:integer" CONDITION_SYNTAX FIELDS_SYNTAX,
      .keys = UPDATED_KEY},
     {.name = "hpersist",
      .run = hpersist_run,
@@ -458,7 +458,6 @@ const struct command_spec hash_expire_commands[] = {
      .complexity = EACH_FIELD,
      .summary = "Tells how many seconds fields of a hash have left.",
      .syntax = "key:key" FIELDS_SYNTAX,
-     .tips = WORDS("nondeterministic_output"),
      .keys = READ_KEY},
     {.name = "hpttl",
      .run = hpttl_run,
@@ -470,7 +469,6 @@ const struct command_spec hash_expire_commands[] = {
      .complexity = EACH_FIELD,
      .summary = "Tells how many milliseconds fields of a hash have left.",
      .syntax = "key:key" FIELDS_SYNTAX,
-     .tips = WORDS("nondeterministic_output"),
      .keys = READ_KEY},
     {.name = "hexpiretime",
      .run = hexpiretime_run,
@@ -514,10 +512,9 @@ const struct command_spec hash_expire_commands[] = {
      .since = "9.0.0",
      .complexity = EACH_TIMED,
      .summary = "Sets fields of a hash together with their expiry, under conditions.",
-     .syntax = "key:key [condition(NX|XX)@9.1.0] [fields-condition(FNX|FXX)] [expiration(" TIMES_SYNTAX
-               "|KEEPTTL)] FIELDS fields{numfields:integer data{field:string value:string}...}",
-     .history = WORDS("9.1.0", "The options `NX` and `XX`."),
-     .keys = UPDATED_KEY},
+     .syntax = "key:key [key-condition(NX|XX)] [fields-condition(FNX|FXX)] [expiration(" TIMES_SYNTAX
+               "|KEEPTTL)] FIELDS fields{numfields:integer(#0) data{field:string value:string}...}",
+     .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
     {.name = "hgetdel",
      .run = hgetdel_run,
      .arity = -5,

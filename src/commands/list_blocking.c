@@ -110,8 +110,6 @@ const struct command_spec list_blocking_commands[] = {
      .summary = "Moves the last element of a list to the beginning of another; waits for it if need be.",
      .syntax = "source:key destination:key(#1) timeout:double",
      FRACTIONS,
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_DELETE), KEY_RANGE(2, 0, 1, KEY_RW | KEY_INSERT)}},
     {.name = "blmpop",
      .run = blmpop_run,

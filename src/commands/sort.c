@@ -12,7 +12,6 @@
 #include "store/list_type.h"
 #include "store/set.h"
 #include "store/zset.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -127,17 +126,14 @@ static bool pattern_value(struct sort *sort, struct slice pattern, struct slice 
 
 /* Ordering */
 
-/* As a number: the whole of the text, which ends with NUL; nothing is zero, and spaces may stand before it. */
+/* As a number: the text up to its first NUL, with which it ends. */
 static bool weight_read(struct slice text, double *weight) {
-    char *end;
     int64_t number;
     if (parse_int64(text, &number)) { /* most are */
         *weight = (double)number;
         return true;
     }
-    errno = 0;
-    *weight = strtod(text.data, &end);
-    return *end == 0 && errno != ERANGE && !isnan(*weight);
+    return parse_double((struct slice){text.data, strlen(text.data)}, weight);
 }
 
 /* What each element is ordered by. False: that is no number, and it is replied. */

@@ -228,11 +228,11 @@ static void delifeq_run(struct call *call) {
     call->dirty++;
 }
 
-/* SET needs to read the key only where it is to show or compare the old value. */
+/* SET counts as reading the key only where it shows the old value. */
 static int set_find_keys(const struct command *command, int argc, const struct slice *argv,
                          struct key_position *positions, int max) {
     bool reads = false;
-    for (int i = 3; i < argc && !reads; i++) reads = slice_is(argv[i], "get") || slice_is(argv[i], "ifeq");
+    for (int i = 3; i < argc && !reads; i++) reads = slice_is(argv[i], "get");
     if (max > 0)
         positions[0] = (struct key_position){1, reads ? KEY_RW | KEY_ACCESS | KEY_UPDATE : KEY_OW | KEY_UPDATE};
     return 1;
@@ -248,7 +248,7 @@ const struct command_spec string_commands[] = {
      .since = "1.0.0",
      .complexity = "O(1)",
      .summary = "Gives a key a string value, whatever was there before. Conditions and an expiry may be added.",
-     .syntax = "key:key value:string [condition(NX|XX|IFEQ comparison-value:string@8.1.0)@2.6.12] "
+     .syntax = "key:key value:string [condition(NX@2.6.12|XX@2.6.12|IFEQ comparison-value:string@8.1.0)] "
                "[GET@6.2.0] [expiration(EX seconds:integer@2.6.12|"
                "PX milliseconds:integer@2.6.12|EXAT unix-time-seconds:unix-time@6.2.0|PXAT "
                "unix-time-milliseconds:unix-time@6.2.0|KEEPTTL@6.0.0)]",
@@ -256,7 +256,7 @@ const struct command_spec string_commands[] = {
                       "The options `GET`, `EXAT` and `PXAT`.", "7.0.0", "`NX` and `GET` may be used together.", "8.1.0",
                       "The option `IFEQ`."),
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE | KEY_VARIABLE_FLAGS),
-     .keys[0].notes = "reads the key only with `GET` or `IFEQ`",
+     .keys[0].notes = "reads the key only with `GET`",
      .find_keys = set_find_keys},
     {.name = "setnx",
      .run = setnx_run,
@@ -268,8 +268,6 @@ const struct command_spec string_commands[] = {
      .complexity = "O(1)",
      .summary = "Sets a string value only where the key is missing.",
      .syntax = "key:key value:string",
-     .deprecated_since = "2.6.12",
-     .replaced_by = "`SET` with the `NX` argument",
      .keys = FIRST_KEY(KEY_OW | KEY_INSERT)},
     {.name = "setex",
      .run = setex_run,
@@ -281,8 +279,6 @@ const struct command_spec string_commands[] = {
      .complexity = "O(1)",
      .summary = "Sets a string value that expires after some seconds.",
      .syntax = "key:key seconds:integer value:string",
-     .deprecated_since = "2.6.12",
-     .replaced_by = "`SET` with the `EX` argument",
      .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
     {.name = "psetex",
      .run = psetex_run,
@@ -294,8 +290,6 @@ const struct command_spec string_commands[] = {
      .complexity = "O(1)",
      .summary = "Sets a string value that expires after some milliseconds.",
      .syntax = "key:key milliseconds:integer value:string",
-     .deprecated_since = "2.6.12",
-     .replaced_by = "`SET` with the `PX` argument",
      .keys = FIRST_KEY(KEY_OW | KEY_UPDATE)},
     {.name = "get",
      .run = get_run,
@@ -318,8 +312,6 @@ const struct command_spec string_commands[] = {
      .complexity = "O(1)",
      .summary = "Sets a string value and returns the one that was there.",
      .syntax = "key:key value:string",
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`SET` with the `!GET` argument",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
     {.name = "getdel",
      .run = getdel_run,
@@ -355,6 +347,6 @@ const struct command_spec string_commands[] = {
      .complexity = "O(1)",
      .summary = "Deletes a key only where its string value equals the one given.",
      .syntax = "key:key value:string",
-     .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_DELETE)},
+     .keys = FIRST_KEY(KEY_RM | KEY_DELETE)},
     {.name = NULL},
 };

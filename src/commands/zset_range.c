@@ -5,6 +5,7 @@
 #include "commands/spec.h"
 #include "commands/zset_common.h"
 #include "lib/memory.h"
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,11 +21,13 @@ struct range {
 
 /* --- Reading bounds --- */
 
-/* More lenient than scores are: what strtod takes, infinite where it is too large, and nothing at all for 0. */
+/* More lenient than scores are: infinite where the number is too large, 0 where it is too small or the text is empty.
+ */
 static bool score_bound_read(struct slice text, struct zset_bound *bound) {
     *bound = (struct zset_bound){.kind = BOUND_SCORE, .exclusive = text.len && text.data[0] == '('};
     if (bound->exclusive) text.data++, text.len--;
     if (parse_double(text, &bound->score)) return true;
+    if (text.len && (isspace((unsigned char)text.data[0]) || number_is_hexadecimal(text))) return false;
     char room[128], *copy = text.len < sizeof room ? room : mem_alloc(text.len + 1), *end;
     if (text.len) memcpy(copy, text.data, text.len);
     copy[text.len] = '\0';
@@ -253,8 +256,6 @@ const struct command_spec zset_range_commands[] = {
      .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
      .summary = "Returns the members of a range of ranks, counted from the highest score.",
      .syntax = "key:key start:integer stop:integer [WITHSCORES]",
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`ZRANGE` with the `REV` argument",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "zrangebyscore",
      .run = zrangebyscore_run,
@@ -268,8 +269,6 @@ const struct command_spec zset_range_commands[] = {
      .syntax = "key:key min:double max:double [WITHSCORES@2.0.0] [LIMIT limit{offset:integer "
                "count:integer}]",
      .history = WORDS("2.0.0", "The option `WITHSCORES`."),
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`ZRANGE` with the `BYSCORE` argument",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "zrevrangebyscore",
      .run = zrevrangebyscore_run,
@@ -282,8 +281,6 @@ const struct command_spec zset_range_commands[] = {
      .summary = "Returns the members of a range of scores, the highest first.",
      .syntax = "key:key max:double min:double [WITHSCORES] [LIMIT limit{offset:integer count:integer}]",
      .history = WORDS("2.1.6", "`min` and `max` can be left out of the range."),
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`ZRANGE` with the `REV` and `BYSCORE` arguments",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "zrangebylex",
      .run = zrangebylex_run,
@@ -295,8 +292,6 @@ const struct command_spec zset_range_commands[] = {
      .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
      .summary = "Returns the members of a range of texts.",
      .syntax = "key:key min:string max:string [LIMIT limit{offset:integer count:integer}]",
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`ZRANGE` with the `BYLEX` argument",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "zrevrangebylex",
      .run = zrevrangebylex_run,
@@ -308,8 +303,6 @@ const struct command_spec zset_range_commands[] = {
      .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
      .summary = "Returns the members of a range of texts, the highest first.",
      .syntax = "key:key max:string min:string [LIMIT limit{offset:integer count:integer}]",
-     .deprecated_since = "6.2.0",
-     .replaced_by = "`ZRANGE` with the `REV` and `BYLEX` arguments",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "zcount",
      .run = zcount_run,

@@ -114,13 +114,24 @@ void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]) {
 
 /* Shapes */
 
-struct geo_point geo_middle(const struct geo_point *points, size_t count) {
-    struct geo_point sum = {0, 0};
-    for (size_t i = 0; i < count; i++) sum.longitude += points[i].longitude, sum.latitude += points[i].latitude;
-    return (struct geo_point){sum.longitude / (double)count, sum.latitude / (double)count};
+void geo_polygon(struct geo_shape *shape, const struct geo_point *corners, size_t count) {
+    double x = 0, y = 0, z = 0;
+    for (size_t i = 0; i < count; i++) {
+        double longitude = radians(corners[i].longitude), latitude = radians(corners[i].latitude);
+        x += cos(latitude) * cos(longitude);
+        y += cos(latitude) * sin(longitude);
+        z += sin(latitude);
+    }
+    x /= (double)count, y /= (double)count, z /= (double)count;
+    shape->form = GEO_POLYGON;
+    shape->corners = corners;
+    shape->corner_count = count;
+    shape->center = (struct geo_point){degrees(atan2(y, x)), degrees(atan2(z, sqrt(x * x + y * y)))};
+    shape->radius = 0;
+    for (size_t i = 0; i < count; i++) shape->radius = fmax(shape->radius, geo_distance(shape->center, corners[i]));
 }
 
-/* Who walks from a place inside to the east crosses an odd number of sides. */
+/* A line from a point inside to the east crosses an odd number of sides. */
 static bool polygon_contains(const struct geo_shape *shape, struct geo_point point) {
     bool inside = false;
     for (size_t i = 0, before = shape->corner_count - 1; i < shape->corner_count; before = i++) {
@@ -180,30 +191,10 @@ static struct geo_range range_of(struct cell cell) {
     return (struct geo_range){low, low + (UINT64_C(1) << 2 * (GEO_STEPS - cell.steps))};
 }
 
-/* The smallest cells of which not too many cover all corners from west to east and from south to north. */
-static int polygon_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO_CELLS]) {
-    struct geo_point low = shape->corners[0], high = low;
-    for (size_t i = 1; i < shape->corner_count; i++) {
-        struct geo_point p = shape->corners[i];
-        low = (struct geo_point){fmin(low.longitude, p.longitude), fmin(low.latitude, p.latitude)};
-        high = (struct geo_point){fmax(high.longitude, p.longitude), fmax(high.latitude, p.latitude)};
-    }
-    struct cell first, last;
-    int steps = GEO_STEPS, count = 0;
-    do {
-        first = cell_of(low, GEO_LATITUDE_MAX, steps);
-        last = cell_of(high, GEO_LATITUDE_MAX, steps);
-    } while (((uint64_t)last.x - first.x + 1) * ((uint64_t)last.y - first.y + 1) > GEO_CELLS && --steps);
-    for (uint32_t y = first.y; y <= last.y; y++)
-        for (uint32_t x = first.x; x <= last.x; x++) ranges[count++] = range_of((struct cell){x, y, steps});
-    return count;
-}
-
 int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO_CELLS]) {
     static const struct {
         int east, north;
     } around[GEO_CELLS] = {{0, 0}, {0, 1}, {0, -1}, {1, 0}, {-1, 0}, {1, 1}, {-1, 1}, {1, -1}, {-1, -1}};
-    if (shape->form == GEO_POLYGON) return polygon_ranges(shape, ranges);
     struct area bounds = bounds_of(shape);
     double radius = shape->form == GEO_BOX
                         ? sqrt(shape->width / 2 * (shape->width / 2) + shape->height / 2 * (shape->height / 2))

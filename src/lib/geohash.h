@@ -30,18 +30,20 @@ double geo_distance(struct geo_point a, struct geo_point b);           /* meters
 void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]); /* the standard geohash, 11 characters */
 
 /* What is searched for: a circle, a box whose sides lie east-west and north-south, or a polygon on the map, whose sides
- * are straight lines of longitude and latitude; where they cross, what they go round twice is outside. Lengths in
- * meters. */
+ * are straight lines of longitude and latitude; where they cross, what they go round twice is outside. Of a polygon
+ * those places are found that lie about as near to its center as its farthest corner: one that crosses the 180th
+ * meridian finds none on the far side. Lengths in meters. */
 enum geo_form { GEO_CIRCLE, GEO_BOX, GEO_POLYGON };
 struct geo_shape {
     enum geo_form form;
     struct geo_point center;
-    double radius, width, height;
+    double radius, width, height;    /* of a polygon: radius, the distance from the center to the farthest corner */
     const struct geo_point *corners; /* of a polygon; valid points */
     size_t corner_count;
 };
-struct geo_point geo_middle(const struct geo_point *points,
-                            size_t count); /* the mean of their longitudes and latitudes */
+/* Makes the shape a polygon. Its center has the direction, seen from the middle of the Earth, of the mean of its
+ * corners. `corners` must outlive the shape. */
+void geo_polygon(struct geo_shape *shape, const struct geo_point *corners, size_t count);
 bool geo_contains(const struct geo_shape *shape, struct geo_point point,
                   double *distance); /* *distance from the center, set where true */
 /* Ranges of scores that together hold all places of the shape: [low, high) each. Returns how many. */

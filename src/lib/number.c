@@ -128,10 +128,15 @@ static bool number_text(char *copy, size_t size, struct slice text) {
     return true;
 }
 
+bool number_is_hexadecimal(struct slice text) {
+    size_t sign = text.len && (text.data[0] == '-' || text.data[0] == '+');
+    return text.len > sign + 1 && text.data[sign] == '0' && (text.data[sign + 1] | 0x20) == 'x';
+}
+
 bool parse_double(struct slice text, double *value) {
     if (parse_short_decimal(text, value)) return true;
     char copy[DOUBLE_TEXT_MAX], *end;
-    if (!number_text(copy, sizeof(copy), text)) return false;
+    if (!number_text(copy, sizeof(copy), text) || number_is_hexadecimal(text)) return false;
     errno = 0;
     double v = strtod(copy, &end);
     if (end != copy + text.len || isnan(v)) return false;

@@ -69,8 +69,9 @@ int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
 }
 
 void stream_group_advance(const struct stream *stream, struct stream_group *group, struct stream_id id) {
+    /* A group before the first entry may have been given any count by XGROUP; the place of the entry is exact. */
     if (group->entries_read != STREAM_READ_UNKNOWN && group->entries_read < INT64_MAX &&
-        !stream_has_gaps(stream, id, STREAM_ID_MAX))
+        stream_id_compare(group->last_id, stream->first_id) >= 0 && !stream_has_gaps(stream, id, STREAM_ID_MAX))
         group->entries_read++;
     else
         group->entries_read = stream_entries_up_to(stream, id);

@@ -415,4 +415,28 @@ start_server {tags {expire}} {
         }
         assert_typed {$v} get k
     }
+
+    test "a key that is given a past time expires: event and count" {
+        r flushall
+        set listener [new_listener]
+        foreach command {{expire k 0} {pexpireat k 1} {set k w exat 1} {set k w pxat 1 get} {getex k pxat 1}} {
+            r set k v
+            set before [info_field stats expired_keys]
+            r config set notify-keyspace-events EA
+            r {*}$command
+            r config set notify-keyspace-events ""
+            assert_equal {{expired k}} [heard $listener] $command
+            assert_equal 1 [expr {[info_field stats expired_keys] - $before}] $command
+        }
+        $listener -close
+    }
+
+    test "GETEX checks its time before it looks for the key" {
+        r flushall
+        r rpush l a
+        foreach key {none l} {
+            assert_typed "-ERR invalid expire time in 'getex' command" getex $key ex 0
+            assert_typed "-ERR value is not an integer or out of range" getex $key ex abc
+        }
+    }
 }

@@ -1,6 +1,18 @@
 # GEOADD, GEODIST, GEOHASH, GEOPOS, GEOSEARCH, GEOSEARCHSTORE, and GEORADIUS and its kin.
 # seconds: 3
 
+# The point in whose direction, seen from the middle of the Earth, the mean of the corners lies.
+proc polygon_center {args} {
+    set rad [expr {acos(-1) / 180}]
+    lassign {0 0 0} x y z
+    foreach {lon lat} $args {
+        set x [expr {$x + cos($lat * $rad) * cos($lon * $rad)}]
+        set y [expr {$y + cos($lat * $rad) * sin($lon * $rad)}]
+        set z [expr {$z + sin($lat * $rad)}]
+    }
+    return [list [expr {atan2($y, $x) / $rad}] [expr {atan2($z, hypot($x, $y)) / $rad}]]
+}
+
 start_server {tags {geo}} {
     test "places, distances, searches, and what is wrong with their words" {
         r flushall
@@ -34,7 +46,7 @@ start_server {tags {geo}} {
             {GEOSEARCH Sicily FROMLONLAT 15 37 BYRADIUS 200 km ASC} {* {$Catania} {$Palermo}}
             {GEOSEARCH Sicily FROMLONLAT 15 37 BYBOX 400 400 km ASC WITHCOORD WITHDIST WITHHASH} {* {* {$Catania} {$56.4413} :3479447370796909 {* {$15.08726745843887329} {$37.50266842333162032}}} {* {$Palermo} {$189.3314} :3479099893316159 {* {$13.36138933897018433} {$38.10000081174143105}}}}
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 200 km DESC COUNT 1} {* {$Catania}}
-            {GEOSEARCH Sicily FROMMEMBER none BYRADIUS 200 km} "-ERR could not decode requested zset member"
+            {GEOSEARCH Sicily FROMMEMBER none BYRADIUS 200 km} "-ERR member none does not exist"
             {GEOSEARCH none FROMMEMBER none BYRADIUS 200 km} *
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS -1 km} "-ERR radius cannot be negative"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX -1 1 km} "-ERR height or width cannot be negative"
@@ -66,7 +78,7 @@ start_server {tags {geo}} {
             {GEORADIUS Sicily 15 37 200 km WITHDIST STORE d} "-ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
             {GEORADIUS_RO Sicily 15 37 200 km STORE d} "-ERR syntax error"
             {GEORADIUSBYMEMBER Sicily Palermo 200 km} {* {$Palermo} {$Catania}}
-            {GEORADIUSBYMEMBER Sicily none 200 km} "-ERR could not decode requested zset member"
+            {GEORADIUSBYMEMBER Sicily none 200 km} "-ERR member none does not exist"
             {GEORADIUSBYMEMBER_RO Sicily Palermo 200 km COUNT 1 DESC} {* {$Catania}}
             {GEORADIUS Sicily 15 37 x km} "-ERR need numeric radius"
             {GEORADIUS Sicily 15 97 1 km} "-ERR invalid longitude,latitude pair 15.000000,97.000000"
@@ -186,7 +198,7 @@ start_server {tags {geo}} {
         }
     }
 
-    test "BYPOLYGON finds the places within, and tells distances from the mean of the corners" -needs {version 9.0} {
+    test "BYPOLYGON finds the places within, and tells distances from the direction of their mean" -needs {version 9.0} {
         r flushall
         # A U, open to the north: one place in each arm, one in the base, one between the arms, one beyond.
         r geoadd g 1 8 west 9 8 east 5 1 base 5 8 between 20 5 beyond
@@ -195,7 +207,7 @@ start_server {tags {geo}} {
         assert_same_elements {west east base} [r geosearch g BYPOLYGON 8 0 10 2 10 2 2 8 2 8 10 10 10 10 0 0 0]
         assert_equal {beyond} [r geosearch g bypolygon 3 19 4 21 4 20 7]
         assert_equal {} [r geosearch g bypolygon 3 0 20 1 20 0 21]
-        r geoadd mean 5 5.5 middle
+        r geoadd mean {*}[polygon_center {*}[lrange $u 2 end]] middle
         foreach {place distance} [concat {*}[r geosearch g {*}$u asc withdist]] {
             r zadd mean [r zscore g $place] $place
             assert_range $distance [expr {[r geodist mean middle $place] - 1}] [expr {[r geodist mean middle $place] + 1}]
@@ -244,10 +256,10 @@ start_server {tags {geo}} {
             {bypolygon 2 0 0 1 1}                {GEOSEARCH BYPOLYGON must have at least 3 vertices}
             {bypolygon 0 0 0 1 1}                {GEOSEARCH BYPOLYGON must have at least 3 vertices}
             {bypolygon -1 0 0 1 1}               {GEOSEARCH BYPOLYGON must have at least 3 vertices}
-            {bypolygon x 0 0 1 1}                {value is not an integer or out of range}
-            {bypolygon 3 0 0 1 1}                {syntax error}
+            {bypolygon x 0 0 1 1}                {invalid number of vertices}
+            {bypolygon 3 0 0 1 1}                {GEOSEARCH BYPOLYGON must have at least 3 vertices}
             {bypolygon 3 0 0 1 1 0}              {value is not a valid float}
-            {bypolygon 9223372036854775807 0 0}  {syntax error}
+            {bypolygon 9223372036854775807 0 0}  {invalid number of vertices}
             {bypolygon 3 0 0 1 1 0 x}            {value is not a valid float}
             {bypolygon 3 0 0 1 1 181 0}          {invalid longitude,latitude pair 181.000000,0.000000}
             {bypolygon 3 0 0 1 1 0 1 0 2}        {syntax error}
@@ -255,8 +267,8 @@ start_server {tags {geo}} {
             foreach key {g nosuch} {assert_typed "-ERR $error" geosearch $key {*}$arguments asc}
         }
         foreach from {{frommember a} {fromlonlat 1 1}} {
-            assert_typed "-ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for GEOSEARCH" geosearch g {*}$from {*}$triangle
-            assert_typed "-ERR FROMMEMBER and FROMLONLAT cannot be used with BYPOLYGON for GEOSEARCHSTORE" geosearchstore d g {*}$triangle {*}$from
+            assert_syntax_error geosearch g {*}$from {*}$triangle
+            assert_syntax_error geosearchstore d g {*}$triangle {*}$from
         }
         assert_syntax_error geosearch g {*}$triangle byradius 1 m
         assert_syntax_error geosearch g {*}$triangle {*}$triangle

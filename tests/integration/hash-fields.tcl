@@ -149,7 +149,8 @@ start_server {tags {hash hash-fields}} {
         } {
             set command [lindex $command 0]
             foreach args {{fields 0 a} {fields -1 a} {fields 2 a} {fields 1 a b} {fields 3 a b} {fields 9223372036854775807 a} {fields 4294967297 a}} {
-                assert_typed $::numfields $command h {*}$before {*}$args
+                set error [expr {[string match h*tt* $command] || [string match h*expiretime $command] ? "-ERR syntax error" : $::numfields}]
+                assert_typed $error $command h {*}$before {*}$args
             }
             foreach args {{fields x a} {fields "" a} {fields 9223372036854775808 a}} {
                 assert_typed "-ERR value is not an integer or out of range" $command h {*}$before {*}$args
@@ -159,10 +160,11 @@ start_server {tags {hash hash-fields}} {
             assert_typed $::numfields hsetex h {*}$args
         }
         foreach command {httl hpttl hexpiretime hpexpiretime hpersist hgetdel hgetex hsetex} {
-            assert_syntax_error $command h 1 a b c
+            if {$command ni {hgetex hsetex}} {assert_syntax_error $command h 1 a b c}
             assert_syntax_error $command h nosuch fields 1 a 1
         }
-        foreach command $::set_time {assert_syntax_error $command h 100 1 a b}
+        foreach command {hgetex hsetex} {assert_typed $::numfields $command h 1 a b c}
+        foreach command $::set_time {assert_typed $::numfields $command h 100 1 a b}
         assert_typed {* :-1 :-1} httl h fields 2 a b
     }
 
@@ -448,25 +450,29 @@ start_server {tags {hash hash-fields}} {
         }
     }
 
-    test "what has expired is not there for commands that write, and they delete it" {
+    test "what has expired is missing to commands that write, and stays unless they set it" {
         with_debug_active_expire_off {
             foreach {command reply left} {
                 {hexpire h 100 fields 1 a} {* :-2} {}           {hpersist h fields 1 a} {* :-2} {}        {hdel h a} :0 {}
                 {hsetnx h a 9} :1 {a 9}                         {hset h a 9} :1 {a 9}                     {hincrby h a 3} :3 {a 3}
                 {hincrbyfloat h a 3} {$3} {a 3}                 {hgetex h fields 1 a} {* nil$} {}         {hgetex h persist fields 1 a} {* nil$} {}
                 {hgetex h ex 100 fields 1 a} {* nil$} {}        {hgetdel h fields 1 a} {* nil$} {}        {hsetex h fnx fields 1 a 9} :1 {a 9}
-                {hsetex h fxx fields 1 a 9} :0 {}               {hsetex h keepttl fields 1 a 9} :1 {a 9}  {hsetex h ex 0 fields 1 a 9} :1 {}
+                {hsetex h fxx fields 1 a 9} :0 {}               {hsetex h keepttl fields 1 a 9} :1 {a 9}
             } {
                 make_expired h {a b}
                 assert_typed $reply {*}$command
                 assert_equal [lsort [concat stays s $left]] [lsort [r hgetall h]] $command
-                assert_equal [expr {2 + [llength $left] / 2}] [r hlen h] $command
+                assert_equal 3 [r hlen h] $command
             }
+            make_expired h {a b}
+            assert_typed :1 hsetex h ex 0 fields 1 a 9
+            assert_equal {stays s} [r hgetall h]
+            assert_equal 2 [r hlen h]
             assert_typed {* :-1} httl h fields 1 stays
         }
     }
 
-    test "a hash of expired fields is empty, and is gone with the last of them" {
+    test "a hash of expired fields is empty, and stays until they are deleted" {
         with_debug_active_expire_off {
             make_expired h {a b} {}
             replies {
@@ -479,10 +485,40 @@ start_server {tags {hash hash-fields}} {
                 {hdel h a} :0
                 {exists h} :1
                 {hgetdel h fields 1 b} {* nil$}
-                {exists h} :0
+                {exists h} :1
+                {hlen h} :2
             }
         }
-        wait_for_condition 5000 {![r exists w_a]}
+        wait_for_condition 5000 {![r exists h] && ![r exists w_a]}
+    }
+
+    test "COPY leaves out expired fields" {
+        with_debug_active_expire_off {
+            make_expired h {a b}
+            r hsetex h ex 1000 fields 1 later l
+            assert_typed :1 copy h c replace
+            assert_typed :2 hlen c
+            assert_typed :4 hlen h
+            assert_same_elements {stays s later l} [r hgetall c]
+            assert_range [r httl c fields 1 later] 990 1000
+        }
+    }
+
+    test "a command that sets expired fields sends one hexpired event, and counts them" {
+        with_debug_active_expire_off {
+            set listener [new_listener]
+            foreach {command event} {{hset h a 1 b 2} hset {hsetnx h a 1} hset {hincrby h a 1} hincrby {hincrbyfloat h a 1} hincrbyfloat
+                                     {hsetex h fields 2 a 1 b 2} hset {hsetex h keepttl fields 2 a 1 b 2} hset} {
+                make_expired h {a b c}
+                set before [info_field stats expired_fields]
+                r config set notify-keyspace-events EA
+                r {*}$command
+                r config set notify-keyspace-events ""
+                assert_equal [list {hexpired h} "$event h"] [heard $listener] $command
+                assert_equal [expr {$before + ("b" in $command ? 2 : 1)}] [info_field stats expired_fields] $command
+            }
+            $listener -close
+        }
     }
 
     test "HRANDFIELD chooses fairly among what has not expired" {
@@ -594,7 +630,7 @@ start_server {tags {hash hash-fields}} {
         $listener -close
     }
 
-    test "what a write finds expired is deleted elsewhere before the write is repeated" {
+    test "writes to a hash with expiring fields are propagated as values with absolute times" {
         set follower [new_follower]
         with_debug_active_expire_off {
             make_expired h {a b c d}
@@ -602,10 +638,19 @@ start_server {tags {hash hash-fields}} {
             r hincrby h a 7
             r hset h b 1 c 2
             r hsetnx h d 4
-            assert_equal [list MULTI {HDEL h a} {hincrby h a 7} EXEC MULTI {HDEL h b} {HDEL h c} {hset h b 1 c 2} EXEC MULTI {HDEL h d} {hsetnx h d 4} EXEC] [heard $follower]
-            r hsetex h px 100000 fields 1 f 1
+            assert_equal {{HSET h a 7} {hset h b 1 c 2} {HSET h d 4}} [heard $follower]
+            make_expired h {a b}
+            heard $follower
+            r hsetex h keepttl fields 2 a 1 b 2
+            assert_equal {MULTI {HDEL h a b} {hsetex h KEEPTTL fields 2 a 1 b 2} EXEC} [heard $follower]
+            r hsetex h pxat 33177117420000 fields 1 f 1
             r hincrbyfloat h f 0.5
-            assert_equal {HSETEX h KEEPTTL FIELDS 1 f 1.5} [lindex [heard $follower] end]
+            assert_equal {HSETEX h PXAT 33177117420000 FIELDS 1 f 1.5} [lindex [heard $follower] end]
+            r hset plain f 1
+            heard $follower
+            r hincrby plain f 1
+            r hsetnx plain g 1
+            assert_equal {{hincrby plain f 1} {hsetnx plain g 1}} [heard $follower]
         }
         $follower -close
     }

@@ -124,4 +124,17 @@ start_server {tags {sort}} {
         foreach command {multi {rpush l 2 1} {sort l} {sort l store d} {lrange d 0 -1} exec} {set got [r {*}$command]}
         assert_equal {2 {1 2} 2 {1 2}} $got
     }
+
+    test "SORT takes numbers as commands do: no blanks, no hexadecimal, not nothing" {
+        r flushall
+        foreach {text good} {4.9e-324 1 1e5 1 -inf 1 " 3" 0 0x10 0 "" 0 1e400 0 nan 0} {
+            r del l
+            r rpush l $text 2
+            if {$good} {
+                assert_same_elements [list $text 2] [r sort l]
+            } else {
+                assert_typed "-ERR One or more scores can't be converted into double" sort l
+            }
+        }
+    }
 }

@@ -453,4 +453,16 @@ start_server {tags {stream}} {
         foreach c $clients {$c -close}
         wait_for_condition 10000 {[info_field clients blocked_clients] == 0}
     }
+
+    test "a group before the first entry is counted anew when it reads" {
+        r del s
+        foreach id {1-1 2-1} {r xadd s $id f v}
+        r xgroup create s g 0 entriesread 10
+        r xreadgroup group g c count 1 streams s >
+        set group [lindex [r xinfo groups s] 0]
+        assert_equal {1 1} [list [dict get $group entries-read] [dict get $group lag]]
+        r xgroup setid s g 1-1 entriesread 10
+        r xreadgroup group g c count 1 streams s >
+        assert_equal 11 [dict get [lindex [r xinfo groups s] 0] entries-read]
+    }
 }

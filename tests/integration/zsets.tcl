@@ -35,8 +35,8 @@ start_server {tags {zset}} {
                 {zadd z lt incr -5 a} {$4}
                 {zadd z incr inf k} {$inf}
                 {zadd z incr -inf k} {-ERR resulting score is not a number (NaN)}
-                {zadd z 0x10 hex 1e3 exp -inf min} :3
-                {zmscore z hex exp min} {* {$16} {$1000} {$-inf}}
+                {zadd z 16 sixteen 1e3 exp -inf min} :3
+                {zmscore z sixteen exp min} {* {$16} {$1000} {$-inf}}
                 {zincrby z 1.5 a} {$5.5}
                 {zincrby z 2 fresh} {$2}
                 {zcard z} :11
@@ -541,5 +541,14 @@ start_server {tags {zset}} {
             {zrevrange z 0} {zrangebyscore z 0} {zcount z 0} {zcount z 0 1 2} {zlexcount z -} {zremrangebyrank z 0} {zremrangebyscore z 0} {zremrangebylex z -}
             {zpopmin} {zpopmax} {zmpop 1 z} {zrandmember} {zscan z} {zunion 1} {zinter 1} {zdiff 1} {zunionstore d 1} {zintercard 1}
         }
+    }
+
+    test "scores, bounds and weights are decimal numbers without blanks" {
+        r flushall
+        r zadd z 1 a
+        assert_typed "-ERR value is not a valid float" zadd z 0x10 b
+        assert_typed "-ERR value is not a valid float" zincrby z 0x10 a
+        assert_typed "-ERR weight value is not a float" zunion 1 z weights 0x2
+        foreach bound {0x0 (0x0 " 0" "( 0"} {assert_typed "-ERR min or max is not a float" zrangebyscore z $bound 5}
     }
 }

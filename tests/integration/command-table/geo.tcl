@@ -2,7 +2,7 @@
 rows geo {
     geoadd {
         given {{geoadd k 13.361389 38.115556 a}} call {geoadd k 15.087269 37.502669 b} gives :1
-        missing :1 events {{z zadd k}} repeats {{zadd k 3479447370796909 b}}
+        missing :1 events {{z zadd k}} repeats {{ZADD k 3479447370796909 b}}
     }
     geodist {
         given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {geodist k a b km} gives {$166.2742}

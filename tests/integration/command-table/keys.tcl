@@ -30,7 +30,7 @@ rows generic {
     }
     {expire, in the past} {
         given {{set k v}} call {expire k -1} gives :1
-        missing :0 events {{g del k}} repeats {{UNLINK k}}
+        missing :0 events {{x expired k}} repeats {{UNLINK k}}
     }
     {expire, in vain} {
         given {{set k v}} call {expire k 100 xx} gives :0
@@ -90,7 +90,7 @@ rows generic {
     }
     {pexpireat, in the past} {
         given {{set k v}} call {pexpireat k 1} gives :1
-        missing :0 events {{g del k}} repeats {{UNLINK k}}
+        missing :0 events {{x expired k}} repeats {{UNLINK k}}
     }
     pexpiretime {
         given {{set k v pxat 33177117420000}} call {pexpiretime k} gives :33177117420000

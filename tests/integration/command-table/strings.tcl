@@ -34,7 +34,7 @@ rows string {
     }
     {getex, in the past} {
         given {{set k v}} call {getex k exat 1} gives {$v}
-        missing nil$ missing3 _ events {{g del k}} repeats {{UNLINK k}}
+        missing nil$ missing3 _ events {{x expired k}} repeats {{UNLINK k}}
     }
     {getex, persist} {
         given {{set k v ex 100}} call {getex k persist} gives {$v}
@@ -107,7 +107,7 @@ rows string {
     }
     {set, in the past} {
         given {{set k v}} call {set k v pxat 1} gives +OK
-        missing +OK takes {k any} events {{g del k}} repeats {{UNLINK k}}
+        missing +OK takes {k any} events {{x expired k}} repeats {{UNLINK k}}
     }
     {set, keeping the time} {
         given {{set k v ex 100}} call {set k w keepttl} gives +OK
