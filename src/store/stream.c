@@ -257,7 +257,6 @@ uint64_t stream_count(const struct stream *stream, struct stream_id first, struc
 bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct stream_id last) {
     struct stream_id deleted = stream->max_deleted_id;
     if (!stream->length || stream_id_is_zero(deleted)) return false;
-    if (stream_id_compare(deleted, stream->first_id) < 0) return false; /* trimming took what was around it */
     return stream_id_compare(deleted, first) >= 0 && stream_id_compare(deleted, last) <= 0;
 }
 

@@ -60,6 +60,7 @@ int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
     if (!stream->entries_added) return 0;
     if (order == 0 || (order < 0 && !stream->length)) return (int64_t)stream->entries_added;
     if (order > 0) return STREAM_READ_UNKNOWN;
+    if (!stream_id_is_zero(id) && stream_id_compare(id, stream->max_deleted_id) < 0) return STREAM_READ_UNKNOWN;
     /* All that is gone was before the first living entry, so what is before that is what is gone. */
     bool whole =
         stream_id_is_zero(stream->max_deleted_id) || stream_id_compare(stream->max_deleted_id, stream->first_id) < 0;

@@ -125,7 +125,7 @@ static void conditions_of_expire(void **state) {
     unchanged("EXPIRE a -1 XX GT", ":0\r\n");
     replies("PERSIST a", ":1\r\n");
     does("EXPIRE a 10 NX", ":1\r\n", 1, "PEXPIREAT a 1700000010000 NX\n", "expire(a) ");
-    does("EXPIRE a -1 LT", ":1\r\n", 1, "UNLINK a\n", "del(a) ");
+    does("EXPIRE a -1 LT", ":1\r\n", 1, "UNLINK a\n", "expired(a) ");
 }
 
 static void expire_refuses(void **state) {
@@ -151,7 +151,7 @@ static void times_that_are_over_delete(void **state) {
                                         "EXPIREAT a 1", "PEXPIREAT a -1", "PEXPIREAT a 1700000000000"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         replies("SET a 1", OK);
-        does(lines[i], ":1\r\n", 1, "UNLINK a\n", "del(a) ");
+        does(lines[i], ":1\r\n", 1, "UNLINK a\n", "expired(a) ");
         replies("EXISTS a", ":0\r\n");
     }
     store_settings.keep_expired = true;
