@@ -12,8 +12,8 @@ bool parse_uint64(struct slice text, uint64_t *value);
 size_t format_int64(char *text, int64_t value); /* at most 20 bytes, no NUL; returns the length */
 size_t format_uint64(char *text, uint64_t value);
 
-/* What commands accept as a floating point number: decimal strtod syntax, the whole slice, no leading space; inf yes, nan
- * no. False, too, where the number is too large or too small for a double. */
+/* What commands accept as a floating point number: decimal strtod syntax, the whole slice, no leading space; inf yes,
+ * nan no. False, too, where the number is too large or too small for a double. */
 bool parse_double(struct slice text, double *value);
 bool parse_long_double(struct slice text, long double *value); /* hexadecimal, too */
 bool number_is_hexadecimal(struct slice text);                 /* as strtod would read it */

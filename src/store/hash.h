@@ -59,12 +59,13 @@ enum { HASH_NO_FIELD = -2 };
 int64_t hash_expire_at(const struct entry *entry,
                        struct slice field); /* ms since the epoch, HASH_NEVER, HASH_NO_FIELD */
 void hash_set_expire(struct db *db, struct entry *entry, struct slice field,
-                     int64_t at); /* of a field that is there; HASH_NEVER: none */
+                     int64_t at);                 /* of a field that is there; HASH_NEVER: none */
 bool hash_is_volatile(const struct entry *entry); /* does a field of it expire? */
-/* Deletes the field if its time is over, and counts it as expired. For a command that is about to set the field: it then
- * is a new one. Tells the hooks nothing, and leaves an empty hash where it was the last field. */
+/* Deletes the field if its time is over, and counts it as expired. For a command that is about to set the field: it
+ * then is a new one. Tells the hooks nothing, and leaves an empty hash where it was the last field. */
 bool hash_drop_expired(struct db *db, struct entry *entry, struct slice field);
-/* Deletes the expired fields of a fresh copy, of which nobody knows yet; a hash of expired fields only stays as it is. */
+/* Deletes the expired fields of a fresh copy, of which nobody knows yet; a hash of expired fields only stays as it is.
+ */
 void hash_drop_all_expired(struct db *db, struct entry *entry);
 /* Deletes some of the fields whose time is over. Returns how many; where none is left, the key is gone with them. */
 size_t hash_expire_due(struct db *db, struct entry *entry);

@@ -67,9 +67,8 @@ bool stream_last_entry(const struct stream *stream,
 /* How many living entries there are from `first` to `last`, no more than `limit` (0: all) being counted. Nodes that lie
  * between are not walked. */
 uint64_t stream_count(const struct stream *stream, struct stream_id first, struct stream_id last, uint64_t limit);
-/* Is the greatest entry that was deleted one by one between the two ids (both included), and not below all living ones?
- * With STREAM_ID_MAX as `last`: may an entry be missing from `first` on? What trimming removed is not missing: it was
- * below all others. */
+/* Is the greatest entry that was deleted one by one between the two ids (both included)? With STREAM_ID_MAX as `last`:
+ * may an entry be missing from `first` on? What trimming removed is not missing: it was below all others. */
 bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct stream_id last);
 
 /* For rdb_stream.c: a valid node behind those that are there, of so many living entries; it is taken
