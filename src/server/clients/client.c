@@ -284,59 +284,76 @@ static __attribute__((noinline)) size_t pipeline_fetch(struct client *client, st
 
 enum turn_end { TURN_DONE, TURN_OVER /* time is up */, TURN_HELD, TURN_LARGE };
 
-/* Executes what the input holds; client->used is what of it is to be consumed. */
-static enum turn_end turn_execute(struct client *client) {
+/* Where the requests of a turn come from: the input of the connection, or the batch that an I/O thread made of it. */
+struct turn {
+    struct client *client;
+    const struct request_limits *limits;
+    size_t fetched; /* bytes of the input whose keys are being fetched; a single request has nothing to gain */
+    struct io_batch *batch;
+};
+
+static inline enum request_status input_next(struct turn *turn) {
+    struct client *client = turn->client;
     struct connection *conn = client->conn;
-    const struct request_limits *limits = client_limits(client);
+    if (conn->in_len <= client->used) return REQUEST_PARTIAL;
+    struct slice input = {conn->in + client->used, conn->in_len - client->used};
+    if (client->used >= turn->fetched) turn->fetched = client->used + pipeline_fetch(client, input);
+    return request_read(&client->reader, input, turn->limits);
+}
+
+static enum request_status batch_next(struct turn *turn, size_t *size) {
+    if (!turn->batch) return REQUEST_PARTIAL;
+    io_batch_prefetch(turn->batch, turn->client->db);
+    return io_batch_next(turn->batch, &turn->client->reader, size);
+}
+
+static inline void request_executed(struct turn *turn) {
+    struct client *client = turn->client;
+    client->used += client->reader.size;
+    if (turn->batch)
+        io_batch_done(turn->batch, &client->reader);
+    else
+        request_done(&client->reader);
+    if (__builtin_expect(turn->limits->unauthenticated || !client->authenticated, 0))
+        turn->limits = client_limits(client);
+}
+
+/* Executes requests until there is none left; client->used is what of the input is to be consumed. The compiler makes
+ * two functions of it, so that a client without an I/O thread pays nothing for the other kind. */
+static inline __attribute__((always_inline)) enum turn_end turn_loop(struct turn *turn, bool threaded) {
+    struct client *client = turn->client;
     uint64_t limit = dispatch_ticks + ticks_of_us(TURN_US);
-    size_t fetched = 1; /* a single request has nothing to gain */
-    while (conn->in_len > client->used) {
-        struct slice input = {conn->in + client->used, conn->in_len - client->used};
-        if (client->used >= fetched) fetched = client->used + pipeline_fetch(client, input);
-        switch (request_read(&client->reader, input, limits)) {
+    for (;;) {
+        size_t size = 0;
+        switch (threaded ? batch_next(turn, &size) : input_next(turn)) {
         case REQUEST_READY: break;
         case REQUEST_PARTIAL: return TURN_DONE;
-        case REQUEST_LARGE: request_receive_large(client); return TURN_LARGE;
+        case REQUEST_LARGE:
+            if (!threaded) {
+                request_receive_large(client);
+                return TURN_LARGE;
+            }
+            query_limit_close(client, size);
+            return TURN_DONE;
         case REQUEST_FAILED: request_refuse(client); return TURN_DONE;
         }
-        if (!request_execute(client)) return TURN_HELD;
-        if (__builtin_expect(client->flags & CLIENT_STOPS, 0)) return TURN_DONE;
-        client->used += client->reader.size;
-        request_done(&client->reader);
-        if (__builtin_expect(limits->unauthenticated || !client->authenticated, 0)) limits = client_limits(client);
-        if (__builtin_expect(client->holds, 0)) return TURN_DONE;
+        if (!request_execute(client)) {
+            if (threaded) io_batch_hold(turn->batch, &client->reader);
+            return TURN_HELD;
+        }
+        request_executed(turn);
+        if (__builtin_expect(client->flags & CLIENT_STOPS || client->holds, 0)) return TURN_DONE;
         if (__builtin_expect(dispatch_ticks > limit, 0)) return TURN_OVER;
         if (__builtin_expect(client_settings.limits[CLIENT_CLASS_NORMAL].hard != 0, 0) && !client_check_output(client))
             return TURN_DONE;
     }
-    return TURN_DONE;
 }
 
-/* The same for a client of an I/O thread, which has found the requests. */
-static enum turn_end turn_execute_threaded(struct client *client) {
-    struct io_batch *batch = io_batch_of(client->conn);
-    struct request_reader *reader = &client->reader;
-    uint64_t limit = dispatch_ticks + ticks_of_us(TURN_US);
-    while (batch) {
-        size_t size = 0;
-        io_batch_prefetch(batch, client->db);
-        switch (io_batch_next(batch, reader, &size)) {
-        case REQUEST_READY: break;
-        case REQUEST_PARTIAL: return TURN_DONE;
-        case REQUEST_LARGE: query_limit_close(client, size); return TURN_DONE;
-        case REQUEST_FAILED: request_refuse(client); return TURN_DONE;
-        }
-        if (!request_execute(client)) {
-            io_batch_hold(batch, reader);
-            return TURN_HELD;
-        }
-        client->used += reader->size;
-        io_batch_done(batch, reader);
-        if (client->flags & CLIENT_STOPS || client->holds) return TURN_DONE;
-        if (dispatch_ticks > limit) return TURN_OVER;
-        if (client_settings.limits[CLIENT_CLASS_NORMAL].hard && !client_check_output(client)) return TURN_DONE;
-    }
-    return TURN_DONE;
+static enum turn_end turn_execute(struct client *client) {
+    struct turn turn = {.client = client, .limits = client_limits(client), .fetched = 1};
+    if (__builtin_expect(!client->threaded, 1)) return turn_loop(&turn, false);
+    turn.batch = io_batch_of(client->conn);
+    return turn_loop(&turn, true);
 }
 
 static void turn_finish(struct client *client, enum turn_end end) {
@@ -361,7 +378,7 @@ static void client_turn(struct client *client) {
     dispatch_ticks = ticks_now();
     produced_start(client);
     client->active_ms = clock_ms();
-    enum turn_end end = client->threaded ? turn_execute_threaded(client) : turn_execute(client);
+    enum turn_end end = turn_execute(client);
     turn_finish(client, end);
     if (!client->threaded && !(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
 }
