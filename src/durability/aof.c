@@ -33,6 +33,7 @@ void aof_opened(int fd) {
 }
 
 static void end(void) {
+    bool starting = aof.state == AOF_STARTING;
     aof_rewrite_cancel();
     if (aof.fd >= 0) {
         aof_sync_all();
@@ -43,13 +44,21 @@ static void end(void) {
     aof.fd = -1;
     aof.state = AOF_OFF;
     aof.rewrite_scheduled = false;
+    if (starting) aof_delete_temporary_files();
 }
 
 /* CONFIG SET appendonly yes. The data set of the moment when the rewrite begins becomes the base; the files count from
  * the end of the rewrite on. */
 static const char *turn_on(void) {
     aof.state = AOF_STARTING;
+    aof.retry_at_ms = 0;
     if (aof_rewrite_running()) aof_rewrite_cancel(); /* it does not have the changes made since it began */
+    const struct call *call = dispatch_running();
+    if (call && call->client->flags & CLIENT_DENY_BLOCKING) {
+        aof.rewrite_scheduled = true;
+        log_notice("AOF was enabled during a transaction. An AOF background was scheduled to start when possible.");
+        return NULL;
+    }
     if (child_active()) {
         aof.rewrite_scheduled = true;
         log_notice("AOF was enabled but there is already another background operation. An AOF background was scheduled "
@@ -71,17 +80,13 @@ static const char *apply_enabled(void) {
     return NULL;
 }
 
-/* From always to another policy what is on its way is waited for; from another one to always, what is written is
- * brought to the disk first. */
-static const char *apply_fsync(void) {
-    if (aof.state != AOF_OFF && aof.fd >= 0) aof_sync_all();
-    return NULL;
-}
-
+/* Where the rewrite cannot be started now, the cron tries again. */
 void aof_restart(void) {
     if (aof.state == AOF_OFF) return;
     end();
-    turn_on();
+    if (!turn_on()) return;
+    aof.state = AOF_STARTING;
+    aof.rewrite_scheduled = true;
 }
 
 /* The cron and the turns of the loop */
@@ -301,7 +306,6 @@ const struct config_option aof_options[] = {
      .value = &aof_settings.fsync,
      .initial = "everysec",
      .names = fsync_names,
-     .apply = apply_fsync,
      .help =
          "When changes are brought to the disk: before they are acknowledged, every second, when the kernel likes."},
     {.name = "no-appendfsync-on-rewrite",

@@ -39,6 +39,9 @@ extern struct server_part aof_part;
 bool aof_is_configured(void);
 /* At start: reads the files, or creates them, and opens the last one. Ends the process where they cannot be read. */
 void aof_load_at_start(void);
+/* At start with appendonly no: reads the manifest, so that a later rewrite takes names that no file has, and retires
+ * the files that are there. Ends the process where it cannot be read. */
+void aof_find_at_start(void);
 void aof_info(struct output *out);       /* lines of INFO persistence */
 void aof_info_sizes(struct output *out); /* more of them, after those of others; none where the file is off */
 void aof_reset_stats(void);

@@ -61,18 +61,26 @@ void aof_buffer_clear(struct aof_buffer *buffer) {
     }
 }
 
-size_t aof_buffer_len(const struct aof_buffer *buffer) {
-    return memory_output_slice(&buffer->bytes).len + buffer->blob_bytes;
-}
-
-static void reference_add(struct aof_buffer *buffer, struct blob *blob) {
+static void reference_add(struct aof_buffer *buffer, struct blob *blob, size_t at) {
     if (buffer->count == buffer->capacity) {
         buffer->capacity = buffer->capacity ? buffer->capacity * 2 : 16;
         buffer->references = mem_realloc(buffer->references, buffer->capacity * sizeof *buffer->references);
     }
-    buffer->references[buffer->count++] =
-        (struct aof_reference){memory_output_slice(&buffer->bytes).len, blob_hold(blob)};
+    buffer->references[buffer->count++] = (struct aof_reference){at, blob_hold(blob)};
     buffer->blob_bytes += blob->len;
+}
+
+void aof_buffer_join(struct aof_buffer *buffer, struct aof_buffer *tail) {
+    struct slice bytes = memory_output_slice(&tail->bytes);
+    size_t before = memory_output_slice(&buffer->bytes).len;
+    output_write(&buffer->bytes.out, bytes);
+    for (size_t i = 0; i < tail->count; i++)
+        reference_add(buffer, tail->references[i].blob, before + tail->references[i].at);
+    aof_buffer_free(tail);
+}
+
+size_t aof_buffer_len(const struct aof_buffer *buffer) {
+    return memory_output_slice(&buffer->bytes).len + buffer->blob_bytes;
 }
 
 /* The pieces from `done` on, as many as fit. Returns how many. */
@@ -156,7 +164,7 @@ static void write_command(const struct propagation *p) {
         struct blob *blob = propagation_blob(p, i);
         write_head('$', p->argv[i].len);
         if (blob && blob->len == p->argv[i].len && blob->len >= REFERENCE_MIN)
-            reference_add(&append.buffer, blob);
+            reference_add(&append.buffer, blob, position());
         else
             output_write(out(), p->argv[i]);
         output_write(out(), SLICE("\r\n"));
@@ -180,12 +188,9 @@ static void on_command(struct propagation_listener *self, const struct propagati
     (void)self;
     bool first = !append.group || append.group_commands == 0;
     if (first && aof_settings.timestamps) write_timestamp();
+    if (first) append.group_start = position();
     if (!first && append.group_commands == 1) insert_multi();
-    if (p->db != append.db && first) write_select(p->db);
-    if (first)
-        append.group_start = position();
-    else if (p->db != append.db)
-        write_select(p->db);
+    if (p->db != append.db) write_select(p->db);
     write_command(p);
     append.group_commands++;
     append.sequence = reply_barrier_issue(&aof_barrier);
@@ -197,10 +202,19 @@ static void on_begin(struct propagation_listener *self, int db) {
     append.group_commands = 0;
 }
 
+void aof_append_seal(void) {
+    if (append.group && append.group_commands > 1) output_write(out(), SLICE("*1\r\n$4\r\nEXEC\r\n"));
+    append.group_commands = 0;
+}
+
 static void on_end(struct propagation_listener *self) {
     (void)self;
-    if (append.group_commands > 1) output_write(out(), SLICE("*1\r\n$4\r\nEXEC\r\n"));
+    aof_append_seal();
     append.group = false;
+}
+
+bool aof_append_in_group(void) {
+    return append.listening && append.group;
 }
 
 void aof_append_start(void) {

@@ -1,8 +1,8 @@
 /* aof_files.c: the directory of the append-only file.
  *
  * The manifest is replaced like a snapshot: a temporary file, fsync(), rename(), fsync() of the directory. So a crash
- * leaves the old manifest or the new one, and both name files that are there: files are created before the manifest
- * names them, and deleted after it has ceased to. */
+ * leaves the old manifest or the new one, and both name files that are there: files are created, and the directory is
+ * synchronized, before the manifest names them; they are deleted after it has ceased to. */
 #include "durability/aof_private.h"
 #include "lib/background.h"
 #include "lib/log.h"
@@ -48,9 +48,24 @@ static int replace_file(const char *temporary, const char *path, struct slice by
     if (fd < 0) return -errno;
     int error = write_all(fd, bytes);
     close(fd);
+    if (!error) error = directory_sync(aof_settings.directory);
     if (!error && rename(temporary, path) < 0) error = -errno;
-    if (error) unlink(temporary);
-    return error ? error : directory_sync(aof_settings.directory);
+    if (error) {
+        unlink(temporary);
+        return error;
+    }
+    /* From here on the new manifest is the one that counts, on the disk or not: to go back to the old one would leave
+     * a manifest that names files which are deleted or used again. */
+    error = directory_sync(aof_settings.directory);
+    if (error) log_warning("Fail to fsync the AOF directory %s: %s", aof_settings.directory, strerror(-error));
+    return 0;
+}
+
+int aof_directory_create(void) {
+    if (mkdir(aof_settings.directory, 0755) == 0 || errno == EEXIST) return 0;
+    int error = errno;
+    log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(error));
+    return -error;
 }
 
 int aof_manifest_save(struct aof_manifest *manifest) {
@@ -58,15 +73,12 @@ int aof_manifest_save(struct aof_manifest *manifest) {
     char name[PATH_MAX], temporary[PATH_MAX];
     snprintf(name, sizeof name, "%s/%s.manifest", aof_settings.directory, aof_settings.file_name);
     snprintf(temporary, sizeof temporary, "%s/temp-%s.manifest", aof_settings.directory, aof_settings.file_name);
-    if (mkdir(aof_settings.directory, 0755) < 0 && errno != EEXIST) {
-        int error = errno;
-        log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(error));
-        return -error;
-    }
+    int error = aof_directory_create();
+    if (error) return error;
     struct memory_output text;
     memory_output_init(&text);
     aof_manifest_format(manifest, &text.out);
-    int error = replace_file(temporary, name, memory_output_slice(&text));
+    error = replace_file(temporary, name, memory_output_slice(&text));
     memory_output_free(&text);
     if (error)
         log_warning("Cannot write the AOF manifest file %s: %s", name, strerror(-error));
@@ -95,6 +107,14 @@ void aof_history_delete(void) {
     aof_manifest_save(manifest);
 }
 
+void aof_delete_temporary_files(void) {
+    char name[PATH_MAX];
+    snprintf(name, sizeof name, "temp-%s.incr", aof_settings.file_name);
+    unlink(aof_path(name));
+    snprintf(name, sizeof name, "temp-%s.manifest", aof_settings.file_name);
+    unlink(aof_path(name));
+}
+
 static uint64_t file_size(const char *name) {
     struct stat status;
     return stat(aof_path(name), &status) == 0 ? (uint64_t)status.st_size : 0;
@@ -112,8 +132,7 @@ int aof_incremental_create(const char *reason) {
     struct aof_manifest *next = aof_manifest_copy(aof.manifest);
     struct aof_file *file = aof_manifest_add_incremental(next, aof_settings.file_name);
     log_notice("Creating AOF incr file %s on %s", file->name, reason);
-    if (mkdir(aof_settings.directory, 0755) < 0 && errno != EEXIST)
-        log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(errno));
+    aof_directory_create();
     int fd = open(aof_path(file->name), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0) {
         int error = errno;

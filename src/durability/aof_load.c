@@ -247,15 +247,6 @@ static struct aof_manifest *manifest_load(void) {
     return manifest;
 }
 
-/* Temporary files of a process that was killed. */
-static void delete_temporary_files(void) {
-    char name[PATH_MAX];
-    snprintf(name, sizeof name, "temp-%s.incr", aof_settings.file_name);
-    unlink(aof_path(name));
-    snprintf(name, sizeof name, "temp-%s.manifest", aof_settings.file_name);
-    unlink(aof_path(name));
-}
-
 /* Begins */
 
 static _Noreturn void give_up(const char *what) {
@@ -266,8 +257,7 @@ static _Noreturn void give_up(const char *what) {
 static void create_base(void) {
     struct aof_file *base = aof_manifest_add_base(aof.manifest, aof_settings.file_name, aof_settings.rdb_preamble);
     log_notice("Creating AOF base file %s on server start", base->name);
-    if (mkdir(aof_settings.directory, 0755) < 0 && errno != EEXIST)
-        log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(errno));
+    aof_directory_create();
     int error = aof_base_write(aof_path(base->name), aof_settings.rdb_preamble, false, false);
     if (error) {
         log_warning("Error writing the AOF base file %s: %s", base->name, strerror(-error));
@@ -298,13 +288,18 @@ static bool adopt_old_file(bool has_manifest) {
     return true;
 }
 
+void aof_find_at_start(void) {
+    struct aof_manifest *found = manifest_load();
+    if (!found) return;
+    aof_manifest_free(aof.manifest);
+    aof.manifest = found;
+}
+
 void aof_load_at_start(void) {
     uint64_t began = clock_monotonic_us();
-    struct aof_manifest *found = manifest_load();
-    bool has_files = found && (found->base || found->incremental.len);
-    aof_manifest_free(aof.manifest);
-    aof.manifest = found ? found : aof_manifest_new();
-    delete_temporary_files();
+    aof_find_at_start();
+    bool has_files = aof.manifest->base || aof.manifest->incremental.len;
+    aof_delete_temporary_files();
     if (adopt_old_file(has_files)) has_files = true;
     if (has_files) {
         loading_begin(aof_files_size(), LOADING_SERVES);

@@ -58,7 +58,8 @@ struct aof_buffer {
 };
 void aof_buffer_init(struct aof_buffer *buffer);
 void aof_buffer_free(struct aof_buffer *buffer);
-void aof_buffer_clear(struct aof_buffer *buffer); /* keeps some of the memory */
+void aof_buffer_clear(struct aof_buffer *buffer);                         /* keeps some of the memory */
+void aof_buffer_join(struct aof_buffer *buffer, struct aof_buffer *tail); /* appends `tail`, and frees it */
 size_t aof_buffer_len(const struct aof_buffer *buffer);
 /* Writes bytes [*done, len), and moves *done with every byte written. 0, or a negative errno; -EIO where a write took
  * nothing. Any thread. */
@@ -70,7 +71,12 @@ void aof_append_stop(void);
 void aof_append_select(void);                  /* the next command is preceded by SELECT: another file begins */
 struct aof_buffer *aof_append_buffer(void);    /* what is not written yet */
 uint64_t aof_append_sequence(void);            /* propagation_offset() of the last command in it */
-void aof_append_swap(struct aof_buffer *with); /* exchanges the buffer for an empty one */
+void aof_append_swap(struct aof_buffer *with); /* exchanges the buffer for another one */
+/* Commands that belong together are being appended: the buffer must not be taken, so that no file ends between them. */
+bool aof_append_in_group(void);
+/* Ends such a group early: what follows is a group of its own. For a command of a transaction that needs the file
+ * complete or replaced (DEBUG LOADAOF). */
+void aof_append_seal(void);
 
 /* --- aof_sync.c --- */
 
@@ -78,8 +84,8 @@ void aof_sync_start(void);
 void aof_sync_stop(void);
 /* Before the loop waits, and from the cron: writes, or lets write, what there is. */
 void aof_sync_step(void);
-/* Writes everything and waits until it is on the disk. 0 or a negative errno, which was logged; where appendfsync is
- * always a failure ends the process. */
+/* Writes everything and waits until it is on the disk; seals the group that is being appended. 0 or a negative errno,
+ * which was logged; where appendfsync is always a failure ends the process. */
 int aof_sync_all(void);
 /* The file is finished: closes it once it is on the disk, in the background. */
 void aof_sync_close(int fd);
@@ -94,8 +100,10 @@ void aof_sync_reset_stats(void);
 
 /* The path of a file of the directory. Static; two calls before the first is overwritten. */
 const char *aof_path(const char *name);
+int aof_directory_create(void);                       /* unless it is there. 0 or a negative errno, which was logged */
 int aof_manifest_save(struct aof_manifest *manifest); /* 0 or a negative errno, which was logged */
 void aof_history_delete(void);                        /* files that the manifest calls history */
+void aof_delete_temporary_files(void);                /* of a process that was killed, or of a rewrite that was */
 uint64_t aof_files_size(void);                        /* of what the manifest names */
 /* A new incremental file in the manifest, which is saved. Returns its descriptor, or a negative errno, which was
  * logged; nothing has changed then. */

@@ -103,7 +103,8 @@ static void temporary_incremental(char path[static PATH_MAX]) {
 static int adopt(void) {
     struct aof_manifest *next = aof_manifest_copy(aof.manifest);
     struct aof_file *base = aof_manifest_add_base(next, aof_settings.file_name, aof_settings.rdb_preamble);
-    int error = install(rewrite.temporary, base->name, "base");
+    int error = aof_directory_create();
+    if (!error) error = install(rewrite.temporary, base->name, "base");
     if (!error && aof.state == AOF_STARTING) {
         char path[PATH_MAX];
         temporary_incremental(path);
@@ -184,6 +185,7 @@ static int begin_file(void) {
         /* What a first attempt gathered is in the data set that the next one writes. */
         char path[PATH_MAX];
         temporary_incremental(path);
+        if ((error = aof_directory_create())) return error;
         log_notice("Creating AOF incr file temp-%s.incr on background rewrite", aof_settings.file_name);
         fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
         if (fd < 0) {
@@ -219,6 +221,7 @@ int aof_rewrite_start(void) {
     pid_t pid = child_start(&rewrite.job);
     if (pid < 0) {
         aof.rewrite_started_ms = 0;
+        aof.rewrite_scheduled = aof.state == AOF_STARTING; /* until one succeeds there is no file */
         log_warning("Can't rewrite append only file in background: fork: %s", strerror((int)-pid));
         failed();
         return (int)pid;

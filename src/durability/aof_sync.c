@@ -4,9 +4,12 @@
  * (server/clients/reply_barrier.h).
  *
  * everysec, no   The main thread writes the buffer before the loop waits, and releases the replies. Once a second a
- *                background thread calls fdatasync(). While it does, a write may block: it is postponed for up to two
- *                seconds, and the replies leave nevertheless, as with any Valkey. What could not be written stays in
- *                the buffer, its replies stay held, and further writes are refused until the file can be written.
+ *                background thread calls fdatasync(). A write during that may block in the kernel, so another
+ *                background thread does it; its replies leave when it is done. No reply leaves while its write is only
+ *                in the memory of the process, however slow the disk is: SIGKILL loses nothing that was acknowledged.
+ *                (Rejected: to postpone the write and acknowledge it nevertheless, as other servers do.)
+ *                What could not be written stays in the buffer, its replies stay held, and further writes are refused
+ *                until the file can be written.
  *
  * always         Group commit. A background thread writes and calls fdatasync(), while the main thread goes on
  *                executing. All replies that one fdatasync() covers leave together, and what was gathered meanwhile is
@@ -14,7 +17,10 @@
  *                After a group the next one waits a moment for the clients that were just answered, at most half as
  *                long as the last group took: without that, clients split into two crowds, each of which waits for the
  *                other's group.
- *                A failure ends the process: what was held was not acknowledged. */
+ *                A failure ends the process: what was held was not acknowledged.
+ *
+ * A failed fdatasync() may have dropped what it was to write, and the next one does not report that again. With
+ * everysec writes are refused until one succeeds, and then a rewrite replaces the files by one made from memory. */
 #include "durability/aof_private.h"
 #include "lib/background.h"
 #include "lib/clock.h"
@@ -29,26 +35,29 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SYNC_INTERVAL_US = 1000000, POSTPONE_US = 2000000, LOG_INTERVAL_US = 30000000, GATHER_MAX_US = 500 };
+enum { SYNC_INTERVAL_US = 1000000, DELAY_US = 2000000, LOG_INTERVAL_US = 30000000, GATHER_MAX_US = 500 };
 
-/* A group of writes on its way to the disk (always), or a file to be synchronized (everysec). */
+/* Work of a background thread. */
 struct sync_job {
     struct event_post post;
     int fd;
-    struct aof_buffer buffer; /* empty for everysec */
-    uint64_t sequence;        /* of the last command in it */
-    uint64_t us;              /* that it took */
-    int error;                /* of the thread */
+    bool sync;                /* call fdatasync() after writing */
     bool handled;             /* by the main thread */
+    struct aof_buffer buffer; /* to be written; may be empty */
+    size_t done;              /* bytes of it that are written */
+    uint64_t sequence;        /* of the last command in it */
+    uint64_t began_us, us;    /* by the cached clock of the main thread; what it took */
+    int error;
 };
 
 static struct {
-    struct sync_job *running; /* NULL: none */
+    struct sync_job *writing, *syncing; /* at most one of each; NULL: none */
     struct aof_buffer spare;
     int write_error, sync_error; /* negative errnos of the last attempts, 0: they succeeded */
     size_t partial;              /* bytes of the buffer that a failed write has left in the file */
     bool unsynced;               /* written, but not yet brought to the disk */
-    uint64_t synced_us, postponed_us, logged_us;
+    bool delay_counted;          /* of the write that is going on */
+    uint64_t synced_us, logged_us;
     uint64_t delayed;
     /* Gathering. */
     struct event_timer timer;
@@ -78,7 +87,43 @@ const char *aof_sync_error_text(void) {
     return strerror(-(sync_state.write_error ? sync_state.write_error : sync_state.sync_error));
 }
 
-/* Jobs of the background thread */
+static void write_failed(size_t done, size_t len, int error) {
+    if (may_log()) {
+        if (done > sync_state.partial)
+            log_warning("Short write while writing to the AOF file: (nwritten=%zu, expected=%zu)",
+                        done - sync_state.partial, len);
+        else
+            log_warning("Error writing to the AOF file: %s", strerror(-error));
+    }
+    sync_state.write_error = error;
+    /* A command that is written in part must not stay: the server may end before it can write the rest. */
+    if (done && ftruncate(aof.fd, (off_t)aof.fd_size) == 0) done = 0;
+    sync_state.partial = done;
+}
+
+static void write_succeeded(size_t len) {
+    if (sync_state.write_error) log_warning("AOF write error looks solved. The server can write again.");
+    sync_state.write_error = 0;
+    sync_state.partial = 0;
+    sync_state.unsynced = true;
+    aof.fd_size += len;
+    aof.size += len;
+}
+
+static void sync_failed(int error) {
+    if (!sync_state.sync_error) log_warning("Fail to fsync the AOF file: %s", strerror(-error));
+    sync_state.sync_error = error;
+    sync_state.unsynced = true;
+}
+
+static void sync_succeeded(void) {
+    if (!sync_state.sync_error) return;
+    sync_state.sync_error = 0;
+    log_warning("AOF fsync error looks solved. A rewrite replaces the files, which may lack what failed to be synced.");
+    aof.rewrite_scheduled = true;
+}
+
+/* Jobs of the background threads */
 
 static void job_finish(struct sync_job *job);
 
@@ -91,50 +136,94 @@ static void job_posted(struct event_post *post) {
 static void job_run(void *arg) {
     struct sync_job *job = arg;
     uint64_t began = clock_monotonic_us();
-    size_t done = 0;
-    job->error = aof_buffer_write(&job->buffer, job->fd, &done);
-    if (!job->error && fdatasync(job->fd) < 0) job->error = -errno;
+    job->error = aof_buffer_write(&job->buffer, job->fd, &job->done);
+    if (!job->error && job->sync && fdatasync(job->fd) < 0) job->error = -errno;
     job->us = clock_monotonic_us() - began;
     event_loop_post(server.loop, &job->post);
 }
 
-static struct sync_job *job_start(void) {
+static struct sync_job *job_new(bool sync) {
     struct sync_job *job = mem_alloc(sizeof *job);
-    *job = (struct sync_job){.fd = aof.fd, .post.run = job_posted, .sequence = aof_append_sequence()};
-    sync_state.running = job;
+    *job = (struct sync_job){.fd = aof.fd,
+                             .sync = sync,
+                             .post.run = job_posted,
+                             .sequence = aof_append_sequence(),
+                             .began_us = clock_mono()};
+    aof_buffer_init(&job->buffer);
     return job;
 }
 
-/* Once for each job, from its post or by job_wait(). */
-static void job_finish(struct sync_job *job) {
-    if (job->handled) return;
-    job->handled = true;
-    sync_state.running = NULL;
+/* Lets a background thread write the buffer. */
+static void write_start(bool sync) {
+    struct sync_job *job = sync_state.writing = job_new(sync);
+    aof_buffer_free(&job->buffer);
+    job->buffer = sync_state.spare;
+    aof_buffer_init(&sync_state.spare);
+    aof_append_swap(&job->buffer);
+    sync_state.delay_counted = false;
+    background_submit(BACKGROUND_WRITE, job_run, job);
+}
+
+static void sync_start(void) {
+    sync_state.unsynced = false;
+    sync_state.syncing = job_new(true);
+    background_submit(BACKGROUND_FSYNC, job_run, sync_state.syncing);
+}
+
+static void sync_finish(struct sync_job *job) {
+    sync_state.syncing = NULL;
     sync_state.synced_us = clock_mono();
+    if (job->error)
+        sync_failed(job->error);
+    else
+        sync_succeeded();
+    aof_buffer_free(&job->buffer);
+}
+
+static void write_finish(struct sync_job *job) {
+    sync_state.writing = NULL;
     size_t len = aof_buffer_len(&job->buffer);
-    if (!len) {
-        if (job->error && !sync_state.sync_error) log_warning("Fail to fsync the AOF file: %s", strerror(-job->error));
-        sync_state.sync_error = job->error;
-        aof_buffer_free(&job->buffer);
+    if (job->error && job->sync) give_up("Error writing to the AOF file", job->error);
+    latency_event(job->sync ? "aof-fsync-always" : "aof-write-pending-fsync", job->us);
+    if (job->error) {
+        write_failed(job->done, len, job->error);
+        aof_append_swap(&job->buffer);
+        aof_buffer_join(aof_append_buffer(), &job->buffer);
         return;
     }
-    if (job->error) give_up("Error writing to the AOF file", job->error);
-    latency_event("aof-fsync-always", job->us);
-    aof.fd_size += len;
-    aof.size += len;
+    write_succeeded(len);
+    if (job->sync) {
+        sync_state.unsynced = false;
+        sync_state.synced_us = clock_mono();
+        sync_state.group_end_us = clock_monotonic_us();
+        sync_state.group_us = job->us;
+        sync_state.expected = reply_barrier_clients();
+    }
     aof_buffer_clear(&job->buffer);
     aof_buffer_free(&sync_state.spare);
     sync_state.spare = job->buffer;
-    sync_state.group_end_us = clock_monotonic_us();
-    sync_state.group_us = job->us;
-    sync_state.expected = reply_barrier_clients();
     reply_barrier_release(&aof_barrier, job->sequence);
 }
 
-static void job_wait(void) {
-    if (!sync_state.running) return;
-    background_drain(BACKGROUND_FSYNC);
-    job_finish(sync_state.running);
+/* Once for each job, from its post or by jobs_wait(). */
+static void job_finish(struct sync_job *job) {
+    if (job->handled) return;
+    job->handled = true;
+    if (job == sync_state.writing)
+        write_finish(job);
+    else
+        sync_finish(job);
+}
+
+static void jobs_wait(void) {
+    if (sync_state.writing) {
+        background_drain(BACKGROUND_WRITE);
+        job_finish(sync_state.writing);
+    }
+    if (sync_state.syncing) {
+        background_drain(BACKGROUND_FSYNC);
+        job_finish(sync_state.syncing);
+    }
 }
 
 /* always */
@@ -154,29 +243,15 @@ static bool worth_waiting(void) {
 }
 
 static void group_step(void) {
-    if (sync_state.running || !aof_buffer_len(aof_append_buffer()) || worth_waiting()) return;
-    struct sync_job *job = job_start();
-    job->buffer = sync_state.spare;
-    aof_buffer_init(&sync_state.spare);
-    aof_append_swap(&job->buffer);
-    background_submit(BACKGROUND_FSYNC, job_run, job);
+    if (sync_state.writing || sync_state.syncing) return;
+    if (aof_buffer_len(aof_append_buffer())) {
+        if (!worth_waiting()) write_start(true);
+    } else if (sync_state.unsynced) {
+        sync_start(); /* written before appendfsync became always */
+    }
 }
 
 /* everysec, no */
-
-static void write_failed(size_t done, size_t len, int error) {
-    if (may_log()) {
-        if (done > sync_state.partial)
-            log_warning("Short write while writing to the AOF file: (nwritten=%zu, expected=%zu)",
-                        done - sync_state.partial, len);
-        else
-            log_warning("Error writing to the AOF file: %s", strerror(-error));
-    }
-    sync_state.write_error = error;
-    /* A command that is written in part must not stay: the server may end before it can write the rest. */
-    if (done && ftruncate(aof.fd, (off_t)aof.fd_size) == 0) done = 0;
-    sync_state.partial = done;
-}
 
 /* Writes what there is. False: it failed. */
 static bool write_buffer(void) {
@@ -187,83 +262,62 @@ static bool write_buffer(void) {
         uint64_t began = clock_monotonic_us();
         int error = aof_buffer_write(buffer, aof.fd, &done);
         uint64_t us = clock_monotonic_us() - began;
-        latency_event(sync_state.running ? "aof-write-pending-fsync"
-                      : child_active()   ? "aof-write-active-child"
-                                         : "aof-write-alone",
-                      us);
+        latency_event(child_active() ? "aof-write-active-child" : "aof-write-alone", us);
         latency_event("aof-write", us);
         if (error) {
             write_failed(done, len, error);
             return false;
         }
-        if (sync_state.write_error) log_warning("AOF write error looks solved. The server can write again.");
-        sync_state.write_error = 0;
-        sync_state.partial = 0;
-        sync_state.postponed_us = 0;
-        sync_state.unsynced = true;
-        aof.fd_size += len;
-        aof.size += len;
+        write_succeeded(len);
         aof_buffer_clear(buffer);
     }
     reply_barrier_release(&aof_barrier, sequence);
     return true;
 }
 
-/* A write now might block behind the fdatasync() that is going on. */
-static bool postpone(void) {
-    if (aof_settings.fsync != AOF_FSYNC_EVERYSEC || !sync_state.running || sync_state.write_error) return false;
-    uint64_t now = clock_mono();
-    if (!sync_state.postponed_us) sync_state.postponed_us = now ? now : 1;
-    if (now - sync_state.postponed_us < POSTPONE_US) return true;
+static void count_delay(void) {
+    if (sync_state.delay_counted || clock_mono() - sync_state.writing->began_us < DELAY_US) return;
+    sync_state.delay_counted = true;
     sync_state.delayed++;
-    log_notice("Asynchronous AOF fsync is taking too long (disk is busy?). Writing the AOF buffer without waiting for "
-               "fsync to complete, this may slow down the server.");
-    return false;
+    log_notice("Asynchronous AOF fsync is taking too long (disk is busy?). Replies to writes wait for it.");
 }
 
 static void write_step(void) {
-    if (aof_buffer_len(aof_append_buffer())) {
-        if (postpone())
-            reply_barrier_release(&aof_barrier, aof_append_sequence());
-        else
-            write_buffer();
-    } else {
-        reply_barrier_release(&aof_barrier, aof_append_sequence());
-    }
-    if (aof_settings.fsync != AOF_FSYNC_EVERYSEC || !sync_state.unsynced || sync_state.running) return;
+    if (sync_state.writing)
+        count_delay();
+    else if (sync_state.syncing && !sync_state.write_error && aof_buffer_len(aof_append_buffer()))
+        write_start(false);
+    else
+        write_buffer();
+    if (aof_settings.fsync != AOF_FSYNC_EVERYSEC || !sync_state.unsynced || sync_state.syncing) return;
     if (clock_mono() - sync_state.synced_us < SYNC_INTERVAL_US) return;
     if (aof_settings.no_fsync_on_rewrite && child_active()) return;
-    sync_state.unsynced = false;
-    struct sync_job *job = job_start();
-    aof_buffer_init(&job->buffer);
-    background_submit(BACKGROUND_FSYNC, job_run, job);
+    sync_start();
 }
 
 void aof_sync_step(void) {
-    if (aof.state == AOF_OFF) return;
-    if (aof_settings.fsync == AOF_FSYNC_ALWAYS && !sync_state.write_error) {
-        group_step();
+    if (aof.state == AOF_OFF || aof.fd < 0 || aof_append_in_group()) return;
+    if (aof_settings.fsync != AOF_FSYNC_ALWAYS) {
+        write_step();
         return;
     }
-    if (sync_state.running && aof_buffer_len(&sync_state.running->buffer)) job_wait(); /* appendfsync was always */
-    write_step();
-    if (aof_settings.fsync == AOF_FSYNC_ALWAYS && sync_state.write_error)
-        give_up("Error writing to the AOF file", sync_state.write_error);
+    /* Errors that are left from another policy. */
+    if (sync_state.write_error && !write_buffer()) give_up("Error writing to the AOF file", sync_state.write_error);
+    if (sync_state.sync_error && !sync_state.syncing) give_up("Fail to fsync the AOF file", sync_state.sync_error);
+    group_step();
 }
 
 int aof_sync_all(void) {
     if (aof.fd < 0) return 0;
-    job_wait();
+    aof_append_seal();
+    jobs_wait();
     int error = write_buffer() ? 0 : sync_state.write_error;
-    if (!error && fdatasync(aof.fd) < 0) {
-        error = -errno;
-        log_warning("Fail to fsync the AOF file: %s", strerror(-error));
-    }
+    if (!error && fdatasync(aof.fd) < 0) sync_failed(error = -errno);
     if (error && aof_settings.fsync == AOF_FSYNC_ALWAYS) give_up("Error writing to the AOF file", error);
     if (!error) {
         sync_state.unsynced = false;
-        sync_state.sync_error = 0;
         sync_state.synced_us = clock_mono();
+        sync_succeeded();
     }
     return error;
 }
@@ -294,7 +348,7 @@ void aof_sync_start(void) {
 }
 
 void aof_sync_stop(void) {
-    job_wait();
+    jobs_wait();
     event_timer_cancel(server.loop, &sync_state.timer);
     aof_buffer_free(&sync_state.spare);
     reply_barrier_disarm(&aof_barrier);
@@ -308,7 +362,7 @@ uint64_t aof_sync_delayed(void) {
 }
 size_t aof_sync_waiting_bytes(void) {
     if (aof.state == AOF_OFF) return 0;
-    return aof_buffer_len(aof_append_buffer()) + (sync_state.running ? aof_buffer_len(&sync_state.running->buffer) : 0);
+    return aof_buffer_len(aof_append_buffer()) + (sync_state.writing ? aof_buffer_len(&sync_state.writing->buffer) : 0);
 }
 void aof_sync_reset_stats(void) {
     sync_state.delayed = 0;

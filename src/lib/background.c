@@ -29,7 +29,7 @@ struct worker {
 static struct worker workers[BACKGROUND_KINDS];
 static bool started; /* main thread */
 static void (*thread_setup)(void);
-static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync", "bio_lazy_free"};
+static const char *const names[BACKGROUND_KINDS] = {"bio_close_file", "bio_fsync", "bio_write", "bio_lazy_free"};
 
 static void *work(void *arg) {
     struct worker *w = arg;

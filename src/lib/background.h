@@ -1,7 +1,8 @@
 /* background.h: threads for work that must not hold up the main thread: freeing of big things, closing and syncing of
  * files.
  *
- * One thread for each kind, started by background_start(); jobs of a kind run in order. A job's function runs on the
+ * One thread for each kind (writes and syncs of the append-only file are two, since a file is written while a sync of
+ * it goes on), started by background_start(); jobs of a kind run in order. A job's function runs on the
  * background thread and owns its argument. Before background_start (tools, unit tests) jobs run at once in the caller.
  */
 #ifndef LIB_BACKGROUND_H
@@ -9,7 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stddef.h>
-enum background_kind { BACKGROUND_CLOSE_FILE, BACKGROUND_FSYNC, BACKGROUND_LAZY_FREE, BACKGROUND_KINDS };
+enum background_kind {
+    BACKGROUND_CLOSE_FILE,
+    BACKGROUND_FSYNC,
+    BACKGROUND_WRITE,
+    BACKGROUND_LAZY_FREE,
+    BACKGROUND_KINDS
+};
 /* `setup` is called on each thread first (CPU pinning); may be NULL. 0 or -errno. */
 int background_start(void (*setup)(void));
 void background_submit(enum background_kind kind, void (*run)(void *), void *arg);
