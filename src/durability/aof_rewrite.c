@@ -86,12 +86,13 @@ static int run_child(struct child_job *job) {
 /* The end */
 
 static int install(const char *from, const char *to, const char *what) {
+    const char *slash = strrchr(from, '/'), *name = slash ? slash + 1 : from;
     if (rename(from, aof_path(to)) == 0) {
-        log_notice("Successfully renamed the temporary AOF %s file %s into %s", what, from, to);
+        log_notice("Successfully renamed the temporary AOF %s file %s into %s", what, name, to);
         return 0;
     }
     int error = errno;
-    log_warning("Error trying to rename the temporary AOF %s file %s into %s: %s", what, from, to, strerror(error));
+    log_warning("Error trying to rename the temporary AOF %s file %s into %s: %s", what, name, to, strerror(error));
     return -error;
 }
 
