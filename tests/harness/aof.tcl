@@ -45,7 +45,7 @@ proc aof_wait_rewritten {} {
         [info_field persistence aof_rewrite_in_progress] == 0 && [info_field persistence aof_rewrite_scheduled] == 0
     }
 }
-# A rewrite that does not end before it is killed or aof_finish_rewrite is called. Gives its process.
+# A rewrite that goes on until its process, which is returned, is killed.
 proc aof_slow_rewrite {} {
     r set slow-key v
     r config set rdb-key-save-delay 100000000

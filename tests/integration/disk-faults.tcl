@@ -1,18 +1,8 @@
 # Disks that fail while a snapshot is written (programs/preload/disk-faults.c): the old file stays, no temporary one
 # does, and the log says what failed.
 
-set ::library [tool preload/disk-faults.so]
 proc temp_files {} {glob -nocomplain -directory [srv dir] temp-*.rdb}
 proc wait_saved {} {wait_for_condition 20000 {[info_field persistence rdb_bgsave_in_progress] eq "0"}}
-
-# A server whose disk obeys the rules that `faults` sets.
-proc start_faulty_server {overrides body} {
-    set rules [file join $::unit_dir rules[incr ::server_next]]
-    uplevel 1 [list start_server [list no_rdma 1 overrides $overrides env \
-        [list LD_PRELOAD=$::library DISK_FAULTS=$rules ASAN_OPTIONS=verify_asan_link_order=0]] \
-        "set ::rules [list $rules]\n$body"]
-}
-proc faults {args} {write_file $::rules [join $args \n]\n}
 
 # Each way to fail, and what the log says of it.
 set ::failures {

@@ -2,6 +2,10 @@
  *
  *   LD_PRELOAD=…/disk-faults.so DISK_FAULTS=FILE program…
  *
+ * With DISK_SYNCED=DIRECTORY each sync that succeeds writes there, to a file DEVICE-INODE, how long the file was when
+ * the sync began. A test that has killed the process can then cut files back to what a crash of the machine would
+ * leave.
+ *
  * FILE holds rules, one a line, and is read anew at each call that a rule may concern, so that a test switches faults
  * on and off while the program runs. No file, or an empty one: nothing fails.
  *
@@ -292,27 +296,48 @@ static bool judge_fd(const char *call, int fd) {
     errno = saved;
     return false;
 }
-static void note_synced(int fd) {
-    if (!getenv("DISK_FAULTS")) return;
+/* The length of the file before it is synced: what is written meanwhile may be lost. -1: of no interest. */
+static off_t length_before(int fd) {
     struct stat status;
+    if (!getenv("DISK_FAULTS") && !getenv("DISK_SYNCED")) return -1;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? status.st_size : -1;
+}
+static void record_synced(const char *directory, int fd, off_t bytes) {
+    struct stat status;
+    if (fstat(fd, &status) < 0) return;
+    char path[512], text[32];
+    snprintf(path, sizeof path, "%s/%llu-%llu", directory, (unsigned long long)status.st_dev,
+             (unsigned long long)status.st_ino);
+    int out = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (out < 0) return;
+    /* One write of a fixed length: a process that is killed leaves the old text or the new one. */
+    int len = snprintf(text, sizeof text, "%020lld", (long long)bytes);
+    syscall(SYS_pwrite64, out, text, (size_t)len, (off_t)0);
+    syscall(SYS_close, out);
+}
+static void note_synced(int fd, off_t bytes) {
+    if (bytes < 0) return;
     pthread_mutex_lock(&lock);
-    struct synced *file = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? synced_of(fd) : NULL;
-    if (file) file->bytes = status.st_size;
+    struct synced *file = synced_of(fd);
+    if (file) file->bytes = bytes;
+    if (getenv("DISK_SYNCED")) record_synced(getenv("DISK_SYNCED"), fd, bytes);
     pthread_mutex_unlock(&lock);
 }
 
 int fsync(int fd) {
     REAL("fsync", int, int);
     if (judge_fd("sync", fd)) return -1;
+    off_t bytes = length_before(fd);
     int result = real(fd);
-    if (result == 0) note_synced(fd);
+    if (result == 0) note_synced(fd, bytes);
     return result;
 }
 int fdatasync(int fd) {
     REAL("fdatasync", int, int);
     if (judge_fd("sync", fd)) return -1;
+    off_t bytes = length_before(fd);
     int result = real(fd);
-    if (result == 0) note_synced(fd);
+    if (result == 0) note_synced(fd, bytes);
     return result;
 }
 int sync_file_range(int fd, off_t offset, off_t len, unsigned flags) {

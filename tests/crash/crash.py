@@ -1,0 +1,352 @@
+"""crash.py: kills a server again and again while clients write, and looks at what is left.
+
+    tests/crash/run [ROUNDS] [--seed N] [--no-rdma] [--verbose]
+
+Each round starts the server on the files that the last one has left, lets clients write over TCP and over RDMA (the
+software device) at once, with a disk that is slow, full, failing or takes short writes, while rewrites and BGSAVEs run,
+and kills the server with SIGKILL at a random moment. In half of the rounds with appendfsync always the machine crashes,
+too: each file is cut back to what was brought to the disk with fsync() or fdatasync() (tests/programs/preload).
+
+Client i executes, numbering its writes from 1 on, MULTI / INCR count:i / SET mirror:i NUMBER / EXEC, in pipelines of up
+to 16, now and then with a value of 100 kB; readers GET count:i. After the next start must hold, for every client:
+
+    count:i >= the last number that was acknowledged, and >= every number that a reader has seen
+    count:i <= the last number that was sent
+    mirror:i == count:i                  a transaction is there whole or not at all
+    valkey-check-aof finds the files sound, or the server says that it cut off the end of the last one
+
+The last line is "N passed, N failed" (rounds)."""
+import argparse, glob, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TCP_CLIENTS, RDMA_CLIENTS = 4, 3
+FAULTS = [  # weight, rules
+    (6, ""),
+    (2, "sync */appendonlydir/* slow 5"),
+    (1, "sync */appendonlydir/* slow 40"),
+    (2, "write */appendonlydir/* short 7"),
+    (1, "write */appendonlydir/*.incr.aof slow 3"),
+    (2, "write */appendonlydir/*.incr.aof fail ENOSPC after={bytes}"),
+    (1, "write */appendonlydir/*.incr.aof fail EIO after={bytes}"),
+    (1, "sync */appendonlydir/*.incr.aof fail EIO after={calls}"),
+    (2, "write */appendonlydir/*.incr.aof kill after={bytes}"),
+    (2, "write *temp-rewriteaof* kill after={bytes}"),
+    (1, "write *temp-rewriteaof* fail ENOSPC"),
+    (1, "write *manifest kill"),
+    (1, "rename *manifest kill"),
+    (1, "rename *base.* kill"),
+    (1, "sync *manifest kill"),
+]
+
+
+class Reply(Exception):
+    pass
+
+
+class Connection:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, *commands):
+        out = []
+        for command in commands:
+            out.append(b"*%d\r\n" % len(command))
+            for arg in command:
+                arg = arg if isinstance(arg, bytes) else str(arg).encode()
+                out.append(b"$%d\r\n%s\r\n" % (len(arg), arg))
+        self.socket.sendall(b"".join(out))
+
+    def reply(self):
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"-":
+            return Reply(rest.decode())
+        if kind == b"$":
+            if rest == b"-1":
+                return None
+            data = self.file.read(int(rest) + 2)
+            if len(data) < int(rest) + 2:
+                raise ConnectionError
+            return data[:-2]
+        if kind == b"*":
+            return [self.reply() for _ in range(int(rest))]
+        return rest
+
+    def call(self, *command):
+        self.send(command)
+        return self.reply()
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+class Writer:
+    """One client: `sent` and `acknowledged` are the highest numbers; `seen` what readers got."""
+
+    def __init__(self, index):
+        self.index, self.sent, self.acknowledged, self.seen, self.writes = index, 0, 0, 0, 0
+
+    def work(self, port, rng):
+        try:
+            c = Connection(port)
+            while True:
+                depth = rng.choice([1, 1, 2, 4, 16])
+                commands = []
+                for _ in range(depth):
+                    self.sent += 1
+                    commands += [("MULTI",), ("INCR", f"count:{self.index}"), ("SET", f"mirror:{self.index}", self.sent)]
+                    if rng.random() < 0.02:
+                        commands.append(("SET", f"large:{self.index}", b"x" * rng.randrange(16000, 100000)))
+                    commands.append(("EXEC",))
+                c.send(*commands)
+                for command in commands:
+                    reply = c.reply()
+                    if isinstance(reply, Reply):
+                        return  # refused: the numbers would not fit any more
+                    if command[0] == "EXEC":
+                        self.acknowledged = max(self.acknowledged, int(reply[0]))
+                        self.writes += 1
+        except (ConnectionError, OSError, ValueError):
+            pass
+
+    def read(self, port, rng, writers):
+        try:
+            c = Connection(port)
+            while True:
+                other = rng.choice(writers)
+                value = c.call("GET", f"count:{other.index}")
+                if isinstance(value, Reply):
+                    return
+                other.seen = max(other.seen, int(value or 0))
+        except (ConnectionError, OSError):
+            pass
+
+
+class Run:
+    def __init__(self, options):
+        self.options = options
+        self.rng = random.Random(options.seed)
+        self.dir = tempfile.mkdtemp(prefix="valkey-crash-")
+        self.writers = [Writer(i) for i in range(TCP_CLIENTS + (RDMA_CLIENTS if options.rdma else 0))]
+        self.clients = {}
+        self.figures = {"acknowledged": 0, "machine crashes": 0, "ended by itself": 0, "tails cut": 0, "rewrites": 0}
+
+    def path(self, *parts):
+        return os.path.join(self.dir, *parts)
+
+    def port(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            return s.getsockname()[1]
+
+    def start(self, policy, rules):
+        with open(self.path("rules"), "w") as f:
+            f.write(rules + "\n")
+        env = dict(os.environ, DISK_FAULTS=self.path("rules"), DISK_SYNCED=self.path("synced"),
+                   LD_PRELOAD=os.path.join(ROOT, "tests/programs/preload/disk-faults.so"))
+        self.server_port = self.port()
+        command = [os.path.join(ROOT, "src/valkey-server"), "--port", str(self.server_port), "--bind", "127.0.0.1",
+                   "--save", "", "--appendonly", "yes", "--appendfsync", policy, "--dir", self.dir,
+                   "--io-threads", self.rng.choice(["1", "1", "3"]),
+                   "--aof-use-rdb-preamble", self.rng.choice(["yes", "no"])]
+        if self.options.rdma:
+            command = [os.path.join(ROOT, "utils/softrdma/softrdma")] + command + [
+                "--rdma-bind", "127.0.0.1", "--rdma-port", str(self.server_port)]
+        self.log_start = os.path.getsize(self.path("log")) if os.path.exists(self.path("log")) else 0
+        with open(self.path("log"), "ab") as log:
+            self.server = subprocess.Popen(command, env=env, cwd=self.dir, stdout=log, stderr=log)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and self.server.poll() is None:
+            try:
+                c = Connection(self.server_port)
+                if c.call("PING") == b"PONG":
+                    return c
+                c.close()
+            except OSError:
+                pass
+            time.sleep(0.002)
+        raise AssertionError("the server does not start")
+
+    def log(self):
+        with open(self.path("log"), errors="replace") as f:
+            f.seek(self.log_start)
+            return f.read()
+
+    def check_tool(self):
+        """True: sound; False: the end of the last file would be cut."""
+        manifest = self.path("appendonlydir/appendonly.aof.manifest")
+        if not os.path.exists(manifest):
+            return True
+        got = subprocess.run([os.path.join(ROOT, "src/valkey-check-aof"), manifest], capture_output=True, text=True)
+        if got.returncode not in (0, 1):
+            raise AssertionError(f"valkey-check-aof ended with {got.returncode}: {got.stdout}{got.stderr}")
+        return got.returncode == 0
+
+    def verify(self, c, sound):
+        cut = "!!! Truncating the AOF" in self.log()
+        if sound == cut:
+            raise AssertionError(f"valkey-check-aof says {'sound' if sound else 'not sound'}, the server has "
+                                 f"{'cut' if cut else 'not cut'} the file")
+        self.figures["tails cut"] += cut
+        for w in self.writers:
+            count, mirror = (int(c.call("GET", f"{name}:{w.index}") or 0) for name in ("count", "mirror"))
+            got = f"client {w.index}: count {count}, mirror {mirror}; acknowledged {w.acknowledged}, seen {w.seen}, sent {w.sent}"
+            if count != mirror:
+                raise AssertionError("half a transaction: " + got)
+            if count < w.acknowledged:
+                raise AssertionError("an acknowledged write is lost: " + got)
+            if count < w.seen:
+                raise AssertionError("a value that was read is lost: " + got)
+            if count > w.sent:
+                raise AssertionError("a write came from nowhere: " + got)
+            w.sent = w.acknowledged = w.seen = count
+
+    def crash_machine(self):
+        for path in glob.glob(self.path("appendonlydir/*")) + glob.glob(self.path("temp-*")):
+            status = os.stat(path)
+            try:
+                with open(self.path("synced", f"{status.st_dev}-{status.st_ino}")) as f:
+                    length = int(f.read())
+            except FileNotFoundError:
+                length = self.lengths.get(status.st_ino, 0)
+            if length < status.st_size:
+                os.truncate(path, length)
+
+    def round(self):
+        rng = self.rng
+        policy = rng.choice(["always", "everysec"])
+        rules = rng.choices([f[1] for f in FAULTS], [f[0] for f in FAULTS])[0]
+        rules = rules.format(bytes=rng.randrange(1, 60000), calls=rng.randrange(50))
+        if self.options.verbose:
+            print(f"{policy}, {rules or 'no faults'}", flush=True)
+        sound = self.check_tool()
+        # What an earlier process wrote is on the disk, as if it had been for long.
+        shutil.rmtree(self.path("synced"), ignore_errors=True)
+        os.mkdir(self.path("synced"))
+        self.lengths = {os.stat(p).st_ino: os.path.getsize(p) for p in glob.glob(self.path("appendonlydir/*"))}
+        c = self.start(policy, "")
+        self.verify(c, sound)
+        for w in self.writers:
+            w.writes = 0
+        with open(self.path("rules"), "w") as f:
+            f.write(rules + "\n")
+        proxy, ports = None, [self.server_port]
+        if self.options.rdma:
+            proxy = subprocess.Popen([os.path.join(ROOT, "utils/softrdma/softrdma"),
+                                      os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
+                                      "--rdma-host", "127.0.0.1", "--rdma-port", str(self.server_port)],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            ports.append(int(proxy.stdout.readline().split()[1]))
+        threads = []
+        for w in self.writers:
+            port = ports[w.index >= TCP_CLIENTS]
+            threads.append(threading.Thread(target=w.work, args=(port, random.Random(rng.random()))))
+        for port in ports:
+            threads.append(threading.Thread(target=self.writers[0].read,
+                                            args=(port, random.Random(rng.random()), self.writers)))
+        for t in threads:
+            t.start()
+        end = time.monotonic() + rng.uniform(0.02, 0.3)
+        freed = time.monotonic() + rng.uniform(0.05, 0.3)
+        try:
+            while time.monotonic() < end and self.server.poll() is None:
+                time.sleep(rng.uniform(0, 0.05))
+                if rng.random() < 0.5:
+                    c.send((rng.choice(["BGREWRITEAOF", "BGREWRITEAOF", "BGSAVE"]),))
+                    self.figures["rewrites"] += 1
+                if time.monotonic() > freed:
+                    with open(self.path("rules"), "w") as f:
+                        f.write("\n")
+        except OSError:
+            pass
+        if self.server.poll() is None:
+            self.server.send_signal(signal.SIGKILL)
+        else:
+            self.figures["ended by itself"] += 1
+        self.server.wait()
+        for t in threads:
+            t.join()
+        c.close()
+        if proxy:
+            proxy.stdin.close()
+            proxy.stdout.close()
+            proxy.wait()
+        self.kill_children()
+        self.figures["acknowledged"] += sum(w.writes for w in self.writers)
+        if policy == "always" and rng.random() < 0.5:
+            self.crash_machine()
+            self.figures["machine crashes"] += 1
+        for path in glob.glob(self.path("temp-*")):
+            os.unlink(path)
+
+    def kill_children(self):
+        """A child that saves or rewrites outlives the server that was killed: it has the rules in its environment."""
+        mark = f"DISK_FAULTS={self.path('rules')}".encode()
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as f:
+                    ours = mark in f.read()
+                if ours:
+                    os.kill(int(entry), signal.SIGKILL)
+            except OSError:
+                pass
+
+    def last(self):
+        sound = self.check_tool()
+        c = self.start("everysec", "")
+        self.verify(c, sound)
+        c.close()
+        self.server.terminate()
+        if self.server.wait(30):
+            raise AssertionError("the server ends with an error")
+
+    def all(self):
+        passed = 0
+        try:
+            for number in range(self.options.rounds):
+                try:
+                    self.round()
+                    passed += 1
+                except AssertionError as error:
+                    print(f"round {number} of seed {self.options.seed}: {error}\n{self.log()[-3000:]}", flush=True)
+                    break
+            else:
+                try:
+                    self.last()
+                except AssertionError as error:
+                    print(f"after the last round of seed {self.options.seed}: {error}\n{self.log()[-3000:]}")
+                    passed -= 1
+        finally:
+            if hasattr(self, "server") and self.server.poll() is None:
+                self.server.kill()
+                self.server.wait()
+            self.kill_children()
+            if self.options.keep:
+                print(f"files: {self.dir}")
+            else:
+                shutil.rmtree(self.dir)
+        print(f"seed {self.options.seed}: " + ", ".join(f"{v} {k}" for k, v in self.figures.items()))
+        failed = int(passed < self.options.rounds)
+        print(f"{passed} passed, {failed} failed")
+        return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Kills a server that writes, and looks at what is left.")
+    parser.add_argument("rounds", nargs="?", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--no-rdma", dest="rdma", action="store_false", help="clients over TCP only")
+    parser.add_argument("--keep", action="store_true", help="keep the files")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    options.rdma = options.rdma and os.path.exists(os.path.join(ROOT, "utils/softrdma/libsoftrdma.so"))
+    sys.exit(Run(options).all())
+
+
+main()

@@ -1,0 +1,122 @@
+# Disks that fail under the append-only file (programs/preload/disk-faults.c): replies wait, writes are refused, and what was
+# acknowledged is there afterwards.
+# seconds: 10
+
+start_faulty_server {appendonly yes} {
+    test "a full disk: the reply waits, further writes are refused, and both are over when there is space" {
+        r set k before
+        faults "write */appendonlydir/*.incr.aof fail ENOSPC"
+        set c [new_client]
+        $c -send set k held
+        wait_for_condition 5000 {[info_field persistence aof_last_write_status] eq "err"}
+        assert_error "MISCONF Errors writing to the AOF file: No space left on device" {r set other v}
+        assert_error_like "MISCONF *" {r ping}
+        assert_equal "" [$c -available]
+        assert {[log_has "Error writing to the AOF file: No space left on device"]}
+        faults
+        assert_equal OK [$c -read]
+        assert_equal OK [r set other v]
+        assert_equal ok [info_field persistence aof_last_write_status]
+        assert {[log_has "AOF write error looks solved. The server can write again."]}
+        restart_server -signal KILL
+        assert_equal {held v} [r mget k other]
+    }
+
+    test "a server that is killed while its disk is full has what it acknowledged, and a readable file" {
+        r set acknowledged v
+        faults "write */appendonlydir/*.incr.aof fail ENOSPC after=10"
+        set c [new_client]
+        $c -send set never-acknowledged [string repeat x 100]
+        wait_for_condition 5000 {[info_field persistence aof_last_write_status] eq "err"}
+        assert_equal "" [$c -available]
+        faults
+        set from [log_size]
+        kill_process STOP [srv pid]
+        restart_server -signal KILL
+        assert_equal v [r get acknowledged]
+        assert_not_match "*short read*" [log_text $from]
+    }
+
+    test "short and interrupted writes are gone on with" {
+        foreach policy {always everysec} {
+            r config set appendfsync $policy
+            faults "write */appendonlydir/*.incr.aof short 3"
+            for {set i 0} {$i < 20} {incr i} {r set k$i [string repeat $i 100]}
+            faults "write */appendonlydir/*.incr.aof fail EINTR times=3"
+            r set interrupted v
+            faults
+        }
+        set digest [r debug digest]
+        restart_server -signal KILL
+        assert_equal $digest [r debug digest]
+    }
+
+    test "a slow fdatasync() with everysec stops neither reads nor writes, and SIGKILL loses no acknowledged write" {
+        r config set appendfsync everysec
+        faults "sync */appendonlydir/*.incr.aof slow 3000"
+        r set k 0
+        wait_for_condition 10000 {[info_field persistence aof_pending_bio_fsync] > 0}
+        set n 0
+        while {[info_field persistence aof_pending_bio_fsync] > 0 && $n < 200} {r set k [incr n]}
+        assert_morethan $n 0
+        restart_server -signal KILL
+        assert_equal $n [r get k]
+        faults
+    }
+
+    test "a failed fdatasync() with everysec refuses writes until one succeeds; then the files are rewritten" {
+        faults "sync */appendonlydir/*.incr.aof fail EIO"
+        wait_for_condition 10000 {[catch {r set k v}]}
+        assert_error_like "MISCONF Errors writing to the AOF file: Input/output error" {r set k v}
+        assert {[log_has "Fail to fsync the AOF file: Input/output error"]}
+        set from [log_size]
+        faults
+        wait_for_log "Background AOF rewrite finished successfully" $from 10000
+        assert_equal OK [r set k recovered]
+        restart_server -signal KILL
+        assert_equal recovered [r get k]
+    }
+
+    foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()" "sync */appendonlydir/*.incr.aof fail EIO"} {
+        test "a failed $what with always ends the server before the reply leaves" {
+            r config set appendfsync always
+            r set k acknowledged
+            faults $rule
+            set c [new_client]
+            $c -send set k lost
+            assert_equal 1 [$c -eof]
+            assert_equal 1 [server_reap [srv id]]
+            assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..."]}
+            faults
+            server_launch [srv id]
+            assert {[server_wait_up [srv id]]}
+            reconnect
+            # The bytes may be in the file; that they were acknowledged may not.
+            assert_in [r get k] {acknowledged lost}
+        }
+    }
+
+    foreach {what rule} {
+        "a full disk" "write *temp-rewriteaof-bg-* fail ENOSPC"
+        "a manifest that cannot be renamed" "rename *manifest fail EACCES"
+        "a base that cannot be renamed" "rename *base.rdb fail EACCES"
+        "a manifest that cannot be written" "write *temp-*manifest fail ENOSPC"
+    } {
+        test "a rewrite on $what fails, and the files stay complete" {
+            r set k "before $what"
+            faults $rule
+            catch {r bgrewriteaof}
+            wait_for_condition 10000 {[info_field persistence aof_rewrite_in_progress] == 0}
+            assert_equal err [info_field persistence aof_last_bgrewrite_status]
+            r set k2 "during $what"
+            faults
+            restart_server -signal KILL
+            assert_equal [list "before $what" "during $what"] [r mget k k2]
+            r bgrewriteaof
+            aof_wait_rewritten
+            assert_equal ok [info_field persistence aof_last_bgrewrite_status]
+            restart_server -signal KILL
+            assert_equal [list "before $what" "during $what"] [r mget k k2]
+        }
+    }
+}
