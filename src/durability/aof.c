@@ -155,6 +155,7 @@ static void refuse_or_allow_writes(void) {
     bool refuse = aof.state != AOF_OFF && aof_sync_failed();
     if (refuse == refused) return;
     refused = refuse;
+    reply_barrier_pass_reads(refuse);
     if (refuse)
         dispatch_add_filter(&write_filter);
     else

@@ -87,6 +87,26 @@ proc reply_barrier_tests {} {
         }
     }
 
+    test "reads are let pass when writes cannot be released; writes go on waiting" -needs {ours 1} {
+        held_back {
+            set writer [new_client]
+            set reader [new_client]
+            set both [new_client]
+            $writer -send set k v
+            wait_held 1
+            $reader -send get k
+            $both -send set other v
+            wait_held 3
+            barrier pass-reads
+            assert_equal v [$reader -read]
+            assert_equal {k} [$reader keys k]
+            assert_waits [list $writer $both]
+            barrier release
+            assert_equal OK [$writer -read]
+            assert_equal OK [$both -read]
+        }
+    }
+
     test "what neither reads nor writes is answered whatever is unreleased" -needs {ours 1} {
         held_back {
             set c [new_client]

@@ -33,9 +33,11 @@ struct held_replies {
     uint64_t sequence; /* that the batch waits for */
     size_t size;       /* bytes in the pieces before the one that is written to */
     bool replied;      /* replies of the client's requests were written since it was flushed last */
+    bool only_reads;   /* nothing in it is a reply to a write, or a push */
 };
 
 bool reply_barrier_armed, reply_barrier_pending;
+static bool reads_pass;
 static struct list barriers = {.head = {&barriers.head, &barriers.head}};
 static struct list waiting = {.head = {&waiting.head, &waiting.head}};
 static uint64_t issued, released; /* by any barrier; by all of them */
@@ -151,17 +153,22 @@ static void batch_close(struct held_replies *held) {
 
 void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
     if (!client->conn) return;
-    if (client->held_replies) {
-        client->held_replies->replied = true;
-        return;
-    }
+    struct held_replies *held = client->held_replies;
     bool writes = command_flags & (CMD_WRITE | CMD_MAY_REPLICATE);
-    if (writes || (issued > released && command_flags & CMD_READONLY)) held_new(client)->replied = true;
+    if (!held) {
+        if (!writes && (issued == released || reads_pass || !(command_flags & CMD_READONLY))) return;
+        held = held_new(client);
+        held->only_reads = !writes;
+    }
+    held->replied = true;
+    if (writes) held->only_reads = false;
 }
 
 struct output *reply_barrier_push_output(struct client *client) {
     struct held_replies *held = client->held_replies;
-    return held ? &held->out : &held_new(client)->out;
+    if (!held) held = held_new(client);
+    held->only_reads = false;
+    return &held->out;
 }
 
 void reply_barrier_replied(struct client *client) {
@@ -217,6 +224,24 @@ static void release(void) {
         struct held_replies *held = container_of(list_first(&waiting), struct held_replies, link);
         if (held->sequence > released) return;
         batch_leave(held);
+    }
+}
+
+/* All that the client holds leaves, and it executes requests again. */
+static void held_leave(struct held_replies *held) {
+    struct client *client = held->client;
+    bool goes_on = held->requests_end != NULL;
+    held_free(held, &client->conn->out);
+    if (goes_on) client_release(client);
+    client_flush(client);
+}
+
+void reply_barrier_pass_reads(bool pass) {
+    reads_pass = pass;
+    if (!pass) return;
+    list_each(&waiting, link) {
+        struct held_replies *held = container_of(link, struct held_replies, link);
+        if (held->only_reads) held_leave(held);
     }
 }
 

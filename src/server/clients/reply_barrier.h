@@ -45,6 +45,9 @@ uint64_t reply_barrier_issue(struct reply_barrier *barrier);
 /* All writes up to `sequence` are safe. From an event of the loop the clients are flushed at once; from within a
  * command, before the loop waits. */
 void reply_barrier_release(struct reply_barrier *barrier, uint64_t sequence);
+/* Writes cannot be made safe for now (the disk is full), and nobody knows for how long: commands that only read are
+ * answered, although they may see such a write. Replies to writes, and pushes, go on waiting. */
+void reply_barrier_pass_reads(bool pass);
 uint64_t reply_barrier_unreleased(void); /* writes issued and not released */
 size_t reply_barrier_clients(void);      /* that wait */
 

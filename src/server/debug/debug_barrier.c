@@ -54,6 +54,9 @@ static void run_reply_barrier(struct call *call) {
         hold();
     } else if (slice_is(what, "off")) {
         off();
+        reply_barrier_pass_reads(false);
+    } else if (slice_is(what, "pass-reads")) {
+        reply_barrier_pass_reads(true);
     } else if (slice_is(what, "release")) {
         uint64_t most = UINT64_MAX - before_first;
         reply_barrier_release(&barrier, before_first + ((uint64_t)number < most ? (uint64_t)number : most));
@@ -67,9 +70,9 @@ static void run_reply_barrier(struct call *call) {
 const struct debug_subcommand debug_barrier_subcommands[] = {
     {"reply-barrier", 1, 2, run_reply_barrier,
      (const char *const[]){
-         "REPLY-BARRIER <HOLD|RELEASE [<number>]|STATUS|OFF>",
+         "REPLY-BARRIER <HOLD|RELEASE [<number>]|PASS-READS|STATUS|OFF>",
          "    Hold the replies to writes from now on; release those of all writes so far, or of the first <number>",
-         "    since HOLD; show the numbers of writes, of unreleased ones, and of clients that wait; release all and "
-         "end it.",
-         NULL}},
+         "    since HOLD; answer reads from now on; show the numbers of writes, of unreleased ones, and of clients "
+         "that",
+         "    wait; release all and end it.", NULL}},
     {NULL, 0, 0, NULL, NULL}};
