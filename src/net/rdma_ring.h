@@ -19,8 +19,9 @@
  * Rejected: mapping the ring twice in a row, so that nothing straddles: two mappings a connection, memory shared
  * between processes instead of private, and no gain where arguments are large, which go to their place without being
  * shown. Credits in the immediates of replies: an immediate has room for them, but who only receives has no replies to
- * put them on, so the message is needed anyway, and it is cheap (see BUILD_RDMA.md). A counter of consumed bytes that
- * is written into the peer's memory: the peer does not learn when it changes, so one that sleeps needs a message, too.
+ * put them on, so the message is needed anyway, and it is cheap (docs/performance-log.md). A counter of consumed bytes
+ * that is written into the peer's memory: the peer does not learn when it changes, so one that sleeps needs a message,
+ * too.
  */
 #ifndef NET_RDMA_RING_H
 #define NET_RDMA_RING_H

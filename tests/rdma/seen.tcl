@@ -2,10 +2,10 @@
 # seconds: 2
 
 start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED} overrides {loglevel verbose}] {
-    test "every field of INFO rdma is explained in BUILD_RDMA.md, and every field there is one of INFO's" {
+    test "every field of INFO rdma is explained in docs/operating.md, and every field there is one of INFO's" {
         r ping
         set fields [dict keys [info_dict [r info rdma]]]
-        set guide [file_bytes [file join $::root BUILD_RDMA.md]]
+        set guide [file_bytes [file join $::root docs operating.md]]
         assert_equal 1 [regexp {### INFO rdma\n(.*?)\n### } $guide -> section]
         set explained {}
         foreach {- cell} [regexp -all -inline -line {^\| (`[^|]*`) \|} $section] {

@@ -1,7 +1,7 @@
 /* rdma_info.c: INFO rdma, from the counters that the transport keeps (net/rdma.h), and the transport's waits among
  * LATENCY's events. Counters run from the start of the process on; what is interesting is mostly how they stand to one
- * another, so the ratios an operator would compute are given too. The fields are explained in BUILD_RDMA.md, "See what
- * it does". */
+ * another, so the ratios an operator would compute are given too. docs/operating.md
+ * explains the fields. */
 #include "server/stats/rdma_info.h"
 #ifdef USE_RDMA
 #include "net/rdma.h"
