@@ -76,13 +76,11 @@ start_server {tags {commands}} {
         assert {[dict exists [dict get [r command docs config] config] subcommands]}
     }
 
-    test "COMMAND DOCS tells history, deprecation and flags" {
+    test "COMMAND DOCS tells history and flags" {
         set d [dict get [r command docs set] set]
         assert_morethan [llength [dict get $d history]] 3
-        set d [dict get [r command docs getset] getset]
-        assert_equal deprecated [dict get $d doc_flags]
-        assert_equal 6.2.0 [dict get $d deprecated_since]
-        assert_match "*SET*GET*" [dict get $d replaced_by]
+        assert_equal syscmd [dict get [r command docs pfdebug] pfdebug doc_flags]
+        assert {![dict exists [r command docs getset] getset doc_flags]}
     }
 
     test "COMMAND DOCS is a map in RESP3" {
