@@ -98,7 +98,8 @@ class Writer:
                 commands = []
                 for _ in range(depth):
                     self.sent += 1
-                    commands += [("MULTI",), ("INCR", f"count:{self.index}"), ("SET", f"mirror:{self.index}", self.sent)]
+                    commands += [("MULTI",), ("INCR", f"count:{self.index}")]
+                    commands += [("SET", f"mirror:{self.index}", self.sent)]
                     if rng.random() < 0.02:
                         commands.append(("SET", f"large:{self.index}", b"x" * rng.randrange(16000, 100000)))
                     commands.append(("EXEC",))
@@ -194,7 +195,8 @@ class Run:
         self.figures["tails cut"] += cut
         for w in self.writers:
             count, mirror = (int(c.call("GET", f"{name}:{w.index}") or 0) for name in ("count", "mirror"))
-            got = f"client {w.index}: count {count}, mirror {mirror}; acknowledged {w.acknowledged}, seen {w.seen}, sent {w.sent}"
+            got = (f"client {w.index}: count {count}, mirror {mirror}; acknowledged {w.acknowledged}, seen {w.seen}, "
+                   f"sent {w.sent}")
             if count != mirror:
                 raise AssertionError("half a transaction: " + got)
             if count < w.acknowledged:
@@ -208,11 +210,12 @@ class Run:
     def crash_machine(self):
         for path in glob.glob(self.path("appendonlydir/*")) + glob.glob(self.path("temp-*")):
             status = os.stat(path)
-            try:
-                with open(self.path("synced", f"{status.st_dev}-{status.st_ino}")) as f:
+            # Without a record, or with one that is empty since the server was killed before writing it, nothing was synced.
+            length = self.lengths.get(status.st_ino, 0)
+            record = self.path("synced", f"{status.st_dev}-{status.st_ino}")
+            if os.path.exists(record) and os.path.getsize(record):
+                with open(record) as f:
                     length = int(f.read())
-            except FileNotFoundError:
-                length = self.lengths.get(status.st_ino, 0)
             if length < status.st_size:
                 os.truncate(path, length)
 
