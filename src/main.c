@@ -1,4 +1,4 @@
-/* main.c: puts the parts together. A feature is one line in parts_register(). */
+/* main.c: registers all parts and starts the server. Adding a feature takes one line in parts_register(). */
 #include "commands/commands.h"
 #include "durability/aof.h"
 #include "durability/durability.h"
@@ -134,7 +134,7 @@ static void help_print(FILE *to, const char *program) {
             program, program, program, program, program, program, program, program, program);
 }
 
-/* What is answered without starting a server. */
+/* Options that print something and exit without starting a server. */
 static void early_arguments(int argc, char **argv) {
     if (argc < 2) return;
     const char *first = argv[1];
@@ -185,7 +185,7 @@ int main(int argc, char **argv) {
     server_init(executable);
     parts_register();
 
-    log_set_role('C'); /* not a primary yet */
+    log_set_role('C'); /* 'C': the role is not known yet */
     config_load(argc - 1, argv + 1);
     process_daemonize();
     process_check_system_warnings();
@@ -215,7 +215,7 @@ int main(int argc, char **argv) {
     log_notice("Server initialized");
     loading_at_start();
     listeners_log_ready();
-    process_tell_ready();
+    process_notify_ready();
     server_run();
     return 0;
 }

@@ -47,7 +47,7 @@ static struct notify_receiver receiver = {.event = on_event};
 static void receive(void) {
     if (!list_is_linked(&receiver.link)) notify_listen(&receiver);
     /* Without K or E nothing is published, whatever the classes. */
-    notify_want(&receiver, wanted & (BY_KEY | BY_EVENT) ? wanted & ~(uint32_t)(BY_KEY | BY_EVENT) : 0);
+    notify_set_classes(&receiver, wanted & (BY_KEY | BY_EVENT) ? wanted & ~(uint32_t)(BY_KEY | BY_EVENT) : 0);
 }
 
 static const char *set_events(const struct config_option *option, int count, const struct slice *words) {

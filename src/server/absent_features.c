@@ -1,9 +1,10 @@
-/* absent_features.c: what the server answers about replication, users, modules and cluster mode, none of which it has.
+/* absent_features.c: the answers to commands about replication, users, modules and cluster mode, which the server does
+ * not have.
  *
- * Client libraries ask some of these on connecting: WAIT, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT. Everything
- * here is true of a primary without replicas, with one user, without modules, outside of a cluster, and is what Valkey
- * answers in that state; nothing pretends to succeed. A feature that arrives takes its commands and options into its
- * own directory. */
+ * Client libraries send some of these commands when they connect: WAIT, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT. Each
+ * answer is the one Valkey gives in the state this server is in: a primary without replicas, with one user, without
+ * modules, outside a cluster. No command pretends to succeed. A change that adds such a feature moves its commands and
+ * options into the feature's own directory. */
 #include "server/absent_features.h"
 #include "lib/number.h"
 #include "lib/random.h"
@@ -15,13 +16,13 @@
 #include "server/command/help.h"
 #include "server/role.h"
 
-/* Replication: a primary without replicas. */
+/* Replication: a primary without replicas */
 
 static void reply_no_replicas(struct reply *reply) {
     reply_integer(reply, 0);
 }
 
-/* No replica will acknowledge anything, so a client that wants one waits for its whole time. */
+/* No replica will ever acknowledge a write, so a client that asks for at least one waits for its whole timeout. */
 static void wait_run(struct call *call) {
     int64_t replicas, timeout_ms;
     if (role_is_replica()) {
@@ -89,7 +90,7 @@ const struct config_option absent_features_options[] = {
     {.name = NULL},
 };
 
-/* Users: there is "default". */
+/* Users: only "default" exists */
 
 static void whoami_run(struct call *call) {
     reply_bulk_text(call->reply, call->client->user->name);
@@ -173,7 +174,7 @@ static void acl_help_run(struct call *call) {
     reply_help(call->reply, "ACL", lines);
 }
 
-/* Modules: none. */
+/* Modules: none */
 
 static void module_list_run(struct call *call) {
     reply_array(call->reply, 0);
@@ -183,7 +184,7 @@ static void module_help_run(struct call *call) {
     reply_help(call->reply, "MODULE", lines);
 }
 
-/* Cluster mode: disabled. Which slot a key would have is known nevertheless. */
+/* Cluster mode: disabled. The slot of a key is defined all the same. */
 
 enum { CLUSTER_SLOTS = 16384 };
 
@@ -196,7 +197,7 @@ static uint16_t crc16(struct slice text) {
     }
     return crc;
 }
-/* Where a key has braces with text between them, only that text is hashed. */
+/* If a key contains text between braces, only that text is hashed. */
 static struct slice hash_tag(struct slice key) {
     const char *open = key.len ? memchr(key.data, '{', key.len) : NULL;
     if (!open) return key;

@@ -1,4 +1,4 @@
-/* db_key.h: a key of any database as one byte string, for tables that keep something about keys whether or not they
+/* db_key.h: a key of any database as one byte string, for tables that keep state about keys whether or not the keys
  * exist: 4 bytes of database number, then the key's name. */
 #ifndef SERVER_DB_KEY_H
 #define SERVER_DB_KEY_H

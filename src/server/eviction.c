@@ -1,8 +1,8 @@
 /* eviction.c: see eviction.h.
  *
- * A gate asks before each command whether memory is within maxmemory, and evicts where it is not, for a time that
- * maxmemory-eviction-tenacity bounds; what is left then is done by a timer, a little at a time. A command that needs
- * memory is refused only where nothing may be evicted. The gate is there only while maxmemory is set. */
+ * A filter in front of each command checks memory against maxmemory. Above the limit it evicts for at most the time
+ * that maxmemory-eviction-tenacity allows; a timer continues in small steps. A command that needs memory is refused
+ * only if nothing can be evicted. The filter is installed only while maxmemory is set. */
 #include "server/eviction.h"
 #include "lib/background.h"
 #include "lib/clock.h"
@@ -66,7 +66,7 @@ void eviction_reset_stats(void) {
     exceeded_total_us = 0;
 }
 
-/* Values that are being freed in the background will make room: waits for them, within the time. */
+/* Values that are being freed in the background will release memory: waits for them, within the time limit. */
 static bool lazy_free_helps(uint64_t limit_us) {
     uint64_t began = clock_monotonic_us();
     while (background_pending(BACKGROUND_LAZY_FREE) && (!limit_us || clock_monotonic_us() - began < limit_us)) {
@@ -76,7 +76,7 @@ static bool lazy_free_helps(uint64_t limit_us) {
     return !excess(NULL);
 }
 
-/* Evicts for a while. False: too much is in use and nothing may be evicted. */
+/* Evicts for a limited time. Returns false if memory use is above the limit and nothing can be evicted. */
 static bool evict(bool *more) {
     static const enum eviction_kind kinds[] = {
         [POLICY_LRU] = EVICT_LRU, [POLICY_LFU] = EVICT_LFU, [POLICY_RANDOM] = EVICT_RANDOM, [POLICY_TTL] = EVICT_TTL};

@@ -1,5 +1,5 @@
-/* lolwut.c: LOLWUT: a picture in text, different each time, and the version. Ours is a landscape: hills are sums of
- * waves under a sky with stars. */
+/* lolwut.c: LOLWUT: a text picture, different each time, and the version. The picture is a landscape: the hills are
+ * sums of waves under a sky with stars. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "lib/random.h"
@@ -23,7 +23,7 @@ static double height_at(const struct hill *hill, int x) {
 static void paint(struct output *out, int width, int height) {
     static const char grounds[HILLS + 1] = " .:#";
     struct hill hills[HILLS];
-    for (int i = 0; i < HILLS; i++) { /* the nearer the lower, and the steeper */
+    for (int i = 0; i < HILLS; i++) { /* nearer hills are lower and steeper */
         hills[i].base = height * (0.65 - 0.22 * i);
         for (int j = 0; j < WAVES; j++) {
             hills[i].size[j] = height * draw(0.02, 0.11) / (j + 1);
@@ -43,8 +43,7 @@ static void paint(struct output *out, int width, int height) {
         output_write(out, (struct slice){line, (size_t)width + 1});
     }
 }
-/* LOLWUT [VERSION n] [width] [height]. Pictures of other versions are those of other servers; ours is the same for all.
- */
+/* LOLWUT [VERSION n] [width] [height]. The picture is the same for every VERSION. */
 static void run_lolwut(struct call *call) {
     int64_t width = 66, height = 16, version;
     int at = 1;

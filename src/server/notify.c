@@ -1,4 +1,4 @@
-/* notify.c: hands keyspace events to whoever wants them. See notify.h. */
+/* notify.c: hands keyspace events to the registered receivers. See notify.h. */
 #include "server/notify.h"
 
 static struct list receivers = {.head = {&receivers.head, &receivers.head}};
@@ -19,12 +19,12 @@ void notify_unlisten(struct notify_receiver *receiver) {
     wanted_update();
 }
 
-void notify_want(struct notify_receiver *receiver, uint32_t classes) {
+void notify_set_classes(struct notify_receiver *receiver, uint32_t classes) {
     receiver->classes = classes;
     wanted_update();
 }
 
-void notify_tell(struct db *db, enum notify_class class, const char *event, struct slice key) {
+void notify_dispatch(struct db *db, enum notify_class class, const char *event, struct slice key) {
     list_each(&receivers, link) {
         struct notify_receiver *receiver = container_of(link, struct notify_receiver, link);
         if (receiver->classes & class) receiver->event(receiver, db, class, event, key);

@@ -1,9 +1,8 @@
-/* notify.h: keyspace events: what happened to a key, under the names that Valkey gives to events ("set", "expire",
- * "rename_from" …).
+/* notify.h: keyspace events: what happened to a key, under Valkey's event names ("set", "expire", "rename_from" …).
  *
- * Handlers tell each event right after the change it is about, in the order in which Valkey does; the server tells
- * "expired" and "evicted" from the hooks of the store. Who wants them registers a receiver with the classes of
- * interest. While nobody wants a class, telling an event of it costs one test of a word. A receiver must not change the
+ * A handler reports each event right after the change, in the order in which Valkey does; the server reports "expired"
+ * and "evicted" from the hooks of the store. A receiver registers with the classes of events it wants. While no
+ * receiver wants a class, reporting an event of that class costs one test of a word. A receiver must not change the
  * keyspace. Main thread only. */
 #ifndef SERVER_NOTIFY_H
 #define SERVER_NOTIFY_H
@@ -30,17 +29,17 @@ enum notify_class {
 };
 struct notify_receiver {
     struct list_link link;
-    uint32_t classes; /* those wanted; change it with notify_want */
+    uint32_t classes; /* the events it receives; change it with notify_set_classes */
     void (*event)(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
                   struct slice key);
 };
 void notify_listen(struct notify_receiver *receiver);
 void notify_unlisten(struct notify_receiver *receiver);
-void notify_want(struct notify_receiver *receiver, uint32_t classes); /* of a receiver that listens */
+void notify_set_classes(struct notify_receiver *receiver, uint32_t classes); /* of a registered receiver */
 
-extern uint32_t notify_wanted; /* all classes that somebody wants */
-void notify_tell(struct db *db, enum notify_class class, const char *event, struct slice key);
+extern uint32_t notify_wanted; /* the classes of all receivers */
+void notify_dispatch(struct db *db, enum notify_class class, const char *event, struct slice key);
 static inline void notify(struct db *db, enum notify_class class, const char *event, struct slice key) {
-    if (__builtin_expect((notify_wanted & class) != 0, 0)) notify_tell(db, class, event, key);
+    if (__builtin_expect((notify_wanted & class) != 0, 0)) notify_dispatch(db, class, event, key);
 }
 #endif

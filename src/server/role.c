@@ -1,5 +1,5 @@
-/* role.c: see role.h. Each consequence of the role that is a filter of commands or a setting of another part is applied
- * by role_apply(), once, when the role, the link or an option changes; so a primary pays for none of them. */
+/* role.c: see role.h. role_apply() installs the command filters and changes the settings that depend on the role, once,
+ * whenever the role, the link or an option changes. A primary therefore pays nothing for them. */
 #include "server/role.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -25,7 +25,7 @@ void role_listen(struct role_listener *listener) {
     list_append(&listeners, &listener->link);
 }
 
-/* What the role refuses */
+/* Commands the role refuses */
 
 static enum filter_answer write_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
@@ -109,7 +109,7 @@ void role_heard(void) {
     current.heard_ms = clock_ms();
 }
 
-/* What is shown of it */
+/* ROLE and INFO */
 
 static void write_info_of_replica(struct output *out) {
     bool up = current.link == ROLE_LINK_CONNECTED;

@@ -1,4 +1,4 @@
-/* server.c: the parts put to work: start, the cron, what is done each turn of the loop. */
+/* server.c: start-up, the cron, and the work of each loop turn. */
 #include "server/server.h"
 #include "lib/background.h"
 #include "lib/clock.h"
@@ -54,7 +54,7 @@ bool server_deletion_paused_for(int reasons) {
     return stands_still & (uint32_t)reasons;
 }
 
-/* The cron and the turn */
+/* The cron and the loop turn */
 
 static uint64_t cron(struct event_timer *timer) {
     (void)timer;
@@ -104,7 +104,7 @@ static const char *apply_hz(void) {
 }
 
 void server_start(void) {
-    server.loop = event_loop_new(); /* after the process has become what it will be: a daemon has other descriptors */
+    server.loop = event_loop_new(); /* after daemonizing, which changes the descriptors */
     server.keyspace = keyspace_new(databases, &store_events);
     apply_hz();
     client_eviction_start();

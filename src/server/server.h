@@ -1,5 +1,4 @@
-/* server.h: what is left when every room has its own state: identity, life cycle, and the parts that all of server/
- * shares. */
+/* server.h: identity, life cycle, and state that all of server/ shares. Other state belongs to its own module. */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 #include "lib/version.h"
@@ -7,7 +6,7 @@
 #include "store/keyspace.h"
 
 #define SERVER_VERSION       PROJECT_VERSION /* valkey_version */
-#define SERVER_REDIS_VERSION "7.2.4"         /* what clients compare with */
+#define SERVER_REDIS_VERSION "7.2.4"         /* the version that clients compare with */
 #define SERVER_NAME          "valkey"
 #define SERVER_RELEASE_STAGE "ga" /* valkey_release_stage */
 
@@ -25,46 +24,48 @@ struct server {
 };
 extern struct server server;
 
-/* Why and how to stop; SHUTDOWN and signals come here. Returns false where it was refused (the reason was logged). */
+/* How the server stops. SHUTDOWN and signals use these flags. server_shutdown() returns false if the shutdown was
+ * refused (the reason was logged). */
 enum shutdown_flag {
     SHUTDOWN_SAVE = 1,
     SHUTDOWN_NOSAVE = 2,
     SHUTDOWN_NOW = 4,
     SHUTDOWN_FORCE = 8,
     SHUTDOWN_SAFE = 16,
-    SHUTDOWN_FAILOVER = 32 /* of a cluster's nodes; without effect on any other server */
+    SHUTDOWN_FAILOVER = 32 /* for cluster nodes; no effect on other servers */
 };
 bool server_shutdown(int flags);
 struct client;
-void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: answers only where it fails */
+void server_shutdown_for(struct client *client, int flags); /* SHUTDOWN: replies only on failure */
 bool server_shutdown_abort(void);                           /* SHUTDOWN ABORT; false: none is in progress */
 
-/* Hooks of other rooms into the server's life; registered in main.c. Any may be NULL. */
+/* Hooks of other modules into the server's life cycle, registered in main.c. Any may be NULL. */
 struct server_part {
     struct list_link link;
     const char *name;
     void (*start)(void);                 /* after configuration, before listening */
     void (*cron)(void);                  /* hz times a second */
     void (*before_wait)(void);           /* each loop turn */
-    bool (*prepare_shutdown)(int flags); /* false: refuses */
-    bool (*ready_to_stop)(void); /* false: not yet; asked again until shutdown-timeout (replicas that lag behind) */
+    bool (*prepare_shutdown)(int flags); /* false: refuses the shutdown */
+    bool (*ready_to_stop)(void);         /* false: not yet (replicas lag behind); called again until shutdown-timeout */
     void (*stop)(void);
     void (*flushed_all)(void); /* FLUSHALL emptied all databases; before its reply */
 };
 void server_add_part(struct server_part *part);
 struct list *server_parts(void);
-void server_flushed_all(void);  /* tells the parts */
-int server_configured_hz(void); /* as the option says; server.hz is what is in force */
+void server_flushed_all(void);  /* calls the hook of each part */
+int server_configured_hz(void); /* the value of the option; server.hz is the value in force */
 
-/* Reasons for which the server itself neither expires nor evicts: expired keys look missing but stay. */
+/* Reasons for which the server itself neither expires nor evicts keys: expired keys look missing but stay in memory.
+ */
 enum deletion_pause { DELETION_PAUSE_PAUSE = 1, DELETION_PAUSE_REPLICA = 2, DELETION_PAUSE_IMPORT = 4 };
 void server_pause_deletion(enum deletion_pause reason, bool on);
 bool server_deletion_paused(void);
-bool server_deletion_paused_for(int reasons); /* one of them */
+bool server_deletion_paused_for(int reasons); /* true if any of them holds */
 
-/* Start-up, in this order; called by main once everything is registered and the configuration is read. */
+/* Start-up, in this order; main calls these once everything is registered and the configuration has been read. */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */
-void server_start(void);                  /* loop, keyspace, parts, cron: from here on the loop may be turned */
-void server_run(void);                    /* until it is told to stop; does not return */
+void server_start(void);                  /* loop, keyspace, parts, cron: the loop may run from here on */
+void server_run(void);                    /* until the server stops; does not return */
 
 #endif

@@ -23,7 +23,7 @@ static void changed(struct db *db, struct slice key) {
     each_listener(changed, db, key);
 }
 
-static void gone(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
+static void key_deleted(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
     notify(db, class, event, key);
     if (!propagate_wanted()) return;
     struct slice argv[2] = {lazy ? SLICE("UNLINK") : SLICE("DEL"), key};
@@ -31,7 +31,7 @@ static void gone(struct db *db, struct slice key, bool lazy, enum notify_class c
 }
 
 static void expired(struct db *db, struct slice key) {
-    gone(db, key, store_settings.lazy_expire, NOTIFY_EXPIRED, "expired");
+    key_deleted(db, key, store_settings.lazy_expire, NOTIFY_EXPIRED, "expired");
     each_listener(expired, db, key);
 }
 
@@ -49,7 +49,7 @@ static void fields_expired(struct db *db, struct slice key, const struct slice *
 }
 
 static void evicted(struct db *db, struct slice key) {
-    gone(db, key, store_settings.lazy_eviction, NOTIFY_EVICTED, "evicted");
+    key_deleted(db, key, store_settings.lazy_eviction, NOTIFY_EVICTED, "evicted");
     each_listener(evicted, db, key);
 }
 

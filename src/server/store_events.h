@@ -1,5 +1,5 @@
-/* store_events.h: what the store tells (store_hooks) for everybody who listens. Expiry and eviction are propagated and
- * notified here; features that watch keys (WATCH, tracking, blocking) listen. Main thread only. */
+/* store_events.h: passes the store's events (store_hooks) to registered listeners. Expiry and eviction are propagated
+ * and notified here; features that watch keys (WATCH, tracking, blocking) listen. Main thread only. */
 #ifndef SERVER_STORE_EVENTS_H
 #define SERVER_STORE_EVENTS_H
 #include "lib/list.h"

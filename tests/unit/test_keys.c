@@ -306,11 +306,11 @@ static void swapping(void **state) {
 }
 
 static void events_reach_only_who_wants_them(void **state) {
-    notify_want(&receiver, NOTIFY_STRING);
+    notify_set_classes(&receiver, NOTIFY_STRING);
     does("SET a 1 EX 10", OK, 1, "SET a 1 PXAT 1700000010000\n", "set(a) ");
-    notify_want(&receiver, 0);
+    notify_set_classes(&receiver, 0);
     does("SET a 1", OK, 1, "SET a 1\n", "");
-    notify_want(&receiver, ~0u);
+    notify_set_classes(&receiver, ~0u);
     assert_int_equal(notify_wanted, ~0u);
 }
 

@@ -1,6 +1,6 @@
-/* debug.c: DEBUG: looking inside, breaking things on purpose, and what tests need. It is for developers and their
- * tests, so it must be switched on (enable-debug-command), and its subcommands are no commands of their own. Those
- * about values and databases are in debug_data.c. */
+/* debug.c: DEBUG: inspection, fault injection, and commands that tests need. It must be enabled (enable-debug-command).
+ * Its subcommands are not registered as commands of their own. Those about values and databases are in debug_data.c.
+ */
 #include "server/debug/debug.h"
 #include "lib/glob.h"
 #include "lib/hashtable.h"
@@ -57,7 +57,7 @@ static void reply_unknown(struct call *call) {
 
 static void run_segfault(struct call *call) {
     volatile char *nowhere = NULL;
-    __asm__("" : "+r"(nowhere)); /* or the compiler would take it for what cannot happen */
+    __asm__("" : "+r"(nowhere)); /* keeps the compiler from removing the undefined access */
     *nowhere = 'x';
 }
 static _Noreturn void give_up(void) {
@@ -85,7 +85,7 @@ static void run_leak(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* --- small things --- */
+/* --- small subcommands --- */
 
 static double seconds_of(struct slice text) {
     char copy[64];
@@ -113,7 +113,7 @@ static void run_replicate(struct call *call) {
     propagate_message(db_id(call->db), call->argc - 2, call->argv + 2);
     reply_ok(call->reply);
 }
-/* Of few different bytes, so that they mean something as patterns, too. */
+/* Few different bytes, so that the text is also useful as a pattern. */
 static struct slice random_text(char text[32]) {
     static const char bytes[] = "*?[]^-\\ab";
     size_t len = random_below(33);
@@ -150,8 +150,8 @@ static void run_config_rewrite(struct call *call) {
     else
         reply_ok(call->reply);
 }
-/* Replies are written straight into send memory, so there is no reply buffer whose size could be tuned; tests written
- * for Valkey tune it. */
+/* Replies are written directly to send memory: there is no reply buffer to resize. Valkey's tests call this to resize
+ * it. */
 static void run_replybuffer(struct call *call) {
     int64_t number;
     if (slice_is(call->argv[2], "resizing")) {
@@ -171,8 +171,7 @@ static void run_pause_cron(struct call *call) {
     server.cron_paused = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
 }
-/* Switches of features that are not in this build: tests set them back at their end without asking whether they are
- * there. */
+/* Switches of features that are not in this build: tests reset them at their end without checking for them. */
 static void run_without_effect(struct call *call) {
     reply_ok(call->reply);
 }
@@ -198,7 +197,7 @@ static void run_mallctl(struct call *call) {
         mem_free(name);
         return;
     }
-    /* The size of a number must be named exactly: try those there are. */
+    /* mallctl needs the exact size of the value: try each possible one. */
     static const size_t sizes[] = {sizeof(uint64_t), sizeof(uint32_t), sizeof(bool)};
     int error = EINVAL;
     for (size_t i = 0; i < 3 && error == EINVAL; i++) {
@@ -211,7 +210,7 @@ static void run_mallctl(struct call *call) {
             new.small = given != 0;
         error = mallctl(name, &old, &size, write ? &new : NULL, write ? size : 0);
     }
-    if (error == EPERM && write) error = mallctl(name, NULL, NULL, &new, size); /* can only be written */
+    if (error == EPERM && write) error = mallctl(name, NULL, NULL, &new, size); /* write-only */
     mem_free(name);
     if (error)
         reply_allocator_error(call, error);
@@ -235,7 +234,7 @@ static void run_mallctl_str(struct call *call) {
 }
 #endif
 
-/* --- the table --- */
+/* --- the table of subcommands --- */
 
 static void run_help(struct call *call);
 #define HELP(...)                                                                                                      \

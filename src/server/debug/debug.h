@@ -1,11 +1,16 @@
-/* debug.h: what other rooms add to DEBUG: subcommands of their own, and what DEBUG needs to know of a type of value.
+/* debug.h: how other modules add subcommands to DEBUG, and what DEBUG needs to know of a value type.
  *
- * A digest tells whether two servers hold the same data, ours and Valkey's alike: 20 bytes to which things are mixed
- * (their order matters) or xor-ed (it does not). A key's is: mix the key, mix the type's number (four bytes,
- * big-endian), what the type says below, and xor "!!expire!!" where there is an expiry. string  mix the value list  mix
- * each element          set   xor each member hash    xor, for each field, a fresh digest with field and value mixed,
- * and "!!hexpire!!" xor-ed where the field expires zset    xor, for each member, a fresh digest with member and score
- * (format_double_digits) mixed stream  for each entry mix its id ("ms.seq"), then mix each field and value */
+ * Two servers that hold the same data have the same digest, Valkey's included. A digest is 20 bytes into which data is
+ * mixed (order matters) or xor-ed (order does not matter). The digest of a key: mix the key, mix the type's number
+ * (four bytes, big-endian), mix or xor the value as below, and xor "!!expire!!" if the key expires.
+ *
+ *   string  mix the value
+ *   list    mix each element
+ *   set     xor each member
+ *   hash    xor, for each field, a fresh digest with field and value mixed, and "!!hexpire!!" xor-ed into that digest
+ *           if the field expires
+ *   zset    xor, for each member, a fresh digest with member and score (format_double_digits) mixed
+ *   stream  for each entry mix its id ("ms.seq"), then mix each field and value */
 #ifndef SERVER_DEBUG_H
 #define SERVER_DEBUG_H
 #include "lib/sha1.h"
@@ -20,7 +25,7 @@ void digest_mix_number(struct digest *digest, uint32_t number);
 
 struct debug_value_ops {
     void (*digest)(const struct entry *entry, struct digest *digest);
-    struct hashtable *(*table)(const struct entry *entry); /* NULL, or returns NULL: its encoding has none */
+    struct hashtable *(*table)(const struct entry *entry); /* NULL, or returns NULL: the encoding has no table */
     void (*describe)(const struct entry *entry, bool fast, char *text,
                      size_t size); /* more fields of DEBUG OBJECT, each with a space in front; may be NULL */
 };
@@ -30,12 +35,12 @@ struct debug_subcommand {
     const char *name;
     int min_arguments, max_arguments; /* after the name; max -1: any number */
     void (*run)(struct call *call);   /* argv[2] is the first argument */
-    const char *const *help;          /* lines as in help.h; NULL: not told */
+    const char *const *help;          /* lines as in help.h; NULL: not in DEBUG HELP */
 };
 void debug_register(const struct debug_subcommand
                         *subcommands); /* ends with name NULL; later ones replace earlier ones of the same name */
-void debug_register_own(void);         /* those of the server room; before others */
-/* The test of enable-debug-command and enable-module-command, with the refusal replied; `command` is its name in
+void debug_register_own(void);         /* the subcommands of server/; call it first */
+/* Checks enable-debug-command or enable-module-command and replies with the refusal. `command` is the command's name in
  * capitals. */
 bool debug_permitted(struct call *call, int permission, const char *command, const char *option);
 #endif

@@ -1,6 +1,6 @@
-/* debug_barrier.c: DEBUG REPLY-BARRIER, a reply barrier (reply_barrier.h) whose writes are released on command, as an
- * fsync would release them: each command that changes data and is propagated is a write. The writes are numbered from
- * 1 on, from HOLD to OFF. */
+/* debug_barrier.c: DEBUG REPLY-BARRIER, a reply barrier (reply_barrier.h) that a test releases by command, in place of
+ * an fsync. Each command that changes data and is propagated counts as a write. The writes are numbered from 1, from
+ * HOLD to OFF. */
 #include "server/debug/debug_barrier.h"
 #include "lib/number.h"
 #include "server/clients/reply_barrier.h"

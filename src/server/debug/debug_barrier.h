@@ -1,4 +1,4 @@
-/* debug_barrier.h: DEBUG REPLY-BARRIER: a reply barrier that tests hold and release. */
+/* debug_barrier.h: DEBUG REPLY-BARRIER: a reply barrier that a test holds and releases. */
 #ifndef SERVER_DEBUG_BARRIER_H
 #define SERVER_DEBUG_BARRIER_H
 #include "server/debug/debug.h"

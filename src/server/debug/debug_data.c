@@ -31,7 +31,7 @@ void digest_mix_number(struct digest *digest, uint32_t number) {
                               (unsigned char)(number >> 8), (unsigned char)number};
     digest_mix(digest, slice_make(bytes, 4));
 }
-enum { STREAM_NUMBER = 6 /* in Valkey modules' values have the 5 */ };
+enum { STREAM_NUMBER = 6 /* 5 is the number of module values in Valkey */ };
 static void digest_entry(struct digest *digest, const struct entry *entry) {
     enum value_type type = entry_type(entry);
     digest_mix_number(digest, type == TYPE_STREAM ? STREAM_NUMBER : type);
@@ -80,7 +80,7 @@ static void run_digest_value(struct call *call) {
 
 /* --- OBJECT, HTSTATS, POPULATE --- */
 
-/* Bytes of a value in an RDB file, without its type. */
+/* Bytes of a value in an RDB file, without the type byte. */
 static size_t serialized_length(const struct entry *entry) {
     struct memory_output bytes;
     memory_output_init(&bytes);
@@ -117,7 +117,7 @@ static void run_sdslen(struct call *call) {
         reply_error(call->reply, "ERR Not an sds encoded string.");
         return;
     }
-    struct blob *blob = entry_blob(entry); /* else the value is in the allocation of the key */
+    struct blob *blob = entry_blob(entry); /* otherwise the value is embedded in the key's allocation */
     char text[240];
     snprintf(text, sizeof text,
              "key_sds_len:%zu, key_sds_avail:0, key_zmalloc: %zu, val_sds_len:%zu, val_sds_avail:%zu, val_zmalloc: %zu",
@@ -170,7 +170,7 @@ static void run_htstats_key(struct call *call) {
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }
-/* A positive number, as POPULATE takes them. */
+/* A positive number, as POPULATE accepts it. */
 static bool take_count(struct call *call, int index, int64_t *count) {
     if (parse_int64(call->argv[index], count) && *count >= 0) return true;
     reply_error(call->reply, "ERR value is out of range, must be positive");
@@ -244,7 +244,7 @@ static void run_protocol(struct call *call) {
             return;
         }
     if (slice_is(asked, "attrib")) {
-        if (r->protocol > 2) { /* RESP2 has none */
+        if (r->protocol > 2) { /* RESP2 has no attributes */
             reply_attribute(r, 1);
             reply_bulk_text(r, "key-popularity");
             reply_array(r, 2);

@@ -1,6 +1,6 @@
-/* debug_follow.c: DEBUG FOLLOW. After its +OK the client is sent all that is propagated (propagate.h), as requests:
- * SELECT before the first and whenever the database changes, MULTI and EXEC around what belongs together, where that is
- * more than one. For tests: it shows what a write becomes elsewhere without anybody there. Ends with the connection, or
+/* debug_follow.c: DEBUG FOLLOW. After its +OK the client receives everything that is propagated (propagate.h), as
+ * requests: SELECT before the first one and whenever the database changes, MULTI and EXEC around a group of more than
+ * one command. Tests use it to check what a write is propagated as, without a replica. It ends with the connection or
  * with RESET. */
 #include "server/debug/debug_follow.h"
 #include "lib/memory.h"
@@ -9,10 +9,10 @@
 #include "server/command/propagate.h"
 
 static struct subscribers followers;
-static int selected = -1;            /* the database they know of */
+static int selected = -1;            /* the database that the followers have selected */
 static bool together;                /* between begin and end */
-static size_t pending_count;         /* commands in `pending`, or sent already, since begin */
-static struct memory_output pending; /* the first of them: whether it needs a MULTI turns out with the second */
+static size_t pending_count;         /* commands in `pending`, or already sent, since begin */
+static struct memory_output pending; /* the first command: a second one decides that a MULTI is needed */
 
 static void write_head(struct output *out, char kind, size_t number) {
     char text[NUMBER_TEXT_MAX + 3];

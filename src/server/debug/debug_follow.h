@@ -1,4 +1,4 @@
-/* debug_follow.h: DEBUG FOLLOW: a connection that is sent what others would have to repeat. */
+/* debug_follow.h: DEBUG FOLLOW: a connection that receives the propagated commands. */
 #ifndef SERVER_DEBUG_FOLLOW_H
 #define SERVER_DEBUG_FOLLOW_H
 #include "server/debug/debug.h"

@@ -1,7 +1,6 @@
-/* rdma_debug.c: DEBUG RDMA, a table of subcommands of its own: another one is a function and a line in the table.
+/* rdma_debug.c: DEBUG RDMA. A subcommand is a function and a line in the table.
  *
- * What counts objects tells gauges: a test takes them before and after what it does to the server, and they must be the
- * same. */
+ * The counts of objects are gauges: a test reads them before and after an operation and expects them to be equal. */
 #include "server/debug/rdma_debug.h"
 #ifdef USE_RDMA
 #include "net/rdma.h"
@@ -22,7 +21,7 @@ static void run_resources(struct call *call) {
         {"connections", s->connections},
         {"queue-pairs", s->queue_pairs},
         {"completion-queues", s->completion_queues},
-        {"memory-regions", s->memory_regions - s->value_regions}, /* those stay with the values, whoever reads them */
+        {"memory-regions", s->memory_regions - s->value_regions}, /* those of values stay for the life of the value */
         {"registered-bytes", s->registered_bytes - s->registered[RDMA_MEMORY_VALUES]},
         {"send-chunks", s->send_chunks},
         {"send-chunks-used", s->send_chunks_used},
@@ -43,7 +42,7 @@ static void run_trim(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* What a technique gains is measured by leaving it out. */
+/* Turns a technique off, to measure what it gains. */
 static void run_technique(struct call *call) {
     static const struct {
         const char *name;

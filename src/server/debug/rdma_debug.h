@@ -1,5 +1,4 @@
-/* rdma_debug.h: DEBUG RDMA: what tests and the curious ask of the RDMA transport. An empty table in a build without
- * RDMA. */
+/* rdma_debug.h: DEBUG RDMA: the state of the RDMA transport for tests. The table is empty in a build without RDMA. */
 #ifndef SERVER_RDMA_DEBUG_H
 #define SERVER_RDMA_DEBUG_H
 #include "server/debug/debug.h"

@@ -24,12 +24,12 @@
 
 enum {
     REPORT_INTERVAL_US = 1000000,
-    REPORT_DUTY = 100, /* measuring may take one part in so many of the child's time */
+    REPORT_DUTY = 100, /* measuring takes at most 1/REPORT_DUTY of the child's time */
     REAP_RETRY_US = 1000
 };
 const int CHILD_KILL_SIGNAL = SIGUSR1;
 
-/* Through the pipe; shorter than PIPE_BUF, so it arrives whole. */
+/* A message in the pipe. It is shorter than PIPE_BUF, so a write is atomic. */
 struct report {
     uint64_t keys, cow;
 };
@@ -37,9 +37,9 @@ struct report {
 struct child_stats child_stats;
 static bool resizing_enabled = true;
 
-/* The child as the server sees it. */
+/* The child as the server sees it */
 static struct {
-    struct child_job *job; /* NULL: there is none */
+    struct child_job *job; /* NULL: no child */
     pid_t pid;
     int fd; /* the pipe's read end */
     struct event_watch pipe;
@@ -49,7 +49,7 @@ static struct {
 } child = {.fd = -1, .pipe.fd = -1};
 static uint64_t last_cow;
 
-/* The child as it sees itself. */
+/* The child's own state */
 static struct {
     bool yes;
     int pipe_fd;
@@ -83,7 +83,7 @@ struct child_progress child_progress(void) {
     return progress;
 }
 
-/* What must not happen while memory is shared. */
+/* Turns off what would copy shared pages without need. */
 static void apply_sharing(void) {
     store_settings.keep_access = child.job != NULL;
     hashtable_set_resizing(!resizing_enabled ? HASHTABLE_RESIZE_FORBID
@@ -100,7 +100,7 @@ void child_set_resizing(bool enabled) {
 static void killed(int number) {
     log_write_from_handler("Received SIGUSR1 in child, exiting now.");
     signal(number, SIG_DFL);
-    raise(number); /* delivered when the handler returns; the server sees by which signal the child ended */
+    raise(number); /* delivered when the handler returns; wait() in the server then reports the signal */
 }
 
 static void become_ordinary_process(void) {
@@ -110,7 +110,7 @@ static void become_ordinary_process(void) {
     sigemptyset(&action.sa_mask);
     action.sa_handler = SIG_DFL;
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) sigaction(defaults[i], &action, NULL);
-    /* The terminal's interrupt reaches the whole process group: the server decides what becomes of the child. */
+    /* The terminal's interrupt reaches the whole process group: the server decides whether to end the child. */
     action.sa_handler = SIG_IGN;
     sigaction(SIGINT, &action, NULL);
     action.sa_handler = killed;
@@ -129,7 +129,7 @@ static void close_range_of(unsigned from, unsigned to) {
     if (limit > 0 && to >= (unsigned)limit) to = (unsigned)limit - 1;
     for (unsigned fd = from; fd <= to; fd++) close((int)fd);
 }
-/* A connection that the server closes while the child holds its descriptor would stay open for the peer. */
+/* While the child holds the descriptor of a connection that the server closed, the peer does not see it close. */
 static void close_descriptors(const struct child_job *job) {
     int kept[CHILD_KEEP_MAX + 1], count = 0;
     for (int i = 0; i < job->keep_count && i < CHILD_KEEP_MAX; i++) kept[count++] = job->keep[i];
@@ -165,7 +165,7 @@ static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
     _exit(job->run(job));
 }
 
-/* Bytes of pages that this process no longer shares: what the fork has cost so far. */
+/* Bytes of pages that this process no longer shares: the memory cost of the fork so far. */
 static uint64_t private_bytes(void) {
     FILE *file = fopen("/proc/self/smaps_rollup", "re");
     if (!file) file = fopen("/proc/self/smaps", "re");
@@ -185,8 +185,8 @@ static void report(void) {
     self.cow_sum += self.cow;
     self.reports++;
     struct report message = {self.keys, self.cow};
-    /* Where the server is too busy to read, the next report says more. Where it is gone, a snapshot of the past must
-     * not replace the files of the server that may have started since. */
+    /* If the server is too busy to read, the next report carries newer numbers. If the server has ended, the child must
+     * not replace files of a server that may have started since. */
     if (write(self.pipe_fd, &message, sizeof message) < 0 && errno == EPIPE) _exit(1);
     uint64_t now = clock_monotonic_us(), pause = (now - began) * REPORT_DUTY;
     self.next_report_us = now + (pause > REPORT_INTERVAL_US ? pause : REPORT_INTERVAL_US);

@@ -1,22 +1,22 @@
-/* child.h: the one owner of child processes.
+/* child.h: starts and ends child processes; no other module forks.
  *
- * A child is a copy of the server that writes the data set as it was at the moment of the fork: a snapshot to a file, a
- * rewrite of the append-only file, a full synchronization. At most one runs at a time, because each shares all memory
- * with the server and every page that either writes is copied.
+ * A child is a copy of the server that writes the data set as of the moment of the fork: a snapshot to a file, a
+ * rewrite of the append-only file, a full synchronization. At most one runs at a time, because it shares all memory
+ * with the server and the kernel copies every page that either of them writes.
  *
- * The owner
- *   - forks, measures the fork (latest_fork_usec, the latency event "fork"), and reaps;
- *   - stops in the server what would copy pages without need while a child lives: resizing of hash tables and updates
- *     of access times; and keeps the values in registered memory, which is shared and not copied (net/value_arena.h);
+ * This module
+ *   - forks, measures the fork (latest_fork_usec, the latency event "fork"), and reaps the child;
+ *   - stops in the server what would copy pages without need while a child runs: resizing of hash tables and updates
+ *     of access times; and keeps values in registered memory, which is shared and not copied (net/value_arena.h);
  *   - makes the child an ordinary process: its title, its OOM score, its CPUs, its signals. The child closes every
- *     descriptor but those its job keeps, so that it keeps no connection open and no port in use, and it never
- *     touches an RDMA object: it ends by _exit() only;
+ *     descriptor except those its job keeps, so that it holds no connection and no port open. It never touches an
+ *     RDMA object: it ends only by _exit();
  *   - carries progress and the size of copied memory from the child to the server through a pipe.
  *
- * The pipe also tells that the child has ended, on the turn in which it happens: its write end closes with the child.
- * SIGCHLD is not used, so that a library that starts a process of its own is not disturbed.
+ * The pipe also reports the end of the child in the loop turn in which it happens: its write end closes with the child.
+ * The server does not use SIGCHLD, so that libraries can start processes of their own.
  *
- * All functions belong to the main thread. */
+ * Main thread only. */
 #ifndef SERVER_CHILD_H
 #define SERVER_CHILD_H
 #include "server/config/config.h"
@@ -28,12 +28,12 @@
 enum child_kind { CHILD_NONE, CHILD_RDB, CHILD_AOF, CHILD_REPLICATION };
 enum { CHILD_KEEP_MAX = 64 };
 
-/* What a child does. The job belongs to its owner and must stay until done() returns. */
+/* Work for a child. The job belongs to its owner and must stay valid until done() returns. */
 struct child_job {
     enum child_kind kind;
     const char *title;    /* in ps: "valkey-rdb-bgsave" */
     const char *log_name; /* in the log: "Killing running RDB child", "Fork CoW for RDB" */
-    const int *keep;      /* descriptors that the child keeps beside 0 to 2, at most CHILD_KEEP_MAX; may be NULL */
+    const int *keep; /* descriptors that the child keeps open besides 0 to 2, at most CHILD_KEEP_MAX; may be NULL */
     int keep_count;
     /* In the child. Returns the exit status: 0 is success. */
     int (*run)(struct child_job *job);
@@ -43,10 +43,10 @@ struct child_job {
     uint64_t keys_total; /* set by child_start(): keys of all databases */
 };
 
-/* Forks. Returns the child's process id, or -EBUSY where another child runs, or the error of pipe() or fork(). */
+/* Forks. Returns the child's process id, -EBUSY if another child runs, or the negative errno of pipe() or fork(). */
 pid_t child_start(struct child_job *job);
-enum child_kind child_kind(void); /* of the child that runs, CHILD_NONE: there is none */
-pid_t child_pid(void);            /* 0: there is none */
+enum child_kind child_kind(void); /* the running child; CHILD_NONE: none */
+pid_t child_pid(void);            /* 0: none */
 static inline bool child_active(void) {
     return child_kind() != CHILD_NONE;
 }
@@ -56,14 +56,14 @@ extern const int CHILD_KILL_SIGNAL;
 void child_kill(void);
 void child_kill_wait(void);
 
-/* In the child: this many keys are processed. Call it every thousand keys or so: it reads the clock, and once a second
- * it measures the memory that was copied and reports to the server. child_report_end() does so in any case, and logs
+/* In the child: reports the number of keys processed so far. Call it about every thousand keys: it reads the clock, and
+ * once a second it measures the copied memory and reports to the server. child_report_end() always reports, and logs
  * the sizes. */
 void child_report(uint64_t keys);
 void child_report_end(void);
 bool child_is_self(void); /* this process is a child */
 
-/* What the server knows of the child that runs; zeros where none does. Bytes, keys, seconds since the last report. */
+/* What the server knows of the running child; zeros if none runs. Bytes, keys, seconds since the last report. */
 struct child_progress {
     uint64_t keys, keys_total, cow, cow_peak, cow_age;
     double percent;

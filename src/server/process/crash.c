@@ -1,10 +1,10 @@
-/* crash.c: the report of a crash, into the log: where it happened, the stack, the registers, what was being executed.
- * Then the signal takes its usual course (a core file, the exit status that a supervisor expects).
+/* crash.c: logs a crash report: the reason, the stack, the registers, the command that was executing. Then the signal
+ * takes its usual course (a core file, the exit status that a supervisor expects).
  *
- * Everything here runs in a signal handler of a process whose state is damaged: nothing is allocated, no lock is taken,
- * text is put together in a static buffer and written with write(). The parts that follow pointers of the server come
- * last; when such a part crashes in turn, the report ends there. The handler has a stack of its own, so that running
- * out of stack is reported too. */
+ * Everything here runs in a signal handler of a process whose state is damaged. The handler allocates nothing and takes
+ * no lock; it builds text in a static buffer and calls write(). The parts that follow the server's pointers come last:
+ * if one of them crashes, the report ends there. The handler runs on its own stack, so that it can report a stack
+ * overflow. */
 #include "server/process/crash.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -30,7 +30,7 @@ static volatile sig_atomic_t reporting;
 static char line[1024];
 static size_t line_len;
 
-/* A line put together without printf. */
+/* Building a line without printf */
 static void put(const char *text) {
     size_t len = strlen(text);
     if (len > sizeof line - 2 - line_len) len = sizeof line - 2 - line_len;
@@ -268,7 +268,7 @@ static _Noreturn void die(int number) {
     sigaddset(&set, number);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
     kill(getpid(), number);
-    _exit(1); /* who can be killed by it is */
+    _exit(1); /* not reached if the signal ends the process */
 }
 
 static void crashed(int number, siginfo_t *info, void *data) {
@@ -294,7 +294,7 @@ static void out_of_memory(size_t size) {
 
 void crash_catch_signals(void) {
     void *frame;
-    backtrace(&frame, 1); /* loads what it needs now, not in the handler */
+    backtrace(&frame, 1); /* loads its library here, not in the handler */
     mem_set_oom_handler(out_of_memory);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return; /* the sanitizer's own report says more */

@@ -1,4 +1,4 @@
-/* process.c: see process.h. The title is in process_title.c, the checks of the machine in process_check.c. */
+/* process.c: see process.h. The title is in process_title.c, the system checks in process_check.c. */
 #include "server/process/process.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -102,10 +102,10 @@ static void tell_systemd(const char *state) {
     (void)state;
 #endif
 }
-void process_tell_ready(void) {
+void process_notify_ready(void) {
     tell_systemd("STATUS=Ready to accept connections\nREADY=1\n");
 }
-void process_tell_stopping(void) {
+void process_notify_stopping(void) {
     tell_systemd("STOPPING=1\n");
 }
 
@@ -150,7 +150,7 @@ void process_write_pid_file(void) {
 }
 
 void process_remove_files(void) {
-    process_tell_stopping();
+    process_notify_stopping();
     if (pid_file_written) unlink(pid_path);
     pid_file_written = false;
 }
@@ -247,7 +247,7 @@ void process_adjust_open_files(void) {
         if (setrlimit(RLIMIT_NOFILE, &raised) == 0) break;
         error = errno;
         if (best > limit.rlim_max && limit.rlim_max > before)
-            best = limit.rlim_max; /* what an ordinary user may have */
+            best = limit.rlim_max; /* the most an unprivileged process may set */
         else
             best = best > before + 16 ? best - 16 : before;
     }

@@ -1,20 +1,20 @@
-/* process.h: the server as a process of its machine: daemon, pid file, supervisor, title, limits, CPUs. */
+/* process.h: the server as an operating system process: daemon, pid file, supervisor, title, limits, CPUs. */
 #ifndef SERVER_PROCESS_H
 #define SERVER_PROCESS_H
 #include "server/config/config.h"
 #include <stdbool.h>
 extern const struct config_option process_options[];
-bool process_is_supervised(void); /* finds out at the first call */
-void process_daemonize(void);     /* where configured; forks */
+bool process_is_supervised(void); /* detected by the first call */
+void process_daemonize(void);     /* if configured; forks */
 bool process_daemonizes(void);
 void process_setup(void); /* CPUs, OOM score */
 void process_write_pid_file(void);
 void process_adjust_open_files(void); /* for maxclients; may lower it */
-void process_tell_ready(void);        /* the supervisor */
-void process_tell_stopping(void);
+void process_notify_ready(void);      /* to the supervisor */
+void process_notify_stopping(void);
 void process_remove_files(void);     /* pid file; async-signal-safe */
 void process_background_setup(void); /* on each background thread */
-/* CPUs of child processes, "" where they may run anywhere. */
+/* CPU lists of child processes, "" if they may run on any CPU. */
 const char *process_aof_rewrite_cpulist(void);
 const char *process_bgsave_cpulist(void);
 enum process_kind { PROCESS_PRIMARY, PROCESS_REPLICA, PROCESS_CHILD };

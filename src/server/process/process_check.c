@@ -1,5 +1,5 @@
-/* process_check.c: settings of the machine that make a server slow or lose data: said at start, and by --check-system.
- */
+/* process_check.c: checks for system settings that make a server slow or lose data. They run at start and for
+ * --check-system. */
 #include "lib/log.h"
 #include "server/process/process.h"
 #include <stdio.h>
@@ -18,7 +18,7 @@ static bool first_line(const char *path, char *text, size_t size) {
     return read;
 }
 
-/* A clock that needs a system call costs every loop turn one. */
+/* If reading the clock needs a system call, every loop turn pays for one. */
 static enum check_result check_clock(const char **why) {
     enum { CALLS = 50000, SLOW_PERCENT = 10 };
     struct rusage before, after;

@@ -1,5 +1,5 @@
-/* process_title.c: what ps shows. The title is written over the arguments and the environment, which lie together at
- * the top of the stack; the environment is copied away first. */
+/* process_title.c: the title that ps shows. The title overwrites the arguments and the environment, which lie together
+ * at the top of the stack; the environment is copied elsewhere first. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/clients/listeners.h"
@@ -36,7 +36,7 @@ void process_keep_arguments(int argc, char **argv) {
     room_size = (size_t)(end - room);
 }
 
-/* Fills the template in; false: it names something that there is not. */
+/* Expands the template. Returns false if it names an unknown variable. */
 static bool title_write(const char *program, const char *from, char *title, size_t size) {
     char address[256];
     const struct {
@@ -89,7 +89,7 @@ void process_title_child(const char *title) {
 static const char *check_template(const struct config_option *option, struct slice text) {
     (void)option;
     char title[TITLE_MAX];
-    /* A title without the program's name must not be empty. config.h says that the text is NUL-terminated. */
+    /* A title without the program's name must not be empty. config.h guarantees that the text is NUL-terminated. */
     return title_write("", text.data, title, sizeof title) && title[0]
                ? NULL
                : "template format is invalid or contains unknown variables";

@@ -1,12 +1,12 @@
-/* shutdown.c: the end of the server.
+/* shutdown.c: stops the server.
  *
- *   1. parts are asked whether the server may stop (prepare_shutdown: the final save, an append-only file that is being
- * rewritten). One refusal ends it, unless FORCE was said.
- *   2. parts that are not ready (replicas that lag behind) are waited for, at most shutdown-timeout; writes are held
- * meanwhile. NOW does not wait.
- *   3. listeners are closed, replies sent, parts stopped, files of the process removed, and the process exits.
+ *   1. Each part may refuse (prepare_shutdown: the final save, a rewrite of the append-only file in progress). One
+ *      refusal ends the shutdown, unless FORCE was given.
+ *   2. The server waits for parts that are not ready (replicas that lag behind), at most shutdown-timeout, and holds
+ *      writes meanwhile. NOW does not wait.
+ *   3. The server closes the listeners, sends the replies, stops the parts, removes the pid file, and exits.
  *
- * Step 3 ends the process from where it is called: what clients asked for after SHUTDOWN is not executed. */
+ * Step 3 exits from within the call: requests after SHUTDOWN are not executed. */
 #include "server/process/shutdown.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -26,7 +26,7 @@ static struct {
     bool waiting;
     int flags;
     int64_t deadline_ms;
-    uint64_t client_id; /* who said SHUTDOWN and waits, 0: nobody */
+    uint64_t client_id; /* the client that waits for SHUTDOWN, 0: none */
 } shutdown_;
 
 static _Noreturn void finish(void) {
@@ -51,7 +51,7 @@ static bool parts_ready(void) {
     return true;
 }
 
-/* Step 1 and 3. */
+/* Steps 1 and 3 */
 static bool prepare_and_finish(int flags) {
     list_each(server_parts(), link) {
         struct server_part *part = container_of(link, struct server_part, link);
@@ -77,7 +77,7 @@ bool server_shutdown(int flags) {
     return true;
 }
 
-/* Lets who said SHUTDOWN go on, with an error. */
+/* Releases the client that sent SHUTDOWN, with an error. */
 static void shutdown_answer(const char *error) {
     struct client *client = shutdown_.client_id ? client_by_id(shutdown_.client_id) : NULL;
     shutdown_.client_id = 0;
@@ -120,7 +120,7 @@ void shutdown_continue(void) {
 /* Signals */
 
 static void caught(int number) {
-    /* Asked twice by the keyboard: whoever sits there means it. */
+    /* A second interrupt from the keyboard exits at once. */
     if (number == SIGINT && signal_caught) {
         log_write_from_handler("You insist... exiting now.");
         process_remove_files();
@@ -163,7 +163,7 @@ static const struct config_name shutdown_flags[] = {{"default", 0},
 
 static const char *check_shutdown_flags(const struct config_option *option, struct slice text) {
     (void)option;
-    /* "nosave" holds "save": look for words. */
+    /* "nosave" contains "save": compare whole words. */
     bool save = false, nosave = false;
     for (size_t i = 0; i < text.len;) {
         size_t start = i;
