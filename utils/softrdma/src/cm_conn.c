@@ -266,8 +266,9 @@ int cm_complete_answer(struct cm_id *c) {
     int err = c->state == CM_ANSWERED ? 0 : ECONNRESET;
     if (!err && c->id.qp) err = connect_qp(c);
     if (!err) {
+        struct fault f;
         c->state = CM_ESTABLISHED;
-        say(c, MSG_CM_RTU, 0, NULL);
+        if (!fault_hit(FAULT_RTU, NULL, &f) || f.action != ACT_DROP) say(c, MSG_CM_RTU, 0, NULL);
     } else if (c->state == CM_ANSWERED) {
         say(c, MSG_CM_REJ, REJ_CONSUMER, NULL);
         c->state = CM_CLOSED;

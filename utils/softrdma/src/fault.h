@@ -18,6 +18,8 @@
     X(REQUEST, "request")       /* a request has arrived */                                                   \
     X(ACCEPT, "accept")         /* an answer is about to be sent */                                           \
     X(ESTABLISH, "establish")   /* the answer has arrived */                                                  \
+    X(RTU, "rtu")               /* the message that completes connecting is about to be sent */               \
+    X(GREET, "greet")           /* another process's greeting is about to be answered */                      \
     X(DISCONNECT, "disconnect") /* a disconnect is about to be sent */                                        \
     X(EVENT, "event")           /* an event is about to be queued */                                          \
     X(RESOLVE_ADDR, "resolve_addr")                                                                           \

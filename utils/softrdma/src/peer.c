@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "fault.h"
 #include "stats.h"
 
 #define CACHED_NAMES 64
@@ -329,8 +330,24 @@ failed:
     return NULL;
 }
 
+static void greet(struct conn *conn, enum msg_type type, bool spare) {
+    struct message msg = {
+        .type = type, .version = WIRE_VERSION, .uuid = self->uuid, .pid = self->pid, .spare_link = spare, .fds = 1};
+    send_now(conn->watch.fd, &msg, arena.fd);
+}
+
+static void answer_greeting(struct conn *conn, bool spare) {
+    struct fault f;
+    if (fault_hit(FAULT_GREET, NULL, &f) && f.action == ACT_DELAY) {
+        struct timespec delay = {(time_t)(f.value / NS_PER_SEC), (long)(f.value % NS_PER_SEC)};
+        nanosleep(&delay, NULL);
+    }
+    greet(conn, MSG_WELCOME, spare);
+}
+
 /* Both ends of a greeting: finds or makes the peer and lets the socket be its link. `*known`: there was one
- * already. */
+ * already. The answer to a greeting is sent under the lock: from the end of the lock on, other threads find the peer
+ * and send it messages, and the answer must be the first. */
 static struct peer *peer_meet(struct conn *conn, const struct message *msg, int memfd, bool *known) {
     if (msg->version != WIRE_VERSION) return NULL;
     pthread_mutex_lock(&lock);
@@ -343,15 +360,10 @@ static struct peer *peer_meet(struct conn *conn, const struct message *msg, int 
         close(memfd);
     }
     if (peer && !peer->is_self) conn->peer = peer_get(peer);
+    if (peer && conn->state == CONN_GREETED_BY) answer_greeting(conn, *known);
     conn->state = CONN_UP;
     pthread_mutex_unlock(&lock);
     return peer;
-}
-
-static void greet(struct conn *conn, enum msg_type type, bool spare) {
-    struct message msg = {
-        .type = type, .version = WIRE_VERSION, .uuid = self->uuid, .pid = self->pid, .spare_link = spare, .fds = 1};
-    send_now(conn->watch.fd, &msg, arena.fd);
 }
 
 /* Returns false when the connection has been closed. */
@@ -359,7 +371,6 @@ static bool greeted(struct conn *conn, const struct message *msg, int fd) {
     bool known = false;
     if (conn->state == CONN_GREETED_BY) {
         struct peer *peer = msg->type == MSG_HELLO ? peer_meet(conn, msg, fd, &known) : NULL;
-        if (peer) greet(conn, MSG_WELCOME, known);
         if (!peer) conn_closed(conn);
         return peer != NULL;
     }

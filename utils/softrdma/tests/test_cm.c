@@ -1,6 +1,8 @@
 /* The connection manager. */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 #include "rig.h"
@@ -112,6 +114,41 @@ TEST(reused_addresses_may_be_bound_twice_but_listened_on_once) {
     CHECK(!rdma_destroy_id(a));
     CHECK(!rdma_destroy_id(b));
     rdma_destroy_event_channel(e.events);
+}
+
+/* Each completion channel that goes is told to all known processes. */
+static void *broadcasts(void *accepted) {
+    struct ibv_context *ctx = open_first();
+    while (!atomic_load((atomic_bool *)accepted)) {
+        struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+        CHECK(channel && !ibv_destroy_comp_channel(channel));
+    }
+    ibv_close_device(ctx);
+    return NULL;
+}
+
+static void accepts_while_it_broadcasts(int sock) {
+    struct end e = {0};
+    atomic_bool accepted = false;
+    pthread_t thread;
+    setenv("SOFTRDMA_FAULTS", "greet:delay=100000", 1);
+    uint16_t port = end_listen(&e);
+    CHECK(!pthread_create(&thread, NULL, broadcasts, &accepted));
+    tell(sock, port);
+    end_accept(&e);
+    atomic_store(&accepted, true);
+    CHECK(!pthread_join(thread, NULL));
+    hear(sock);
+    end_free(&e);
+}
+
+TEST(messages_of_other_threads_do_not_overtake_the_answer_to_a_greeting) {
+    struct other o = other_start(accepts_while_it_broadcasts);
+    struct end e = {0};
+    end_connect(&e, (uint16_t)hear(o.sock));
+    tell(o.sock, 0);
+    other_join(&o);
+    end_free(&e);
 }
 
 TEST(nobody_listening_is_a_rejection_with_status_8) {
