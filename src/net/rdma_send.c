@@ -21,6 +21,7 @@ enum {
     CONTROL_RESERVE = 4,
     REGISTERED_MAX = 128 * 1024, /* what waits beyond this waits in ordinary memory */
     SIGNAL_BYTES = 64 * 1024,
+    COPY_LEAST = 256, /* a chunk of copies with less space than this counts as full */
 };
 
 /* A queued part of the stream: bytes in a chunk or a blob. */
@@ -40,7 +41,20 @@ static inline bool reached(uint32_t seq, uint32_t by) {
 
 /* Output: segments and chunks */
 
+/* Every chunk of the connection but `control` is taken and given back through these, and so counted. */
+static struct rdma_chunk *take_chunk(struct rdma_connection *c) {
+    struct rdma_chunk *chunk = rdma_chunk_take(&c->device->memory);
+    if (chunk) c->chunks++;
+    return chunk;
+}
+
+static struct rdma_chunk *take_plain_chunk(struct rdma_connection *c) {
+    c->chunks++;
+    return rdma_chunk_plain();
+}
+
 static void give_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
+    c->chunks--;
     rdma_chunk_give(c->device ? &c->device->memory : NULL, chunk);
 }
 
@@ -85,6 +99,14 @@ static void retire_chunk(struct rdma_connection *c) {
     if (chunk && chunk->unsent == 0) chunk_sent(c, chunk);
 }
 
+/* Copies go to another chunk from here on. */
+static void retire_copies(struct rdma_connection *c) {
+    struct rdma_chunk *chunk = c->copies;
+    c->copies = NULL;
+    c->copies_used = 0;
+    if (chunk) chunk_sent(c, chunk);
+}
+
 /* Gives back what no request reads any more. */
 static void reap(struct rdma_connection *c) {
     while (c->held && !in_flight(c, c->held)) {
@@ -102,6 +124,7 @@ static void reap(struct rdma_connection *c) {
     }
     if (c->chunk && c->chunk_start == c->conn.out.pos && c->chunk->unsent == 0 && !in_flight(c, c->chunk))
         retire_chunk(c);
+    if (c->copies && !in_flight(c, c->copies)) retire_copies(c);
 }
 
 /* Turns what was written to the chunk since the last time into a segment. */
@@ -117,6 +140,8 @@ static void seal(struct rdma_connection *c) {
 }
 
 void rdma_send_unregister(struct rdma_connection *c) {
+    struct rdma_chunk *plain = NULL;
+    size_t used = 0;
     if (c->chunk && c->chunk->registered) {
         seal(c);
         retire_chunk(c);
@@ -124,21 +149,26 @@ void rdma_send_unregister(struct rdma_connection *c) {
     for (struct list_link *link = c->segments.head.next; link != &c->segments.head; link = link->next) {
         struct segment *segment = container_of(link, struct segment, link);
         if (!segment->chunk || !segment->chunk->registered || !segment->len) continue;
-        struct rdma_chunk *plain = rdma_chunk_plain();
-        memcpy(plain->data, segment->data, segment->len);
-        plain->unsent = 1;
+        if (!plain || RDMA_CHUNK_SIZE - used < segment->len) { /* short headers between blobs share one */
+            plain = take_plain_chunk(c);
+            used = 0;
+        }
+        memcpy(plain->data + used, segment->data, segment->len);
+        plain->unsent++;
         leave_chunk(c, segment->chunk);
         segment->chunk = plain;
-        segment->data = plain->data;
+        segment->data = plain->data + used;
+        used += segment->len;
     }
     reap(c);
 }
 
 void rdma_send_drop(struct rdma_connection *c) {
     while (c->segments.len) free_segment(c, container_of(list_first(&c->segments), struct segment, link));
-    c->queued = 0;
+    c->queued = c->queued_blobs = 0;
     c->waiting = false;
     retire_chunk(c);
+    retire_copies(c);
     reap(c);
 }
 
@@ -154,9 +184,8 @@ static void rdma_make_room(struct output *out, size_t len) {
         seal(c);
         retire_chunk(c);
     }
-    if (c->phase == RDMA_ESTABLISHED && !c->stalled && c->queued < REGISTERED_MAX)
-        c->chunk = rdma_chunk_take(&c->device->memory);
-    if (!c->chunk) c->chunk = rdma_chunk_plain();
+    if (c->phase == RDMA_ESTABLISHED && !c->stalled && c->queued < REGISTERED_MAX) c->chunk = take_chunk(c);
+    if (!c->chunk) c->chunk = take_plain_chunk(c);
     c->chunk_start = out->pos = c->chunk->data;
     out->end = c->chunk->data + RDMA_CHUNK_SIZE;
 }
@@ -177,6 +206,7 @@ static void rdma_share(struct output *out, struct blob *blob) {
     *segment = (struct segment){.data = blob->data, .len = blob->len, .blob = blob};
     list_append(&c->segments, &segment->link);
     c->queued += blob->len;
+    c->queued_blobs += blob->len;
 }
 
 struct output_ops rdma_output_ops = {.make_room = rdma_make_room, .share = rdma_share, .share_min = OUTPUT_SHARE_MIN};
@@ -257,6 +287,7 @@ static void advance_segment(struct rdma_connection *c, struct segment *segment, 
     segment->data += len;
     segment->len -= len;
     c->queued -= len;
+    if (!segment->chunk) c->queued_blobs -= len;
 }
 
 /* Whether a request can name the bytes where they lie; then their local key. An ordinary chunk and the values of
@@ -268,16 +299,19 @@ static inline bool segment_key(struct rdma_connection *c, const struct segment *
     return segment->chunk->registered;
 }
 
-/* Copies what cannot be named into a chunk of send memory, as much as fits in it. */
+/* Copies what cannot be named into a chunk of send memory, as much as fits in it. The next copy goes behind it: short
+ * headers between values do not take a chunk each. */
 static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq, struct ibv_sge *sge) {
-    struct rdma_chunk *to = rdma_chunk_take(&c->device->memory);
-    if (!to) return false;
+    if (c->copies && RDMA_CHUNK_SIZE - c->copies_used < COPY_LEAST) retire_copies(c);
+    if (!c->copies && !(c->copies = take_chunk(c))) return false;
+    struct rdma_chunk *chunk = c->copies;
+    char *to = chunk->data + c->copies_used;
     uint32_t filled = 0, key;
-    if (max > RDMA_CHUNK_SIZE) max = RDMA_CHUNK_SIZE;
+    if (max > RDMA_CHUNK_SIZE - c->copies_used) max = RDMA_CHUNK_SIZE - c->copies_used;
     for (struct segment *segment; filled < max && (segment = first_segment(c));) {
         if (filled && segment_key(c, segment, &key)) break;
         size_t part = segment->len < max - filled ? segment->len : max - filled;
-        memcpy(to->data + filled, segment->data, part);
+        memcpy(to + filled, segment->data, part);
         advance_segment(c, segment, part);
         filled += (uint32_t)part;
         if (segment->len == 0) free_segment(c, segment);
@@ -285,14 +319,14 @@ static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq,
     if (filled == 0) { /* only the unsealed end of an ordinary chunk is left */
         size_t part = unsealed(c);
         if (part > max) part = max;
-        memcpy(to->data, c->chunk_start, part);
+        memcpy(to, c->chunk_start, part);
         c->chunk_start += part;
         filled = (uint32_t)part;
     }
-    to->last_seq = seq;
-    to->used = true;
-    chunk_sent(c, to);
-    *sge = (struct ibv_sge){.addr = (uintptr_t)to->data, .length = filled, .lkey = to->lkey};
+    chunk->last_seq = seq;
+    chunk->used = true;
+    c->copies_used += filled;
+    *sge = (struct ibv_sge){.addr = (uintptr_t)to, .length = filled, .lkey = chunk->lkey};
     return true;
 }
 
@@ -458,10 +492,8 @@ void rdma_send_tick(struct rdma_connection *c) {
 }
 
 size_t rdma_send_memory(const struct rdma_connection *c) {
-    size_t bytes = c->queued + (c->chunk ? RDMA_CHUNK_SIZE : 0) + (c->control ? RDMA_CHUNK_SIZE : 0) +
-                   c->segments.len * sizeof(struct segment);
-    for (const struct rdma_chunk *chunk = c->held; chunk; chunk = chunk->next) bytes += RDMA_CHUNK_SIZE;
-    return bytes;
+    size_t chunks = c->chunks + (c->control ? 1 : 0);
+    return chunks * RDMA_CHUNK_SIZE + c->queued_blobs + c->segments.len * sizeof(struct segment);
 }
 
 void rdma_send_release(struct rdma_connection *c) {

@@ -237,6 +237,38 @@ static void a_value_that_is_let_go_while_its_send_waits_arrives_whole(void **sta
     turn_until_given_back(used);
 }
 
+/* Short headers lie in chunks of 16 KiB: they share them, before and after they move out of registered memory, and
+ * every chunk counts as memory of the connection. */
+static void headers_between_values_share_chunks_and_every_chunk_is_counted(void **state) {
+    enum { COUNT = 400, HEADER = 10 };
+    open_both();
+    size_t used = arena_now().used, output;
+    conn_set_reading(server.conn, false);
+    for (int i = 0; i < COUNT; i++) {
+        send_small(HEADER);
+        send_blob(MIN);
+    }
+    conn_flush(client.conn);
+    while (!rdma_of(client.conn)->stalled) event_loop_turn(loop, 1000);
+    rdma_send_unregister(rdma_of(client.conn));
+    transport_rdma.memory(client.conn, NULL, &output);
+    size_t chunks = rdma_of(client.conn)->chunks, most = COUNT * HEADER / RDMA_CHUNK_SIZE + 4;
+    assert_in_range(chunks, 1, most);
+    assert_in_range(output, conn_pending(client.conn) - COUNT * HEADER,
+                    conn_pending(client.conn) + 2 * RDMA_CHUNK_SIZE * most);
+    conn_set_reading(server.conn, true);
+    while (server.consumed < client.sent) {
+        event_loop_turn(loop, 1000);
+        if (rdma_of(client.conn)->chunks > chunks) chunks = rdma_of(client.conn)->chunks;
+    }
+    assert_in_range(chunks, 1, most);
+    assert_false(server.corrupt);
+    turn_until_given_back(used);
+    turn_until(rdma_of(client.conn)->chunks == 0);
+    transport_rdma.memory(client.conn, NULL, &output);
+    assert_int_equal(output, 0);
+}
+
 static void a_value_that_is_under_way_counts_as_shared_until_it_has_gone(void **state) {
     open_both();
     conn_set_reading(server.conn, false);
@@ -452,6 +484,7 @@ int main(int argc, char **argv) {
         VALUE_TEST(values_of_sizes_around_every_threshold_arrive),
         VALUE_TEST(values_from_the_threshold_on_are_not_copied),
         VALUE_TEST(a_value_that_is_let_go_while_its_send_waits_arrives_whole),
+        VALUE_TEST(headers_between_values_share_chunks_and_every_chunk_is_counted),
         VALUE_TEST(a_value_that_is_under_way_counts_as_shared_until_it_has_gone),
         VALUE_TEST(connections_that_die_give_their_values_back),
         VALUE_TEST(beyond_the_bound_values_are_copied),
