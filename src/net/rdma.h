@@ -99,6 +99,7 @@ struct rdma_stats {
     uint64_t zero_copies, zero_copy_bytes; /* pieces of values that were sent from where they lie */
     uint64_t stalls, stall_us;             /* on a peer's full buffer */
     uint64_t memory_waits, memory_wait_us; /* for send memory */
+    uint64_t receives_low;                 /* reports of the device that few receives are left in a shared queue */
     uint64_t credits_in, credits_out;      /* Credit messages */
     uint64_t polled_in, polled_out;        /* messages that polled words announced */
     uint64_t polled_again;                 /* words that were read before all bytes they announce, and are read again */
@@ -120,6 +121,7 @@ struct rdma_stats {
     uint64_t send_chunks, send_chunks_used;  /* pieces of send memory */
     uint64_t receive_buffers, receive_ready; /* of connections; registered and waiting for one */
     uint64_t receives_posted;                /* places for control messages and immediates */
+    uint64_t shared_queues;                  /* shared receive queues */
 };
 const struct rdma_stats *rdma_stats(void);
 /* Registered memory that this loop and those of other threads keep for later goes back to the system. */

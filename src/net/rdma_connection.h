@@ -90,8 +90,9 @@ struct rdma_connection {
     size_t side_size;
     size_t side_from_rx; /* so many bytes at the end of what is shown from `side` lie in rx before `taken`, too */
     bool in_side, showing, registered /* our buffer is announced */;
-    bool copies_in;          /* everything goes through `side` (RDMA_ZERO_COPY_IN is left out) */
-    struct rdma_slot *slots; /* without shared receive queue */
+    bool copies_in;             /* everything goes through `side` (RDMA_ZERO_COPY_IN is left out) */
+    struct rdma_shared *shared; /* receive queue; NULL: the connection has its own */
+    struct rdma_slot *slots;    /* of its own */
     struct ibv_mr *slots_mr;
 
     /* sending */
@@ -102,9 +103,13 @@ struct rdma_connection {
     struct rdma_chunk *chunk; /* that conn.out writes to */
     char *chunk_start;        /* its bytes from here on belong to no segment yet */
     struct rdma_chunk *held, **held_end;
+    struct rdma_chunk *copies; /* that what cannot be named is copied to */
+    uint32_t copies_used;      /* bytes of it */
+    size_t chunks;             /* that the connection holds, but for `control` */
     struct list segments;
-    struct list values; /* segments of blobs that have been sent from where they lie, until that has completed */
-    size_t queued;      /* bytes in segments */
+    struct list values;  /* segments of blobs that have been sent from where they lie, until that has completed */
+    size_t queued;       /* bytes in segments */
+    size_t queued_blobs; /* of them in blobs */
     uint32_t posted, retired, last_signalled;
     uint32_t send_depth, max_inline;
     uint32_t signal_every;                       /* this many requests at the latest */
@@ -132,6 +137,7 @@ struct rdma_connection {
     bool flushed;     /* the queue pair has failed without saying why: the peer has gone, or soon an event tells more */
     bool refused;     /* it failed because the peer's device refused a request: key, bounds or rights */
     bool passive;     /* we accepted it */
+    bool notified;    /* the connection manager knows that data arrived before the connection was established */
     bool lingering, finished, released;
 };
 

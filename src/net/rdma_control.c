@@ -205,6 +205,11 @@ static void on_control(struct rdma_connection *c, uint32_t len, const union rdma
 void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc,
                               const union rdma_wire_message *message) {
     if (c->end_pending || c->finished) return;
+    /* The message that completes connecting (RTU) may be late or lost: what the peer has sent proves as much. */
+    if (c->passive && c->phase == RDMA_CONNECTING && !c->notified) {
+        c->notified = true;
+        rdma_notify(c->id, IBV_EVENT_COMM_EST);
+    }
     if (wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
         uint32_t immediate = be32toh(wc->imm_data);
         if (!rdma_polled_immediate(c, immediate)) return;

@@ -189,36 +189,44 @@ static void fill_receive(struct ibv_recv_wr *wr, struct ibv_sge *sge, struct rdm
     *wr = (struct ibv_recv_wr){.wr_id = (uintptr_t)slot | RDMA_RECEIVE_TAG, .sg_list = sge, .num_sge = 1};
 }
 
-static inline void note_shared_receives(struct rdma_device *device, int64_t change) {
-    device->receives_posted += change;
+static inline void note_shared_receives(struct rdma_device *device, struct rdma_shared *shared, int64_t change) {
+    shared->posted += change;
     device->owner->stats.receives_posted += (uint64_t)change;
 }
 
 static void loop_tidy_soon(struct rdma_loop *owner);
 
 /* The device did not take it. Lost, it would be missing for ever; so it is posted again a little later. */
-static void keep_unposted(struct rdma_device *device, struct rdma_slot *slot, struct rdma_connection *c) {
+static void keep_unposted(struct rdma_device *device, const struct rdma_repost *repost) {
+    struct rdma_slot *slot = repost->slot;
     slot->unposted.next = device->unposted;
-    slot->unposted.conn = c;
+    slot->unposted.conn = repost->conn;
+    slot->unposted.shared = repost->shared;
     device->unposted = slot;
     device->owner->stats.unposted_receives++;
 }
 
-/* Posts slots given by `reposts`, all of one connection or all of the shared queue, with one doorbell; keeps those that
- * cannot be. Returns how many were posted; errno when it is less than all. */
+static inline bool same_queue(const struct rdma_repost *a, const struct rdma_connection *c,
+                              const struct rdma_shared *shared) {
+    return a->conn == c && a->shared == shared;
+}
+
+/* Posts slots given by `reposts`, all to one queue, with one doorbell; keeps those that cannot be. Returns how many
+ * were posted; errno when it is less than all. */
 static int post_receives(struct rdma_device *device, const struct rdma_repost *reposts, int count) {
     struct ibv_recv_wr wrs[RDMA_BATCH], *bad = NULL;
     struct ibv_sge sges[RDMA_BATCH];
     struct rdma_connection *c = reposts[0].conn;
-    uint32_t lkey = c ? c->slots_mr->lkey : device->slots_mr->lkey;
+    struct rdma_shared *shared = reposts[0].shared;
+    uint32_t lkey = c ? c->slots_mr->lkey : shared->slots_mr->lkey;
     for (int i = 0; i < count; i++) {
         fill_receive(&wrs[i], &sges[i], reposts[i].slot, lkey);
         if (i) wrs[i - 1].next = &wrs[i];
     }
-    int error = c ? ibv_post_recv(c->qp, wrs, &bad) : ibv_post_srq_recv(device->srq, wrs, &bad);
+    int error = c ? ibv_post_recv(c->qp, wrs, &bad) : ibv_post_srq_recv(shared->srq, wrs, &bad);
     int posted = !error ? count : bad ? (int)(bad - wrs) : 0;
-    for (int i = posted; i < count; i++) keep_unposted(device, reposts[i].slot, c);
-    if (!c) note_shared_receives(device, posted);
+    for (int i = posted; i < count; i++) keep_unposted(device, &reposts[i]);
+    if (!c) note_shared_receives(device, shared, posted);
     errno = error;
     return posted;
 }
@@ -241,8 +249,10 @@ static bool post_unposted(struct rdma_device *device) {
     while (device->unposted) {
         int count = 0;
         struct rdma_connection *c = device->unposted->unposted.conn;
-        while (count < RDMA_BATCH && device->unposted && device->unposted->unposted.conn == c) {
-            reposts[count++] = (struct rdma_repost){device->unposted, c};
+        struct rdma_shared *shared = device->unposted->unposted.shared;
+        while (count < RDMA_BATCH && device->unposted && device->unposted->unposted.conn == c &&
+               device->unposted->unposted.shared == shared) {
+            reposts[count++] = (struct rdma_repost){device->unposted, c, shared};
             device->unposted = device->unposted->unposted.next;
             device->owner->stats.unposted_receives--;
         }
@@ -251,11 +261,12 @@ static bool post_unposted(struct rdma_device *device) {
     return true;
 }
 
-/* The slots of a connection, or (NULL) of the shared queue, are to go. */
-static void forget_unposted(struct rdma_device *device, const struct rdma_connection *c) {
+/* The slots of a connection, or (c NULL) of a shared queue, are to go. */
+static void forget_unposted(struct rdma_device *device, const struct rdma_connection *c,
+                            const struct rdma_shared *shared) {
     for (struct rdma_slot **at = &device->unposted; *at;) {
         struct rdma_slot *slot = *at;
-        if (slot->unposted.conn != c) {
+        if (slot->unposted.conn != c || slot->unposted.shared != shared) {
             at = &slot->unposted.next;
             continue;
         }
@@ -266,8 +277,9 @@ static void forget_unposted(struct rdma_device *device, const struct rdma_connec
 
 static void flush_reposts(struct rdma_device *device) {
     for (int from = 0, to; from < device->repost_count; from = to) {
-        struct rdma_connection *c = device->reposts[from].conn;
-        for (to = from + 1; to < device->repost_count && device->reposts[to].conn == c;) to++;
+        const struct rdma_repost *first = &device->reposts[from];
+        for (to = from + 1; to < device->repost_count && same_queue(&device->reposts[to], first->conn, first->shared);)
+            to++;
         if (post_receives(device, &device->reposts[from], to - from) < to - from) could_not_post(device);
     }
     device->repost_count = 0;
@@ -295,38 +307,48 @@ static void drop_slots(struct rdma_device *device, struct rdma_slot *slots, size
 }
 
 /* Where some can be posted, the others follow later. 0, or -errno when none can. */
-static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_slot *slots, uint32_t count) {
+static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_shared *shared,
+                    struct rdma_slot *slots, uint32_t count) {
     struct rdma_repost reposts[RDMA_BATCH];
     for (uint32_t at = 0; at < count;) {
         int n = 0;
-        while (n < RDMA_BATCH && at < count) reposts[n++] = (struct rdma_repost){&slots[at++], c};
+        while (n < RDMA_BATCH && at < count) reposts[n++] = (struct rdma_repost){&slots[at++], c, shared};
         int posted = post_receives(device, reposts, n);
         if (posted == n) continue;
         if (at == (uint32_t)n && posted == 0) {
             int error = errno;
-            forget_unposted(device, c);
+            forget_unposted(device, c, shared);
             return -error;
         }
         could_not_post(device);
-        while (at < count) keep_unposted(device, &slots[at++], c);
+        while (at < count) keep_unposted(device, &(struct rdma_repost){&slots[at++], c, shared});
     }
     return 0;
 }
 
 /* Completions */
 
+/* The connection of a late completion may be forgotten, so the address says whose slot it is. NULL: a connection's. */
+static inline struct rdma_shared *shared_of(struct rdma_device *device, const struct rdma_slot *slot) {
+    for (int i = 0; i < device->shared_count; i++)
+        if ((size_t)((uintptr_t)slot - (uintptr_t)device->shared[i].slots) < device->shared[i].depth * sizeof *slot)
+            return &device->shared[i];
+    return NULL;
+}
+
 static void handle_completion(struct rdma_device *device, const struct ibv_wc *wc) {
     struct rdma_connection *c = find_connection(device, wc->qp_num);
     if (rdma_is_receive(wc)) {
-        if (device->srq) note_shared_receives(device, -1);
         struct rdma_slot *slot = (struct rdma_slot *)(uintptr_t)(wc->wr_id & ~(uint64_t)RDMA_RECEIVE_TAG);
+        struct rdma_shared *shared = shared_of(device, slot);
+        if (shared) note_shared_receives(device, shared, -1);
         bool good = wc->status == IBV_WC_SUCCESS;
         if (c && good)
             rdma_connection_received(c, wc, &slot->message);
         else if (c)
             rdma_connection_broken(c, wc);
-        if (device->srq || (c && good))
-            device->reposts[device->repost_count++] = (struct rdma_repost){slot, device->srq ? NULL : c};
+        if (shared || (c && good))
+            device->reposts[device->repost_count++] = (struct rdma_repost){slot, shared ? NULL : c, shared};
     } else if (c) {
         if (wc->status == IBV_WC_SUCCESS)
             rdma_connection_sent(c, (uint32_t)(wc->wr_id >> 1));
@@ -514,14 +536,49 @@ static bool has_queue(const struct rdma_device *device, const struct ibv_cq *cq)
     return false;
 }
 
+static struct rdma_shared *find_shared(struct rdma_device *device, const struct ibv_srq *srq) {
+    for (int i = 0; i < device->shared_count; i++)
+        if (device->shared[i].srq == srq) return &device->shared[i];
+    return NULL;
+}
+
+/* The device reports the limit once each time it is set. Where it cannot, the queue works without. */
+static void arm_limit(struct rdma_device *device, struct rdma_shared *shared) {
+    struct ibv_srq_attr attr = {.srq_limit = shared->depth / RDMA_SHARED_LIMIT};
+    shared->armed = true;
+    int error = attr.srq_limit ? ibv_modify_srq(shared->srq, &attr, IBV_SRQ_LIMIT) : 0;
+    if (error) log_debug("RDMA: %s does not report a low receive queue: %s", device->name, strerror(error));
+}
+
+/* Few receives are left: those that have completed are posted again before anything else happens. The limit is set
+ * again by a later tick, so that a queue that stays low does not report it without end. */
+static void receives_low(struct rdma_device *device, struct rdma_shared *shared) {
+    device->owner->stats.receives_low++;
+    shared->armed = false;
+    shared->was_low = true;
+    rdma_device_drain(device);
+    if (device->owner->ready.len) device->poller.last_work_us = clock_mono(); /* the loop polls before it sleeps */
+}
+
+static void rearm_limits(struct rdma_device *device) {
+    for (int i = 0; i < device->shared_count; i++) {
+        struct rdma_shared *shared = &device->shared[i];
+        if (!shared->armed && shared->posted > shared->depth / RDMA_SHARED_LIMIT) arm_limit(device, shared);
+    }
+}
+
 static void handle_async_event(const struct device_async_event *trouble) {
     enum ibv_event_type type = trouble->event.event_type;
     struct rdma_device *device = rdma_device_known(trouble->owner, trouble->verbs);
     if (!device || !rdma_usable() || device->opened_us > trouble->at_us) return;
+    struct rdma_shared *shared = NULL;
+    if (type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
+        shared = find_shared(device, trouble->event.element.srq);
     if (type == IBV_EVENT_DEVICE_FATAL)
         device_removed(device); /* pulled out or not, it will never work again as it is */
-    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, trouble->event.element.cq)
-                                      : device->srq == trouble->event.element.srq)
+    else if (type == IBV_EVENT_SRQ_LIMIT_REACHED && shared)
+        receives_low(device, shared);
+    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, trouble->event.element.cq) : shared != NULL)
         fail_connections(device, EIO, ibv_event_type_str(type));
 }
 
@@ -566,7 +623,7 @@ static void async_ready(struct event_watch *watch, int mask) {
         log_warning("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
     else
         log_debug("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
-    if (grave) report_async_event(device, &event);
+    if (grave || type == IBV_EVENT_SRQ_LIMIT_REACHED) report_async_event(device, &event);
     ibv_ack_async_event(&event); /* what it names may be destroyed from here on */
 }
 
@@ -653,9 +710,29 @@ static void choose_techniques(struct rdma_connection *c) {
     c->in_side = c->copies_in = without & RDMA_ZERO_COPY_IN;
 }
 
+static struct rdma_shared *add_shared(struct rdma_device *device);
+
+/* The shared receive queue of a new connection; NULL: the device has none. */
+static struct rdma_shared *choose_shared(struct rdma_device *device) {
+    struct rdma_shared *least = NULL;
+    for (int i = 0; i < device->shared_count; i++) {
+        struct rdma_shared *shared = &device->shared[i];
+        uint32_t most = shared->depth < RDMA_SHARED_USERS ? shared->depth : RDMA_SHARED_USERS;
+        if (!shared->was_low && shared->users < most) return shared;
+        if (!least || shared->users < least->users) least = shared;
+    }
+    if (least && !least->users) {
+        least->was_low = false; /* those who emptied it have gone */
+        return least;
+    }
+    struct rdma_shared *another = least ? add_shared(device) : NULL;
+    return another ? another : least;
+}
+
 int rdma_queue_pair_create(struct rdma_connection *c) {
     struct rdma_device *device = c->device;
-    uint32_t own = device->srq ? 0 : device->own_depth, need = device->send_depth + own;
+    struct rdma_shared *shared = choose_shared(device);
+    uint32_t own = shared ? 0 : device->own_depth, need = device->send_depth + own;
     struct rdma_queue *queue = queue_with_room(device, need);
     if (!queue) {
         device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
@@ -663,8 +740,8 @@ int rdma_queue_pair_create(struct rdma_connection *c) {
     }
     struct ibv_qp_init_attr attr = {
         .send_cq = queue->cq,
-        .recv_cq = device->srq ? device->queues[0].cq : queue->cq,
-        .srq = device->srq,
+        .recv_cq = shared ? shared->cq : queue->cq,
+        .srq = shared ? shared->srq : NULL,
         .qp_type = IBV_QPT_RC,
         .cap = {.max_send_wr = device->send_depth,
                 .max_recv_wr = own,
@@ -679,6 +756,8 @@ int rdma_queue_pair_create(struct rdma_connection *c) {
     device->owner->stats.queue_pairs++;
     device->owner->stats.receives_posted += own;
     c->qp = c->id->qp;
+    c->shared = shared;
+    if (shared) shared->users++;
     c->qp_num = c->qp->qp_num;
     c->send_queue = queue;
     c->send_depth = device->send_depth;
@@ -687,7 +766,7 @@ int rdma_queue_pair_create(struct rdma_connection *c) {
     *table_place(device, c->qp_num, true) = c;
     if (own) {
         c->slots = make_slots(device, own, &c->slots_mr);
-        result = c->slots ? post_all(device, c, c->slots, own) : -errno;
+        result = c->slots ? post_all(device, c, NULL, c->slots, own) : -errno;
     }
     return result;
 }
@@ -705,12 +784,14 @@ void rdma_queue_pair_destroy(struct rdma_connection *c) {
     rdma_destroy_qp(c->id);
     device->owner->stats.queue_pairs--;
     c->qp = NULL;
-    uint32_t own = device->srq ? 0 : device->own_depth;
+    uint32_t own = c->shared ? 0 : device->own_depth;
+    if (c->shared) c->shared->users--;
     c->send_queue->committed -= device->send_depth + own;
     device->owner->stats.receives_posted -= own;
-    if (own) forget_unposted(device, c);
+    if (own) forget_unposted(device, c, NULL);
     drop_slots(device, c->slots, own, c->slots_mr);
     c->slots = NULL;
+    c->shared = NULL;
 }
 
 /* Making and freeing device contexts */
@@ -721,16 +802,21 @@ static void device_free(struct rdma_device *device) {
     event_poller_remove(device->owner->loop, &device->poller);
     event_watch_remove(device->owner->loop, &device->watch);
     event_watch_remove(device->owner->loop, &device->async_watch);
-    if (device->srq) ibv_destroy_srq(device->srq);
-    note_shared_receives(device, -device->receives_posted);
-    forget_unposted(device, NULL);
+    for (int i = 0; i < device->shared_count; i++) {
+        struct rdma_shared *shared = &device->shared[i];
+        ibv_destroy_srq(shared->srq);
+        note_shared_receives(device, shared, -shared->posted);
+        forget_unposted(device, NULL, shared);
+        device->owner->stats.shared_queues--;
+    }
     for (int i = 0; i < device->queue_count; i++) {
         if (device->queues[i].unacknowledged) ibv_ack_cq_events(device->queues[i].cq, device->queues[i].unacknowledged);
         ibv_destroy_cq(device->queues[i].cq);
         device->owner->stats.completion_queues--;
     }
     if (device->channel) ibv_destroy_comp_channel(device->channel);
-    drop_slots(device, device->slots, device->slots_size, device->slots_mr);
+    for (int i = 0; i < device->shared_count; i++)
+        drop_slots(device, device->shared[i].slots, device->shared[i].depth, device->shared[i].slots_mr);
     rdma_values_free(device);
     rdma_polls_free(device);
     if (device->pd) { /* before it there was no memory */
@@ -746,27 +832,37 @@ static int set_nonblocking(int fd) {
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static void make_shared_receives(struct rdma_device *device) {
-    if (device->limits.max_srq <= 0 || device->limits.max_srq_wr <= 0) return;
+/* Makes a shared receive queue, full of receives. NULL: the device has none (left), or no memory. */
+static struct rdma_shared *add_shared(struct rdma_device *device) {
+    const struct ibv_device_attr *limits = &device->limits;
+    if (limits->max_srq <= device->shared_count || limits->max_srq_wr <= 0) return NULL;
+    if (device->shared_count == RDMA_SHARED_MAX) return NULL;
     uint32_t depth = RDMA_SHARED_DEPTH;
-    if (depth > (uint32_t)device->limits.max_srq_wr) depth = (uint32_t)device->limits.max_srq_wr;
+    if (depth > (uint32_t)limits->max_srq_wr) depth = (uint32_t)limits->max_srq_wr;
     if (depth > device->queues[0].capacity / 2) depth = device->queues[0].capacity / 2;
+    struct rdma_queue *queue = queue_with_room(device, depth);
+    if (!queue) return NULL;
+    struct rdma_shared *shared = &device->shared[device->shared_count];
+    *shared = (struct rdma_shared){.depth = depth, .cq = queue->cq};
     struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
-    device->srq = ibv_create_srq(device->pd, &attr);
-    if (!device->srq) {
+    shared->srq = ibv_create_srq(device->pd, &attr);
+    if (!shared->srq) {
         device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
-        return;
+        return NULL;
     }
-    device->slots = make_slots(device, depth, &device->slots_mr);
-    device->slots_size = depth;
-    if (device->slots && post_all(device, NULL, device->slots, depth) == 0) {
-        device->queues[0].committed = depth;
-        return;
+    shared->slots = make_slots(device, depth, &shared->slots_mr);
+    if (shared->slots && post_all(device, NULL, shared, shared->slots, depth) == 0) {
+        queue->committed += depth;
+        device->shared_count++;
+        device->owner->stats.shared_queues++;
+        arm_limit(device, shared);
+        return shared;
     }
-    ibv_destroy_srq(device->srq);
-    device->srq = NULL;
-    forget_unposted(device, NULL);
-    note_shared_receives(device, -device->receives_posted);
+    ibv_destroy_srq(shared->srq);
+    forget_unposted(device, NULL, shared);
+    note_shared_receives(device, shared, -shared->posted);
+    drop_slots(device, shared->slots, depth, shared->slots_mr);
+    return NULL;
 }
 
 /* Fills the context. False: errno, and `what` failed. */
@@ -794,7 +890,7 @@ static bool device_open(struct rdma_device *device, const char **what) {
         device->limits.max_sge > 0 && device->limits.max_sge < RDMA_SGE_MAX ? device->limits.max_sge : RDMA_SGE_MAX;
     device->max_inline = RDMA_INLINE_WANTED;
     *what = "register memory";
-    make_shared_receives(device);
+    add_shared(device);
     struct rdma_chunk *chunk = rdma_chunk_take(&device->memory); /* so that there is always some */
     if (!chunk) return false;
     rdma_chunk_give(&device->memory, chunk);
@@ -870,6 +966,7 @@ static uint64_t loop_tick(struct event_timer *timer) {
     list_each(&owner->devices, device_link) {
         struct rdma_device *device = container_of(device_link, struct rdma_device, link);
         device->memory.growths_left = RDMA_GROWTHS_A_TICK;
+        rearm_limits(device);
         if (!device->starved.len) continue;
         rdma_device_relieve(device);
         feed_starved(device);

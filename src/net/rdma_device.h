@@ -8,8 +8,14 @@
  * nothing came for rdma_settings.busy_poll_us the loop lets us arm the queues; they are polled once more after arming,
  * else a completion that came in between would never be told. Queue sizes.  A queue is never asked to hold more than it
  * can: each connection commits its whole send queue (on failure even unsignalled requests complete), the receive queue
- * its whole depth. When a queue's room is committed, another one is made for the send sides of further connections;
- * receive completions stay on the first. */
+ * its whole depth. When a queue's room is committed, another one is made for further connections.
+ *
+ * Receives.  Connections share receive queues of RDMA_SHARED_DEPTH receives. A queue serves RDMA_SHARED_USERS
+ * connections; then another one is made for further connections. The device reports when a queue falls below
+ * 1/RDMA_SHARED_LIMIT of its depth: the loop handles completions at once, which posts receives again, and connections
+ * that come later use another queue. Until then the devices of senders that meet no receive try again. Rejected:
+ * resizing the queue (mlx5 cannot), or one queue for as many connections as there may be (megabytes of pinned memory
+ * in each thread, for connections that seldom come). */
 #ifndef NET_RDMA_DEVICE_H
 #define NET_RDMA_DEVICE_H
 #include "net/rdma_memory.h"
@@ -21,6 +27,9 @@
 enum {
     RDMA_SEND_DEPTH = 64,     /* work requests of a connection under way */
     RDMA_SHARED_DEPTH = 4096, /* receives of a shared receive queue */
+    RDMA_SHARED_USERS = 2048, /* connections that one serves, unless no other can be made */
+    RDMA_SHARED_LIMIT = 8,    /* the device reports that less than one receive in so many is left */
+    RDMA_SHARED_MAX = 16,     /* shared receive queues of a device context */
     RDMA_OWN_DEPTH = 512,     /* receives of a connection where the device cannot share them */
     RDMA_BATCH = 32,          /* completions fetched at once */
     RDMA_POLL_MAX = 128,      /* completions handled before others have their turn */
@@ -34,6 +43,20 @@ enum {
 
 struct rdma_connection;
 struct rdma_device;
+struct rdma_slot;
+
+/* A shared receive queue, and the slots that are posted to it. It stays until the device context goes. */
+struct rdma_shared {
+    struct ibv_srq *srq;
+    struct rdma_slot *slots;
+    struct ibv_mr *slots_mr;
+    struct ibv_cq *cq; /* of the receives */
+    uint32_t depth;
+    uint32_t users; /* connections */
+    int64_t posted;
+    bool armed;   /* the device will report the limit, or cannot */
+    bool was_low; /* it has reported it: further connections use another one */
+};
 
 struct rdma_queue {
     struct ibv_cq *cq;
@@ -54,7 +77,8 @@ struct rdma_slot {
         union rdma_wire_message message;
         struct { /* while the device does not take it */
             struct rdma_slot *next;
-            struct rdma_connection *conn; /* NULL: of the shared queue */
+            struct rdma_connection *conn; /* NULL: of a shared queue */
+            struct rdma_shared *shared;   /* then this one */
         } unposted;
     };
 };
@@ -62,7 +86,8 @@ struct rdma_slot {
 /* Receives that are to be posted again. */
 struct rdma_repost {
     struct rdma_slot *slot;
-    struct rdma_connection *conn; /* NULL: to the shared queue */
+    struct rdma_connection *conn; /* NULL: to a shared queue */
+    struct rdma_shared *shared;   /* then this one */
 };
 
 struct rdma_loop {
@@ -99,13 +124,10 @@ struct rdma_device {
     struct ibv_comp_channel *channel;
     struct rdma_queue queues[RDMA_QUEUES_MAX];
     int queue_count;
-    int queue_first; /* to be polled next: the first of them holds all receives and must not keep the others waiting */
+    int queue_first; /* to be polled next: one with many receives must not keep the others waiting */
     int own_vector;  /* RDMA_VECTOR_AUTO's choice for this thread; RDMA_VECTOR_AUTO: not chosen yet */
-    struct ibv_srq *srq; /* NULL: the device has none */
-    struct rdma_slot *slots;
-    struct ibv_mr *slots_mr;
-    size_t slots_size;
-    int64_t receives_posted; /* to the shared receive queue */
+    struct rdma_shared shared[RDMA_SHARED_MAX];
+    int shared_count; /* 0: the device has no shared receive queues */
     struct rdma_slot *unposted;
     struct rdma_connection **pages[RDMA_QP_PAGE]; /* by queue pair number, 12 + 12 bits */
     struct event_poller poller;

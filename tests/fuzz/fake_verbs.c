@@ -379,6 +379,10 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
     srq->elements = zeroed(srq->depth * sizeof *srq->elements);
     return &srq->srq;
 }
+int ibv_modify_srq(struct ibv_srq *queue, struct ibv_srq_attr *attr, int mask) {
+    const struct fake_srq *srq = (const struct fake_srq *)queue;
+    return mask == IBV_SRQ_LIMIT && attr->srq_limit <= srq->depth ? 0 : EINVAL;
+}
 int ibv_destroy_srq(struct ibv_srq *queue) {
     struct fake_srq *srq = (struct fake_srq *)queue;
     free(srq->receives);

@@ -868,13 +868,16 @@ static void settle_all(void) {
         for (const struct rdma_chunk *chunk = device->memory.free_chunks; chunk; chunk = chunk->next) chunks++;
         FUZZ_CHECK(chunks == device->memory.send_bytes / RDMA_CHUNK_SIZE, "%zu chunks of %zu are back", chunks,
                    device->memory.send_bytes / RDMA_CHUNK_SIZE);
-        uint32_t shared = device->srq ? device->queues[0].committed : 0;
-        for (int i = 1; i < device->queue_count; i++)
-            FUZZ_CHECK(device->queues[i].committed == 0, "room of a queue is lost");
-        FUZZ_CHECK(device->srq || device->queues[0].committed == 0, "room of the queue is lost");
-        uint32_t depth, posted = fake_shared_receives(device->srq, &depth);
-        FUZZ_CHECK(shared == depth && posted == depth, "%u of %u receives are posted", posted, depth);
-        all_posted += posted;
+        uint64_t committed = 0, depths = 0;
+        for (int i = 0; i < device->queue_count; i++) committed += device->queues[i].committed;
+        for (int i = 0; i < device->shared_count; i++) {
+            uint32_t depth, posted = fake_shared_receives(device->shared[i].srq, &depth);
+            FUZZ_CHECK(posted == depth, "%u of %u receives are posted", posted, depth);
+            FUZZ_CHECK(device->shared[i].users == 0, "users of a shared queue are lost");
+            all_posted += posted;
+            depths += depth;
+        }
+        FUZZ_CHECK(committed == depths, "room of a completion queue is lost");
     }
     FUZZ_CHECK(held->receives_posted == all_posted, "%llu receives are posted, %llu are counted",
                (unsigned long long)all_posted, (unsigned long long)held->receives_posted);

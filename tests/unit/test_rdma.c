@@ -792,6 +792,32 @@ static void a_storm_of_failures_leaves_nothing_behind(void **state) {
     }
 }
 
+/* The accepting end learns from what the peer sends that the connection is established. */
+static void a_lost_rtu_does_not_end_the_connection(void **state) {
+    if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
+    setenv("SOFTRDMA_FAULTS", "rtu:drop", 1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl(own_path, own_path, "--lost-rtu", (char *)NULL);
+        _exit(127);
+    }
+    unsetenv("SOFTRDMA_FAULTS");
+    assert_int_equal(wait_for_peer(pid), 0);
+}
+static int lost_rtu_main(void) {
+    use_rdma(NULL);
+    rdma_settings.connect_timeout_ms = 600000; /* the accept must not wait for it */
+    if (suite_setup(NULL)) return 2;
+    dial(&client);
+    turn_until(server.conn && conn_is_open(server.conn) && conn_is_open(client.conn));
+    send_stream(&client, 100000);
+    send_stream(&server, 100000);
+    turn_until(server.consumed == 100000 && client.consumed == 100000);
+    if (server.corrupt || client.corrupt) return 3;
+    suite_teardown(NULL);
+    return rdma_stats()->failed ? 4 : 0;
+}
+
 static void a_forked_child_leaves_the_connections_alone(void **state) {
     open_both();
     pid_t pid = fork();
@@ -813,6 +839,7 @@ static void a_forked_child_leaves_the_connections_alone(void **state) {
 #include "rdma_peers.h"
 
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--lost-rtu") == 0) return lost_rtu_main();
     if (argc == 5 && strcmp(argv[1], "--peer") == 0) _exit(peer_main(argv)); /* as it is: it may hold events */
     own_path = argv[0];
     if (!rdma_device_arranged(own_path)) return 1;
@@ -857,6 +884,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(writing_outside_its_buffer_fails_the_writer_alone),
         SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
         SUITE_TEST(features_are_answered_with_those_of_the_settings),
+        SUITE_TEST(a_lost_rtu_does_not_end_the_connection),
         SUITE_TEST(a_storm_of_failures_leaves_nothing_behind),
         SUITE_TEST(a_forked_child_leaves_the_connections_alone),
     };

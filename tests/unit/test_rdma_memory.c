@@ -660,13 +660,64 @@ static int receives_main(void) {
     while (rdma_stats()->unposted_receives && clock_monotonic_us() < end) event_loop_turn(loop, 10000);
     if (rdma_stats()->unposted_receives) return 5;
     event_loop_turn(loop, 0);
-    bool shared = rdma_of(server.conn)->device->srq;
+    bool shared = rdma_of(server.conn)->device->shared_count;
     if (shared && rdma_stats()->receives_posted != depth) return 6;
     suite_teardown(NULL);
     return rdma_stats()->registered_bytes || rdma_stats()->unposted_receives ? 7 : 0;
 }
 
+/* A shared queue that runs low, in a process of its own with short queues */
+
+static void further_connections_use_another_queue_when_one_runs_low(void **state) {
+    if (strncmp(rdma_device_name(), "softrdma", 8) != 0) skip();
+    setenv("SOFTRDMA_MAX_SRQ_WR", "64", 1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl(own_path, own_path, "--low", (char *)NULL);
+        _exit(127);
+    }
+    unsetenv("SOFTRDMA_MAX_SRQ_WR");
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+}
+/* Messages of one byte, each of which takes a receive, while nobody handles completions. */
+static void use_up_receives(void) {
+    for (int i = 0; i < 60; i++) {
+        char byte = stream_byte(client.send_seed, client.sent++);
+        output_write(&client.conn->out, slice_make(&byte, 1));
+        conn_flush(client.conn);
+    }
+}
+static int low_main(void) {
+    use_base_protocol(NULL);
+    if (suite_setup(NULL)) return 2;
+    open_both();
+    while (rdma_of(client.conn)->posted != rdma_of(client.conn)->retired) event_loop_turn(loop, 10000);
+    const struct rdma_shared *first = rdma_of(server.conn)->shared;
+    if (!first || first->depth != 64 || rdma_stats()->receives_low || rdma_stats()->shared_queues != 1) return 3;
+    use_up_receives();
+    turn_until(server.consumed == client.sent && rdma_stats()->receives_low == 1);
+    turn_until(first->armed); /* it is reported again */
+    while (rdma_of(client.conn)->posted != rdma_of(client.conn)->retired) event_loop_turn(loop, 10000);
+    use_up_receives();
+    turn_until(server.consumed == client.sent && rdma_stats()->receives_low == 2);
+    if (server.corrupt || first->posted != 64) return 4;
+    struct end *other = &second_client;
+    const struct connection *before = server.conn;
+    listener->accepted = take_second;
+    dial(other);
+    turn_until(second_server.conn && conn_is_open(second_server.conn) && conn_is_open(other->conn));
+    if (server.conn != before || rdma_of(second_server.conn)->shared == first) return 5;
+    if (rdma_stats()->shared_queues != 2 || rdma_stats()->receives_posted != 128) return 6;
+    conn_close(other->conn);
+    turn_until(second_server.closed);
+    suite_teardown(NULL);
+    return rdma_stats()->registered_bytes || rdma_stats()->shared_queues ? 7 : 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--low") == 0) return low_main();
     if (argc == 2 && strcmp(argv[1], "--receives") == 0) return receives_main();
     own_path = argv[0];
     if (!rdma_device_arranged(own_path)) return 1;
@@ -706,6 +757,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(send_memory_that_nobody_needs_goes),
         SUITE_TEST(send_memory_is_bounded_for_all_threads_together),
         SUITE_TEST(receives_that_could_not_be_posted_are_posted_later),
+        SUITE_TEST(further_connections_use_another_queue_when_one_runs_low),
     };
     int failed = cmocka_run_group_tests_name("rdma, small first buffers", ring, use_small_buffers, NULL);
     return failed +

@@ -82,6 +82,8 @@ static void rdma_write(struct output *out) {
         {"rdma_polls", s->polls},
         {"rdma_spins", s->empty_polls},
         {"rdma_sleeps", s->sleeps},
+        {"rdma_shared_receive_queues", s->shared_queues},
+        {"rdma_receives_low", s->receives_low},
         {"rdma_stalls_on_full_peer_buffer", s->stalls},
         {"rdma_stalled_usec", s->stall_us},
         {"rdma_waits_for_send_memory", s->memory_waits},
