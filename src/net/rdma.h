@@ -17,8 +17,10 @@ struct rdma_settings {
     _Atomic uint32_t connect_timeout_ms;
     _Atomic uint32_t ack_timeout_ms; /* a request that the peer's device has not acknowledged by then is repeated, seven
                                         times; 0: as the connection manager says */
-    _Atomic uint32_t max_clients;    /* accepted connections; 0: no bound of its own */
-    _Atomic uint64_t max_registered; /* bytes of registered memory of all kinds in the process; 0: no bound */
+    _Atomic int traffic_class;    /* of the packets of connections set up from now on, 0 to 255; -1: as the connection
+                                     manager says */
+    _Atomic uint32_t max_clients; /* accepted connections; 0: no bound of its own */
+    _Atomic uint64_t max_registered;   /* bytes of registered memory of all kinds in the process; 0: no bound */
     _Atomic uint32_t trust_timeout_ms; /* whoever is not trusted after this may be closed for others that come when
                                           max_untrusted is reached; 0: never */
     _Atomic uint64_t

@@ -79,6 +79,16 @@ static void set_ack_timeout(struct rdma_cm_id *id) {
         log_debug("RDMA: the acknowledgement timeout cannot be chosen here: %s (errno %d)", strerror(errno), errno);
 }
 
+/* The type of service of connections that this end requests. The request carries it to the peer, whose packets have it,
+ * too, unless the peer chooses its own. */
+static void set_traffic_class(struct rdma_cm_id *id) {
+    int class = rdma_settings.traffic_class;
+    if (class < 0) return;
+    uint8_t tos = (uint8_t) class;
+    if (rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos) < 0)
+        log_warning("RDMA: cannot set the traffic class %d (rdma-traffic-class): %s", class, strerror(errno));
+}
+
 /* What a connection needs once its device is known: context, receive buffer, queue pair. 0, or -errno with the reason.
  */
 static int allocate(struct rdma_connection *c, char *error, size_t error_size) {
@@ -105,6 +115,37 @@ static void fill_parameters(const struct rdma_connection *c, struct rdma_conn_pa
         .retry_count = RETRY_COUNT,
         .rnr_retry_count = RNR_RETRY_FOR_EVER, /* a peer that meets no receive of ours waits; it does not fail */
     };
+}
+
+/* Moves the queue pair of an incoming connection to `state` with the traffic class `class`. 0 or -errno. */
+static int modify_accepted(struct rdma_connection *c, enum ibv_qp_state state, int class,
+                           const struct rdma_conn_param *param) {
+    struct ibv_qp_attr attr = {.qp_state = state};
+    int mask;
+    if (rdma_init_qp_attr(c->id, &attr, &mask) < 0) return -errno;
+    if (mask & IBV_QP_AV && attr.ah_attr.is_global) attr.ah_attr.grh.traffic_class = (uint8_t) class;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attr.max_dest_rd_atomic = param->responder_resources;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attr.max_rd_atomic = param->initiator_depth;
+    if (mask & IBV_QP_RNR_RETRY) attr.rnr_retry = param->rnr_retry_count;
+    if (mask & IBV_QP_RETRY_CNT) attr.retry_cnt = param->retry_count;
+    return -ibv_modify_qp(c->qp, &attr, mask);
+}
+
+/* Accepts the request of a connection: 0 or -errno. rdma_accept() would give the queue pair the traffic class of the
+ * peer's request, and the type of service of the identifier is not used then. Where a class is set, this end moves the
+ * queue pair through its states itself, and rdma_accept() sees none that it should move. */
+static int accept_request(struct rdma_connection *c, struct rdma_conn_param *param) {
+    int class = rdma_settings.traffic_class;
+    if (class < 0) return rdma_accept(c->id, param) < 0 ? -errno : 0;
+    int result = modify_accepted(c, IBV_QPS_RTR, class, param);
+    if (result == 0) result = modify_accepted(c, IBV_QPS_RTS, class, param);
+    if (result < 0) return result;
+    param->qp_num = c->qp_num;
+    param->srq = c->qp->srq != NULL;
+    c->id->qp = NULL;
+    if (rdma_accept(c->id, param) < 0) result = -errno;
+    c->id->qp = c->qp;
+    return result;
 }
 
 /* A reason as part of a line that says already what it is about. */
@@ -205,10 +246,8 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct r
     if (result == 0) {
         struct rdma_conn_param param;
         fill_parameters(c, &param);
-        if (rdma_accept(id, &param) < 0) {
-            result = -errno;
-            snprintf(error, sizeof error, "accepting failed (%s): %s", c->device->name, strerror(-result));
-        }
+        result = accept_request(c, &param);
+        if (result < 0) snprintf(error, sizeof error, "accepting failed (%s): %s", c->device->name, strerror(-result));
     }
     if (result < 0) {
         refuse(owner, id, result == -EDQUOT ? RDMA_REFUSED_MEMORY : RDMA_REFUSED_RESOURCES, "%s", error);
@@ -293,6 +332,7 @@ static int begin_attempt(struct rdma_connection *c, const struct addrinfo *to) {
         c->id = NULL;
         return -errno;
     }
+    set_traffic_class(c->id);
     c->phase = RDMA_RESOLVING_ADDRESS;
     return rdma_resolve_addr(c->id, source, to->ai_addr, (int)milliseconds_left(c)) < 0 ? -errno : 0;
 }
@@ -524,6 +564,7 @@ static int bind_and_listen(struct rdma_listener *l, const struct addrinfo *at) {
         return -errno;
     }
     rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on);
+    set_traffic_class(l->id);
     if (at->ai_family == AF_INET6) rdma_set_option(l->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof on);
     if (rdma_bind_addr(l->id, at->ai_addr) == 0 && rdma_listen(l->id, backlog_of(l)) == 0) return 0;
     int error = errno;

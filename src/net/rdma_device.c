@@ -34,6 +34,7 @@ struct rdma_settings rdma_settings = {
     .keepalive_ms = 3000,
     .connect_timeout_ms = 5000,
     .ack_timeout_ms = 250,
+    .traffic_class = -1,
     .trust_timeout_ms = 10000,
     .features = RDMA_FEATURE_RING | RDMA_FEATURE_POLLED,
     .poll_after = 64,

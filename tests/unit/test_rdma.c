@@ -604,6 +604,33 @@ static void each_end_repeats_after_the_acknowledgement_timeout_of_the_settings(v
     rdma_settings.ack_timeout_ms = before;
 }
 
+static uint8_t traffic_class_of(struct connection *conn) {
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    assert_int_equal(ibv_query_qp(rdma_of(conn)->qp, &attr, IBV_QP_AV, &init), 0);
+    return attr.ah_attr.grh.traffic_class;
+}
+
+static void close_both(void) {
+    conn_close(client.conn);
+    turn_until(server.conn == NULL);
+    client.connected = 0;
+    client.conn = NULL;
+}
+
+static void each_end_sends_with_the_traffic_class_of_the_settings(void **state) {
+    static const int classes[] = {-1, 0, 104, 255};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        rdma_settings.traffic_class = classes[i];
+        open_both();
+        int expected = classes[i] < 0 ? 0 : classes[i];
+        assert_int_equal(traffic_class_of(client.conn), expected);
+        assert_int_equal(traffic_class_of(server.conn), expected);
+        close_both();
+    }
+    rdma_settings.traffic_class = -1;
+}
+
 /* Limits and failures */
 
 static void connections_over_the_limit_are_refused(void **state) {
@@ -862,6 +889,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(waiting_connections_leave_send_memory_to_others),
         SUITE_TEST(it_describes_itself),
         SUITE_TEST(each_end_repeats_after_the_acknowledgement_timeout_of_the_settings),
+        SUITE_TEST(each_end_sends_with_the_traffic_class_of_the_settings),
         SUITE_TEST(connections_over_the_limit_are_refused),
         SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
         SUITE_TEST(a_taken_address_is_named_in_the_error),

@@ -10,7 +10,7 @@
 
 static int64_t rx_size, rx_initial, send_memory, max_registered, max_unauthenticated, zero_copy_min;
 static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, authentication_timeout_ms,
-    max_clients;
+    traffic_class, max_clients;
 
 /* As the option numbers them; on the wire they are other bits. */
 enum { FEATURE_RING = 1, FEATURE_POLLED = 2 };
@@ -39,6 +39,7 @@ void rdma_options_apply(void) {
         (features & FEATURE_RING ? RDMA_FEATURE_RING : 0) | (features & FEATURE_POLLED ? RDMA_FEATURE_POLLED : 0);
     rdma_settings.connect_timeout_ms = (uint32_t)connect_timeout_ms;
     rdma_settings.ack_timeout_ms = (uint32_t)ack_timeout_ms;
+    rdma_settings.traffic_class = traffic_class;
     rdma_settings.max_clients = (uint32_t)max_clients;
     rdma_settings_changed();
 #endif
@@ -167,6 +168,15 @@ const struct config_option rdma_options[] = {
      RDMA,
      .help =
          "Milliseconds after which the device repeats what was not acknowledged; 0: as the connection manager says."},
+    {.name = "rdma-traffic-class",
+     .type = CONFIG_INT,
+     .value = &traffic_class,
+     .initial = "-1",
+     .min = -1,
+     .max = 255,
+     RDMA,
+     .help =
+         "Traffic class of RDMA packets: four times the DSCP, plus ECN bits; -1: what the connection manager chooses."},
     {.name = "rdma-features",
      .type = CONFIG_FLAGS,
      .value = &features,

@@ -52,7 +52,7 @@ struct cm_id {
     enum cm_state state;
     uint32_t number;
     bool sync, destroyed, reuse_addr, af_only, bound_any;
-    uint8_t ack_timeout;
+    uint8_t ack_timeout, tos;
     uint32_t unacked; /* events the program holds */
     struct cm_port port;
     /* listening */

@@ -76,7 +76,8 @@ int cm_init_qp_attr(struct cm_id *c, struct ibv_qp_attr *attr, int *mask) {
         attr->rq_psn = c->remote & 0xffffff;
         attr->max_dest_rd_atomic = c->responder_resources;
         attr->min_rnr_timer = DEFAULT_RNR_TIMER;
-        attr->ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}};
+        attr->ah_attr = (struct ibv_ah_attr){
+            .is_global = 1, .port_num = 1, .grh = {.hop_limit = 64, .traffic_class = c->request.traffic_class}};
         net_gid_of(cm_dst(c), &attr->ah_attr.grh.dgid);
         *mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -226,6 +227,7 @@ SR_EXPORT int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
     if (!err) {
         memcpy(&c->request.src, cm_src(c), net_len(cm_src(c)));
         memcpy(&c->request.dst, cm_dst(c), net_len(cm_dst(c)));
+        c->request.traffic_class = c->tos;
         c->retry_count = c->request.retry_count;
         c->remote_qp.qpn = mine.qpn; /* until the answer brings theirs */
         c->state = CM_CONNECTING;

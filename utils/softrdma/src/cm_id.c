@@ -359,7 +359,10 @@ SR_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id) {
 
 static int set_id_option(struct cm_id *c, int name, const void *value, size_t len) {
     switch (name) {
-    case RDMA_OPTION_ID_TOS: return len == sizeof(uint8_t) ? 0 : EINVAL;
+    case RDMA_OPTION_ID_TOS: /* the path of a connection that this end requests; later it changes nothing */
+        if (len != sizeof(uint8_t)) return EINVAL;
+        c->tos = *(const uint8_t *)value;
+        return 0;
     case RDMA_OPTION_ID_REUSEADDR:
         if (len != sizeof(int)) return EINVAL;
         c->reuse_addr = *(const int *)value;

@@ -27,7 +27,7 @@
 #include "base.h"
 
 #define ARENA_MAGIC  0x534f4654524d4131ull /* "SOFTRMA1" */
-#define WIRE_VERSION 3
+#define WIRE_VERSION 4
 
 struct arena_head {
     uint64_t magic;
@@ -183,6 +183,7 @@ struct cm_body {
     uint16_t ps;
     uint8_t responder_resources, initiator_depth;
     uint8_t retry_count, rnr_retry_count, flow_control, srq;
+    uint8_t traffic_class; /* of the path, in a REQ */
     uint8_t private_len;
     struct sockaddr_in6 src, dst; /* IPv4 is in its sockaddr_in form */
     uint8_t private_data[196];

@@ -265,6 +265,34 @@ TEST(parameters_and_private_data_reach_the_other_side) {
     assert_no_leaks();
 }
 
+TEST(the_request_carries_the_type_of_service_to_both_ends) {
+    struct end s = {0}, e = {0};
+    uint16_t port = end_listen(&s);
+    end_resolve(&e, port);
+    uint8_t tos[2] = {104, 1};
+    FAILS(rdma_set_option(e.id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, tos, 2) == -1, EINVAL);
+    CHECK(!rdma_set_option(e.id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, tos, 1));
+    end_build(&e);
+    struct rdma_conn_param p = {.responder_resources = 1, .initiator_depth = 1};
+    CHECK(!rdma_connect(e.id, &p));
+    s.id = expect_event(&s, RDMA_CM_EVENT_CONNECT_REQUEST);
+    end_build(&s);
+    tos[0] = 4;
+    CHECK(!rdma_set_option(s.id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, tos, 1)); /* too late for this path */
+    CHECK(!rdma_accept(s.id, &p));
+    expect_event(&e, RDMA_CM_EVENT_ESTABLISHED);
+    expect_event(&s, RDMA_CM_EVENT_ESTABLISHED);
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    CHECK(!ibv_query_qp(e.id->qp, &attr, IBV_QP_AV, &init));
+    EQUAL(attr.ah_attr.grh.traffic_class, 104);
+    CHECK(!ibv_query_qp(s.id->qp, &attr, IBV_QP_AV, &init));
+    EQUAL(attr.ah_attr.grh.traffic_class, 104);
+    end_free(&e);
+    end_free(&s);
+    assert_no_leaks();
+}
+
 static void rejects(int sock) {
     struct end e = {0};
     tell(sock, end_listen(&e));
