@@ -618,14 +618,21 @@ static void close_both(void) {
     client.conn = NULL;
 }
 
-static void each_end_sends_with_the_traffic_class_of_the_settings(void **state) {
-    static const int classes[] = {-1, 0, 104, 255};
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-        rdma_settings.traffic_class = classes[i];
-        open_both();
-        int expected = classes[i] < 0 ? 0 : classes[i];
-        assert_int_equal(traffic_class_of(client.conn), expected);
-        assert_int_equal(traffic_class_of(server.conn), expected);
+/* The request carries the class of the client; the server's setting replaces it for the server's packets. */
+static void each_end_sends_with_the_traffic_class_of_its_settings(void **state) {
+    static const struct {
+        int of_client, of_server;
+        uint8_t client, server;
+    } cases[] = {{-1, -1, 0, 0}, {104, -1, 104, 104}, {104, 8, 104, 8}, {-1, 255, 0, 255}, {104, 0, 104, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rdma_settings.traffic_class = cases[i].of_client;
+        dial(&client);
+        turn_until(rdma_of(client.conn)->id != NULL);
+        rdma_settings.traffic_class = cases[i].of_server;
+        assert_int_equal(conn_wait_open(client.conn, 30000), 0);
+        turn_until(server.conn != NULL && conn_is_open(server.conn));
+        assert_int_equal(traffic_class_of(client.conn), cases[i].client);
+        assert_int_equal(traffic_class_of(server.conn), cases[i].server);
         close_both();
     }
     rdma_settings.traffic_class = -1;
@@ -889,7 +896,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(waiting_connections_leave_send_memory_to_others),
         SUITE_TEST(it_describes_itself),
         SUITE_TEST(each_end_repeats_after_the_acknowledgement_timeout_of_the_settings),
-        SUITE_TEST(each_end_sends_with_the_traffic_class_of_the_settings),
+        SUITE_TEST(each_end_sends_with_the_traffic_class_of_its_settings),
         SUITE_TEST(connections_over_the_limit_are_refused),
         SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
         SUITE_TEST(a_taken_address_is_named_in_the_error),
