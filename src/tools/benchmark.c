@@ -1,4 +1,4 @@
-/* benchmark.c: valkey-benchmark measures a server. See benchmark.h for its parts. */
+/* benchmark.c: valkey-benchmark measures the performance of a server. benchmark.h lists its parts. */
 #include "tools/benchmark.h"
 #include "lib/memory.h"
 #include "resp/request.h"
@@ -14,7 +14,7 @@ struct bench {
 
 enum { REDISCOVER_MAX = 5 };
 
-/* Runs one test and shows its result. An unknown command fails the program only when it is the user's own. */
+/* Runs one test and shows its result. An unknown command ends the program only if the user gave the command. */
 static bool test_run(void *context, const char *title, const struct bench_request *request) {
     struct bench *bench = context;
     struct bench_result result;
@@ -24,7 +24,7 @@ static bool test_run(void *context, const char *title, const struct bench_reques
         bool moved = result.outcome == BENCH_SERVER_ERROR && bench->options.cluster &&
                      (strncmp(result.error, "MOVED ", 6) == 0 || strncmp(result.error, "ASK ", 4) == 0);
         if (!moved || attempt == REDISCOVER_MAX) break;
-        /* Slots have changed hands: look again who serves them, and begin this test anew. */
+        /* Slots have moved: read the slot map again, and restart this test. */
         histogram_free(result.latencies);
         cluster_free(&bench->cluster);
         cluster_discover(&bench->cluster, &bench->options);

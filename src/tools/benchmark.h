@@ -1,12 +1,12 @@
 /* benchmark.h: the parts of valkey-benchmark.
  *
- *   benchmark.c           the program: options in, tests one after the other, results out
+ *   benchmark.c           the program: parses options, runs the tests, shows results
  *   benchmark_options.c   the command line
- *   benchmark_request.c   ready-made batches of requests with places to patch
+ *   benchmark_request.c   prepared batches of requests with fields to patch
  *   benchmark_tests.c     the standard tests
  *   benchmark_run.c       runs one batch against the server from many connections and threads
- *   benchmark_cluster.c   which node serves which slots, and key tags for them
- *   benchmark_report.c    what is shown */
+ *   benchmark_cluster.c   the slots of each node, and key tags for them
+ *   benchmark_report.c    the output */
 #ifndef TOOLS_BENCHMARK_H
 #define TOOLS_BENCHMARK_H
 #include "lib/histogram.h"
@@ -20,19 +20,19 @@ struct bench_options {
     struct endpoint endpoint;
     int64_t clients, requests, data_size, db, threads, pipeline;
     int64_t duration, warmup; /* seconds; 0: `requests` decide, no warm-up */
-    int64_t rps;              /* requests a second of all connections together; 0: no limit */
+    int64_t rps;              /* requests per second of all connections together; 0: no limit */
     int64_t precision;        /* decimal places of latencies, at least 3 */
     int64_t seed, keyspace;
     int64_t functions, function_keys; /* of the FUNCTION LOAD and FCALL tests */
-    int64_t busy_poll_us;             /* -1: what is best */
-    int64_t rx_size;                  /* of an RDMA connection; 0: what is best */
+    int64_t busy_poll_us;             /* -1: choose automatically */
+    int64_t rx_size;                  /* receive buffer of an RDMA connection; 0: choose automatically */
     bool random_keys, sequential, resp3, cluster, tracking, keep_alive, loop, idle, stdin_argument, multi_thread;
     enum bench_output output;
     char *tests;      /* ",get,set," or NULL for all */
-    int command_argc; /* an own command instead of the standard tests */
+    int command_argc; /* the user's command instead of the standard tests */
     struct slice *command_argv;
 };
-/* Prints what is wrong, or the help, and exits where there is nothing to run. */
+/* Prints the error, or the help, and exits if there is nothing to run. */
 void options_parse(struct bench_options *o, int argc, char **argv);
 bool options_selects(const struct bench_options *o, const char *test);
 
@@ -40,29 +40,33 @@ bool options_selects(const struct bench_options *o, const char *test);
 
 struct bench_node {
     struct endpoint endpoint;
-    char *save, *appendonly; /* as CONFIG GET says; NULL: unknown */
+    char *save, *appendonly; /* from CONFIG GET; NULL: unknown */
     uint16_t *slots;
     int slots_count;
 };
 struct bench_cluster {
-    struct bench_node *nodes; /* without --cluster: one, with no slots */
+    struct bench_node *nodes; /* without --cluster: one node without slots */
     int count;
-    char (*tags)[3]; /* for each slot three letters that hash to it */
+    char (*tags)[3]; /* for each slot, three letters that hash to it */
 };
-/* Asks the server who there is and what its configuration says. Exits where that fails. */
+/* Asks the server for its nodes and its configuration. Exits on failure. */
 void cluster_discover(struct bench_cluster *cluster, const struct bench_options *o);
 void cluster_free(struct bench_cluster *cluster);
 
 /* --- Requests --- */
 
-enum { PATCH_TAG = -1, PATCH_RANDOM = 0 /* and 1 … 9: one number for all its places in a command */, PATCH_KINDS = 10 };
+enum {
+    PATCH_TAG = -1,
+    PATCH_RANDOM = 0 /* and 1 … 9: one number for all its occurrences in a command */,
+    PATCH_KINDS = 10
+};
 struct bench_patch {
-    size_t offset; /* in one request */
+    size_t offset; /* within one request */
     int kind;
 };
 struct bench_request {
-    char *bytes; /* `count` equal requests, one after the other */
-    size_t size; /* of one */
+    char *bytes; /* `count` equal requests, back to back */
+    size_t size; /* of one request */
     int count;
     struct bench_patch *patches;
     int patches_count;
@@ -70,17 +74,16 @@ struct bench_request {
 void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv);
 void request_build_raw(struct bench_request *r, const struct bench_options *o, struct slice bytes);
 void request_free(struct bench_request *r);
-/* A request in parts: where it has long parts that are never patched, those are blobs, which need not be copied to be
- * sent. */
+/* A part of a request. Long parts that are never patched are blobs, which are sent without a copy. */
 struct bench_part {
-    size_t offset, len; /* in one request */
-    struct blob *blob;  /* NULL: from the batch */
+    size_t offset, len; /* within one request */
+    struct blob *blob;  /* NULL: bytes of the batch */
 };
-/* Returns how many; 0: the whole is best copied. Free with parts_free. */
+/* Returns the number of parts; 0: copy the whole request. Free with parts_free. */
 int request_parts(const struct bench_request *r, struct bench_part **parts);
 void request_parts_free(struct bench_part *parts, int count);
-/* Fills in fresh random numbers, and the tag, in the first `count` requests of a batch. `sequence` is used with
- * --sequential. */
+/* Writes new random numbers, and the tag, into the first `count` requests of a batch. `sequence` is for --sequential.
+ */
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
                    const char *tag, _Atomic uint64_t *sequence);
 
@@ -93,15 +96,14 @@ struct bench_result {
     double seconds;
     struct histogram *latencies; /* nanoseconds */
 };
-/* Called now and then while a test runs: requests done and the sum of their latencies up to now, seconds since the
- * start. */
+/* Called regularly while a test runs: requests done and the sum of their latencies so far, seconds since the start. */
 typedef void bench_progress(void *context, uint64_t done, uint64_t latency_ns, double seconds);
 void bench_run(const struct bench_options *o, struct bench_cluster *cluster, const struct bench_request *request,
                struct bench_result *result, bench_progress *progress, void *context);
 
 /* --- The standard tests --- */
 
-/* Runs each that was selected through `run`; stops when it returns false. */
+/* Passes each selected test to `run`; stops when it returns false. */
 void tests_run(const struct bench_options *o,
                bool (*run)(void *context, const char *title, const struct bench_request *request), void *context);
 

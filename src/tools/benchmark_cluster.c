@@ -1,7 +1,7 @@
-/* benchmark_cluster.c: who serves what.
+/* benchmark_cluster.c: the slots of each node.
  *
- * In a cluster a key belongs to the node that serves the slot its {tag} hashes to. So each request gets the tag of a
- * slot of the node that it goes to: no redirection, and every node works. Tags are found by trying: there are 238328 of
+ * In a cluster a key belongs to the node that serves the slot its {tag} hashes to. Each request gets the tag of a slot
+ * of its target node: no redirection, and all nodes share the load. Tags are found by trial: there are 238328 tags of
  * three letters for 16384 slots. */
 #include "tools/benchmark.h"
 #include "lib/memory.h"

@@ -115,7 +115,7 @@ static struct flag_option {
 #undef FLAG
 };
 
-/* How many arguments it used; 0: not one of these; -1: its argument is missing. */
+/* Returns how many arguments the option used; 0: not in the table; -1: its argument is missing. */
 static int table_option(struct bench_options *o, int argc, char **argv, int i) {
     for (size_t k = 0; k < sizeof flags / sizeof *flags; k++) {
         if (strcmp(argv[i], flags[k].name) != 0) continue;

@@ -1,5 +1,5 @@
-/* benchmark_report.c: what is shown. The lines look as those of the genuine tool, for scripts that read them;
- * `transport:` is ours. */
+/* benchmark_report.c: the output. The lines look like those of Valkey's tool, for scripts that parse them; `transport:`
+ * is our addition. */
 #include "tools/benchmark.h"
 #include <stdio.h>
 
@@ -73,7 +73,7 @@ static void show_head(const struct bench_report *report, const struct bench_resu
     putchar('\n');
 }
 
-/* Half of what is left at each line: 0, 50, 75, 87.5 … 100. */
+/* Halves the remainder at each line: 0, 50, 75, 87.5 … 100. */
 static void show_percentiles(const struct bench_report *report, const struct histogram *h) {
     int places = (int)report->options->precision;
     puts("Latency by percentile distribution:");
@@ -97,7 +97,7 @@ static void show_percentiles(const struct bench_report *report, const struct his
     putchar('\n');
 }
 
-/* In steps of 0.1 ms up to 2 ms, of 1 ms from there on; steps in which nothing came are left out. */
+/* In steps of 0.1 ms up to 2 ms, then of 1 ms; empty steps are left out. */
 static void show_cumulative(const struct bench_report *report, const struct histogram *h) {
     const uint64_t fine = 100 * 1000, coarse = 1000 * 1000, change = 2 * coarse;
     int places = (int)report->options->precision;

@@ -1,8 +1,7 @@
-/* benchmark_request.c: ready-made batches.
+/* benchmark_request.c: prepared batches.
  *
- * All requests of a test are the same but for numbers of twelve digits and, in a cluster, tags of three letters. So a
- * whole pipeline is written once; before it is sent the digits are written over, in place, and the rest is never
- * formatted again. */
+ * All requests of a test are equal except for numbers of twelve digits and, in a cluster, tags of three letters. A
+ * whole pipeline is therefore formatted once; before each send only the digits and tags are overwritten in place. */
 #include "tools/benchmark.h"
 #include "lib/memory.h"
 #include "lib/random.h"
@@ -42,7 +41,7 @@ void request_build_raw(struct bench_request *r, const struct bench_options *o, s
     if (o->cluster) patches_find(r, "{tag}", PATCH_TAG);
 }
 
-/* Replaces every `from` in an argument. The result is fresh memory, as long as the caller keeps it. */
+/* Replaces every `from` in an argument. The result is new memory that the caller frees. */
 static struct slice replace(struct slice text, const char *from, struct slice to) {
     struct memory_output out;
     memory_output_init(&out);
@@ -60,7 +59,7 @@ static struct slice replace(struct slice text, const char *from, struct slice to
     return result;
 }
 
-/* Letters that do not compress to nothing, the same in every run. */
+/* Letters that do not compress well, the same in every run. */
 static char *data_make(size_t len) {
     char *data = mem_alloc(len + 1);
     uint32_t state = 1234;
@@ -93,7 +92,7 @@ void request_free(struct bench_request *r) {
 
 enum { PART_LONG = 1024 };
 
-/* Where the first patch at or behind `from` begins; *end: where it ends. */
+/* Start of the first patch at or after `from`; *end: its end. */
 static size_t next_patch(const struct bench_request *r, size_t from, size_t *end) {
     size_t first = *end = r->size;
     for (int i = 0; i < r->patches_count; i++) {
@@ -107,7 +106,7 @@ static size_t next_patch(const struct bench_request *r, size_t from, size_t *end
 
 int request_parts(const struct bench_request *r, struct bench_part **parts) {
     int count = 0;
-    size_t start = 0; /* of what has to be copied */
+    size_t start = 0; /* start of the bytes to copy */
     *parts = mem_alloc((2 * ((size_t)r->patches_count + 1) + 1) * sizeof **parts);
     for (size_t at = 0, end; at < r->size; at = end) {
         size_t patch = next_patch(r, at, &end);

@@ -1,16 +1,16 @@
-/* benchmark_run.c: runs a batch of requests against the server, over and over, from many connections.
+/* benchmark_run.c: runs a batch of requests against the server repeatedly, from many connections.
  *
- * Each thread has a loop, its share of the connections and everything it counts in; threads meet only at the shared
- * count of requests, from which they claim in pieces, and at the two ends of the run. All connections are open and
- * greeted before the clock starts.
+ * Each thread has an event loop, a share of the connections, and its own counters. Threads share only the count of
+ * requests, from which they claim in chunks, and a barrier at the start and the end of the run. All connections are
+ * open and have sent their setup commands (AUTH, SELECT …) before the clock starts.
  *
- * With --warmup the batches sent before warm_until_ns are neither claimed from that count nor recorded. With --duration
- * nothing is sent after deadline_ns. With --rps each thread has its share of the rate: a batch moves the time of the
- * thread's next one, and a connection whose turn comes too early waits in a queue for the timer.
+ * With --warmup, batches sent before warm_until_ns are neither claimed from that count nor recorded. With --duration,
+ * nothing is sent after deadline_ns. With --rps, each thread has a share of the rate: each batch advances the time of
+ * the thread's next one, and a connection that is too early waits in a queue for the timer.
  *
- * A connection does one thing: send a batch, count its replies in place, send the next. Between a reply and the next
- * request there are one reading of the clock, the digits to patch, one copy into the connection's send memory, and one
- * flush. Long values are not copied. */
+ * A connection sends a batch, counts its replies in place, and sends the next one. Between a reply and the next request
+ * it reads the clock once, patches the digits, copies the batch into the connection's send memory, and flushes once.
+ * Long values are not copied. */
 #include "tools/benchmark.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -29,8 +29,7 @@
 enum {
     LATENCY_BITS = 10, /* three decimal digits */
     PROGRESS_US = 250 * 1000,
-    SPIN_US =
-        10, /* longer spins were slower wherever the CPU was not all ours: the scheduler takes it away in the middle */
+    SPIN_US = 10, /* longer spins were slower on a shared CPU: the scheduler preempts the thread while it spins */
 };
 static const uint64_t LATENCY_MAX_NS = UINT64_C(60) * 1000 * 1000 * 1000;
 
@@ -46,7 +45,7 @@ struct run { /* shared by all threads */
     _Alignas(64) _Atomic bool stop;
     _Atomic int working;
     pthread_barrier_t ready;
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* protects the following fields */
     enum bench_outcome outcome;
     char error[512];
 };
@@ -57,20 +56,20 @@ struct worker {
     struct client *clients;
     int clients_count, clients_ready, clients_busy;
     int index;
-    uint64_t credit;          /* claimed and not yet sent */
+    uint64_t credit;          /* requests claimed and not yet sent */
     char *scratch;            /* the batch being patched */
-    struct bench_part *parts; /* of one request; none: it is all copied from the batch */
+    struct bench_part *parts; /* parts of one request; NULL: copy it all from the batch */
     int parts_count;
     struct histogram *latencies;
     uint64_t start_ns, end_ns;
-    uint64_t warm_until_ns, deadline_ns; /* 0: there is none */
-    uint64_t interval_ns, next_ns;       /* between two requests, of the next batch; interval 0: no limit */
+    uint64_t warm_until_ns, deadline_ns; /* 0: none */
+    uint64_t interval_ns, next_ns;       /* between two requests; time of the next batch; interval 0: no limit */
     struct event_timer pace;
-    struct client **early; /* a ring of clients_count, of those that wait for next_ns */
+    struct client **early; /* a ring of clients_count entries: clients that wait for next_ns */
     int early_first, early_count;
     bool failed, running;
     pthread_t thread;
-    _Alignas(64) _Atomic uint64_t done, latency_ns; /* for who watches */
+    _Alignas(64) _Atomic uint64_t done, latency_ns; /* read by the thread that shows progress */
 };
 
 struct client {
@@ -79,7 +78,7 @@ struct client {
     const struct bench_node *node;
     struct reply_counter counter;
     int greeting_missing;
-    int pending; /* replies of the batch still to come */
+    int pending; /* replies of the batch not yet received */
     uint64_t sent_ns;
 };
 
@@ -95,11 +94,11 @@ static void run_fail(struct worker *w, enum bench_outcome outcome, const char *t
     w->failed = true;
 }
 
-/* Takes up to `wanted` requests out of those still to be sent. */
+/* Claims up to `wanted` of the requests that remain. */
 static uint64_t claim(struct worker *w, uint64_t wanted) {
     struct run *run = w->run;
     if (w->credit == 0) {
-        /* Pieces small enough that no thread is left with much when the others are done. */
+        /* Chunks are small enough that all threads finish at about the same time. */
         uint64_t piece = run->options->threads == 1 ? run->total : run->total / (uint64_t)(run->options->threads * 64);
         piece = piece < wanted ? wanted : piece > 4096 * wanted ? 4096 * wanted : piece - piece % wanted;
         uint64_t before = atomic_fetch_add_explicit(&run->claimed, piece, memory_order_relaxed);
@@ -133,7 +132,7 @@ static inline void batch_write(struct worker *w, struct output *out, uint64_t co
 
 static void client_send(struct client *client, uint64_t now);
 
-/* All requests are claimed, or the time is over: connections that wait for their turn need not. */
+/* All requests are claimed, or the time is over: connections need not wait for their turn. */
 static bool nothing_left(const struct worker *w, uint64_t now) {
     if (now < w->warm_until_ns) return false;
     if (w->deadline_ns && now >= w->deadline_ns) return true;
@@ -152,9 +151,9 @@ static uint64_t pace_fire(struct event_timer *timer) {
     return w->early_count ? (w->next_ns - now + 999) / 1000 : 0;
 }
 
-/* False: it is too early for the client's batch; the timer will send it. */
+/* Returns false if it is too early for the client's batch; the timer will send it. */
 static bool pace_allows(struct client *client, uint64_t now) {
-    enum { CATCH_UP_NS = 10 * 1000 * 1000 }; /* what was missed for longer is lost, so that no burst follows a stall */
+    enum { CATCH_UP_NS = 10 * 1000 * 1000 }; /* a longer delay is not made up, so that no burst follows a stall */
     struct worker *w = client->worker;
     if (w->next_ns > now) {
         w->early[(w->early_first + w->early_count++) % w->clients_count] = client;
@@ -166,7 +165,7 @@ static bool pace_allows(struct client *client, uint64_t now) {
     return true;
 }
 
-/* How many requests of a batch may be sent now; 0: none any more. */
+/* How many requests of a batch may be sent now; 0: the run is over. */
 static uint64_t batch_count(struct worker *w, uint64_t now) {
     uint64_t count = (uint64_t)w->run->request->count;
     if (now < w->warm_until_ns) return count;
@@ -200,7 +199,7 @@ static void greeting_ended(struct client *client) {
     if (!w->running)
         w->clients_ready++;
     else
-        client_send(client, clock_monotonic_ns()); /* a connection made anew (-k 0) */
+        client_send(client, clock_monotonic_ns()); /* reconnected (-k 0) */
 }
 
 static void on_connected(struct connection *conn) {
@@ -280,7 +279,7 @@ static void worker_open(struct worker *w) {
         client->worker = w;
         client->node = &run->cluster->nodes[(i * (int)run->options->threads + w->index) % run->cluster->count];
         client_connect(client);
-        /* Not more at once than the server's backlog takes. */
+        /* Open no more connections at once than the server's backlog takes. */
         while (i - w->clients_ready > 100 && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
     }
     while (w->clients_ready < w->clients_count && !atomic_load(&run->stop)) event_loop_turn(w->loop, 100 * 1000);
@@ -315,7 +314,7 @@ static void *worker_main(void *arg) {
     w->latencies = histogram_new(LATENCY_BITS, LATENCY_MAX_NS);
     worker_open(w);
     w->parts_count =
-        request_parts(request, &w->parts); /* only now: the transport knows best where they had better lie */
+        request_parts(request, &w->parts); /* after connecting: the transport chooses the memory for the parts */
     pthread_barrier_wait(&run->ready);
     if (run->options->idle) {
         while (!atomic_load(&run->stop)) event_loop_turn(w->loop, 1000 * 1000);
@@ -336,7 +335,7 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-/* What each connection says before the requests. The order is that of the genuine tool, for servers that care. */
+/* The setup commands of each connection. The order is that of Valkey's tool, since servers may depend on it. */
 static int greeting_write(const struct bench_options *o, struct output *out) {
     int count = 0;
     const struct endpoint *e = &o->endpoint;
@@ -362,9 +361,9 @@ static int greeting_write(const struct bench_options *o, struct output *out) {
     return count;
 }
 
-/* All receive buffers together had better stay in the processor's caches: replies that always go to memory that is in
- * none cost several times as much (GET of 16 KiB, 50 connections, the software device: 658,000 a second with 64 KiB
- * each, 251,000 with 1 MiB). */
+/* All receive buffers together should fit into the processor's caches: replies that go to uncached memory cost several
+ * times as much (GET of 16 KiB, 50 connections, software device: 658,000 requests a second with 64 KiB each, 251,000
+ * with 1 MiB). */
 #ifdef USE_RDMA
 static uint32_t rx_size_for(const struct bench_options *o) {
     enum { ALL_TOGETHER = 4 * 1024 * 1024, MOST = 256 * 1024 };
@@ -375,8 +374,7 @@ static uint32_t rx_size_for(const struct bench_options *o) {
 }
 #endif
 
-/* Spinning for completions saves the way through the kernel, and takes a CPU: good where the server is on another one.
- */
+/* Polling for completions avoids the kernel and uses a CPU: it pays if the server runs on another CPU. */
 static void rdma_choose(const struct bench_options *o) {
 #ifdef USE_RDMA
     if (!o->endpoint.rdma) return;
@@ -430,7 +428,8 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
     pthread_barrier_init(&run.ready, NULL, (unsigned)count + 1);
     pthread_mutex_init(&run.mutex, NULL);
     rdma_choose(o);
-    /* The counters that others look at stand on lines of their own: room to align the array by hand. */
+    /* The counters that other threads read have cache lines of their own: allocate one more element to align the array.
+     */
     void *memory = mem_calloc((size_t)count + 1, sizeof(struct worker));
     struct worker *workers = (struct worker *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
     for (int i = 0; i < count; i++) {

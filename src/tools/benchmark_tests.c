@@ -4,13 +4,13 @@
 #include "resp/request.h"
 #include <stdio.h>
 
-/* `command` is split at spaces. {tag} stands in each key, so that in a cluster it can be made to belong to the node
- * asked; without a cluster it is taken out, with the colon before it. A test runs when one of its names was chosen, or
- * none at all was. */
+/* `command` is split at spaces. Each key contains {tag}, so that in a cluster it can be assigned to the target node;
+ * without a cluster {tag} is removed, with the colon before it. A test runs if one of its names is selected, or if no
+ * test is selected. */
 static const struct test {
-    const char *names; /* each between commas */
+    const char *names; /* each name between commas */
     const char *title;
-    const char *command; /* NULL: made by a function below */
+    const char *command; /* NULL: built by a function below */
 } tests[] = {
     {",ping_inline,ping,", "PING_INLINE", NULL},
     {",ping_mbulk,ping,", "PING_MBULK", "PING"},
@@ -52,23 +52,23 @@ static bool is_selected(const struct bench_options *o, const char *names) {
     return false;
 }
 
-/* A word of a command, with {tag} and __score__ settled, in `room`. */
-static struct slice word_prepare(const struct bench_options *o, struct slice word, char *room, size_t room_size) {
+/* Copies a word of a command to `buffer` with {tag} and __score__ replaced. */
+static struct slice word_prepare(const struct bench_options *o, struct slice word, char *buffer, size_t size) {
     if (slice_equal(word, SLICE("__score__"))) return o->random_keys ? SLICE("__rand_int__") : SLICE("0");
     const char *tag = o->cluster ? NULL : memmem(word.data, word.len, ":{tag}", 6);
     if (!tag) return word;
-    int len = snprintf(room, room_size, "%.*s%.*s", (int)(tag - word.data), word.data,
+    int len = snprintf(buffer, size, "%.*s%.*s", (int)(tag - word.data), word.data,
                        (int)(word.data + word.len - tag - 6), tag + 6);
-    return slice_make(room, (size_t)len);
+    return slice_make(buffer, (size_t)len);
 }
 
 static void table_test_build(struct bench_request *request, const struct bench_options *o, const char *command) {
     struct slice argv[WORDS_MAX];
-    char room[WORDS_MAX][64];
+    char buffers[WORDS_MAX][64];
     int argc = 0;
     for (const char *at = command; *at && argc < WORDS_MAX; argc++) {
         size_t len = strcspn(at, " ");
-        argv[argc] = word_prepare(o, slice_make(at, len), room[argc], sizeof room[argc]);
+        argv[argc] = word_prepare(o, slice_make(at, len), buffers[argc], sizeof buffers[argc]);
         at += len + (at[len] == ' ');
     }
     request_build(request, o, argc, argv);

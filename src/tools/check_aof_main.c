@@ -1,8 +1,9 @@
-/* check_aof_main.c: valkey-check-aof: checks an append-only file, or all files that a manifest names, and may cut off
- * what is behind the last good record, or behind a point in time. Exits with 0 where the files are sound, else with 1.
+/* check_aof_main.c: valkey-check-aof: checks an append-only file, or all files that a manifest names. It can truncate
+ * the last file after the last valid record, or after a point in time. Exits with 0 if the files are valid, else with
+ * 1.
  *
- * A file is good up to the last record that is not in an open transaction. Only the last file may be cut: commands of
- * later files would otherwise be applied to a state that they do not belong to. */
+ * A file is valid up to the last record that is not in an open transaction. Only the last file may be truncated:
+ * commands of later files would otherwise apply to a wrong state. */
 #include "lib/number.h"
 #include "lib/memory.h"
 #include "lib/version.h"
@@ -24,7 +25,7 @@ enum outcome { VALID, EMPTY, CUT, BAD };
 static struct {
     bool fix;
     int64_t truncate_to; /* Unix time; 0: not asked for */
-    uint64_t line;       /* lines of all files so far, and one */
+    uint64_t line;       /* lines of all files so far, plus one */
 } check = {.line = 1};
 
 static int open_file(const char *path, struct stat *info) {
@@ -43,7 +44,7 @@ static bool looks_like_rdb(struct source *source) {
     return rdb_is_magic(source->at, (size_t)(source->end - source->at));
 }
 
-/* Behind a point in time: to the annotation of a later one. */
+/* Truncates after a point in time: before the first later annotation. */
 static enum outcome cut_at_time(int fd, const char *path, const char *name, bool last, uint64_t offset) {
     if (!last) {
         printf("Failed to truncate AOF %s to timestamp %lld to offset %llu because it is not the last file.\n", path,
@@ -238,7 +239,7 @@ static bool check_single(const char *path) {
     return outcome != BAD;
 }
 
-/* A manifest begins with a key, a comment or, where somebody edited it, with blanks; a file of commands never does. */
+/* A manifest begins with a key, a comment or blanks; a file of commands never does. */
 static bool is_manifest(const char *path) {
     char text[256] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-/* check_rdb.c: see check_rdb.h. Values are read as the server reads them, one at a time, and forgotten. */
+/* check_rdb.c: see check_rdb.h. Values are read as in the server, one at a time, and freed. */
 #include "tools/check_rdb.h"
 #include "lib/clock.h"
 #include "persist/rdb.h"
@@ -16,11 +16,11 @@ struct check {
     struct source *source;
     struct rdb_reader in;
     struct source_buffer key;
-    struct db *db; /* where a hash whose fields expire is built */
+    struct db *db; /* for hashes with field expiration */
     struct check_rdb_stats *stats;
     int version;
     const char *doing;
-    int type;          /* of the value that is read; -1: none */
+    int type;          /* type of the value being read; -1: none */
     struct slice name; /* its key; NULL: not read yet */
     uint64_t database, keys, expires, expired, functions;
     int64_t expire_at;
@@ -201,7 +201,7 @@ static bool read_all(struct check *check) {
     }
 }
 
-/* --- What is printed --- */
+/* --- Output --- */
 
 static void show_counts(const struct check *check) {
     printf("[info] %llu keys read\n", (unsigned long long)check->keys);

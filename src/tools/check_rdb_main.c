@@ -1,4 +1,4 @@
-/* check_rdb_main.c: valkey-check-rdb: checks an RDB file. Exits with 0 where it is sound, else with 1. */
+/* check_rdb_main.c: valkey-check-rdb: checks an RDB file. Exits with 0 if it is valid, else with 1. */
 #include "lib/version.h"
 #include "tools/check_rdb.h"
 #include <errno.h>

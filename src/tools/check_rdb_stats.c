@@ -1,7 +1,8 @@
 /* check_rdb_stats.c: see check_rdb_stats.h.
  *
  * An element is a string, an element of a list, a member of a set, a field with its value, an entry of a stream with
- * its fields, or a member of a sorted set; in a listpack a score is an element of its own, as in Valkey's tool. */
+ * its fields, or a member of a sorted set. In a listpack a score counts as an element of its own, as in Valkey's tool.
+ */
 #include "tools/check_rdb_stats.h"
 #include "lib/histogram.h"
 #include "lib/memory.h"
@@ -22,7 +23,7 @@ struct column {
 };
 struct check_rdb_stats {
     size_t databases;
-    struct column (*columns)[COLUMNS]; /* of each database */
+    struct column (*columns)[COLUMNS]; /* one for each database */
 };
 
 struct check_rdb_stats *check_rdb_stats_new(void) {

@@ -1,4 +1,4 @@
-/* check_rdb_stats.h: what an RDB file consists of: keys and elements of each type in each database. */
+/* check_rdb_stats.h: statistics of an RDB file: keys and elements of each type in each database. */
 #ifndef TOOLS_CHECK_RDB_STATS_H
 #define TOOLS_CHECK_RDB_STATS_H
 #include "store/entry.h"

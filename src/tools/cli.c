@@ -1,4 +1,4 @@
-/* cli.c: valkey-cli asks a server and shows its answers. See cli.h for its parts. */
+/* cli.c: valkey-cli sends commands to a server and shows the replies. cli.h lists its parts. */
 #include "lib/memory.h"
 #include "tools/cli.h"
 #include <signal.h>
@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 static struct cli cli;
-static struct slice *words; /* the command; kept until the program ends, as all it was made of */
+static struct slice *words; /* the command; never freed */
 
 static void fail(const char *text) {
     fprintf(stderr, "%s\n", text);
     exit(1);
 }
 
-/* The arguments of the command line as they are to be sent: unquoted, completed from standard input. */
+/* Builds the command from the arguments: unquoted, completed from standard input. */
 static int arguments_make(const struct cli_options *o) {
     struct slice *argv = words = mem_alloc((size_t)(o->argc + 1) * sizeof *argv);
     int argc = o->argc;
@@ -25,7 +25,7 @@ static int arguments_make(const struct cli_options *o) {
         } else if (o->quoted_input) {
             struct slice *unquoted;
             if (words_split(slice_of(o->argv[i]), &unquoted) != 1) {
-                puts("Invalid quoted string"); /* not on standard error: so it is with Valkey's own tool */
+                puts("Invalid quoted string"); /* on standard output, like Valkey's tool */
                 exit(1);
             }
             argv[i] = unquoted[0];
@@ -56,7 +56,7 @@ static struct slice file_read(const char *path) {
     return (struct slice){data, len};
 }
 
-/* EVAL script numkeys key … arg …: the keys are what stands before the comma. */
+/* EVAL script numkeys key … arg …: the keys are the arguments before the comma. */
 static int run_eval(const struct cli_options *o) {
     struct slice *argv = words = mem_alloc((size_t)(o->argc + 3) * sizeof *argv);
     char keys_text[24];

@@ -1,12 +1,12 @@
 /* cli.h: the parts of valkey-cli.
  *
- *   cli.c            the program: options in, then a command, a mode, or the prompt
+ *   cli.c            the program: parses options, then runs a command, a mode, or the prompt
  *   cli_options.c    the command line
- *   cli_connection.c connect, greet, follow redirections, send a command and show its reply
+ *   cli_connection.c connects, follows redirections, sends a command and shows its reply
  *   cli_format.c     replies as text
- *   cli_repl.c       the prompt and what is typed there
+ *   cli_repl.c       the prompt and its own commands
  *   cli_line.c       line editing, history, hints
- *   cli_docs.c       what the server says about its commands: help, completion, hints
+ *   cli_docs.c       help, completion and hints from the server's COMMAND DOCS
  *   cli_modes.c      --stat, --scan, --latency …
  *   cli_keys.c       --bigkeys, --memkeys, --hotkeys
  *   cli_transfer.c   --pipe, --rdb, --replica */
@@ -44,7 +44,7 @@ struct cli_options {
     int64_t repeat; /* -1: forever */
     int64_t interval_us;
     bool interval_given;
-    int db, protocol; /* 0: as the server begins */
+    int db, protocol; /* 0: the server's initial one */
     bool protocol_given;
     uint32_t timeout_ms;
     char *bulk_delimiter, *command_delimiter;
@@ -52,7 +52,7 @@ struct cli_options {
         ask_password, show_pushes;
     char *stdin_tag, *pattern, *file, *eval_file;
     int64_t pipe_timeout_s, count, memkeys_samples, lru_keys, intrinsic_s;
-    int argc; /* the command, or what follows a mode */
+    int argc; /* the command, or the arguments of a mode */
     char **argv;
 };
 void cli_options_parse(struct cli_options *o, int argc, char **argv);
@@ -63,34 +63,33 @@ void cli_help_print(FILE *file);
 struct cli {
     struct cli_options options;
     struct session session;
-    int db;       /* selected now; options.db is what a new connection selects */
-    int protocol; /* spoken now */
+    int db;       /* currently selected; options.db is for a new connection */
+    int protocol; /* current RESP version */
     bool in_transaction, subscribed, tty, interactive;
     int64_t subscriptions;
     char last_error[256];
     struct cli_docs *docs;
     bool hints;
 };
-/* 0; or -1 with a message on standard error where `loud`. Does nothing where it is connected already, unless `anew`. */
+/* Returns 0, or -1 with a message on standard error if `loud`. Does nothing if already connected, unless `anew`. */
 int cli_connect(struct cli *cli, bool anew, bool loud);
-/* Sends a command and shows what comes back, `repeat` times. 0, or -1 where it could not be done (or failed and -e was
- * given). */
+/* Sends a command and shows the reply, `repeat` times. Returns 0, or -1 if the connection failed (or the command failed
+ * and -e was given). */
 int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t repeat);
-/* For the modes: connects or exits; and a call that exits where the connection fails. Errors of the server are
- * returned. */
+/* For the modes: connects or exits; and a call that exits if the connection fails. Server errors are returned. */
 void cli_connect_or_exit(struct cli *cli);
 struct resp_value *cli_call(struct cli *cli, int argc, const struct slice *argv);
 #define CLI_CALL(cli, ...)                                                                                             \
     cli_call_words((cli), (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(const char *)),                         \
                    (const char *[]){__VA_ARGS__})
 struct resp_value *cli_call_words(struct cli *cli, int count, const char *const *words);
-/* Text of a bulk or status reply; exits with the error where it is one. */
+/* Text of a bulk or status reply; prints an error reply and exits. */
 struct slice cli_text(const struct resp_value *reply);
 void cli_prompt(const struct cli *cli, char *text, size_t size);
-/* Set by SIGINT while something is being waited for; who waits looks at it. */
+/* Set by SIGINT during a wait; code that waits checks it. */
 extern volatile bool cli_interrupted;
 void cli_catch_interrupt(struct cli *cli, bool on);
-/* Standard input as a whole. */
+/* All of standard input. */
 struct slice cli_read_stdin(void);
 
 /* --- Replies as text --- */
@@ -100,16 +99,16 @@ void format_reply(struct output *out, const struct resp_value *v, const struct c
 void format_raw(struct output *out, const struct resp_value *v, const char *delimiter);
 /* "text" in quotes, with escapes as inline commands understand them. */
 void format_quoted(struct output *out, struct slice text);
-/* A push message: invalidations have a form of their own. */
+/* A push message. Invalidations have their own format. */
 void format_push(struct output *out, const struct resp_value *v, const struct cli_options *o);
 
 /* --- Help --- */
 
 struct cli_docs;
-struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS; NULL where the server cannot tell */
+struct cli_docs *docs_load(struct cli *cli); /* from COMMAND DOCS; NULL if the server does not support it */
 void docs_free(struct cli_docs *docs);
 void docs_help(struct cli *cli, int argc, const struct slice *argv);
-/* What may follow the words typed, as " key value [NX|XX]", in `text`. False: nothing to say. */
+/* Writes the syntax that may follow the typed words to `text`, as " key value [NX|XX]". False: no hint. */
 bool docs_hint(const struct cli_docs *docs, struct slice line, char *text, size_t size);
 /* Calls `found` for each command (or help topic) that begins with the line. */
 void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)(void *context, const char *text),
@@ -121,11 +120,11 @@ int cli_repl(struct cli *cli);
 struct line_editor;
 struct line_editor *line_editor_new(struct cli *cli);
 void line_editor_free(struct line_editor *editor);
-/* A line without its end, valid until the next call; NULL: end of input. */
+/* A line without its line end, valid until the next call; NULL: end of input. */
 const char *line_read(struct line_editor *editor, const char *prompt);
 void line_remember(struct line_editor *editor, const char *line);
 
-/* --- Modes: the program's exit code --- */
+/* --- Modes: they return the program's exit code --- */
 
 int mode_stat(struct cli *cli);
 int mode_scan(struct cli *cli);

@@ -1,9 +1,9 @@
-/* cli_connection.c: the connection of valkey-cli, and the way of a command: out, back, shown.
+/* cli_connection.c: the connection of valkey-cli: sends commands and shows replies.
  *
- * The connection is made when it is needed. One that the server closed while nobody used it is made anew without a
- * word; one that breaks under a command is reported, and made anew with the next. What a connection remembers for us
- * (database, protocol, transaction, subscriptions) is followed from the commands and their replies, for the prompt and
- * to set up a new one alike. */
+ * The connection is opened on first use. If the server closed it while it was idle, it is reopened silently; if it
+ * breaks during a command, the error is reported and the next command reopens it. The program tracks the state of the
+ * connection (database, protocol, transaction, subscriptions) from the commands and their replies, for the prompt and
+ * to restore it after a reconnect. */
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -60,7 +60,7 @@ static void greet(struct cli *cli) {
 int cli_connect(struct cli *cli, bool anew, bool loud) {
     struct session *s = &cli->session;
     if (s->conn && !anew) {
-        event_loop_turn(s->loop, 0); /* so that the end of the connection is seen, if there was one */
+        event_loop_turn(s->loop, 0); /* detects whether the server has closed the connection */
         if (session_is_open(s)) return 0;
     }
     cli->db = 0, cli->protocol = 2;
@@ -128,7 +128,7 @@ struct slice cli_read_stdin(void) {
     return (struct slice){data, len};
 }
 
-/* --- What a command does to the connection --- */
+/* --- Effects of a command on the connection --- */
 
 static bool command_is(int argc, const struct slice *argv, const char *name, const char *sub) {
     return argc >= (sub ? 2 : 1) && slice_is(argv[0], name) && (!sub || slice_is(argv[1], sub));
@@ -143,7 +143,7 @@ static bool is_subscribing(int argc, const struct slice *argv) {
     return false;
 }
 
-/* Commands whose reply is a text for people, shown as it is. */
+/* Commands with replies for people, shown as they are. */
 static bool is_text_command(int argc, const struct slice *argv) {
     static const char *const names[][2] = {
         {"info", NULL},
@@ -179,7 +179,7 @@ static void state_follow(struct cli *cli, int argc, const struct slice *argv, co
         cli->in_transaction = false;
     if (cli->in_transaction) return;
     if (argc == 2 && command_is(argc, argv, "select", NULL) && parse_int64(argv[1], &number)) {
-        cli->db = cli->options.db = (int)number; /* a new connection goes there too */
+        cli->db = cli->options.db = (int)number; /* also after a reconnect */
     } else if (argc >= 2 && command_is(argc, argv, "hello", NULL) && parse_int64(argv[1], &number)) {
         cli->protocol = cli->options.protocol = (int)number;
     } else if (command_is(argc, argv, "auth", NULL) && argc <= 3) {
@@ -194,7 +194,7 @@ static void state_follow(struct cli *cli, int argc, const struct slice *argv, co
     }
 }
 
-/* A message or an acknowledgement of PUB/SUB. Keeps count of the subscriptions. */
+/* A message or an acknowledgement of PUB/SUB. Updates the count of subscriptions. */
 static bool is_pubsub(struct cli *cli, const struct resp_value *v) {
     if ((v->type != RESP_PUSH && v->type != RESP_ARRAY) || v->count < 3) return false;
     struct slice kind = v->children[0].text;
@@ -242,7 +242,7 @@ static void show_push(struct cli *cli, const struct resp_value *push) {
     show_bytes(&m);
 }
 
-/* Attributes are not shown: they would break the forms that scripts read. */
+/* Attributes are not shown: scripts that parse the output do not expect them. */
 static void attributes_drop(struct resp_value *v) {
     size_t kept = 0;
     for (size_t i = 0; i < v->count; i++) {
@@ -257,8 +257,7 @@ static void attributes_drop(struct resp_value *v) {
     v->count = kept;
 }
 
-/* The next thing that is a reply; what comes in between is shown. NULL: the connection failed, or it was interrupted.
- */
+/* Returns the next reply, and shows everything before it. NULL: the connection failed, or the wait was interrupted. */
 static struct resp_value *reply_next(struct cli *cli, bool pushes_count) {
     for (;;) {
         struct resp_value *v = session_read(&cli->session, -1);
@@ -306,7 +305,7 @@ static int messages_follow(struct cli *cli) {
         struct resp_value *v = session_read(s, keys ? 50 : -1);
         if (v) {
             if (keys) fprintf(stderr, "\033[K");
-            if (v->type != RESP_PUSH) is_pubsub(cli, v); /* it may have been the last subscription that ended */
+            if (v->type != RESP_PUSH) is_pubsub(cli, v); /* the last subscription may have ended */
             if (v->type == RESP_PUSH)
                 show_push(cli, v);
             else
@@ -326,7 +325,7 @@ static int messages_follow(struct cli *cli) {
 
 /* --- Commands --- */
 
-/* Follows -MOVED and -ASK with -c. 1: ask there; 0: not a redirection; -1: it leads nowhere. */
+/* Follows -MOVED and -ASK with -c. 1: ask the new node; 0: not a redirection; -1: cannot connect to the new node. */
 static int redirect(struct cli *cli, const struct resp_value *reply) {
     if (!cli->options.cluster || reply->type != RESP_ERROR) return 0;
     bool ask = strncmp(reply->text.data, "ASK ", 4) == 0;
@@ -353,8 +352,8 @@ static int replies_expected(int argc, const struct slice *argv) {
     return is_subscribing(argc, argv) && argc > 2 ? argc - 1 : 1;
 }
 
-/* UNSUBSCRIBE without names is acknowledged once for each subscription, of which there may be any number: until it is
- * quiet. */
+/* The server acknowledges UNSUBSCRIBE without names once for each subscription: show acknowledgements until none
+ * arrives. */
 static void acknowledgements_show(struct cli *cli) {
     while (cli->subscriptions > 0) {
         struct resp_value *v = session_read(&cli->session, QUIET_MS);
@@ -369,7 +368,7 @@ static int replies_show(struct cli *cli, int argc, const struct slice *argv) {
     for (int left = replies_expected(argc, argv); left > 0; left--) {
         struct resp_value *reply = reply_next(cli, subscribing);
         if (!reply) {
-            /* The server that was told to shut down does not answer. */
+            /* A server that shuts down sends no reply. */
             if (!cli_interrupted && command_is(argc, argv, "shutdown", NULL)) {
                 session_close(&cli->session);
                 return 0;
@@ -422,8 +421,8 @@ int cli_command(struct cli *cli, int argc, const struct slice *argv, int64_t rep
         if (cli->options.interval_us) usleep((useconds_t)cli->options.interval_us);
         if (cli_interrupted) break;
     }
-    /* A terminal, and a program that was started for this one command, wait for messages; a script goes on to its next
-     * line. */
+    /* A terminal, and a program that was started for this one command, wait for messages; a script continues with its
+     * next line. */
     if (cli->subscribed && (cli->tty || !cli->interactive)) return messages_follow(cli);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* cli_docs.c: help, completion and hints, all from what COMMAND DOCS says: they fit the server that is asked, modules
+/* cli_docs.c: help, completion and hints from the server's COMMAND DOCS, so that they match the server, modules
  * included. */
 #include "lib/memory.h"
 #include "lib/version.h"
@@ -9,9 +9,9 @@
 /* A part of a command's syntax: one of its outermost arguments. */
 struct part {
     char *text;              /* "[EX seconds|PX milliseconds]" */
-    char *more;              /* what may follow once it was given, as "[key value ...]"; NULL: nothing */
-    char **tokens;           /* words by which one knows that it is meant; none: by its place */
-    int tokens_count, words; /* how many words it takes after its token, or in all where it has none */
+    char *more;              /* the syntax that may follow it, as "[key value ...]"; NULL: none */
+    char **tokens;           /* the words that identify it; none: identified by position */
+    int tokens_count, words; /* number of words after its token, or in total without one */
     bool optional;
 };
 struct entry {
@@ -92,7 +92,7 @@ static void syntax_write(struct memory_output *m, const struct resp_value *argum
     if (optional) put(m, "]");
 }
 
-/* How many words an argument takes, its token not counted. */
+/* The number of words of an argument, without its token. */
 static int words_count(const struct resp_value *argument) {
     const char *type = text_of(argument, "type");
     const struct resp_value *parts = resp_value_get(argument, "arguments");
@@ -156,7 +156,7 @@ static void entry_read(struct cli_docs *docs, struct entry *e, const struct resp
     e->syntax = take(&m);
     const struct resp_value *subcommands = resp_value_get(doc, "subcommands");
     if (!subcommands) return;
-    char *name = mem_strdup(e->name); /* entries may move */
+    char *name = mem_strdup(e->name); /* the array of entries may move */
     for (size_t i = 0; i + 1 < subcommands->count; i += 2) {
         entry_add(docs, name, subcommands->children[i].text, &subcommands->children[i + 1]);
     }
@@ -241,7 +241,7 @@ static void help_entry(const struct entry *e, bool group) {
     if (group) printf("  \033[33mgroup:\033[0m %s\r\n", e->group);
 }
 
-/* The words asked for are the entry's name, or the beginning words of it. */
+/* The request is the entry's name, or its first words. */
 static bool help_matches(const struct entry *e, int argc, const struct slice *argv) {
     const char *at = e->name;
     for (int i = 0; i < argc; i++) {
@@ -273,7 +273,7 @@ void docs_help(struct cli *cli, int argc, const struct slice *argv) {
 
 /* --- Hints --- */
 
-/* The entry whose name the first words are, the longer name before the shorter; *name_words: how many words it has. */
+/* The entry whose name matches the first words, longest match first; *name_words: the number of words of the name. */
 static const struct entry *entry_of(const struct cli_docs *docs, int argc, const struct slice *argv, int *name_words) {
     const struct entry *found = NULL;
     for (int i = 0; i < docs->count; i++) {
@@ -293,7 +293,7 @@ static bool is_token_of(const struct part *part, struct slice word) {
     return false;
 }
 
-/* Marks the parts that the words typed so far have used up. */
+/* Marks the parts that the typed words use. */
 static void parts_use(const struct entry *e, int argc, const struct slice *argv, bool *used) {
     for (int i = 0; i < argc;) {
         int k = 0;
@@ -319,7 +319,7 @@ bool docs_hint(const struct cli_docs *docs, struct slice line, char *text, size_
         if (argc == 0) words_free(argv, 0);
         return false;
     }
-    bool ended = line.data[line.len - 1] == ' '; /* the last word is whole */
+    bool ended = line.data[line.len - 1] == ' '; /* the last word is complete */
     const struct entry *e = entry_of(docs, argc, argv, &name_words);
     struct memory_output m;
     memory_output_init(&m);
@@ -361,7 +361,7 @@ void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)
     if (help) complete_groups(docs, line, found, context);
     for (int i = 0; i < docs->count; i++) {
         const struct entry *e = &docs->entries[i];
-        /* Subcommands only once their command is typed: a list of all of them would hide what one looks for. */
+        /* Complete subcommands only after their command was typed: a list of all would be too long. */
         const char *space = strchr(e->name, ' ');
         if (strlen(e->name) < name.len || strncasecmp(e->name, name.data, name.len) != 0) continue;
         if (space && (size_t)(space - e->name) >= name.len) continue;

@@ -1,5 +1,5 @@
-/* cli_format.c: replies as text, in the four forms that Valkey's own tool made usual: for people, raw, CSV and JSON.
- * Scripts read this output, so its details are kept, the odd ones too. */
+/* cli_format.c: replies as text, in the four formats of Valkey's tool: standard, raw, CSV and JSON. Scripts parse this
+ * output, so its details match, including the odd ones. */
 #include "lib/number.h"
 #include "tools/cli.h"
 #include <stdio.h>
@@ -41,7 +41,7 @@ void format_quoted(struct output *out, struct slice text) {
     put_char(out, '"');
 }
 
-/* --- For people --- */
+/* --- Standard --- */
 
 static void format_tty(struct output *out, const struct resp_value *v, const char *prefix, size_t prefix_len);
 
@@ -68,7 +68,7 @@ static void format_aggregate(struct output *out, const struct resp_value *v, con
     size_t count = map ? v->count / 2 : v->count;
     int width = 1;
     for (size_t left = count; left >= 10; left /= 10) width++;
-    /* What stands under an element is set in by as much as the element's number takes. */
+    /* Nested elements are indented by the width of the element's number. */
     char inner[1024];
     size_t inner_len = prefix_len + (size_t)width + 2;
     if (inner_len >= sizeof inner) inner_len = sizeof inner - 1;
@@ -212,7 +212,7 @@ static void format_json_ascii(struct output *out, struct slice text) {
 
 static void format_json(struct output *out, const struct resp_value *v, bool ascii);
 
-/* Names of an object are strings: what is none becomes the text of its JSON. */
+/* Names of an object are strings: any other value becomes its JSON text. */
 static void format_json_name(struct output *out, const struct resp_value *v, bool ascii) {
     bool text = v->type == RESP_BULK || v->type == RESP_STATUS || v->type == RESP_VERBATIM;
     if (!text) put_char(out, '"');
@@ -252,7 +252,7 @@ static void format_json(struct output *out, const struct resp_value *v, bool asc
     put_char(out, map ? '}' : ']');
 }
 
-/* --- All of them --- */
+/* --- All formats --- */
 
 void format_reply(struct output *out, const struct resp_value *v, const struct cli_options *o, enum cli_output as) {
     switch (as) {

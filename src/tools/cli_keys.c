@@ -1,5 +1,5 @@
-/* cli_keys.c: --bigkeys, --memkeys and --hotkeys: SCAN through a database, ask a question about each key, keep the
- * extremes. The keys of one SCAN are asked about in one go. */
+/* cli_keys.c: --bigkeys, --memkeys and --hotkeys: scans a database, queries each key, keeps the extremes. The keys of
+ * one SCAN reply are queried in one pipeline. */
 #include "lib/memory.h"
 #include "tools/cli.h"
 #include <signal.h>
@@ -10,7 +10,7 @@ enum { HOT_KEPT = 16, TYPES_MAX = 32 };
 
 struct type {
     char name[40];
-    const char *size_command, *unit; /* NULL: a type of a module; nobody knows how to measure it */
+    const char *size_command, *unit; /* NULL: a module type, which cannot be measured */
     uint64_t keys, total, biggest;
     char *biggest_key; /* quoted */
 };
@@ -26,7 +26,7 @@ struct survey {
     struct hot hot[HOT_KEPT]; /* hottest first */
     int hot_count;
     uint64_t sampled, key_bytes, database_keys;
-    double progress; /* percent, before the keys being looked at now */
+    double progress; /* percent, without the keys being queried */
 };
 
 static const struct {
@@ -87,7 +87,8 @@ static void sizes_survey(struct survey *survey, const struct resp_value *keys) {
     conn_flush(survey->cli->session.conn);
     for (size_t i = 0; i < count; i++) {
         struct slice name = cli_text(answer(survey));
-        if (!slice_equal(name, SLICE("none"))) types[i] = type_find(survey, name); /* "none": it went away meanwhile */
+        if (!slice_equal(name, SLICE("none")))
+            types[i] = type_find(survey, name); /* "none": the key was deleted meanwhile */
     }
     char samples[24];
     snprintf(samples, sizeof samples, "%lld", (long long)survey->cli->options.memkeys_samples);
@@ -180,7 +181,7 @@ static void use_summarize(const struct survey *survey) {
 
 /* --- Both --- */
 
-/* SCAN's answer as a value of its own: the questions about its keys need the reader. */
+/* A copy of SCAN's reply: the queries about its keys reuse the reader. */
 static struct resp_value scan(struct survey *survey, const char *cursor) {
     const struct cli_options *o = &survey->cli->options;
     char count[24];
@@ -215,9 +216,9 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
            "# per 100 SCAN commands (not usually needed).\n\n",
            which == MODE_HOTKEYS ? "hot" : "biggest");
     cli_connect_or_exit(cli);
-    cli_catch_interrupt(cli, true); /* what was found until then is shown */
+    cli_catch_interrupt(cli, true); /* an interrupt shows the results so far */
     cli->session.interrupt = NULL;
-    CLI_CALL(cli, "READONLY"); /* so that a replica in a cluster answers; nobody else minds whether it is an error */
+    CLI_CALL(cli, "READONLY"); /* lets a replica in a cluster serve reads; other servers' errors are ignored */
     const struct resp_value *size = CLI_CALL(cli, "DBSIZE");
     cli_text(size);
     survey->database_keys = (uint64_t)size->integer;

@@ -1,10 +1,10 @@
-/* cli_line.c: line editing by libedit, history, completion, hints.
+/* cli_line.c: line editing with libedit, history, completion, hints.
  *
- * libedit knows no hints. It does show the line whole before it waits for the next key, and it lets us read that key:
- * so we draw the hint behind the cursor just before we wait, and wipe it out when the key has come. What libedit
- * believes to be on the screen stays true.
+ * libedit has no hints. But it draws the whole line before it waits for the next key, and it calls our function to read
+ * that key. This function draws the hint behind the cursor before it waits, and erases it when a key arrives. libedit's
+ * idea of the screen stays correct.
  *
- * The history file is plain text, a line an entry, as Valkey's own tool keeps it: the two can share it. */
+ * The history file is plain text, one entry a line, as Valkey's tool writes it: both tools can share the file. */
 #include "lib/memory.h"
 #include "tools/cli.h"
 #include <errno.h>
@@ -31,16 +31,16 @@ const char *__lsan_default_suppressions(void) {
 
 struct line_editor {
     struct cli *cli;
-    EditLine *edit; /* NULL: no terminal */
+    EditLine *edit; /* NULL: not a terminal */
     History *history;
     char *history_path;
     const char *prompt;
-    char *line; /* what line_read gave out */
+    char *line; /* the result of line_read */
     size_t line_size;
     bool ended;
 };
 
-/* libedit's callbacks get the EditLine only; EL_CLIENTDATA leads back to us. */
+/* libedit's callbacks get only the EditLine; EL_CLIENTDATA holds our struct. */
 static struct line_editor *editor_of(EditLine *edit) {
     void *data = NULL;
     el_get(edit, EL_CLIENTDATA, &data);
@@ -64,7 +64,7 @@ static bool hint_draw(struct line_editor *editor) {
     size_t len = (size_t)(line->lastchar - line->buffer);
     char hint[512];
     if (!docs_hint(editor->cli->docs, slice_make(line->buffer, len), hint, sizeof hint)) return false;
-    /* Only what fits on this line: a hint that wrapped could not be wiped out. */
+    /* Show only what fits on this line: a wrapped hint could not be erased. */
     int room = terminal_columns() - 1 - (int)((strlen(editor->prompt) + len) % (size_t)terminal_columns());
     if (room < 2) return false;
     printf("\0337\033[90m%.*s\033[0m\0338", room, hint);
@@ -89,7 +89,7 @@ static int key_read(EditLine *edit, wchar_t *key) {
         have++;
         memset(&state, 0, sizeof state);
         size_t used = mbrtowc(key, bytes, have, &state);
-        if (used == (size_t)-2 && have < sizeof bytes) continue; /* a character of several bytes */
+        if (used == (size_t)-2 && have < sizeof bytes) continue; /* an incomplete multibyte character */
         if (used == (size_t)-1 || used == (size_t)-2) *key = (unsigned char)bytes[0];
         if (used == 0) *key = 0;
         result = 1;
@@ -118,7 +118,7 @@ static void completion_add(void *context, const char *text) {
     c->found[c->count++] = mem_strdup(text);
 }
 
-/* How far all of them agree. */
+/* The length of the common prefix of all completions. */
 static size_t completion_common(const struct completion *c) {
     size_t len = strlen(c->found[0]);
     for (int i = 1; i < c->count; i++) {

@@ -1,4 +1,4 @@
-/* cli_modes.c: what valkey-cli does instead of a command: figures, the list of keys, latencies, a cache simulation. */
+/* cli_modes.c: the modes of valkey-cli: statistics, the list of keys, latencies, a cache simulation. */
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "lib/random.h"
@@ -149,7 +149,7 @@ int mode_latency(struct cli *cli, bool history) {
         l.sum += took;
         l.count++;
         if (live) {
-            printf("\033[0G\033[2K"); /* the start of the line, wiped */
+            printf("\033[0G\033[2K"); /* moves to the start of the line and erases it */
             latency_show(cli, &l);
         }
         uint64_t passed = clock_monotonic_us() - start;
@@ -169,7 +169,7 @@ int mode_latency(struct cli *cli, bool history) {
 /* --- --latency-dist --- */
 
 static const struct {
-    uint64_t below_us; /* 0: no bound */
+    uint64_t below_us; /* 0: no limit */
     char mark;
 } spectrum[] = {
     {10, '.'},       {125, '-'},      {250, '*'},     {500, '#'},     {1000, '1'},    {2000, '2'},    {3000, '3'},
@@ -179,7 +179,7 @@ static const struct {
     {30000000, 'P'}, {60000000, 'Q'}, {0, '?'},
 };
 enum { SPECTRUM = sizeof spectrum / sizeof *spectrum };
-/* From black over grey and yellow to red, in the 256 colours of terminals. */
+/* From black over grey and yellow to red, in the 256-colour palette of terminals. */
 static const int palette[] = {0,   233, 234, 235, 237, 239, 241, 243, 245, 247,
                               144, 143, 142, 184, 226, 214, 208, 202, 196};
 enum { PALETTE = sizeof palette / sizeof *palette };
@@ -221,8 +221,7 @@ int mode_latency_dist(struct cli *cli) {
 
 /* --- --intrinsic-latency --- */
 
-/* Some work that the compiler can neither leave out nor make shorter: what a server does between two looks at the
- * clock. */
+/* Work that the compiler cannot remove or shorten, like the work of a server between two readings of the clock. */
 static uint64_t work(uint64_t seed) {
     for (int i = 0; i < 64; i++) {
         seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
@@ -256,7 +255,7 @@ int mode_intrinsic_latency(struct cli *cli) {
 
 enum { LRU_PIPELINE = 250 };
 
-/* Four of five accesses go to one key of five, and so on within each part: a power law. */
+/* Four of five accesses go to one fifth of the keys, and so on recursively: a power law. */
 static int64_t lru_key(int64_t keys) {
     double uniform = (double)(random_u64() >> 11) / 9007199254740992.0, alpha = 6.2;
     double value = pow((pow((double)keys, alpha + 1) - 1) * uniform + 1, 1 / (alpha + 1));

@@ -156,7 +156,7 @@ static const struct mode_option modes[] = {
     {"--eval", MODE_EVAL},
 };
 
-/* The tables below give how many arguments an option used; 0: not in the table; -1: its argument is missing. */
+/* Each table function returns how many arguments an option used; 0: not in the table; -1: its argument is missing. */
 static int table_option(struct cli_options *o, int argc, char **argv, int i) {
     int used = 0;
     for (size_t k = 0; k < sizeof modes / sizeof *modes; k++) {
@@ -199,7 +199,7 @@ static bool output_option(struct cli_options *o, const char *name) {
         o->output = CLI_QUOTED_JSON;
     else
         return false;
-    /* Without this, JSON could not tell maps from arrays. -2 may still overrule it. */
+    /* With RESP2, JSON could not distinguish maps from arrays. -2 may still override this. */
     if (o->output >= CLI_JSON && !o->protocol_given) o->protocol = 3;
     return true;
 }
@@ -255,7 +255,7 @@ static int other_option(struct cli_options *o, int argc, char **argv, int i) {
     return 2;
 }
 
-/* Options that end the program, for good or bad. */
+/* Options that print something and end the program. */
 static void final_option(int argc, char **argv, int i) {
     if (strcmp(argv[i], "--help") == 0 || (strcmp(argv[i], "-h") == 0 && i + 1 == argc)) {
         cli_help_print(strcmp(argv[i], "-h") == 0 ? stderr : stdout);

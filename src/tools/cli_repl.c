@@ -1,5 +1,5 @@
-/* cli_repl.c: the prompt, and the commands that are for valkey-cli itself. Where standard input is no terminal its
- * lines are taken the same way, without prompt and editing. */
+/* cli_repl.c: the prompt, and the commands of valkey-cli itself. If standard input is not a terminal, its lines are
+ * read the same way, without prompt and editing. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "tools/cli.h"
@@ -39,7 +39,7 @@ static void preferences_load(struct cli *cli) {
     fclose(file);
 }
 
-/* Lines that hold a password stay out of the history file. */
+/* Lines with a password are not written to the history file. */
 static bool is_secret(int argc, const struct slice *argv) {
     if (slice_is(argv[0], "auth")) return true;
     if (argc < 2) return false;
@@ -75,7 +75,7 @@ static void command_connect(struct cli *cli, const struct slice *argv) {
     cli_connect(cli, true, true);
 }
 
-/* False: the program is to end. */
+/* Returns false if the program should end. */
 static bool line_run(struct cli *cli, int argc, struct slice *argv) {
     int64_t repeat = cli->options.repeat;
     if (argc == 1 && (slice_is(argv[0], "quit") || slice_is(argv[0], "exit"))) return false;
@@ -110,7 +110,7 @@ int cli_repl(struct cli *cli) {
     cli_connect(cli, true, true);
     if (cli->tty && cli->session.conn) cli->docs = docs_load(cli);
     struct line_editor *editor = line_editor_new(cli);
-    /* At the prompt an interrupt ends the program, while it waits for the server it ends the wait. */
+    /* At the prompt an interrupt ends the program; while it waits for the server it ends the wait. */
     if (cli->tty) cli_catch_interrupt(cli, true);
     bool go_on = true;
     while (go_on) {

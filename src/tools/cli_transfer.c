@@ -1,4 +1,4 @@
-/* cli_transfer.c: --pipe, --rdb and --replica: streams that are not command and reply. */
+/* cli_transfer.c: --pipe, --rdb and --replica: streams instead of commands and replies. */
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "lib/random.h"
@@ -16,7 +16,7 @@ struct pipe_run {
     struct cli *cli;
     struct event_watch input;
     struct event_timer tick;
-    char mark[MARK]; /* what the final ECHO brings back */
+    char mark[MARK]; /* the text of the final ECHO */
     bool input_ended, done;
     uint64_t errors, replies, last_us;
 };
@@ -27,7 +27,7 @@ static void pipe_finish_input(struct pipe_run *p) {
     event_watch_remove(p->cli->session.loop, &p->input);
     p->input_ended = true;
     p->last_us = clock_monotonic_us();
-    /* The empty line ends a last line that has no end. */
+    /* The empty line terminates an unfinished last line. */
     output_write(out, SLICE("\r\n"));
     request_write(out, 2, (struct slice[]){SLICE("ECHO"), slice_make(p->mark, MARK)});
     conn_flush(p->cli->session.conn);
@@ -35,7 +35,7 @@ static void pipe_finish_input(struct pipe_run *p) {
     fflush(stdout);
 }
 
-/* Takes from standard input what the connection has room for. */
+/* Reads from standard input as much as fits into the connection's send memory. */
 static void pipe_input(struct event_watch *watch, int mask) {
     struct pipe_run *p = container_of(watch, struct pipe_run, input);
     struct connection *conn = p->cli->session.conn;
@@ -69,7 +69,7 @@ static void pipe_reply(struct pipe_run *p, const struct resp_value *v) {
     fprintf(stderr, "%s\n", v->text.data);
 }
 
-/* Handles all replies that are there. False: the connection is at its end. */
+/* Handles all received replies. Returns false at the end of the connection. */
 static bool pipe_replies(struct pipe_run *p) {
     struct session *s = &p->cli->session;
     for (;;) {
@@ -96,7 +96,7 @@ int mode_pipe(struct cli *cli) {
     random_bytes(p->mark, MARK);
     p->last_us = clock_monotonic_us();
     struct session *s = &cli->session;
-    /* A file is always readable, and epoll does not take it: it is read between the turns. */
+    /* A file is always readable, and epoll does not accept it: read it between the turns of the loop. */
     bool watched = event_watch_set(s->loop, &p->input, STDIN_FILENO, EVENT_READ, pipe_input) == 0;
     if (watched) fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     uint64_t timeout_us = (uint64_t)cli->options.pipe_timeout_s * 1000 * 1000;
@@ -137,13 +137,13 @@ static void replconf(struct cli *cli, const char *name, const char *value) {
     fprintf(stderr, "sending REPLCONF %s %s\n", name, value);
     const struct resp_value *reply = CLI_CALL(cli, "REPLCONF", name, value);
     if (reply->type != RESP_ERROR) return;
-    /* A server that does not know it sends everything, which will do except where less was asked for. */
+    /* A server that does not know the option sends a full snapshot, which is acceptable unless less was requested. */
     if (strcmp(name, "capa") == 0) return;
     fprintf(stderr, "%s error: %s\n", name, reply->text.data);
     exit(1);
 }
 
-/* Sends SYNC and reads the head of what follows: the length of the snapshot, or -1 and the mark that ends it. */
+/* Sends SYNC and reads the header of the reply: the length of the snapshot, or -1 and the mark that ends it. */
 static int64_t sync_begin(struct cli *cli, char mark[EOF_MARK]) {
     struct session *s = &cli->session;
     session_send(s, 1, (struct slice[]){SLICE("SYNC")});
@@ -160,7 +160,7 @@ static int64_t sync_begin(struct cli *cli, char mark[EOF_MARK]) {
         memcpy(line, input.data, len < sizeof line - 1 ? len : sizeof line - 1);
         line[strcspn(line, "\r\n")] = '\0';
         conn_consume(s->conn, len + 1);
-        if (!*line) continue; /* a sign of life while the snapshot is being made */
+        if (!*line) continue; /* a keepalive while the server writes the snapshot */
         if (*line == '-') {
             fprintf(stderr, "SYNC with primary failed: %s\n", line);
             exit(1);
@@ -192,7 +192,7 @@ static void bytes_keep(int fd, const char *data, size_t len) {
     }
 }
 
-/* Reads the snapshot to the file (-1: nowhere). Returns its length. */
+/* Writes the snapshot to the file (-1: discards it). Returns its length. */
 static uint64_t snapshot_read(struct cli *cli, int64_t size, const char mark[EOF_MARK], int fd) {
     struct connection *conn = cli->session.conn;
     uint64_t total = 0;
@@ -209,7 +209,7 @@ static uint64_t snapshot_read(struct cli *cli, int64_t size, const char mark[EOF
                 conn_consume(conn, (size_t)(found - input.data) + EOF_MARK);
                 return total;
             }
-            take = input.len >= EOF_MARK ? input.len - EOF_MARK + 1 : 0; /* the rest may be the beginning of the mark */
+            take = input.len >= EOF_MARK ? input.len - EOF_MARK + 1 : 0; /* the rest may be the start of the mark */
         }
         bytes_keep(fd, input.data, take);
         total += take;
@@ -240,7 +240,7 @@ int mode_rdb(struct cli *cli, bool functions_only) {
         return 1;
     }
     uint64_t total = snapshot_read(cli, size, mark, fd);
-    session_close(&cli->session); /* else the server keeps us as a replica */
+    session_close(&cli->session); /* otherwise the server keeps the connection as a replica */
     if (!standard && (fsync(fd) != 0 || close(fd) != 0)) {
         fprintf(stderr, "Fail to fsync '%s': %s\n", file, strerror(errno));
         return 1;
@@ -264,7 +264,7 @@ int mode_replica(struct cli *cli) {
     uint64_t total = snapshot_read(cli, size, mark, -1);
     fprintf(stderr, "SYNC done after %llu bytes. Logging commands from primary.\n", (unsigned long long)total);
     for (;;) {
-        /* Between commands there may be bare line ends: signs of life. */
+        /* Bare line ends between commands are keepalives. */
         struct slice input = conn_peek(cli->session.conn);
         if (input.len && (*input.data == '\n' || *input.data == '\r') && cli->session.reader.depth == 0 &&
             !cli->session.reader.bulk) {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Without an option a tool waits for a server that is busy or starting, over every transport alike. */
+/* Without a timeout option a tool waits this long for a busy or starting server, over every transport. */
 enum { CONNECT_TIMEOUT_MS = 60 * 1000 };
 
 void text_set(char **field, const char *value) {
@@ -39,7 +39,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* "%40" is '@'. False: a percent sign without two digits after it, or "%00". */
+/* Decodes "%40" to '@'. Returns false for a percent sign without two hex digits, or "%00". */
 static bool percent_decode(char **field, const char *text, size_t len) {
     char *out = mem_alloc(len + 1), *p = out;
     for (size_t i = 0; i < len; i++) {
@@ -66,7 +66,7 @@ static bool uri_fail(char *error, size_t error_size, const char *text) {
     return false;
 }
 
-/* "user:password@", if it is there. */
+/* Parses an optional "user:password@". */
 static bool uri_read_user(struct endpoint *e, const char **at, const char *end) {
     const char *sign = memchr(*at, '@', (size_t)(end - *at));
     if (!sign) return true;
@@ -149,7 +149,7 @@ int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *erro
     }
     if (strcmp(name, "--rdma-base-protocol") == 0) {
 #ifdef USE_RDMA
-        rdma_settings.features = 0; /* of all connections of the tool */
+        rdma_settings.features = 0; /* for all connections of the tool */
 #endif
         return 1;
     }
@@ -182,7 +182,7 @@ const struct transport *endpoint_transport(const struct endpoint *e) {
     return e->socket ? &transport_unix : &transport_tcp;
 }
 
-/* The first address of the preferred family; the name itself where there is none. */
+/* The first address of the preferred family; the name itself if there is none. */
 static const char *host_prefer(const struct endpoint *e, char address[static INET6_ADDRSTRLEN]) {
     struct addrinfo hints = {.ai_family = e->family, .ai_socktype = SOCK_STREAM}, *found;
     if (!e->family || getaddrinfo(e->host, NULL, &hints, &found) != 0) return e->host;

@@ -1,24 +1,25 @@
-/* endpoint.h: where a tool connects to, how, and as whom: the options that all tools share. */
+/* endpoint.h: the server address, transport and credentials: the options that all tools share. */
 #ifndef TOOLS_ENDPOINT_H
 #define TOOLS_ENDPOINT_H
 #include "net/connection.h"
 
 struct endpoint {
-    char *host; /* owned, as all texts here */
+    char *host; /* owned, like all texts here */
     int port;
     char *socket; /* path of a Unix socket; overrides host and port */
     char *user, *password;
     int db;     /* from the URI */
-    int family; /* AF_INET or AF_INET6: which addresses of a name to prefer; 0: as the system orders them */
+    int family; /* AF_INET or AF_INET6: the preferred addresses of a host name; 0: in the system's order */
     bool rdma, tls;
 };
 
 void endpoint_init(struct endpoint *e);
 void endpoint_free(struct endpoint *e);
-/* valkey://, redis://, rdma:// or unix:// with user, password, port and database. False: `error` says why. */
+/* Parses valkey://, redis://, rdma:// or unix:// with user, password, port and database. False: `error` has the reason.
+ */
 bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t error_size);
-/* Looks at argv[i]: the number of arguments it used; 0: not an option of these; -1: its argument is missing; -2:
- * `error` says what is wrong. */
+/* Parses the option argv[i]. Returns how many arguments it used; 0: not one of these options; -1: its argument is
+ * missing; -2: invalid, `error` has the reason. */
 int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *error, size_t error_size);
 const struct transport *endpoint_transport(const struct endpoint *e); /* NULL: not compiled in */
 struct connection *endpoint_connect(const struct endpoint *e, struct event_loop *loop, uint32_t timeout_ms,
@@ -27,6 +28,6 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
 void endpoint_format(const struct endpoint *e, char *text, size_t size);
 /* "tcp", "unix", "rdma (softrdma0)" */
 void endpoint_format_transport(const struct endpoint *e, char *text, size_t size);
-/* Replaces a text that the struct owns. */
+/* Replaces a text that a struct owns. */
 void text_set(char **field, const char *value);
 #endif

@@ -1,4 +1,4 @@
-/* session.c: see session.h. The connection has no owner that reacts to events: whoever waits turns the loop, and looks.
+/* session.c: see session.h. The connection has no event handler: functions that wait run the loop and check the state.
  */
 #include "tools/session.h"
 #include "lib/memory.h"
@@ -22,7 +22,7 @@ void session_close(struct session *s) {
     if (!s->conn) return;
     conn_close(s->conn);
     s->conn = NULL;
-    event_loop_turn(s->loop, 0); /* the memory of a closed connection goes with the turn */
+    event_loop_turn(s->loop, 0); /* frees the memory of the closed connection */
     reply_reader_free(&s->reader);
 }
 
@@ -57,7 +57,7 @@ void session_send(struct session *s, int argc, const struct slice *argv) {
     conn_flush(s->conn);
 }
 
-/* As conn_wait_readable; looks up now and then whether it was interrupted. */
+/* Like conn_wait_readable, but checks regularly whether it was interrupted. */
 static int wait_input(struct session *s, size_t more_than, int64_t timeout_ms) {
     if (!s->interrupt) return conn_wait_readable(s->conn, more_than, timeout_ms);
     for (int64_t left = timeout_ms;;) {
@@ -98,7 +98,7 @@ struct resp_value *session_read(struct session *s, int64_t timeout_ms) {
 struct resp_value *session_call(struct session *s, int argc, const struct slice *argv) {
     session_send(s, argc, argv);
     struct resp_value *value;
-    /* Push messages and attributes are not answers. */
+    /* Push messages and attributes are not replies. */
     do {
         value = session_read(s, -1);
     } while (value && (value->type == RESP_PUSH || value->type == RESP_ATTRIBUTE));

@@ -1,4 +1,4 @@
-/* auth.h: who may do anything at all: the password of the default user (requirepass), protected mode. */
+/* auth.h: authentication: the password of the default user (requirepass), and protected mode. */
 #ifndef SERVER_AUTH_H
 #define SERVER_AUTH_H
 #include "lib/slice.h"
@@ -9,11 +9,11 @@
 struct client;
 extern const struct config_option auth_options[];
 bool auth_required(void); /* a client must authenticate first */
-/* Authenticates the client as `user`; answers nothing. False: wrong name or password (counted). */
+/* Authenticates the client as `user` without replying. Returns false for a wrong name or password, and counts it. */
 bool auth_login(struct client *client, struct slice user, struct slice password);
 bool auth_user_exists(struct slice user);
 uint64_t auth_denied(void); /* failed logins */
 void auth_reset_stats(void);
-/* The text by which protected mode turns a connection away, NULL: it may come in. */
+/* The error text with which protected mode refuses a connection, NULL if the connection is accepted. */
 const char *auth_protected_refusal(const struct connection *conn);
 #endif

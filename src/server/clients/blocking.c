@@ -1,7 +1,8 @@
 /* blocking.c: see blocking.h.
  *
- * Every key that somebody waits for stands in one table, with those who wait in the order in which they came. The store
- * tells which keys change; those of the table go on a list, which is worked off when the command is over. */
+ * One table holds every key that a client waits for, with its clients in the order in which they began to wait. The
+ * store reports which keys change; changed keys that are in the table go on a list, which is served when the command
+ * has finished. */
 #include "server/clients/blocking.h"
 #include "lib/clock.h"
 #include "lib/hashtable.h"
@@ -17,16 +18,16 @@ struct blocked_key {
     struct list waits;
     struct list_link ready_link;
     size_t unless_present; /* of the waits */
-    uint32_t name_len;     /* of a db_key */
+    uint32_t name_len;     /* length of the db_key */
     char name[];
 };
 struct wait {
     struct list_link of_key;
     struct blocked_key *key;
     struct blocked *blocked;
-    uint64_t since; /* the round of serving in which it began */
+    uint64_t since; /* the serving round in which the wait began */
 };
-/* A client that waits. */
+/* A client that waits for keys. */
 struct blocked {
     struct client *client;
     struct command *command;
@@ -44,7 +45,7 @@ bool blocking_ready;
 static struct hashtable *keys;
 static struct list ready = {.head = {&ready.head, &ready.head}};
 static size_t blocked_count, blocked_of[VALUE_TYPES], unless_present_keys;
-static struct blocked *called; /* whose command is being called again */
+static struct blocked *called; /* the client whose command is called again */
 static bool called_blocks, serving, quiet;
 static uint64_t serving_round, waits_visited;
 
@@ -65,14 +66,14 @@ uint64_t blocking_visited(void) {
     return waits_visited;
 }
 
-/* What the store tells */
+/* Events of the store */
 
-static struct entry *look(struct db *db, struct slice name) {
+static struct entry *find_without_expiry(struct db *db, struct slice name) {
     return db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
 }
 
-/* Keys are served in the order in which they have become what somebody waits for, be it for another key. What they were
- * before does not matter. */
+/* Keys are served in the order in which they became what a client waits for, even if that client waits for another key.
+ * Earlier states of a key do not matter. */
 static void key_ready(struct blocked_key *key, const struct entry *entry) {
     if (list_is_linked(&key->ready_link)) return;
     if (!(entry && blocked_of[entry_type(entry)]) && !key->unless_present) return;
@@ -85,16 +86,16 @@ static void key_changed(struct db *db, struct slice name) {
     struct db_key full;
     struct blocked_key *key = hashtable_find(keys, db_key_make(&full, db, name));
     db_key_free(&full);
-    if (key) key_ready(key, look(db, name));
+    if (key) key_ready(key, find_without_expiry(db, name));
 }
 
-/* A whole database becomes another, or empty (NULL): each key is looked at. */
+/* A whole database is replaced by another one, or emptied (NULL): checks each key. */
 static void db_becomes(struct db *db, struct db *other) {
     struct hashtable_iterator it;
     hashtable_iterator_open(&it, keys);
     for (struct blocked_key *key; (key = hashtable_iterator_next(&it));) {
         struct slice full = key_name(key);
-        if (db_key_db(full) == db) key_ready(key, other ? look(other, db_key_name(full)) : NULL);
+        if (db_key_db(full) == db) key_ready(key, other ? find_without_expiry(other, db_key_name(full)) : NULL);
     }
     hashtable_iterator_close(&it);
 }
@@ -147,7 +148,7 @@ static void wait_end(struct wait *wait) {
     if (hashtable_size(keys) == 0) store_events_unlisten(&listener);
 }
 
-/* The client waits no more; what it waited with is gone afterwards. */
+/* Ends the client's wait and frees its state. */
 static void blocked_free(struct blocked *blocked) {
     for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
     event_timer_cancel(server.loop, &blocked->timer);
@@ -229,7 +230,7 @@ void call_block(struct call *call, const struct blocking *how) {
     for (int i = 0; i < how->key_count; i++) {
         struct blocked_key *key = key_of(call->db, call->argv[how->first_key + i]);
         struct list_link *last = key->waits.head.prev;
-        /* The same key twice. */
+        /* The same key is named twice. */
         if (last != &key->waits.head && container_of(last, struct wait, of_key)->blocked == blocked) continue;
         struct wait *wait = &blocked->waits[blocked->wait_count++];
         *wait = (struct wait){.key = key, .blocked = blocked, .since = serving ? serving_round : 0};
@@ -259,22 +260,23 @@ static void call_again(struct blocked *blocked) {
     dispatch_call(client, blocked->command, blocked->argc, blocked->argv);
     client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
     called = NULL;
-    if (client->flags & CLIENT_CLOSING) return; /* it freed what it waited with */
+    if (client->flags & CLIENT_CLOSING) return; /* the wait is already freed */
     if (!called_blocks) unblock(blocked);
 }
 
 /* Calls the commands that wait for a key, each once, in the order in which they began to wait. Clients that begin to
- * wait meanwhile are left for the next round. A call may end any of the waits, and with the last one the key. */
+ * wait meanwhile are left for the next round. A call may end any of the waits, and with the last wait the key itself.
+ */
 static void serve_key(struct db *db, struct slice full) {
     struct blocked_key *key = hashtable_find(keys, full);
     if (!key) return;
     serving_round++;
     list_each(&key->waits, link) {
         struct wait *wait = container_of(link, struct wait, of_key);
-        if (wait->since == serving_round) break; /* and so did all behind it */
+        if (wait->since == serving_round) break; /* so did all waits behind it */
         waits_visited++;
         /* Looked up without expiring it: the command that is called does that. */
-        if (may_serve(wait->blocked, look(db, db_key_name(full)))) call_again(wait->blocked);
+        if (may_serve(wait->blocked, find_without_expiry(db, db_key_name(full)))) call_again(wait->blocked);
     }
 }
 
@@ -285,7 +287,7 @@ void blocking_serve(void) {
         struct blocked_key *key = container_of(list_first(&ready), struct blocked_key, ready_link);
         list_remove(&ready, &key->ready_link);
         struct slice name = key_name(key);
-        char *copy = mem_alloc(name.len); /* the key may go */
+        char *copy = mem_alloc(name.len); /* the call may free the key */
         memcpy(copy, name.data, name.len);
         serve_key(db_key_db(name), (struct slice){copy, name.len});
         mem_free(copy);
@@ -307,7 +309,7 @@ static bool timeout_check(struct call *call, long double milliseconds, int64_t *
             reply_error(call->reply, "ERR timeout is out of range");
             return false;
         }
-        /* Longer than the timer can count is for ever. */
+        /* Longer than the timer can count: wait without limit. */
         *timeout_ms = rounded > INT64_MAX / 4000 ? 0 : rounded;
         return true;
     }
@@ -332,7 +334,7 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
     return timeout_check(call, value, timeout_ms);
 }
 
-/* The ends of clients */
+/* Disconnects */
 
 static void client_gone(struct client *client) {
     if (client->blocked) blocked_free(client->blocked);

@@ -1,50 +1,53 @@
-/* blocking.h: clients that wait for keys. The one mechanism for all commands that do.
+/* blocking.h: clients that wait for keys. All blocking commands use this mechanism.
  *
- * A handler that finds nothing to answer with calls call_block() and returns without a reply. The command is kept, and
- * called again, from its beginning, when one of the keys has changed into something that may serve it: then the handler
- * either answers, or finds nothing again and calls call_block() once more, by which nothing changes: the client keeps
- * its place and its time.
+ * A handler that finds no data to reply with calls call_block() and returns without a reply. The server keeps the
+ * command. When one of the keys changes into something that may serve the client, the server calls the handler again
+ * from its beginning. The handler either replies, or finds no data again and calls call_block() once more; the client
+ * then keeps its position in the queue and its timeout.
  *
- * Who has waited longest is served first. Clients are served after the command (or the whole transaction) that changed
- * the key, before anybody's next command; what they do may serve others in turn. While clients are paused nobody is
- * served. A waiting client executes nothing else, but its connection goes on receiving, so that its end is noticed.
+ * The client that has waited longest is served first. Clients are served after the command (or the whole transaction)
+ * that changed the key and before the next command of any client; serving a client may make other clients ready in
+ * turn. While clients are paused none is served. A waiting client executes nothing else, but its connection keeps
+ * receiving, so that the server detects a disconnect.
  *
- * Where nothing may wait (in a transaction or a script) call_block() answers at once. Main thread only. */
+ * In a context that must not block (a transaction or a script) call_block() replies at once. Main thread only. */
 #ifndef SERVER_BLOCKING_H
 #define SERVER_BLOCKING_H
 #include "server/command/command.h"
 
 struct blocking {
-    int first_key, key_count; /* among the arguments, one after the other */
-    enum value_type type;     /* what a key must be to be looked at again */
-    bool
-        unless_present; /* also when it is missing or of another type: the handler answers with an error (XREADGROUP) */
-    int64_t timeout_ms; /* 0: for ever */
-    void (*timed_out)(struct reply *reply); /* the answer when time has run out; NULL: a null array */
-    void (*refused)(struct reply *reply);   /* the answer where nothing may wait; NULL: timed_out's */
-    const struct slice *argv; /* what is kept and called again, as many arguments; NULL: those of the call. For
-                                 arguments that mean the present ("$") */
+    int first_key, key_count; /* consecutive arguments */
+    enum value_type type;     /* the type a key must have for the command to be called again */
+    bool unless_present;      /* also if the key is missing or has another type: the handler replies with an error
+                                 (XREADGROUP) */
+    int64_t timeout_ms;       /* 0: no limit */
+    void (*timed_out)(struct reply *reply); /* the reply after the timeout; NULL: a null array */
+    void (*refused)(struct reply *reply);   /* the reply if blocking is not allowed; NULL: as timed_out */
+    const struct slice *argv; /* the command to keep and call again, with the call's argument count; NULL: the call's
+                                 own arguments. For arguments that refer to the present ("$") */
 };
 void call_block(struct call *call, const struct blocking *how);
-/* Reads argument `index` as a timeout: seconds with fractions, or whole milliseconds. False: the error is replied. */
+/* Parses argument `index` as a timeout: seconds with fractions, or whole milliseconds. False: replied with an error.
+ */
 bool call_timeout_seconds(struct call *call, int index, int64_t *timeout_ms);
 bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms);
 
-/* CLIENT UNBLOCK: ends the waiting as if time had run out, or (`error` not NULL) with that error. False: it does not
- * wait. */
+/* CLIENT UNBLOCK: ends the wait as if it had timed out, or with `error` if that is not NULL. Returns false if the
+ * client does not wait. */
 bool client_unblock(struct client *client, const char *error);
 size_t clients_blocked(void);
 size_t blocking_keys(bool unless_present_only);
-uint64_t blocking_visited(void); /* waits that were looked at to serve keys, since the start: what serving costs */
+uint64_t blocking_visited(void); /* waits visited to serve keys since the start: the cost of serving */
 
-/* db_changed() for a change that cannot give anything to those who wait for the key (entries are gone): none of them is
+/* db_changed() for a change that cannot serve any client that waits for the key (entries were removed): no command is
  * called again for it. */
 void blocking_changed_quietly(struct db *db, struct slice key);
-/* And where the value stays, but those who wait are to be called again (XREADGROUP, when its group is gone). */
+/* The value stays, but the commands that wait for the key are called again (XREADGROUP after its group was destroyed).
+ */
 void blocking_wake(struct db *db, struct slice key);
 
-/* Serves who waits for keys that have changed. Called by dispatch after each call that is not part of another, and
- * before the loop waits. */
+/* Serves the clients that wait for keys that have changed. Dispatch calls this after each call that is not nested in
+ * another, and the loop calls it before it waits. */
 extern bool blocking_ready;
 void blocking_serve(void);
 void blocking_init(void);

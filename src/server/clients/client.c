@@ -1,13 +1,13 @@
-/* client.c: the life of a client and its turn: requests in, replies out.
+/* client.c: creates and frees clients, and runs their turns: executes requests and writes replies.
  *
- * A turn executes requests straight from the connection's input until it is used up, then flushes once. What was
- * executed is consumed from the connection at the end of the turn, in one step. A turn that takes longer than TURN_US
- * ends early; the client goes to the end of a queue and has its next turn after everybody else's descriptors were
- * served, so a pipeline without end starves nobody.
+ * A turn executes requests directly from the connection's input until the input is used up, then flushes once. At its
+ * end it consumes the executed bytes from the connection in one step. A turn that takes longer than TURN_US ends early:
+ * the client goes to the end of a queue and continues after the event loop has served all other descriptors, so an
+ * endless pipeline starves no other client.
  *
- * Freeing. A client may be freed anywhere, by its own command too. Its connection is closed at once; its memory goes at
- * the end of the loop's turn, so whoever is on the stack can still look at it and see CLIENT_CLOSING. Its replies go
- * nowhere from then on. */
+ * Freeing. A client may be freed anywhere, also by its own command. Its connection is closed at once; its memory is
+ * freed at the end of the loop's turn, so functions on the stack can still read the client and see CLIENT_CLOSING.
+ * Replies written after that are discarded. */
 #include "server/clients/client_private.h"
 #include "lib/clock.h"
 #include "lib/hashtable.h"
@@ -27,7 +27,7 @@
 
 enum {
     TURN_US = 1000,
-    REQUEST_COPY_MIN = 1024 * 1024, /* below it is not asked whether there is memory for a copy */
+    REQUEST_COPY_MIN = 1024 * 1024, /* smaller requests are not checked for memory for a copy */
     CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY,
     CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT
 };
@@ -94,7 +94,7 @@ static void client_memory_free(struct event_deferred *deferred) {
 void client_free(struct client *client) {
     if (client->flags & CLIENT_CLOSING) return;
     client->flags |= CLIENT_CLOSING;
-    client_events_tell(client);
+    client_events_notify_freed(client);
     if (client->held_replies) reply_barrier_forget(client);
     client->reply.out = &nowhere.out;
     if (list_is_linked(&client->turn_link)) list_remove(&turns, &client->turn_link);
@@ -107,7 +107,7 @@ void client_free(struct client *client) {
         list_remove(&clients, &client->link);
         hashtable_pop(by_id, id_key(client));
         conn_close(client->conn);
-        client_count_bytes(client); /* what left with it */
+        client_count_bytes(client); /* the bytes counted since the last time */
         client->conn = NULL;
     }
     if (server.loop)
@@ -118,8 +118,8 @@ void client_free(struct client *client) {
 
 void client_free_after_reply(struct client *client) {
     client->flags |= CLIENT_CLOSE_AFTER_REPLY;
-    client_retarget(client);                      /* nothing follows: a transaction of its own may go on */
-    if (client->conn) client_flush_later(client); /* where it does not have its own turn just now */
+    client_retarget(client);                      /* the caller may be this client's own EXEC: keep the rest running */
+    if (client->conn) client_flush_later(client); /* unless the client is in its own turn */
 }
 
 /* Turns */
@@ -149,7 +149,7 @@ void client_retarget(struct client *client) {
     client->reply.out = client->conn && !(client->flags & SILENT) ? client_output(client) : &nowhere.out;
 }
 
-/* CLIENT REPLY SKIP: the request after it is not answered. */
+/* CLIENT REPLY SKIP: the next request gets no reply. */
 static __attribute__((noinline)) void skip_begin(struct client *client) {
     client->flags &= ~CLIENT_SKIPS;
     client->flags |= CLIENT_REPLY_SKIP;
@@ -161,9 +161,9 @@ static __attribute__((noinline)) void skip_end(struct client *client) {
     client_retarget(client);
 }
 
-/* How long replies are. What a connection has sent and has yet to send only grows by what is written to it; and as long
- * as it goes on in the same piece of send memory, it grows by as much as the place to write moves. So the whole is
- * asked for once a turn, and after a reply that went on to another piece. */
+/* The size of replies. The sum of bytes a connection has sent and has queued only grows by what is written to it. As
+ * long as the output stays in the same piece of send memory, it grows by the distance that the write position moves. So
+ * the sum is computed once a turn, and again after a reply that went on to another piece. */
 static inline uint64_t output_produced(const struct connection *conn) {
     return conn->bytes_out + conn_pending(conn);
 }
@@ -180,17 +180,17 @@ void client_call_starts(struct client *client, struct call_start *start) {
     start->held = reply_barrier_held(client);
 }
 
-/* A reply began at `from` and is large, or has gone on to other send memory: its bytes. */
+/* Returns the bytes of a reply that began at `from` and is large or went on to another piece of send memory. */
 static uint64_t reply_measure(struct client *client, const char *from) {
     uint64_t before = client->produced + (uint64_t)(from - client->produced_at);
     produced_start(client);
-    /* Less: the connection has failed meanwhile, and dropped what waited. */
+    /* Less than before: the connection has failed meanwhile and dropped its queue. */
     return client->produced < before ? 0 : client->produced - before;
 }
 
 __attribute__((noinline)) void client_call_ends(struct client *client, const struct call_start *start, int argc,
                                                 const struct slice *argv, size_t request_size) {
-    if (!client->conn) return; /* an internal client, or it was closed */
+    if (!client->conn) return; /* internal or closed */
     uint64_t reply_size = reply_measure(client, start->pos), held = reply_barrier_held(client) - start->held;
     if (held) reply_barrier_replied(client);
     reply_size += held;
@@ -201,15 +201,15 @@ __attribute__((noinline)) void client_call_ends(struct client *client, const str
         commandlog_add(COMMANDLOG_LARGE_REPLY, client->current, client, argc, argv, reply_size);
 }
 
-/* A command may copy its arguments into values, and those allocations cannot fail: a large request is refused where
- * memory is too short for one copy. */
+/* A command may copy its arguments into values, and those allocations cannot fail: a large request is refused if there
+ * is not enough memory for one copy. */
 static __attribute__((noinline)) bool request_affordable(struct client *client) {
     if (mem_is_available(request_wire_size(&client->reader))) return true;
     dispatch_refuse(client, "OOM the request is too large for the memory that is left");
     return false;
 }
 
-/* The reader holds a request. False: it is held back, and stays in the reader. */
+/* The reader holds a request. Returns false if a filter holds it back; it then stays in the reader. */
 static inline bool request_execute(struct client *client) {
     struct request_reader *reader = &client->reader;
     const struct output *out = &client->conn->out;
@@ -239,7 +239,7 @@ static __attribute__((noinline)) void request_refuse(struct client *client) {
     client->flags |= CLIENT_CLOSE_AFTER_REPLY;
 }
 
-/* A request that cannot be had whole within client-query-buffer-limit. */
+/* Closes a client whose request exceeds client-query-buffer-limit. */
 static __attribute__((noinline)) void query_limit_close(struct client *client, size_t size) {
     log_warning("Closing client that reached max query buffer length: %s (%zu bytes)", client_log_text(client), size);
     client_stats.query_limit_closed++;
@@ -253,8 +253,8 @@ static __attribute__((noinline)) bool query_limit_passed(struct client *client) 
     return true;
 }
 
-/* An argument of the request goes straight into its blob. What was executed before it is consumed with what there is of
- * the request. */
+/* Receives an argument of the request straight into its blob. Consumes everything executed before it, and the received
+ * part of the request. */
 static __attribute__((noinline)) void request_receive_large(struct client *client) {
     struct request_reader *reader = &client->reader;
     if (query_limit_passed(client)) return;
@@ -271,8 +271,8 @@ static const struct request_limits *client_limits(const struct client *client) {
     return &normal;
 }
 
-/* A pipeline: fetches the keys of the requests that follow, so that they need not each wait for memory. Returns how
- * much of the input was looked at; all of it where that does not pay. */
+/* Prefetches the keys of the next requests of a pipeline, so that memory latencies overlap. Returns how many bytes of
+ * the input it has read ahead; all of them if prefetching does not pay. */
 static __attribute__((noinline)) size_t pipeline_fetch(struct client *client, struct slice input) {
     enum { AHEAD = 16 };
     struct slice keys[AHEAD];
@@ -362,8 +362,8 @@ static void turn_finish(struct client *client, enum turn_end end) {
     if (client->used) conn_consume(conn, client->used);
     client->used = 0;
     client_count_bytes(client);
-    /* Nothing more is received until what is there was executed; above all not the end of the connection, by which it
-     * would be lost. */
+    /* Receive nothing more until the present input is executed. Above all do not receive the end of the connection,
+     * which would discard that input. */
     bool over = end == TURN_OVER && conn->in_len;
     if (over != client->waits_for_turn) conn_set_reading(conn, !over);
     client->waits_for_turn = over;
@@ -383,10 +383,10 @@ static void client_turn(struct client *client) {
     if (!client->threaded && !(client->flags & CLIENT_CLOSING) && end == TURN_DONE) query_limit_passed(client);
 }
 
-/* A client that was held goes on, first with the request that it holds. The input may have moved since: the request is
- * found in it again, unless parts of it are no longer there (large arguments). */
+/* Resumes a client that was held, first with the request in its reader. The input may have moved since: the request is
+ * parsed again, unless parts of it have left the input (large arguments). */
 static void turn_resume(struct client *client) {
-    if (client->holds) return; /* it was held again since it was queued: its release queues it anew */
+    if (client->holds) return; /* held again since it was queued: its release queues it again */
     if (client->held && (client->threaded || !client->reader.larges_count)) {
         client->held = false;
         if (!client->threaded) request_done(&client->reader);
@@ -420,7 +420,7 @@ static uint64_t turns_run(struct event_timer *timer) {
     return 0;
 }
 
-/* What the connection tells */
+/* Events of the connection */
 
 static void client_readable(struct connection *conn) {
     client_stats.reads++;
@@ -445,7 +445,7 @@ static void client_closed(struct connection *conn) {
 static const struct connection_events client_connection_events = {
     .readable = client_readable, .drained = client_drained, .closed = client_closed};
 
-/* Turns a connection away with an error. */
+/* Refuses a connection with an error. */
 static void connection_refuse(struct connection *conn, const char *error) {
     struct reply reply = {.out = &conn->out, .protocol = 2};
     client_stats.rejected++;
@@ -492,7 +492,7 @@ void client_set_name(struct client *client, struct slice name) {
 void client_reset(struct client *client) {
     client->flags &= ~(uint32_t)(CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT | CLIENT_NO_EVICT |
                                  CLIENT_NO_TOUCH | CLIENT_IMPORT_SOURCE | CLIENT_READONLY);
-    client_events_tell_reset(client);
+    client_events_notify_reset(client);
     client_retarget(client);
     client->reply.protocol = (uint8_t)client_settings.protocol;
     client->db = keyspace_db(server.keyspace, 0);
@@ -502,7 +502,7 @@ void client_reset(struct client *client) {
     client_set_name(client, SLICE(""));
 }
 
-/* Others' state that hangs on clients */
+/* Client state of other modules */
 
 static struct list watchers = {.head = {&watchers.head, &watchers.head}};
 
@@ -510,14 +510,14 @@ void clients_watch(struct client_watcher *watcher) {
     list_append(&watchers, &watcher->link);
 }
 
-void client_events_tell(struct client *client) {
+void client_events_notify_freed(struct client *client) {
     list_each(&watchers, link) {
         struct client_watcher *watcher = container_of(link, struct client_watcher, link);
         if (watcher->freed) watcher->freed(client);
     }
 }
 
-void client_events_tell_reset(struct client *client) {
+void client_events_notify_reset(struct client *client) {
     list_each(&watchers, link) {
         struct client_watcher *watcher = container_of(link, struct client_watcher, link);
         if (watcher->reset) watcher->reset(client);

@@ -1,8 +1,8 @@
-/* client.h: one who issues commands: somebody at the other end of a connection, or (conn NULL) a part of the server
- * itself.
+/* client.h: a client issues commands. It is the peer of a connection, or (conn NULL) a part of the server itself.
  *
- * Input: the connection shows bytes, resp/request.c finds requests in them, client.c executes them one after the other
- * and flushes the reply when the input is used up. Output bounds are client-output-buffer-limit's. Main thread only. */
+ * The connection provides bytes, resp/request.c parses requests in them, client.c executes the requests one after the
+ * other and flushes the replies when the input is used up. client-output-buffer-limit bounds the output. Main thread
+ * only. */
 #ifndef SERVER_CLIENT_H
 #define SERVER_CLIENT_H
 #include "lib/list.h"
@@ -32,9 +32,9 @@ enum client_flag {
     CLIENT_CAPA_REDIRECT = 1 << 15,
     CLIENT_DIRTY_WATCH = 1 << 16 /* a watched key has changed */,
     CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
-    CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: nothing may wait */,
-    CLIENT_CALLED_AGAIN = 1 << 19, /* the command that runs did so before, and had to wait */
-    CLIENT_LOADER = 1 << 20        /* executes what a file holds: nothing of it is propagated */
+    CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: commands must not block */,
+    CLIENT_CALLED_AGAIN = 1 << 19, /* the running command blocked before and is called again */
+    CLIENT_LOADER = 1 << 20        /* executes the contents of a file: nothing is propagated */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,
@@ -52,98 +52,98 @@ struct client {
     uint64_t id;
     uint32_t flags;
     bool authenticated;
-    uint32_t redacted;   /* arguments of the last call that are secret (call_redact): ask client_hides_argument */
-    bool threaded;       /* its connection is an I/O thread's, and shows parsed batches */
+    uint32_t redacted;   /* arguments of the last call that are secret (call_redact): use client_hides_argument */
+    bool threaded;       /* an I/O thread owns its connection and delivers parsed batches */
     bool held;           /* the reader holds a whole request that waits for client_release() */
-    bool waits_for_turn; /* its time was up with input left; reading is off */
-    uint8_t holds;       /* client_hold() without client_release() */
+    bool waits_for_turn; /* its turn ended with input left; reading is off */
+    uint8_t holds;       /* client_hold() calls without client_release() */
     struct request_reader reader;
-    size_t used;                 /* bytes of the input that were executed in this turn and are not consumed yet */
-    struct list_link turn_link;  /* waits for its next turn */
+    size_t used;                 /* bytes of the input executed in this turn and not consumed yet */
+    struct list_link turn_link;  /* in the queue for its next turn */
     struct list_link pause_link; /* CLIENT_PAUSED: in the list of client_pause.c */
-    struct list_link flush_link; /* has output that goes out before the loop waits */
+    struct list_link flush_link; /* has output to send before the loop waits */
     struct event_deferred deferred;
-    struct command *current; /* last called, for CLIENT LIST */
-    struct command *last;    /* found by the last lookup, where asking for its name again is enough; else NULL */
+    struct command *current;         /* last called, for CLIENT LIST */
+    struct command *last;            /* result of the last lookup if comparing its name is enough; otherwise NULL */
     char *name, *lib_name, *lib_ver; /* NULL: not set */
-    struct user *user;               /* whom it acts as once it is authenticated; never NULL */
+    struct user *user;               /* the user it acts as once authenticated; never NULL */
     int64_t created_ms, active_ms;   /* wall clock */
-    uint64_t soft_limit_since_us;    /* when the soft output limit was first passed; 0: it is not */
+    uint64_t soft_limit_since_us;    /* when the soft output limit was exceeded; 0: it is not */
     uint64_t commands, net_in, net_out;
-    /* Kept by those features, shown by CLIENT LIST. */
+    /* Set by the features named, shown by CLIENT LIST. */
     int subscriptions[3]; /* channels, patterns, shard channels */
     int queued_commands;  /* of a transaction, plus one; 0: none is open */
     int watched_keys;
-    uint32_t queued_flags;             /* command flags of all that is queued */
+    uint32_t queued_flags;             /* command flags of all queued commands */
     struct transaction *transaction;   /* transactions.c; NULL: none is open */
     struct watch_list *watches;        /* watch.c; NULL: none */
     struct blocked *blocked;           /* blocking.c; NULL: does not wait for keys */
-    struct memory_output *pushes;      /* client_push() while its own command runs; NULL: none */
+    struct memory_output *pushes;      /* output of client_push() while its own command runs; NULL: none */
     struct held_replies *held_replies; /* reply_barrier.c; NULL: replies go to the connection */
-    uint64_t produced;                 /* bytes of replies made before produced_at, a place in conn->out */
+    uint64_t produced;                 /* bytes of replies written before produced_at, a position in conn->out */
     const char *produced_at;
     size_t memory_noted; /* counted against maxmemory-clients */
 };
 
-/* A bit for each argument; the last one stands for all from REDACTED_REST on. */
+/* One bit for each argument; the last one stands for all arguments from REDACTED_REST on. */
 enum { REDACTED_REST = 31 };
 static inline bool client_hides_argument(const struct client *client, int index) {
     return client->redacted >> (index < REDACTED_REST ? index : REDACTED_REST) & 1;
 }
 
 struct client *client_new(struct connection *conn); /* conn NULL: internal */
-void client_free(struct client *client); /* at any time, by anyone; safe while the client's own command runs; its memory
-                                            goes at the end of the turn */
+void client_free(struct client *client); /* callable at any time, also while the client's own command runs; its memory
+                                            is freed at the end of the turn */
 void client_free_after_reply(struct client *client);
 struct client *client_by_id(uint64_t id);
 struct list *clients_all(void); /* those with a connection, oldest first */
 size_t clients_count(void);
-size_t client_memory(const struct client *client); /* bytes held for it: itself, its input, its output */
+size_t client_memory(const struct client *client); /* bytes used for the client: the struct, its input, its output */
 enum client_class client_class(const struct client *client);
 const char *client_class_name(enum client_class class);
 bool client_class_parse(struct slice name, enum client_class *class); /* TYPE of CLIENT LIST and KILL */
-void client_describe(struct client *client, struct output *out);      /* a line of CLIENT LIST, without its end */
-/* The line as the log shows it; names are left out with hide-user-data-from-log. Static, valid until the next call. */
+void client_describe(struct client *client, struct output *out);      /* a line of CLIENT LIST, without the line end */
+/* The client's line for the log; hide-user-data-from-log leaves names out. Static, valid until the next call. */
 const char *client_log_text(struct client *client);
 void client_accept(struct listener *listener, struct connection *conn);
-/* Executes a command for a client as if it had sent it: used by scripts, replica links, AOF loading. The reply goes to
+/* Executes a command for a client as if it had sent it: for scripts, replica links, AOF loading. The reply goes to
  * client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);
 
-/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply);
- * whoever else writes to a client (messages, monitors, replicas) calls client_flush_later(), and client_check_output()
- * after a good deal. */
+/* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply).
+ * Other writers to a client (messages, monitors, replicas) call client_flush_later(), and client_check_output() after
+ * writing many bytes. */
 void client_flush_later(struct client *client);
-void clients_flush(void); /* all that wait; before the loop waits */
-/* Where the client's replies and confirmations stand in order, whatever CLIENT REPLY says: its connection's output, or
- * its held replies (reply_barrier.h). The client must have a connection. */
+void clients_flush(void); /* flushes all queued clients, before the loop waits */
+/* The output that keeps the client's replies and confirmations in order, regardless of CLIENT REPLY: its connection's
+ * output, or its held replies (reply_barrier.h). The client must have a connection. */
 struct output *client_output(struct client *client);
-/* Writes protocol bytes that the client did not ask for just now (a message, an invalidation), whatever CLIENT REPLY
- * says. While a command of the client's own runs they wait until after its reply. */
+/* Writes protocol bytes that do not reply to a request (a message, an invalidation), regardless of CLIENT REPLY. While
+ * a command of the client's own runs, they wait until after its reply. */
 void client_push(struct client *client, struct slice bytes);
-void client_push_blob(struct client *client, struct blob *blob); /* large ones, shared where that pays */
-void client_pushes_write(struct client *client);                 /* those that waited: dispatch, after the call */
-/* Applies the class's output limits. False: they were passed and the client is gone. */
+void client_push_blob(struct client *client, struct blob *blob); /* shares a large blob instead of copying it */
+void client_pushes_write(struct client *client); /* writes the pushes that waited; dispatch calls it after the call */
+/* Applies the class's output limits. Returns false if a limit was exceeded and the client is freed. */
 bool client_check_output(struct client *client);
 
-/* Holds the execution of a client's requests; nests. The connection goes on receiving. Release lets it go on, in the
- * same turn of the loop or the next. */
+/* Holds the execution of a client's requests; nests. The connection keeps receiving. Release resumes it, in the same
+ * turn of the loop or the next. */
 void client_hold(struct client *client);
 void client_release(struct client *client);
 
-/* CLIENT PAUSE and its like (failover): holds the execution of writes or of everything until then. */
+/* CLIENT PAUSE and failover: holds the execution of writes or of all commands until then. */
 enum pause_kind { PAUSE_NONE, PAUSE_WRITE, PAUSE_ALL };
 void clients_pause(enum pause_kind kind, int64_t until_ms);
 void clients_unpause(void);
 enum pause_kind clients_paused(void);
-int64_t clients_paused_ms(void); /* until it ends; 0: not paused */
+int64_t clients_paused_ms(void); /* milliseconds until the pause ends; 0: not paused */
 
 void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);
-void client_reset(struct client *client); /* as RESET: back to what it was when it connected */
+void client_reset(struct client *client); /* RESET: back to the state at connection */
 
-/* A feature with state of its own for some clients (subscriptions, watched keys, blocking) keeps it in its own tables
- * and is told here when a client goes or is reset. */
+/* A feature with state for some clients (subscriptions, watched keys, blocking) keeps the state in its own tables.
+ * These callbacks tell it that a client is freed or reset. */
 struct client_watcher {
     struct list_link link;
     void (*freed)(struct client *client); /* may be NULL */

@@ -157,7 +157,7 @@ static void flag_run(struct call *call, uint32_t flag) {
     }
     reply_ok(call->reply);
 }
-/* Capabilities that are not known are of a newer client: no error. */
+/* Unknown capabilities come from newer clients and are no error. */
 static void capa_run(struct call *call) {
     for (int i = 2; i < call->argc; i++)
         if (slice_is(call->argv[i], "redirect")) call->client->flags |= CLIENT_CAPA_REDIRECT;
@@ -200,7 +200,7 @@ static void unblock_run(struct call *call) {
     bool unblocked = client && client_unblock(client, error);
     reply_integer(call->reply, unblocked);
     if (unblocked && error)
-        call->reply->failed = true; /* INFO commandstats counts the error that was replied meanwhile, as Valkey does */
+        call->reply->failed = true; /* INFO commandstats counts the error sent above, as Valkey does */
 }
 
 static void help_run(struct call *call) {

@@ -1,8 +1,8 @@
-/* client_eviction.c: maxmemory-clients: what all clients together may hold. Beyond it the clients that hold most are
- * closed, before the loop waits.
+/* client_eviction.c: maxmemory-clients: the memory limit for all clients together. Above it the server closes the
+ * clients that use most, before the loop waits.
  *
- * Each client's share is noted at the end of its turns and by the cron, only while the bound is set. Looking for the
- * largest walks all clients: that happens only when one is to be closed. */
+ * The server updates each client's share at the end of its turns and from the cron, only while the limit is set.
+ * Finding the largest client walks all of them, which happens only if one must be closed. */
 #include "lib/log.h"
 #include "server/clients/client_private.h"
 #include "server/config/config.h"
@@ -24,8 +24,8 @@ static bool may_be_evicted(const struct client *client) {
     return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY));
 }
 
-/* What the client has caused: receive memory that its transport sets aside for every connection (RDMA) is not its
- * fault. */
+/* The memory the client has caused. Receive memory that its transport reserves for every connection (RDMA) does not
+ * count. */
 static size_t share(const struct client *client) {
     const struct connection *conn = client->conn;
     size_t input = 0, output = 0, all = client_memory(client);

@@ -1,9 +1,9 @@
-/* client_filter.c: which clients CLIENT LIST shows and CLIENT KILL closes.
+/* client_filter.c: the filters of CLIENT LIST and CLIENT KILL.
  *
- * A filter is a sequence of options with values. Different options must all match. An option that is given again
- * replaces its earlier value, except for ID and NOT-ID, which take several ids and add them up. Most options have a
- * negative form, NOT-…; a positive option that a client has no value for (a name that was never set) does not match,
- * its negative form does. */
+ * A filter is a list of options with values. Different options must all match. A repeated option replaces its earlier
+ * value, except for ID and NOT-ID, which take several ids and accumulate them. Most options have a negative form,
+ * NOT-…. If the client has no value for an option (its name was never set), the positive form does not match and the
+ * negative form does. */
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -39,7 +39,7 @@ static bool parse_positive(struct reply *reply, const char *option, struct slice
     return false;
 }
 
-/* As many ids as follow, at least one. Returns how many arguments it took, 0: answered with an error. */
+/* Parses all ids that follow, at least one. Returns how many arguments it took, 0 after replying with an error. */
 static int parse_ids(struct reply *reply, struct client_ids *ids, int count, const struct slice *words) {
     int taken = 0;
     int64_t id;
@@ -92,7 +92,7 @@ static bool parse_text(struct reply *reply, struct client_filter *filter, bool n
     return true;
 }
 
-/* The options with a value of their own kind. False: answered with an error. */
+/* Parses the options that take other values. Returns false after replying with an error. */
 static bool parse_other(struct reply *reply, struct client_filter *filter, bool negated, struct slice option,
                         struct slice value) {
     if (slice_is(option, "type")) {

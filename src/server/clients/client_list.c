@@ -1,4 +1,4 @@
-/* client_list.c: clients as people see them (CLIENT LIST), and the cron that looks after them, a slice at a time. */
+/* client_list.c: CLIENT LIST, and the cron that checks clients, a slice of them at a time. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -98,7 +98,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
     size_t argv_bytes = 0;
     for (int i = 0; i < client->reader.argc; i++) argv_bytes += client->reader.argv[i].len;
     size_t queued_blocks = pending > 16 * 1024 ? (pending + 16 * 1024 - 1) / (16 * 1024) : 0;
-    /* The request that runs and those before it are no longer waiting. */
+    /* The request that runs and those before it are not waiting. */
     size_t done = client->used + client->reader.size, waiting = conn->in_len > done ? conn->in_len - done : 0;
     int64_t now = clock_ms();
     int len = snprintf(
@@ -164,7 +164,7 @@ static void recent_turn(int second) {
     }
 }
 
-/* A client that has done nothing for too long. */
+/* A client that has been idle for too long. */
 static bool client_is_stale(const struct client *client) {
     if (!client_settings.timeout || client->holds) return false;
     if (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB)) return false;

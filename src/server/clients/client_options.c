@@ -36,7 +36,7 @@ static const char *set_output_limits(const struct config_option *option, int cou
 
 static void output_limit_text(enum client_class class, char *text, size_t size) {
     const struct client_limit *limit = &client_settings.limits[class];
-    /* The replica's class has kept its old name here. */
+    /* The replica's class keeps its old name here. */
     snprintf(text, size, "%s %llu %llu %llu", class == CLIENT_CLASS_REPLICA ? "slave" : client_class_name(class),
              (unsigned long long)limit->hard, (unsigned long long)limit->soft, (unsigned long long)limit->soft_seconds);
 }

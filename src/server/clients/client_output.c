@@ -1,10 +1,10 @@
-/* client_output.c: when replies leave, and how many may wait.
+/* client_output.c: when replies are sent, and how many bytes may be queued.
  *
- * Over RDMA a client's replies leave at the end of its turn: sending is a few stores. Over sockets, where it is a
- * system call that wakes the peer, and for what others write to a client, they leave before the loop waits: such
- * clients stand in one list. The option immediate-reply makes all transports do the one or the other. What the peer
- * does not take is queued in the connection; the limits of client-output-buffer-limit are on that queue. A reply
- * barrier (reply_barrier.h) may hold the replies of a client back: what it holds counts like what is queued. */
+ * Over RDMA a client's replies are sent at the end of its turn, because sending is a few stores. Over sockets, where
+ * sending is a system call that wakes the peer, and for output of other writers, they are sent before the loop waits:
+ * one list holds the clients to flush. The option immediate-reply selects one of the two for all transports. Bytes that
+ * the peer does not take are queued in the connection; client-output-buffer-limit bounds that queue. A reply barrier
+ * (reply_barrier.h) may hold a client's replies back: held bytes count like queued bytes. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -13,8 +13,8 @@
 #include "server/clients/reply_barrier.h"
 #include "server/command/dispatch.h"
 
-/* What fits into one piece of send memory is not counted against the limits: a limit of a few bytes still lets replies
- * through. */
+/* Output that fits into one piece of send memory does not count against the limits, so that a limit of a few bytes
+ * still lets replies through. */
 enum { OUTPUT_FREE = 16 * 1024 };
 static struct list flushes = {.head = {&flushes.head, &flushes.head}};
 
@@ -59,7 +59,7 @@ void client_flush(struct client *client) {
 }
 
 void clients_flush(void) {
-    /* Closing a client may make others write; they are appended and have their turn too. */
+    /* Closing a client may write to other clients; they are appended to the list and flushed too. */
     while (flushes.len) {
         struct client *client = container_of(list_first(&flushes), struct client, flush_link);
         list_remove(&flushes, &client->flush_link);
@@ -67,7 +67,7 @@ void clients_flush(void) {
     }
 }
 
-/* What nobody asked for just now */
+/* Pushes */
 
 static inline struct output *push_output(struct client *client) {
     if (__builtin_expect(reply_barrier_armed || client->held_replies, 0)) return reply_barrier_push_output(client);
@@ -122,8 +122,9 @@ static __attribute__((noinline)) bool limit_passed(struct client *client) {
     return false;
 }
 
-/* Who has not logged in is owed a few errors and no more: replies that it does not read must not pile up, whatever the
- * limits say. What was not yet tried to be sent does not count: the cron comes by between a turn and its flush, too. */
+/* A client that has not authenticated may queue only a few error replies, whatever the limits are, so that replies it
+ * does not read cannot pile up. Bytes that were not yet tried to be sent do not count: the cron may run between a turn
+ * and its flush. */
 static bool owed_before_auth(const struct client *client) {
     return !list_is_linked(&client->flush_link) && !client->authenticated && auth_required() && client->conn &&
            conn_pending(client->conn) > OUTPUT_FREE;

@@ -1,11 +1,11 @@
-/* client_pause.c: CLIENT PAUSE: a gate that holds requests back, and the list of those held. While it lasts nothing is
- * expired or evicted by the server itself: the data stands still. */
+/* client_pause.c: CLIENT PAUSE: a filter that holds requests back, and the list of the clients held. During a pause the
+ * server itself neither expires nor evicts keys, so the data does not change. */
 #include "lib/clock.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
 #include "server/server.h"
 
-static const int64_t LONGEST_MS = INT64_MAX / 2000; /* for ever, and still a time in microseconds */
+static const int64_t LONGEST_MS = INT64_MAX / 2000; /* no limit, but still representable in microseconds */
 static struct list paused = {.head = {&paused.head, &paused.head}};
 static enum pause_kind pause_kind;
 static int64_t pause_until_ms;
@@ -59,7 +59,7 @@ static uint64_t pause_over(struct event_timer *timer) {
     return 0;
 }
 
-/* A pause that comes while another lasts makes it longer or stricter, never the opposite. */
+/* A pause during another one makes it longer or stricter, never shorter or weaker. */
 void clients_pause(enum pause_kind kind, int64_t until_ms) {
     if (pause_kind == PAUSE_NONE) dispatch_add_filter(&pause_filter);
     if (kind > pause_kind) pause_kind = kind;

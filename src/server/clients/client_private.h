@@ -1,15 +1,15 @@
-/* client_private.h: what the client_*.c files tell one another and nobody else. */
+/* client_private.h: declarations shared by the client_*.c files only. */
 #ifndef SERVER_CLIENT_PRIVATE_H
 #define SERVER_CLIENT_PRIVATE_H
 #include "server/clients/client.h"
 
-void client_retarget(struct client *client); /* reply.out as the client's flags want it */
-void client_flush(struct client *client); /* at the end of a turn, now or before the loop waits; frees a client that is
-                                             to be closed and has nothing left */
+void client_retarget(struct client *client); /* sets reply.out according to the client's flags */
+void client_flush(struct client *client);    /* at the end of a turn, now or before the loop waits; frees a client that
+                                                must be closed and has nothing left to send */
 void client_flush_forget(struct client *client);
-void client_count_bytes(struct client *client); /* what came and went since the last time, into client_stats */
-/* The COMMANDLOG's sizes of a call that dispatch_call executes. client_call_starts stands before it, client_call_ends
- * after it, where request or reply may be large. */
+void client_count_bytes(struct client *client); /* adds the bytes since the last call to client_stats */
+/* Sizes for the COMMANDLOG of a call that dispatch_call executes. client_call_starts runs before it, client_call_ends
+ * after it, if request or reply may be large. */
 struct call_start {
     const char *pos; /* where the reply begins in conn->out */
     uint64_t calls;  /* client->commands */
@@ -20,17 +20,18 @@ void client_call_ends(struct client *client, const struct call_start *start, int
                       size_t request_size);
 void client_cron_forget(struct client *client);
 void client_pause_forget(struct client *client);
-extern bool client_memory_bounded; /* maxmemory-clients is set: note what clients hold */
+extern bool client_memory_bounded; /* maxmemory-clients is set: keep client->memory_noted up to date */
 void client_memory_note(struct client *client);
 void client_memory_forget(struct client *client);
 struct call;
 void client_kill_run(struct call *call);
-/* client_list.c: what CLIENT LIST shows as flags= and capa=, NUL-terminated. */
+/* client_list.c: the flags= and capa= fields of CLIENT LIST, NUL-terminated. */
 enum { CLIENT_FLAGS_TEXT = 24 };
 void client_flags_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]);
 void client_capa_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]);
 
-/* client_filter.c: the filters of CLIENT LIST and CLIENT KILL. In arrays of two the second is of the NOT-… forms. */
+/* client_filter.c: the filters of CLIENT LIST and CLIENT KILL. In arrays of two, the second element is for the NOT-…
+ * forms. */
 enum client_filter_text {
     CLIENT_FILTER_ADDR,
     CLIENT_FILTER_LADDR,
@@ -48,18 +49,18 @@ struct client_filter {
         uint64_t *items; /* sorted */
         size_t count;    /* 0: any id */
     } ids[2];
-    struct slice texts[2][CLIENT_FILTER_TEXTS]; /* slices of the words that were parsed */
-    uint32_t has_text[2];                       /* a bit each */
+    struct slice texts[2][CLIENT_FILTER_TEXTS]; /* slices of the parsed arguments */
+    uint32_t has_text[2];                       /* one bit for each option */
     enum client_class class[2];                 /* CLIENT_CLASSES: any */
     int db[2];                                  /* -1: any */
     int64_t max_age, idle;                      /* seconds; 0: any */
-    bool skip_me; /* of the client that asks; client_filter_matches() does not look at it */
+    bool skip_me;                               /* skip the calling client; client_filter_matches() ignores it */
 };
-/* Reads options into a filter that the caller has zeroed but for skip_me. False: the reply has the error. Free it in
- * both cases. */
+/* Parses options into a filter that the caller has zeroed except for skip_me. On false the error has been replied. Free
+ * the filter in both cases. */
 bool client_filter_parse(struct client_filter *filter, struct reply *reply, int count, const struct slice *words);
 bool client_filter_matches(const struct client_filter *filter, const struct client *client);
 void client_filter_free(struct client_filter *filter);
-void client_events_tell(struct client *client);
-void client_events_tell_reset(struct client *client);
+void client_events_notify_freed(struct client *client);
+void client_events_notify_reset(struct client *client);
 #endif

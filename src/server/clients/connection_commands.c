@@ -1,5 +1,5 @@
-/* connection_commands.c: PING, ECHO, AUTH, HELLO, SELECT, QUIT, RESET, TIME, SHUTDOWN: what a client says about its
- * connection and the server, not about data. CLIENT is in client_commands.c. */
+/* connection_commands.c: PING, ECHO, AUTH, HELLO, SELECT, QUIT, RESET, TIME, SHUTDOWN: commands about the connection
+ * and the server. CLIENT is in client_commands.c. */
 #include "lib/clock.h"
 #include "lib/number.h"
 #include "server/clients/auth.h"
@@ -71,7 +71,7 @@ struct hello {
     const struct slice *user, *password, *name;
 };
 
-/* False: answered with an error. */
+/* Returns false after replying with an error. */
 static bool hello_parse(struct call *call, struct hello *hello) {
     struct reply *reply = call->reply;
     if (call->argc >= 2) {
@@ -211,7 +211,7 @@ static void shutdown_run(struct call *call) {
     server_shutdown_for(call->client, flags);
 }
 
-/* What a connection says to a node of a cluster; this server is none. */
+/* Connection commands for cluster nodes; this server is not one. */
 static void cluster_only_run(struct call *call) {
     reply_error(call->reply, "ERR This instance has cluster support disabled");
 }

@@ -1,15 +1,15 @@
 /* io_threads.c: see io_threads.h.
  *
- * A batch is one allocation: its head, a table of requests, their arguments, their bytes, room for replies. The I/O
- * thread allocates and frees it, so it comes from and goes back to that thread's cache.
+ * A batch is one allocation: its head, a table of requests, their arguments, their bytes, space for replies. The I/O
+ * thread allocates and frees it, so the memory stays in that thread's allocator cache.
  *
- * A request of which something lies outside the input (a large argument, an inline request with quotes) is not copied
- * to a batch: its reader is handed over, whole, and ends the batch. It stands for one byte of the batch, so that the
- * batch is not used up before it.
+ * A request with parts outside the input (a large argument, an inline request with quotes) is not copied to a batch:
+ * the I/O thread hands over its whole reader, which ends the batch. The request occupies one byte of the batch, so that
+ * the batch is not used up before it.
  *
- * Rejected: one queue and a pool of threads that take any client's work (a client's state moves from cache to cache,
- * and its queue pair would have several owners). Handing over every request by itself (a queue operation and perhaps a
- * wake-up for each request of a pipeline). */
+ * Rejected: one queue and a pool of threads that take any client's work (a client's state would move from cache to
+ * cache, and its queue pair would have several owners). Handing over every request by itself (a queue operation and
+ * perhaps a wake-up for each request of a pipeline). */
 #include "server/clients/io_threads.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -41,13 +41,13 @@ struct io_request {
 struct io_batch {
     struct message message; /* must be first */
     uint32_t count, next, fetched;
-    bool lent; /* `next` is in the client's reader */
+    bool lent; /* request `next` is in the client's reader */
     struct io_request *requests;
-    struct slice *argv; /* of `next` */
+    struct slice *argv; /* arguments of request `next` */
     /* After the requests, at most one of these. */
     struct request_reader *apart;
     bool apart_given;
-    size_t over; /* bytes, beyond the query buffer's limit */
+    size_t over; /* size in bytes of a request above the query buffer limit; 0: none */
     bool failed;
     char error[sizeof((struct request_reader *)0)->error];
 };
@@ -55,8 +55,8 @@ struct io_batch {
 struct io_client {
     struct remote_end end; /* must be first */
     struct request_reader reader;
-    size_t stream_len; /* bytes of the stream that no batch stands for yet */
-    bool waits;        /* not authenticated: for the answer to its request */
+    size_t stream_len; /* bytes of the stream that are in no batch yet */
+    bool waits;        /* not authenticated: waits for the reply to its request */
     bool finished;     /* nothing more is read */
 };
 
@@ -64,9 +64,9 @@ struct io_thread {
     struct remote_worker worker; /* must be first */
     pthread_t id;
     int number;
-    bool rdma; /* connections over RDMA can live there */
+    bool rdma; /* the thread can own RDMA connections */
     struct event_post stop;
-    /* A batch under way. */
+    /* The batch being built. */
     struct io_request *requests;
     struct slice *argv;
     size_t requests_capacity, argv_capacity, count, argc;
@@ -75,7 +75,7 @@ struct io_thread {
 static struct io_thread *threads;
 static int threads_wanted, threads_running;
 
-/* What I/O threads must know of the options. */
+/* The options that I/O threads need. */
 static struct {
     _Atomic int64_t bulk_max, query_limit;
     atomic_bool auth_required;
@@ -114,7 +114,7 @@ static void request_add(struct io_thread *thread, const struct request_reader *r
     thread->requests[thread->count++] = (struct io_request){reader->argc, reader->size};
 }
 
-/* Packs what was found in `input`. `mark`: room for the byte that a request apart or a verdict stands for. */
+/* Packs the requests found in `input`. `mark`: space for the byte of a request apart or of an error. */
 static struct io_batch *batch_pack(struct io_thread *thread, struct slice input, bool mark) {
     size_t room = thread->count * ROOM_OF_REQUEST;
     if (room < ROOM_MIN) room = ROOM_MIN;
@@ -144,7 +144,7 @@ static struct io_batch *batch_pack(struct io_thread *thread, struct slice input,
 
 enum found { FOUND_NO_MORE, FOUND_ENOUGH, FOUND_APART, FOUND_LARGE, FOUND_FAILED };
 
-/* Finds whole requests in the input, up to *used. */
+/* Parses whole requests in the input, up to *used. */
 static enum found requests_find(struct io_client *io, struct io_thread *thread, const struct request_limits *limits,
                                 size_t *used) {
     const struct connection *conn = io->end.conn;
@@ -164,7 +164,7 @@ static enum found requests_find(struct io_client *io, struct io_thread *thread, 
     return FOUND_NO_MORE;
 }
 
-/* Makes one batch of what has come. False: there is nothing more to look at now. */
+/* Makes one batch of the received requests. Returns false if nothing more can be parsed now. */
 static bool batch_make(struct io_client *io) {
     struct io_thread *thread = (struct io_thread *)io->end.worker;
     struct connection *conn = io->end.conn;
@@ -301,8 +301,8 @@ uint64_t io_threads_writes(void) {
     return sum;
 }
 
-/* The thread with the fewest connections; of several the one whose turn it is, since what is on its way there is not
- * counted yet. */
+/* Returns the thread with the fewest connections. Among equals it rotates, because connections on their way to a thread
+ * are not counted yet. */
 static struct event_loop *place(struct listener *listener) {
     static int turn;
     struct io_thread *best = NULL;
@@ -328,7 +328,7 @@ static void start(void) {
     threads = mem_calloc((size_t)threads_wanted - 1, sizeof *threads);
     threads_running = threads_wanted - 1;
     publish();
-    sigset_t all, before; /* signals are the main thread's */
+    sigset_t all, before; /* the main thread handles all signals */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 0; i < threads_running; i++) {
@@ -346,7 +346,7 @@ static void start(void) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* All replies that were written still leave. */
+/* Sends all replies that were written, then stops. */
 static void stop(void) {
     for (int i = 0; i < threads_running; i++) {
         event_outbox_publish(&threads[i].worker.to_loop);

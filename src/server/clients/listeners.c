@@ -1,11 +1,11 @@
 /* listeners.c: see listeners.h.
  *
- * There is one group of listeners for each transport. To change where a group listens, the old listeners are closed,
- * the new ones opened, and, where that fails, the old addresses opened again. Opening the new ones first was rejected:
- * they may overlap ("*" and an address of it).
+ * There is one group of listeners for each transport. To change a group's addresses the server closes the old listeners
+ * and opens the new ones; if that fails it opens the old addresses again. Rejected: opening the new ones first, because
+ * they may overlap ("*" and one address of it).
  *
- * An address with '-' before it may be missing: not available on this machine, or its family is. "*" is all of IPv4,
- * "::*" all of IPv6. */
+ * An address with a leading '-' is optional: the server starts even if the address or its family is not available on
+ * this machine. "*" means all IPv4 addresses, "::*" all IPv6 addresses. */
 #include "server/clients/listeners.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -32,7 +32,7 @@ struct group {
     const int *port;
     struct listener *listeners[BIND_MAX];
     int count;
-    /* What it listens on now, to go back to. */
+    /* The current addresses, to return to. */
     struct config_strings now;
     int now_port;
 };
@@ -58,7 +58,7 @@ static bool has_room(struct listener *listener) {
     return (int64_t)clients_count() < client_settings.maxclients;
 }
 
-/* Opens one address; false: it must be had and cannot. */
+/* Opens one address. Returns false if a required address cannot be opened. */
 static bool group_open_one(struct group *group, const char *host, int at_port) {
     bool optional = host[0] == '-';
     struct listen_options options = {.host = host + optional,
@@ -87,7 +87,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
                         strerror(reason));
         else
             log_warning("Warning: %s",
-                        error[0] ? error : strerror(reason)); /* it names transport, address and device */
+                        error[0] ? error : strerror(reason)); /* the text names transport, address and device */
         return false;
     }
     group->listeners[group->count++] = listener;

@@ -1,12 +1,12 @@
-/* listeners.h: where the server listens: bind, port, unixsocket, rdma-bind, rdma-port. */
+/* listeners.h: the addresses on which the server listens: bind, port, unixsocket, rdma-bind, rdma-port. */
 #ifndef SERVER_LISTENERS_H
 #define SERVER_LISTENERS_H
 #include "lib/output.h"
 #include "server/config/config.h"
 extern const struct config_option listener_options[];
-/* Opens all; logs why not and returns false where one cannot be had that must. */
+/* Opens all listeners. Logs the reason and returns false if a required one cannot be opened. */
 bool listeners_start(void);
-void listeners_stop(void);                                    /* closes all, before the last replies go out */
+void listeners_stop(void);                                    /* closes all, before the last replies are sent */
 void listeners_log_ready(void);                               /* "Ready to accept connections tcp" … */
 void listeners_info(struct output *out);                      /* listenerN lines of INFO server */
 int listeners_port(void);                                     /* of TCP */

@@ -1,5 +1,5 @@
-/* monitor.c: MONITOR. Monitors observe calls (dispatch.h) while there are any; without one it costs nothing. A line is
- * made once and copied to each. */
+/* monitor.c: MONITOR. The observer of calls (dispatch.h) is registered only while monitors exist; without one it costs
+ * nothing. A line is formatted once and copied to each monitor. */
 #include "server/clients/monitor.h"
 #include "lib/clock.h"
 #include "server/clients/subscribers.h"
@@ -62,7 +62,8 @@ static void observe(struct call *call, uint64_t ticks) {
 }
 static struct call_observer observer = {.after = observe};
 
-/* What a monitor receives would be taken for replies to commands on data: Valkey refuses them, as to a replica. */
+/* A monitor could not tell replies to data commands from its lines: Valkey refuses such commands, as it does for a
+ * replica. */
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
     (void)command, (void)argc, (void)argv;
@@ -89,7 +90,7 @@ static void monitor_run(struct call *call) {
         reply_error(call->reply, "ERR MONITOR isn't allowed for DENY BLOCKING client");
         return;
     }
-    if (client->flags & CLIENT_MONITOR) return; /* Valkey answers the first one only */
+    if (client->flags & CLIENT_MONITOR) return; /* Valkey replies only to the first one */
     if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
     subscribers_join(&monitors, client);
     client->flags |= CLIENT_MONITOR;

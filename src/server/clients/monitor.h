@@ -1,4 +1,4 @@
-/* monitor.h: MONITOR: a client that is shown every command. */
+/* monitor.h: MONITOR: a client receives every command that the server executes. */
 #ifndef SERVER_MONITOR_H
 #define SERVER_MONITOR_H
 #include "server/command/command.h"

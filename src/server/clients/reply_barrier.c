@@ -1,14 +1,14 @@
 /* reply_barrier.c: see reply_barrier.h.
  *
  * Held replies are a list of pieces: memory that replies are written to, or a blob that a reply shares. When the client
- * is flushed the list so far becomes the batch that waits, with the sequence number issued last, and the client goes to
- * the end of the queue; since sequence numbers only grow, the queue is in their order. What is written after that,
- * pushes as a rule, stands behind `batch_end` and becomes a batch when the one before it has left. So a subscriber
- * whose messages never cease still gets each of them after two releases at most.
+ * is flushed, the list so far becomes the waiting batch with the last issued sequence number, and the client goes to
+ * the end of the queue. Sequence numbers only grow, so the queue is sorted by them. Later output (usually pushes) goes
+ * behind `batch_end` and becomes a batch when the one before it has left. A subscriber to a continuous stream of
+ * messages thus gets each message after at most two releases.
  *
- * Rejected: a position in the connection's output up to which it may send (each transport would have to obey it, at
- * each of the places where it sends, and forget what stands behind it when it closes; here held bytes never reach a
- * transport); a batch for each sequence number (as many pieces as writes). */
+ * Rejected: a position in the connection's output up to which it may send (each transport would have to obey it
+ * wherever it sends, and discard the rest when it closes; here held bytes never reach a transport); a batch for each
+ * sequence number (as many pieces as writes). */
 #include "server/clients/reply_barrier.h"
 #include "lib/memory.h"
 #include "server/clients/client_private.h"
@@ -25,14 +25,14 @@ struct piece {
 struct held_replies {
     struct output out; /* must be first; writes to the last piece, or (pos NULL) to none */
     struct client *client;
-    struct list_link link; /* in `waiting`; unlinked: no batch waits yet */
+    struct list_link link; /* in `waiting`; unlinked: no batch waits */
     struct piece *first, *last;
-    struct piece *batch_end; /* last piece of the batch that waits */
+    struct piece *batch_end; /* last piece of the waiting batch */
     struct piece
-        *requests_end; /* when this piece has left, the client executes requests again; NULL: it does already */
-    uint64_t sequence; /* that the batch waits for */
+        *requests_end; /* after this piece was sent the client executes requests again; NULL: it already does */
+    uint64_t sequence; /* the sequence number that the batch waits for */
     size_t size;       /* bytes in the pieces before the one that is written to */
-    bool replied;      /* replies of the client's requests were written since it was flushed last */
+    bool replied;      /* replies to the client's requests were written since its last flush */
     bool only_reads;   /* nothing in it is a reply to a write, or a push */
 };
 
@@ -40,7 +40,7 @@ bool reply_barrier_armed, reply_barrier_pending;
 static bool reads_pass;
 static struct list barriers = {.head = {&barriers.head, &barriers.head}};
 static struct list waiting = {.head = {&waiting.head, &waiting.head}};
-static uint64_t issued, released; /* by any barrier; by all of them */
+static uint64_t issued, released; /* issued by any barrier; released by all of them */
 
 uint64_t reply_barrier_unreleased(void) {
     return issued - released;
@@ -55,7 +55,7 @@ static bool is_writing(const struct held_replies *held) {
     return held->out.pos != NULL;
 }
 
-/* Ends the piece that is written to. */
+/* Closes the piece that is being written. */
 static void piece_end(struct held_replies *held) {
     if (!is_writing(held)) return;
     held->last->len = (size_t)(held->out.pos - held->last->data);
@@ -113,7 +113,7 @@ static struct held_replies *held_new(struct client *client) {
     return held;
 }
 
-/* The first piece leaves, for the connection where there is one to take it. */
+/* Sends the first piece to the connection, or frees it if there is no connection. */
 static void piece_leave(struct held_replies *held, struct output *to) {
     struct piece *piece = held->first;
     held->first = piece->next;
@@ -127,7 +127,7 @@ static void piece_leave(struct held_replies *held, struct output *to) {
     mem_free(piece);
 }
 
-/* Nothing of it waits any more: the client's replies go to its connection again. */
+/* Nothing is held any more: the client's replies go to its connection again. */
 static void held_free(struct held_replies *held, struct output *to) {
     struct client *client = held->client;
     piece_end(held);
@@ -195,7 +195,7 @@ bool reply_barrier_holds(struct client *client) {
 
 /* Releasing */
 
-/* The batch that the client has waited for leaves. */
+/* Sends the batch that the client has waited for. */
 static void batch_leave(struct held_replies *held) {
     struct client *client = held->client;
     struct output *out = &client->conn->out;
@@ -249,7 +249,7 @@ void reply_barrier_flush(void) {
     release();
 }
 
-/* What all barriers have released. One that has released all that it issued keeps nobody waiting. */
+/* Computes what all barriers have released. A barrier that has released all it issued holds nothing back. */
 static void released_update(void) {
     uint64_t lowest = issued;
     list_each(&barriers, link) {

@@ -2,33 +2,34 @@
 #include "server/clients/subscribers.h"
 #include "lib/memory.h"
 
-enum { AUDIENCE_STEP = 16 };
+enum { CAPACITY_STEP = 16 };
 
-static size_t place_of(const struct subscribers *audience, const struct client *client) {
+static size_t index_of(const struct subscribers *set, const struct client *client) {
     size_t i = 0;
-    while (i < audience->count && audience->ids[i] != client->id) i++;
+    while (i < set->count && set->ids[i] != client->id) i++;
     return i;
 }
-bool subscribers_has(const struct subscribers *audience, const struct client *client) {
-    return place_of(audience, client) < audience->count;
+bool subscribers_has(const struct subscribers *set, const struct client *client) {
+    return index_of(set, client) < set->count;
 }
 
-void subscribers_join(struct subscribers *audience, const struct client *client) {
-    if (audience->count == audience->capacity)
-        audience->ids = mem_realloc(audience->ids, (audience->capacity += AUDIENCE_STEP) * sizeof *audience->ids);
-    audience->ids[audience->count++] = client->id;
+void subscribers_join(struct subscribers *set, const struct client *client) {
+    if (set->count == set->capacity)
+        set->ids = mem_realloc(set->ids, (set->capacity += CAPACITY_STEP) * sizeof *set->ids);
+    set->ids[set->count++] = client->id;
 }
 
-bool subscribers_leave(struct subscribers *audience, const struct client *client) {
-    size_t at = place_of(audience, client);
-    if (at == audience->count) return false;
-    audience->ids[at] = audience->ids[--audience->count];
+bool subscribers_leave(struct subscribers *set, const struct client *client) {
+    size_t at = index_of(set, client);
+    if (at == set->count) return false;
+    set->ids[at] = set->ids[--set->count];
     return true;
 }
 
-void subscribers_send(const struct subscribers *audience, struct slice bytes) {
-    for (size_t i = audience->count; i-- > 0;) { /* who is closed for reading too slowly leaves the list */
-        struct client *client = client_by_id(audience->ids[i]);
+void subscribers_send(const struct subscribers *set, struct slice bytes) {
+    for (size_t i = set->count;
+         i-- > 0;) { /* backwards: a client that is closed for reading too slowly leaves the list */
+        struct client *client = client_by_id(set->ids[i]);
         if (client && !(client->flags & CLIENT_REPLY_OFF)) client_push(client, bytes);
     }
 }

@@ -1,5 +1,5 @@
-/* subscribers.h: clients that are all sent the same, besides the replies to what they ask. Whoever keeps an audience
- * takes those out who go (client_watcher). */
+/* subscribers.h: a set of clients that all receive the same pushes. The owner of a set removes clients that disconnect
+ * (client_watcher). */
 #ifndef SERVER_SUBSCRIBERS_H
 #define SERVER_SUBSCRIBERS_H
 #include "lib/slice.h"
@@ -9,8 +9,8 @@ struct subscribers {
     uint64_t *ids;
     size_t count, capacity;
 };
-void subscribers_join(struct subscribers *audience, const struct client *client);
-bool subscribers_leave(struct subscribers *audience, const struct client *client); /* false: was not in it */
-bool subscribers_has(const struct subscribers *audience, const struct client *client);
-void subscribers_send(const struct subscribers *audience, struct slice bytes);
+void subscribers_join(struct subscribers *set, const struct client *client);
+bool subscribers_leave(struct subscribers *set, const struct client *client); /* false: was not a member */
+bool subscribers_has(const struct subscribers *set, const struct client *client);
+void subscribers_send(const struct subscribers *set, struct slice bytes);
 #endif

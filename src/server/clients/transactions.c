@@ -7,7 +7,7 @@
 #include "server/command/propagate.h"
 #include <stdio.h>
 
-/* A command that waits for EXEC. Small arguments lie behind argv, large ones in blobs. */
+/* A command that waits for EXEC. Small arguments are stored behind argv, large ones in blobs. */
 struct queued {
     struct queued *next;
     struct command *command;
@@ -22,7 +22,7 @@ struct queued {
 };
 struct transaction {
     struct queued *first, **last;
-    struct queued *runs; /* EXEC has come as far as this */
+    struct queued *runs; /* the command that EXEC is executing */
     size_t memory;
 };
 
@@ -73,7 +73,7 @@ static enum filter_answer queue_ask(struct client *client, const struct command 
                                     const struct slice *argv, const char **error) {
     (void)error;
     if (!client->queued_commands || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
-    /* What is spoilt already will not run: it need not be kept. */
+    /* A transaction that is already dirty will not run: its commands need not be kept. */
     struct command *queued = (struct command *)(uintptr_t)command;
     if (!(client->flags & (CLIENT_DIRTY_WATCH | CLIENT_DIRTY_QUEUE))) enqueue(client, queued, argc, argv);
     client->current = queued;
@@ -97,7 +97,7 @@ static void transaction_open(struct client *client) {
     }
 }
 
-/* Ends the transaction for the client; what was queued is still to be freed. */
+/* Closes the client's transaction; the caller frees the queued commands. */
 static struct transaction *transaction_close(struct client *client) {
     struct transaction *t = client->transaction;
     client->transaction = NULL;
@@ -183,8 +183,8 @@ static void discard_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* The commands are called as the client's own. It may be freed by one of them; its memory stays until the turn ends,
- * and the transaction is ours meanwhile. */
+/* Calls the commands as the client's own. One of them may free the client; its memory stays until the end of the turn,
+ * and this function owns the transaction meanwhile. */
 static void run_queued(struct call *call, struct transaction *t, int count) {
     struct client *client = call->client;
     struct command *exec = client->current;
@@ -204,7 +204,7 @@ static void run_queued(struct call *call, struct transaction *t, int count) {
     client->transaction = NULL;
     client->current = exec;
     client->redacted = 0;
-    client->reply.failed = false; /* a command's failure is its own */
+    client->reply.failed = false; /* a failed command does not make EXEC fail */
     call->db = client->db;
     call->propagated = true;
 }
@@ -216,11 +216,11 @@ static void exec_run(struct call *call) {
         return;
     }
     if (watch_expired(client)) client->flags |= CLIENT_DIRTY_WATCH;
-    bool spoilt = client->flags & CLIENT_DIRTY_QUEUE, changed = client->flags & CLIENT_DIRTY_WATCH;
+    bool dirty = client->flags & CLIENT_DIRTY_QUEUE, changed = client->flags & CLIENT_DIRTY_WATCH;
     int count = client->queued_commands - 1;
     struct transaction *t = transaction_close(client);
     unwatch_all(client);
-    if (spoilt)
+    if (dirty)
         reply_error(call->reply, "EXECABORT Transaction discarded because of previous errors.");
     else if (changed)
         reply_null_array(call->reply);
@@ -230,7 +230,7 @@ static void exec_run(struct call *call) {
 }
 
 static void watch_run(struct call *call) {
-    /* What has changed already stays changed, whatever more is watched. */
+    /* Keys that have already changed keep the client dirty, so there is no need to watch more. */
     if (!(call->client->flags & CLIENT_DIRTY_WATCH))
         for (int i = 1; i < call->argc; i++) watch_key(call->client, call->db, call->argv[i]);
     reply_ok(call->reply);
@@ -241,7 +241,7 @@ static void unwatch_run(struct call *call) {
     reply_ok(call->reply);
 }
 
-/* Refusals and the ends of clients */
+/* Refusals and disconnects */
 
 static bool refused(struct client *client, const struct command *command, const char *error) {
     if (command && command->spec->flags & CMD_RUNS_QUEUED) {

@@ -1,8 +1,8 @@
-/* user.h: the user that a client acts as. A client points at one; what the user may do is asked of the user alone.
+/* user.h: the user that a client acts as. A client points to a user, which alone holds the permissions.
  *
- * There is the default user: a connection that need not authenticate acts as it from the start. It has all rights, so
- * nothing is asked of it on the path of a request. Users live as long as the process; clients keep plain pointers.
- * Main thread only. */
+ * The default user always exists: a connection that need not authenticate acts as it from the start. It has all rights,
+ * so the path of a request checks nothing. Users live as long as the process; clients keep plain pointers. Main thread
+ * only. */
 #ifndef SERVER_USER_H
 #define SERVER_USER_H
 #include "lib/slice.h"
@@ -16,16 +16,15 @@ enum user_flag {
 struct user {
     const char *name;
     uint32_t flags;
-    char *password; /* of the default user it is the option requirepass. NULL or empty: none is needed */
+    char *password; /* for the default user: the option requirepass. NULL or empty: no password */
 };
 extern struct user user_default;
 
-struct user *user_find(struct slice name); /* NULL: there is none of that name */
-/* Must a client give a password before it acts as the user? */
+struct user *user_find(struct slice name); /* NULL: no user has this name */
+/* Must a client give a password to act as the user? */
 static inline bool user_needs_password(const struct user *user) {
     return user->password && user->password[0];
 }
-/* May a client that gives this password act as the user? Takes as long for a wrong password as for a nearly right one.
- */
+/* Does this password authenticate the user? Compares in constant time. */
 bool user_accepts(const struct user *user, struct slice password);
 #endif

@@ -1,9 +1,9 @@
 /* watch.c: the keys that clients watch. See transactions.h.
  *
- * A key counts as changed when the store says so. Emptying a database, and swapping two, is told once for all their
- * keys: those that are there change. A key that had already expired when it was watched does not change by being
- * removed for that. A client one of whose keys has changed by itself watches no more: its transaction will fail
- * whatever else happens. */
+ * A key counts as changed when the store reports it. For an emptied database, or two swapped ones, the store reports
+ * one event for all keys: those that exist count as changed. Removing a key that had already expired when the client
+ * began to watch it does not count as a change. A client with a changed key needs no more watches: its transaction
+ * fails in any case. */
 #include "lib/hashtable.h"
 #include "lib/memory.h"
 #include "server/clients/client.h"
@@ -14,14 +14,14 @@
 
 struct watched_key {
     struct list watches;
-    uint32_t name_len; /* of the database's number and the key */
+    uint32_t name_len; /* of the database number and the key */
     char name[];
 };
 struct watch {
     struct list_link of_key, of_client;
     struct watched_key *key;
     struct client *client;
-    bool expired; /* it had when it was watched */
+    bool expired; /* the key had expired when it was watched */
 };
 struct watch_list {
     struct list watches;
@@ -36,24 +36,24 @@ static struct slice watched_name(const void *entry) {
 static const struct hashtable_type watched_type = {.key = watched_name};
 static struct hashtable *watched; /* NULL: never used */
 static bool removing_expired;
-static struct list spoilt = {
-    .head = {&spoilt.head, &spoilt.head}}; /* lists of watches that are to be dropped when all keys were looked at */
+static struct list dirty_lists = {
+    .head = {&dirty_lists.head, &dirty_lists.head}}; /* watch lists to free after all keys were checked */
 
 static void mark_dirty(struct client *client) {
     client->flags |= CLIENT_DIRTY_WATCH;
     transaction_mark_dirty(client);
-    if (!list_is_linked(&client->watches->dirty_link)) list_append(&spoilt, &client->watches->dirty_link);
+    if (!list_is_linked(&client->watches->dirty_link)) list_append(&dirty_lists, &client->watches->dirty_link);
 }
 
 static void watches_drop(struct client *client);
 static void dirty_drop(void) {
-    list_each(&spoilt, link) {
-        list_remove(&spoilt, link);
+    list_each(&dirty_lists, link) {
+        list_remove(&dirty_lists, link);
         watches_drop(container_of(link, struct watch_list, dirty_link)->client);
     }
 }
 
-/* What the store tells */
+/* Events of the store */
 
 static void key_changed(struct db *db, struct slice name) {
     struct db_key full;
@@ -72,7 +72,7 @@ static void key_changed(struct db *db, struct slice name) {
 
 static void key_expires(struct db *db, struct slice key) {
     (void)db, (void)key;
-    removing_expired = true; /* `changed` is told next, of the same key */
+    removing_expired = true; /* the store reports `changed` next, for the same key */
 }
 
 static bool is_there(struct db *db, struct slice key) {
@@ -107,7 +107,7 @@ static struct store_listener listener = {
 
 /* Watching */
 
-/* Asks the shorter of the two lists: one client may watch many keys, and many clients one. */
+/* Searches the shorter of the two lists: one client may watch many keys, and many clients one key. */
 static bool is_watched_by(struct watched_key *key, struct client *client) {
     if (key->watches.len < client->watches->watches.len) {
         list_each(&key->watches, link) {

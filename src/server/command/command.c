@@ -1,10 +1,10 @@
-/* command.c: the registry of commands: lookup, attributes, where keys stand.
+/* command.c: the registry of commands: lookup, attributes, key positions.
  *
- * Lookup is on the path of every request. A name is compared as two words, its first and its last eight bytes with bit
- * 5 set, and its length: no loop, no tables of lower-case letters. Setting bit 5 maps both cases of a letter to one
- * value and, of the bytes that are no letters, some to each other; so the words decide for names of at most 16 letters,
- * and others are compared in full when the words agree. The words are hashed into an open table of pointers that is
- * mostly empty. A client that repeats its command does not even come that far: see command_is_named().
+ * Lookup is on the path of every request. It compares a name as two words, the first and the last eight bytes with bit
+ * 5 set, and its length: no loop, no table of lower-case letters. Setting bit 5 maps both cases of a letter to one
+ * value, and also maps some non-letters to each other. So the words decide for names of at most 16 letters; other names
+ * are compared in full if the words agree. The words are hashed into a sparse open-addressing table of pointers. A
+ * client that repeats its command skips the lookup: see command_is_named().
  *
  * Rejected: a generated perfect hash (it saves one comparison and costs a build step, and modules and renamed commands
  * need a real table anyway). */
@@ -23,7 +23,7 @@
 static struct {
     struct command **table;   /* open addressing, linear; NULL: free */
     uint32_t size, top_level; /* size is a power of two */
-    struct command **sorted;  /* top level; NULL: to be made anew */
+    struct command **sorted;  /* top level; NULL: to be rebuilt */
     struct command *first, **last;
     uint32_t count;
 } registry = {.last = &registry.first};
@@ -209,7 +209,7 @@ void commands_register(const struct command_spec *specs) {
     }
 }
 
-/* A command that was removed stays where clients hold it, and answers by this. */
+/* A removed command stays allocated while clients refer to it, and replies with this error. */
 static void removed_run(struct call *call) {
     reply_error_format(call->reply, "ERR unknown command '%s'", call->command->full_name);
 }
@@ -227,7 +227,7 @@ static void command_remove(struct command *command) {
     command->spec = &removed_spec;
     command->categories = 0;
     command->name[0] = 0;
-    command->key = (struct command_key){.len = UINT32_MAX}; /* nobody's */
+    command->key = (struct command_key){.len = UINT32_MAX}; /* matches no name */
 }
 
 static struct command *command_of_spec(const struct command_spec *spec) {
@@ -279,7 +279,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*(struct command *const *)a)->name, (*(struct command *const *)b)->name);
 }
 
-void commands_each(void (*seen)(struct command *command, void *context), void *context) {
+void commands_each(void (*visit)(struct command *command, void *context), void *context) {
     size_t count = commands_count();
     if (!registry.sorted) {
         size_t at = 0;
@@ -288,11 +288,11 @@ void commands_each(void (*seen)(struct command *command, void *context), void *c
             if (!command->parent && command->name[0]) registry.sorted[at++] = command;
         qsort(registry.sorted, count, sizeof *registry.sorted, by_name);
     }
-    for (size_t i = 0; i < count; i++) seen(registry.sorted[i], context);
+    for (size_t i = 0; i < count; i++) visit(registry.sorted[i], context);
 }
 
-void commands_each_all(void (*seen)(struct command *command, void *context), void *context) {
-    for (struct command *command = registry.first; command; command = command->next_all) seen(command, context);
+void commands_each_all(void (*visit)(struct command *command, void *context), void *context) {
+    for (struct command *command = registry.first; command; command = command->next_all) visit(command, context);
 }
 
 uint64_t command_usec(const struct command *command) {
@@ -325,7 +325,7 @@ static bool keys_add(struct key_list *list, int index, uint32_t flags) {
     return true;
 }
 
-/* Where the keys of a spec begin; 0: it does not apply to these arguments. */
+/* The index of the first key of a spec; 0: the spec does not apply to these arguments. */
 static int spec_begin(const struct key_spec *keys, int argc, const struct slice *argv) {
     if (keys->begin == BEGIN_INDEX) return keys->index < argc ? keys->index : 0;
     if (keys->begin != BEGIN_KEYWORD) return 0;
@@ -335,10 +335,10 @@ static int spec_begin(const struct key_spec *keys, int argc, const struct slice 
     return 0;
 }
 
-/* 1, 0: does not fit the arguments, -1: no room. */
+/* 1: found; 0: the spec does not fit the arguments; -1: the list is full. */
 static int spec_find(const struct key_spec *keys, int argc, const struct slice *argv, struct key_list *list) {
     int64_t first = spec_begin(keys, argc, argv), last, step;
-    if (first == 0) return keys->begin != BEGIN_INDEX; /* a keyword need not be there */
+    if (first == 0) return keys->begin != BEGIN_INDEX; /* a keyword is optional */
     if (keys->find == FIND_RANGE) {
         step = keys->b;
         if (keys->a >= 0)

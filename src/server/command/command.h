@@ -1,15 +1,15 @@
-/* command.h: the table of commands and what a command handler sees.
+/* command.h: the table of commands, and the interface of command handlers.
  *
  * A feature describes its commands in a constant table of `struct command_spec` beside their code and registers it in
- * main.c. That description is all there is: dispatch, COMMAND (COUNT, LIST, INFO, DOCS, GETKEYS), ACL categories, the
- * cli's hints and completion read it.
+ * main.c. This table is the only description: dispatch, COMMAND (COUNT, LIST, INFO, DOCS, GETKEYS), ACL categories, and
+ * the hints and completion of the cli use it.
  *
- * A handler is given a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it),
- * the database, the reply. Arity and state are checked before. Arguments are valid until the handler returns; what is
- * kept is copied (or taken: call_take_blob). A handler that changed data adds to call->dirty, and, where its arguments
- * would mean something else when repeated later or elsewhere (relative times, random choices), says with
- * call_propagate() what is to be repeated instead. It does not know who is listening. What happened to a key it tells
- * with notify() (server/notify.h). */
+ * A handler receives a `struct call`: the arguments as slices (argv[0] is the command's name as the client wrote it),
+ * the database, the reply. Dispatch has already checked arity and state. Arguments are valid until the handler returns;
+ * to keep one, copy it (or take it: call_take_blob). A handler that changes data increments call->dirty. If its
+ * arguments would have another meaning when executed later or on another server (relative times, random choices), it
+ * passes the command to propagate instead to call_propagate(). A handler reports keyspace events with notify()
+ * (server/notify.h). It does not know the receivers of either. */
 #ifndef SERVER_COMMAND_H
 #define SERVER_COMMAND_H
 #include "lib/slice.h"
@@ -25,22 +25,22 @@ struct call {
     int argc;
     const struct slice *argv;
     struct reply *reply;
-    struct client *client; /* who issues it; one without a connection for scripts, replica links, the server itself */
+    struct client *client; /* the caller; without a connection for scripts, replica links, the server itself */
     struct db *db;
     uint64_t dirty;  /* changes made by this call */
     bool propagated; /* call_propagate or call_propagate_nothing was used */
-    bool blocked;    /* nothing was answered, the client waits (blocking.h) */
+    bool blocked;    /* no reply was written, the client waits (blocking.h) */
 };
-/* The blob that argument `index` was received into, with its reference; NULL where it is a slice of the receive buffer.
- */
+/* The blob that argument `index` was received into, with its reference; NULL if the argument is a slice of the receive
+ * buffer. */
 struct blob *call_take_blob(struct call *call, int index);
-/* What is to be repeated elsewhere in place of this call; several times: all of them, in order, as one transaction.
- * Copies. */
+/* Propagates this command instead of the call. Several commands are propagated in order, as one transaction. Copies the
+ * arguments. */
 void call_propagate(struct call *call, int argc, const struct slice *argv);
 void call_propagate_nothing(struct call *call);
 /* Argument `index` is a secret: logs and monitors leave it out. */
 void call_redact(struct call *call, int index);
-/* Makes another database the call's and its client's. */
+/* Selects another database for the call and its client. */
 void call_select(struct call *call, struct db *db);
 
 /* Flags; names as COMMAND INFO shows them. */
@@ -69,10 +69,10 @@ enum command_flag {
     CMD_NO_MANDATORY_KEYS = 1 << 21,
     CMD_ONLY_SENTINEL = 1 << 22,
     CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */,
-    CMD_RUNS_QUEUED = 1 << 24, /* EXEC: what holds for the commands it will run holds for it. Not shown */
-    CMD_NOT_QUEUED = 1 << 25   /* runs at once though a transaction is open. Not shown */
+    CMD_RUNS_QUEUED = 1 << 24, /* EXEC: filters treat it like the commands it will run. Not shown */
+    CMD_NOT_QUEUED = 1 << 25   /* runs at once even if a transaction is open. Not shown */
 };
-/* ACL categories; @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need
+/* ACL categories. @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need
  * not be given. */
 enum command_category {
     CAT_KEYSPACE = 1 << 0,
@@ -117,7 +117,7 @@ enum command_group {
     GROUP_BITMAP,
     GROUP_MODULE
 };
-/* Where keys stand among the arguments. Flags are those of COMMAND INFO: access, insert, delete, update … */
+/* Positions of keys among the arguments. Flags are those of COMMAND INFO: access, insert, delete, update … */
 enum key_flag {
     KEY_RO = 1 << 0,
     KEY_RW = 1 << 1,
@@ -150,7 +150,7 @@ enum { COMMAND_KEY_SPECS_MAX = 4 };
 struct command_spec {
     const char *name;               /* lower case; of a subcommand: its own name, "kill" */
     void (*run)(struct call *call); /* NULL: a container that needs a subcommand */
-    int arity;                      /* with the name; negative: at least */
+    int arity;                      /* including the name; negative: minimum */
     uint32_t flags, categories;
     enum command_group group;
     const char *since, *complexity, *summary;
@@ -162,20 +162,20 @@ struct command_spec {
     const char *const *tips;    /* "nondeterministic_output", …, NULL */
     const char *deprecated_since, *replaced_by;
     struct key_spec keys[COMMAND_KEY_SPECS_MAX];
-    /* For keys that specs cannot find, and for key flags that depend on arguments. Returns the count, -1: the arguments
-     * make no sense. */
+    /* For keys that specs cannot describe, and for key flags that depend on arguments. Returns the count, -1 for
+     * invalid arguments. */
     int (*find_keys)(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                      int max);
     const struct command_spec *subcommands; /* ends with name NULL */
 };
 
-/* A registered command: the spec and what the run time adds. */
+/* A registered command: the spec and run-time state. */
 struct command {
     const struct command_spec *spec;
     const char *full_name; /* "client|kill" */
     struct command *parent;
     struct hashtable *subcommands; /* NULL: none */
-    uint32_t categories;           /* complete */
+    uint32_t categories;           /* including those that follow from the flags */
     uint32_t id;
     /* INFO commandstats and latencystats. */
     uint64_t calls, ticks /* of ticks.h; command_usec() */, rejected, failed;
@@ -190,26 +190,29 @@ struct command {
     struct command *next_all; /* of all commands, subcommands included */
 };
 uint64_t command_usec(const struct command *command);
-/* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it. */
-void commands_register(const struct command_spec *specs);
-/* Takes the commands of a registered table out again, under whatever name they have by now; they need not all be there.
- * At any time, even while one of them runs. A client that waits with one of them, or has queued it, gets the error of
- * an unknown command for it. The specs are not used any more; each command leaves a few hundred bytes behind, since
- * clients may hold it. */
-void commands_unregister(const struct command_spec *specs);
-/* The command of a request, subcommand included; NULL: unknown. *known_parent: the name was known, the subcommand not.
+/* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it.
  */
+void commands_register(const struct command_spec *specs);
+/* Removes the commands of a registered table, under their current names; some may be missing. May be called at any
+ * time, even while one of them runs. A client that waits with one of them, or has queued it, gets the error of an
+ * unknown command. The specs are not used afterwards; each command leaves a few hundred bytes allocated, since clients
+ * may refer to it. */
+void commands_unregister(const struct command_spec *specs);
+/* Finds the command of a request, subcommand included. NULL: unknown. *known_parent: the container, if only the
+ * subcommand is unknown. */
 struct command *command_lookup(int argc, const struct slice *argv, struct command **known_parent);
-struct command *command_find(struct slice full_name);                                    /* "client|kill" */
-size_t commands_count(void);                                                             /* top level */
-void commands_each(void (*seen)(struct command *command, void *context), void *context); /* top level, sorted by name */
-void commands_each_all(void (*seen)(struct command *command, void *context),
+struct command *command_find(struct slice full_name); /* "client|kill" */
+size_t commands_count(void);                          /* top level */
+void commands_each(void (*visit)(struct command *command, void *context),
+                   void *context); /* top level, sorted by name */
+void commands_each_all(void (*visit)(struct command *command, void *context),
                        void *context); /* subcommands too, as registered */
 void commands_reset_latency(void);     /* latency-tracking was turned off */
 void commands_reset_stats(void);       /* CONFIG RESETSTAT */
-/* rename-command: gives a top-level command another name; an empty one removes it. NULL, or the reason why not. */
+/* rename-command: gives a top-level command another name; an empty one removes it. Returns NULL, or the reason for
+ * failure. */
 const char *command_rename(struct slice from, struct slice to);
-/* Is `command` still what argv[0] names? Saves the lookup for a client that repeats itself; not for containers. */
+/* Does argv[0] still name `command`? Saves the lookup for a client that repeats a command; not for containers. */
 bool command_is_named(const struct command *command, struct slice name);
 static inline bool command_arity_ok(const struct command *command, int argc) {
     int arity = command->spec->arity;
@@ -217,7 +220,7 @@ static inline bool command_arity_ok(const struct command *command, int argc) {
 }
 int command_find_keys(const struct command *command, int argc, const struct slice *argv, struct key_position *positions,
                       int max);
-/* Tables of the server room itself. */
+/* The tables of server/ itself. */
 extern const struct command_spec command_commands[], config_commands[], server_commands[], connection_commands[],
     debug_commands[], info_commands[], memory_commands[], lolwut_commands[];
 #endif

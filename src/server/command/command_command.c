@@ -1,4 +1,4 @@
-/* command_command.c: COMMAND: what commands there are, what is known of them, and where the keys of a request stand. */
+/* command_command.c: COMMAND: the commands, their attributes, and the key positions of a request. */
 #include "lib/glob.h"
 #include "lib/hashtable.h"
 #include "lib/memory.h"
@@ -16,7 +16,7 @@ static void reply_all(struct call *call) {
     reply_array(call->reply, commands_count());
     commands_each(reply_info_of_each, call->reply);
 }
-/* COMMAND alone; with a word behind it that is no subcommand it comes here too. */
+/* COMMAND without arguments, or with an unknown subcommand. */
 static void run_all(struct call *call) {
     if (call->argc == 1) {
         reply_all(call);
@@ -73,7 +73,7 @@ struct listing {
     size_t count;
 };
 static void list_one(struct listing *listing, const struct command *command) {
-    if (listing->by_module) return; /* there are no modules, and so no commands of them */
+    if (listing->by_module) return; /* no modules, so no command matches */
     if (listing->by_category && !(command->categories & listing->category)) return;
     if (listing->by_pattern && !glob_match(listing->pattern, slice_of(command->full_name), true)) return;
     reply_bulk_text(listing->reply, command->full_name);
@@ -106,8 +106,8 @@ static void run_list(struct call *call) {
 
 /* --- GETKEYS --- */
 
-/* Finds the keys of the request in the arguments. Returns how many, and *positions for mem_free; or -1 after replying.
- */
+/* Finds the keys of the request in the arguments. Returns the count, and *positions for mem_free; or -1 after replying
+ * with an error. */
 static int find_keys(struct call *call, struct key_position **positions) {
     int argc = call->argc - 2;
     const struct slice *argv = call->argv + 2;

@@ -1,8 +1,8 @@
-/* command_docs.c: a command's entry in COMMAND INFO and in COMMAND DOCS, made from its spec each time.
+/* command_docs.c: a command's entry in COMMAND INFO and COMMAND DOCS, made from its spec on each request.
  *
- * COMMAND INFO's old fields first key, last key and step know only keys at fixed places. They come from the key specs
- * that are such: a spec that begins where the one before ended extends the range, any other spec makes the command one
- * with movable keys. */
+ * The old fields first key, last key and step of COMMAND INFO only describe keys at fixed positions. They come from the
+ * key specs with fixed positions: a spec that begins where the one before ended extends the range. Any other spec sets
+ * the flag movablekeys. */
 #include "server/command/command_docs.h"
 #include "lib/hashtable.h"
 #include "server/command/command_names.h"
@@ -12,7 +12,7 @@
 
 struct key_range {
     int first, last, step;
-    bool movable; /* there are keys outside of it */
+    bool movable; /* there are keys outside the range */
 };
 static struct key_range range_of(const struct command_spec *spec) {
     struct key_range range = {0};
@@ -176,7 +176,7 @@ void command_reply_docs(struct reply *reply, const struct command *command) {
     size_t subcommands = subcommands_count(command);
     char error[128] = "";
     struct command_argument *arguments =
-        spec->syntax ? syntax_parse(spec->syntax, error) : NULL; /* correct: it was read when registered */
+        spec->syntax ? syntax_parse(spec->syntax, error) : NULL; /* valid: it was parsed at registration */
     reply_map(reply, 2 + (spec->summary != NULL) + (spec->complexity != NULL) + (flags != 0) +
                          (spec->deprecated_since != NULL) + (spec->replaced_by != NULL) + (spec->history != NULL) +
                          (arguments != NULL) + (subcommands != 0));

@@ -1,4 +1,4 @@
-/* command_docs.h: what COMMAND INFO and COMMAND DOCS say of one command. */
+/* command_docs.h: the replies of COMMAND INFO and COMMAND DOCS for one command. */
 #ifndef SERVER_COMMAND_DOCS_H
 #define SERVER_COMMAND_DOCS_H
 #include "server/command/command.h"

@@ -1,4 +1,4 @@
-/* command_names.h: the names by which people and protocols know command flags, ACL categories, groups and key flags. */
+/* command_names.h: the names of command flags, ACL categories, groups and key flags. */
 #ifndef SERVER_COMMAND_NAMES_H
 #define SERVER_COMMAND_NAMES_H
 #include "lib/slice.h"
@@ -9,5 +9,5 @@ struct flag_name {
 }; /* arrays end with name NULL, and are in the order in which replies show them */
 extern const struct flag_name command_flag_names[], command_category_names[] /* without @ */, key_flag_names[];
 const char *command_group_name(int group);            /* enum command_group: "sorted-set" */
-uint32_t command_category_by_name(struct slice name); /* without @, case ignored; 0: none of that name */
+uint32_t command_category_by_name(struct slice name); /* without @, case ignored; 0: unknown name */
 #endif

@@ -1,7 +1,8 @@
-/* command_syntax.c: reads the notation of command_syntax.h: recursive descent over a text that is part of the program.
+/* command_syntax.c: parses the notation of command_syntax.h by recursive descent. The texts are constants of the
+ * program.
  *
- * The text is read when the command is registered, to have a mistake found by any start of the server, and again when
- * somebody asks for the documentation. Trees are not kept: nobody asks often, and the text is the smaller form. */
+ * A text is parsed when its command is registered, so that every start of the server finds mistakes, and again for each
+ * request for documentation. Trees are not kept: such requests are rare, and the text is smaller. */
 #include "server/command/command_syntax.h"
 #include "lib/memory.h"
 #include <ctype.h>
@@ -104,7 +105,7 @@ static void read_type(struct reader *r, struct command_argument *argument) {
         }
     fail(r, "not a type");
 }
-/* `separated` by |, or by spaces, up to `close` (0: the end of the text). */
+/* A list with elements separated by | (`separated`) or by spaces, up to `close` (0: the end of the text). */
 static struct command_argument *read_list(struct reader *r, char close, bool separated, int depth) {
     struct command_argument *first = NULL, **last = &first;
     if (depth > NESTING_MAX) fail(r, "nested too deeply");
@@ -135,7 +136,8 @@ static void read_value(struct reader *r, struct command_argument *argument, int 
 }
 static void read_token(struct reader *r, struct command_argument *argument, int depth) {
     argument->token = take_token(r);
-    if (*r->at == ' ' && is_name_char(r->at[1])) { /* TOKEN name:type, but not TOKEN name=TOKEN: that is two */
+    if (*r->at == ' ' &&
+        is_name_char(r->at[1])) { /* TOKEN name:type, but not TOKEN name=TOKEN: those are two arguments */
         const char *name_end = r->at + 1;
         while (is_name_char(*name_end)) name_end++;
         if (*name_end != '=') {

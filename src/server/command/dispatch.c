@@ -1,7 +1,7 @@
 /* dispatch.c: see dispatch.h.
  *
- * Time is read once a call, at its end: the end of one call is the start of the next of the same turn. So usec of a
- * command includes finding the request in the input and looking it up, some tens of nanoseconds; in exchange a call
+ * The clock is read once for each call, at its end: the end of one call is the start of the next in the same turn. The
+ * usec of a command therefore include parsing and looking up the request, some tens of nanoseconds; in exchange a call
  * costs one reading of the counter. */
 #include "server/command/dispatch.h"
 #include "lib/blob.h"
@@ -72,17 +72,17 @@ void dispatch_unobserve(struct call_observer *observer) {
     list_remove(&observers, &observer->link);
 }
 
-/* Propagation of a call. An argument that lies in a blob travels with it; every other one that call_propagate() was
- * given is copied, since the handler may change the memory that it lies in. */
+/* Propagation of a call. An argument in a blob is passed with that blob. All other arguments of call_propagate() are
+ * copied, since the handler may change their memory. */
 
 struct pending {
     struct pending *next;
     int argc;
     struct blob **blobs; /* with a reference each; behind argv. NULL: none */
-    struct slice argv[]; /* followed by blobs and bytes */
+    struct slice argv[]; /* followed by the blobs and the bytes */
 };
 
-/* The blob that the client's request holds `argument` in. */
+/* The blob of the client's request that contains `argument`. */
 static struct blob *argument_blob(const struct client *client, struct slice argument) {
     if (likely(argument.len < REQUEST_LARGE_MIN)) return NULL;
     if (unlikely(client->transaction != NULL)) return transaction_find_blob(client, argument);
@@ -150,7 +150,7 @@ static void pending_send(struct running *self, int db) {
     self->pending = NULL;
 }
 
-/* Propagates the call as the client wrote it. */
+/* Propagates the call as the client sent it. */
 static void call_send(const struct call *call, int db) {
     enum { ON_STACK = 16 };
     struct blob *few[ON_STACK], **blobs = NULL;
@@ -193,7 +193,7 @@ static inline void call_account(struct command *command, uint64_t ticks) {
     }
 }
 
-/* What a call changed, and what of it is to be repeated; also of one that waits. */
+/* Accounts for what a call changed and propagates it, also for a call that blocked. */
 static inline void call_changes(struct running *self, int db, bool repeated, bool together) {
     const struct call *call = &self->call;
     server.dirty += call->dirty;
@@ -203,8 +203,8 @@ static inline void call_changes(struct running *self, int db, bool repeated, boo
     if (together) propagate_end();
 }
 
-/* The primary decides when keys expire, and in import mode the source of the data does: their commands see what has
- * expired. */
+/* The primary decides when keys expire, and in import mode the source of the data does: their commands see expired
+ * keys. */
 static __attribute__((noinline)) void run_with_expired(struct call *call) {
     bool shown = store_settings.show_expired, imports = call->client->flags & CLIENT_IMPORT_SOURCE;
     if (!imports || server_deletion_paused_for(DELETION_PAUSE_IMPORT)) store_settings.show_expired = true;
@@ -230,8 +230,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     client->redacted = 0;
     if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
     clock_freeze();
-    /* Keys that are found expired and what the command itself repeats belong together, unless it goes through all keys.
-     */
+    /* Keys that the command finds expired are propagated in one group with the command, unless it visits all keys. */
     if (unlikely(together)) propagate_begin();
 
     if (unlikely(client->flags & (CLIENT_IMPORT_SOURCE | CLIENT_PRIMARY | CLIENT_LOADER)))
@@ -242,18 +241,19 @@ static void call_run(struct client *client, struct command *command, int argc, c
     clock_thaw();
     uint64_t now = ticks_now(), ticks = now - start;
     dispatch_ticks = now;
-    if (unlikely(self.call.blocked)) { /* counted when it is over */
+    if (unlikely(self.call.blocked)) { /* counted when the command finishes */
         call_changes(&self, db_id(db), repeated, together);
         if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
         running = self.outer;
         if (client->pushes && !running) client_pushes_write(client);
-        if (client->held_replies && client->conn) client_flush_later(client); /* nothing was replied: forgets them */
+        if (client->held_replies && client->conn)
+            client_flush_later(client); /* no reply was written: frees the held replies */
         return;
     }
     if (unlikely(client->reply.failed)) command->failed++;
     call_account(command, ticks);
     dispatch_commands++;
-    if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call contains that of the calls it makes */
+    if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call includes its nested calls */
     client->commands++;
     call_changes(&self, db_id(db), repeated, together);
     if (unlikely(ticks >= commandlog_thresholds[COMMANDLOG_SLOW]))
@@ -264,8 +264,8 @@ static void call_run(struct client *client, struct command *command, int argc, c
     running = self.outer;
     if (unlikely(client->pushes != NULL) && !running) client_pushes_write(client);
     if (unlikely(blocking_ready) && !running) blocking_serve();
-    /* The clock is read once a turn of the loop. After a slow command those that follow in the same turn get a fresh
-     * one. */
+    /* The clock is read once a turn of the loop. After a slow command the next commands of the turn get a fresh one.
+     */
     if (unlikely(ticks > CLOCK_STALE_TICKS) && !running) clock_update();
 }
 
@@ -283,7 +283,7 @@ void dispatch_call(struct client *client, struct command *command, int argc, con
 /* Refusing */
 
 static void refuse(struct client *client, struct command *command, const char *error) {
-    dispatch_ticks = ticks_now(); /* the turn of a client that is only refused ends in time as well */
+    dispatch_ticks = ticks_now(); /* bounds the turn of a client whose requests are all refused */
     if (command) command->rejected++;
     client->current = command;
     if (dispatch_refused && dispatch_refused(client, command, error)) return;
@@ -294,8 +294,7 @@ void dispatch_refuse(struct client *client, const char *error) {
     refuse(client, NULL, error);
 }
 
-/* A browser was made to talk to us (cross-protocol scripting): it must not get as far as the commands in the body of
- * its request. */
+/* Detects an HTTP request of a browser (cross-protocol scripting), before the commands in its body can be executed. */
 static bool is_browser(const struct slice *argv) {
     return slice_is(argv[0], "post") || slice_is(argv[0], "host:");
 }
@@ -355,7 +354,7 @@ uint32_t dispatch_flags(const struct client *client, const struct command *comma
     return flags & CMD_RUNS_QUEUED ? flags | client->queued_flags : flags;
 }
 
-/* True: the request goes no further now. */
+/* Returns true if a filter stopped the request. */
 static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc,
                                                     const struct slice *argv, bool *held) {
     uint32_t flags = dispatch_flags(client, command);
@@ -365,7 +364,7 @@ static __attribute__((noinline)) bool filters_apply(struct client *client, struc
         const char *error = NULL;
         switch (gate->ask(client, command, argc, argv, &error)) {
         case FILTER_PASS:
-            if (client->flags & CLIENT_CLOSING) return true; /* an eviction's event passed its output limit */
+            if (client->flags & CLIENT_CLOSING) return true; /* an eviction event exceeded its output limit */
             continue;
         case FILTER_REFUSE: refuse(client, command, error); return true;
         case FILTER_TAKEN: client->current = command; return true;

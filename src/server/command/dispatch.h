@@ -1,10 +1,9 @@
-/* dispatch.h: from a request to the call of its handler: lookup, the reasons to refuse it, the call, statistics,
- * propagation.
+/* dispatch.h: from a request to its handler: lookup, checks, the call, statistics, propagation.
  *
  * A feature that may refuse or hold back commands (ACL, transactions, cluster, disk errors, too few replicas, a
- * read-only replica, loading, a busy script) adds a gate. Gates are asked in Valkey's order, after the command was
- * found, its arity and the client's authentication were checked. A gate that is asked only for some commands says so
- * with its flags, and costs others a test of a word; while no gate is there, there is nothing to ask. */
+ * read-only replica, loading, a busy script) adds a filter. Dispatch calls the filters in Valkey's order, after it has
+ * found the command and checked its arity and the client's authentication. A filter for some commands only names their
+ * flags, which costs other commands a test of a word; without filters there is no cost. */
 #ifndef SERVER_DISPATCH_H
 #define SERVER_DISPATCH_H
 #include "lib/list.h"
@@ -12,7 +11,7 @@
 
 struct client;
 
-/* Smaller ones are asked first. */
+/* Smaller ones are called first. */
 enum filter_order {
     FILTER_NO_MULTI = 10,
     FILTER_ACL = 20,
@@ -33,32 +32,32 @@ enum filter_answer {
     FILTER_PASS,
     FILTER_REFUSE, /* with the error in *error, a complete error text */
     FILTER_TAKEN,  /* handled otherwise (queued) and answered */
-    FILTER_HOLD    /* not now: the request stays with its client, which asks again after client_release() */
+    FILTER_HOLD    /* not now: the request stays in its client, and is dispatched again after client_release() */
 };
 struct command_filter {
     struct list_link link;
     int order;
-    uint32_t flags; /* asked for commands that have one of these; 0: for all */
+    uint32_t flags; /* called for commands that have one of these; 0: for all */
     enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv,
                               const char **error);
 };
 void dispatch_add_filter(struct command_filter *gate);
 void dispatch_remove_filter(struct command_filter *gate);
-/* Flags of the command for filters: EXEC has those of all that it will run, too. */
+/* Flags of the command for filters: EXEC also has those of all commands it will run. */
 uint32_t dispatch_flags(const struct client *client, const struct command *command);
-/* Told of each request that was refused before it ran (transactions become dirty by it); `command` is NULL where it is
- * unknown. May be NULL. True: it has answered by itself. */
+/* Called for each request that was refused before it ran (its transaction becomes dirty); `command` is NULL if unknown.
+ * May be NULL. Returns true if it has replied. */
 extern bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
 
-/* Looks a request up, checks it and runs it. False: it is held back (FILTER_HOLD), and is to be dispatched again later.
+/* Looks a request up, checks it and runs it. Returns false if it is held back (FILTER_HOLD): dispatch it again later.
  */
 bool dispatch_request(struct client *client, int argc, const struct slice *argv);
-/* Answers a request with an error before it was looked up; an open transaction becomes dirty. */
+/* Replies with an error to a request before its lookup; an open transaction becomes dirty. */
 void dispatch_refuse(struct client *client, const char *error);
-/* Runs a command that was checked already (EXEC, scripts). */
+/* Runs a command that was already checked (EXEC, scripts). */
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv);
 
-/* Told of each call after it ran (MONITOR tells before: see `before`). The link stands in the owner. */
+/* Called for each call (`before` for MONITOR). The struct belongs to its owner. */
 struct call_observer {
     struct list_link link;
     void (*before)(struct call *call);                /* may be NULL */
@@ -67,7 +66,7 @@ struct call_observer {
 void dispatch_observe(struct call_observer *observer);
 void dispatch_unobserve(struct call_observer *observer);
 
-/* The clock of a turn: the time at which the last call ended (ticks.h). Whoever begins to execute requests starts it.
+/* The clock of a turn: the time at which the last call ended (ticks.h). Code that begins to execute requests sets it.
  */
 extern uint64_t dispatch_ticks;
 extern uint64_t dispatch_ticks_total; /* of all commands */
@@ -79,5 +78,5 @@ extern struct dispatch_settings dispatch_settings;
 extern uint64_t dispatch_commands; /* executed, since start or RESETSTAT */
 /* The call that runs, NULL: none. For crash reports and long calls. */
 const struct call *dispatch_running(void);
-bool dispatch_is_running(const struct client *client); /* one of the calls that run is this client's */
+bool dispatch_is_running(const struct client *client); /* one of the running calls is this client's */
 #endif

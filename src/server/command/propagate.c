@@ -1,7 +1,7 @@
-/* propagate.c: hands each change to the listeners. See propagate.h.
+/* propagate.c: passes each change to the listeners. See propagate.h.
  *
- * Between begin and end the commands belong together; begin and end nest (a transaction of calls, each of which may
- * propagate several commands). A listener sees the outermost pair only, and none where it got nothing in between. */
+ * Commands between begin and end form a group; begin and end nest (a transaction of calls, each of which may propagate
+ * several commands). A listener sees only the outermost pair, and no pair around an empty group. */
 #include "server/command/propagate.h"
 
 static struct list listeners = {.head = {&listeners.head, &listeners.head}};

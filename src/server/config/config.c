@@ -1,10 +1,10 @@
 /* config.c: the table of options: names, typed values, defaults.
  *
- * A registered option gets a struct config_state (its default as text, and its value where the option has no place of
- * its own). A hash table without regard to case leads from each name and alias to it. All ways in (file, command line,
- * CONFIG SET) end in config_state_set(), all ways out in config_state_text(): whatever can be shown can be set again,
- * and that is how CONFIG SET puts values back when a later one fails. Comparing and keeping old values as text costs an
- * allocation per change; a copy function for each type was not worth its lines, as nobody sets options at a rate. */
+ * A registered option has a struct config_state: its default as text, and its value if the option has no variable of
+ * its own. A case-insensitive hash table maps each name and alias to it. The file, the command line and CONFIG SET all
+ * set values with config_state_set(); all output uses config_state_text(). Every value shown can be set again, and
+ * CONFIG SET restores values this way when a later one fails. Comparing and keeping old values as text costs an
+ * allocation per change. Copy functions for each type were rejected: options change rarely. */
 #include "server/config/config.h"
 #include "lib/hashtable.h"
 #include "lib/log.h"
@@ -52,9 +52,9 @@ static const char *parse_bool(const struct config_option *option, struct slice w
     return "argument must be 'yes' or 'no'";
 }
 enum memory_parse { MEMORY_OK, MEMORY_MALFORMED, MEMORY_TOO_LARGE /* for int64_t, not for uint64_t */ };
-/* Digits and a unit; no digits are 0, as with Valkey. A minus sign is taken where the option has negative values. A
- * number of more than 64 bits is malformed. Valkey lets the product of number and unit wrap; here it is malformed, too:
- * it would turn the largest limit into none. */
+/* Digits and a unit; no digits mean 0, as in Valkey. A minus sign is accepted if the option has negative values. A
+ * number of more than 64 bits is malformed. Valkey lets the product of number and unit wrap; here that is malformed,
+ * too, since it could turn the largest limit into none. */
 static enum memory_parse parse_memory_size(const struct config_option *option, struct slice word, int64_t *bytes) {
     static const struct {
         const char *unit;
@@ -183,7 +183,7 @@ static void store_number(struct config_state *state, int64_t number) {
     }
 }
 static void store_words(struct config_state *state, int count, const struct slice *words) {
-    if (state->option->type == CONFIG_STRING) { /* several words are one text, as CONFIG GET shows it */
+    if (state->option->type == CONFIG_STRING) { /* joined by spaces, as CONFIG GET shows them */
         char **place = state->value, *old = *place;
         size_t len = 0, at = 0;
         for (int i = 0; i < count; i++) len += words[i].len + (i > 0);
@@ -231,7 +231,7 @@ const char *config_state_set(struct config_state *state, int count, const struct
     }
     bool is_text = option->type == CONFIG_STRING || option->type == CONFIG_STRINGS,
          is_custom = option->type == CONFIG_CUSTOM;
-    for (int i = 0; is_text && i < count; i++) /* such a text would be cut short where it is used */
+    for (int i = 0; is_text && i < count; i++) /* C functions would truncate the text there */
         if (words[i].len && memchr(words[i].data, 0, words[i].len)) return "argument must not contain a null byte";
     int64_t number = 0;
     const char *reason = is_text || is_custom ? NULL : parse_number(option, count, words, &number);
@@ -275,7 +275,7 @@ static void write_flags(const struct config_option *option, int value, struct ou
         separator = " ";
     }
 }
-/* `units`: memory in the largest unit that divides it, as a person would write it in the file. */
+/* `units`: writes memory in the largest unit that divides it, as an operator would write it in the file. */
 static void write_number(const struct config_state *state, bool units, struct output *out) {
     const struct config_option *option = state->option;
     int64_t number = number_of(state);
@@ -337,18 +337,18 @@ bool config_state_is_default(const struct config_state *state) {
     mem_free(text);
     return same;
 }
-void config_state_tell_not_built(struct config_state *state) {
+void config_state_log_not_built(struct config_state *state) {
     const struct config_option *option = state->option;
     if (!(option->flags & CONFIG_NOT_BUILT)) return;
     char *text = config_state_text_copy(state);
-    /* Who turns a feature off that is not there gets what he asks for. */
+    /* Turning off a feature that is not built needs no message. */
     bool silent = !strcmp(text, state->initial) || !*text || !strcmp(text, "no") || !strcmp(text, "0");
     mem_free(text);
     if (silent) {
-        state->told_not_built = false;
-    } else if (!state->told_not_built) {
+        state->logged_not_built = false;
+    } else if (!state->logged_not_built) {
         log_warning("Option '%s' is accepted but has no effect in this build", option->name);
-        state->told_not_built = true;
+        state->logged_not_built = true;
     }
 }
 
@@ -503,12 +503,12 @@ const struct config_option *config_find(struct slice name) {
     struct config_name_entry *entry = config_name_find(name);
     return entry ? entry->state->option : NULL;
 }
-size_t config_each(void (*seen)(const struct config_option *option, void *context), void *context) {
+size_t config_each(void (*visit)(const struct config_option *option, void *context), void *context) {
     size_t count = 0;
     for (size_t i = 0; i < names_count; i++) {
         struct config_name_entry *entry = config_name_at(i);
         if (entry->name != entry->state->option->name) continue;
-        seen(entry->state->option, context);
+        visit(entry->state->option, context);
         count++;
     }
     return count;

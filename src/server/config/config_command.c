@@ -1,8 +1,8 @@
 /* config_command.c: CONFIG GET, SET, REWRITE, RESETSTAT, HELP.
  *
- * SET of several options is all or nothing: every name is looked at first, then all values are stored, then the apply
- * functions are called, each once. Where storing or applying fails, the old values are stored again (from the texts
- * kept before) and what had been applied is applied again. */
+ * SET of several options is all or nothing: first every name is checked, then all values are stored, then each apply
+ * function is called once. If storing or applying fails, the old values are stored again (from texts saved before) and
+ * the functions that had succeeded are called again. */
 #include "lib/glob.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -18,7 +18,7 @@
 /* --- GET --- */
 
 struct shown {
-    struct slice name; /* as asked for, or as the table has it */
+    struct slice name; /* as in the request, or as in the table */
     struct config_state *state;
 };
 static bool is_pattern(struct slice text) {
@@ -65,7 +65,7 @@ static void run_get(struct call *call) {
 
 struct setting {
     struct config_state *state;
-    const char *name; /* or alias, as the request has it, in the table's letters */
+    const char *name; /* name or alias of the request, spelled as in the table */
     struct slice value;
     char *old; /* as text */
     bool changed;
@@ -77,7 +77,7 @@ static bool may_change_protected(const struct call *call) {
     const struct connection *conn = call->client ? call->client->conn : NULL;
     return allowed == PERMIT_YES || (allowed == PERMIT_LOCAL && (!conn || conn->transport->is_local(conn)));
 }
-/* A name and its alias may both be set; the later one counts. */
+/* A name and its alias may both be set; the later one wins. */
 static const char *refuse(const struct call *call, const struct config_name_entry *entry, const struct setting *before,
                           int count) {
     const struct config_option *option = entry->state->option;
@@ -115,7 +115,7 @@ static void put_back(struct setting *settings, int count) {
 static void reply_set_failed(struct call *call, const char *name, const char *reason) {
     reply_error_format(call->reply, "ERR CONFIG SET failed (possibly related to argument '%s') - %s", name, reason);
 }
-/* Returns how many options there are in the request, or -1 after replying with an error. */
+/* Returns the number of options in the request, or -1 after replying with an error. */
 static int collect(struct call *call, struct setting *settings) {
     int count = 0;
     for (int i = 2; i < call->argc; i += 2, count++) {
@@ -177,7 +177,7 @@ static void run_set(struct call *call) {
             put_back(settings, count);
             apply_all(settings, failed + 1, &unused);
         } else {
-            for (int i = 0; i < count; i++) config_state_tell_not_built(settings[i].state);
+            for (int i = 0; i < count; i++) config_state_log_not_built(settings[i].state);
             reply_ok(call->reply);
         }
     }

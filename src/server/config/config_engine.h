@@ -1,54 +1,54 @@
-/* config_engine.h: what the files of the configuration engine share. Nobody else includes it; config.h is the manual.
+/* config_engine.h: declarations shared by the files of the configuration engine only. config.h is the public interface.
  *
- * config.c          the table: names, typed values, defaults
- * config_file.c     the file, its includes, standard input, the command line
- * config_rewrite.c  CONFIG REWRITE
- * config_command.c  CONFIG GET, SET, … */
+ *   config.c          the table: names, typed values, defaults
+ *   config_file.c     the file, its includes, standard input, the command line
+ *   config_rewrite.c  CONFIG REWRITE
+ *   config_command.c  CONFIG GET, SET, … */
 #ifndef SERVER_CONFIG_ENGINE_H
 #define SERVER_CONFIG_ENGINE_H
 #include "server/config/config.h"
 
 struct config_state {
     const struct config_option *option;
-    void *value;         /* the option's, or own */
-    char *initial;       /* the default as config_state_text() shows it */
-    bool told_not_built; /* its line of CONFIG_NOT_BUILT was logged for the present value */
-    int pass;            /* scratch of config_rewrite.c and config_command.c */
+    void *value;           /* the option's variable, or memory of the engine */
+    char *initial;         /* the default as config_state_text() shows it */
+    bool logged_not_built; /* the CONFIG_NOT_BUILT message was logged for the current value */
+    int pass;              /* scratch of config_rewrite.c and config_command.c */
 };
 /* A name or an alias of an option. */
 struct config_name_entry {
     const char *name;
     struct config_state *state;
-    uint32_t shown; /* number of the CONFIG GET that showed it last */
+    uint32_t shown; /* number of the last CONFIG GET that showed it */
 };
 struct config_name_entry *config_name_find(struct slice name);
 size_t config_names_count(void);
 struct config_name_entry *config_name_at(size_t index); /* sorted by name */
 struct config_directive *config_directive_find(struct slice name);
 
-/* Takes words; NULL, or the reason and nothing has changed. `is_default`: the option's check is not asked. */
+/* Takes words. Returns NULL, or the reason and changes nothing. `is_default`: skips the option's check. */
 const char *config_state_set(struct config_state *state, int count, const struct slice *words, bool is_default);
-/* As above for one text, which an option of several words has split at spaces. */
+/* As above for one text. An option of several words splits it at spaces. */
 const char *config_state_set_text(struct config_state *state, struct slice text, bool is_default);
 void config_state_text(const struct config_state *state, struct output *out);
 char *config_state_text_copy(const struct config_state *state); /* mem_free it */
 bool config_state_is_default(const struct config_state *state);
-/* Logs that the option has no effect in this build, where that is so. */
-void config_state_tell_not_built(struct config_state *state);
-/* The lines by which the file would give this value; each ends with \n. */
+/* Logs that the option has no effect in this build, if that is so. */
+void config_state_log_not_built(struct config_state *state);
+/* Writes the lines of a file that set this value; each ends with \n. */
 void config_state_lines(const struct config_state *state, const char *name, struct output *out);
-/* Appends a word as the file needs it: plain, or in quotes with escapes. */
+/* Appends a word in the syntax of the file: plain, or quoted with escapes. */
 void config_write_word(struct output *out, struct slice word, bool always_quoted);
 
-/* Rewrites the file; `all`: options at their default too. 0 or -errno. */
+/* Rewrites the file; `all`: includes options at their default. Returns 0 or -errno. */
 int config_rewrite(bool all);
-/* The new content of a file whose content is `old` (config_rewrite without the file system, for tests). */
+/* Makes the new content of a file whose content is `old` (config_rewrite without the file system, for tests). */
 void config_rewrite_content(struct slice old, bool all, struct output *out);
-/* Reads lines as config_load does. NULL, or the reason; *line_number and *line say where (the line is in static
- * memory). */
+/* Reads lines as config_load does. Returns NULL, or the reason; *line_number and *line (static memory) give the
+ * position. */
 const char *config_load_text(struct slice text, int *line_number, struct slice *line);
-/* The lines that arguments of the command line stand for. */
+/* Converts command line arguments to lines of the file. */
 void config_arguments_to_text(int argc, char **argv, struct output *out);
-_Noreturn void config_fatal(const char *reason); /* the block of a fatal configuration error, without a line */
+_Noreturn void config_fatal(const char *reason); /* prints a fatal configuration error without a line, exits */
 void config_server_start(void);                  /* config_server.c: makes the loaded values take effect */
 #endif

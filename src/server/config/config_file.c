@@ -1,8 +1,8 @@
-/* config_file.c: where options come from at start-up: a file with its includes, standard input, the command line.
+/* config_file.c: reads the options at start-up: a file with its includes, standard input, the command line.
  *
- * All of it becomes one text that is read line by line, so that a word means the same wherever it stands and later
- * settings win: first the file, then standard input, then a line for each --name of the command line with its words in
- * quotes. The first line that is wrong ends the start. */
+ * All sources become one text that is read line by line, so that a word means the same in each of them and later
+ * settings win: first the file, then standard input, then a line for each --name of the command line with its words
+ * quoted. The first invalid line ends the start-up. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "resp/request.h"
@@ -19,7 +19,7 @@
 enum { INCLUDE_DEPTH_MAX = 16, FILE_SIZE_MAX = 64 * 1024 * 1024 };
 
 static char *file_path; /* absolute; NULL: none */
-/* Where reading stands; of the innermost file while it includes others. */
+/* Position of reading; while a file includes others, that of the innermost one. */
 static bool reading;
 static int reading_line, reading_depth;
 static char reading_text[1024];
@@ -71,7 +71,7 @@ static const char *include_file(const char *path) {
     memory_output_free(&text);
     return reason;
 }
-/* A path with wildcards may match nothing; a plain one must be there. */
+/* A path with wildcards may match nothing; a plain path must exist. */
 static const char *include(struct slice pattern) {
     if (reading_depth == INCLUDE_DEPTH_MAX) return "Files include one another too deeply";
     char *path = mem_strndup(pattern.data, pattern.len);
@@ -106,7 +106,7 @@ static struct slice trimmed(struct slice line) {
     while (line.len && strchr(" \t\r\n", line.data[line.len - 1]) && line.data[line.len - 1]) line.len--;
     return line;
 }
-/* On failure reading_line and reading_text tell where. */
+/* On failure reading_line and reading_text give the position. */
 static const char *load_lines(struct slice text) {
     int number = 0;
     while (text.len) {
@@ -118,7 +118,8 @@ static const char *load_lines(struct slice text) {
         if (!line.len || line.data[0] == '#') continue;
         struct slice *words;
         int count = words_split(line, &words), depth = reading_depth;
-        bool inner = count == 2 && slice_is(words[0], "include") && depth < INCLUDE_DEPTH_MAX; /* has set them itself */
+        bool inner = count == 2 && slice_is(words[0], "include") &&
+                     depth < INCLUDE_DEPTH_MAX; /* the nested call sets them itself */
         const char *reason = count < 0    ? "Unbalanced quotes in configuration line"
                              : count == 0 ? NULL
                                           : load_words(count, words);
@@ -143,8 +144,8 @@ const char *config_load_text(struct slice text, int *line_number, struct slice *
     return reason;
 }
 
-/* A word after --name is its value even when it begins with "--" itself, except after --save, which alone means: no
- * save points. */
+/* A word after --name is its value even if it begins with "--" itself. The exception is --save, which without a value
+ * means: no save points. */
 void config_arguments_to_text(int argc, char **argv, struct output *out) {
     bool awaits_value = false, awaits_save = false;
     for (int i = 0; i < argc; i++) {
@@ -173,7 +174,7 @@ static char *absolute_path(const char *path) {
     return absolute;
 }
 static void tell_not_built(void) {
-    for (size_t i = 0; i < config_names_count(); i++) config_state_tell_not_built(config_name_at(i)->state);
+    for (size_t i = 0; i < config_names_count(); i++) config_state_log_not_built(config_name_at(i)->state);
 }
 void config_load(int argc, char **argv) {
     struct memory_output text;

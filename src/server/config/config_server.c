@@ -284,9 +284,10 @@ const char *maxmemory_policy_name(void) {
     while (name->name && name->value != server_settings.maxmemory_policy) name++;
     return name->name;
 }
-/* Transparent huge pages make a child's copies of changed pages expensive. Where they are made on advice only, nothing
- * has to be done: registered RDMA memory asks for them, no child gets it, and it is better off with them. Where the
- * system always makes them, Linux 6.18 can leave out all but those asked for; older kernels leave out all. */
+/* Transparent huge pages make a child's copies of changed pages expensive. If the system makes them only on advice
+ * (madvise), nothing has to be done: only registered RDMA memory asks for them, no child inherits it, and it benefits
+ * from them. If the system always makes them, Linux 6.18 can turn off all except those advised; older kernels turn off
+ * all. */
 static void leave_out_huge_pages(void) {
     char mode[128] = "";
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
@@ -294,7 +295,7 @@ static void leave_out_huge_pages(void) {
     if (file) fclose(file);
     if (read && !strstr(mode, "[always]")) return;
 #ifdef PR_SET_THP_DISABLE
-    enum { EXCEPT_ADVISED = 2 }; /* PR_THP_DISABLE_EXCEPT_ADVISED of newer headers */
+    enum { EXCEPT_ADVISED = 2 }; /* PR_THP_DISABLE_EXCEPT_ADVISED in newer headers */
     if (prctl(PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) < 0) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 #endif
 }

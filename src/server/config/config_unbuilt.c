@@ -1,12 +1,12 @@
-/* config_unbuilt.c: options of features that are in no room yet.
+/* config_unbuilt.c: options of features that are not in this build.
  *
- * A configuration file written for Valkey must load. So every option that Valkey knows is here or in its feature's
- * table, with its type, default and limits: what is here is accepted, kept, shown and rewritten, and the log says once
- * that it has no effect when it is set to something else than its default. A feature that arrives takes its options
- * into its own table and out of this one; the engine aborts where both have one.
+ * A configuration file written for Valkey must load. Every option of Valkey is therefore here or in its feature's
+ * table, with its type, default and limits. Options here are accepted, kept, shown and rewritten; the log says once
+ * that such an option has no effect when its value differs from the default. A change that adds a feature moves its
+ * options into the feature's own table; the engine aborts on duplicates.
  *
- * Values that would cost data or safety without their feature (users, modules, TLS, a primary to follow, cluster mode)
- * are refused instead. */
+ * Values that would risk data or safety without their feature (users, modules, TLS, a primary, cluster mode) are
+ * refused instead. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -16,7 +16,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
-/* --- texts that must look like something --- */
+/* --- validation of texts --- */
 
 static const char *check_not_empty(const struct config_option *option, struct slice text) {
     return text.len ? NULL : config_reason("%s can't be empty", option->name);
@@ -28,7 +28,7 @@ static const char *check_host_name(const struct config_option *option, struct sl
             return "Hostnames may only contain alphanumeric characters, hyphens or dots";
     return NULL;
 }
-/* What would break a line of CLUSTER NODES. */
+/* Characters that would break a line of CLUSTER NODES are refused. */
 static bool fits_node_line(struct slice text) {
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.data[i];
@@ -58,7 +58,7 @@ static const char *check_primary(const struct config_option *option, struct slic
         return "wrong number of arguments";
     struct slice port = {space + 1, text.len - (size_t)(space + 1 - text.data)};
     int64_t number;
-    if (slice_is(port, "one")) return NULL; /* no one */
+    if (slice_is(port, "one")) return NULL; /* "no one" */
     if (!parse_int64(port, &number) || number < 0 || number > 65535) return "Invalid primary port";
     return "This build has no replication; the server would accept writes and serve other data than its primary";
 }
@@ -67,7 +67,7 @@ static const char *check_no_cluster(const struct config_option *option, struct s
                ? NULL
                : "This build has no cluster mode; the server would serve keys of slots it does not own";
 }
-/* Without TLS these would leave clients without an encrypted port, or send data in the clear. */
+/* Without TLS these options would leave clients without an encrypted port, or send data in the clear. */
 static const char no_tls[] = "This build has no TLS";
 static const char *check_no_tls_port(const struct config_option *option, struct slice text) {
     int64_t port;
@@ -79,7 +79,7 @@ static const char *check_no_tls(const struct config_option *option, struct slice
     log_warning("Option '%s' cannot be enabled: %s", option->name, no_tls);
     return "Unable to update TLS configuration. Check server logs.";
 }
-/* Replication needs room for its smallest block. */
+/* Replication needs space for its smallest block. */
 static int64_t backlog_size;
 static const char *raise_backlog_size(void) {
     enum { LEAST = 16 * 1024 };
@@ -93,13 +93,13 @@ static const char *check_no_users(const struct config_option *option, struct sli
     return text.len ? no_users : NULL;
 }
 
-/* --- lines that are no options --- */
+/* --- lines that are not options --- */
 
 static const char *rename_command(int count, const struct slice *words) {
     return command_rename(words[0], words[1]);
 }
-/* CONFIG REWRITE of other servers always writes the default user. Where it may do everything, as it may here, the line
- * changes nothing. */
+/* CONFIG REWRITE of other servers always writes the default user. If that line grants all rights, which the user has
+ * here anyway, it changes nothing. */
 static const char *refuse_user(int count, const struct slice *words) {
     static const char *const harmless[] = {
         "on",          "nopass", "sanitize-payload", "skip-sanitize-payload", "~*", "allkeys", "&*",
@@ -116,7 +116,7 @@ static const char *refuse_module(int count, const struct slice *words) {
 }
 static const char *ignore(int count, const struct slice *words) {
     return NULL;
-} /* had an effect in servers of long ago */
+} /* had an effect in very old servers */
 
 const struct config_directive config_directives_basic[] = {{"rename-command", 2, 2, rename_command},
                                                            {"user", 1, 0, refuse_user},
@@ -428,7 +428,7 @@ const struct config_option config_options_unbuilt[] = {
      .min = 1,
      .max = INT64_MAX},
     {.name = "jemalloc-bg-thread", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    /* Watching what goes on. */
+    /* Monitoring. */
     {.name = "tracking-table-max-keys",
      .type = CONFIG_INT64,
      .flags = CONFIG_NOT_BUILT,

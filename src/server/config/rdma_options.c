@@ -1,5 +1,5 @@
-/* rdma_options.c: what an operator sets of the RDMA transport; what there is to see is in rdma_info.c. Where to listen
- * is in listeners.c. A build without RDMA knows the options too, so that one configuration file serves both. */
+/* rdma_options.c: options of the RDMA transport; rdma_info.c shows its state, and listeners.c has the addresses. A
+ * build without RDMA also knows the options, so that the same configuration file loads. */
 #include "server/config/rdma_options.h"
 #include "lib/number.h"
 #include "net/connection.h"
@@ -12,7 +12,7 @@ static int64_t rx_size, rx_initial, send_memory, max_registered, max_unauthentic
 static int completion_vector, busy_poll_us, keepalive_ms, connect_timeout_ms, ack_timeout_ms, authentication_timeout_ms,
     traffic_class, max_clients;
 
-/* As the option numbers them; on the wire they are other bits. */
+/* The option's numbering; the wire format uses other bits. */
 enum { FEATURE_RING = 1, FEATURE_POLLED = 2 };
 static int features;
 static const struct config_name feature_names[] = {
@@ -50,7 +50,7 @@ static const char *apply(void) {
     return NULL;
 }
 
-/* Less would not hold the send memory and the control messages of one device. */
+/* A smaller limit would not hold the send memory and the control messages of one device. */
 static const char *check_max_registered(const struct config_option *option, struct slice text) {
     enum { LEAST = 8 * 1024 * 1024 };
     uint64_t bytes;

@@ -1,5 +1,5 @@
-/* settings.h: values of options that several files of the server look at. Written by the option table only
- * (config_server.c). */
+/* settings.h: values of options that several files of the server read. Only the option table (config_server.c) writes
+ * them. */
 #ifndef SERVER_SETTINGS_H
 #define SERVER_SETTINGS_H
 #include <stdbool.h>
@@ -24,7 +24,7 @@ enum maxmemory_policy {
 struct server_settings {
     bool hide_user_data, always_show_logo, crash_log, exit_on_panic, disable_thp, debug_assert;
     int debug_command, module_command, protected_configs; /* enum permission */
-    int64_t maxmemory;                                    /* bytes, 0: no bound */
+    int64_t maxmemory;                                    /* bytes, 0: no limit */
     int maxmemory_policy;                                 /* enum maxmemory_policy */
     char *availability_zone;
 };

@@ -1,5 +1,5 @@
-/* commandlog.c: see commandlog.h. One ring of entries for each kind, newest first. An entry holds the beginning of the
- * command: 32 arguments at most, 128 bytes of each; secrets are left out (call_redact). */
+/* commandlog.c: see commandlog.h. Each kind has one ring of entries, newest first. An entry holds the beginning of the
+ * command: at most 32 arguments, 128 bytes of each, without secrets (call_redact). */
 #include "server/stats/commandlog.h"
 #include "lib/clock.h"
 #include "lib/memory.h"

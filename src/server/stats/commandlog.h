@@ -1,4 +1,4 @@
-/* commandlog.h: the commands that took long, had a large request or a large reply (COMMANDLOG, SLOWLOG). */
+/* commandlog.h: logs commands that were slow or had a large request or reply (COMMANDLOG, SLOWLOG). */
 #ifndef SERVER_COMMANDLOG_H
 #define SERVER_COMMANDLOG_H
 #include "server/command/command.h"
@@ -9,7 +9,7 @@ extern const struct config_option commandlog_options[];
 extern const struct command_spec commandlog_commands[];
 extern struct server_part commandlog_part;
 enum commandlog_kind { COMMANDLOG_SLOW, COMMANDLOG_LARGE_REQUEST, COMMANDLOG_LARGE_REPLY, COMMANDLOG_KINDS };
-/* From here on it is worth a call of commandlog_add: ticks or bytes. UINT64_MAX: never. */
+/* Call commandlog_add from this value on, in ticks or bytes. UINT64_MAX: never. */
 extern uint64_t commandlog_thresholds[COMMANDLOG_KINDS];
 /* `value`: microseconds or bytes. */
 void commandlog_add(enum commandlog_kind kind, const struct command *command, struct client *client, int argc,

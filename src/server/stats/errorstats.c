@@ -1,6 +1,5 @@
-/* errorstats.c: see errorstats.h. The codes of this server are few, but a script may make up any number of them: when
- * there are more than CODES_MAX the new ones are counted together under one name. A sorted array serves: it is small
- * and errors are rare. */
+/* errorstats.c: see errorstats.h. This server has few error codes, but a script may invent any number: beyond CODES_MAX
+ * all new codes count under one name. A sorted array is enough: it is small and errors are rare. */
 #include "server/stats/errorstats.h"
 #include "lib/memory.h"
 
@@ -69,6 +68,7 @@ void errorstats_reset(void) {
     total = 0;
 }
 
-void errorstats_each(void (*seen)(struct slice code, uint64_t count, void *context), void *context) {
-    for (size_t i = 0; i < codes_count; i++) seen((struct slice){codes[i].name, codes[i].len}, codes[i].count, context);
+void errorstats_each(void (*visit)(struct slice code, uint64_t count, void *context), void *context) {
+    for (size_t i = 0; i < codes_count; i++)
+        visit((struct slice){codes[i].name, codes[i].len}, codes[i].count, context);
 }

@@ -1,4 +1,4 @@
-/* errorstats.h: how often each error code was answered ("ERR", "WRONGTYPE" …), for INFO errorstats. */
+/* errorstats.h: counts error replies by error code ("ERR", "WRONGTYPE" …), for INFO errorstats. */
 #ifndef SERVER_ERRORSTATS_H
 #define SERVER_ERRORSTATS_H
 #include "lib/slice.h"
@@ -7,5 +7,6 @@
 void errorstats_count(struct reply *reply, struct slice text); /* a reply's error_hook */
 uint64_t errorstats_total(void);
 void errorstats_reset(void);
-void errorstats_each(void (*seen)(struct slice code, uint64_t count, void *context), void *context); /* by code */
+void errorstats_each(void (*visit)(struct slice code, uint64_t count, void *context),
+                     void *context); /* in order of code */
 #endif

@@ -1,12 +1,12 @@
-/* info.c: the engine of INFO: sections by name, in their order, each under its title. What stands in a section is its
- * feature's. */
+/* info.c: the engine of INFO: finds sections by name and writes them in order, each under its title. Features write the
+ * contents of their sections. */
 #include "server/stats/info.h"
 #include "lib/memory.h"
 #include "server/command/command.h"
 #include <stdarg.h>
 #include <stdio.h>
 
-static const struct info_section **sections; /* sorted by order, then by when they came */
+static const struct info_section **sections; /* sorted by order, then by time of registration */
 static size_t sections_count;
 
 void info_register(const struct info_section *added) {

@@ -1,12 +1,11 @@
-/* info.h: INFO is a table of sections, each registered by the feature it tells of. */
+/* info.h: INFO is a table of sections, each registered by its feature. */
 #ifndef SERVER_INFO_H
 #define SERVER_INFO_H
 #include "lib/output.h"
 struct info_section {
-    const char *name,
-        *title; /* "server", "Server"; several may share a name: they follow one another under one title */
-    int order;  /* Valkey's: server 10, clients 20, memory 30, persistence 40, threads 45, stats 50, replication 60, cpu
-                   70, modules 80, commandstats 90, errorstats 100, latencystats 110, cluster 120, keyspace 130 */
+    const char *name, *title; /* "server", "Server"; sections with the same name share one title */
+    int order; /* as in Valkey: server 10, clients 20, memory 30, persistence 40, threads 45, stats 50, replication 60,
+                  cpu 70, modules 80, commandstats 90, errorstats 100, latencystats 110, cluster 120, keyspace 130 */
     enum { INFO_DEFAULT, INFO_ALL_ONLY /* shown by "all", "everything" and its name */ } when;
     void (*write)(struct output *out);
     void (*reset)(void); /* CONFIG RESETSTAT; may be NULL */
@@ -15,9 +14,8 @@ void info_register(const struct info_section *sections); /* ends with name NULL 
 void info_line(struct output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* adds CRLF; at most 1000 bytes */
 void info_reset(void);                     /* calls all sections' reset */
-/* The text of INFO with these arguments (crash reports use it too). */
+/* Writes the INFO reply for these arguments (crash reports use it too). */
 void info_write(struct output *out, int count, const struct slice *names);
 void info_change_replication_id(void);
-extern const struct info_section
-    info_sections_basic[]; /* memory, modules, cluster, keyspace, and what is known of replication */
+extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace, part of replication */
 #endif

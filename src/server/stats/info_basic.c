@@ -1,6 +1,5 @@
-/* info_basic.c: sections of INFO that tell of the store and of features that are not there: memory, keyspace;
- * replication, modules and cluster as far as a server without them can tell. A feature that arrives
- * registers its section and takes the one here away. */
+/* info_basic.c: INFO sections of the store (memory, keyspace) and of features that are not in this build (modules,
+ * cluster, part of replication). A change that adds a feature registers its section and removes the one here. */
 #include "lib/background.h"
 #include "lib/number.h"
 #include "lib/random.h"
@@ -38,7 +37,7 @@ static void write_memory(struct output *out) {
     line_size(out, "allocator_resident", r.allocator.resident);
     line_size(out, "allocator_muzzy", r.allocator.muzzy);
     line_bytes(out, "total_system_memory", r.allocator.total_system);
-    /* There is no script engine: it uses nothing. */
+    /* There is no script engine, so it uses no memory. */
     info_line(
         out,
         "used_memory_lua:0\r\nused_memory_vm_eval:0\r\nused_memory_lua_human:0B\r\nused_memory_scripts_eval:"
@@ -84,13 +83,13 @@ static void write_replication(struct output *out) {
     info_line(out, "repl_backlog_size:%lld", (long long)config_number("repl-backlog-size"));
     info_line(out, "repl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0");
 }
-/* There are no certificates. */
+/* This build has no TLS and no certificates. */
 static void write_tls(struct output *out) {
     static const char *const certificates[] = {"server", "client", "ca"};
     for (size_t i = 0; i < sizeof certificates / sizeof *certificates; i++)
         info_line(out, "tls_%s_cert_serial:none\r\ntls_%s_cert_expires_in_seconds:0", certificates[i], certificates[i]);
 }
-/* There are no engines, which run scripts. */
+/* There are no script engines. */
 static void write_engines(struct output *out) {
     info_line(out, "engines_count:0\r\nengines_total_used_memory:0\r\nengines_total_memory_overhead:0");
 }

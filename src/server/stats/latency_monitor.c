@@ -1,4 +1,5 @@
-/* latency_monitor.c: see latency_monitor.h. Each event keeps its last 160 samples, at most one a second: the worst. */
+/* latency_monitor.c: see latency_monitor.h. Each event keeps its last 160 samples: the maximum of each second with an
+ * event. */
 #include "server/stats/latency_monitor.h"
 #include "lib/clock.h"
 #include "lib/histogram.h"
@@ -157,7 +158,7 @@ static void graph_run(struct call *call) {
         }
         output_write(&text.out, SLICE("\n"));
     }
-    /* The ages, written downwards under their columns. */
+    /* The ages, written vertically under their columns. */
     int64_t now = clock_ms() / 1000;
     for (int row = 0; row < 4; row++) {
         for (int i = 0; i < columns; i++) {
@@ -249,7 +250,7 @@ static void histogram_reply(struct reply *reply, struct command *command) {
 
 struct histogram_request {
     struct reply *reply;
-    const struct command *only; /* this one and its subcommands; NULL: all */
+    const struct command *only; /* only this command and its subcommands; NULL: all */
     size_t shown;
 };
 

@@ -1,5 +1,5 @@
-/* latency_monitor.h: spikes of latency: events that took at least latency-monitor-threshold milliseconds (LATENCY), and
- * the histograms of commands. */
+/* latency_monitor.h: latency spikes: events that took at least latency-monitor-threshold milliseconds (LATENCY), and
+ * the latency histograms of commands. */
 #ifndef SERVER_LATENCY_MONITOR_H
 #define SERVER_LATENCY_MONITOR_H
 #include "server/command/command.h"
@@ -10,7 +10,7 @@ extern const struct config_option latency_options[];
 extern const struct command_spec latency_commands[];
 extern struct server_part latency_part;
 extern uint64_t latency_threshold_us;    /* UINT64_MAX: off */
-extern uint64_t latency_threshold_ticks; /* the same, in ticks.h's unit */
+extern uint64_t latency_threshold_ticks; /* the same, in ticks (ticks.h) */
 /* `event` is static: "command", "fast-command", "expire-cycle", "eviction-cycle", "fork" … */
 void latency_event_add(const char *event, uint64_t us);
 static inline void latency_event(const char *event, uint64_t us) {

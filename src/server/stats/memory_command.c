@@ -107,7 +107,7 @@ static void run_stats(struct call *call) {
 
 /* --- DOCTOR --- */
 
-enum { SMALL = 5 << 20 }; /* below that, figures say nothing */
+enum { SMALL = 5 << 20 }; /* below this size the ratios mean nothing */
 static void say(struct memory_output *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct memory_output *text, const char *format, ...) {
     char line[512];
@@ -172,7 +172,7 @@ static void run_doctor(struct call *call) {
     memory_output_free(&text);
 }
 
-/* --- the rest --- */
+/* --- other subcommands --- */
 
 #ifdef USE_JEMALLOC
 static void collect(void *context, const char *text) {

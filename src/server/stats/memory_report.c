@@ -1,7 +1,7 @@
-/* memory_report.c: gathers where the memory is.
+/* memory_report.c: collects the memory statistics.
  *
- * The cron looks at the bytes in use to know the peak; a peak between two looks is missed, which is the price of not
- * counting it with each allocation. Everything else is read when somebody asks. */
+ * The cron samples the bytes in use to find the peak; it misses a peak between two samples, but counting on each
+ * allocation would cost more. Everything else is read on request. */
 #include "server/stats/memory_report.h"
 #include "lib/hashtable.h"
 #include "server/clients/client.h"

@@ -1,5 +1,4 @@
-/* memory_report.h: where the memory is: the figures of INFO memory, MEMORY STATS and MEMORY DOCTOR, gathered in one
- * place. */
+/* memory_report.h: memory usage by purpose: the values of INFO memory, MEMORY STATS and MEMORY DOCTOR. */
 #ifndef SERVER_MEMORY_REPORT_H
 #define SERVER_MEMORY_REPORT_H
 #include "lib/memory.h"
@@ -7,17 +6,17 @@
 
 struct memory_report {
     struct mem_stats allocator;
-    size_t used, peak, startup; /* bytes in use now, at most, and when the server had started */
+    size_t used, peak, startup; /* bytes in use: now, at most, and after the start */
     size_t clients_normal, clients_replicas;
-    size_t tables, tables_rehashing; /* of the keyspace: hash tables; of them those that are being resized away */
+    size_t tables, tables_rehashing; /* hash tables of the keyspace; of these, the old tables of resizes in progress */
     int databases_rehashing;
-    size_t overhead; /* all that is not keys and values */
+    size_t overhead; /* everything except keys and values */
     size_t dataset, keys, bytes_per_key;
-    double dataset_percent; /* of what was added since the start */
+    double dataset_percent; /* of the memory allocated since the start */
     double peak_percent;
     double allocator_frag, allocator_rss, rss_overhead, fragmentation; /* ratios */
     int64_t allocator_frag_bytes, allocator_rss_bytes, rss_overhead_bytes, fragmentation_bytes;
 };
 void memory_report_make(struct memory_report *report);
-extern struct server_part memory_report_part; /* watches the peak */
+extern struct server_part memory_report_part; /* samples the peak */
 #endif

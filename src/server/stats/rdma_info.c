@@ -1,7 +1,6 @@
-/* rdma_info.c: INFO rdma, from the counters that the transport keeps (net/rdma.h), and the transport's waits among
- * LATENCY's events. Counters run from the start of the process on; what is interesting is mostly how they stand to one
- * another, so the ratios an operator would compute are given too. docs/operating.md
- * explains the fields. */
+/* rdma_info.c: INFO rdma, from the counters of the transport (net/rdma.h), and the transport's waits as LATENCY events.
+ * Counters run from the start of the process. Since operators mostly need their ratios, INFO shows these too.
+ * BUILD_RDMA.md, "See what it does", explains the fields. */
 #include "server/stats/rdma_info.h"
 #ifdef USE_RDMA
 #include "net/rdma.h"
@@ -106,11 +105,11 @@ const struct info_section rdma_sections[] = {
     {.name = NULL},
 };
 
-/* LATENCY's events belong to the main thread. Of what happens on an I/O thread it takes the worst at its next cron; the
- * samples are a second's worst anyway. */
+/* LATENCY's events belong to the main thread. The cron collects the worst wait of the I/O threads; samples are the
+ * worst of each second anyway. */
 struct wait {
     const char *event;
-    _Atomic uint64_t worst_us; /* on other threads */
+    _Atomic uint64_t worst_us; /* worst on other threads */
 };
 static struct wait stall = {.event = "rdma-stall"}, connecting = {.event = "rdma-connect"};
 

@@ -1,5 +1,5 @@
-/* rdma_info.h: what an operator needs to see of the RDMA transport: INFO rdma, and its waits among LATENCY's events.
- * Empty in a build without RDMA. */
+/* rdma_info.h: shows the state of the RDMA transport to operators: INFO rdma, and its waits as LATENCY events. Empty in
+ * a build without RDMA. */
 #ifndef SERVER_RDMA_INFO_H
 #define SERVER_RDMA_INFO_H
 #include "server/stats/info.h"

@@ -1,7 +1,7 @@
 /* stats.c: see stats.h.
  *
- * Fields of features that are not there yet are shown where clients read them and their present value is the truth: no
- * keys are tracked, no channel is subscribed. */
+ * Fields of features that are not in this build are shown if clients read them and the value is true: no keys are
+ * tracked, no channel has subscribers. */
 #include "server/stats/stats.h"
 #include "lib/clock.h"
 #include "lib/histogram.h"
@@ -29,7 +29,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* Figures per second: the mean of the last samples, one each SAMPLE_MS. */
+/* Rates per second: the mean of the last samples, one each SAMPLE_MS. */
 enum { SAMPLES = 16, SAMPLE_MS = 100, MEASURE_TICKS_SAMPLES = 50 };
 struct rate {
     uint64_t last_value, samples[SAMPLES];
@@ -192,7 +192,7 @@ static void stats_write_store(struct output *out) {
     line(out, "expired_keys:%llu", ull(store_stats.expired_keys));
     line(out, "expired_fields:%llu", ull(store_stats.expired_fields));
     line(out, "expired_stale_perc:%.2f", store_stats.expired_stale_percent);
-    /* Fields are found by their expiration times, so that a search meets none that is stale. */
+    /* Fields are found by their expiration times, so a search never visits a field that has not expired. */
     line(out, "expired_keys_with_volatile_items_stale_perc:0.00");
     line(out, "expired_time_cap_reached_count:%llu", ull(store_stats.expired_time_cap_reached));
     line(out, "expire_cycle_cpu_milliseconds:%llu", ull(store_stats.expire_cycle_us / 1000));
@@ -210,7 +210,7 @@ static void stats_write(struct output *out) {
     stats_write_store(out);
 }
 
-/* What follows the fields of pubsub/. */
+/* The fields after those of pubsub/. */
 static void stats_write_rest(struct output *out) {
     const struct event_loop_stats *loop = event_loop_stats(server.loop);
     line(out, "latest_fork_usec:%llu", ull(child_stats.latest_fork_us));

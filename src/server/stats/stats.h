@@ -1,13 +1,13 @@
-/* stats.h: what the server counts about itself, and the INFO sections server, clients, stats, cpu, commandstats,
- * errorstats, latencystats. */
+/* stats.h: the server's statistics, and the INFO sections server, clients, stats, cpu, commandstats, errorstats,
+ * latencystats. */
 #ifndef SERVER_STATS_H
 #define SERVER_STATS_H
 #include "server/config/config.h"
 #include "server/stats/info.h"
-void stats_sample(void); /* cron: instantaneous figures, peak of memory */
+void stats_sample(void); /* called by the cron: rates per second, peak of memory */
 size_t stats_memory_peak(void);
 size_t stats_memory_startup(void);
-void stats_started(void); /* start-up is over: what is allocated now is not data */
+void stats_started(void); /* end of start-up: memory allocated so far is not data */
 extern const struct info_section stats_sections[];
 extern const struct config_option stats_options[], server_options[] /* server.c */;
 #endif
