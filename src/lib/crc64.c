@@ -1,14 +1,21 @@
 /* crc64.c: see crc64.h.
  *
- * Sixteen bytes a step with sixteen tables (32 KiB, made at the first use): the table of a byte tells what it does to
- * the checksum when that many bytes follow it. Long input is read as three streams side by side whose checksums are put
- * together, since one stream waits for its own last step; two bits of arithmetic (multiplying by a power of x) stand
- * behind that. Instructions for carry-less multiplication would be faster again, at the price of code that each
- * processor has in its own way; snapshots are bound by other things by then. */
+ * Where the processor multiplies without carries (PCLMULQDQ of x86), long input is folded: four accumulators of 128
+ * bits hold polynomials that are congruent to all the bytes so far. A step multiplies them by x^512 modulo the
+ * polynomial and adds the next 64 bytes. The 16 bytes that remain are checksummed by table. Intel's "Fast CRC
+ * Computation for Generic Polynomials Using PCLMULQDQ Instruction" describes the method; the constants are computed at
+ * start. A gigabyte takes about 0.05 s.
+ *
+ * Otherwise sixteen bytes a step with sixteen tables (32 KiB): the table of a byte tells what it does to the checksum
+ * when that many bytes follow it. Long input is read as three streams side by side whose checksums are combined by
+ * multiplying with a power of x, since one stream waits for its own last step. */
 #include "lib/crc64.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 enum { TABLES = 16, STREAMS_MIN = 4096 };
 static const uint64_t polynomial = 0x95ac9329ac4bc9b5; /* 0xad93d23594c935a9 with its bits reversed */
@@ -37,9 +44,70 @@ static void tables_make(void) {
     powers[0] = (uint64_t)1 << 62; /* x^1 */
     for (int n = 1; n < 64; n++) powers[n] = multiply(powers[n - 1], powers[n - 1]);
 }
+
+#ifdef __x86_64__
+enum { FOLD_MIN = 128, FOLD_WIDTH = 64 };
+static struct fold {
+    uint64_t first, second; /* multiply the first and the second eight bytes of an accumulator */
+} fold_16, fold_64;         /* by how many bytes an accumulator moves on */
+static bool can_fold;
+
+static uint64_t power_of_x(unsigned exponent) {
+    uint64_t product = (uint64_t)1 << 63; /* x^0 */
+    for (int n = 0; exponent; n++, exponent >>= 1)
+        if (exponent & 1) product = multiply(product, powers[n]);
+    return product;
+}
+/* The product of two reflected words of 64 bits, taken as 128 bits, has one factor of x too many. */
+static struct fold fold_by(unsigned bytes) {
+    return (struct fold){power_of_x(8 * bytes + 63), power_of_x(8 * bytes - 1)};
+}
+static void fold_prepare(void) {
+    fold_16 = fold_by(16);
+    fold_64 = fold_by(FOLD_WIDTH);
+    __builtin_cpu_init();
+    can_fold = __builtin_cpu_supports("pclmul");
+}
+
+__attribute__((target("pclmul"))) static inline __m128i fold_step(__m128i accumulator, __m128i constants,
+                                                                  const uint8_t *next) {
+    __m128i first = _mm_clmulepi64_si128(accumulator, constants, 0x00),
+            second = _mm_clmulepi64_si128(accumulator, constants, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(first, second), _mm_loadu_si128((const __m128i *)next));
+}
+/* Folds `len` bytes, a multiple of 16 and at least FOLD_WIDTH, to 16 bytes that have the same checksum when it starts
+ * from 0. */
+__attribute__((target("pclmul"))) static void fold(uint64_t crc, const uint8_t *p, size_t len, uint8_t result[16]) {
+    const __m128i by_64 = _mm_set_epi64x((long long)fold_64.second, (long long)fold_64.first),
+                  by_16 = _mm_set_epi64x((long long)fold_16.second, (long long)fold_16.first);
+    __m128i a = _mm_xor_si128(_mm_loadu_si128((const __m128i *)p), _mm_set_epi64x(0, (long long)crc)),
+            b = _mm_loadu_si128((const __m128i *)(p + 16)), c = _mm_loadu_si128((const __m128i *)(p + 32)),
+            d = _mm_loadu_si128((const __m128i *)(p + 48));
+    for (p += FOLD_WIDTH, len -= FOLD_WIDTH; len >= FOLD_WIDTH; p += FOLD_WIDTH, len -= FOLD_WIDTH) {
+        a = fold_step(a, by_64, p);
+        b = fold_step(b, by_64, p + 16);
+        c = fold_step(c, by_64, p + 32);
+        d = fold_step(d, by_64, p + 48);
+    }
+    uint8_t parts[48];
+    _mm_storeu_si128((__m128i *)parts, b);
+    _mm_storeu_si128((__m128i *)(parts + 16), c);
+    _mm_storeu_si128((__m128i *)(parts + 32), d);
+    for (size_t i = 0; i < sizeof parts; i += 16) a = fold_step(a, by_16, parts + i);
+    for (; len; p += 16, len -= 16) a = fold_step(a, by_16, p);
+    _mm_storeu_si128((__m128i *)result, a);
+}
+#endif
+
+static void prepare(void) {
+    tables_make();
+#ifdef __x86_64__
+    fold_prepare();
+#endif
+}
 static void tables_need(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, tables_make);
+    pthread_once(&once, prepare);
 }
 
 /* What `len` zero bytes behind it make of a checksum. */
@@ -71,7 +139,7 @@ static uint64_t one_stream(uint64_t crc, const uint8_t *p, size_t len) {
     return crc;
 }
 
-uint64_t crc64(uint64_t crc, const void *data, size_t len) {
+uint64_t crc64_portable(uint64_t crc, const void *data, size_t len) {
     const uint8_t *p = data;
     tables_need();
     while (len >= STREAMS_MIN) {
@@ -86,6 +154,19 @@ uint64_t crc64(uint64_t crc, const void *data, size_t len) {
         p += 3 * piece, len -= 3 * piece;
     }
     return one_stream(crc, p, len);
+}
+
+uint64_t crc64(uint64_t crc, const void *data, size_t len) {
+#ifdef __x86_64__
+    tables_need();
+    if (can_fold && len >= FOLD_MIN) {
+        uint8_t folded[16];
+        size_t whole = len & ~(size_t)15;
+        fold(crc, data, whole, folded);
+        return one_stream(one_stream(0, folded, sizeof folded), (const uint8_t *)data + whole, len - whole);
+    }
+#endif
+    return crc64_portable(crc, data, len);
 }
 
 uint64_t crc64_combine(uint64_t first, uint64_t second, size_t second_len) {

@@ -8,6 +8,7 @@
 #include <stdint.h>
 /* Goes on from `crc`, which is 0 at first: the checksum of a whole is that of its parts, one after the other. */
 uint64_t crc64(uint64_t crc, const void *data, size_t len);
+uint64_t crc64_portable(uint64_t crc, const void *data, size_t len); /* without the processor's instructions */
 /* The checksum of two pieces behind each other, from theirs and the length of the second. */
 uint64_t crc64_combine(uint64_t first, uint64_t second, size_t second_len);
 #endif

@@ -43,8 +43,9 @@ struct source {
     void *progress_context;
     uint64_t progress_interval, progress_next;
     /* private */
-    char *buffer;
-    size_t capacity;
+    char *allocation;   /* which holds `buffer` */
+    char *buffer;       /* aligned to a page */
+    size_t capacity;    /* bytes of `buffer` */
     const char *summed; /* bytes of the window before it are in `crc` */
     uint64_t crc;
     bool ended;          /* the input is known to have ended */
