@@ -138,7 +138,7 @@ const struct config_option server_options[] = {
      .min = 0,
      .max = INT32_MAX,
      .apply = apply_hz,
-     .help = "How often a second background work is done; 1 to 500."},
+     .help = "Frequency per second of background work; 1 to 500."},
     {.name = NULL},
 };
 int server_configured_hz(void) {

@@ -58,11 +58,11 @@ const struct config_option auth_options[] = {
      .flags = CONFIG_SENSITIVE,
      .value = &user_default.password,
      .initial = "",
-     .help = "Password of the default user; empty: none is asked for."},
+     .help = "Password of the default user; empty: none."},
     {.name = "protected-mode",
      .type = CONFIG_BOOL,
      .value = &protected_mode,
      .initial = "yes",
-     .help = "Turn away connections from other machines while the default user has no password."},
+     .help = "Refuse connections from other machines while the default user has no password."},
     {.name = NULL},
 };

@@ -84,6 +84,6 @@ const struct config_option client_eviction_options[] = {
      .min = 0,
      .max = INT64_MAX,
      .apply = apply_bound,
-     .help = "Bytes, or percent of maxmemory, that all clients together may hold; 0: no bound."},
+     .help = "Memory limit for all clients together, in bytes or percent of maxmemory; 0: no limit."},
     {.name = NULL},
 };

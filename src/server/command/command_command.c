@@ -170,7 +170,7 @@ static void run_help(struct call *call) {
     static const char *const lines[] = {"(no subcommand)",
                                         "    Describe all commands.",
                                         "COUNT",
-                                        "    Tell how many commands the server has.",
+                                        "    Show the number of commands.",
                                         "LIST [FILTERBY <MODULE <module>|ACLCAT <category>|PATTERN <pattern>>]",
                                         "    List the names of commands.",
                                         "INFO [<command-name> ...]",
@@ -178,9 +178,9 @@ static void run_help(struct call *call) {
                                         "DOCS [<command-name> ...]",
                                         "    Document some commands, or all: arguments, history, complexity.",
                                         "GETKEYS <full-command>",
-                                        "    Tell which arguments of a request are keys.",
+                                        "    Show the keys of a request.",
                                         "GETKEYSANDFLAGS <full-command>",
-                                        "    Tell also how each key is used.",
+                                        "    Show the keys of a request and how it accesses them.",
                                         NULL};
     reply_help(call->reply, "COMMAND", lines);
 }

@@ -270,7 +270,7 @@ static const struct debug_subcommand general[] = {
     {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},
     {"set-skip-checksum-validation", 1, 1, run_skip_checksum,
      HELP("SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-          "    Take payloads of RESTORE whose checksum is wrong, or refuse them.")},
+          "    Accept payloads of RESTORE with a wrong checksum, or refuse them.")},
     {"replicate", 1, -1, run_replicate,
      HELP("REPLICATE <word> [<word> ...]",
           "    Send the words to replicas as a command, though nothing is executed here.")},

@@ -287,7 +287,7 @@ const struct debug_subcommand debug_data_subcommands[] = {
      HELP("POPULATE <count> [<prefix>] [<size>]",
           "    Add <count> strings under <prefix>:0, <prefix>:1 and so on (key: where no prefix is given), of <size> "
           "bytes.",
-          "    Replicas are not told.")},
+          "    The keys are not propagated.")},
     {"protocol", 1, 1, run_protocol,
      HELP("PROTOCOL <string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false>",
           "    Reply with a sample of that type.")},

@@ -145,7 +145,7 @@ static void help_run(struct call *call) {
         "    The newest <count> entries of a log (-1: all). The types are:",
         "    * slow: commands that took long, with their microseconds",
         "    * large-request: commands that came in large requests, with their bytes",
-        "    * large-reply: commands that were answered at length, with the bytes",
+        "    * large-reply: commands that had large replies, with their bytes",
         "    An entry is an id, a time, the number, the arguments, the client's address and name.",
         "LEN <type>",
         "    The number of entries of a log.",

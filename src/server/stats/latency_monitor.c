@@ -277,15 +277,15 @@ static void histogram_run(struct call *call) {
 static void help_run(struct call *call) {
     static const char *const lines[] = {
         "DOCTOR",
-        "    What the watch has seen, and what may help.",
+        "    Analyse the samples and give advice.",
         "GRAPH <event>",
-        "    The latest samples of an event as a graph of characters.",
+        "    The latest samples of an event as an ASCII graph.",
         "HISTORY <event>",
         "    The samples of an event: times and milliseconds.",
         "LATEST",
         "    The last and the worst sample of each event.",
         "RESET [<event> ...]",
-        "    Forget the samples of these events (default: of all).",
+        "    Delete the samples of these events (default: of all).",
         "HISTOGRAM [COMMAND ...]",
         "    How long calls of these commands took (default: of all), in powers of two of microseconds.",
         NULL};
@@ -388,6 +388,6 @@ const struct config_option latency_options[] = {
      .min = 0,
      .max = INT64_MAX,
      .apply = apply,
-     .help = "Milliseconds from which on an event is noted as a spike of latency; 0: none is."},
+     .help = "Record events that took at least this many milliseconds; 0: none."},
     {.name = NULL},
 };

@@ -196,13 +196,13 @@ static void run_purge(struct call *call) {
 }
 static void run_help(struct call *call) {
     static const char *const lines[] = {"DOCTOR",
-                                        "    Say what is wrong with the memory, in words.",
+                                        "    Report memory problems.",
                                         "MALLOC-STATS",
                                         "    Show the allocator's own statistics.",
                                         "PURGE",
                                         "    Ask the allocator to give unused pages back.",
                                         "STATS",
-                                        "    Tell where the memory is.",
+                                        "    Show the memory usage by purpose.",
                                         "USAGE <key> [SAMPLES <count>]",
                                         "    Tell how many bytes a key and its value take. Of a value with many parts",
                                         "    <count> are measured and the rest is estimated (default 5; 0: all).",
