@@ -6,7 +6,7 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
         r ping
         set fields [dict keys [info_dict [r info rdma]]]
         set guide [file_bytes [file join $::root docs operating.md]]
-        assert_equal 1 [regexp {### INFO rdma\n(.*?)\n### } $guide -> section]
+        assert_equal 1 [regexp {### INFO rdma\n(.*?)\n## } $guide -> section]
         set explained {}
         foreach {- cell} [regexp -all -inline -line {^\| (`[^|]*`) \|} $section] {
             foreach {- name} [regexp -all -inline {`(\w+)`} $cell] {lappend explained $name}
