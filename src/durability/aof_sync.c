@@ -45,7 +45,7 @@ struct sync_job {
     bool handled;             /* by the main thread */
     struct aof_buffer buffer; /* to be written; may be empty */
     size_t done;              /* bytes of it that are written */
-    uint64_t sequence;        /* of the last command in it */
+    uint64_t sequence;        /* of the last command whose reply it releases; 0: of none */
     uint64_t began_us, us;    /* by the cached clock of the main thread; what it took */
     int error;
 };
@@ -164,9 +164,11 @@ static void write_start(bool sync) {
     background_submit(BACKGROUND_WRITE, job_run, job);
 }
 
-static void sync_start(void) {
+/* `releases`: everything appended is written, and its replies wait for this. */
+static void sync_start(bool releases) {
     sync_state.unsynced = false;
     sync_state.syncing = job_new(true);
+    if (!releases) sync_state.syncing->sequence = 0;
     background_submit(BACKGROUND_FSYNC, job_run, sync_state.syncing);
 }
 
@@ -177,6 +179,7 @@ static void sync_finish(struct sync_job *job) {
         sync_failed(job->error);
     else
         sync_succeeded();
+    if (!job->error) reply_barrier_release(&aof_barrier, job->sequence);
     aof_buffer_free(&job->buffer);
 }
 
@@ -247,31 +250,28 @@ static void group_step(void) {
     if (aof_buffer_len(aof_append_buffer())) {
         if (!worth_waiting()) write_start(true);
     } else if (sync_state.unsynced) {
-        sync_start(); /* written before appendfsync became always */
+        sync_start(true); /* written before appendfsync became always */
     }
 }
 
 /* everysec, no */
 
-/* Writes what there is. False: it failed. */
+/* Writes what there is, and releases nothing. False: it failed. */
 static bool write_buffer(void) {
     struct aof_buffer *buffer = aof_append_buffer();
     size_t len = aof_buffer_len(buffer), done = sync_state.partial;
-    uint64_t sequence = aof_append_sequence();
-    if (len) {
-        uint64_t began = clock_monotonic_us();
-        int error = aof_buffer_write(buffer, aof.fd, &done);
-        uint64_t us = clock_monotonic_us() - began;
-        latency_event(child_active() ? "aof-write-active-child" : "aof-write-alone", us);
-        latency_event("aof-write", us);
-        if (error) {
-            write_failed(done, len, error);
-            return false;
-        }
-        write_succeeded(len);
-        aof_buffer_clear(buffer);
+    if (!len) return true;
+    uint64_t began = clock_monotonic_us();
+    int error = aof_buffer_write(buffer, aof.fd, &done);
+    uint64_t us = clock_monotonic_us() - began;
+    latency_event(child_active() ? "aof-write-active-child" : "aof-write-alone", us);
+    latency_event("aof-write", us);
+    if (error) {
+        write_failed(done, len, error);
+        return false;
     }
-    reply_barrier_release(&aof_barrier, sequence);
+    write_succeeded(len);
+    aof_buffer_clear(buffer);
     return true;
 }
 
@@ -287,12 +287,12 @@ static void write_step(void) {
         count_delay();
     else if (sync_state.syncing && !sync_state.write_error && aof_buffer_len(aof_append_buffer()))
         write_start(false);
-    else
-        write_buffer();
+    else if (write_buffer())
+        reply_barrier_release(&aof_barrier, aof_append_sequence());
     if (aof_settings.fsync != AOF_FSYNC_EVERYSEC || !sync_state.unsynced || sync_state.syncing) return;
     if (clock_mono() - sync_state.synced_us < SYNC_INTERVAL_US) return;
     if (aof_settings.no_fsync_on_rewrite && child_active()) return;
-    sync_start();
+    sync_start(false);
 }
 
 void aof_sync_step(void) {
@@ -319,6 +319,8 @@ int aof_sync_all(void) {
         sync_state.synced_us = clock_mono();
         sync_succeeded();
     }
+    /* With `always` only now: the replies promise that the writes are on the disk. */
+    if (!sync_state.write_error) reply_barrier_release(&aof_barrier, aof_append_sequence());
     return error;
 }
 

@@ -61,6 +61,17 @@ static struct rule rules[RULES_MAX];
 static int rules_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* A child that is forked while another thread holds the lock would wait for it for ever. */
+static void before_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+static void after_fork(void) {
+    pthread_mutex_unlock(&lock);
+}
+__attribute__((constructor)) static void set_up(void) {
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
 /* How much of a file is on the disk, for powercut. */
 static struct synced {
     dev_t device;
