@@ -186,7 +186,7 @@ static enum aof_record read_argument(struct aof_reader *reader, int index) {
     reader->part_offset = source_offset(source);
     uint64_t left = source_left(source);
     if ((uint64_t)len > left)
-        return bad(reader, AOF_TRUNCATED, "Expected to read %lld bytes, got %llu bytes", (long long)len + 2,
+        return bad(reader, AOF_TRUNCATED, "Expected to read %llu bytes, got %llu bytes", (unsigned long long)len + 2,
                    (unsigned long long)left);
     if (!argv_room(reader, index + 1)) return AOF_FAILED;
     if (len >= AOF_BLOB_MIN) {

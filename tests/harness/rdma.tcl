@@ -26,10 +26,11 @@ proc line_of {chan what} {
 
 # A proxy of our own, as a client process that can be ended on its own, or whose device misbehaves (-env): {process id, port}.
 proc own_proxy {args} {
-    set o [dict merge [list -host $::opt(rdma_host) -port "" -env ""] $args]
+    set o [dict merge [list -host $::opt(rdma_host) -port "" -env "" -source ""] $args]
     if {[dict get $o -port] eq ""} {dict set o -port [srv port]}
+    set source [expr {[dict get $o -source] eq "" ? {} : [list --source [dict get $o -source]]}]
     lassign [open_beside env {*}[dict get $o -env] {*}$::opt(launcher) [tool rdma-proxy] --listen-port 0 --rdma-host [dict get $o -host] \
-        --rdma-port [dict get $o -port]] pid chan
+        --rdma-port [dict get $o -port] {*}$source] pid chan
     regexp {ready (\d+)} [line_of $chan "the proxy"] -> port
     return [list $pid $port]
 }

@@ -1,6 +1,6 @@
 /* rdma-proxy: lets a program that speaks only TCP talk over RDMA.
  *
- *   rdma-proxy --listen-port 0 --rdma-host H --rdma-port P
+ *   rdma-proxy --listen-port 0 --rdma-host H --rdma-port P [--source A]
  *
  * Listens on 127.0.0.1, prints "ready PORT", and carries every accepted connection over an RDMA connection of its own.
  * When one side closes, what it sent before is forwarded and then the other side is closed. A side that does not take
@@ -29,7 +29,7 @@ struct pair {
 
 static struct event_loop *loop;
 static const struct transport *far_transport;
-static const char *far_host;
+static const char *far_host, *far_source;
 static int far_port;
 
 static void pair_free(struct event_deferred *deferred) {
@@ -92,8 +92,12 @@ static void on_accepted(struct listener *listener, struct connection *conn) {
     pair->far = (struct side){.pair = pair, .other = &pair->near};
     conn->events = &events;
     conn->owner = &pair->near;
-    struct connect_options options = {
-        .host = far_host, .port = far_port, .timeout_ms = 10000, .events = &events, .owner = &pair->far};
+    struct connect_options options = {.host = far_host,
+                                      .port = far_port,
+                                      .source_host = far_source,
+                                      .timeout_ms = 10000,
+                                      .events = &events,
+                                      .owner = &pair->far};
     pair->far.conn = conn_connect(far_transport, loop, &options);
 }
 
@@ -109,6 +113,8 @@ int main(int argc, char **argv) {
             port = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--rdma-host") == 0)
             far_host = argv[i + 1];
+        else if (strcmp(argv[i], "--source") == 0)
+            far_source = argv[i + 1];
         else if (strcmp(argv[i], "--rdma-port") == 0)
             far_port = atoi(argv[i + 1]);
     }

@@ -37,7 +37,7 @@ start_server {} {
         assert_equal 1 [answers $new]
         assert_equal 0 [answers [srv port]]
         assert_equal PONG [$c ping]
-        assert_match "name=rdma,*port=$new" [info_field server listener1]
+        assert_match "name=rdma,*port=$new" [info_field server listener3]
         assert_equal OK [$t config set rdma-port [srv port]]
         assert_equal 1 [answers [srv port]]
         assert_equal 0 [answers $new]
@@ -120,8 +120,8 @@ start_server {} {
 
     test "protected mode refuses RDMA connections that are not from the loopback interface, with its text" \
         -needs [list {*}$::on_software_device true {[outer_address] ne ""}] {
-        start_server [list overrides [list protected-mode yes rdma-bind [list 127.0.0.1 [outer_address]]]] {
-            lassign [own_proxy -host [outer_address]] pid port
+        start_server {overrides {protected-mode yes rdma-bind 127.0.0.1}} {
+            lassign [own_proxy -host 127.0.0.1 -source [outer_address]] pid port
             set before [info_field stats rejected_connections]
             set c [new_client -host 127.0.0.1 -port $port]
             set refusal [protected_mode_refusal]

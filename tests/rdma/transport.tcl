@@ -41,7 +41,7 @@ start_server {} {
         assert_match "*rdma*" [r client info]
         assert_not_match "*rdma*" [$t client info]
         assert_match "*rdma*" [r client list]
-        assert_match "name=rdma,bind=*,port=[srv port]" [info_field server listener1]
+        assert_match "name=rdma,bind=*,port=[srv port]" [info_field server listener3]
         assert_match "name=tcp,*port=[srv port]" [info_field server listener0]
     }
 

@@ -25,6 +25,7 @@ static struct {
     uint32_t size, top_level; /* size is a power of two */
     struct command **sorted;  /* top level; NULL: to be rebuilt */
     struct command *first, **last;
+    struct command *removed; /* kept, because clients may still point at them */
     uint32_t count;
 } registry = {.last = &registry.first};
 
@@ -228,6 +229,8 @@ static void command_remove(struct command *command) {
     command->categories = 0;
     command->name[0] = 0;
     command->key = (struct command_key){.len = UINT32_MAX}; /* matches no name */
+    command->next_all = registry.removed;
+    registry.removed = command;
 }
 
 static struct command *command_of_spec(const struct command_spec *spec) {
