@@ -1,6 +1,6 @@
 /* rdma_info.c: INFO rdma, from the counters of the transport (net/rdma.h), and the transport's waits as LATENCY events.
  * Counters run from the start of the process. Since operators mostly need their ratios, INFO shows these too.
- * BUILD_RDMA.md, "See what it does", explains the fields. */
+ * docs/operating.md explains the fields. */
 #include "server/stats/rdma_info.h"
 #ifdef USE_RDMA
 #include "net/rdma.h"
