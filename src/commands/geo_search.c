@@ -69,10 +69,6 @@ static bool read_box(struct call *call, int index, struct search *search) {
     return search->has_by = true;
 }
 
-static const char *search_name(const struct search *search) {
-    return search->form == FORM_SEARCH ? "GEOSEARCH" : "GEOSEARCHSTORE";
-}
-
 /* How many corners, and each. Returns how many words there were; 0: the error is replied. */
 static int read_polygon(struct call *call, int index, struct search *search) {
     int64_t count;
@@ -81,7 +77,7 @@ static int read_polygon(struct call *call, int index, struct search *search) {
         return 0;
     }
     if (count < 3 || count > (call->argc - index - 1) / 2) {
-        reply_error_format(call->reply, "ERR %s BYPOLYGON must have at least 3 vertices", search_name(search));
+        reply_error(call->reply, "ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
         return 0;
     }
     search->corners = mem_alloc((size_t)count * sizeof *search->corners);
@@ -150,7 +146,7 @@ static int read_option(struct call *call, int i, struct search *search, const st
 }
 
 static bool complete(struct call *call, struct search *search) {
-    const char *name = search_name(search);
+    const char *name = search->form == FORM_SEARCH ? "GEOSEARCH" : "GEOSEARCHSTORE";
     if (search->store && (search->with_distance || search->with_hash || search->with_point))
         reply_error_format(call->reply, "ERR %s is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
                            search->form == FORM_SEARCH_STORE ? name : "STORE option in GEORADIUS");

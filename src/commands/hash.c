@@ -43,7 +43,7 @@ static bool set_field(struct call *call, struct entry *entry, struct slice value
         call_propagate(call, 4, (struct slice[]){SLICE("HSET"), key, field, value});
     }
     drop_expired_fields(call, entry, 2, 3, 1, NULL);
-    hash_put_until(call->db, entry, field, value, blob, HASH_KEEP);
+    hash_put_until(call->db, entry, field, value, blob, at >= 0 ? at : HASH_NEVER);
     return true;
 }
 

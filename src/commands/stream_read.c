@@ -89,11 +89,9 @@ static bool present_read(struct call *call, const struct read *read, struct slic
     }
     source->after = source->stream ? source->stream->last_id : STREAM_ID_MIN;
     source->now = word.data[0] == '$';
-    if (source->now || !source->stream) return true;
+    if (source->now || !source->stream || stream_id_is_zero(source->after)) return true;
     /* Of a stream whose last entry was deleted there is none, as in Valkey 8. */
-    if (!stream_id_is_zero(source->after)) return stream_id_decrement(&source->after);
-    reply_error(call->reply, "ERR the stream last element ID is 0-0");
-    return false;
+    return stream_id_decrement(&source->after);
 }
 static bool source_read(struct call *call, const struct read *read, int index, struct source *source) {
     struct slice key = call->argv[read->first + index], word = call->argv[read->first + read->streams + index];

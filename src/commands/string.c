@@ -3,9 +3,9 @@
  * All writes end in string_put: one search of the table, one replacement of the entry with its expiry built in. A large
  * value is not copied: the blob that it was received into becomes the value.
  *
- * What is repeated elsewhere: a SET that names a time becomes SET key value PXAT milliseconds, so that it means the
- * same whenever it is repeated; its conditions go, they have been met. GET goes, nobody reads the reply. IFEQ goes too:
- * replicas that do not know it need not. */
+ * Propagation: a SET with a relative time, or one in seconds, becomes SET key value PXAT milliseconds, which means the
+ * same at any time; its conditions have been met and are left out. Otherwise GET is left out: nobody reads the reply.
+ */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
@@ -56,13 +56,12 @@ static bool set_options_read(struct call *call, struct set_options *options) {
     return true;
 }
 
-/* The request without GET and without IFEQ and its comparison. */
-static void propagate_set_without_reply(struct call *call, const struct set_options *options) {
+/* The request without GET. argv[comparison], where it is not 0, is no option. */
+static void propagate_set_without_reply(struct call *call, int comparison) {
     struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
     int count = 0;
     for (int i = 0; i < call->argc; i++) {
-        bool dropped =
-            i >= 3 && (slice_is(call->argv[i], "get") || i == options->comparison || i + 1 == options->comparison);
+        bool dropped = i >= 3 && i != comparison && slice_is(call->argv[i], "get");
         if (!dropped) args[count++] = call->argv[i];
     }
     call_propagate(call, count, args);
@@ -72,10 +71,10 @@ static void propagate_set_without_reply(struct call *call, const struct set_opti
 static void set_propagate(struct call *call, const struct set_options *options, int64_t at) {
     struct slice key = call->argv[1], value = call->argv[2];
     enum expire_kind kind = options->expire.kind;
-    if ((kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) || (kind == EXPIRE_PXAT && (options->flags & SET_IFEQ))) {
+    if (kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT)) {
         propagate_set_at(call, key, value, at);
-    } else if (kind != EXPIRE_PXAT && (options->flags & (SET_GET | SET_IFEQ))) {
-        propagate_set_without_reply(call, options);
+    } else if (kind != EXPIRE_PXAT && (options->flags & SET_GET)) {
+        propagate_set_without_reply(call, options->comparison);
     }
 }
 

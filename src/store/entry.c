@@ -65,6 +65,15 @@ struct entry *entry_make(struct slice key, struct entry_shape shape) {
     return e;
 }
 
+void entry_check_embstr(struct entry *e, size_t text_len) {
+    enum { BLOCK = 128, OBJECT = 8, EXPIRY = 8, KEY_OFFSET = 1, TEXT = 4, KEY_SHORT = 2, KEY_LONG = 4, SHORT_MAX = 31 };
+    if (e->type != TYPE_STRING || e->encoding != ENCODING_EMBSTR) return;
+    size_t key = entry_key_inline(e).len;
+    size_t needed = OBJECT + (entry_expires(e) ? EXPIRY : 0) + KEY_OFFSET + key +
+                    (key <= SHORT_MAX ? KEY_SHORT : KEY_LONG) + TEXT + text_len;
+    if (needed > BLOCK) e->encoding = ENCODING_RAW;
+}
+
 /* An entry stays where it is unless that would waste half of a block that is not tiny anyway. */
 bool entry_fits(const struct entry *e, struct entry_shape shape) {
     size_t needed = shape_size(entry_key_inline(e).len, shape), usable = mem_size(e);

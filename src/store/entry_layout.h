@@ -68,6 +68,11 @@ static inline bool entry_expires(const struct entry *e) {
     return e->flags & ENTRY_EXPIRES;
 }
 
+/* Names a string raw that is named embstr and longer than that allows. A string is embstr where key, expiry and text,
+ * each with its header in Valkey's layout, fit in 128 bytes: for short keys up to 112 bytes, or 104 with an expiry.
+ * Once raw, it stays so until it is set anew. To be called when the text, the key or the expiry is new. */
+void entry_check_embstr(struct entry *entry, size_t text_len);
+
 /* A fresh entry: type string, the value still to be written, access field set for a new key. */
 struct entry *entry_make(struct slice key, struct entry_shape shape);
 /* Whether the entry can take the shape where it is. */

@@ -110,7 +110,8 @@ bool hash_is_volatile(const struct entry *e) {
 bool hash_drop_expired(struct db *db, struct entry *e, struct slice field) {
     if (!hash_is_volatile(e)) return false;
     const struct hash_field *f = hashtable_find(expiring_hash_of(e)->table, field);
-    if (!f || !field_is_expired(f)) return false;
+    /* Readers still see a field in the millisecond of its time; a command that sets it does not keep that time. */
+    if (!f || !field_expires(f) || store_settings.show_expired || clock_ms() < field_time(f)) return false;
     expiring_hash_delete(db, e, field);
     store_stats.expired_fields++;
     return true;

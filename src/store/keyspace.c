@@ -231,6 +231,7 @@ struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {
         e = db_reshape(db, e, NULL, shape);
     }
     if (shape.expires) *entry_expiry_word(e) = at_ms;
+    entry_check_embstr(e, shape.value_len);
     hook_changed(db, e);
     return e;
 }
@@ -244,7 +245,7 @@ static struct entry *entry_under_key(const struct entry *from, struct slice key)
     e->access = from->access;
     if (entry_expires(from)) *entry_expiry_word(e) = *entry_expiry_word(from);
     if (from->flags & ENTRY_EMBEDDED)
-        memcpy(entry_embedded(e), entry_embedded(from), from->value_len);
+        memcpy(entry_embedded(e), entry_embedded(from), from->value_len), entry_check_embstr(e, from->value_len);
     else
         *(int64_t *)entry_value_word(e) = entry_number(from);
     return e;

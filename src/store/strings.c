@@ -7,7 +7,7 @@
 #include "store/bulk.h"
 #include "store/keyspace_layout.h"
 
-enum { EMBSTR_NAME_MAX = 44, INT_TEXT_MAX = 20 }; /* longer strings are called raw */
+enum { INT_TEXT_MAX = 20 };
 
 struct string_value {
     struct slice bytes;
@@ -36,7 +36,8 @@ static void value_write(struct entry *e, struct string_value *v) {
         e->encoding = ENCODING_INT;
         *(int64_t *)entry_value_word(e) = v->number;
     } else if (value_embeds(v)) {
-        e->encoding = v->bytes.len <= EMBSTR_NAME_MAX ? ENCODING_EMBSTR : ENCODING_RAW;
+        e->encoding = ENCODING_EMBSTR;
+        entry_check_embstr(e, v->bytes.len);
         if (v->bytes.len) memmove(entry_embedded(e), v->bytes.data, v->bytes.len); /* perhaps onto itself */
     } else {
         e->encoding = ENCODING_RAW;

@@ -407,4 +407,17 @@ start_server {tags {blocking}} {
         assert_equal [expr {$count * 3}] [llength [lsort -unique $got]]
         assert_equal [expr {$count * 3}] [llength $got]
     }
+
+    test "CLIENT UNBLOCK with ERROR counts the call as rejected" {
+        r del l
+        set c [new_client]
+        set id [$c client id]
+        $c -send blpop l 0
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        r config resetstat
+        r client unblock $id error
+        assert_error "UNBLOCKED client unblocked via CLIENT UNBLOCK" {$c -read}
+        assert_match {*cmdstat_blpop:calls=1,*rejected_calls=1,failed_calls=0*} [r info commandstats]
+        $c -close
+    }
 }

@@ -695,7 +695,7 @@ start_server {tags {hash hash-fields}} {
         assert_match "*keys_with_volatile_items=0\r\n*" [r info keyspace]
     }
 
-    test "MEMORY USAGE counts times, and DEBUG DIGEST tells that there are some" {
+    test "MEMORY USAGE counts times, and DEBUG DIGEST does not" {
         r flushall
         r config set hash-max-listpack-entries 0
         r hset h a 1 b 2
@@ -704,7 +704,7 @@ start_server {tags {hash hash-fields}} {
         set digest [r debug digest-value h]
         r hpexpireat h $::far fields 1 a
         assert_morethan [r memory usage h] $plain
-        assert_not_equal $digest [r debug digest-value h]
+        assert_equal $digest [r debug digest-value h]
         r hpersist h fields 1 a
         assert_equal $plain [r memory usage h]
         assert_equal $digest [r debug digest-value h]
@@ -923,5 +923,15 @@ start_server {tags {hash hash-fields}} {
         assert_equal {a b live:1 live:2} [lsort -unique [r hrandfield h -1000 withvalues]]
         r debug set-active-expire 1
         r flushall
+    }
+
+    test "DEBUG DIGEST-VALUE of a hash counts neither expiry nor expired fields" {
+        with_debug_active_expire_off {
+            make_expired h {a b}
+            r hset plain stays s
+            assert_equal [r debug digest-value plain] [r debug digest-value h]
+            r hexpire h 1000 fields 1 stays
+            assert_equal [r debug digest-value plain] [r debug digest-value h]
+        }
     }
 }

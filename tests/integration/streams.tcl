@@ -281,7 +281,7 @@ start_server {tags {stream}} {
             {xread noack streams s 0} {-ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.}
             {xread group g c streams s 0} {-ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.}
             {xgroup create empty g 0 mkstream} +OK
-            {xread streams empty +} {-ERR the stream last element ID is 0-0}
+            {xread streams empty +} nil*
             {xdel s 1-2} :1
             {xread streams s +} nil*
         }
@@ -424,5 +424,13 @@ start_server {tags {stream}} {
                 $c -close
             }
         }
+    }
+
+    test "XREAD with + of a stream that never had an entry finds nothing" {
+        r del s other
+        r xgroup create s g $ mkstream
+        assert_typed nil* xread streams s +
+        r xadd other 1-1 f v
+        assert_equal {{other {{1-1 {f v}}}}} [r xread streams s other + +]
     }
 }

@@ -854,9 +854,18 @@ start_server {tags {string}} {
             r set k $value
             assert_equal $encoding [r object encoding k] $value
         }
-        r set k [string repeat x 44]
+        foreach {key ttl longest} {k {} 112 k {ex 100} 104 kkkkkkkkkk {} 103 kkkkkkkkkk {ex 100} 95} {
+            r set $key [string repeat x $longest] {*}$ttl
+            assert_encoding embstr $key
+            r set $key [string repeat x [expr {$longest + 1}]] {*}$ttl
+            assert_encoding raw $key
+            r del $key
+        }
+        r set k [string repeat x 105]
         assert_encoding embstr k
-        r set k [string repeat x 45]
+        r expire k 100
+        assert_encoding raw k
+        r persist k
         assert_encoding raw k
         r set k 1
         r append k 2
@@ -920,5 +929,17 @@ start_server {tags {string}} {
         }
         foreach k [array names model] {assert_equal $model($k) [r get $k]}
         assert_equal [array size model] [r dbsize]
+    }
+
+    test "SET with IFEQ is propagated with its comparison, unless its time is made absolute" -needs {version 8.1} {
+        set follower [new_follower]
+        r set k v
+        heard $follower
+        r set k v ifeq v
+        r set k v ifeq v get
+        r set k v ifeq v pxat 33177117420000
+        r set k v ifeq v exat 33177117420
+        assert_equal {{set k v ifeq v} {set k v ifeq v} {set k v ifeq v pxat 33177117420000} {SET k v PXAT 33177117420000}} [heard $follower]
+        $follower -close
     }
 }

@@ -52,10 +52,10 @@ start_server {tags {transactions}} {
             {exec} "-ERR EXEC without MULTI"
             {discard} "-ERR DISCARD without MULTI"
             {multi} +OK
-            {multi} "-ERR Command not allowed inside a transaction"
+            {multi} "-ERR Command 'multi' not allowed inside a transaction"
             {exec} "-EXECABORT Transaction discarded because of previous errors."
             {multi} +OK
-            {watch x} "-ERR Command not allowed inside a transaction"
+            {watch x} "-ERR Command 'watch' not allowed inside a transaction"
             {exec} "-EXECABORT Transaction discarded because of previous errors."
             {exec x} "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
             {multi} +OK

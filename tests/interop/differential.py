@@ -14,7 +14,8 @@ CLIENT_FIELDS = [b"flags", b"db", b"sub", b"psub", b"ssub", b"multi", b"watch", 
 STATS = re.compile(rb"^(cmdstat_[^:]*:calls=\d+|errorstat_.*|keyspace_hits:.*|keyspace_misses:.*|expired_keys:.*|pubsub_channels:.*|pubsub_patterns:.*"
                    rb"|pubsubshard_channels:.*|rdb_changes_since_last_save:.*|blocked_clients:.*|total_blocking_keys.*|watching_clients:.*|total_watched_keys:.*"
                    rb"|db\d:keys=\d+,expires=\d+|total_error_replies:.*)", re.M)
-HELLO = re.compile(rb"(server\r\n\$6\r\nvalkey\r\n\$7\r\nversion\r\n\$5\r\n).{5}(.*?\r\nid\r\n:)\d+", re.S)  # who answers
+# Who answers: its version, the connection's number, its modules.
+HELLO = re.compile(rb"(server\r\n\$6\r\nvalkey\r\n\$7\r\nversion\r\n\$5\r\n).{5}(.*?\r\nid\r\n:)\d+(.*?modules\r\n)(?:\*0\r\n|\*1\r\n.*?args\r\n\*0\r\n)", re.S)
 FAILURES = re.compile(rb"^cmdstat_([^:]*):.*(rejected_calls=\d+,failed_calls=\d+)", re.M)
 NOT_COMPARED = (b"psync", b"replconf", b"debug", b"ping", b"client|list", b"replicaof")
 
@@ -160,7 +161,7 @@ class Pair:
             raise Difference("clients", "After %s of client %d CLIENT LIST differs:\n  ours:    %s\n  genuine: %s" % (shown(step[1]), client, *odd))
         self.blocked = {client for client, state in states[1].items() if b"b" in state[b"flags"]}
         for number in range(1, len(self.servers[0].clients)):
-            said = [HELLO.sub(rb"\1x.x.x\g<2>0", server.clients[number].drain()) for server in self.servers]
+            said = [HELLO.sub(rb"\1x.x.x\g<2>0\3", server.clients[number].drain()) for server in self.servers]
             if said[0] != said[1] and not rules.same_said(*said):
                 raise Difference("said", "After %s of client %d client %d hears something else:\n  ours:    %s\n  genuine: %s" %
                                  (shown(step[1]), client, number, shown(said[0]), shown(said[1])))
@@ -229,8 +230,8 @@ class Pair:
             client.send(b"".join(map(request, asked)))
             for name in names:
                 kind, encoding, expiry, digest = (parse(client.reply())[1] for _ in range(4))
-                # Of a list the encoding depends on how it was cut into nodes; of what was sorted see README.md.
-                data[db, name] = (kind, encoding if kind != b"list" and not name.startswith(b"s") else None, expiry, digest)
+                # Of a list the encoding depends on how it was cut into nodes; of what was sorted, and of texts, see README.md.
+                data[db, name] = (kind, encoding if kind != b"list" and encoding not in (b"raw", b"embstr") and not name.startswith(b"s") else None, expiry, digest)
         client.call("SELECT", 0)
         return data
 

@@ -197,7 +197,7 @@ def connections():
         lambda: ["SELECT", one("0", "1", "15", "16", "-1", "x", integer)],
         lambda: ["AUTH"] + one([], ["x"], ["default", "x"], ["a", "b", "c"]),
         lambda: ["RESET"],
-        lambda: ["TIME"],
+        lambda: ["ECHO", "x"],
         lambda: ["DBSIZE"] + one([], ["x"]),
         lambda: ["TOUCH", key()],
         lambda: ["SET", key(), value()],

@@ -127,7 +127,8 @@ static void change_something(struct db *db, struct entry *e, int round) {
     int field = (int)random_below(FIELDS);
     struct slice name = field_text(field, text);
     int64_t at = clock_ms() + (int64_t)random_below(1000);
-    if (model.there[field] && !model_live(field)) { /* as commands do before they set a field */
+    if (model.there[field] && model.at[field] >= 0 &&
+        model.at[field] <= clock_ms()) { /* as commands do before they set it */
         assert_true(hash_drop_expired(db, e, name));
         model.there[field] = false;
     }

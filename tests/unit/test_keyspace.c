@@ -104,11 +104,19 @@ static void a_string_reads_as_it_was_set(void **state) {
 
 static void encoding_is_named_as_valkey_names_it(void **state) {
     struct db *db = keyspace_db(*state, 0);
-    char value[46];
-    memset(value, 'x', 45), value[44] = 0;
-    assert_int_equal(entry_encoding(set(db, "k", value)), ENCODING_EMBSTR);
-    value[44] = 'x', value[45] = 0;
-    assert_int_equal(entry_encoding(set(db, "k", value)), ENCODING_RAW);
+    static const struct {
+        size_t key, plain, expiring; /* the longest text that is embstr */
+    } limits[] = {{0, 113, 105}, {1, 112, 104}, {10, 103, 95}, {31, 82, 74}, {32, 79, 71}, {50, 61, 53}, {100, 11, 3}};
+    char key[128], value[128];
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        for (size_t more = 0; more < 2; more++) {
+            memset(key, 'k', limits[i].key), key[limits[i].key] = 0;
+            memset(value, 'x', sizeof value), value[limits[i].plain + more] = 0;
+            assert_int_equal(entry_encoding(set(db, key, value)), more ? ENCODING_RAW : ENCODING_EMBSTR);
+            value[limits[i].expiring + more] = 0;
+            struct entry *e = db_set_expire(db, set(db, key, value), clock_ms() + 1000);
+            assert_int_equal(entry_encoding(e), more ? ENCODING_RAW : ENCODING_EMBSTR);
+        }
     assert_int_equal(entry_encoding(set(db, "k", "123")), ENCODING_INT);
     assert_int_equal(entry_encoding(set(db, "k", "0123")), ENCODING_EMBSTR);
     char *bytes;

@@ -48,20 +48,20 @@ static void ifeq_sets_only_where_equal(void **state) {
     does("SET k 2 IFEQ 1", NIL, 0, "", "");
     replies("SET k 1", OK);
     does("SET k 2 IFEQ 0", NIL, 0, "", "");
-    does("SET k 2 IFEQ 1", OK, 1, "SET k 2\n", "set(k) ");
-    does("SET k 3 IFEQ 2 GET", "$1\r\n2\r\n", 1, "SET k 3\n", "set(k) ");
+    does("SET k 2 IFEQ 1", OK, 1, "SET k 2 IFEQ 1\n", "set(k) ");
+    does("SET k 3 IFEQ 2 GET", "$1\r\n2\r\n", 1, "SET k 3 IFEQ 2\n", "set(k) ");
     does("SET k 4 IFEQ 2 GET", "$1\r\n3\r\n", 0, "", "");
     does("SET k 4 GET IFEQ 3 EX 10", "$1\r\n3\r\n", 1, "SET k 4 PXAT 1700000010000\n", "set(k) expire(k) ");
-    does("SET k 5 IFEQ 4 KEEPTTL", OK, 1, "SET k 5 KEEPTTL\n", "set(k) ");
+    does("SET k 5 IFEQ 4 KEEPTTL", OK, 1, "SET k 5 IFEQ 4 KEEPTTL\n", "set(k) ");
     replies("PTTL k", ":10000\r\n");
-    does("SET k 6 IFEQ 5 PXAT 1700000020000", OK, 1, "SET k 6 PXAT 1700000020000\n", "set(k) expire(k) ");
+    does("SET k 6 IFEQ 5 PXAT 1700000020000", OK, 1, "SET k 6 IFEQ 5 PXAT 1700000020000\n", "set(k) expire(k) ");
     unchanged("SET k 4 IFEQ 3 NX", SYNTAX);
     unchanged("SET k 4 XX IFEQ 3", SYNTAX);
     unchanged("SET k 4 IFEQ", SYNTAX);
     unchanged("SET k 4 IFEQ 1 IFEQ 2", SYNTAX);
     /* The comparison may look like an option. */
     replies("SET k get", OK);
-    does("SET k NX IFEQ get", OK, 1, "SET k NX\n", "set(k) ");
+    does("SET k NX IFEQ get", OK, 1, "SET k NX IFEQ get\n", "set(k) ");
 }
 
 static void set_with_a_time_is_propagated_as_an_absolute_one(void **state) {
@@ -222,7 +222,7 @@ static void encodings_show(void **state) {
         {"SET k 3.0", "embstr"},
         {"SET k \"\"", "embstr"},
         {"SET k 12345678901234567890123456789012345678901234", "embstr"},
-        {"SET k 123456789012345678901234567890123456789012345", "raw"},
+        {"SET k 123456789012345678901234567890123456789012345", "embstr"},
         {"GETSET k 10", "int"},
         {"APPEND k \"\"", "raw"},
         {"SET k 10", "int"},

@@ -183,7 +183,7 @@ bool client_unblock(struct client *client, const char *error) {
     struct blocked *blocked = client->blocked;
     if (!blocked) return false;
     blocked->command->calls++;
-    if (error) blocked->command->failed++;
+    if (error) blocked->command->rejected++;
     if (error)
         reply_error(&client->reply, error);
     else

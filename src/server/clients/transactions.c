@@ -32,9 +32,11 @@ static size_t open_count;
 
 static enum filter_answer refuse_ask(struct client *client, const struct command *command, int argc,
                                      const struct slice *argv, const char **error) {
-    (void)command, (void)argc, (void)argv;
+    static char text[96];
+    (void)argc, (void)argv;
     if (!client->queued_commands) return FILTER_PASS;
-    *error = "ERR Command not allowed inside a transaction";
+    snprintf(text, sizeof text, "ERR Command '%s' not allowed inside a transaction", command->full_name);
+    *error = text;
     return FILTER_REFUSE;
 }
 

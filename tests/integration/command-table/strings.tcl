@@ -123,7 +123,7 @@ rows string {
     }
     {set, ifeq} {
         given {{set k v}} call {set k w ifeq v} gives +OK
-        missing nil$ missing3 _ events {{$ set k}} repeats {{set k w}}
+        missing nil$ missing3 _ events {{$ set k}}
         needs {version 8.1}
     }
     {set, ifeq in vain} {
