@@ -1,4 +1,4 @@
-/* connection.c: what is the same for all transports. */
+/* connection.c: the parts that all transports share. */
 #include "net/connection.h"
 #include "lib/clock.h"
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Reads a number below CPU_SETSIZE; -1: there is none. */
+/* Reads a number below CPU_SETSIZE. -1: there is none. */
 static int read_number(const char **at) {
     int value = 0;
     if (**at < '0' || **at > '9') return -1;
@@ -16,7 +16,7 @@ static int read_number(const char **at) {
     return value;
 }
 
-/* One "first", "first-last" or "first-last:step". False: it is not. */
+/* Reads one "first", "first-last" or "first-last:step". False: malformed. */
 static bool read_range(const char **at, cpu_set_t *cpus) {
     int first = read_number(at), last = first, step = 1;
     if (first < 0) return false;

@@ -1,7 +1,7 @@
 /* pin_vector.c: the completion vector for a set of CPUs. See pin.h.
  *
- * A completion vector of a device is one of its interrupts; the kernel does not say which. What it shows is
- * /proc/interrupts, where drivers name their interrupts. This reads the number out of the name:
+ * Each completion vector of a device is one of its interrupts; the kernel does not say which. It lists interrupts in
+ * /proc/interrupts, where drivers name them. This file reads the vector's number from the name:
  *
  *   mlx5_comp3@pci:0000:3b:00.0      vector 3     NVIDIA ConnectX-4 and later
  *   mlx4-4@0000:03:00.0              vector 3     NVIDIA ConnectX-3 (they count from 1)
@@ -10,14 +10,14 @@
  *   hns-0000:7d:00.0-ceq-3           vector 3     HiSilicon
  *   efa-comp3@pci:0000:00:06.0       vector 3     Amazon
  *
- * that is: a number after "comp", "ceq-" or "nq-", case ignored, so that drivers not listed are understood where they
- * name things alike. Others ("mlx5_async0", "irdma-…-AEQ", "bnxt_en-eth0-TxRx-3") serve events or the network
- * interface. An interrupt belongs to the device when its name has the PCI address of it, or when the device's directory
- * lists it among its message-signalled interrupts (msi_irqs).
+ * The rule is a number after "comp", "ceq-" or "nq-", case ignored, so unlisted drivers with similar names work too.
+ * Others ("mlx5_async0", "irdma-…-AEQ", "bnxt_en-eth0-TxRx-3") serve events or the network interface. An interrupt
+ * belongs to the device if its name contains the device's PCI address, or if the device's directory lists it among its
+ * message-signalled interrupts (msi_irqs).
  *
- * Where an interrupt is served: effective_affinity_list (what the hardware was told) where the kernel has it, else
- * smp_affinity_list (what it may choose from). Recent kernels make interrupts of mlx5 when their vector is first used;
- * such a vector is not seen before.
+ * The CPUs of an interrupt are in effective_affinity_list (the setting of the hardware) if the kernel has that file,
+ * else in smp_affinity_list (the CPUs it may choose from). Recent kernels create mlx5 interrupts when a vector is first
+ * used; such a vector is not found before.
  *
  * Rejected: hwloc (knows where the device is, not where its interrupts go); numbering the interrupts in their order
  * (the event queues come before or between them, and differ by driver and version). */
@@ -61,7 +61,7 @@ static bool interrupt_cpus(const struct pin_trees *trees, unsigned irq, cpu_set_
     return read_cpus(path, cpus);
 }
 
-/* "0000:3b:00.0" of the device; false: it is on no PCI bus. */
+/* "0000:3b:00.0" of the device. False: it is not on a PCI bus. */
 static bool pci_address(const struct pin_trees *trees, const char *device, char *address, size_t size) {
     char path[PATH_MAX], target[PATH_MAX];
     snprintf(path, sizeof path, "%s/class/infiniband/%s/device", trees->sys, device);
@@ -85,7 +85,7 @@ static bool number_after(const char *name, const char *key, int *number) {
     return false;
 }
 
-/* The vector an interrupt of that name serves; -1: none. */
+/* The vector that an interrupt of that name serves. -1: none. */
 static int vector_of_name(const char *name) {
     int number;
     if (strncmp(name, "mlx4-", 5) == 0) return number_after(name, "mlx4-", &number) && number > 0 ? number - 1 : -1;
@@ -95,7 +95,7 @@ static int vector_of_name(const char *name) {
     return -1;
 }
 
-/* An interrupt's number, and the last word of its line, where drivers put the name. */
+/* The interrupt's number, and the last word of its line, where drivers put the name. */
 static bool split_line(char *line, unsigned *irq, const char **name) {
     char *end;
     unsigned long number = strtoul(line, &end, 10);
@@ -117,7 +117,7 @@ static bool belongs(const struct pin_trees *trees, const char *device, const cha
     return access(path, F_OK) == 0;
 }
 
-/* The hardware threads of all cores that these CPUs are of. */
+/* All hardware threads of the cores of these CPUs. */
 static void with_siblings(const struct pin_trees *trees, const cpu_set_t *cpus, cpu_set_t *all) {
     *all = *cpus;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
@@ -132,7 +132,7 @@ static void with_siblings(const struct pin_trees *trees, const cpu_set_t *cpus, 
 enum rank { RANK_NONE, RANK_SIBLING, RANK_SHARED, RANK_OWN };
 struct choice {
     enum rank rank;
-    int vector, equal, seen; /* equal: how many vectors are as good; seen: vectors of the device that were found */
+    int vector, equal, seen; /* equal: number of equally good vectors; seen: vectors of the device that were found */
     unsigned irq;
     char name[64];
 };
@@ -179,7 +179,7 @@ static bool search(const struct pin_trees *trees, const char *device, const char
     return true;
 }
 
-/* May the thread run everywhere? Then no CPU is more its own than another. */
+/* Whether the thread may run on all CPUs. Then no CPU is preferable. */
 static bool is_pinned(const struct pin_trees *trees, const cpu_set_t *cpus) {
     char path[PATH_MAX];
     cpu_set_t online, common;

@@ -1,21 +1,28 @@
-/* rdma_device.h: what all RDMA connections of one event loop share: a device context for each device (protection
+/* rdma_device.h: state shared by all RDMA connections of one event loop: a device context for each device (protection
  * domain, completion queues, completion channel, shared receive queue, memory), and the loop's connection manager
  * channel.
  *
- * Completions.  One poller for each device context drains the queues in batches. It changes the connections' states,
- * but calls no handler of theirs: who has something to tell is put on the loop's ready list, which is worked off after
- * the batch. So handlers may turn the loop, and several messages of one connection are told by one call. Sleeping. When
- * nothing came for rdma_settings.busy_poll_us the loop lets us arm the queues; they are polled once more after arming,
- * else a completion that came in between would never be told. Queue sizes.  A queue is never asked to hold more than it
- * can: each connection commits its whole send queue (on failure even unsignalled requests complete), the receive queue
- * its whole depth. When a queue's room is committed, another one is made for further connections.
+ * Completions
+ *   One poller for each device context drains the queues in batches. It changes the state of connections but calls none
+ *   of their handlers: a connection with something to report goes on the loop's ready list, which is processed after
+ *   the batch. So handlers may run the loop, and one call reports several messages of a connection.
  *
- * Receives.  Connections share receive queues of RDMA_SHARED_DEPTH receives. A queue serves RDMA_SHARED_USERS
- * connections; then another one is made for further connections. The device reports when a queue falls below
- * 1/RDMA_SHARED_LIMIT of its depth: the loop handles completions at once, which posts receives again, and connections
- * that come later use another queue. Until then the devices of senders that meet no receive try again. Rejected:
- * resizing the queue (mlx5 cannot), or one queue for as many connections as there may be (megabytes of pinned memory
- * in each thread, for connections that seldom come). */
+ * Sleeping
+ *   When nothing arrived for rdma_settings.busy_poll_us, the loop has the poller arm the queues. The poller polls them
+ *   once more after arming, because a completion that arrived in between raises no event.
+ *
+ * Queue sizes
+ *   A completion queue never overflows: each connection commits its whole send queue (on failure, unsignalled requests
+ *   complete too), and the receive queue its whole depth. When the capacity of a queue is committed, another one is
+ *   created for further connections.
+ *
+ * Receives
+ *   Connections share receive queues of RDMA_SHARED_DEPTH receives. A queue serves RDMA_SHARED_USERS connections; then
+ *   another one is created for further connections. The device reports when a queue falls below 1/RDMA_SHARED_LIMIT of
+ *   its depth: the loop handles completions at once, which posts receives again, and later connections use another
+ *   queue. Until then, the devices of senders that find no receive retry.
+ *   Rejected: resizing the queue (mlx5 cannot); one queue for the maximum number of connections (megabytes of pinned
+ *   memory in each thread, for connections that rarely exist). */
 #ifndef NET_RDMA_DEVICE_H
 #define NET_RDMA_DEVICE_H
 #include "net/rdma_memory.h"
@@ -25,14 +32,14 @@
 #include <rdma/rdma_cma.h>
 
 enum {
-    RDMA_SEND_DEPTH = 64,     /* work requests of a connection under way */
+    RDMA_SEND_DEPTH = 64,     /* outstanding work requests of a connection */
     RDMA_SHARED_DEPTH = 4096, /* receives of a shared receive queue */
     RDMA_SHARED_USERS = 2048, /* connections that one serves, unless no other can be made */
     RDMA_SHARED_LIMIT = 8,    /* the device reports that less than one receive in so many is left */
     RDMA_SHARED_MAX = 16,     /* shared receive queues of a device context */
-    RDMA_OWN_DEPTH = 512,     /* receives of a connection where the device cannot share them */
+    RDMA_OWN_DEPTH = 512,     /* receives of a connection, on a device without shared receive queues */
     RDMA_BATCH = 32,          /* completions fetched at once */
-    RDMA_POLL_MAX = 128,      /* completions handled before others have their turn */
+    RDMA_POLL_MAX = 128,      /* completions handled before other work of the loop */
     RDMA_INLINE_WANTED = 220,
     RDMA_SGE_MAX = 4,
     RDMA_MESSAGE_REQUESTS = 4, /* work requests of one message, at most */
@@ -61,21 +68,21 @@ struct rdma_shared {
 struct rdma_queue {
     struct ibv_cq *cq;
     uint32_t capacity, committed;
-    unsigned unacknowledged; /* events, acknowledged in bulk: it takes a lock */
+    unsigned unacknowledged; /* events, acknowledged in bulk because ibv_ack_cq_events takes a lock */
     bool armed;
 };
 
-/* Work request ids: of a receive its slot's address with bit 0 set, of a send twice its sequence number. */
+/* Work request ids: a receive has the address of its slot with bit 0 set, a send twice its sequence number. */
 enum { RDMA_RECEIVE_TAG = 1 };
 static inline bool rdma_is_receive(const struct ibv_wc *wc) {
     return wc->wr_id & RDMA_RECEIVE_TAG;
 }
 
-/* A control message's place to arrive at. */
+/* Buffer of a receive for one control message. */
 struct rdma_slot {
     union {
         union rdma_wire_message message;
-        struct { /* while the device does not take it */
+        struct { /* while it is not posted because the device did not accept it */
             struct rdma_slot *next;
             struct rdma_connection *conn; /* NULL: of a shared queue */
             struct rdma_shared *shared;   /* then this one */
@@ -83,7 +90,7 @@ struct rdma_slot {
     };
 };
 
-/* Receives that are to be posted again. */
+/* Receives to post again. */
 struct rdma_repost {
     struct rdma_slot *slot;
     struct rdma_connection *conn; /* NULL: to a shared queue */
@@ -96,19 +103,17 @@ struct rdma_loop {
     struct rdma_event_channel *channel; /* NULL: not opened */
     struct event_watch channel_watch;
     struct list devices, connections, listeners;
-    struct list untrusted;   /* of the connections: whose peers are not trusted, the oldest first */
-    struct list ready;       /* connections that have something to tell their owners */
+    struct list untrusted;   /* connections of untrusted peers, the oldest first */
+    struct list ready;       /* connections with something to report to their owners */
     struct event_timer tick; /* keepalive, idle memory; runs while there are connections */
-    struct event_timer
-        tidy; /* memory that was given back, receives that could not be posted; runs while there is something to do */
+    struct event_timer tidy; /* freed memory, receives that could not be posted; runs while there is work */
     uint64_t ticked_us, ticked_before_us; /* the last tick, and the one before it */
-    uint64_t aged_us;                     /* memory was aged last */
-    uint64_t courtesy_second;             /* connections that were let in only to be told that there is no room */
-    unsigned courtesies;
+    uint64_t aged_us;                     /* when memory was last aged */
+    uint64_t courtesy_second;             /* connections accepted only to send them "no room": this second's */
+    unsigned courtesies;                  /* and their count */
     struct rdma_stats stats;
-    struct list_link registry_link; /* of the process's loops, for rdma_stats() */
-    /* Of a loop on another thread (rdma_join): its thread copies the counters when it is asked to. Under the registry's
-     * lock. */
+    struct list_link registry_link; /* in the process's list of loops, for rdma_stats() */
+    /* For a loop of another thread (rdma_join), which copies the counters on request. Under the registry lock. */
     bool joined, asked, trim;
     struct event_post show_stats;
     struct rdma_stats shown;
@@ -142,43 +147,44 @@ struct rdma_device {
     struct list starved; /* connections waiting for send memory */
     size_t users;        /* connections */
     uint64_t opened_us;
-    bool removed; /* it has gone; the context goes with the last of its connections, and who comes gets another one */
+    bool removed; /* the device is gone; the context is freed with its last connection, new ones get another context */
     struct event_deferred deferred;
     uint32_t max_inline; /* what creating a queue pair last granted */
     int max_sge;
     uint32_t send_depth, own_depth;
 };
 
-/* The loop's RDMA side, made at the first call. */
+/* The RDMA state of the loop, created by the first call. */
 struct rdma_loop *rdma_loop_of(struct event_loop *loop);
-/* For a loop that another thread will run, before it does: what is placed there needs its RDMA side. From then on that
- * side is found from any thread. */
+/* Call for a loop that another thread will run, before it runs: connections placed there need the loop's RDMA state.
+ * From then on rdma_loop_find() finds that state from any thread. */
 bool rdma_join(struct event_loop *loop);
 struct rdma_loop *rdma_loop_find(const struct event_loop *loop);
-/* Opens the channel unless it is open. 0, or -errno with the reason in `error`. */
+/* Opens the channel unless it is open. Returns 0, or -errno with the reason in `error`. */
 int rdma_loop_open(struct rdma_loop *loop, char *error, size_t error_size);
-/* The context of the device, made at the first call. NULL: text in `error`, errno. */
+/* The context of the device, created by the first call. NULL: text in `error`, errno. */
 struct rdma_device *rdma_device_of(struct rdma_loop *loop, struct ibv_context *verbs, char *error, size_t error_size);
 
-/* Whether the device can do what the protocol is made of. False: text in `error`, errno. */
+/* Whether the device supports what the protocol needs. False: text in `error`, errno. */
 bool rdma_device_fits(const struct ibv_context *verbs, char *error, size_t error_size);
-/* The context if it was made already, or NULL. */
+/* The context if it exists, or NULL. */
 struct rdma_device *rdma_device_known(struct rdma_loop *loop, const struct ibv_context *verbs);
 
-/* The device has gone: its connections fail, and those of other threads. */
+/* The device was removed: fails its connections, also those of other threads. */
 void rdma_device_gone(struct rdma_device *device);
-void rdma_device_left(struct rdma_device *device); /* a connection holds nothing of it any more */
+void rdma_device_left(struct rdma_device *device); /* a connection no longer uses the device */
 
-/* A queue pair on conn->id, entered in the table of queue pairs. 0 or -errno. Sets conn->qp and its depths. */
+/* Creates a queue pair on conn->id and enters it in the table of queue pairs. Sets conn->qp and its depths. 0 or
+ * -errno. */
 int rdma_queue_pair_create(struct rdma_connection *conn);
-void rdma_queue_pair_forget(struct rdma_connection *conn);  /* its completions find nobody any more */
-void rdma_queue_pair_destroy(struct rdma_connection *conn); /* forgotten before */
+void rdma_queue_pair_forget(struct rdma_connection *conn);  /* its completions are ignored from now on */
+void rdma_queue_pair_destroy(struct rdma_connection *conn); /* after rdma_queue_pair_forget() */
 
-/* Handles all completions that are there, without calling any connection's handlers. */
+/* Handles all available completions without calling any connection's handlers. */
 void rdma_device_drain(struct rdma_device *device);
-void rdma_device_relieve(struct rdma_device *device); /* send memory has run out */
+void rdma_device_relieve(struct rdma_device *device); /* frees send memory, which has run out */
 void rdma_loop_run_ready(struct rdma_loop *loop);
-void rdma_loop_tick_start(struct rdma_loop *loop); /* there is a connection */
+void rdma_loop_tick_start(struct rdma_loop *loop); /* call when there is a connection */
 
 /* False in a forked child. */
 bool rdma_usable(void);

@@ -1,27 +1,37 @@
-/* rdma_memory.h: registered memory of one device context, cut from slabs, and the bound of the whole process on it.
+/* rdma_memory.h: registered memory of one device context, cut from slabs, and the process-wide limit on it.
  *
- * Send memory.  Chunks of RDMA_CHUNK_SIZE bytes in slabs of 2 MiB, registered once, slab by slab, without any remote
- * right. They are taken when a connection has something to send and given back when it has gone; the last one given is
- * the next one taken, so that a server with many quiet connections writes its replies to the same few warm chunks.
- * Slabs that were not needed for a while go again, but for the first. Receive memory.  A buffer is what its peer writes
- * into, so it has a memory region, and with it a remote key, of its own: with one region over a slab, each peer could
- * write into its neighbours' buffers. There is a class for each size in use, and a buffer of it is ready  registered,
- * wiped, its key told to nobody: the next connection's; stale  given back, but a peer still knows its key. It waits for
- * rdma_memory_tidy(), which unregisters and wipes it and either registers it anew or leaves it cold: connections
- * neither come, grow nor go by a registration as long as there are ready ones. Nobody else gets it before; cold   not
- * registered, and its pages given back to the system. It is wiped as a whole, because a later peer could otherwise
- * announce bytes that it never wrote and have another's requests interpreted, also those that the other had written and
- * not yet announced. The cost is in proportion to what was written all the same: a buffer larger than the first is
- * taken by those alone who have just filled one a quarter of its size. One whose key was told to nobody (a connection
- * that never came about) is ready at once. What is left: keys are 32 bits, and a peer may guess a neighbour's. A wrong
- * guess costs it the connection. Memory windows of type 2 would close that; not every device has them. The bound.
- * rdma_settings.max_registered holds for all of the process: whoever registers memory does it by rdma_register(). At
- * the bound, ready buffers that nobody uses go first; then it fails with EDQUOT, and the caller does without. Huge
- * pages.  Slabs are huge pages where the system has them: reserved ones (MAP_HUGETLB), which are counted, else
- * transparent ones on advice. A slab of small buffers fills its huge page with many of them; but where a fork needs
- * registered pages to be taken out of the child's memory one by one (kernels before 5.12), a region cannot end amid a
- * huge page: such slabs are then made of ordinary pages. So they are where registering shows that the device cannot do
- * it (soft-RoCE of Linux 6.1 and parts of reserved huge pages). */
+ * Send memory
+ *   Chunks of RDMA_CHUNK_SIZE bytes in slabs of 2 MiB. Each slab is registered once, without any remote access right. A
+ *   connection takes a chunk when it has something to send and gives it back when the bytes are sent. The last chunk
+ *   given back is the next one taken, so a server with many quiet connections writes its replies to the same few warm
+ *   chunks. Slabs that were not needed for a while are freed, except the first.
+ *
+ * Receive memory
+ *   The peer writes into a receive buffer, so each buffer has its own memory region and remote key. With one region
+ *   over a slab, each peer could write into its neighbours' buffers. There is a class for each size in use. A free
+ *   buffer is in one of three states:
+ *     ready  registered and wiped, and no peer knows its key: for the next connection.
+ *     stale  given back, but a peer still knows its key. It waits for rdma_memory_tidy(), which unregisters and wipes
+ * it and then registers it anew or leaves it cold. No other connection gets it before. So connecting, growing and
+ * disconnecting cost no registration as long as there are ready buffers. cold   not registered, and its pages are
+ * returned to the system. The whole buffer is wiped. Otherwise a later peer could announce bytes that it never wrote
+ * and have the server interpret another peer's requests, even requests that the other had written and not yet
+ * announced. The cost is still proportional to the bytes written: only a peer that has just filled a buffer a quarter
+ * of the size gets a buffer larger than the first. A buffer whose key no peer received (the connection failed before)
+ * is ready at once. Remaining risk: keys are 32 bits, and a peer may guess a neighbour's. A wrong guess costs it the
+ * connection. Memory windows of type 2 would close this gap, but not every device has them.
+ *
+ * Limit
+ *   rdma_settings.max_registered applies to the whole process: all memory is registered through rdma_register(). At the
+ *   limit, unused ready buffers are freed first; after that rdma_register() fails with EDQUOT and the caller does
+ *   without.
+ *
+ * Huge pages
+ *   Slabs use huge pages where the system has them: reserved ones (MAP_HUGETLB), which are counted, else transparent
+ *   ones (madvise). A slab of small buffers fills its huge page with many of them. But where a fork requires registered
+ *   pages to be excluded from the child's memory one by one (kernels before 5.12), a region cannot end inside a huge
+ *   page, so such slabs use ordinary pages. They also do where a registration shows that the device cannot register
+ *   huge pages (soft-RoCE of Linux 6.1 and parts of reserved huge pages). */
 #ifndef NET_RDMA_MEMORY_H
 #define NET_RDMA_MEMORY_H
 #include "lib/list.h"
@@ -31,8 +41,8 @@
 enum {
     RDMA_CHUNK_SIZE = 16 * 1024,
     RDMA_SLAB_SIZE = 2 * 1024 * 1024,
-    RDMA_RX_KEPT_MOST = 64 * 1024 * 1024, /* ready receive buffers after many connections have gone */
-    RDMA_RX_KEPT_LEAST = 1024 * 1024,     /* and when there was no use for them for a while */
+    RDMA_RX_KEPT_MOST = 64 * 1024 * 1024, /* bytes of ready receive buffers after many connections have closed */
+    RDMA_RX_KEPT_LEAST = 1024 * 1024,     /* and after a while without use */
     RDMA_GROWTHS_A_TICK = 64,
 };
 
@@ -45,14 +55,14 @@ struct rdma_chunk {
     struct rdma_slab *slab;
     char *data;
     uint32_t lkey;
-    uint32_t last_seq; /* the last work request that reads it; of the connection's send queue */
-    uint32_t unsent;   /* queued segments that lie in it */
-    bool registered;   /* false: ordinary memory, must be copied to be sent */
-    bool used;         /* last_seq means something */
+    uint32_t last_seq; /* sequence number of the last work request that reads it, in the connection's send queue */
+    uint32_t unsent;   /* queued segments in it */
+    bool registered;   /* false: ordinary memory, which must be copied to be sent */
+    bool used;         /* last_seq is valid */
 };
 
 struct rdma_rx {
-    struct list_link link; /* of its class, while no connection has it */
+    struct list_link link; /* in its class, while no connection uses it */
     struct rdma_slab *slab;
     char *data;
     uint32_t size;
@@ -66,53 +76,54 @@ struct rdma_memory {
     struct rdma_slab *slabs;
     struct rdma_chunk *free_chunks;
     size_t send_bytes;
-    uint64_t send_peak; /* chunks in use at a time, since the last ageing */
+    uint64_t send_peak; /* the most chunks in use at a time since the last ageing */
     struct rdma_rx_class *classes;
-    size_t rx_kept_bytes;  /* of the ready ones */
-    uint64_t second_bytes; /* of receive buffers that are the second ones of connections */
-    unsigned growths_left; /* registrations for growth in this tick; RDMA_GROWTHS_A_TICK */
+    size_t rx_kept_bytes;  /* in ready buffers */
+    uint64_t second_bytes; /* in second receive buffers of connections */
+    unsigned growths_left; /* registrations for growth left in this tick; RDMA_GROWTHS_A_TICK */
     bool exhausted_told;
-    bool no_reserved_huge[2];                 /* the device cannot register them: as a whole, in parts */
-    void (*work)(struct rdma_memory *memory); /* rdma_memory_tidy() shall be called soon; may be NULL */
+    bool no_reserved_huge[2];                 /* the device cannot register reserved huge pages: whole, in parts */
+    void (*work)(struct rdma_memory *memory); /* requests a call of rdma_memory_tidy() soon; may be NULL */
 };
 
 void rdma_memory_init(struct rdma_memory *memory, struct ibv_pd *pd, struct rdma_stats *stats);
-void rdma_memory_free(struct rdma_memory *memory); /* nothing may be taken any more */
+void rdma_memory_free(struct rdma_memory *memory); /* all chunks and buffers must have been given back */
 
-/* Registration of whatever memory, counted and bounded. NULL: errno; EDQUOT is the bound. */
+/* Registers memory of any kind, counted and limited. NULL: errno; EDQUOT means the limit. */
 struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access,
                              enum rdma_memory_kind kind);
-/* The same in three steps, for a registration by another thread: claims the bytes of the bound (false: EDQUOT); then
- * that thread calls ibv_reg_mr() on memory->pd; then the outcome is counted here. `mr` NULL: it failed with `error`. */
+/* The same in three steps, to register on another thread. rdma_register_claim() reserves the bytes (false: EDQUOT).
+ * The other thread then calls ibv_reg_mr() on memory->pd. rdma_register_done() counts the outcome; `mr` NULL: the
+ * registration failed with `error`. */
 bool rdma_register_claim(struct rdma_memory *memory, size_t size);
 void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, size_t size, int error,
                         enum rdma_memory_kind kind);
-/* mr may be NULL. False: the device kept it; the memory must not be given to anybody else. */
+/* mr may be NULL. False: the device failed to unregister it; the memory must not be reused. */
 bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind);
 uint64_t rdma_registered(void); /* bytes, of the process */
-/* Why a registration failed, for people; names the option, or the limit of locked memory where that is the likely
+/* Describes why a registration failed. Names the option, or the limit on locked memory where that is the likely
  * cause. */
 void rdma_registration_error(int error, const char *device, char *text, size_t size);
 
-struct rdma_chunk *rdma_chunk_take(struct rdma_memory *memory); /* NULL: none to be had now; errno */
+struct rdma_chunk *rdma_chunk_take(struct rdma_memory *memory); /* NULL: none is available now; errno */
 void rdma_chunk_give(struct rdma_memory *memory, struct rdma_chunk *chunk);
-/* A chunk of ordinary memory, for what has to wait. */
+/* A chunk of ordinary memory, for output that has to wait. */
 struct rdma_chunk *rdma_chunk_plain(void);
 
 struct rdma_rx *rdma_rx_take(struct rdma_memory *memory, uint32_t size); /* NULL: errno */
 void rdma_rx_give(struct rdma_memory *memory, struct rdma_rx *rx);
-bool rdma_rx_available(struct rdma_memory *memory, uint32_t size); /* a take has not to fail for the bound */
-/* Like rdma_rx_take(), for a connection that could do without: part of the bound is left to connections that come, and
- * registrations are few in a tick. */
+bool rdma_rx_available(struct rdma_memory *memory, uint32_t size); /* the limit allows rdma_rx_take() */
+/* Like rdma_rx_take(), for a connection that can do without. Leaves part of the limit to new connections, and allows
+ * only RDMA_GROWTHS_A_TICK registrations in a tick. */
 struct rdma_rx *rdma_rx_take_to_grow(struct rdma_memory *memory, uint32_t size);
-bool rdma_memory_is_short(void); /* near the bound: who can do with less shall */
+bool rdma_memory_is_short(void); /* near the limit: connections that can do with less should */
 
-/* Makes stale buffers ready or cold, for about `budget_us`. Returns whether there are more. */
+/* Makes stale buffers ready or cold, for about `budget_us` microseconds. Returns whether more remain. */
 bool rdma_memory_tidy(struct rdma_memory *memory, uint64_t budget_us);
-/* To be called about every RDMA_MEMORY_AGE_US: gives up half of what was not needed since the last time. False: there
- * is nothing more to give up. */
+/* Call about every RDMA_MEMORY_AGE_US: frees half of what was not needed since the last call. False: nothing is left to
+ * free. */
 enum { RDMA_MEMORY_AGE_US = 1000 * 1000 };
 bool rdma_memory_age(struct rdma_memory *memory);
-/* Gives up at once all that nobody uses, but one slab to send from. */
+/* Frees all unused memory at once, except one slab of send memory. */
 void rdma_memory_trim(struct rdma_memory *memory);
 #endif

@@ -1,4 +1,4 @@
-/* rdma_wire.h: what goes over the wire of Valkey over RDMA.
+/* rdma_wire.h: the wire protocol of Valkey over RDMA, and our extensions of it.
  *
  * Control messages are exactly 32 bytes, big-endian, sent by SEND:
  *
@@ -30,7 +30,7 @@
  *   PollBegin 0x8002 (feature polled)
  *        0     2  opcode
  *        2    14  reserved   zero
- *       16     8  addr       of the word that the sender will look at, a multiple of 8
+ *       16     8  addr       of the word that the sender will poll, a multiple of 8
  *       24     4  length     8
  *       28     4  key        remote key
  *   PollBegun 0x8003, PollEnd 0x8004 (feature polled)
@@ -42,65 +42,76 @@
  *       24     4  count      bytes sent so far
  *       28     4  reserved   zero
  *
- * Payload is written into the peer's receive buffer by any number of RDMA WRITEs, the last one WRITE_WITH_IMM whose
- * immediate (big-endian) is the number of bytes since the last immediate. When the buffer is exactly full its owner
- * sends RegisterXferMemory anew and both sides begin at its start again.
+ * RDMA WRITEs store the payload in the peer's receive buffer. The last WRITE of a message is a WRITE_WITH_IMM; its
+ * immediate (big-endian) is the number of bytes since the last immediate. When the buffer is exactly full, its owner
+ * sends RegisterXferMemory again and both sides start over at the beginning of the buffer.
  *
- * That is the base protocol, and all that a peer sees which asks for nothing. Features of our own have the upper half
- * of the bits and of the opcodes; the lower halves are Valkey's.
+ * This is the base protocol. A peer that requests no features sees nothing else. Our own features use the upper half of
+ * the feature bits and of the opcodes; the lower halves are Valkey's.
  *
  *   client                                server
  *     GetServerFeature          ------>            at any time; nothing waits for the answer
  *                               <------   GetServerFeature(bits it offers)
- *     SetClientFeature(subset)  ------>            not sent where it would be 0
+ *     SetClientFeature(subset)  ------>            not sent if the subset is empty
  *                               <------   SetClientFeature(the same bits)
  *
- * SetClientFeature with bits says of its sender: "from here on my receive buffer is what the bits say". Each end sends
- * it once, the client first; what its sender writes obeys the base protocol until it has got the other's. So each
- * direction changes at a point of the stream that both ends see, and nothing stops meanwhile.
+ * SetClientFeature with bits says: "from here on, the sender's receive buffer works as the bits say". Each end sends it
+ * once, the client first. Until an end has received the other's SetClientFeature, it writes by the base protocol. So
+ * each direction changes at a point of the stream that both ends know, and the traffic does not stop.
  *
- * Ring (bit 32).  The receive buffer is a ring. What the peer had filled before stays filled and where it is; if it was
- * full, the next byte goes to its start. The sender of the stream may have written and not got back at most `length`
- * bytes; when it reaches the end of the buffer it goes on at its start, within a message, too (WRITE to the end, WRITE
- * from the start, the immediate counts both). A Credit gives bytes back, in the order they were written; it is never 0
- * and never more than was written and not given back. RegisterXferMemory now announces another buffer at any time,
- * except that it must not follow another one before BufferTaken has come. Who gets it answers BufferTaken: all
- * immediates before BufferTaken are of the old buffer, all after it of the new one, from its start, with nothing of it
- *   written yet. Between RegisterXferMemory and BufferTaken its sender gives no Credit, and what was written to the old
- * buffer is never given back. (The first RegisterXferMemory of a connection is answered by nothing, even if it comes
- * after SetClientFeature.)
+ * Ring (bit 32)
+ *   The receive buffer is a ring. Bytes that the peer wrote before the change stay in place and count as written; if
+ *   the buffer was full, the next byte goes to its start. At most `length` bytes may be written and not credited.
+ *   The writer continues at the start when it reaches the end of the buffer, also within a message (WRITE to the
+ *   end, WRITE from the start; the immediate counts both). A Credit returns bytes in the order they were written.
+ *   Its count is never 0 and never more than the bytes written and not credited.
  *
- * Polled (bit 33).  A receiver of many messages may look at memory instead of waiting for completions. Each direction
- * on its own, as often as its receiver likes:
+ *   RegisterXferMemory may now announce another buffer at any time, except between an earlier one and its BufferTaken.
+ *   Its receiver answers BufferTaken: all immediates before BufferTaken belong to the old buffer, all after it to the
+ *   new one, starting at its beginning, with nothing of it written. Between RegisterXferMemory and BufferTaken the
+ *   sender of RegisterXferMemory sends no Credit, and bytes in the old buffer are never credited. (The first
+ *   RegisterXferMemory of a connection is not answered, even if it comes after SetClientFeature.)
+ *
+ * Polled (bit 33)
+ *   A receiver of many messages may poll memory instead of waiting for completions. Each direction does so on its own,
+ *   as often as its receiver chooses:
  *
  *   receiver                              sender of the stream
  *     PollBegin(word)           ------>
  *                               <------   PollBegun: from here on messages are announced as below
- *     PollEnd                   ------>   at any time after PollBegun; before it sleeps, for instance
+ *     PollEnd                   ------>   at any time after PollBegun, for instance before the receiver sleeps
  *                               <------   PollEnded(count): from here on immediates as before
  *
- * The count is the number of bytes, modulo 2^32, that the sender has sent between PollBegun and PollEnded since the
- * connection began. Between PollBegun and PollEnded a message of at most 1,024 bytes is announced by a WRITE of the
- * word behind the WRITEs of its bytes, unless words would then announce more than 32,768 bytes in a row; any other
- * message by an immediate, which is the count after it, not the length of the message.
+ *   The count is the number of bytes, modulo 2^32, that the sender has sent in all periods between PollBegun and
+ *   PollEnded since the connection began. In such a period a WRITE of the word, behind the WRITEs of the message's
+ *   bytes, announces each message of at most 1,024 bytes, unless words would then announce more than 32,768 bytes in a
+ *   row. An immediate announces any other message; its value is the count after the message, not its length.
  *
  *   word
  *   offset  size  field
  *        0     4  count      after the message
  *        4     4  checksum   CRC-32C of the base and the bytes between the base and the count
  *
- * The base is the last count that a completion of the receiver told: of an immediate, BufferTaken or PollBegun (which
- * begins where the last period ended); it enters the checksum as four bytes, big-endian. The receiver sets the word
- * to the count and the checksum of no bytes before PollBegin; another PollBegin may name another word.
+ *   The base is the last count that the receiver knows from a completion: of an immediate, of BufferTaken or of
+ *   PollBegun (where the count continues from the last period). It enters the checksum as four bytes, big-endian.
+ *   Before it sends PollBegin, the receiver sets the word to the count and the checksum of no bytes. Another
+ *   PollBegin may name another word.
  *
- * Memory may show a word before the bytes that it announces, so the receiver takes them only when the checksum agrees.
- * The eight bytes of a word are taken to be written at once; if they are not, the checksum does not agree either.
+ *   Memory may show a word before the bytes that it announces, so the receiver takes the bytes only if the checksum
+ *   matches. The protocol assumes that the eight bytes of a word are written at once; if they are not, the checksum
+ *   does not match either.
  *
- * Violations, each of which ends the connection: SetClientFeature with bits that were not offered, twice, or by a
- * server that was not asked or with other bits than it was; GetServerFeature after SetClientFeature; an answer that
- * nobody asked for; Credit, BufferTaken or any Poll… without the feature or against what is said above; an immediate of
- * zero bytes; an immediate, or the count of BufferTaken or PollEnded, that tells of more than is free. A word is none:
- * one that does not agree with its bytes is not believed, and ends the polling period at last. */
+ * Violations
+ *   Each of these ends the connection:
+ *   - SetClientFeature with bits that were not offered, twice, or from a server without a request or with other bits
+ *     than requested
+ *   - GetServerFeature after SetClientFeature
+ *   - an answer without a request
+ *   - Credit, BufferTaken or any Poll… message without the feature or against the rules above
+ *   - an immediate of zero bytes
+ *   - an immediate, or the count of BufferTaken or PollEnded, of more bytes than are free
+ *   A word that does not match its bytes is not a violation: the receiver ignores it, and ends the polling period after
+ *   a while. */
 #ifndef NET_RDMA_WIRE_H
 #define NET_RDMA_WIRE_H
 #include <stdint.h>

@@ -8,9 +8,9 @@
 #include <string.h>
 
 enum {
-    ROOM_FIRST = 1024, /* of an OUTPUT message, header included; more follows in larger ones */
+    ROOM_FIRST = 1024, /* bytes of the first OUTPUT message, header included; later ones are larger */
     ROOM_NEXT = 16 * 1024,
-    TRUST_PENDING = 16 * 1024, /* up to here conn_pending() may count what has already gone */
+    TRUST_PENDING = 16 * 1024, /* below this, conn_pending() may count bytes that are already sent */
     DESCRIBE_US = 100 * 1000,
 };
 
@@ -18,7 +18,7 @@ struct remote_lock {
     pthread_mutex_t mutex;
 };
 
-/* What home learns when a connection opens. */
+/* What the end tells home when a connection opens. */
 struct opened_message {
     struct message message; /* must be first */
     const struct transport *transport;
@@ -32,14 +32,14 @@ struct remote {
     struct remote_worker *worker;
     struct remote_end *end; /* NULL: closed */
     struct opened_message *about;
-    struct message *shown;                  /* conn.in lies in it */
-    struct message *arrived, **arrived_end; /* that wait to be shown */
-    size_t arrived_size;                    /* of them and of `shown` */
+    struct message *shown;                  /* conn.in points into it */
+    struct message *arrived, **arrived_end; /* received, not shown yet */
+    size_t arrived_size;                    /* bytes of them and of `shown` */
     struct message *room;                   /* that conn.out writes to; may be `shown` */
     struct message *sealed, **sealed_end;   /* for the next flush */
     size_t sealed_len;                      /* output in them */
     uint64_t handed;                        /* bytes of output given to the end */
-    bool shown_room_used;                   /* its room for replies is not to be had any more */
+    bool shown_room_used;                   /* the reply space of `shown` must not be used again */
     bool showing, drain_asked;
     char *error_note;
     struct event_deferred resume;
@@ -49,7 +49,7 @@ static struct remote *remote_of(const struct connection *conn) {
     return (struct remote *)(uintptr_t)conn;
 }
 
-/* Parcels */
+/* Messages */
 
 struct message *remote_message_new(size_t size) {
     struct message *message = mem_alloc(size);
@@ -69,7 +69,7 @@ void remote_message_drop(struct message *message) {
 static void at_home(struct event_post *post);
 static void at_end(struct event_post *post);
 
-static void send_home(struct remote_end *end, struct message *message, enum parcel_kind kind) {
+static void send_home(struct remote_end *end, struct message *message, enum message_kind kind) {
     message->kind = kind;
     message->home = end->home;
     message->end = end;
@@ -84,7 +84,7 @@ static void send_to_end(struct remote *r, struct message *message) {
     event_outbox_add(&r->worker->to_loop, &message->post);
 }
 
-static void tell_end(struct remote *r, enum parcel_kind kind, int number) {
+static void tell_end(struct remote *r, enum message_kind kind, int number) {
     if (!r->end) return;
     struct message *message = remote_message_new(sizeof *message);
     message->kind = kind;
@@ -115,7 +115,7 @@ static void note(struct remote_end *end) {
     atomic_store_explicit(&end->memory_out, output, memory_order_relaxed);
     size_t pending = conn_pending(conn);
     atomic_store_explicit(&end->sent, end->taken_out > pending ? end->taken_out - pending : 0, memory_order_relaxed);
-    /* The text takes longer to make than a request, so it follows behind. */
+    /* Writing the text takes longer than a request, so it is done later. */
     struct remote_worker *worker = end->worker;
     if (!end->described[0] || list_is_linked(&end->stale_link)) return; /* [0]: this thread writes it */
     list_append(&worker->stale, &end->stale_link);
@@ -130,8 +130,8 @@ static void tell_drained(struct remote_end *end) {
     if (!end->drain_asked || (!end->ended && conn_pending(end->conn))) return;
     end->drain_asked = false;
     struct message *message = remote_message_new(sizeof *message);
-    message->number = end->ended; /* then nothing more will ever go */
-    send_home(end, message, PARCEL_DRAINED);
+    message->number = end->ended; /* if set, no more output will ever be sent */
+    send_home(end, message, MESSAGE_DRAINED);
 }
 
 static void set_reading(struct remote_end *end) {
@@ -146,7 +146,7 @@ void remote_end_pause(struct remote_end *end, bool pause) {
 void remote_send_input(struct remote_end *end, struct message *message) {
     end->at_home += message->size;
     message->sent = atomic_load_explicit(&end->sent, memory_order_relaxed);
-    send_home(end, message, PARCEL_INPUT);
+    send_home(end, message, MESSAGE_INPUT);
     if (end->full || end->at_home < REMOTE_AT_HOME_MAX) return;
     end->full = true;
     set_reading(end);
@@ -175,7 +175,7 @@ static void end_closed(struct connection *conn) {
     memcpy(copy, text, len + 1);
     message->bytes = copy;
     message->number = conn->error;
-    send_home(end, message, PARCEL_ENDED);
+    send_home(end, message, MESSAGE_ENDED);
     tell_drained(end);
 }
 
@@ -198,7 +198,7 @@ void remote_arrived(struct connection *conn) {
     about->own_known = conn->transport->address(conn, false, &about->own);
     about->is_local = conn->transport->is_local(conn);
     about->fd = conn->transport->fd(conn);
-    /* Home's half is made here, so that messages know it from the start; from now on it is home's. */
+    /* The end creates home's half, so that messages name it from the start; from now on it belongs to home. */
     end->home = mem_calloc(1, sizeof *end->home);
     end->home->end = end;
     end->home->worker = worker;
@@ -208,7 +208,7 @@ void remote_arrived(struct connection *conn) {
         pthread_mutex_unlock(&worker->lock->mutex);
     }
     note(end);
-    send_home(end, &about->message, PARCEL_OPENED);
+    send_home(end, &about->message, MESSAGE_OPENED);
 }
 
 static void flush_dirty(struct remote_worker *worker) {
@@ -231,7 +231,7 @@ static void end_close(struct remote_end *end, struct message *message) {
     conn_flush(end->conn);
     end->conn->owner = NULL;
     conn_close(end->conn);
-    send_home(end, message, PARCEL_GONE);
+    send_home(end, message, MESSAGE_GONE);
     worker->ops->free(end);
 }
 
@@ -262,18 +262,18 @@ static void at_end(struct event_post *post) {
     struct message *message = (struct message *)post;
     struct remote_end *end = message->end;
     switch (message->kind) {
-    case PARCEL_INPUT:
+    case MESSAGE_INPUT:
         take_output(end, message);
         take_back(end, message);
         break;
-    case PARCEL_OUTPUT: take_output(end, message); break;
-    case PARCEL_TRUST: conn_set_trusted(end->conn, message->trusted); break;
-    case PARCEL_KEEPALIVE: end->conn->transport->set_keepalive(end->conn, message->number); break;
-    case PARCEL_ASK_DRAINED:
+    case MESSAGE_OUTPUT: take_output(end, message); break;
+    case MESSAGE_TRUST: conn_set_trusted(end->conn, message->trusted); break;
+    case MESSAGE_KEEPALIVE: end->conn->transport->set_keepalive(end->conn, message->number); break;
+    case MESSAGE_ASK_DRAINED:
         end->drain_asked = true;
         if (!list_is_linked(&end->dirty_link)) list_append(&end->worker->dirty, &end->dirty_link);
         break;
-    case PARCEL_CLOSE: end_close(end, message); return;
+    case MESSAGE_CLOSE: end_close(end, message); return;
     default: break;
     }
     remote_message_drop(message);
@@ -292,7 +292,7 @@ static void seal(struct remote *r, struct message *message) {
 
 static struct message *output_message(size_t room) {
     struct message *message = remote_message_new(sizeof *message + room);
-    message->kind = PARCEL_OUTPUT;
+    message->kind = MESSAGE_OUTPUT;
     message->reply = (char *)(message + 1);
     message->reply_room = room;
     return message;
@@ -304,8 +304,8 @@ static void write_to(struct remote *r, struct message *message) {
     r->conn.out.end = message ? message->reply + message->reply_room : NULL;
 }
 
-/* Ends writing to the room; its bytes go to the next flush. A shown message cannot go while its input is needed: then
- * its bytes move to a message with room for `more` behind them, which is returned, unsealed. */
+/* Ends writing to the room; its bytes are sent by the next flush. A shown message cannot leave while its input is
+ * needed: then its bytes move to a message with space for `more` behind them, which is returned, unsealed. */
 static struct message *room_leave(struct remote *r, size_t more) {
     struct message *room = r->room, *copy = NULL;
     if (!room) return NULL;
@@ -378,7 +378,7 @@ static uint64_t produced(const struct remote *r) {
     return r->handed + r->sealed_len + (r->room ? (uint64_t)(r->conn.out.pos - r->room->reply) : 0);
 }
 
-/* How much has gone, as the end tells. */
+/* Updates how much the end has sent, as it reports. */
 static void ask_sent(const struct remote *r) {
     if (r->end) remote_of(&r->conn)->conn.bytes_out = atomic_load_explicit(&r->end->sent, memory_order_relaxed);
 }
@@ -391,7 +391,7 @@ static size_t remote_pending(const struct connection *conn) {
     return (size_t)(all - conn->bytes_out);
 }
 
-/* The shown message is used up: it goes back, with the replies that stand in it. */
+/* The shown message is consumed: it returns, with the replies in it. */
 static void retire(struct remote *r) {
     struct message *message = r->shown;
     if (r->room == message) {
@@ -413,7 +413,7 @@ static void remote_flush(struct connection *conn) {
     if (r->shown && conn->in_len == 0) retire(r);
     struct message *left = room_leave(r, 0);
     if (left) seal(r, left);
-    r->shown_room_used = false; /* what stood in it has been copied */
+    r->shown_room_used = false; /* its contents have been copied */
     struct message *next;
     for (struct message *message = r->sealed; message; message = next) {
         next = (struct message *)message->post.next;
@@ -425,7 +425,7 @@ static void remote_flush(struct connection *conn) {
     r->sealed_end = &r->sealed;
     if (conn->wants_drained && !r->drain_asked) {
         r->drain_asked = true;
-        tell_end(r, PARCEL_ASK_DRAINED, 0);
+        tell_end(r, MESSAGE_ASK_DRAINED, 0);
     }
 }
 
@@ -475,7 +475,7 @@ static void show_next(struct remote *r) {
         if (r->shown && r->conn.in_len) return;
         if (r->shown) retire(r);
         struct message *message = arrived_pop(r);
-        if (message->kind == PARCEL_INPUT)
+        if (message->kind == MESSAGE_INPUT)
             show_input(r, message);
         else
             show_end(r, message);
@@ -487,11 +487,11 @@ static void home_input(struct remote *r, struct message *message) {
         remote_message_drop(message);
         return;
     }
-    if (message->kind == PARCEL_INPUT) {
+    if (message->kind == MESSAGE_INPUT) {
         r->arrived_size += message->size;
         if (message->sent > r->conn.bytes_out) r->conn.bytes_out = message->sent;
     } else if (r->shown && r->conn.in_len && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
-        /* It was shown its input and leaves it there for later: it shall know that nobody waits for the answer. */
+        /* The handler left its input for later: tell it that no waiter needs the answer. */
         show_end(r, message);
         return;
     }
@@ -512,7 +512,7 @@ static void remote_set_reading(struct connection *conn) {
     if (!conn->reading_paused) show_later(remote_of(conn));
 }
 
-/* For people */
+/* For display */
 
 static bool remote_address(const struct connection *conn, bool peer, struct address *address) {
     const struct opened_message *about = remote_of(conn)->about;
@@ -532,8 +532,8 @@ static const char *remote_error_text(const struct connection *conn) {
     return r->error_note ? r->error_note : "Connection closed by the peer";
 }
 
-/* Memory for input is that of the shown input and what has nothing in it: the rest is held because the peer has sent
- * something, by whomever. */
+/* Memory for input is that of the shown input and what is empty: the rest is held because the peer has sent bytes,
+ * whichever half holds it. */
 static size_t remote_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct remote *r = remote_of(conn);
     size_t in = conn->in_len, out = r->sealed_len + (r->room && r->room != r->shown ? r->room->size : 0);
@@ -561,15 +561,15 @@ static void remote_describe(const struct connection *conn, char *text, size_t si
     pthread_mutex_unlock(&r->worker->lock->mutex);
 }
 
-/* Life */
+/* Lifetime */
 
 static int remote_set_keepalive(struct connection *conn, int seconds) {
-    tell_end(remote_of(conn), PARCEL_KEEPALIVE, seconds);
+    tell_end(remote_of(conn), MESSAGE_KEEPALIVE, seconds);
     return 0;
 }
 
 static void remote_set_trusted(struct connection *conn) {
-    tell_end(remote_of(conn), PARCEL_TRUST, 0);
+    tell_end(remote_of(conn), MESSAGE_TRUST, 0);
 }
 
 static void remote_free(struct event_deferred *deferred) {
@@ -581,14 +581,14 @@ static void remote_free(struct event_deferred *deferred) {
     mem_free(r);
 }
 
-/* Whoever looks at the input (the client's own command may close it) still finds it until the end of the turn. */
+/* A caller that still reads the input (the client's own command may close it) finds it until the end of the turn. */
 static void remote_close(struct connection *conn) {
     struct remote *r = remote_of(conn);
     if (!r->end) return;
-    if (r->shown) r->conn.in_len = r->shown->len + 1; /* not used up: the flush leaves it here */
+    if (r->shown) r->conn.in_len = r->shown->len + 1; /* not consumed: the flush leaves it here */
     remote_flush(conn);
     struct message *message = remote_message_new(sizeof *message);
-    message->kind = PARCEL_CLOSE;
+    message->kind = MESSAGE_CLOSE;
     send_to_end(r, message);
     r->end = NULL;
     conn->state = CONN_CLOSED;
@@ -596,7 +596,7 @@ static void remote_close(struct connection *conn) {
     conn->in_len = 0;
 }
 
-/* What connections of this transport look like from another thread. */
+/* The transport of a remote connection, as another thread sees it. */
 static const struct transport *proxy_of(const struct transport *real) {
     static struct transport proxies[8];
     size_t i = 0;
@@ -648,11 +648,11 @@ static void at_home(struct event_post *post) {
     struct message *message = (struct message *)post;
     struct remote *r = message->home;
     switch (message->kind) {
-    case PARCEL_OPENED: home_open(r, (struct opened_message *)message); return;
-    case PARCEL_INPUT:
-    case PARCEL_ENDED: home_input(r, message); return;
-    case PARCEL_DRAINED: home_drained(r, message); break;
-    case PARCEL_GONE:
+    case MESSAGE_OPENED: home_open(r, (struct opened_message *)message); return;
+    case MESSAGE_INPUT:
+    case MESSAGE_ENDED: home_input(r, message); return;
+    case MESSAGE_DRAINED: home_drained(r, message); break;
+    case MESSAGE_GONE:
         r->worker->count--;
         event_loop_defer(r->conn.loop, &r->conn.deferred, remote_free);
         break;

@@ -1,32 +1,47 @@
-/* remote.h: a connection that lives on another thread's loop, as its user sees it. The threading manual of what is
- * below the server; server/clients/io_threads.h is that of what is above.
+/* remote.h: a connection on another thread's loop, as its user sees it. This is the threading manual of the layers
+ * below the server; server/clients/io_threads.h is the one of the layers above.
  *
- * Roles.   A connection that was placed on a worker's loop (listen_options.place) has two halves. The END belongs to
- * the worker's thread: the real connection of whatever transport, with its descriptor or queue pair, its buffers and
- * timers. The HOME half belongs to the thread of the user: a struct connection like any other, of a transport that
- * shows the real one's name, whose input and output are memory. Who uses it cannot tell, but for what connection.h says
- * of times: what was flushed is under way, and conn_pending() counts it until the end has told that it went. Parcels.
- * The halves share nothing but what is told below; all else travels. A message is a piece of memory that belongs to one
- * thread at a time: whoever holds it. It goes through the two outboxes of the worker (event_loop.h: posts), so messages
- * of a connection arrive in the order in which they were sent. end to home   OPENED, INPUT, DRAINED (was asked for),
- * ENDED (peer closed or transport failed), GONE (last of all) home to end   INPUT returned, OUTPUT, TRUST, KEEPALIVE,
- * ASK_DRAINED, CLOSE (last of all) Input.   The end's user (remote_worker_ops.readable, on the worker's thread) looks
- * at the real connection's bytes, puts what is worth a turn into an INPUT message and consumes it. The home half shows
- * the messages' bytes one message after the other, each as `readable`; when one is consumed it goes back with the next
- * flush. So the real connection goes on receiving while its requests are executed. What is at home at a time is
- * bounded: beyond REMOTE_AT_HOME_MAX bytes reading pauses. Output.  conn->out writes into the room for replies that an
- * INPUT message brings along: the way back of the message is the way of the reply, and nothing is allocated for either.
- * What does not fit, and what is written without being asked, goes into OUTPUT messages; shared blobs travel with them.
- * The end copies small pieces to the real connection's send memory, on its own core, and shares large ones; it flushes
- * once for all messages that came together. Life.    Home closes: CLOSE follows the output, the end closes the real
- * connection, frees itself and answers GONE; until then the home half stays, closed. The end never goes by itself: when
- * the peer has gone it tells ENDED and waits for CLOSE. Shared.  Counters and sizes that home shows to people are
- * relaxed atomics written by the end; `described`, a text, has a lock. Nothing else.
+ * Roles
+ *   A connection that was placed on a worker's loop (listen_options.place) has two halves. The END belongs to the
+ *   worker's thread: the real connection of any transport, with its descriptor or queue pair, its buffers and timers.
+ *   The HOME half belongs to the user's thread: an ordinary struct connection whose transport has the real one's name
+ *   and whose input and output are in memory. The user notices only a difference in time (connection.h): flushed output
+ *   is in transit, and conn_pending() counts it until the end has reported it as sent.
  *
- * Rejected: handing the real connection itself back and forth (both sides would touch its transport's state, its loop's
- * watches and its queue pair: the way other servers went, and where their crashes are). Parsing in place without
- * consuming (saves one copy of the request's bytes on the worker's core; but over sockets all connections read into one
- * buffer, and reading would have to be paused for every request, two system calls). A lock for each connection. */
+ * Messages
+ *   The halves share nothing except what is listed below; everything else travels in messages. A message is a piece of
+ *   memory that belongs to one thread at a time. It goes through the two outboxes of the worker (event_loop.h: posts),
+ *   so the messages of a connection arrive in the order in which they were sent.
+ *     end to home   OPENED, INPUT, DRAINED (if requested), ENDED (peer closed or transport failed), GONE (the last)
+ *     home to end   INPUT returned, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, CLOSE (the last)
+ *
+ * Input
+ *   The end's user (remote_worker_ops.readable, on the worker's thread) examines the real connection's bytes, copies
+ *   those that are worth a message into an INPUT message and consumes them. The home half exposes the bytes of one
+ *   message after the other and calls `readable` for each. A consumed message returns with the next flush. So the real
+ *   connection goes on receiving while its requests are executed. The input at home is limited: beyond
+ *   REMOTE_AT_HOME_MAX bytes the end pauses reading.
+ *
+ * Output
+ *   conn->out writes into the reply space of an INPUT message. The returning message carries the reply, so neither
+ *   allocates memory. Output that does not fit, and output without a request, goes into OUTPUT messages; shared blobs
+ *   travel with them. The end copies small pieces to the real connection's send memory, on its own core, and shares
+ *   large ones. It flushes once for all messages that arrived together.
+ *
+ * Lifetime
+ *   Home closes a connection by CLOSE, after the output. The end closes the real connection, frees itself and answers
+ *   GONE; until then the home half stays, closed. The end never goes by itself: when the peer closes, it sends ENDED
+ * and waits for CLOSE.
+ *
+ * Shared
+ *   The end writes counters and sizes as relaxed atomics, which home displays. A lock protects the text `described`.
+ *
+ * Rejected
+ *   Handing the real connection itself back and forth: both sides would touch the state of its transport, its loop's
+ *   watches and its queue pair. Other servers did this, and it is where they crash.
+ *   Parsing in place without consuming: it saves one copy of the request on the worker's core, but over sockets all
+ *   connections read into one buffer, and reading would have to be paused for every request, two system calls.
+ *   A lock for each connection. */
 #ifndef NET_REMOTE_H
 #define NET_REMOTE_H
 #include "net/connection.h"
@@ -37,31 +52,31 @@ struct remote;
 struct remote_end;
 struct remote_worker;
 
-enum parcel_kind {
-    PARCEL_OPENED,
-    PARCEL_INPUT,
-    PARCEL_DRAINED,
-    PARCEL_ENDED,
-    PARCEL_GONE,
-    PARCEL_OUTPUT,
-    PARCEL_TRUST,
-    PARCEL_KEEPALIVE,
-    PARCEL_ASK_DRAINED,
-    PARCEL_CLOSE
+enum message_kind {
+    MESSAGE_OPENED,
+    MESSAGE_INPUT,
+    MESSAGE_DRAINED,
+    MESSAGE_ENDED,
+    MESSAGE_GONE,
+    MESSAGE_OUTPUT,
+    MESSAGE_TRUST,
+    MESSAGE_KEEPALIVE,
+    MESSAGE_ASK_DRAINED,
+    MESSAGE_CLOSE
 };
 
 struct message {
     struct event_post post; /* must be first */
-    enum parcel_kind kind;
+    enum message_kind kind;
     int number;   /* ENDED: errno; KEEPALIVE: seconds */
     bool trusted; /* INPUT returned, TRUST: conn->trusted */
     struct remote *home;
     struct remote_end *end;
-    size_t size; /* bytes held, for the accounts */
-    /* Input: bytes to be shown, and how many bytes of the stream they stand for. */
+    size_t size; /* bytes held, for memory accounting */
+    /* Input: the bytes to expose, and the number of bytes of the stream they represent. */
     const char *bytes;
     size_t len, stream_len;
-    uint64_t sent; /* bytes of output that have gone by now */
+    uint64_t sent; /* bytes of output sent so far */
     /* Output: bytes, then a blob. */
     char *reply;
     size_t reply_room, reply_len;
@@ -69,32 +84,32 @@ struct message {
     void (*drop)(struct message *message); /* frees it, on either thread; NULL: mem_free */
 };
 
-/* The end, on the worker's thread. Embedded in what its user keeps for a connection. */
+/* The end, on the worker's thread. Its user embeds it in its own struct for a connection. */
 struct remote_end {
-    struct connection *conn; /* the real one */
+    struct connection *conn; /* the real connection */
     struct remote_worker *worker;
-    struct remote *home; /* whose it is; not to be looked into */
+    struct remote *home; /* opaque here */
     struct list_link dirty_link, stale_link;
-    size_t held;        /* bytes of memory that the user holds for it besides; the user keeps it true */
-    size_t at_home;     /* bytes of input that are there */
-    uint64_t taken_out; /* bytes of output that came from home */
-    bool full;          /* reading is paused until some come back */
+    size_t held;        /* further bytes of memory that the user holds for it; the user updates it */
+    size_t at_home;     /* bytes of input that are at home */
+    uint64_t taken_out; /* bytes of output received from home */
+    bool full;          /* reading is paused until messages return */
     bool paused;        /* the user paused it, remote_end_pause() */
     bool ended, drain_asked;
-    /* What home shows to people. */
-    _Atomic uint64_t sent;                    /* of the bytes of output */
-    _Atomic size_t memory, memory_out, spare; /* in all; for output; for input, with nothing in it */
+    /* Values that home displays. */
+    _Atomic uint64_t sent;                    /* bytes of output */
+    _Atomic size_t memory, memory_out, spare; /* in total; for output; for input, without the bytes of input */
     char described[REMOTE_DESCRIBED_MAX];     /* under the worker's lock */
 };
 
 struct remote_worker_ops {
-    /* A connection has come: allocate the struct that embeds its end, the end zeroed. */
+    /* A connection arrived: allocates the struct that embeds its end, with the end zeroed. */
     struct remote_end *(*opened)(struct remote_worker *worker, struct connection *conn);
     void (*readable)(struct remote_end *end); /* conn_peek(end->conn) has more, or a sink has filled */
     void (*returned)(struct remote_end *end,
                      struct message *message); /* an INPUT message; conn->trusted is up to date. May be NULL */
     void (*free)(struct remote_end *end);
-    /* Home: what a listener's `accepted` is. */
+    /* On the home thread: what a listener's `accepted` is. */
     void (*accepted)(struct connection *conn);
 };
 
@@ -104,29 +119,29 @@ struct remote_worker {
     struct event_outbox to_home; /* worker's thread */
     struct event_outbox to_loop; /* home's thread */
     struct list dirty;           /* ends with output to flush */
-    struct list stale;           /* ends that have changed since they were described */
+    struct list stale;           /* ends that changed since `described` was written */
     struct event_timer describe;
     struct event_attachment attachment;
     struct remote_lock *lock; /* of `described` */
-    size_t count;             /* connections placed there and not gone; home's */
+    size_t count;             /* connections placed on the worker and not gone; home's thread */
     _Atomic uint64_t reads, writes;
 };
 
-/* Before the worker's thread runs its loop; both loops take posts from then on. */
+/* Call before the worker's thread runs its loop; both loops accept posts from then on. */
 void remote_worker_init(struct remote_worker *worker, struct event_loop *loop, struct event_loop *home,
                         const struct remote_worker_ops *ops);
 
-/* For listeners: conn arrived on a worker's loop, on the worker's thread. */
+/* The `arrived` of listeners: conn arrived on a worker's loop, on the worker's thread. */
 void remote_arrived(struct connection *conn);
-void remote_worker_flush(struct remote_worker *worker); /* worker's thread: now, not before the loop waits */
+void remote_worker_flush(struct remote_worker *worker); /* worker's thread: at once, not before the loop waits */
 
-/* The end's user. */
-struct message *remote_message_new(size_t size); /* zeroed header; bytes behind it */
+/* For the end's user. */
+struct message *remote_message_new(size_t size); /* a zeroed header with `size` bytes behind it */
 void remote_send_input(struct remote_end *end, struct message *message);
 void remote_end_pause(struct remote_end *end, bool pause);
 void remote_message_drop(struct message *message);
 
-/* Home. */
+/* For the home thread. */
 bool conn_is_remote(const struct connection *conn);
-struct message *remote_shown(const struct connection *conn); /* whose bytes conn->in shows; NULL: none */
+struct message *remote_shown(const struct connection *conn); /* the message that conn->in points into, or NULL */
 #endif

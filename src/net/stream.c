@@ -1,8 +1,8 @@
-/* stream.c: reading, writing, connecting and accepting on stream sockets. See stream.h for the shape.
+/* stream.c: reading, writing, connecting and accepting on stream sockets. stream.h describes the design.
  *
- * One read for each readiness: what a full buffer left in the kernel is told again by the level-triggered epoll, after
- * the others had their turn. Failures found while writing are told to the owner by a timer that is due at once, never
- * from inside conn_flush(). */
+ * The loop reads once for each readiness event. If the kernel still holds bytes after that, the level-triggered epoll
+ * reports them again, after the other connections had their turn. Failures found while writing are reported to the
+ * owner by a timer that is due at once, never from inside conn_flush(). */
 #include "net/stream.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -17,17 +17,17 @@
 enum {
     SHARED_SIZE = 64 * 1024,
     JOIN_MAX = 16 * 1024,   /* leftovers up to this size are copied in front of the next read */
-    OWN_ROOM = 16 * 1024,   /* the least to read into memory of its own */
+    OWN_ROOM = 16 * 1024,   /* minimum size of a read into private memory */
     CHUNK_SIZE = 16 * 1024, /* header included */
     CHUNKS_KEPT = 64,
     PIECES_A_WRITE = 64,
-    WRITTEN_A_TURN = 1024 * 1024, /* then others have their turn */
+    WRITTEN_A_TURN = 1024 * 1024, /* bytes to write before other connections get their turn */
     RETRY_US = 1000,
     ACCEPT_PAUSE_US = 100 * 1000,
     LINGER_US = 2 * 1000 * 1000,
     LINGER_BYTES = 16 * 1024 * 1024,
     LINGER_MAX = 64,
-    LINGER_READS = 4, /* at a time */
+    LINGER_READS = 4, /* reads in one iteration */
 };
 
 struct stream_chunk {
@@ -36,10 +36,10 @@ struct stream_chunk {
     char data[];
 };
 
-/* What all streams of a loop share. */
+/* State shared by all streams of a loop. */
 struct stream_pool {
     struct event_attachment attachment;
-    bool lent; /* a handler on the stack looks at `shared` */
+    bool lent; /* a handler on the stack uses `shared` */
     unsigned free_count;
     struct stream_chunk *free;
     char *shared;
@@ -131,7 +131,7 @@ static void drop_output(struct stream *s) {
     s->conn.out.pos = s->conn.out.end = NULL;
 }
 
-/* Turns what was written to the chunk since the last time into a segment. */
+/* Turns the bytes written to the chunk since the last call into a segment. */
 static void seal(struct stream *s) {
     size_t len = (size_t)(s->conn.out.pos - s->chunk_start);
     if (!len) return;
@@ -195,7 +195,7 @@ static uint64_t tell_failure(struct event_timer *timer) {
     return 0;
 }
 
-/* The end of a connection that was found outside the loop's own calls. */
+/* Ends a connection whose failure was found outside the loop's own calls. */
 static void fail_later(struct stream *s, int error) {
     s->conn.error = error;
     drop_output(s);
@@ -212,7 +212,7 @@ static void end_now(struct stream *s, int error) {
     s->conn.events->closed(&s->conn);
 }
 
-/* Takes `len` written bytes off the queue. */
+/* Removes `len` written bytes from the queue. */
 static void advance(struct stream *s, size_t len) {
     s->conn.bytes_out += len;
     while (len) {
@@ -232,7 +232,7 @@ static void advance(struct stream *s, size_t len) {
     }
 }
 
-/* Writes the queue. 0: all gone, 1: the socket is full or it is others' turn, -errno. */
+/* Writes the queue. Returns 0: all written; 1: the socket is full or the limit of this turn is reached; -errno. */
 static int write_queue(struct stream *s) {
     size_t written = 0;
     while (s->segments.len) {
@@ -259,7 +259,7 @@ static int write_queue(struct stream *s) {
     return 0;
 }
 
-/* Writes everything there is. As write_queue. */
+/* Writes all output. Returns the same as write_queue(). */
 static int write_all(struct stream *s) {
     if (s->segments.len == 0) {
         size_t len = s->chunk ? (size_t)(s->conn.out.pos - s->chunk_start) : 0;
@@ -288,7 +288,7 @@ static int write_all(struct stream *s) {
     return 0;
 }
 
-/* What the peer sent before it went may still lie in the socket: reading finds the end, if reading is on. */
+/* Bytes that the peer sent before it closed may still be in the socket: reading finds the end, if reading is on. */
 static void write_failed(struct stream *s, int error) {
     s->write_error = error;
     drop_output(s);
@@ -330,7 +330,7 @@ void stream_consume(struct connection *conn, size_t len) {
     if (was_full) update_interest(stream_of(conn));
 }
 
-/* Makes room behind the unconsumed bytes in memory of its own. */
+/* Makes space behind the unconsumed bytes in private memory. */
 static void own_make_room(struct stream *s) {
     struct connection *conn = &s->conn;
     size_t at = conn->in_len ? (size_t)(conn->in - s->own) : 0;
@@ -348,7 +348,7 @@ static void own_make_room(struct stream *s) {
     conn->in = grown;
 }
 
-/* After a handler: what is left in the shared buffer moves out; memory that holds nothing goes. */
+/* Call after a handler: moves what is left out of the shared buffer, and frees private memory that is empty. */
 static void settle(struct stream *s, bool shared) {
     struct connection *conn = &s->conn;
     if (conn->in_len == 0) {
@@ -367,7 +367,7 @@ static void settle(struct stream *s, bool shared) {
     update_interest(s);
 }
 
-/* Adds `n` bytes that were read, the first of them to the sink, the others at conn->in + in_len. */
+/* Adds `n` bytes that were read: the first of them to the sink, the others at conn->in + in_len. */
 static void take_in(struct connection *conn, size_t n) {
     conn->bytes_in += n;
     if (conn->sink) {
@@ -443,7 +443,7 @@ static void stream_ready(struct event_watch *watch, int mask) {
         stream_read(s);
 }
 
-/* Making and closing */
+/* Opening and closing */
 
 static struct stream *stream_new(struct event_loop *loop, const struct transport *transport, int fd,
                                  enum connection_state state) {
@@ -477,7 +477,8 @@ static void stream_free(struct event_deferred *deferred) {
     mem_free(s);
 }
 
-/* Closed by its owner, it has told the peer that there is no more, and waits for the peer's end */
+/* Lingering: the owner closed the stream, the sending direction is shut down, and the stream waits for the peer's end.
+ */
 
 static void linger_end(struct stream *s) {
     list_remove(&s->pool->lingering, &s->linger_link);
@@ -493,7 +494,7 @@ static uint64_t lingered_enough(struct event_timer *timer) {
     return 0;
 }
 
-/* Reads what nobody wants. False: the peer has ended, or has sent enough of it. */
+/* Reads and discards input. False: the peer has ended, or has sent too much. */
 static bool linger_drain(struct stream *s) {
     char dropped[16 * 1024];
     for (int i = 0; i < LINGER_READS; i++) {
@@ -525,7 +526,7 @@ static bool linger_begin(struct stream *s) {
 void stream_close(struct connection *conn) {
     struct stream *s = stream_of(conn);
     bool open = conn->state == CONN_OPEN;
-    if (open && takes_output(s)) write_all(s); /* what the socket takes at once still goes */
+    if (open && takes_output(s)) write_all(s); /* send what the socket accepts at once */
     conn->state = CONN_CLOSED;
     conn->in_len = 0;
     conn->sink = NULL;
@@ -651,7 +652,7 @@ struct stream *stream_connect(struct event_loop *loop, const struct transport *t
         uint64_t timeout_us = options->timeout_ms ? (uint64_t)options->timeout_ms * 1000 : 60u * 1000000u;
         dial->deadline_us = clock_monotonic_us() + timeout_us;
     }
-    /* The first attempt, too, runs from the loop, so that no callback comes before this returns. */
+    /* The first attempt also runs from the loop, so that no callback comes before this function returns. */
     event_timer_set(loop, &s->timer, 0, dial_timer);
     return s;
 }
@@ -664,7 +665,7 @@ static uint64_t accept_again(struct event_timer *timer) {
     return 0;
 }
 
-/* No descriptors or memory: the backlog stays readable, so stop looking at it for a while instead of spinning. */
+/* No descriptors or memory: the backlog stays readable, so stop watching it for a while instead of spinning. */
 static void accept_failed(struct stream_listener *l, int error) {
     struct list *lingering = &pool_of(l->listener.loop)->lingering;
     while (lingering->len) linger_end(container_of(list_first(lingering), struct stream, linger_link));
@@ -679,7 +680,7 @@ static void accept_failed(struct stream_listener *l, int error) {
     event_timer_set(l->listener.loop, &l->retry, ACCEPT_PAUSE_US, accept_again);
 }
 
-/* A descriptor on its way to another thread's loop. */
+/* An accepted descriptor on its way to another thread's loop. */
 struct placed {
     struct event_post post; /* must be first */
     struct event_loop *loop;
@@ -696,7 +697,7 @@ static void placed_arrives(struct event_post *post) {
     mem_free(placed);
 }
 
-/* False: it stays here. */
+/* False: the connection stays on this loop. */
 static bool accept_elsewhere(struct listener *listener, int fd) {
     struct event_loop *loop = listener->place ? listener->place(listener) : NULL;
     if (!loop || loop == listener->loop) return false;

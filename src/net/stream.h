@@ -1,15 +1,22 @@
-/* stream.h: a connection over a stream socket, for tcp.c and unix.c: everything but the addresses.
+/* stream.h: connections over stream sockets, for tcp.c and unix.c: everything except the addresses.
  *
- * Receiving.  All connections of a loop read into one shared buffer; the bytes are shown there while `readable` runs,
- * and only what is then left unconsumed is copied out. An idle connection holds no receive memory. While a handler that
- * was shown the shared buffer is on the stack (it may turn the loop), others read into memory of their own. Sending.
- * conn->out writes into a chunk from the loop's pool. A flush writes it with one system call and the chunk goes back.
- *   Only what a flush could not write, and shared blobs, become segments in a queue, written by writev.
- * Ending.  A socket that is closed while input lies unread in it, or comes later, is reset by the kernel, which then
- * drops what it has not yet sent: the last reply is lost, and it is the one that says why. So who has accepted a
- * connection and wrote to it says that there is no more (shutdown), and keeps the socket until the peer ends too: for
- * LINGER_US, LINGER_BYTES of input, and LINGER_MAX such sockets of a loop at most. Rejected: to do so for connections
- * that we made; who calls has nothing to tell any more. */
+ * Receiving
+ *   All connections of a loop read into one shared buffer. The bytes are exposed there while `readable` runs, and only
+ *   the bytes that are still unconsumed afterwards are copied out. An idle connection holds no receive memory. While a
+ *   handler that uses the shared buffer is on the stack (it may run the loop), other connections read into memory of
+ *   their own.
+ *
+ * Sending
+ *   conn->out writes into a chunk from the loop's pool. A flush writes the chunk with one system call and returns it to
+ *   the pool. Only bytes that a flush could not write, and shared blobs, become segments in a queue, which writev
+ * sends.
+ *
+ * Closing
+ *   If unread input is in the socket when it is closed, or input arrives later, the kernel resets the connection and
+ *   drops what it has not sent. The peer then loses the last reply, which often says why the connection was closed. So
+ *   the accepting side, if it wrote to the connection, shuts down its sending direction and keeps the socket until the
+ *   peer ends too: for at most LINGER_US, LINGER_BYTES of input, and LINGER_MAX sockets of a loop.
+ *   Rejected: the same for outgoing connections; the side that connected has no last message for the peer. */
 #ifndef NET_STREAM_H
 #define NET_STREAM_H
 #include "net/connection.h"
@@ -23,29 +30,29 @@ struct stream_dial;
 struct stream {
     struct connection conn; /* must be first */
     int fd;
-    int write_error; /* writing has failed; reading finds the end */
+    int write_error; /* errno of a failed write; the next read detects the end */
     struct event_watch watch;
-    struct event_timer timer; /* connecting: the limit; open: tells of a failure from the loop */
+    struct event_timer timer; /* connecting: the timeout; open: reports a failure from the loop */
     struct stream_pool *pool;
     struct stream_dial *dial; /* while connecting */
-    char *error_note;         /* text of a failure that errno does not tell, or NULL */
-    char *own;                /* receive memory of its own: unconsumed bytes between two reads */
+    char *error_note;         /* text of a failure that errno does not express, or NULL */
+    char *own;                /* private receive memory: unconsumed bytes between two reads */
     size_t own_size;
     struct stream_chunk *chunk; /* that conn.out writes to */
-    char *chunk_start;          /* its bytes from here to conn.out.pos belong to no segment yet */
+    char *chunk_start;          /* the bytes from here to conn.out.pos belong to no segment yet */
     struct list segments;
-    size_t queued; /* bytes in segments */
-    bool blocked;  /* the socket took no more; waiting to write */
-    bool showing;  /* `readable` is on the stack: an inner turn of the loop must not move what it looks at */
-    bool accepted; /* the peer called us */
-    struct list_link linger_link; /* closed, and waiting for the peer's end */
-    size_t lingered;              /* bytes that came meanwhile */
+    size_t queued;                /* bytes in segments */
+    bool blocked;                 /* the socket is full; waiting to write */
+    bool showing;                 /* `readable` is on the stack: a nested iteration must not move the bytes it uses */
+    bool accepted;                /* accepted, not connected by us */
+    struct list_link linger_link; /* closed, waiting for the peer's end */
+    size_t lingered;              /* bytes received while waiting */
 };
 
-/* How a transport makes its outgoing sockets. */
+/* How a transport creates outgoing sockets. */
 struct stream_dial {
-    /* Starts the next attempt: a descriptor, connected or connecting (`*in_progress`); -errno when nothing is left to
-     * try; -EAGAIN: try again in a moment. */
+    /* Starts the next attempt. Returns a descriptor, connected or connecting (`*in_progress`); -EAGAIN to be called
+     * again soon; another -errno when no address is left to try. */
     int (*attempt)(struct stream_dial *dial, bool *in_progress);
     void (*free)(struct stream_dial *dial);
     uint64_t deadline_us;
@@ -53,7 +60,7 @@ struct stream_dial {
 };
 
 struct stream *stream_accept(struct event_loop *loop, const struct transport *transport, int fd);
-/* Takes the dial over. `failure`: errno of what already failed (then `note` may say it better), 0: go. */
+/* Takes ownership of the dial. `failure`: errno of an earlier failure, which `note` may describe better; 0: connect. */
 struct stream *stream_connect(struct event_loop *loop, const struct transport *transport,
                               const struct connect_options *options, struct stream_dial *dial, int failure,
                               const char *note);
@@ -77,11 +84,11 @@ struct stream_listener {
     struct event_timer retry;
     int fd;
     void (*prepare)(int fd);                           /* options of an accepted socket; may be NULL */
-    void (*release)(struct stream_listener *listener); /* before it goes; may be NULL */
+    void (*release)(struct stream_listener *listener); /* called before the listener is freed; may be NULL */
     struct event_deferred deferred;
     bool closed;
 };
-/* Starts to watch. The struct is the caller's allocation (mem_alloc) and is freed with listener_close. 0 or -errno. */
+/* Starts to accept. The caller allocates the struct (mem_alloc); listener_close() frees it. Returns 0 or -errno. */
 int stream_listener_start(struct stream_listener *listener, const struct transport *transport, struct event_loop *loop,
                           const struct listen_options *options, int fd);
 #endif

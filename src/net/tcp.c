@@ -1,7 +1,7 @@
-/* tcp.c: TCP over IPv4 and IPv6. Everything but addresses and socket options is in stream.c.
+/* tcp.c: TCP over IPv4 and IPv6. stream.c has everything except addresses and socket options.
  *
- * Names are resolved by getaddrinfo(), which may wait for a name server; addresses given as numbers never do. When a
- * name has several addresses they are tried one after the other within one time limit. */
+ * getaddrinfo() resolves names and may wait for a name server; numeric addresses never wait. When a name has several
+ * addresses, they are tried one after the other within one time limit. */
 #include "net/stream.h"
 #include "lib/log.h"
 #include "lib/memory.h"

@@ -1,7 +1,7 @@
-/* unix.c: Unix domain sockets. Everything but paths is in stream.c.
+/* unix.c: Unix domain sockets. stream.c has everything except paths.
  *
- * A socket file left behind by a process that died would make bind() fail, so listening replaces whatever socket lies
- * at the path; closing removes the file, but only if it is still ours. */
+ * A socket file left behind by a dead process would make bind() fail, so listening replaces any socket at the path.
+ * Closing removes the file, but only if it is still the one that this listener created. */
 #include "net/stream.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -23,7 +23,7 @@ static int path_to(const char *path, struct sockaddr_un *address) {
     return 0;
 }
 
-/* Both ends go by the path that was listened on: a client's own end has no name. */
+/* Both ends report the path that was listened on, because a client's own end has no name. */
 static bool unix_address(const struct connection *conn, bool peer, struct address *address) {
     struct sockaddr_un found;
     int fd = stream_fd(conn);
@@ -114,7 +114,7 @@ static int listening_socket(const struct sockaddr_un *address, const struct list
     if (bind(fd, (const struct sockaddr *)address, sizeof *address) < 0)
         result = -errno;
     else {
-        /* Permissions first: nobody can connect before listen(). */
+        /* Set the permissions before listen(): until then no client can connect. */
         if (options->unix_mode && chmod(path, (mode_t)options->unix_mode) < 0) result = -errno;
         if (result == 0 && options->unix_group && options->unix_group[0]) result = set_group(path, options->unix_group);
         if (result == 0 && listen(fd, options->backlog > 0 ? options->backlog : 511) < 0) result = -errno;
