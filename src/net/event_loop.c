@@ -27,7 +27,7 @@
 
 enum { EVENTS_A_TURN = 256, EPOLL_INTERVAL_US = 50, LOOKS_A_CLOCK = 8, OUTBOX_BATCH = 16 };
 
-/* The events a turn has fetched and still has to handle; turns may be nested. */
+/* The events that an iteration has fetched and not handled yet; iterations may be nested. */
 struct dispatch {
     struct dispatch *outer;
     struct epoll_event *events;
@@ -38,7 +38,7 @@ struct event_loop {
     int epoll_fd, wake_fd;
     bool stopped, no_pwait2, descriptors_busy;
     atomic_bool woken;
-    int depth; /* turns on the stack */
+    int depth; /* iterations on the stack */
     struct dispatch *dispatch;
     struct event_timer **timers; /* from index 1 on */
     uint32_t timer_count, timer_capacity;
@@ -62,7 +62,7 @@ struct event_loop *event_loop_new(void) {
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = loop};
     if (loop->epoll_fd < 0 || loop->wake_fd < 0 || epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0)
-        abort(); /* no descriptors at start: nothing can run */
+        abort(); /* without descriptors at start nothing can run */
     ticks_start();
     loop->timer_capacity = 64;
     loop->timers = mem_alloc(loop->timer_capacity * sizeof *loop->timers);
@@ -166,11 +166,11 @@ static void publish_outboxes(struct event_loop *loop) {
         event_outbox_publish(container_of(list_first(&loop->outboxes), struct event_outbox, link));
 }
 
-/* Runs what is published by now. An inner turn goes on with what the outer one has fetched. */
+/* Runs the posts published so far. A nested iteration continues with those that the outer one has fetched. */
 static int run_posts(struct event_loop *loop) {
     int done = 0;
     struct event_post *post = loop->fetched ? NULL : atomic_exchange(&loop->posts, NULL);
-    while (post) { /* turn the order round */
+    while (post) { /* reverse the order */
         struct event_post *older = post->next;
         post->next = loop->fetched;
         loop->fetched = post;
@@ -185,7 +185,7 @@ static int run_posts(struct event_loop *loop) {
     return done;
 }
 
-/* The loop is about to sleep. False: posts have come meanwhile. */
+/* The loop is about to sleep. False: posts have arrived meanwhile. */
 static bool fall_asleep(struct event_loop *loop) {
     atomic_store(&loop->asleep, true);
     return !atomic_load(&loop->posts);
@@ -330,12 +330,13 @@ static int poll_sources(struct event_loop *loop) {
             done += found;
         }
     }
-    /* An inner turn may have removed the poller that an outer one would have gone on with; then end the outer round. */
+    /* A nested iteration may have removed the poller that an outer one would have continued with; then the outer round
+     * ends. */
     loop->next_poller = outer && list_is_linked(outer) ? outer : &loop->pollers.head;
     return done;
 }
 
-/* The `now` of the last work is as old as the clock may be (CLOCK_LAG_US). */
+/* last_work_us may lag behind the clock (CLOCK_LAG_US). */
 static bool sources_busy(const struct event_loop *loop) {
     uint64_t now = clock_mono();
     for (struct list_link *link = loop->pollers.head.next; link != &loop->pollers.head; link = link->next) {
@@ -368,7 +369,7 @@ struct event_attachment *event_loop_attachment(struct event_loop *loop, const vo
 }
 
 void event_loop_attach(struct event_loop *loop, struct event_attachment *attachment) {
-    list_prepend(&loop->attachments, &attachment->link); /* the last to come is the first to go */
+    list_prepend(&loop->attachments, &attachment->link); /* the last one attached is the first one freed */
 }
 
 void event_loop_set_hooks(struct event_loop *loop, const struct event_hooks *hooks) {
@@ -402,7 +403,7 @@ static int64_t until_next_timer(const struct event_loop *loop, int64_t timeout_u
     return timeout_us < 0 || (int64_t)left < timeout_us ? (int64_t)left : timeout_us;
 }
 
-/* Waits as long as nothing is known to be there to do. Returns how many events were fetched. */
+/* Waits unless work is known to be pending. Returns the number of events fetched. */
 static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_t timeout_us) {
     if (loop->outboxes.len) publish_outboxes(loop);
     bool busy = loop->posts_busy || (loop->pollers.len && sources_busy(loop));
@@ -437,8 +438,8 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
     loop->descriptors_busy = count > 0;
     for (int i = 0; i < count; i++) {
         if (events[i].data.ptr != loop) continue;
-        /* First the descriptor, then the flag: whoever wakes between the two has published his work before we look for
-         * it. */
+        /* Read the descriptor before the flag: a thread that wakes this one between the two has published its post
+         * before this loop checks for posts. */
         uint64_t value;
         while (read(loop->wake_fd, &value, sizeof value) < 0 && errno == EINTR) {
         }
@@ -448,7 +449,7 @@ static int wait_turn(struct event_loop *loop, struct epoll_event *events, int64_
     return count;
 }
 
-/* Whether nothing but the polled sources can have something to do now. */
+/* Whether only the polled sources can have work now. */
 static bool only_sources(const struct event_loop *loop) {
     uint64_t now = clock_mono();
     return !loop->stopped && !loop->descriptors_busy && now - loop->last_epoll_us < EPOLL_INTERVAL_US &&

@@ -11,7 +11,7 @@
 
 enum {
     LINGER_US = 2 * 1000 * 1000,
-    STALL_WAKE_US = 1000, /* after which a peer whose buffer is full is first sent a Keepalive */
+    STALL_WAKE_US = 1000, /* a peer whose buffer is full for this long gets its first Keepalive */
     STALL_WAKE_MOST_US = 250 * 1000,
     IN_LIMIT_DEFAULT = 1024 * 1024 * 1024,
 };
@@ -75,8 +75,8 @@ static void log_end(const struct rdma_connection *c, const char *note) {
                     strerror(c->failure), c->failure);
 }
 
-/* Waiting. A wait begins and ends seldom, so the clock is asked: the loop's cached time would show half of them as
- * nothing. */
+/* Waits. A wait begins and ends rarely, so these functions read the clock: with the loop's cached time, half of the
+ * waits would seem to take no time. */
 
 static uint64_t waited(struct rdma_connection *c, uint64_t since_us) {
     uint64_t now = clock_monotonic_us(), us = now > since_us ? now - since_us : 0;
@@ -100,7 +100,7 @@ void rdma_stall_begin(struct rdma_connection *c) {
     if (c->stalled) return;
     c->stalled = true;
     c->stalled_us = 0;
-    if (!c->peer_size) return; /* it has yet to announce its first buffer */
+    if (!c->peer_size) return; /* it has not announced its first buffer yet */
     c->stalled_us = clock_monotonic_us();
     c->owner->stats.stalls++;
     if (!c->ring.out && c->conn.state == CONN_OPEN && !c->flushed)
@@ -138,7 +138,7 @@ static uint64_t connecting_failed(struct event_timer *timer) {
 }
 
 void rdma_connection_failed(struct rdma_connection *c, int error, const char *note) {
-    if (error != EPROTO) rdma_polled_take(c); /* what came before the failure is told before it */
+    if (error != EPROTO) rdma_polled_take(c); /* report the bytes that arrived before the failure first */
     if (c->end_pending || c->finished) return;
     c->end_pending = true;
     c->failure = error;
@@ -147,13 +147,14 @@ void rdma_connection_failed(struct rdma_connection *c, int error, const char *no
         c->owner->stats.failed++;
         c->owner->stats.errors[error_kind(c, error)]++;
     }
-    if (error != EPROTO) log_end(c, note); /* rdma_violation() has told */
+    if (error != EPROTO) log_end(c, note); /* rdma_violation() has logged it */
     rdma_stall_end(c);
     rdma_send_drop(c);
     if (c->lingering || (c->passive && c->conn.state == CONN_CONNECTING))
-        rdma_connection_finish(c); /* nobody is there to be told */
+        rdma_connection_finish(c); /* no owner is left to notify */
     else if (c->conn.state == CONN_CONNECTING)
-        event_timer_set(c->conn.loop, &c->timer, 0, connecting_failed); /* there may be no device that polls the list */
+        event_timer_set(c->conn.loop, &c->timer, 0,
+                        connecting_failed); /* there may be no device whose poller runs the ready list */
     else
         rdma_connection_ready(c);
 }
@@ -253,8 +254,8 @@ void rdma_connection_init(struct rdma_connection *c, struct rdma_loop *owner, en
     rdma_loop_tick_start(owner);
 }
 
-/* How long a peer may take to announce its buffer: it is a part of connecting, but one in which we wait for nothing
- * else. */
+/* The time a peer may take to announce its buffer. It counts as part of connecting, but nothing else has to be waited
+ * for then. */
 static uint64_t register_timeout_us(void) {
     return 2 * 1000 * (uint64_t)(rdma_settings.connect_timeout_ms ? rdma_settings.connect_timeout_ms : 5000);
 }
@@ -268,7 +269,7 @@ static uint64_t never_registered(struct event_timer *timer) {
 void rdma_connection_opened(struct rdma_connection *c) {
     c->phase = RDMA_ESTABLISHED;
     c->conn.state = CONN_OPEN;
-    /* When our receives run out, the peer shall try again soon; the default of the connection manager is 655 ms. */
+    /* When our receives run out, the peer should try again soon; the connection manager's default is 655 ms. */
     struct ibv_qp_attr attr = {.min_rnr_timer = 1 /* 10 us */};
     ibv_modify_qp(c->qp, &attr, IBV_QP_MIN_RNR_TIMER);
     event_timer_cancel(c->conn.loop, &c->timer);
@@ -319,7 +320,7 @@ void rdma_connection_release(struct rdma_connection *c) {
     if (c->features & RDMA_FEATURE_RING) c->owner->stats.ring_connections--;
     if (c->passive) rdma_accepted--;
     if (c->device) {
-        rdma_device_drain(c->device); /* its receives come back before the queue pair goes */
+        rdma_device_drain(c->device); /* its receives must complete before the queue pair is destroyed */
         rdma_queue_pair_destroy(c);
     }
     if (c->device) rdma_polled_release(c);

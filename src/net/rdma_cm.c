@@ -66,8 +66,8 @@ void rdma_connection_finish(struct rdma_connection *c) {
     event_loop_defer(c->conn.loop, &c->conn.deferred, connection_free);
 }
 
-/* A lost packet, or an acknowledgement, is repeated after this time. What the connection manager makes of its path's
- * properties is two seconds on RoCE. It is told in steps of a power of two times 4.096 us; kernels before 5.1 do not
+/* The time after which a lost packet or acknowledgement is retransmitted. The connection manager derives two seconds
+ * from the path's properties on RoCE. The value is given in powers of two times 4.096 us; kernels before 5.1 do not
  * know the option. */
 static void set_ack_timeout(struct rdma_cm_id *id) {
     enum { UNIT_NS = 4096, STEPS = 32 };
@@ -89,8 +89,8 @@ static void set_traffic_class(struct rdma_cm_id *id) {
         log_warning("RDMA: cannot set the traffic class %d (rdma-traffic-class): %s", class, strerror(errno));
 }
 
-/* What a connection needs once its device is known: context, receive buffer, queue pair. 0, or -errno with the reason.
- */
+/* Allocates what a connection needs once its device is known: context, receive buffer, queue pair. Returns 0, or -errno
+ * with the reason. */
 static int allocate(struct rdma_connection *c, char *error, size_t error_size) {
     c->device = rdma_device_of(c->owner, c->id->verbs, error, error_size);
     if (!c->device) return -errno;
@@ -148,7 +148,7 @@ static int accept_request(struct rdma_connection *c, struct rdma_conn_param *par
     return result;
 }
 
-/* A reason as part of a line that says already what it is about. */
+/* A reason, as part of a line that names the subject already. */
 static const char *without_prefix(const char *reason) {
     return strncmp(reason, "RDMA: ", 6) == 0 ? reason + 6 : reason;
 }
@@ -187,8 +187,8 @@ static uint64_t accept_timed_out(struct event_timer *timer) {
     return 0;
 }
 
-/* Where there is no room, some are let in all the same, so that `accepted` tells them why they must go; a flood of them
- * is not. */
+/* If there is no room, a few connections are accepted all the same, so that `accepted` can send them the reason; a
+ * flood of them is not. */
 static bool may_be_told(struct rdma_loop *owner) {
     uint64_t second = clock_mono() / 1000000;
     if (second != owner->courtesy_second) {
@@ -198,8 +198,8 @@ static bool may_be_told(struct rdma_loop *owner) {
     return owner->courtesies++ < COURTESIES_A_SECOND;
 }
 
-/* Before anything is spent on it, on the loop where it is to live. True: it holds a claim of `size` bytes as one that
- * is not trusted. */
+/* Runs on the connection's future loop, before any memory is spent on it. True: it holds a claim of `size` bytes as an
+ * untrusted connection. */
 static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size) {
     if (rdma_settings.max_clients && rdma_accepted >= rdma_settings.max_clients) {
         refuse(owner, id, RDMA_REFUSED_MAX_CLIENTS, "there are %u RDMA connections already (rdma-max-clients)",
@@ -222,7 +222,7 @@ static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size)
     return true;
 }
 
-/* Accepts on this loop: for its listener, or for one of another loop (then `arrived`). */
+/* Accepts on this loop, for its own listener or for one of another loop (then `arrived`). */
 static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct rdma_listener *l,
                         void (*arrived)(struct connection *)) {
     uint32_t size = rdma_receive_first_size(true);
@@ -258,8 +258,8 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct r
     event_timer_set(owner->loop, &c->timer, (uint64_t)timeout_ms * 1000, accept_timed_out);
 }
 
-/* A request for a connection on its way to another loop. Its identifier has moved to that loop's event channel already;
- * events that come before it was accepted there are passed over: then accepting fails, or is not completed in time. */
+/* A connection request on its way to another loop. Its identifier has moved to that loop's event channel already.
+ * Events that arrive before it is accepted there are ignored: accepting then fails, or does not complete in time. */
 struct placed {
     struct event_post post; /* must be first */
     struct rdma_loop *owner;
@@ -312,7 +312,7 @@ static void connect_failed(struct rdma_connection *c, int error, const char *rea
     rdma_connection_failed(c, error ? error : ECONNREFUSED, text);
 }
 
-/* Leaves what an attempt has made so far. */
+/* Frees what an attempt has created so far. */
 static void undo_attempt(struct rdma_connection *c) {
     if (c->device) rdma_queue_pair_destroy(c);
     if (c->rx) rdma_rx_give(&c->device->memory, c->rx);
@@ -400,7 +400,7 @@ struct connection *rdma_connect_start(struct event_loop *loop, const struct conn
     if (result < 0)
         connect_failed(c, -result, error);
     else
-        event_timer_set(loop, &c->timer, 0, connect_timer); /* no handler is called before this returns */
+        event_timer_set(loop, &c->timer, 0, connect_timer); /* no handler is called before this function returns */
     return &c->conn;
 }
 
@@ -430,7 +430,7 @@ static void on_established(struct rdma_connection *c) {
         conn->events->connected(conn);
     if (conn->state != CONN_OPEN) return;
     conn_flush(conn);
-    rdma_connection_ready(c); /* the peer may have been quicker than this event */
+    rdma_connection_ready(c); /* the peer's first message may precede this event */
 }
 
 static void on_failed(struct rdma_connection *c, enum rdma_cm_event_type type, int status) {
@@ -448,7 +448,7 @@ static void on_failed(struct rdma_connection *c, enum rdma_cm_event_type type, i
     rdma_connection_finish(c);
 }
 
-/* Once a second: a device that goes takes all its connections along. */
+/* Logged at most once a second: a device that is removed takes all its connections along. */
 static void removal_log(const struct rdma_cm_id *id) {
     static _Thread_local uint64_t last_told_us;
     uint64_t now = clock_mono();
@@ -484,7 +484,8 @@ static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, in
 
 static void listener_lost(struct rdma_listener *l);
 
-/* Each identifier of the device is told. The first one takes the device's context along, with all its connections. */
+/* Every identifier of the device gets this event. The first one removes the device's context and all its connections.
+ */
 static void on_removal(struct rdma_loop *owner, struct rdma_cm_id *id) {
     removal_log(id);
     list_each(&owner->listeners, link) {
@@ -537,7 +538,7 @@ static void listener_stop(struct listener *listener) {
     l->closed = true;
     event_timer_cancel(listener->loop, &l->retry);
     if (list_is_linked(&l->link)) list_remove(&l->owner->listeners, &l->link);
-    list_each(&l->owner->connections, link) { /* those that were being accepted have nobody to go to */
+    list_each(&l->owner->connections, link) { /* connections being accepted lose their listener */
         struct rdma_connection *c = container_of(link, struct rdma_connection, link);
         if (c->listener != l) continue;
         c->listener = NULL;
@@ -550,8 +551,8 @@ static void listener_stop(struct listener *listener) {
     event_loop_defer(listener->loop, &l->deferred, listener_free);
 }
 
-/* Requests beyond the backlog are rejected for good, where TCP lets the client try again: so it is not small. Linux
- * takes 1024 at most by itself (net.rdma_ucm.max_backlog). */
+/* The connection manager rejects requests beyond the backlog for good, where TCP lets the client try again, so the
+ * backlog is not small. Linux limits it to 1024 by default (net.rdma_ucm.max_backlog). */
 static int backlog_of(const struct rdma_listener *l) {
     enum { LEAST = 1024 };
     return l->backlog > LEAST ? l->backlog : LEAST;
@@ -573,7 +574,7 @@ static int bind_and_listen(struct rdma_listener *l, const struct addrinfo *at) {
     return -error;
 }
 
-/* 0, or -errno with the reason. */
+/* Returns 0, or -errno with the reason. */
 static int listener_open(struct rdma_listener *l, char *reason, size_t reason_size) {
     struct addrinfo *found = NULL;
     const char *host = strcmp(l->host, "*") == 0 ? "0.0.0.0" : strcmp(l->host, "::*") == 0 ? "::" : l->host;
@@ -638,7 +639,7 @@ static void listener_wait(struct rdma_listener *l, uint64_t after_us) {
     event_timer_set(l->listener.loop, &l->retry, after_us, listen_again);
 }
 
-/* Its device has gone. The first try follows at once: the address may be another device's, too. */
+/* The device is gone. The first attempt follows at once, because the address may belong to another device too. */
 static void listener_lost(struct rdma_listener *l) {
     rdma_destroy_id(l->id);
     l->id = NULL;

@@ -28,11 +28,11 @@ void rdma_violation(struct rdma_connection *c, const char *format, ...) {
     c->owner->stats.protocol_errors++;
     uint64_t now = clock_mono() / 1000000;
     if (now != second) second = now, told = 0;
-    if (told++ < 20) { /* hostile peers do not get to fill the disk */
+    if (told++ < 20) { /* do not let hostile peers fill the disk */
         log_warning("RDMA: closing the connection of %s, which broke the protocol: %s", rdma_connection_name(c, name),
                     what);
     }
-    c->received = c->taken; /* what was not shown yet is not shown */
+    c->received = c->taken; /* discard the bytes that were not exposed yet */
     rdma_ring_forget(c);
     rdma_connection_failed(c, EPROTO, what);
 }
@@ -59,7 +59,7 @@ static bool send_feature(struct rdma_connection *c, enum rdma_opcode opcode, uin
     return rdma_send_control(c, &message);
 }
 
-/* From this message on our buffer is what the features say; it has been announced before. */
+/* From this message on our buffer works as the features say; it has been announced before. */
 static void send_set(struct rdma_connection *c) {
     c->want_set = !c->registered || !send_feature(c, RDMA_OP_SET_CLIENT_FEATURE, 0, c->offered);
     if (!c->want_set && c->offered & RDMA_FEATURE_RING) rdma_ring_begin_in(c);
@@ -85,7 +85,7 @@ void rdma_control_open(struct rdma_connection *c) {
     rdma_control_pump(c);
 }
 
-/* What the peer sends. Before the connection is established here, answers wait for rdma_control_open(). */
+/* Messages from the peer. Before the connection is established here, answers wait for rdma_control_open(). */
 
 static void pump_if_open(struct rdma_connection *c) {
     c->wants_control = true;
@@ -120,7 +120,7 @@ static void on_set_feature(struct rdma_connection *c, const struct rdma_wire_fea
         rdma_violation(c, "SetClientFeature after SetClientFeature");
         return;
     }
-    if (c->passive && features == 0) return; /* the base protocol it shall be */
+    if (c->passive && features == 0) return; /* stay with the base protocol */
     if (c->passive && (feature->select || features & ~c->offered)) {
         rdma_violation(c, "it sets features %llx that we do not offer", (unsigned long long)features);
         return;
@@ -164,8 +164,8 @@ static void on_peer_buffer(struct rdma_connection *c, const struct rdma_wire_mem
     }
 }
 
-/* A thread that was stopped for a minute (a debugger, a suspended machine) finds a minute's messages: they may be as
- * many as the ticks that should have been since the one before the last. */
+/* A thread that was stopped for a minute (a debugger, a suspended machine) finds a minute's messages. So the limit
+ * grows with the number of ticks that should have run since the one before the last. */
 static bool too_many(const struct rdma_connection *c) {
     if (c->control_count <= CONTROL_A_TICK) return false;
     uint64_t ticks = (clock_monotonic_us() - c->owner->ticked_before_us) / RDMA_TICK_US;
@@ -179,7 +179,7 @@ static void on_control(struct rdma_connection *c, uint32_t len, const union rdma
         return;
     }
     unsigned opcode = be16toh(message->opcode);
-    /* Credit is bounded by what we send, and so is RegisterXferMemory in the base protocol. */
+    /* What we send limits the number of Credits, and of RegisterXferMemory in the base protocol. */
     bool bounded = opcode == RDMA_OP_CREDIT || (opcode == RDMA_OP_REGISTER_XFER_MEMORY && !c->ring.out);
     if (!bounded) c->control_count++;
     if (!bounded && too_many(c)) {
@@ -199,7 +199,7 @@ static void on_control(struct rdma_connection *c, uint32_t len, const union rdma
     case RDMA_OP_POLL_ENDED: rdma_polled_on_ended(c, &message->credit); return;
     default: rdma_violation(c, "a control message with opcode %u", opcode); return;
     }
-    if (!c->end_pending) pump_if_open(c); /* there is an answer to be sent */
+    if (!c->end_pending) pump_if_open(c); /* there is an answer to send */
 }
 
 void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc,

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    LONG_RUN_BYTES = 16 * 1024, /* of requests, which take longer to execute than a look at the completion queue */
+    LONG_RUN_BYTES = 16 * 1024, /* bytes of requests that take longer to execute than a poll of the completion queue */
     TIDY_US = 10 * 1000,        /* between two goes at what was given back, */
     TIDY_BUDGET_US = 1000,      /* of so long each */
     QUEUE_CAPACITY = 8192,
@@ -89,7 +89,7 @@ static void show_stats(struct event_post *post) {
     pthread_mutex_lock(&registry_lock);
     bool trim = owner->trim;
     owner->trim = false;
-    if (trim) { /* takes its time, which others need not wait for */
+    if (trim) { /* slow, so do it after the others were released */
         pthread_mutex_unlock(&registry_lock);
         loop_trim(owner);
         pthread_mutex_lock(&registry_lock);
@@ -100,8 +100,8 @@ static void show_stats(struct event_post *post) {
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* Has the loops of other threads copy their counters, and waits for it; a thread that is in trouble does not hold up
- * who asks. */
+/* Requests the loops of other threads to copy their counters, and waits for it; a thread that is stuck does not delay
+ * the caller for long. */
 static void ask_stats(void) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -197,7 +197,8 @@ static inline void note_shared_receives(struct rdma_device *device, struct rdma_
 
 static void loop_tidy_soon(struct rdma_loop *owner);
 
-/* The device did not take it. Lost, it would be missing for ever; so it is posted again a little later. */
+/* The device did not accept the receive. Without it the queue would stay short, so it is posted again a little later.
+ */
 static void keep_unposted(struct rdma_device *device, const struct rdma_repost *repost) {
     struct rdma_slot *slot = repost->slot;
     slot->unposted.next = device->unposted;
@@ -244,7 +245,7 @@ static void could_not_post(struct rdma_device *device) {
     loop_tidy_soon(device->owner);
 }
 
-/* True: none are left. */
+/* Posts the remaining ones. True: none are left. */
 static bool post_unposted(struct rdma_device *device) {
     struct rdma_repost reposts[RDMA_BATCH];
     while (device->unposted) {
@@ -307,7 +308,7 @@ static void drop_slots(struct rdma_device *device, struct rdma_slot *slots, size
     munmap(slots, count * sizeof *slots);
 }
 
-/* Where some can be posted, the others follow later. 0, or -errno when none can. */
+/* If some can be posted, the others follow later. Returns 0, or -errno when none can. */
 static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_shared *shared,
                     struct rdma_slot *slots, uint32_t count) {
     struct rdma_repost reposts[RDMA_BATCH];
@@ -358,7 +359,7 @@ static void handle_completion(struct rdma_device *device, const struct ibv_wc *w
     }
 }
 
-/* Fetches a batch. Returns how many completions are there to be handled. */
+/* Fetches a batch. Returns the number of completions to handle. */
 static int fetch_completions(struct rdma_device *device) {
     if (device->completion_next < device->completion_count) return device->completion_count - device->completion_next;
     int count = 0;
@@ -384,7 +385,7 @@ static int fetch_completions(struct rdma_device *device) {
 static int drain(struct rdma_device *device, int max) {
     int total = 0;
     for (;;) {
-        if (device->repost_count) flush_reposts(device); /* room for those of a batch */
+        if (device->repost_count) flush_reposts(device); /* make space for the receives of a batch */
         int count = fetch_completions(device);
         if (!count) break;
         while (device->completion_next < device->completion_count)
@@ -402,7 +403,8 @@ void rdma_device_drain(struct rdma_device *device) {
     if (device->repost_count) flush_reposts(device);
 }
 
-/* Peers whose buffers are full hold send memory that others could use: what they wait for moves to ordinary memory. */
+/* Connections whose peers' buffers are full hold send memory that others could use: their output moves to ordinary
+ * memory. */
 void rdma_device_relieve(struct rdma_device *device) {
     list_each(&device->owner->connections, link) {
         struct rdma_connection *c = container_of(link, struct rdma_connection, link);
@@ -410,7 +412,7 @@ void rdma_device_relieve(struct rdma_device *device) {
     }
 }
 
-/* Those that waited for send memory. */
+/* Resumes the connections that waited for send memory. */
 static void feed_starved(struct rdma_device *device) {
     for (size_t left = device->starved.len; left > 0 && device->starved.len > 0 && device->memory.free_chunks; left--) {
         struct rdma_connection *c = container_of(list_first(&device->starved), struct rdma_connection, starved_link);
@@ -420,7 +422,7 @@ static void feed_starved(struct rdma_device *device) {
 }
 
 void rdma_loop_run_ready(struct rdma_loop *owner) {
-    /* Only those that are there now: who becomes ready again waits for the next round. */
+    /* Runs only those that are ready now: a connection that becomes ready again waits for the next round. */
     for (size_t left = owner->ready.len; left > 0 && owner->ready.len > 0; left--) {
         struct rdma_connection *c = container_of(list_first(&owner->ready), struct rdma_connection, ready_link);
         list_remove(&owner->ready, &c->ready_link);
@@ -436,8 +438,8 @@ void rdma_loop_run_ready(struct rdma_loop *owner) {
 static int device_poll(struct event_poller *poller) {
     struct rdma_device *device = container_of(poller, struct rdma_device, poller);
     if (!rdma_usable()) return 0;
-    /* Before sleeping every polled peer is told, and answers: as much time as that takes is first spent on waiting for
-     * something better. */
+    /* Before the thread sleeps, every polled peer gets a PollEnd and answers it. First spin for as long as that takes,
+     * in the hope of a message. */
     poller->spin_us = rdma_settings.busy_poll_us;
     if (poller->spin_us) poller->spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
     int done = drain(device, RDMA_POLL_MAX);
@@ -447,7 +449,7 @@ static int device_poll(struct event_poller *poller) {
         done += (int)device->owner->ready.len;
         rdma_loop_run_ready(device->owner);
     }
-    /* Receives are posted anew when what came has been answered: nobody waits for them, and somebody for the answer. */
+    /* Post the receives again after the messages are answered: the peers wait for the answers, not for the receives. */
     if (device->repost_count) flush_reposts(device);
     return done;
 }
@@ -464,7 +466,7 @@ static bool device_prepare_sleep(struct event_poller *poller) {
     for (int i = 0; i < device->queue_count; i++) {
         struct rdma_queue *queue = &device->queues[i];
         if (!queue->armed && !(queue->armed = ibv_req_notify_cq(queue->cq, 0) == 0))
-            return false; /* nobody would wake us */
+            return false; /* no event would wake this thread */
     }
     if (fetch_completions(device)) return false;
     device->owner->stats.sleeps++;
@@ -484,7 +486,7 @@ static void channel_ready(struct event_watch *watch, int mask) {
             queue->unacknowledged = 0;
         }
     }
-    /* This turn's polling is over already: serve at once, and let the loop spin. */
+    /* This iteration's polling is over already: handle the completions at once, and let the loop spin. */
     device_poll(&device->poller);
     device->poller.last_work_us = clock_mono();
 }
@@ -520,8 +522,8 @@ void rdma_device_left(struct rdma_device *device) {
     device_leave_if_unused(device);
 }
 
-/* Events of the device itself: a port that goes down, an error of the card. All loops of the process share the
- * descriptor they are read from, so whichever reads one passes it on to the others, and each looks whether it is
+/* Asynchronous events of the device: a port that goes down, an error of the device. All loops of the process share the
+ * descriptor that reports them, so the loop that reads one passes it on to the others, and each checks whether it is
  * concerned. */
 struct device_async_event {
     struct event_post post; /* must be first */
@@ -576,7 +578,7 @@ static void handle_async_event(const struct device_async_event *trouble) {
     if (type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
         shared = find_shared(device, trouble->event.element.srq);
     if (type == IBV_EVENT_DEVICE_FATAL)
-        device_removed(device); /* pulled out or not, it will never work again as it is */
+        device_removed(device); /* removed or not, it does not work again in this state */
     else if (type == IBV_EVENT_SRQ_LIMIT_REACHED && shared)
         receives_low(device, shared);
     else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, trouble->event.element.cq) : shared != NULL)
@@ -625,13 +627,12 @@ static void async_ready(struct event_watch *watch, int mask) {
     else
         log_debug("RDMA: %s reports: %s", device->name, ibv_event_type_str(type));
     if (grave || type == IBV_EVENT_SRQ_LIMIT_REACHED) report_async_event(device, &event);
-    ibv_ack_async_event(&event); /* what it names may be destroyed from here on */
+    ibv_ack_async_event(&event); /* the object that it names may be destroyed from here on */
 }
 
 /* Queues and queue pairs */
 
-/* The choice is kept: a further queue of this thread belongs where the first one is, and connecting is no time to read
- * files. */
+/* The choice is kept: further queues of this thread use the same vector, and connecting is no time to read files. */
 static int own_vector(struct rdma_device *device, int vectors) {
     if (device->own_vector != RDMA_VECTOR_AUTO) return device->own_vector;
     cpu_set_t cpus;
@@ -701,7 +702,7 @@ static int create_with_inline(struct rdma_connection *c, struct ibv_qp_init_attr
     return -error;
 }
 
-/* What the connection makes of its queue pair, less what is left out for measuring. */
+/* Sets the limits of the connection from its queue pair, less what is left out for measuring. */
 static void choose_techniques(struct rdma_connection *c) {
     uint32_t without = rdma_settings.without;
     c->signal_every = without & RDMA_SIGNALLING ? 1 : c->send_depth / 4;
@@ -820,7 +821,7 @@ static void device_free(struct rdma_device *device) {
         drop_slots(device, device->shared[i].slots, device->shared[i].depth, device->shared[i].slots_mr);
     rdma_values_free(device);
     rdma_polls_free(device);
-    if (device->pd) { /* before it there was no memory */
+    if (device->pd) { /* without a protection domain there is no memory */
         rdma_memory_free(&device->memory);
         ibv_dealloc_pd(device->pd);
     }
@@ -892,7 +893,7 @@ static bool device_open(struct rdma_device *device, const char **what) {
     device->max_inline = RDMA_INLINE_WANTED;
     *what = "register memory";
     add_shared(device);
-    struct rdma_chunk *chunk = rdma_chunk_take(&device->memory); /* so that there is always some */
+    struct rdma_chunk *chunk = rdma_chunk_take(&device->memory); /* so that send memory is always available */
     if (!chunk) return false;
     rdma_chunk_give(&device->memory, chunk);
     *what = "watch the completion channel";
@@ -981,8 +982,7 @@ void rdma_loop_tick_start(struct rdma_loop *owner) {
     event_timer_set(owner->loop, &owner->tick, RDMA_TICK_US, loop_tick);
 }
 
-/* What has time until nobody waits: buffers that were given back, memory that nobody needs, receives that the device
- * did not take. */
+/* Work that can wait: buffers that were given back, unused memory, receives that the device did not accept. */
 static uint64_t loop_tidy(struct event_timer *timer) {
     struct rdma_loop *owner = container_of(timer, struct rdma_loop, tidy);
     if (!rdma_usable()) return 0;
@@ -1011,7 +1011,7 @@ static void memory_has_work(struct rdma_memory *memory) {
 
 static void loop_free(struct event_attachment *attachment) {
     struct rdma_loop *owner = container_of(attachment, struct rdma_loop, attachment);
-    if (!rdma_usable()) return; /* all of it is the parent's */
+    if (!rdma_usable()) return; /* all of it belongs to the parent */
     while (owner->listeners.len)
         listener_close(&container_of(list_first(&owner->listeners), struct rdma_listener, link)->listener);
     list_each(&owner->connections, link) {
@@ -1020,8 +1020,8 @@ static void loop_free(struct event_attachment *attachment) {
         rdma_connection_finish(c);
     }
     list_each(&owner->devices, link) container_of(link, struct rdma_device, link)->removed =
-        false;                       /* they all go below */
-    while (owner->connections.len) { /* their memory goes before the devices do */
+        false;                       /* all devices are freed below */
+    while (owner->connections.len) { /* free their memory before the devices */
         struct rdma_connection *c = container_of(list_first(&owner->connections), struct rdma_connection, link);
         rdma_connection_release(c);
     }

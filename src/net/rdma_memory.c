@@ -18,10 +18,10 @@
 enum {
     CHUNKS_A_SLAB = RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE,
     AGE_AT_ONCE = 256, /* registrations undone in one ageing */
-    GROWTH_SHARE = 8,  /* growth leaves one part in so many of the bound to connections that come */
+    GROWTH_SHARE = 8,  /* growth leaves one part in GROWTH_SHARE of the limit to new connections */
 };
 
-/* A mapping, and what is registered of it. */
+/* A mapping, and its registered parts. */
 struct rdma_slab {
     struct rdma_slab *next;
     char *base;
@@ -40,7 +40,7 @@ struct rdma_rx_class {
     struct rdma_rx_class *next;
     uint32_t size;
     struct list ready, stale, cold;
-    size_t ready_low; /* the fewest that were ready since the last ageing */
+    size_t ready_low; /* minimum number of ready buffers since the last ageing */
 };
 
 void rdma_memory_init(struct rdma_memory *memory, struct ibv_pd *pd, struct rdma_stats *stats) {
@@ -49,7 +49,7 @@ void rdma_memory_init(struct rdma_memory *memory, struct ibv_pd *pd, struct rdma
 
 /* Registration */
 
-static _Atomic(uint64_t) registered, send_bytes; /* bytes, of the process: all; slabs to send from */
+static _Atomic(uint64_t) registered, send_bytes; /* bytes, of the process: all registered memory; send slabs */
 
 uint64_t rdma_registered(void) {
     return atomic_load_explicit(&registered, memory_order_relaxed);
@@ -147,8 +147,8 @@ void rdma_registration_error(int error, const char *device, char *text, size_t s
 
 /* Slabs */
 
-/* Anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece by
- * piece. */
+/* Maps anonymous memory, aligned to huge pages and made of them where possible. `in_parts`: it will be registered piece
+ * by piece. */
 static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_parts, struct rdma_slab *slab) {
     bool huge =
         (!in_parts || ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) && !(rdma_settings.without & RDMA_HUGE_PAGES);
@@ -170,7 +170,7 @@ static char *map_slab(const struct rdma_memory *memory, size_t size, bool in_par
     if (skip) munmap(base, skip);
     if (wide - skip > size) munmap(base + skip + size, wide - skip - size);
     madvise(base + skip, size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    madvise(base + skip, size, MADV_DONTFORK); /* a child has no use for it, and the kernel would copy pinned pages */
+    madvise(base + skip, size, MADV_DONTFORK); /* a child does not use it, and the kernel would copy its pinned pages */
     return base + skip;
 }
 
@@ -219,8 +219,8 @@ void rdma_memory_free(struct rdma_memory *memory) {
     }
 }
 
-/* Not every kernel and driver can register reserved huge pages (EINVAL); then there will be none. True: try again
- * without. */
+/* Not every kernel and driver can register reserved huge pages (EINVAL); then none are used. True: try again without.
+ */
 static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge, bool in_parts, int error) {
     if (!reserved_huge || error == EDQUOT || memory->no_reserved_huge[in_parts]) return false;
     memory->no_reserved_huge[in_parts] = true;
@@ -231,7 +231,7 @@ static bool without_reserved_huge(struct rdma_memory *memory, bool reserved_huge
 
 /* Send memory */
 
-/* The first slab of a device context is had beyond the bound, too: without any there would be no end to waiting. */
+/* The first slab of a device context may exceed the limit: without any slab, output would wait forever. */
 static bool claim_send_slab(const struct rdma_memory *memory) {
     if (atomic_fetch_add(&send_bytes, RDMA_SLAB_SIZE) + RDMA_SLAB_SIZE <= rdma_settings.send_memory ||
         !memory->send_bytes)
@@ -273,7 +273,7 @@ static bool add_send_slab(struct rdma_memory *memory) {
     }
     memory->send_bytes += slab->size;
     memory->stats->send_chunks += CHUNKS_A_SLAB;
-    if (memory->send_bytes > RDMA_SLAB_SIZE && memory->work) memory->work(memory); /* it is to go again */
+    if (memory->send_bytes > RDMA_SLAB_SIZE && memory->work) memory->work(memory); /* it should be freed again */
     return true;
 }
 
@@ -304,7 +304,7 @@ void rdma_chunk_give(struct rdma_memory *memory, struct rdma_chunk *chunk) {
     memory->free_chunks = chunk;
 }
 
-/* Takes slabs of which no chunk is in use, `most` of them at most, out of the free list and frees them. */
+/* Removes up to `most` slabs without a chunk in use from the free list, and frees them. */
 static void drop_send_slabs(struct rdma_memory *memory, size_t most) {
     for (struct rdma_slab *slab = memory->slabs; slab; slab = slab->next) slab->free_count = 0;
     for (struct rdma_chunk *chunk = memory->free_chunks; chunk; chunk = chunk->next) chunk->slab->free_count++;
@@ -332,7 +332,7 @@ static void drop_send_slabs(struct rdma_memory *memory, size_t most) {
     memory->exhausted_told = false;
 }
 
-/* Half of the slabs that were not needed since the last time go. True: there may be more to give up. */
+/* Frees half of the slabs that were not needed since the last call. True: there may be more to free. */
 static bool age_send(struct rdma_memory *memory) {
     uint64_t slabs = memory->send_bytes / RDMA_SLAB_SIZE,
              needed = (memory->send_peak + CHUNKS_A_SLAB - 1) / CHUNKS_A_SLAB;
@@ -370,7 +370,7 @@ static bool add_rx_slab(struct rdma_memory *memory, struct rdma_rx_class *class)
     return true;
 }
 
-/* The peer writes, nobody reads from afar. */
+/* The peer may write; there are no remote reads. */
 static bool rx_register(struct rdma_memory *memory, struct rdma_rx *rx) {
     rx->mr = rdma_register(memory, rx->data, rx->size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                            RDMA_MEMORY_RECEIVE);
@@ -379,7 +379,7 @@ static bool rx_register(struct rdma_memory *memory, struct rdma_rx *rx) {
     return rx->mr != NULL;
 }
 
-/* False: a peer may still write to it. Then it is nobody's any more, and its slab stays to the end. */
+/* False: a peer may still write to it. Then the buffer is never used again, and its slab stays to the end. */
 static bool rx_unregister(struct rdma_memory *memory, struct rdma_rx *rx) {
     if (rx->slab->reserved_huge) memory->stats->huge_bytes -= rx->size;
     bool good = rdma_unregister(memory, rx->mr, RDMA_MEMORY_RECEIVE);
@@ -387,7 +387,8 @@ static bool rx_unregister(struct rdma_memory *memory, struct rdma_rx *rx) {
     return good;
 }
 
-/* Unregistered, in no list: its memory goes back to the system, and so does a slab of which all is cold. */
+/* The buffer is unregistered and in no list: returns its memory to the system, and frees a slab whose buffers are all
+ * cold. */
 static void rx_to_cold(struct rdma_memory *memory, struct rdma_rx_class *class, struct rdma_rx *rx) {
     struct rdma_slab *slab = rx->slab;
     if (++slab->cold_count == slab->buffer_count) {
@@ -396,13 +397,13 @@ static void rx_to_cold(struct rdma_memory *memory, struct rdma_rx_class *class, 
         slab_free(memory, slab);
         return;
     }
-    /* Amid a huge page nothing can be given back without breaking it. */
+    /* Part of a huge page cannot be returned without splitting it. */
     if (!slab->whole_pages || madvise(rx->data, rx->size, MADV_DONTNEED) < 0) memset(rx->data, 0, rx->size);
     list_append(&class->cold, &rx->link);
 }
 
 static void rx_to_ready(struct rdma_memory *memory, struct rdma_rx_class *class, struct rdma_rx *rx) {
-    list_prepend(&class->ready, &rx->link); /* the last one given is the warmest */
+    list_prepend(&class->ready, &rx->link); /* the last one given back is the warmest in the caches */
     memory->rx_kept_bytes += rx->size;
     memory->stats->receive_ready++;
 }
@@ -423,7 +424,7 @@ static struct rdma_rx *pop_ready(struct rdma_memory *memory, struct rdma_rx_clas
     return rx;
 }
 
-/* The bound is met: ready buffers of any class go until `size` bytes are free again. */
+/* The limit is reached: frees ready buffers of any class until `size` bytes are available. */
 static bool unregister_ready(struct rdma_memory *memory, size_t size) {
     size_t freed = 0;
     for (struct rdma_rx_class *class = memory->classes; class; class = class->next) {

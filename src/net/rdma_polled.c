@@ -8,7 +8,7 @@ enum {
     SLOT_SIZE = 4096,
     LINE = 64,
     AFTER_MOST = 4096,
-    LATER = 4,             /* so many times, after a period of less than */
+    LATER = 4,             /* factor for `after`, when a period had fewer than */
     WORTHWHILE = 256,      /* messages: the control messages of a period wake a peer that sleeps */
     BEGINS_A_TICK = 32,    /* four control messages each, of which two reach the same end; it takes 512 */
     DOUBT_MAX = 256 * 1024 /* bytes of checksums in vain; each look counts as a cache line more */
@@ -25,7 +25,7 @@ static inline uint32_t word_count(uint64_t word) {
 static inline uint32_t word_crc(uint64_t word) {
     return (uint32_t)be64toh(word);
 }
-/* The checksum begins with the count that it begins at, so that a word of another stretch of the stream does not agree
+/* The checksum includes the count that it starts at, so that the word of another stretch of the stream does not match
  * by its bytes alone. */
 static inline uint32_t crc_begin(uint32_t count) {
     uint32_t wire = htobe32(count);
@@ -41,7 +41,8 @@ static bool slot_register(struct rdma_device *device, struct rdma_poll_slot *slo
     slot->mr = rdma_register(&device->memory, page, SLOT_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                              RDMA_MEMORY_CONTROL);
     if (!slot->mr) return false;
-    slot->word = (_Atomic uint64_t *)(void *)(page + at * LINE % SLOT_SIZE); /* not all in the same set of the cache */
+    slot->word =
+        (_Atomic uint64_t *)(void *)(page + at * LINE % SLOT_SIZE); /* spread the words over the sets of the cache */
     slot->next = polls->ready;
     polls->ready = slot;
     polls->usable++;
@@ -52,17 +53,18 @@ static inline int slots_wanted(const struct rdma_polls *polls) {
     return polls->users < RDMA_POLLED_MAX ? (int)polls->users : RDMA_POLLED_MAX;
 }
 
-/* Withdraws the oldest stale slot from the peer that knows its key; registers it anew if it is wanted. */
+/* Unregisters the oldest stale slot, whose key a peer knows; registers it again if it is needed. */
 static void recycle_slot(struct rdma_device *device) {
     struct rdma_polls *polls = &device->polls;
     struct rdma_poll_slot *slot = polls->stale;
     polls->stale = slot->next;
-    if (!rdma_unregister(&device->memory, slot->mr, RDMA_MEMORY_CONTROL)) return; /* the device kept it: it is lost */
+    if (!rdma_unregister(&device->memory, slot->mr, RDMA_MEMORY_CONTROL))
+        return; /* the device failed to unregister it: the slot is lost */
     slot->mr = NULL;
     if (polls->usable < slots_wanted(polls)) slot_register(device, slot);
 }
 
-/* One slot more, if another connection could use it. */
+/* Adds a slot if another connection could use it. */
 static void add_slot(struct rdma_device *device) {
     struct rdma_polls *polls = &device->polls;
     if (polls->usable >= slots_wanted(polls)) return;
@@ -100,7 +102,7 @@ static bool slot_take(struct rdma_connection *c) {
     return true;
 }
 
-/* The peer knows its key, so nobody else gets it before it is registered anew. */
+/* The peer knows its key, so no other connection gets it before it is registered again. */
 static void slot_give(struct rdma_connection *c) {
     struct rdma_poll_slot *slot = c->polled.slot;
     struct rdma_memory *memory = &c->device->memory;
@@ -147,14 +149,14 @@ static bool send_count(struct rdma_connection *c, enum rdma_opcode opcode, uint3
     return rdma_send_control(c, &message);
 }
 
-/* All up to `count` has come by a completion. */
+/* A completion covers all bytes up to `count`. */
 static void begin_checksum_in(struct rdma_polled *polled, uint32_t count) {
     polled->base_in = count;
     polled->crc_in = crc_begin(count);
     polled->doubt = 0;
 }
 
-/* If it cannot begin now, the next message will do. */
+/* If it cannot begin now, the next message tries again. */
 static void begin(struct rdma_connection *c) {
     struct rdma_polled *polled = &c->polled;
     bool may = polled->begins_left && !c->end_pending && c->conn.state == CONN_OPEN && (c->conn.trusted || !c->passive);
@@ -247,7 +249,7 @@ static void take(struct rdma_connection *c, uint32_t count) {
     rdma_receive_data(c, len);
 }
 
-/* The checksum of the next `len` bytes of the stream, which fit in what the peer may write. */
+/* The checksum of the next `len` bytes of the stream, which fit in the space that the peer may write. */
 static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
     const struct rdma_rx *rx = c->next ? c->next : c->rx;
     uint32_t at = c->received < rx->size ? c->received : c->ring.wrapped;
@@ -259,7 +261,7 @@ static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
 
 enum look { LOOK_NOTHING, LOOK_TAKEN, LOOK_AGAIN };
 
-/* A count that cannot be is as unbelievable as a checksum that does not agree. */
+/* Treat an impossible count like a checksum that does not match. */
 static enum look doubt(struct rdma_connection *c, uint32_t len) {
     struct rdma_polled *polled = &c->polled;
     polled->doubt += len + LINE;
@@ -273,7 +275,7 @@ static enum look doubt(struct rdma_connection *c, uint32_t len) {
 static enum look look_at(struct rdma_connection *c, struct rdma_poll_entry *entry, uint64_t word) {
     struct rdma_polled *polled = &c->polled;
     uint32_t count = word_count(word), len = count - polled->count_in;
-    if (len == 0 || (int32_t)len < 0) { /* an immediate has told of more meanwhile */
+    if (len == 0 || (int32_t)len < 0) { /* an immediate has announced more meanwhile */
         entry->seen = word;
         return LOOK_NOTHING;
     }
@@ -307,7 +309,7 @@ void rdma_polled_take_until(struct rdma_connection *c, uint32_t count) {
     begin_checksum_in(&c->polled, count);
 }
 
-/* Bytes that do not agree by now are lost as any that were on their way. */
+/* Bytes that do not match by now are lost, like any others in flight. */
 void rdma_polled_take(struct rdma_connection *c) {
     enum look result = LOOK_AGAIN;
     while (result == LOOK_AGAIN && may_look(c)) {

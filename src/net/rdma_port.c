@@ -14,7 +14,7 @@ enum { GIDS_MAX = 256 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rdma_port used; /* under the lock */
-static atomic_bool is_noted;  /* it is that of a listener or connection: no longer a guess */
+static atomic_bool is_noted;  /* set by a listener or connection, not a guess */
 
 static void address_bytes(const struct sockaddr *address, uint8_t bytes[static 16]) {
     memset(bytes, 0, 16);
@@ -51,7 +51,7 @@ static bool describe(struct ibv_context *verbs, uint8_t number, const struct soc
     return true;
 }
 
-/* Looks at a device that may not be in use yet. */
+/* Examines a device that may not be in use yet. */
 static bool first_active(struct rdma_port *port) {
     int count = 0;
     bool found = false;

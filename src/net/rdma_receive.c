@@ -29,8 +29,9 @@
 enum {
     SIDE_STEP = 4 * 1024,
     GROW_FACTOR = 4,
-    GROW_RING_BELOW_US = 100,     /* a ring that is filled in less was too small. Its peer does not wait as long as a
-                                     quarter of it takes longer than a round trip; and small rings stay in the caches */
+    /* A ring that is filled in less time was too small. The peer of a larger ring does not wait as long as a quarter of
+     * it takes longer than a round trip; and small rings stay in the caches. */
+    GROW_RING_BELOW_US = 100,
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
     LAP_MESSAGES = 32,            /* base protocol: a buffer that fewer messages fill is too small … */
     LEAP_MOST = 16,               /* how many times as large a buffer becomes at once, at most */
@@ -65,7 +66,7 @@ bool rdma_receive_allocate(struct rdma_connection *c) {
     return c->rx != NULL;
 }
 
-/* The steps are those from the first size on, so that there are few different sizes in use and each has its pool. */
+/* Sizes are steps from the first size, so that few different sizes are in use and each has its pool. */
 static uint32_t step_below(const struct rdma_connection *c) {
     uint32_t size = c->rx_least;
     while (size * GROW_FACTOR < c->rx->size) size *= GROW_FACTOR;
@@ -116,7 +117,7 @@ bool rdma_receive_switch(struct rdma_connection *c, uint32_t size) {
     return true;
 }
 
-/* The peer may fill the buffer from its start on. */
+/* The peer may fill the buffer from its start. */
 static void announce(struct rdma_connection *c, struct rdma_rx *rx) {
     c->room = rx->size;
     c->rx_since_us = clock_mono();
@@ -130,8 +131,8 @@ void rdma_receive_begin(struct rdma_connection *c) {
     announce(c, c->rx);
 }
 
-/* A buffer for the peer to go on in while the full one is read: of a better size, the spare one or a further one. NULL:
- * there is none to be had. */
+/* A buffer for the peer to continue in while the full one is read: of a better size, the spare one, or a further one.
+ * NULL: none is available. */
 static struct rdma_rx *take_next(struct rdma_connection *c) {
     uint32_t size = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
     struct rdma_rx *rx = size != c->rx->size ? rdma_receive_take_other(c, size) : NULL;
@@ -144,7 +145,7 @@ static struct rdma_rx *take_next(struct rdma_connection *c) {
     return rx;
 }
 
-/* The buffer is full, and what it holds has yet to be read. A peer that is not trusted has one buffer only. */
+/* The buffer is full and not read yet. An untrusted peer has one buffer only. */
 static void announce_next(struct rdma_connection *c) {
     if (c->next || c->ring.in || !c->conn.trusted || c->conn.state != CONN_OPEN || c->end_pending) return;
     c->next = take_next(c);
@@ -158,7 +159,7 @@ void rdma_receive_drop_spare(struct rdma_connection *c) {
     c->second_bytes = 0;
 }
 
-/* All of the buffer has been shown, and the next one is announced. */
+/* All of the buffer has been exposed, and the next one is announced. */
 static void enter_next(struct rdma_connection *c) {
     struct rdma_rx *old = c->rx;
     c->rx = c->next;
@@ -186,7 +187,7 @@ void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
 
 /* Showing what arrived */
 
-/* Makes room for `more` bytes behind those shown from the side buffer. */
+/* Makes space for `more` bytes behind those exposed from the bounce buffer. */
 static void side_make_room(struct rdma_connection *c, size_t more) {
     struct connection *conn = &c->conn;
     size_t at = (size_t)(conn->in - c->side);
@@ -220,7 +221,7 @@ void rdma_receive_show(struct rdma_connection *c) {
         side_make_room(c, part);
         memcpy(c->side + (conn->in - c->side) + conn->in_len, c->rx->data + c->taken, part);
         c->side_from_rx += part;
-        if (c->ring.in) { /* what is kept to come back to is not free for the peer */
+        if (c->ring.in) { /* bytes kept for the return from the bounce buffer are not free for the peer */
             size_t most = c->rx->size / 4;
             c->side_from_rx = part < most ? part : most;
         }
@@ -275,7 +276,7 @@ void rdma_receive_consume(struct rdma_connection *c, size_t len) {
     struct connection *conn = &c->conn;
     conn->in += len;
     conn->in_len -= len;
-    /* What is shown stays where it is until the caller is done. */
+    /* Exposed bytes stay in place until the caller is done. */
     if (c->showing || !c->rx) return;
     if (c->taken == c->rx->size || c->taken < c->received || rdma_ring_wants_turn(c)) rdma_connection_ready(c);
 }
@@ -290,8 +291,8 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
     else {
         c->room -= len;
         c->rx_messages++;
-        /* The peer's bytes are in nobody's cache or in another core's: they are on their way here while the rest of the
-         * batch of completions is looked at. */
+        /* The peer's bytes are in no cache or in another core's. Prefetch them while the rest of the batch of
+         * completions is handled. */
         const char *arrived = c->rx->data + c->received;
         __builtin_prefetch(arrived);
         if (len > 64) __builtin_prefetch(arrived + 64);

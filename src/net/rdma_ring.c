@@ -4,8 +4,8 @@
 #include <endian.h>
 
 enum {
-    QUIET_US = 30 * 1000 * 1000,  /* after which a connection has its first buffer again; */
-    QUIET_SHORT_US = 1000 * 1000, /* where registered memory is short */
+    QUIET_US = 30 * 1000 * 1000,  /* a connection that was quiet for this long returns to its first buffer size, */
+    QUIET_SHORT_US = 1000 * 1000, /* or for this long if registered memory is short */
 };
 
 /* Receiving */
@@ -21,7 +21,7 @@ void rdma_ring_begin_in(struct rdma_connection *c) {
     rdma_connection_ready(c);
 }
 
-/* The peer writes to the buffer that comes next. */
+/* The peer has switched to the next buffer. */
 static inline bool next_in_use(const struct rdma_connection *c) {
     return c->next && !c->ring.moving;
 }
@@ -39,7 +39,7 @@ void rdma_ring_arrived(struct rdma_connection *c, uint32_t len) {
     c->received += len;
 }
 
-/* Free bytes that the peer does not know of. */
+/* Free bytes that are not credited to the peer yet. */
 static uint32_t creditable(const struct rdma_connection *c) {
     size_t shown = c->in_side ? c->side_from_rx : c->conn.in_len;
     uint32_t occupied = (uint32_t)shown + (c->received - c->taken) + c->ring.wrapped;
@@ -52,7 +52,7 @@ static bool credit_due(const struct rdma_connection *c) {
     return bytes && (bytes >= quarter(c) || c->room == 0);
 }
 
-/* Gives credit, if there is enough to be given and nobody looks at it. */
+/* Sends a Credit if enough bytes are free. */
 static void give_credit(struct rdma_connection *c) {
     if (!c->ring.in || c->showing || c->conn.state != CONN_OPEN || c->end_pending || !credit_due(c)) return;
     uint32_t bytes = creditable(c);
@@ -73,11 +73,11 @@ static void move_to(struct rdma_connection *c, uint32_t size) {
     c->next = rx;
     rx->told = c->ring.moving = rdma_control_send_memory(c, rx);
     if (c->ring.moving) return;
-    c->next = NULL; /* no room now: the next time, then */
+    c->next = NULL; /* the send queue is full: try again at the next lap */
     rdma_rx_give(&c->device->memory, rx);
 }
 
-/* A lap is over: the time for another buffer. */
+/* At the end of a lap: decides whether to change the buffer. */
 static void consider_size(struct rdma_connection *c) {
     uint64_t now = clock_mono();
     uint32_t size = rdma_receive_ring_size(c, c->rx->size, now - c->rx_since_us);
@@ -112,7 +112,7 @@ void rdma_ring_settle(struct rdma_connection *c) {
         bool last = next_in_use(c) && c->ring.wrapped == 0;
         if (!last && c->taken < c->rx->size) break;
         if (c->conn.in_len && !c->in_side) rdma_receive_move_aside(c);
-        c->side_from_rx = 0; /* nothing in the buffer is shown any more */
+        c->side_from_rx = 0; /* no byte of the buffer is exposed any more */
         c->taken = 0;
         if (last)
             enter_next(c);
@@ -134,7 +134,7 @@ void rdma_ring_on_taken(struct rdma_connection *c, const struct rdma_wire_credit
         rdma_violation(c, "BufferTaken where no buffer was announced");
         return;
     }
-    rdma_polled_take_until(c, be32toh(taken->bytes)); /* the rest is in the new one */
+    rdma_polled_take_until(c, be32toh(taken->bytes)); /* the remaining bytes are in the new buffer */
     if (c->end_pending) return;
     c->ring.moving = false;
     c->room = c->next->size;

@@ -17,9 +17,9 @@
 #include <string.h>
 
 enum {
-    MESSAGE_MAX = 128 * 1024, /* bytes told by one immediate */
+    MESSAGE_MAX = 128 * 1024, /* bytes announced by one immediate */
     CONTROL_RESERVE = 4,
-    REGISTERED_MAX = 128 * 1024, /* what waits beyond this waits in ordinary memory */
+    REGISTERED_MAX = 128 * 1024, /* output queued beyond this waits in ordinary memory */
     SIGNAL_BYTES = 64 * 1024,
     COPY_LEAST = 256, /* a chunk of copies with less space than this counts as full */
 };
@@ -31,7 +31,7 @@ struct segment {
     size_t len;
     struct rdma_chunk *chunk;
     struct blob *blob; /* when chunk is NULL */
-    bool used;         /* a request reads the blob where it lies … */
+    bool used;         /* a request reads the blob in place … */
     uint32_t last_seq; /* … and this is the last one */
 };
 
@@ -62,8 +62,8 @@ static bool in_flight(const struct rdma_connection *c, const struct rdma_chunk *
     return chunk->used && !reached(chunk->last_seq, c->retired);
 }
 
-/* Nothing unsent lies in the chunk any more and nothing is written to it: it goes back, or waits for its requests to be
- * done. */
+/* Call when the chunk holds no unsent bytes and is not written to: gives it back, or keeps it until its requests have
+ * completed. */
 static void chunk_sent(struct rdma_connection *c, struct rdma_chunk *chunk) {
     if (!in_flight(c, chunk)) {
         give_chunk(c, chunk);
@@ -91,7 +91,7 @@ static void free_segment(struct rdma_connection *c, struct segment *segment) {
     mem_free(segment);
 }
 
-/* Nothing more is written to the chunk of conn.out. All of it is sealed or sent. */
+/* Detaches the chunk of conn.out. All of it is sealed or sent. */
 static void retire_chunk(struct rdma_connection *c) {
     struct rdma_chunk *chunk = c->chunk;
     c->chunk = NULL;
@@ -107,7 +107,7 @@ static void retire_copies(struct rdma_connection *c) {
     if (chunk) chunk_sent(c, chunk);
 }
 
-/* Gives back what no request reads any more. */
+/* Gives back the chunks and blobs that no request reads any more. */
 static void reap(struct rdma_connection *c) {
     while (c->held && !in_flight(c, c->held)) {
         struct rdma_chunk *chunk = c->held;
@@ -127,7 +127,7 @@ static void reap(struct rdma_connection *c) {
     if (c->copies && !in_flight(c, c->copies)) retire_copies(c);
 }
 
-/* Turns what was written to the chunk since the last time into a segment. */
+/* Turns the bytes written to the chunk since the last call into a segment. */
 static void seal(struct rdma_connection *c) {
     size_t len = (size_t)(c->conn.out.pos - c->chunk_start);
     if (!len) return;
@@ -197,7 +197,7 @@ static void rdma_share(struct output *out, struct blob *blob) {
         return;
     }
     if (blob->len < OUTPUT_SHARE_MIN && !rdma_values_has(blob)) {
-        output_write(out, blob_slice(blob)); /* it would be copied anyway: then now, beside its neighbours */
+        output_write(out, blob_slice(blob)); /* it would be copied anyway, so copy it now, next to its neighbours */
         blob_release(blob);
         return;
     }
@@ -253,7 +253,7 @@ bool rdma_send_control(struct rdma_connection *c, const union rdma_wire_message 
     if (c->max_inline >= sizeof *message)
         wr.send_flags = IBV_SEND_INLINE;
     else {
-        /* A place for each sequence number under way. */
+        /* One element for each outstanding sequence number. */
         if (!c->control && !(c->control = rdma_chunk_take(&c->device->memory))) return false;
         char *place = c->control->data + (c->posted % c->send_depth) * sizeof *message;
         memcpy(place, message, sizeof *message);
@@ -266,7 +266,7 @@ bool rdma_send_control(struct rdma_connection *c, const union rdma_wire_message 
     return true;
 }
 
-/* A request without bytes, to be told when all before it are done. */
+/* A signalled request without bytes, whose completion covers all requests before it. */
 static void post_marker(struct rdma_connection *c) {
     struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
     wr.wr.rdma.remote_addr = c->peer_addr;
@@ -274,7 +274,7 @@ static void post_marker(struct rdma_connection *c) {
     post(c, &wr, 1, true);
 }
 
-/* The first segment with something to send. An inlined segment stays in the list, empty, until it has been posted. */
+/* The first segment with bytes to send. An inlined segment stays in the list, empty, until it has been posted. */
 static struct segment *first_segment(const struct rdma_connection *c) {
     for (struct list_link *link = c->segments.head.next; link != &c->segments.head; link = link->next) {
         struct segment *segment = container_of(link, struct segment, link);
@@ -290,8 +290,8 @@ static void advance_segment(struct rdma_connection *c, struct segment *segment, 
     if (!segment->chunk) c->queued_blobs -= len;
 }
 
-/* Whether a request can name the bytes where they lie; then their local key. An ordinary chunk and the values of
- * ordinary memory cannot be named. */
+/* Whether a request can read the bytes in place, and with which local key. It cannot read an ordinary chunk, or a value
+ * in ordinary memory. */
 static inline bool segment_key(struct rdma_connection *c, const struct segment *segment, uint32_t *key) {
     if (!segment->chunk)
         return rdma_values_has(segment->blob) && rdma_values_key(c->device, &c->device->values, segment->data, key);
@@ -299,8 +299,7 @@ static inline bool segment_key(struct rdma_connection *c, const struct segment *
     return segment->chunk->registered;
 }
 
-/* Copies what cannot be named into a chunk of send memory, as much as fits in it. The next copy goes behind it: short
- * headers between values do not take a chunk each. */
+/* Copies bytes that a request cannot read in place into a chunk of send memory, as many as fit. */
 static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq, struct ibv_sge *sge) {
     if (c->copies && RDMA_CHUNK_SIZE - c->copies_used < COPY_LEAST) retire_copies(c);
     if (!c->copies && !(c->copies = take_chunk(c))) return false;
@@ -316,7 +315,7 @@ static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq,
         filled += (uint32_t)part;
         if (segment->len == 0) free_segment(c, segment);
     }
-    if (filled == 0) { /* only the unsealed end of an ordinary chunk is left */
+    if (filled == 0) { /* only the unsealed end of an ordinary chunk remains */
         size_t part = unsealed(c);
         if (part > max) part = max;
         memcpy(to, c->chunk_start, part);
@@ -343,7 +342,7 @@ static void mark_used(struct rdma_connection *c, struct segment *segment, struct
     c->owner->stats.zero_copy_bytes += len;
 }
 
-/* Takes the next bytes off the queue as one element. False: send memory has run out. */
+/* Removes the next bytes from the queue as one scatter/gather element. False: send memory has run out. */
 static bool gather(struct rdma_connection *c, uint32_t max, uint32_t seq, bool inlined, struct ibv_sge *sge) {
     struct segment *segment = first_segment(c);
     struct rdma_chunk *chunk = segment ? segment->chunk : c->chunk;
@@ -382,13 +381,14 @@ static inline void use_window(struct rdma_connection *c, uint32_t len) {
 static bool post_message(struct rdma_connection *c, uint32_t limit) {
     struct ibv_send_wr wrs[RDMA_MESSAGE_REQUESTS + 1];
     struct ibv_sge sges[RDMA_MESSAGE_REQUESTS * RDMA_SGE_MAX + 1];
-    bool polled = c->polled.out; /* then a WRITE of the peer's word may announce the message instead of an immediate */
+    bool polled =
+        c->polled.out; /* if set, a WRITE of the peer's word may announce the message in place of an immediate */
     uint64_t word;
     uint32_t immediate;
     uint32_t requests = 0, elements = 0, total = 0;
     uint32_t most = send_room(c) - CONTROL_RESERVE - polled;
     uint32_t edge =
-        c->peer_size - c->peer_used; /* a request ends where a ring does; a plain buffer takes no more than that */
+        c->peer_size - c->peer_used; /* a request ends at the end of a ring; a plain buffer takes no more than that */
     bool inlined = limit <= c->max_inline, starved = false;
     if (inlined && limit > edge) limit = edge;
     if (most > c->message_requests) most = c->message_requests;
@@ -458,7 +458,8 @@ void rdma_send_flush(struct rdma_connection *c) {
 
 void rdma_send_resume(struct rdma_connection *c) {
     rdma_stall_end(c);
-    /* A peer may announce its buffer before the connection is established here; then the timer is that of accepting. */
+    /* A peer may announce its buffer before the connection is established here; then the timer is the one of accepting.
+     */
     if (c->phase == RDMA_ESTABLISHED && !c->flushed && !c->lingering) event_timer_cancel(c->conn.loop, &c->timer);
     rdma_send_pump(c);
     if (c->waiting && rdma_send_pending(c) == 0) rdma_connection_ready(c);
@@ -482,7 +483,8 @@ void rdma_connection_sent(struct rdma_connection *c, uint32_t seq) {
 }
 
 void rdma_send_tick(struct rdma_connection *c) {
-    /* Requests of before the last tick, and nothing under way that will tell when their send memory is free. */
+    /* Requests from before the last tick are outstanding, and no signalled one will report that their send memory is
+     * free. */
     if (!reached(c->tick_posted, c->retired) && reached(c->last_signalled, c->retired) && send_room(c)) post_marker(c);
     c->tick_posted = c->posted;
     if (c->control && c->posted == c->retired) {

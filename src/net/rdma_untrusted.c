@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 static _Atomic uint64_t untrusted; /* bytes, of the process */
-static _Atomic bool asked;         /* for room, by a loop that had nobody to close */
+static _Atomic bool asked;         /* a loop that had no connection to close asks the others for room */
 
 uint64_t rdma_untrusted_bytes(void) {
     return untrusted;
@@ -27,7 +27,7 @@ static bool claim(uint32_t size) {
     return false;
 }
 
-/* Once a second: there may be thousands. */
+/* Logged at most once a second: there may be thousands. */
 static void tell(const struct rdma_connection *c, uint64_t timeout_us) {
     static _Thread_local uint64_t last_told_us;
     uint64_t now = clock_mono();
@@ -40,7 +40,7 @@ static void tell(const struct rdma_connection *c, uint64_t timeout_us) {
                 (unsigned long long)c->owner->stats.untrusted_closed + 1);
 }
 
-/* Closes the loop's oldest one when its time is over. */
+/* Closes the loop's oldest untrusted connection if its time is over. */
 static bool expire(struct rdma_loop *owner) {
     uint64_t timeout_us = (uint64_t)rdma_settings.trust_timeout_ms * 1000;
     if (!timeout_us || !owner->untrusted.len) return false;

@@ -12,7 +12,7 @@
 
 enum {
     RETRY_US = 1000 * 1000,
-    SHARE = 2, /* of the bound on registered memory, values take one part in so many at most */
+    SHARE = 2, /* values take at most one part in SHARE of the limit on registered memory */
 };
 
 static const struct blob_allocator allocator = {value_arena_take, value_arena_give, value_arena_block_size,
@@ -53,7 +53,7 @@ static void make_place(struct rdma_values *values, uint32_t index) {
     values->count = count;
 }
 
-/* A registration by the background thread. `done` hands it back to the device's thread. */
+/* A registration by the background thread. `done` returns it to the device's thread. */
 struct rdma_values_job {
     struct rdma_values_job *next;
     struct ibv_pd *pd;
@@ -130,7 +130,7 @@ struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_valu
             return NULL;
         }
         start_job(device, region);
-        finish_jobs(device); /* where there is no background thread it is done already */
+        finish_jobs(device); /* without a background thread it is finished already */
     }
     return region->index < values->count ? values->regions[region->index] : NULL;
 }

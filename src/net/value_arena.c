@@ -55,8 +55,8 @@ enum {
     RUN_BLOCKS_MAX = RUN_BYTES / VALUE_BLOCK_MIN,
     GRANULE = 1 << VALUE_GRANULE_BITS,
     REGION_MAX = 32 * 1024 * 1024,
-    CACHE_BLOCKS = 16,       /* of a class that a thread keeps, at most, */
-    CACHE_BYTES = 64 * 1024, /* and of so many bytes, but two at least */
+    CACHE_BLOCKS = 16,       /* free blocks of a class that a thread caches, at most, */
+    CACHE_BYTES = 64 * 1024, /* and their bytes, but at least two blocks */
 };
 _Static_assert(VALUE_BLOCK_MIN << DOUBLINGS == SMALL_MAX, "");
 _Static_assert(RUN_BLOCKS_MAX <= 256, "numbers of blocks are bytes");
@@ -65,7 +65,7 @@ struct region {
     struct value_region seen; /* must be first */
     struct list_link link;
     uint32_t units, free_units;
-    uint32_t longest; /* no row of free units is longer; often an overestimate */
+    uint32_t longest; /* upper bound of the longest run of free units; often an overestimate */
     uint64_t *bits;   /* a bit for each unit: in use */
     /* For each unit of a run the run. For the first unit of a large block: one, 31 bits of how many units there are,
      * and the period (below) in which it was taken. */
@@ -73,7 +73,7 @@ struct region {
 };
 
 struct run {
-    struct list_link link; /* of its class, where it has free blocks */
+    struct list_link link; /* in its class, while it has free blocks */
     struct region *region;
     uint32_t first_unit, class, block_size;
     uint16_t capacity, free_count;
@@ -94,12 +94,12 @@ static struct {
     uint32_t empty_regions;
     struct list caches;
     uint32_t period; /* of deferring; 0: there was none yet */
-    void **deferred; /* blocks given back while a child may read them */
+    void **deferred; /* blocks given back while a child may still read them */
     size_t deferred_count, deferred_capacity;
-    struct run *spare; /* the run that became empty last: one that comes and goes need not be made each time */
+    struct run *spare; /* the run that became empty last, kept so that a run used on and off is not created each time */
 } arena = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = SIZE_MAX};
 static atomic_bool deferring;
-static bool in_child; /* a forked one: it reads */
+static bool in_child; /* this process is a forked child, which only reads */
 
 /* Free blocks that one thread keeps, by class. They are in use as far as the runs know. */
 struct cache {
@@ -115,7 +115,7 @@ static _Thread_local struct cache *my_cache;
 
 /* Sizes */
 
-/* The class whose blocks are just large enough, for sizes up to SMALL_MAX. */
+/* The smallest class whose blocks fit, for sizes up to SMALL_MAX. */
 static uint32_t class_of(size_t size) {
     if (size <= VALUE_BLOCK_MIN) return 0;
     size_t last = size - 1;
@@ -160,8 +160,7 @@ static void before_fork(void) {
 static void after_fork(void) {
     pthread_mutex_unlock(&arena.lock);
 }
-/* The regions are shared with the parent: what a child writes to them, counts of references included, the parent would
- * see. */
+/* The regions are shared with the parent, which would see what a child writes to them, reference counts included. */
 static void after_fork_in_child(void) {
     in_child = true;
     blob_set_large_use(BLOB_LARGE_FOREIGN);
@@ -201,7 +200,7 @@ void value_arena_set_limit(size_t bytes) {
     pthread_mutex_unlock(&arena.lock);
 }
 
-/* The first of `count` granules in a row that nobody has. */
+/* Finds `count` consecutive free granules and returns the first. */
 static size_t find_granules(size_t count) {
     size_t row = 0;
     for (size_t at = 0; at < arena.granules; at++) {
@@ -211,7 +210,7 @@ static size_t find_granules(size_t count) {
     return SIZE_MAX;
 }
 
-/* A region in which `units` units fit. */
+/* A region with space for `units` consecutive units. */
 static struct region *region_new(size_t units) {
     size_t size = arena.stats.mapped / 8, needed = units << UNIT_BITS;
     if (size > REGION_MAX) size = REGION_MAX;
@@ -241,13 +240,13 @@ static struct region *region_new(size_t units) {
     return region;
 }
 
-/* An empty region goes, unless somebody holds it or it is the only empty one. */
+/* Frees an empty region, unless a holder keeps it or it is the only empty one. */
 static void region_may_go(struct region *region) {
     if (region->free_units < region->units || region->seen.holders || arena.empty_regions <= 1) return;
     char *base = region->seen.base;
     size_t size = region->seen.size, first = (size_t)(base - value_arena_map.base) >> VALUE_GRANULE_BITS;
     ASAN_UNPOISON_MEMORY_REGION(base, size);
-    /* Where the addresses cannot be reserved anew, they stay taken up by pages that are empty. */
+    /* If the addresses cannot be reserved again, empty pages keep occupying them. */
     if (mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         madvise(base, size, MADV_REMOVE);
     for (size_t i = 0; i < size >> VALUE_GRANULE_BITS; i++) value_arena_map.regions[first + i] = NULL;
@@ -261,7 +260,7 @@ static void region_may_go(struct region *region) {
     mem_free(region);
 }
 
-/* An empty region that the caller holds and that had better go. It stays until the caller lets go of it. */
+/* An empty region that the caller holds and that should be freed. It stays until the caller releases it. */
 static const struct value_region *find_to_go(bool (*holds)(void *context, const struct value_region *region),
                                              void *context) {
     const struct value_region *found = NULL;
@@ -421,7 +420,7 @@ static void *take_large(size_t size, size_t *usable) {
     return region->seen.base + ((size_t)first << UNIT_BITS);
 }
 
-/* What owns the unit that the block begins in. It does not change while the block is in use, so that its user needs no
+/* The owner of the unit that the block begins in. It does not change while the block is in use, so its user needs no
  * lock. */
 static uint64_t owner_of(const void *block, struct region **region, uint32_t *unit) {
     *region = (struct region *)value_arena_region(block);
@@ -450,7 +449,7 @@ static void give_block(void *block) {
         run_give(run_of(owner), block);
 }
 
-/* It was taken since the child was made, so that the child does not know of it. */
+/* The block was taken after the fork, so the child does not use it. */
 static bool is_fresh(const void *block, uint64_t owner) {
     if (owner & 1) return arena.period && owner >> 32 == arena.period;
     const struct run *run = run_of(owner);
@@ -477,7 +476,7 @@ static void lock_arena(void) {
     arena.stats.locked++;
 }
 
-/* `count` blocks of the class go back. */
+/* Gives back `count` blocks of the class. */
 static void cache_give(struct cache *cache, uint32_t class, uint32_t count) {
     cache_count(cache, -(size_t)count * class_size(class), -(size_t)count);
     while (count-- > 0) give_block(cache->classes[class].blocks[--cache->classes[class].count]);
@@ -538,7 +537,7 @@ static void cache_put(uint32_t class, void *block) {
 
 /* While a child reads */
 
-/* The blocks that the child may still read wait here. */
+/* Blocks that the child may still read wait here. */
 static void defer(void *block) {
     if (arena.deferred_count == arena.deferred_capacity) {
         arena.deferred_capacity = arena.deferred_capacity ? 2 * arena.deferred_capacity : 1024;
@@ -622,7 +621,7 @@ void value_arena_give(void *block) {
     mem_count(-size);
     ASAN_POISON_MEMORY_REGION(block, size);
     bool waits = atomic_load_explicit(&deferring, memory_order_acquire);
-    /* A thread that never takes a block (one that frees in the background) keeps none. */
+    /* A thread that never takes a block (one that frees in the background) caches none. */
     if (!waits && !(owner & 1) && my_cache) {
         cache_put(run_of(owner)->class, block);
         return;
