@@ -164,7 +164,7 @@ static void pfmerge_run(struct call *call) {
     if (changed == 0 && hll_is_dense((struct slice){edit.bytes, edit.len})) {
         hll_pack(registers, edit.bytes); /* its own are among them */
     } else {
-        struct hll_place place = {0, 0};
+        struct hll_cursor place = {0, 0};
         for (unsigned i = 0; i < HLL_REGISTERS && changed >= 0; i++) {
             if (!registers[i]) continue;
             EDIT_SET(&edit, changed, hll_set(edit.bytes, &edit.len, (size_t)sparse_max, i, registers[i], &place));

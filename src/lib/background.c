@@ -1,8 +1,8 @@
 /* background.c: one worker thread for each kind of job; see background.h.
  *
- * A kind has a queue, a lock and two conditions. Submitting takes the lock for a few instructions; the worker takes one
- * job at a time, so `pending` and draining see the running job too. After fork() the child has no workers: there, as
- * before background_start(), jobs run at once in the caller, and no lock is touched that a lost thread may hold. */
+ * Each kind has a queue, a lock and two condition variables. The worker takes one job at a time, so
+ * background_pending() and background_drain() include the running job. A forked child has no workers: it runs jobs at
+ * once in the caller, as before background_start(), and takes no lock that a lost thread could hold. */
 #include "lib/background.h"
 #include "lib/list.h"
 #include "lib/memory.h"
@@ -75,7 +75,7 @@ int background_start(void (*setup)(void)) {
         fork_handled = true;
     }
     thread_setup = setup;
-    /* Signals are the main thread's. */
+    /* The main thread handles all signals. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,10 +1,9 @@
-/* background.h: threads for work that must not hold up the main thread: freeing of big things, closing and syncing of
- * files.
+/* background.h: background threads for slow work: freeing large objects, closing files and fsync.
  *
- * One thread for each kind (writes and syncs of the append-only file are two, since a file is written while a sync of
- * it goes on), started by background_start(); jobs of a kind run in order. A job's function runs on the
- * background thread and owns its argument. Before background_start (tools, unit tests) jobs run at once in the caller.
- */
+ * background_start() starts one thread for each kind of job; writes and fsyncs of the append-only file are two kinds,
+ * because a file is written while it is being synced. Jobs of one kind run in the order of their submission. The job's
+ * function runs on the background thread and owns its argument. Before background_start() (tools, unit tests), a job
+ * runs at once in the caller. */
 #ifndef LIB_BACKGROUND_H
 #define LIB_BACKGROUND_H
 #include <stdbool.h>
@@ -17,10 +16,10 @@ enum background_kind {
     BACKGROUND_LAZY_FREE,
     BACKGROUND_KINDS
 };
-/* `setup` is called on each thread first (CPU pinning); may be NULL. 0 or -errno. */
+/* Each thread calls `setup` first, for CPU pinning; it may be NULL. Returns 0 or -errno. */
 int background_start(void (*setup)(void));
 void background_submit(enum background_kind kind, void (*run)(void *), void *arg);
-size_t background_pending(enum background_kind kind); /* jobs waiting or running */
-void background_drain(enum background_kind kind);     /* wait until none is left */
-void background_stop(void);                           /* finish what is queued, then join */
+size_t background_pending(enum background_kind kind); /* jobs queued or running */
+void background_drain(enum background_kind kind);     /* wait until no job is left */
+void background_stop(void);                           /* run all queued jobs, then join the threads */
 #endif

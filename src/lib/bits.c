@@ -1,5 +1,5 @@
-/* bits.c: see bits.h. The loops are written so that the compiler makes vector instructions of them; the variants differ
- * only in what it may use. */
+/* bits.c: see bits.h. The compiler vectorizes these loops; the variants differ only in the instruction sets that it may
+ * use. */
 #include "lib/bits.h"
 #include <endian.h>
 #include <string.h>
@@ -25,13 +25,13 @@ ALWAYS_INLINE uint64_t count(const unsigned char *p, size_t len) {
     memcpy(&rest, p, len);
     return a + b + c + d + (uint64_t)__builtin_popcountll(rest);
 }
-/* One sum, which the compiler makes a vector of. */
+/* A single sum, so that the compiler can vectorize the loop. */
 ALWAYS_INLINE uint64_t count_words(const unsigned char *p, size_t words) {
     uint64_t sum = 0;
     for (size_t i = 0; i < words; i++) sum += (uint64_t)__builtin_popcountll(load(p + i * 8));
     return sum;
 }
-/* How many bytes of the beginning, in whole blocks, are all `skip`. */
+/* Counts the leading bytes, in whole blocks, that all equal `skip`. */
 enum { BLOCK = 256 };
 ALWAYS_INLINE size_t skip_blocks(const unsigned char *p, size_t len, uint64_t skip) {
     size_t at = 0;
@@ -95,7 +95,7 @@ static inline bool has_popcnt(void) {
 static inline bool has_avx2(void) {
     return __builtin_cpu_supports("avx2");
 }
-#else /* elsewhere the plain loops use the vector unit that is always there */
+#else /* on other CPUs the plain loops use the baseline vector unit */
 #define count_popcnt count_plain
 #define count_avx512 count_plain
 #define skip_avx2    skip_plain

@@ -5,7 +5,7 @@
 
 enum { GROW_STEP_MAX = 1024 * 1024 };
 
-/* Header, bytes, and the spare byte behind them. */
+/* Header, data and the spare byte after it. */
 static bool blob_bytes(size_t capacity, size_t *bytes) {
     return !__builtin_add_overflow(capacity, sizeof(struct blob) + 1, bytes);
 }
@@ -26,7 +26,7 @@ void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min
     atomic_store_explicit(&large_min, min, memory_order_release);
 }
 
-/* All that the allocator gave is capacity. */
+/* The capacity is all that the allocator provided. */
 static struct blob *blob_setup(struct blob *blob, size_t len, size_t usable, bool large) {
     atomic_init(&blob->references, 1);
     blob->large = large;
@@ -35,7 +35,7 @@ static struct blob *blob_setup(struct blob *blob, size_t len, size_t usable, boo
     return blob;
 }
 
-/* NULL: it is not that large, or there is no such memory. */
+/* NULL: the blob is too small for the large allocator, or its memory is exhausted. */
 static inline struct blob *large_new(size_t len, size_t bytes) {
     if (__builtin_expect(bytes - sizeof(struct blob) - 1 < atomic_load_explicit(&large_min, memory_order_acquire), 1))
         return NULL;
@@ -47,7 +47,7 @@ static inline struct blob *large_new(size_t len, size_t bytes) {
 struct blob *blob_new(size_t len, size_t capacity) {
     size_t bytes, usable;
     if (capacity < len) capacity = len;
-    if (!blob_bytes(capacity, &bytes)) bytes = SIZE_MAX; /* ends in the out-of-memory handler */
+    if (!blob_bytes(capacity, &bytes)) bytes = SIZE_MAX; /* fails in the out-of-memory handler */
     struct blob *blob = large_new(len, bytes);
     if (blob) return blob;
     blob = mem_alloc_usable(bytes, &usable);
@@ -92,7 +92,7 @@ static void blob_free(struct blob *blob) {
         mem_free(blob);
 }
 
-/* Nobody can take another reference from the last one but its holder, who is here: then no locked instruction is
+/* Only the holder of the last reference could add another, and that is the caller: then no atomic read-modify-write is
  * needed. */
 void blob_release(struct blob *blob) {
     if (is_foreign(blob)) return;

@@ -1,12 +1,13 @@
-/* blob.h: a byte string of any size in an allocation of its own, shared by counting references.
+/* blob.h: a byte string of any size in its own allocation, shared by reference counting.
  *
- * A value too large to stand inside its entry is a blob; a reply may hold a reference to it and so be sent without a
- * copy, and a large argument is received straight into one. The count is atomic, because values are also freed in the
- * background and replies may be sent by other threads; blobs are large, so that costs nothing in proportion. Only who
- * holds the single reference (blob_is_shared says no) may write to the bytes: whoever sends them holds another one.
+ * A value too large to be embedded in its entry is a blob. A reply can hold a reference to the blob and send it without
+ * a copy, and a large argument is received straight into one. The count is atomic because background threads free
+ * values and other threads send replies; the cost is small against the size of a blob. Only the holder of the single
+ * reference may write to the bytes (blob_is_shared() returns false): a reply that is being sent holds another
+ * reference.
  *
- * Large blobs may come from an allocator of their own, from whose memory a transport can send without a copy
- * (blob_set_large_allocator). Nobody else can tell. */
+ * Large blobs can come from a separate allocator whose memory a transport can send without a copy
+ * (blob_set_large_allocator). Other code does not see the difference. */
 #ifndef LIB_BLOB_H
 #define LIB_BLOB_H
 #include "lib/slice.h"
@@ -15,40 +16,40 @@
 
 struct blob {
     _Atomic uint32_t references;
-    bool large;      /* it came from the large allocator */
+    bool large;      /* allocated by the large allocator */
     size_t len;      /* bytes in use */
-    size_t capacity; /* bytes that fit */
-    char data[];     /* always followed by one spare byte, so that a NUL can be put there */
+    size_t capacity; /* bytes allocated for data */
+    char data[];     /* always followed by one spare byte for a NUL */
 };
 
 struct blob *blob_new(size_t len, size_t capacity); /* contents undefined; one reference; capacity >= len */
-struct blob *blob_try_new(size_t len);              /* NULL where memory is short */
+struct blob *blob_try_new(size_t len);              /* NULL: out of memory */
 struct blob *blob_copy(struct slice bytes);
-struct blob *blob_hold(struct blob *blob); /* one more reference */
+struct blob *blob_hold(struct blob *blob); /* adds a reference */
 bool blob_is_shared(const struct blob *blob);
-void blob_release(struct blob *blob); /* frees with the last one */
-/* Makes room for `capacity` bytes; the caller holds the only reference. Growth is by half again up to 1 MiB, then by
- * 1 MiB. Returns the blob, perhaps moved. */
+void blob_release(struct blob *blob); /* frees the blob with the last reference */
+/* Grows the blob to a capacity of at least `capacity` bytes. The caller must hold the only reference. The capacity
+ * grows by half up to 1 MiB, then in steps of 1 MiB. Returns the blob, which may have moved. */
 struct blob *blob_grow(struct blob *blob, size_t capacity);
-size_t blob_memory(const struct blob *blob); /* bytes that it takes up */
+size_t blob_memory(const struct blob *blob); /* bytes allocated, header included */
 
-/* Where blobs with room for at least `min` bytes come from. All may be called by any thread. */
+/* The allocator of blobs with a capacity of at least `min` bytes. Any thread may call its functions. */
 struct blob_allocator {
-    void *(*take)(size_t size, size_t *usable); /* NULL: there is none to be had; ordinary memory is taken */
+    void *(*take)(size_t size, size_t *usable); /* NULL: exhausted; the blob comes from ordinary memory */
     void (*give)(void *block);
     size_t (*size)(const void *block);
-    bool (*writable)(
-        const void *block); /* false: a child process reads the block. Asked in BLOB_LARGE_READ_BY_CHILD only */
+    /* False: a child process reads the block. Called in BLOB_LARGE_READ_BY_CHILD only. */
+    bool (*writable)(const void *block);
 };
-/* Who uses the allocator's blobs, whose memory parent and child share. */
+/* Which process uses the allocator's blobs, whose memory parent and child share. */
 enum blob_large_use {
     BLOB_LARGE_OWN,           /* this process */
-    BLOB_LARGE_READ_BY_CHILD, /* a child, too: a blob that is not `writable` counts as shared */
-    BLOB_LARGE_FOREIGN,       /* the parent; this is the child. Holding and releasing them does nothing */
+    BLOB_LARGE_READ_BY_CHILD, /* this process and a child: a blob that is not `writable` counts as shared */
+    BLOB_LARGE_FOREIGN,       /* the parent; this is the child: holding and releasing such a blob does nothing */
 };
 void blob_set_large_use(enum blob_large_use use);
-/* The allocator is set once and stays, what it gave has to go back to it; `min` may be changed at any time (SIZE_MAX:
- * nothing more is taken from it). */
+/* Sets the allocator once for the life of the process: its blobs must return to it. `min` may change at any time;
+ * SIZE_MAX stops new allocations from it. */
 void blob_set_large_allocator(const struct blob_allocator *allocator, size_t min);
 static inline struct slice blob_slice(const struct blob *blob) {
     return (struct slice){blob->data, blob->len};

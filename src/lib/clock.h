@@ -1,8 +1,8 @@
-/* clock.h: time. Two clocks: the wall (dates, expiry) and the monotonic one (durations, timers).
+/* clock.h: two clocks: wall-clock time (dates, expiry) and monotonic time (durations, timers).
  *
- * The event loop reads the clocks once a turn (clock_update); the server freezes the wall clock inside a command, a
- * script or a transaction, so that all of it sees one time. Everybody who decides on keys uses the cached ones. Each
- * thread has its cache. */
+ * The event loop reads both clocks once per iteration (clock_update). The server freezes the wall clock while it runs a
+ * command, a script or a transaction, so all of it sees one time. All decisions about keys use the cached time. Each
+ * thread has its own cache. */
 #ifndef LIB_CLOCK_H
 #define LIB_CLOCK_H
 #include <stdint.h>
@@ -17,9 +17,9 @@ extern _Thread_local struct clock_cache {
     int frozen;
     uint64_t read_at; /* lib/ticks.h; 0: the next clock_follow() reads the clocks */
 } clock_cache;
-void clock_update(void); /* both; keeps the wall time while it is frozen */
-/* clock_update() unless that was done within CLOCK_LAG_US. For who asks more often than the time changes: costs a look
- * at the CPU's counter. */
+void clock_update(void); /* reads both clocks; keeps the wall time while frozen */
+/* Calls clock_update() unless the last update is less than CLOCK_LAG_US old. For callers that ask more often than the
+ * time changes: the check costs one read of the CPU's time stamp counter. */
 void clock_follow(void);
 enum { CLOCK_LAG_US = 2 };
 static inline int64_t clock_ms(void) {

@@ -1,6 +1,5 @@
-/* crc32c.c: see crc32c.h. The instruction takes eight bytes in three cycles; the tables take eight bytes in about eight
- * cycles. Rejected: three interleaved streams of the instruction, which pay from about a kibibyte on, and what is
- * checked here is shorter. */
+/* crc32c.c: see crc32c.h. The instruction processes eight bytes in three cycles, the tables in about eight. Rejected:
+ * three interleaved streams of the instruction, which pay from about one KiB on; the checked data here is shorter. */
 #include "lib/crc32c.h"
 #include <endian.h>
 #include <stdbool.h>
@@ -9,7 +8,7 @@
 enum { TABLES = 8 };
 #define POLYNOMIAL UINT32_C(0x82f63b78) /* reflected */
 
-/* table[k][b]: what the byte b does to the checksum when k more bytes follow it. */
+/* table[k][b]: the effect of byte b on the checksum when k more bytes follow it. */
 static uint32_t table[TABLES][256];
 
 static void make_tables(void) {

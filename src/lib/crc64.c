@@ -1,14 +1,14 @@
 /* crc64.c: see crc64.h.
  *
- * Where the processor multiplies without carries (PCLMULQDQ of x86), long input is folded: four accumulators of 128
- * bits hold polynomials that are congruent to all the bytes so far. A step multiplies them by x^512 modulo the
- * polynomial and adds the next 64 bytes. The 16 bytes that remain are checksummed by table. Intel's "Fast CRC
- * Computation for Generic Polynomials Using PCLMULQDQ Instruction" describes the method; the constants are computed at
- * start. A gigabyte takes about 0.05 s.
+ * On CPUs with carry-less multiplication (PCLMULQDQ of x86), long input is folded: four accumulators of 128 bits hold
+ * polynomials that are congruent to all the bytes so far. A step multiplies them by x^512 modulo the polynomial and
+ * adds the next 64 bytes. The 16 bytes that remain are checksummed by table. Intel's "Fast CRC Computation for Generic
+ * Polynomials Using PCLMULQDQ Instruction" describes the method; the constants are computed at the first use. A
+ * gigabyte takes about 0.05 s.
  *
- * Otherwise sixteen bytes a step with sixteen tables (32 KiB): the table of a byte tells what it does to the checksum
- * when that many bytes follow it. Long input is read as three streams side by side whose checksums are combined by
- * multiplying with a power of x, since one stream waits for its own last step. */
+ * On other CPUs each step processes sixteen bytes with sixteen tables (32 KiB): table k holds the effect of a byte on
+ * the checksum when k more bytes follow it. Long input is processed as three interleaved streams, because a single
+ * stream waits for its own previous step. Multiplying by a power of x combines their checksums. */
 #include "lib/crc64.h"
 #include <pthread.h>
 #include <stdbool.h>
@@ -20,9 +20,9 @@
 enum { TABLES = 16, STREAMS_MIN = 4096 };
 static const uint64_t polynomial = 0x95ac9329ac4bc9b5; /* 0xad93d23594c935a9 with its bits reversed */
 static uint64_t tables[TABLES][256];
-static uint64_t powers[64]; /* x to the power of 2^n, for n bits */
+static uint64_t powers[64]; /* x^(2^n) */
 
-/* a * b modulo the polynomial, both reflected: the highest bit is that of x^0. */
+/* Returns a * b modulo the polynomial, both reflected: the highest bit is the coefficient of x^0. */
 static uint64_t multiply(uint64_t a, uint64_t b) {
     uint64_t product = 0;
     for (int i = 0; i < 64; i++) {
@@ -110,7 +110,7 @@ static void tables_need(void) {
     pthread_once(&once, prepare);
 }
 
-/* What `len` zero bytes behind it make of a checksum. */
+/* Returns the checksum after `len` more zero bytes. */
 static uint64_t shift(uint64_t crc, size_t len) {
     for (int n = 3; len; n++, len >>= 1)
         if (len & 1) crc = multiply(crc, powers[n]);

@@ -14,7 +14,7 @@ static double degrees(double rad) {
 
 /* Bits */
 
-/* Spreads 32 bits over the even ones of 64. */
+/* Spreads 32 bits over the even bits of 64. */
 static uint64_t spread(uint32_t bits) {
     uint64_t x = bits;
     x = (x | x << 16) & UINT64_C(0x0000ffff0000ffff);
@@ -34,7 +34,7 @@ static uint32_t gather(uint64_t x) {
 
 /* A cell of 2^steps by 2^steps. */
 struct cell {
-    uint32_t x, y; /* by longitude, by latitude */
+    uint32_t x, y; /* longitude and latitude index */
     int steps;
 };
 struct area {
@@ -61,8 +61,8 @@ static struct area area_of(struct cell cell) {
                          .north = -GEO_LATITUDE_MAX + (cell.y + 1.0) / count * high};
 }
 
-/* The cell so many to the east and north; beyond the edge the map begins anew. What lies on the very edge has a cell
- * beyond the last one, in which it is to be found, so nothing begins anew in a direction in which nothing moves. */
+/* Returns the cell `east` and `north` cells away; coordinates wrap around at the edge of the map. A point exactly on
+ * the edge is in a cell past the last one and must be found there, so a coordinate that does not move does not wrap. */
 static struct cell neighbor(struct cell cell, int east, int north) {
     uint32_t mask = (UINT32_C(1) << cell.steps) - 1;
     return (struct cell){east ? (cell.x + (uint32_t)east) & mask : cell.x,
@@ -86,7 +86,8 @@ struct geo_point geo_decode(uint64_t score) {
 }
 
 struct geo_point geo_decode_score(double score) {
-    /* ZADD takes any number. What is none of 64 bits becomes what x86-64 makes of it: so all servers answer alike. */
+    /* ZADD accepts any score. A score outside 64 bits becomes what x86-64 converts it to, so that all servers give the
+     * same reply. */
     if (!(score < 0x1p64)) return geo_decode(0);
     if (score < 0) return geo_decode((uint64_t)(score < -0x1p63 ? INT64_MIN : (int64_t)score));
     return geo_decode((uint64_t)score);
@@ -106,7 +107,7 @@ double geo_distance(struct geo_point a, struct geo_point b) {
 void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]) {
     static const char alphabet[] = "0123456789bcdefghjkmnpqrstuvwxyz";
     uint64_t bits = cell_bits(cell_of(point, 90, GEO_STEPS));
-    /* 52 bits are ten characters and two bits; the eleventh has ever been written as zero. */
+    /* 52 bits are ten characters and two bits; the eleventh character is always '0'. */
     for (int i = 0; i < 10; i++) text[i] = alphabet[bits >> (52 - (i + 1) * 5) & 31];
     text[10] = alphabet[0];
     text[11] = 0;
@@ -160,19 +161,19 @@ static struct area bounds_of(const struct geo_shape *shape) {
     bool is_box = shape->form == GEO_BOX;
     double height = is_box ? shape->height / 2 : shape->radius, width = is_box ? shape->width / 2 : shape->radius;
     double up = degrees(height / EARTH_RADIUS);
-    /* Meridians come together towards the poles: the side that is nearer to its pole counts. */
+    /* Meridians converge towards the poles: the side nearer to the pole has the larger span of longitude. */
     double edge = center.latitude < 0 ? center.latitude - up : center.latitude + up;
     double across = degrees(width / EARTH_RADIUS / cos(radians(edge)));
     return (struct area){center.longitude - across, center.longitude + across, center.latitude - up,
                          center.latitude + up};
 }
 
-/* How many steps make cells of which three by three hold the shape. */
+/* The number of steps at which three by three cells cover the shape. */
 static int estimate_steps(double radius, double latitude) {
     if (radius == 0) return GEO_STEPS;
     int steps = 1;
     for (; radius < MERCATOR_MAX; radius *= 2) steps++;
-    steps -= 2; /* the shape may begin at the edge of the middle cell */
+    steps -= 2; /* the shape may start at the edge of the middle cell */
     if (latitude > 66 || latitude < -66) {
         steps--;
         if (latitude > 80 || latitude < -80) steps--;
@@ -203,7 +204,8 @@ int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO
     struct cell middle = cell_of(shape->center, GEO_LATITUDE_MAX, steps);
     if (steps > 1 && too_small(middle, &bounds)) middle = cell_of(shape->center, GEO_LATITUDE_MAX, --steps);
     struct area area = area_of(middle);
-    /* Sides that the shape does not reach; with cells as large as that, the other side of the map would be left out. */
+    /* Skips neighbors on sides that the shape does not reach. Below two steps cells are so large that this would skip
+     * the other side of the map. */
     bool no_north = steps >= 2 && area.north > bounds.north, no_south = steps >= 2 && area.south < bounds.south;
     bool no_east = steps >= 2 && area.east > bounds.east, no_west = steps >= 2 && area.west < bounds.west;
     for (int i = 0; i < GEO_CELLS; i++) {
@@ -211,7 +213,7 @@ int geo_ranges(const struct geo_shape *shape, struct geo_range ranges[static GEO
         if ((north > 0 && no_north) || (north < 0 && no_south) || (east > 0 && no_east) || (east < 0 && no_west))
             continue;
         struct geo_range range = range_of(neighbor(middle, east, north));
-        /* On a map of few cells neighbours to both sides are the same one. */
+        /* With few cells the east and west neighbors are the same cell. */
         bool twice = false;
         for (int j = 0; j < count; j++) twice |= ranges[j].low == range.low;
         if (!twice) ranges[count++] = range;

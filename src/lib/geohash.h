@@ -1,10 +1,10 @@
-/* geohash.h: places on Earth as integers whose order keeps near places together.
+/* geohash.h: encodes positions on Earth as 52-bit integers (geohash), so that near positions often have near values.
  *
- * Longitude and latitude are each cut into 2^26 steps; the bits of both numbers, latitude first, make one of 52 bits,
- * which a double holds exactly. Latitudes end at 85.05112878 degrees, where Mercator maps do. The first bits name a
- * cell: all places in it have scores between two numbers.
+ * Longitude and latitude are each quantized to 26 bits. The interleaved bits of both, latitude first, form an integer
+ * of 52 bits, which a double holds exactly. Latitudes end at 85.05112878 degrees, the limit of the Mercator projection.
+ * A prefix of the bits names a cell: the scores of all positions in a cell form one range.
  *
- * Distances are along great circles of a sphere of radius 6372797.560856 m (haversine). Any thread. */
+ * Distances are great-circle distances on a sphere of radius 6372797.560856 m (haversine formula). Any thread. */
 #ifndef LIB_GEOHASH_H
 #define LIB_GEOHASH_H
 #include <stdbool.h>
@@ -22,31 +22,30 @@ static inline bool geo_is_valid(struct geo_point p) {
     return p.longitude >= -GEO_LONGITUDE_MAX && p.longitude <= GEO_LONGITUDE_MAX && p.latitude >= -GEO_LATITUDE_MAX &&
            p.latitude <= GEO_LATITUDE_MAX;
 }
-uint64_t geo_encode(struct geo_point point); /* of a valid point */
-struct geo_point geo_decode(uint64_t score); /* the middle of its cell */
-struct geo_point
-geo_decode_score(double score); /* of any number: where it belongs to no place, some point on an edge of the map */
-double geo_distance(struct geo_point a, struct geo_point b);           /* meters */
-void geo_text(struct geo_point point, char text[static GEOHASH_TEXT]); /* the standard geohash, 11 characters */
+uint64_t geo_encode(struct geo_point point); /* the point must be valid */
+struct geo_point geo_decode(uint64_t score); /* the center of the cell */
+/* Accepts any number: a score that is not a valid geohash decodes to some point on the edge of the map. */
+struct geo_point geo_decode_score(double score);
+double geo_distance(struct geo_point a, struct geo_point b); /* meters */
+void geo_text(struct geo_point point,
+              char text[static GEOHASH_TEXT]); /* the standard geohash string, 11 characters and NUL */
 
-/* What is searched for: a circle, a box whose sides lie east-west and north-south, or a polygon on the map, whose sides
- * are straight lines of longitude and latitude; where they cross, what they go round twice is outside. Of a polygon
- * those places are found that lie about as near to its center as its farthest corner: one that crosses the 180th
- * meridian finds none on the far side. Lengths in meters. */
+/* The area of a search: a circle, a box with sides along parallels and meridians, or a polygon whose sides are straight
+ * lines in longitude and latitude. A self-intersecting polygon uses the even-odd rule. Lengths are in meters. */
 enum geo_form { GEO_CIRCLE, GEO_BOX, GEO_POLYGON };
 struct geo_shape {
     enum geo_form form;
     struct geo_point center;
     double radius, width, height;    /* of a polygon: radius, the distance from the center to the farthest corner */
-    const struct geo_point *corners; /* of a polygon; valid points */
+    const struct geo_point *corners; /* polygon only; must be valid points */
     size_t corner_count;
 };
 /* Makes the shape a polygon. Its center has the direction, seen from the middle of the Earth, of the mean of its
  * corners. `corners` must outlive the shape. */
 void geo_polygon(struct geo_shape *shape, const struct geo_point *corners, size_t count);
-bool geo_contains(const struct geo_shape *shape, struct geo_point point,
-                  double *distance); /* *distance from the center, set where true */
-/* Ranges of scores that together hold all places of the shape: [low, high) each. Returns how many. */
+/* Sets *distance, the distance from the center, when it returns true. */
+bool geo_contains(const struct geo_shape *shape, struct geo_point point, double *distance);
+/* Computes score ranges [low, high) that together cover all positions of the shape. Returns their number. */
 struct geo_range {
     uint64_t low, high;
 };

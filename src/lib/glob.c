@@ -1,19 +1,19 @@
 /* glob.c: pattern matching; see glob.h.
  *
- * Every element of a pattern but * eats exactly one byte. So when an element fails it is enough to let the LAST star
- * seen eat one byte more: an earlier star could only move the whole remainder further right, where the later star can
- * bring it as well. One remembered place therefore replaces recursion, and the time is at most pattern x text.
+ * Every pattern element except * consumes exactly one byte. When an element fails it is enough to let the last star
+ * consume one more byte: an earlier star could only shift the remainder to the right, which the last star can do as
+ * well. One backtrack point therefore replaces recursion, and the time is O(pattern x text).
  *
- * Oddities that are part of the language: a class that is never closed ends with the pattern; a range may be written
- * backwards; a ']' directly behind '[' closes an empty class; a backslash at the very end stands for itself; the empty
- * text matches the empty pattern only, not even "*". */
+ * Special cases of the syntax: an unclosed class ends with the pattern; a range may be reversed; ']' directly after '['
+ * closes an empty class; a trailing backslash stands for itself; the empty text matches only the empty pattern, not
+ * "*". */
 #include "lib/glob.h"
 
 static unsigned char fold(unsigned char c, bool ignore_case) {
     return ignore_case && c >= 'A' && c <= 'Z' ? (unsigned char)(c + 32) : c;
 }
 
-/* Matches one byte against the class whose '[' stands before *at, and moves *at behind the class. */
+/* Matches one byte against the class whose '[' precedes *at; moves *at past the class. */
 static bool class_match(struct slice pattern, size_t *at, unsigned char c, bool ignore_case) {
     size_t p = *at;
     bool negated = p < pattern.len && pattern.data[p] == '^', found = false;
@@ -42,7 +42,7 @@ static bool class_match(struct slice pattern, size_t *at, unsigned char c, bool 
     return found != negated;
 }
 
-/* Matches one byte against the element at *at (not a star) and moves *at behind it. */
+/* Matches one byte against the element at *at (not a star); moves *at past it. */
 static bool element_match(struct slice pattern, size_t *at, unsigned char c, bool ignore_case) {
     unsigned char element = (unsigned char)pattern.data[(*at)++];
     if (element == '?') return true;

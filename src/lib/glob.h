@@ -1,6 +1,5 @@
-/* glob.h: the patterns of KEYS, SCAN MATCH, PSUBSCRIBE, CONFIG GET: * ? [a-z] [^a] \x. Time is bounded: a pattern of
- * many stars cannot be used to burn the server's CPU (iterative matching with one backtrack point, O(pattern x text)).
- */
+/* glob.h: glob patterns as in KEYS, SCAN MATCH, PSUBSCRIBE and CONFIG GET: * ? [a-z] [^a] \x. Matching is iterative
+ * with one backtrack point, O(pattern x text), so a pattern with many stars cannot exhaust the CPU. */
 #ifndef LIB_GLOB_H
 #define LIB_GLOB_H
 #include "lib/slice.h"

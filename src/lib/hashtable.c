@@ -2,34 +2,33 @@
  *
  * A bucket is one cache line:
  *
- *     byte 0      meta: number of entries here (0..7), and CHAINED
- *     bytes 1-7   one byte of the hash of each entry
- *     bytes 8-63  7 pointers to entries; in a chained bucket 6, and the last is the child bucket
+ *     byte 0      meta: number of entries in this bucket (0..7), and CHAINED
+ *     bytes 1-7   one hash byte per entry
+ *     bytes 8-63  7 pointers to entries; in a chained bucket 6, and the last points to the child bucket
  *
- * The entries of a bucket and its children are dense: every bucket of a chain but the last is full (6 entries), the
- * last of a chain holds at least 2 (one would have stood in the parent). So the number is enough to tell which places
- * are taken, and a chain is never longer than it must be. A hole left by a deletion is filled with the last entry of
- * the chain.
+ * A bucket and its children form a chain without holes: every bucket except the last holds 6 entries, and the last
+ * holds at least 2 (a single entry would fit into its parent). So the count alone tells which slots are used, and a
+ * chain is never longer than necessary. A deletion fills the hole with the last entry of the chain.
  *
- * The low bits of the hash choose the bucket, the top 8 are the byte kept beside the entry. All 7 bytes are compared at
- * once; of the entries that are not the one looked for, one in 256 is touched.
+ * The low bits of the hash select the bucket; the top 8 bits are the hash byte stored beside the entry. A lookup
+ * compares all 7 hash bytes at once; it reads one in 256 of the entries that do not match.
  *
- * Sizes. A table grows by doubling when there are more than 7 entries a bucket, and shrinks to about half full when
- * less than one place in eight is used. It takes 10 to 19 bytes an entry, about 15 on average, children included. At 7
- * entries a bucket on average, one lookup in five goes on to a child. Growing earlier was not worth the memory.
+ * Sizes. A table doubles when it has more than 7 entries per bucket, and shrinks to about half full when less than one
+ * slot in eight is used. It takes 10 to 19 bytes per entry, about 15 on average, children included. At 7 entries per
+ * bucket on average, one lookup in five continues in a child. Growing earlier was not worth the memory.
  *
- * Resizing. There are two arrays while it goes on: `arrays[0]` is emptied bucket by bucket, from bucket 0 to the last,
- * into `arrays[1]`. New entries go into arrays[1]. Every addition and deletion moves REHASH_STEP buckets, so that a
- * resizing is done long before the next is due. Growing needs the keys of the entries again, which are fetched ahead;
- * shrinking does not, since the low bits of the hash are known from the place.
+ * Resizing. During a resize there are two arrays: buckets move from `arrays[0]`, from bucket 0 to the last, into
+ * `arrays[1]`. New entries go into arrays[1]. Every insertion and deletion moves REHASH_STEP buckets, so a resize
+ * completes long before the next one is due. Growing must read the keys of the entries again, which are prefetched;
+ * shrinking must not, because the index of the bucket gives the low bits of the hash.
  *
- * Scan. The cursor counts buckets with the highest bit first ("reverse binary"): when the table doubles, what was
- * bucket b becomes b and b + size, which in that order follow each other exactly where b stood; when it halves they
- * fall together again. So buckets before the cursor hold entries that were seen, in any size of the table. While there
- * are two arrays a call visits a bucket of the smaller and all buckets of the larger that fall together with it.
+ * Scan. The cursor counts buckets with the highest bit first ("reverse binary"): when the table doubles, bucket b
+ * splits into b and b + size, which are adjacent in that order at the position of b; when it halves they merge again.
+ * So the buckets before the cursor hold visited entries whatever the size of the table. While there are two arrays, a
+ * call visits one bucket of the smaller array and all corresponding buckets of the larger one.
  *
  * Rejected: open addressing over all buckets (no scan guarantee without tombstones, and long probes when nearly full);
- * keeping more bits of the hash, so that growing need not read keys (2 bytes an entry). */
+ * more hash bits per entry, so that growing need not read keys (2 bytes per entry). */
 #include "lib/hashtable.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -45,22 +44,22 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum {
-    PLACES = 7,       /* in a bucket */
-    COUNT = 0x07,     /* of meta: entries in this bucket */
-    CHAINED = 0x80,   /* of meta: the last place points at the child */
-    REHASH_STEP = 2,  /* buckets moved with every change */
-    FILL_FORCED = 5,  /* times full: grow even where resizing is to be avoided */
-    SHRINK_BELOW = 8, /* less than one place in so many used */
-    SECOND_LINE = 32, /* fetched with the beginning of an entry: its key may reach into the next line */
-    EMPTY_VISITS = 10 /* empty buckets skipped in one step, for each bucket to be moved */
+    SLOTS = 7,        /* slots in a bucket */
+    COUNT = 0x07,     /* in meta: entries in this bucket */
+    CHAINED = 0x80,   /* in meta: the last slot points to the child */
+    REHASH_STEP = 2,  /* buckets moved by every change */
+    FILL_FORCED = 5,  /* load factor at which HASHTABLE_RESIZE_AVOID still grows */
+    SHRINK_BELOW = 8, /* shrink below one used slot in this number */
+    SECOND_LINE = 32, /* prefetched with the start of an entry: its key may extend into the next line */
+    EMPTY_VISITS = 10 /* empty buckets skipped per bucket to move */
 };
 
 struct bucket {
     uint8_t meta;
-    uint8_t hashes[PLACES];
-    void *entries[PLACES];
+    uint8_t hashes[SLOTS];
+    void *entries[SLOTS];
 };
-_Static_assert(sizeof(struct bucket) == 8 + PLACES * sizeof(void *), "a bucket has no holes");
+_Static_assert(sizeof(struct bucket) == 8 + SLOTS * sizeof(void *), "a bucket has no holes");
 _Static_assert(sizeof(void *) != 8 || sizeof(struct bucket) == 64, "a bucket is a cache line");
 
 struct array {
@@ -74,7 +73,7 @@ struct hashtable {
     size_t used;            /* entries */
     size_t children;        /* child buckets */
     size_t rehash_index;    /* buckets of arrays[0] below it are empty */
-    unsigned held;          /* open iterators: no resizing */
+    unsigned held;          /* open iterators, which prevent resizing */
 };
 
 static _Atomic enum hashtable_resizing resizing = HASHTABLE_RESIZE;
@@ -123,10 +122,10 @@ static inline bool bucket_chained(const struct bucket *b) {
     return b->meta & CHAINED;
 }
 static inline struct bucket *bucket_child(const struct bucket *b) {
-    return bucket_chained(b) ? b->entries[PLACES - 1] : NULL;
+    return bucket_chained(b) ? b->entries[SLOTS - 1] : NULL;
 }
 
-/* A bit for each place whose hash byte is `byte`. */
+/* Returns a bit for each slot whose hash byte is `byte`. */
 static inline unsigned bucket_matches(const struct bucket *b, uint8_t byte) {
     unsigned taken = (1u << bucket_count(b)) - 1;
 #ifdef __SSE2__
@@ -135,27 +134,27 @@ static inline unsigned bucket_matches(const struct bucket *b, uint8_t byte) {
     return (unsigned)_mm_movemask_epi8(same) >> 1 & taken;
 #else
     unsigned same = 0;
-    for (unsigned i = 0; i < PLACES; i++) same |= (unsigned)(b->hashes[i] == byte) << i;
+    for (unsigned i = 0; i < SLOTS; i++) same |= (unsigned)(b->hashes[i] == byte) << i;
     return same & taken;
 #endif
 }
 
-static void bucket_put(struct bucket *b, unsigned place, uint8_t byte, void *entry) {
-    b->hashes[place] = byte;
-    b->entries[place] = entry;
+static void bucket_put(struct bucket *b, unsigned location, uint8_t byte, void *entry) {
+    b->hashes[location] = byte;
+    b->entries[location] = entry;
 }
 
-/* Adds an entry behind the others of the chain. */
+/* Appends an entry to the chain. */
 static void chain_append(struct hashtable *table, struct bucket *b, uint8_t byte, void *entry) {
     while (bucket_chained(b)) b = bucket_child(b);
     unsigned count = bucket_count(b);
-    if (unlikely(count == PLACES)) {
+    if (unlikely(count == SLOTS)) {
         struct bucket *child = mem_alloc(sizeof(*child));
         memset(child, 0, sizeof(*child));
-        bucket_put(child, 0, b->hashes[PLACES - 1], b->entries[PLACES - 1]);
+        bucket_put(child, 0, b->hashes[SLOTS - 1], b->entries[SLOTS - 1]);
         child->meta = 1;
-        b->entries[PLACES - 1] = child;
-        b->meta = CHAINED | (PLACES - 1);
+        b->entries[SLOTS - 1] = child;
+        b->meta = CHAINED | (SLOTS - 1);
         table->children++;
         b = child, count = 1;
     }
@@ -163,17 +162,17 @@ static void chain_append(struct hashtable *table, struct bucket *b, uint8_t byte
     b->meta++;
 }
 
-/* Takes out the entry at a place and closes the hole. True: the bucket was a child and is gone, with what it held moved
- * to the last place of its parent. */
-static bool chain_remove(struct hashtable *table, struct bucket *b, unsigned place, struct bucket *parent) {
+/* Removes the entry of a slot and fills the hole. True: the bucket was a child and has been freed; its remaining entry
+ * is now in the last slot of the parent. */
+static bool chain_remove(struct hashtable *table, struct bucket *b, unsigned location, struct bucket *parent) {
     struct bucket *last = b, *above = parent;
     while (bucket_chained(last)) above = last, last = bucket_child(last);
     unsigned end = bucket_count(last) - 1;
-    bucket_put(b, place, last->hashes[end], last->entries[end]);
+    bucket_put(b, location, last->hashes[end], last->entries[end]);
     last->meta--;
     if (!above || bucket_count(last) > 1) return false;
-    above->meta = PLACES;
-    bucket_put(above, PLACES - 1, last->hashes[0], last->entries[0]);
+    above->meta = SLOTS;
+    bucket_put(above, SLOTS - 1, last->hashes[0], last->entries[0]);
     mem_free(last);
     table->children--;
     return last == b;
@@ -193,17 +192,17 @@ static void chain_free(struct hashtable *table, struct bucket *b) {
 static inline bool rehashing(const struct hashtable *table) {
     return table->arrays[1].buckets != NULL;
 }
-static inline size_t array_places(const struct array *a) {
-    return a->buckets ? (a->mask + 1) * PLACES : 0;
+static inline size_t array_slots(const struct array *a) {
+    return a->buckets ? (a->mask + 1) * SLOTS : 0;
 }
-/* Where additions go. */
+/* The array that receives new entries. */
 static inline struct array *target(struct hashtable *table) {
     return &table->arrays[rehashing(table)];
 }
 
-/* The least power of two of buckets with `places` places. */
-static size_t buckets_for(size_t places) {
-    size_t needed = places / PLACES + (places % PLACES != 0);
+/* The smallest power of two of buckets with `slots` slots. */
+static size_t buckets_for(size_t slots) {
+    size_t needed = slots / SLOTS + (slots % SLOTS != 0);
     return needed <= 1 ? 1 : (size_t)1 << (64 - __builtin_clzll(needed - 1));
 }
 
@@ -234,7 +233,7 @@ static void move_bucket(struct hashtable *table, size_t index) {
     chain_free(table, head);
 }
 
-/* Moves up to `buckets` buckets that hold something. */
+/* Moves up to `buckets` non-empty buckets. */
 static void rehash_step(struct hashtable *table, size_t buckets) {
     struct array *from = &table->arrays[0];
     size_t visits = buckets * EMPTY_VISITS;
@@ -248,25 +247,24 @@ static void rehash_step(struct hashtable *table, size_t buckets) {
             return;
         }
     }
-    /* What the next step will need. */
+    /* Prefetch the entries of the next step. */
     for (size_t i = table->rehash_index; i <= from->mask && i < table->rehash_index + REHASH_STEP; i++)
         prefetch_entries(&from->buckets[i]);
 }
 
-/* May buckets be moved or an array be made, where there are so many places for the entries? */
-static bool resizing_allowed(const struct hashtable *table, size_t places) {
+/* True: the policy allows a resize for a table with this number of slots. */
+static bool resizing_allowed(const struct hashtable *table, size_t slots) {
     if (table->held) return false;
     enum hashtable_resizing policy = atomic_load_explicit(&resizing, memory_order_relaxed);
     if (likely(policy == HASHTABLE_RESIZE)) return true;
-    return policy == HASHTABLE_RESIZE_AVOID && table->used / FILL_FORCED > places;
+    return policy == HASHTABLE_RESIZE_AVOID && table->used / FILL_FORCED > slots;
 }
-static bool
-rehashing_allowed(const struct hashtable *table) { /* additions must not pile up in a small new array either */
-    size_t old = array_places(&table->arrays[0]), new = array_places(&table->arrays[1]);
+static bool rehashing_allowed(const struct hashtable *table) { /* the new array must not become overfull either */
+    size_t old = array_slots(&table->arrays[0]), new = array_slots(&table->arrays[1]);
     return resizing_allowed(table, old < new ? old : new);
 }
 
-/* False: there is no memory for it. */
+/* False: out of memory. */
 static bool resize_to(struct hashtable *table, size_t buckets) {
     bool first = !table->arrays[0].buckets;
     if (!first && buckets == table->arrays[0].mask + 1) return true;
@@ -282,34 +280,34 @@ static void step_with_change(struct hashtable *table) {
     if (rehashing(table) && rehashing_allowed(table)) rehash_step(table, REHASH_STEP);
 }
 
-/* Before an addition. */
+/* Called before an insertion. */
 static inline void grow_where_needed(struct hashtable *table) {
     if (unlikely(rehashing(table))) {
         step_with_change(table);
         return;
     }
-    size_t places = array_places(&table->arrays[0]);
-    if (likely(table->used < places)) return;
-    if (!places) {
+    size_t slots = array_slots(&table->arrays[0]);
+    if (likely(table->used < slots)) return;
+    if (!slots) {
         table->arrays[0] = (struct array){mem_calloc(1, sizeof(struct bucket)), 0};
-    } else if (resizing_allowed(table, places)) {
-        resize_to(table, buckets_for(table->used + 1)); /* without memory the chains grow */
+    } else if (resizing_allowed(table, slots)) {
+        resize_to(table, buckets_for(table->used + 1)); /* out of memory: the chains grow instead */
     }
 }
 
-/* After a deletion. */
+/* Called after a deletion. */
 static void shrink_where_possible(struct hashtable *table) {
     if (rehashing(table)) {
         step_with_change(table);
         return;
     }
     struct array *a = &table->arrays[0];
-    if (a->mask && table->used < array_places(a) / SHRINK_BELOW && resizing == HASHTABLE_RESIZE && !table->held)
+    if (a->mask && table->used < array_slots(a) / SHRINK_BELOW && resizing == HASHTABLE_RESIZE && !table->held)
         resize_to(table, buckets_for(table->used * 2));
 }
 
 void hashtable_expand(struct hashtable *table, size_t entries) {
-    if (rehashing(table) || table->held || entries <= array_places(&table->arrays[0])) return;
+    if (rehashing(table) || table->held || entries <= array_slots(&table->arrays[0])) return;
     if (entries <= SIZE_MAX / 128) resize_to(table, buckets_for(entries));
 }
 
@@ -326,7 +324,7 @@ bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds) {
     return rehashing(table);
 }
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 struct hashtable *hashtable_new(const struct hashtable_type *type) {
     if (unlikely(!seeded)) {
@@ -371,16 +369,16 @@ size_t hashtable_memory(const struct hashtable *table) {
     return sizeof(*table) + buckets * sizeof(struct bucket);
 }
 
-/* --- Finding and changing --- */
+/* --- Lookup and changes --- */
 
-/* Where an entry stands. */
-struct place {
+/* The location of an entry. */
+struct location {
     struct bucket *bucket, *parent;
     unsigned index;
 };
 
 static bool chain_find(struct hashtable *table, struct bucket *b, struct slice key, uint64_t hash,
-                       struct place *place) {
+                       struct location *location) {
     uint8_t byte = hash_byte(hash);
     struct bucket *parent = NULL, *child;
     for (; b; parent = b, b = child) {
@@ -389,7 +387,7 @@ static bool chain_find(struct hashtable *table, struct bucket *b, struct slice k
             unsigned index = (unsigned)__builtin_ctz(matches);
             __builtin_prefetch((const char *)b->entries[index] + SECOND_LINE);
             if (likely(key_is(table, b->entries[index], key))) {
-                *place = (struct place){b, parent, index};
+                *location = (struct location){b, parent, index};
                 return true;
             }
         }
@@ -397,26 +395,28 @@ static bool chain_find(struct hashtable *table, struct bucket *b, struct slice k
     return false;
 }
 
-static inline bool find(struct hashtable *table, struct slice key, uint64_t hash, struct place *place) {
+static inline bool find(struct hashtable *table, struct slice key, uint64_t hash, struct location *location) {
     struct array *a = table->arrays;
     if (likely(!rehashing(table)))
-        return a[0].buckets && chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, place);
+        return a[0].buckets && chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, location);
     struct bucket *new = &a[1].buckets[hash & a[1].mask];
     __builtin_prefetch(new);
     if ((hash & a[0].mask) >= table->rehash_index &&
-        chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, place))
+        chain_find(table, &a[0].buckets[hash & a[0].mask], key, hash, location))
         return true;
-    return chain_find(table, new, key, hash, place);
+    return chain_find(table, new, key, hash, location);
 }
 
 void *hashtable_find(struct hashtable *table, struct slice key) {
-    struct place place;
-    return table->used && find(table, key, hash_of(table, key), &place) ? place.bucket->entries[place.index] : NULL;
+    struct location location;
+    return table->used && find(table, key, hash_of(table, key), &location) ? location.bucket->entries[location.index]
+                                                                           : NULL;
 }
 
-void **hashtable_find_place(struct hashtable *table, struct slice key) {
-    struct place place;
-    return table->used && find(table, key, hash_of(table, key), &place) ? &place.bucket->entries[place.index] : NULL;
+void **hashtable_find_slot(struct hashtable *table, struct slice key) {
+    struct location location;
+    return table->used && find(table, key, hash_of(table, key), &location) ? &location.bucket->entries[location.index]
+                                                                           : NULL;
 }
 
 void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count) {
@@ -440,44 +440,45 @@ void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_
         }
 }
 
-void **hashtable_find_or_spot(struct hashtable *table, struct slice key, struct hashtable_spot *spot) {
-    struct place place;
-    spot->hash = hash_of(table, key);
-    return find(table, key, spot->hash, &place) ? &place.bucket->entries[place.index] : NULL;
+void **hashtable_find_or_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position) {
+    struct location location;
+    position->hash = hash_of(table, key);
+    return find(table, key, position->hash, &location) ? &location.bucket->entries[location.index] : NULL;
 }
 
-void hashtable_prefetch_spot(struct hashtable *table, const struct hashtable_spot *spot) {
+void hashtable_prefetch_position(struct hashtable *table, const struct hashtable_position *position) {
     for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
-        __builtin_prefetch(&table->arrays[a].buckets[spot->hash & table->arrays[a].mask], 1);
+        __builtin_prefetch(&table->arrays[a].buckets[position->hash & table->arrays[a].mask], 1);
 }
-void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_spot *spot) {
-    spot->hash = hash_of(table, key);
-    hashtable_prefetch_spot(table, spot);
+void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position) {
+    position->hash = hash_of(table, key);
+    hashtable_prefetch_position(table, position);
 }
-void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_spot *spot) {
-    struct place place;
-    return table->used && find(table, key, spot->hash, &place) ? &place.bucket->entries[place.index] : NULL;
+void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_position *position) {
+    struct location location;
+    return table->used && find(table, key, position->hash, &location) ? &location.bucket->entries[location.index]
+                                                                      : NULL;
 }
 
-void hashtable_add_at(struct hashtable *table, struct hashtable_spot *spot, void *entry) {
+void hashtable_add_at(struct hashtable *table, struct hashtable_position *position, void *entry) {
     grow_where_needed(table);
     struct array *a = target(table);
-    chain_append(table, &a->buckets[spot->hash & a->mask], hash_byte(spot->hash), entry);
+    chain_append(table, &a->buckets[position->hash & a->mask], hash_byte(position->hash), entry);
     table->used++;
 }
 
 bool hashtable_add(struct hashtable *table, void *entry) {
-    struct hashtable_spot spot;
-    if (hashtable_find_or_spot(table, table->type->key(entry), &spot)) return false;
-    hashtable_add_at(table, &spot, entry);
+    struct hashtable_position position;
+    if (hashtable_find_or_prepare(table, table->type->key(entry), &position)) return false;
+    hashtable_add_at(table, &position, entry);
     return true;
 }
 
 void *hashtable_pop(struct hashtable *table, struct slice key) {
-    struct place place;
-    if (!table->used || !find(table, key, hash_of(table, key), &place)) return NULL;
-    void *entry = place.bucket->entries[place.index];
-    chain_remove(table, place.bucket, place.index, place.parent);
+    struct location location;
+    if (!table->used || !find(table, key, hash_of(table, key), &location)) return NULL;
+    void *entry = location.bucket->entries[location.index];
+    chain_remove(table, location.bucket, location.index, location.parent);
     table->used--;
     shrink_where_possible(table);
     return entry;
@@ -490,7 +491,7 @@ bool hashtable_delete(struct hashtable *table, struct slice key) {
     return true;
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 static uint64_t reverse_bits(uint64_t v) {
     v = (v >> 1 & 0x5555555555555555) | (v & 0x5555555555555555) << 1;
@@ -498,7 +499,7 @@ static uint64_t reverse_bits(uint64_t v) {
     v = (v >> 4 & 0x0f0f0f0f0f0f0f0f) | (v & 0x0f0f0f0f0f0f0f0f) << 4;
     return __builtin_bswap64(v);
 }
-/* The cursor after this one in a table with this mask: adds one to the reversed bits within the mask. */
+/* The next cursor in a table with this mask: adds one to the reversed bits within the mask. */
 static uint64_t cursor_next(uint64_t cursor, size_t mask) {
     return reverse_bits(reverse_bits(cursor | ~(uint64_t)mask) + 1);
 }
@@ -534,7 +535,7 @@ void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *ta
     table->held++;
 }
 
-/* `bucket` is the bucket under way (NULL: take the one at bucket_index), `position` the next place in it. */
+/* `bucket` is the current bucket (NULL: start with the one at bucket_index), `position` its next slot. */
 void *hashtable_iterator_next(struct hashtable_iterator *it) {
     for (; it->array < 2; it->array++, it->bucket_index = 0) {
         struct array *a = &it->table->arrays[it->array];
@@ -557,14 +558,15 @@ void *hashtable_iterator_next(struct hashtable_iterator *it) {
 void hashtable_iterator_delete(struct hashtable_iterator *it) {
     struct hashtable *table = it->table;
     struct bucket *b = it->bucket, *parent = NULL;
-    unsigned place = (unsigned)--it->position;
-    void *entry = b->entries[place];
+    unsigned location = (unsigned)--it->position;
+    void *entry = b->entries[location];
     for (struct bucket *at = &table->arrays[it->array].buckets[it->bucket_index - 1]; at != b; at = bucket_child(at))
         parent = at;
-    if (chain_remove(table, b, place, parent)) {
-        /* The one entry left of b is now the last of the parent; it was returned already if it stood before ours. */
+    if (chain_remove(table, b, location, parent)) {
+        /* The last entry of b moved to the last slot of the parent. It was already returned if its slot preceded the
+         * current one. */
         it->bucket = parent;
-        it->position += PLACES - 1;
+        it->position += SLOTS - 1;
     }
     table->used--;
     if (table->type->free_entry) table->type->free_entry(entry);
@@ -575,13 +577,13 @@ void hashtable_iterator_close(struct hashtable_iterator *it) {
     shrink_where_possible(it->table);
 }
 
-/* --- Chance --- */
+/* --- Random entries --- */
 
 static size_t total_buckets(const struct hashtable *table) {
     size_t sum = table->arrays[0].mask + 1 - table->rehash_index;
     return rehashing(table) ? sum + table->arrays[1].mask + 1 : sum;
 }
-/* The buckets that may hold something, of both arrays, numbered through. */
+/* Numbers the buckets that may hold entries, over both arrays. */
 static struct bucket *nth_bucket(const struct hashtable *table, size_t n) {
     size_t first = table->arrays[0].mask + 1 - table->rehash_index;
     return n < first ? &table->arrays[0].buckets[table->rehash_index + n] : &table->arrays[1].buckets[n - first];
@@ -596,9 +598,9 @@ static void *chain_nth(const struct bucket *b, size_t n) {
     return b->entries[n];
 }
 
-/* Draws a bucket and one of `most` places in it, until there is an entry: so each entry has the same chance. `most` is
- * chosen so that hardly a chain is longer. In a nearly empty table that would take forever; there, chance decides only
- * where to begin. */
+/* Draws a bucket and one of `most` slots in it until it hits an entry, so each entry has the same probability. `most`
+ * is chosen so that nearly no chain is longer. In a nearly empty table this would take too long; there, the random draw
+ * only determines where the search starts. */
 void *hashtable_random(struct hashtable *table) {
     if (!table->used) return NULL;
     size_t buckets = total_buckets(table), most = table->used / buckets * 2 + 9;
@@ -642,7 +644,7 @@ static size_t describe_array(const struct hashtable *table, int which, char *tex
     int len = snprintf(text, size,
                        "Hash table %d stats (%s):\n table size: %zu\n number of elements: %zu\n buckets: %zu\n"
                        " chained buckets: %zu (%.2f%%)\n entries per bucket: %.2f\n most entries in a bucket: %zu\n",
-                       which, which ? "rehashing target" : "main hash table", buckets * PLACES, entries, buckets,
+                       which, which ? "rehashing target" : "main hash table", buckets * SLOTS, entries, buckets,
                        chained, 100.0 * (double)chained / (double)buckets, (double)entries / (double)buckets, longest);
     size_t used = len > 0 && (size_t)len < size ? (size_t)len : size;
     for (size_t i = 0; full && i < LENGTHS && used < size; i++) {

@@ -1,11 +1,12 @@
-/* hashtable.h: a hash table of pointers in cache-line buckets.
+/* hashtable.h: a hash table of pointers with cache-line buckets.
  *
- * A bucket is 64 bytes: 7 entries and, for each, one byte of its hash, so that a lookup reads one line of the table and
- * then almost only the entry it wants. A full bucket is continued in a child bucket. The key stands in the entry; the
- * type says where. The table grows and shrinks a few buckets at a time, with every change (and in
- * hashtable_rehash_for), never all at once; while it does, it has two arrays. Sizes are powers of two.
+ * A bucket is 64 bytes: 7 entries and one byte of the hash of each entry. A lookup reads one cache line of the table
+ * and then, nearly always, only the matching entry. A full bucket continues in a child bucket. The key is part of the
+ * entry; the type's `key` function returns it. Every change grows or shrinks the table by a few buckets, as does
+ * hashtable_rehash_for(); the table never resizes all at once. During a resize it has two arrays. Sizes are powers of
+ * two.
  *
- * Entries are owned by the table where the type has a free function. Not thread-safe. */
+ * The table owns its entries if the type has a free function. Not thread-safe. */
 #ifndef LIB_HASHTABLE_H
 #define LIB_HASHTABLE_H
 #include "lib/slice.h"
@@ -14,51 +15,52 @@
 struct hashtable;
 struct hashtable_type {
     struct slice (*key)(const void *entry);
-    void (*free_entry)(void *entry); /* may be NULL */
-    bool ignore_case;                /* ASCII case of keys does not matter (names of commands and options) */
+    void (*free_entry)(void *entry); /* may be NULL: the table does not own its entries */
+    bool ignore_case;                /* compare keys without ASCII case (names of commands and options) */
 };
 
 struct hashtable *hashtable_new(const struct hashtable_type *type);
 void hashtable_free(struct hashtable *table);
 void hashtable_clear(struct hashtable *table);
 size_t hashtable_size(const struct hashtable *table);
-size_t hashtable_memory(const struct hashtable *table); /* bytes of the table itself, without entries */
+size_t hashtable_memory(const struct hashtable *table); /* bytes of the table, without its entries */
 
-void *hashtable_find(struct hashtable *table, struct slice key); /* NULL where missing */
-/* The place that holds the entry, so that it can be replaced by another with the same key (the entry moved). Valid
- * until the next call that changes the table. NULL where missing. */
-void **hashtable_find_place(struct hashtable *table, struct slice key);
-/* Before looking up several keys that are known together: starts fetching for all of them what the lookups will read,
- * first the buckets, then the entries, instead of waiting for one after the other. Counts above HASHTABLE_PREFETCH_MAX
- * are cut. */
+void *hashtable_find(struct hashtable *table, struct slice key); /* NULL: not found */
+/* Returns the slot that holds the entry, so that the caller can replace the pointer when the entry moves (same key).
+ * Valid until the next change of the table. NULL: not found. */
+void **hashtable_find_slot(struct hashtable *table, struct slice key);
+/* Prefetches the memory that lookups of these keys will read, first the buckets, then the entries, so that the cache
+ * misses overlap. Ignores keys past HASHTABLE_PREFETCH_MAX. */
 enum { HASHTABLE_PREFETCH_MAX = 32 };
 void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count);
-bool hashtable_add(struct hashtable *table, void *entry); /* false: the key is there already, nothing done */
-/* For "find, else add" with one search: returns the place of the present entry, or NULL and fills `spot`, which the
- * next call on this table may use to add an entry with that key. */
-struct hashtable_spot {
+bool hashtable_add(struct hashtable *table, void *entry); /* false: the key exists; nothing changed */
+/* Find or add with one search. Returns the slot of the existing entry. Otherwise returns NULL and fills `position`,
+ * which the next call on this table may pass to hashtable_add_at() to add an entry with that key. */
+struct hashtable_position {
     uint64_t hash;
 };
-void **hashtable_find_or_spot(struct hashtable *table, struct slice key, struct hashtable_spot *spot);
-void hashtable_add_at(struct hashtable *table, struct hashtable_spot *spot, void *entry);
-/* The same in steps, for adding many entries: hashtable_prepare() fills the spot and starts fetching the bucket of a
- * key, hashtable_find_at() searches it later. The spot stays valid when the table changes, and is that of the key in
- * every table that does not ignore case: hashtable_prefetch_spot() starts fetching the bucket of another table. */
-void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_spot *spot);
-void hashtable_prefetch_spot(struct hashtable *table, const struct hashtable_spot *spot);
-void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_spot *spot);
-void *hashtable_pop(struct hashtable *table, struct slice key);   /* takes the entry out and gives it to the caller */
-bool hashtable_delete(struct hashtable *table, struct slice key); /* takes it out and frees it */
+void **hashtable_find_or_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position);
+void hashtable_add_at(struct hashtable *table, struct hashtable_position *position, void *entry);
+/* The same in separate steps, for adding many entries: hashtable_prepare() fills the position and prefetches the bucket
+ * of a key; hashtable_find_at() searches it later. The position stays valid when the table changes, and it is valid for
+ * the same key in every table that does not ignore case: hashtable_prefetch_position() prefetches the bucket of another
+ * table. */
+void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position);
+void hashtable_prefetch_position(struct hashtable *table, const struct hashtable_position *position);
+void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_position *position);
+void *hashtable_pop(struct hashtable *table,
+                    struct slice key); /* removes the entry and returns it; the caller owns it */
+bool hashtable_delete(struct hashtable *table, struct slice key); /* removes and frees the entry */
 
-/* Cursor iteration in any number of calls, with the guarantees of SCAN: an entry that is there from the first call to
- * the last is seen at least once, however the table grows and shrinks between calls. Start with 0; 0 returned: done.
- * The table must not be changed inside `seen`. One call visits one bucket (and its counterparts while the table is
- * being resized). */
-uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*seen)(void *context, void *entry),
+/* Cursor iteration with the guarantees of SCAN: an entry that exists from the first call to the last is visited at
+ * least once, even if the table grows or shrinks between calls. Start with cursor 0; the scan is complete when it
+ * returns 0. `visit` must not change the table. One call visits one bucket, and during a resize the corresponding
+ * buckets of both arrays. */
+uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void *entry),
                         void *context);
 
-/* Iteration in one go. The table must not be changed meanwhile, except by deleting the entry just returned, through
- * hashtable_iterator_delete (resizing is held off while an iterator is open). */
+/* Iteration over the whole table. The only change allowed meanwhile is hashtable_iterator_delete() of the entry just
+ * returned. An open iterator prevents resizing. */
 struct hashtable_iterator {
     struct hashtable *table;
     size_t bucket_index;
@@ -66,22 +68,22 @@ struct hashtable_iterator {
     int array, position;
 };
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table);
-void *hashtable_iterator_next(struct hashtable_iterator *it);  /* NULL: end */
-void hashtable_iterator_delete(struct hashtable_iterator *it); /* frees the entry last returned */
+void *hashtable_iterator_next(struct hashtable_iterator *it);  /* NULL: no more entries */
+void hashtable_iterator_delete(struct hashtable_iterator *it); /* removes and frees the last entry returned */
 void hashtable_iterator_close(struct hashtable_iterator *it);
 
-void *hashtable_random(struct hashtable *table); /* fairly; NULL where empty */
-/* Up to `count` entries from a random place on, quickly and not quite fairly (eviction, expiry). */
+void *hashtable_random(struct hashtable *table); /* uniform; NULL if the table is empty */
+/* Returns up to `count` entries from a random position. Fast, but not uniform; for eviction and expiry. */
 size_t hashtable_sample(struct hashtable *table, void **entries, size_t count);
 
-void hashtable_expand(struct hashtable *table, size_t entries); /* make room for so many at once */
+void hashtable_expand(struct hashtable *table, size_t entries); /* resize once for this number of entries */
 bool hashtable_is_rehashing(const struct hashtable *table);
-bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds); /* true: there is more to do */
-/* While a child process shares our memory, touching pages costs copies: resize only where it cannot wait (load above
- * 500 %). */
+bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds); /* true: not finished */
+/* The resize policy of all tables. While a child process shares the memory, writing to pages causes copies:
+ * HASHTABLE_RESIZE_AVOID resizes only above a load factor of 500 %. */
 enum hashtable_resizing { HASHTABLE_RESIZE, HASHTABLE_RESIZE_AVOID, HASHTABLE_RESIZE_FORBID };
-void hashtable_set_resizing(enum hashtable_resizing policy); /* of all tables */
-void hashtable_set_seed(const uint8_t seed[16]);             /* before the first table */
-/* Text for DEBUG HTSTATS. */
+void hashtable_set_resizing(enum hashtable_resizing policy);
+void hashtable_set_seed(const uint8_t seed[16]); /* call it before creating the first table */
+/* Writes the text of DEBUG HTSTATS. */
 size_t hashtable_describe(struct hashtable *table, char *text, size_t size, bool full);
 #endif

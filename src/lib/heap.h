@@ -1,8 +1,8 @@
-/* heap.h: items of which the one with the lowest number can always be seen: a binary heap of pointers.
+/* heap.h: a binary min-heap of pointers.
  *
- * An item knows its number and is told its place whenever that changes, so that it can be taken out or given another
- * number from where it stands. Each of that takes a time in proportion to the logarithm of how many there are. The heap
- * does not own its items. Not thread-safe. All zero: empty. */
+ * Each item has a number, and the heap reports the item's index whenever it changes, so that the owner can remove the
+ * item or change its number without a search. Both take O(log n). The heap does not own its items. Not thread-safe. A
+ * zeroed struct is an empty heap. */
 #ifndef LIB_HEAP_H
 #define LIB_HEAP_H
 #include <stddef.h>
@@ -14,17 +14,17 @@ struct heap {
 };
 struct heap_type {
     int64_t (*number)(const void *item);
-    void (*placed)(void *item, size_t place);
+    void (*set_index)(void *item, size_t index);
 };
 
 void heap_add(struct heap *heap, const struct heap_type *type, void *item);
-void heap_remove(struct heap *heap, const struct heap_type *type, size_t place);
-void heap_renumbered(struct heap *heap, const struct heap_type *type,
-                     size_t place); /* the item there has another number now */
+void heap_remove(struct heap *heap, const struct heap_type *type, size_t index);
+/* Restores the order after the number of the item at `index` changed. */
+void heap_renumbered(struct heap *heap, const struct heap_type *type, size_t index);
 static inline void *heap_first(const struct heap *heap) {
     return heap->len ? heap->items[0] : NULL;
 } /* NULL: empty */
-size_t heap_count_below(const struct heap *heap, const struct heap_type *type,
-                        int64_t number); /* looks at about so many items */
-void heap_clear(struct heap *heap);      /* empty, and without memory */
+/* Counts the items with a number below `number`; visits about as many items. */
+size_t heap_count_below(const struct heap *heap, const struct heap_type *type, int64_t number);
+void heap_clear(struct heap *heap); /* removes all items and frees the array */
 #endif

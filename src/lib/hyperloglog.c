@@ -79,7 +79,7 @@ static void dense_put(unsigned char *registers, unsigned index, unsigned value) 
     if (shift > 2) at[1] = (unsigned char)((at[1] & ~(63u >> (8 - shift))) | value >> (8 - shift));
 }
 
-/* Eight registers are six bytes; the last group has nothing behind it that could be read. */
+/* Eight registers are six bytes. The last group is separate because reading past its end is not allowed. */
 enum { GROUPS = HLL_REGISTERS / 8 };
 static inline uint64_t group_load(const char *at, bool last) {
     uint64_t six = 0;
@@ -153,7 +153,7 @@ void hll_pack(const uint8_t registers[static HLL_REGISTERS], char dense[static H
 /* Sparse runs */
 
 struct run {
-    unsigned size; /* bytes of its opcode */
+    unsigned size; /* bytes of the opcode */
     unsigned length, value;
 };
 static bool is_value(unsigned char byte) {
@@ -166,7 +166,7 @@ static unsigned char value_run(unsigned value, unsigned length) {
     return (unsigned char)(0x80 | (value - 1) << 2 | (length - 1));
 }
 
-/* The run at `at`. False: it is cut off. */
+/* Reads the run at `at`. False: truncated. */
 static bool run_read(const unsigned char *at, const unsigned char *end, struct run *run) {
     if (at >= end) return false;
     if (is_value(*at)) {
@@ -201,8 +201,8 @@ static unsigned put_zeros(unsigned char *to, unsigned length) {
     return 2;
 }
 
-/* What a run becomes when its register number `at` (from its beginning) gets another value: up to three runs. Returns
- * their bytes. */
+/* Splits a run whose register `at` (counted from its start) gets another value into up to three runs. Returns their
+ * bytes. */
 static unsigned split(const struct run *run, unsigned at, unsigned value, unsigned char to[static 5]) {
     unsigned size = 0, behind = run->length - 1 - at;
     if (at) {
@@ -221,7 +221,7 @@ static unsigned split(const struct run *run, unsigned at, unsigned value, unsign
     return size;
 }
 
-/* Joins neighbouring runs of one value, from a run on as far as the change could reach. */
+/* Merges adjacent runs of equal value, from a run on as far as the change can reach. */
 static void join(unsigned char *at, unsigned char *bytes, size_t *len) {
     for (int reach = MERGE_REACH; at < bytes + *len && reach > 0; reach--) {
         unsigned char *end = bytes + *len;
@@ -235,24 +235,24 @@ static void join(unsigned char *at, unsigned char *bytes, size_t *len) {
                 at[1] = value_run((at[0] >> 2 & 31u) + 1, length);
                 memmove(at, at + 1, (size_t)(end - at - 1));
                 (*len)--;
-                continue; /* and perhaps with the one after */
+                continue; /* the merged run may merge with the next one, too */
             }
         }
         at++;
     }
 }
 
-/* The run that holds a register, `first` the number of its first one, and the run before it. NULL: corrupt. What is
- * changed afterwards may be joined with the run before: so the next search begins at the one before that, and all over
- * again where that would not be enough. */
-static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index, struct hll_place *place,
+/* Returns the run that holds a register, and sets `first` to the number of its first register; the run before it goes
+ * into the cursor. NULL: corrupt. A later change may merge the run with the one before it, so the next search starts
+ * there, or from the beginning where that is not enough. */
+static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index, struct hll_cursor *cursor,
                                struct run *run, unsigned *first, unsigned char **before) {
-    struct hll_place here = *place, last = here, last_but_one = here;
+    struct hll_cursor here = *cursor, last = here, last_but_one = here;
     for (int steps = 0;; steps++) {
         if (!run_read(bytes + HLL_HEADER + here.offset, bytes + len, run)) return NULL;
         if (index < here.first + run->length) {
-            if (steps >= 2 || !place->offset) break;
-            here = last = last_but_one = *place = (struct hll_place){0, 0};
+            if (steps >= 2 || !cursor->offset) break;
+            here = last = last_but_one = *cursor = (struct hll_cursor){0, 0};
             steps = -1;
             continue;
         }
@@ -260,19 +260,19 @@ static unsigned char *run_find(unsigned char *bytes, size_t len, unsigned index,
         last = here;
         here.offset += run->size, here.first += run->length;
     }
-    *place = last_but_one;
+    *cursor = last_but_one;
     *first = here.first;
     *before = bytes + HLL_HEADER + last.offset;
     return bytes + HLL_HEADER + here.offset;
 }
 
 static int sparse_set(unsigned char *bytes, size_t *len, size_t sparse_max, unsigned index, unsigned value,
-                      struct hll_place *place) {
+                      struct hll_cursor *cursor) {
     if (value > SPARSE_VALUE_MAX) return HLL_MUST_BE_DENSE;
     unsigned char *end = bytes + *len, *before;
     unsigned first;
     struct run run;
-    unsigned char *at = run_find(bytes, *len, index, place, &run, &first, &before);
+    unsigned char *at = run_find(bytes, *len, index, cursor, &run, &first, &before);
     if (!at) return -1;
     if (run.value >= value) return 0;
     unsigned char replaced[5];
@@ -294,12 +294,12 @@ bool hll_to_dense(struct slice sparse, char dense[static HLL_DENSE_SIZE]) {
     return true;
 }
 
-/* Both */
+/* Both encodings */
 
-int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count, struct hll_place *place) {
+int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count, struct hll_cursor *cursor) {
     int changed;
     if (!hll_is_dense((struct slice){bytes, *len})) {
-        changed = sparse_set((unsigned char *)bytes, len, sparse_max, index, count, place);
+        changed = sparse_set((unsigned char *)bytes, len, sparse_max, index, count, cursor);
     } else {
         unsigned char *registers = (unsigned char *)bytes + HLL_HEADER;
         changed = count > dense_get(registers, index);
@@ -312,7 +312,7 @@ int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t
 int hll_add(char *bytes, size_t *len, size_t sparse_max, struct slice element) {
     uint64_t hash = hash_of(element), rest = hash >> INDEX_BITS | UINT64_C(1) << (RANK_MAX - 1);
     return hll_set(bytes, len, sparse_max, (unsigned)(hash & (HLL_REGISTERS - 1)), (uint8_t)(__builtin_ctzll(rest) + 1),
-                   &(struct hll_place){0, 0});
+                   &(struct hll_cursor){0, 0});
 }
 
 struct merging {
@@ -368,9 +368,9 @@ static double tau(double x) {
 uint64_t hll_estimate(const uint8_t registers[static HLL_REGISTERS]) {
     static const double ALPHA = 0.721347520444481703680; /* 1 / (2 ln 2) */
     const double m = HLL_REGISTERS;
-    /* Several rows, so that equal neighbours do not wait for one another. */
+    /* Several rows, so that equal neighbors do not wait for each other's store. */
     unsigned rows[4][64] = {{0}}, histogram[64];
-    unsigned zeros = 0; /* eight at once: of few elements nearly all are */
+    unsigned zeros = 0; /* counts eight at once: with few elements nearly all registers are zero */
     for (int i = 0; i < HLL_REGISTERS; i += 8) {
         uint64_t eight;
         memcpy(&eight, registers + i, sizeof eight);

@@ -1,29 +1,28 @@
-/* hyperloglog.h: estimates how many different elements were added, in 12 KiB or less, with a standard error of 0.81 %.
- * The bytes are those of Valkey, so they go into files, to replicas, and come from clients.
+/* hyperloglog.h: estimates the number of distinct elements in at most 12 KiB, with a standard error of 0.81 %. The byte
+ * format is that of Valkey: files, replicas and clients exchange it.
  *
  *   offset  size  field
  *        0     4  "HYLL"
  *        4     1  0: dense, 1: sparse
  *        5     3  unused, zero
- *        8     8  the last count, little-endian; the highest bit of byte 15 set: it is out of date
+ *        8     8  cached cardinality, little-endian; the highest bit of byte 15 marks it as stale
  *       16     …  16384 registers
  *
- * An element's hash is MurmurHash64A with the seed 0xadc83b19. Its low 14 bits choose the register, which keeps the
- * greatest of the positions of the lowest one bit in the rest, counted from 1.
+ * The hash of an element is MurmurHash64A with the seed 0xadc83b19. Its low 14 bits select the register. The register
+ * keeps the maximum position, counted from 1, of the lowest one bit in the remaining bits.
  *
- * Dense: 6 bits a register, one after the other, from the lowest bit of each byte up: 12288 bytes.
- * Sparse: runs of registers
+ * Dense: 6 bits per register, packed from the lowest bit of each byte up: 12288 bytes. Sparse: runs of registers
  *
- *   00xxxxxx            xxxxxx + 1 registers are 0
- *   01xxxxxx yyyyyyyy   xxxxxxyyyyyyyy + 1 registers are 0
- *   1vvvvvxx            xx + 1 registers are vvvvv + 1
+ *   00xxxxxx            ZERO: xxxxxx + 1 registers are 0
+ *   01xxxxxx yyyyyyyy   XZERO: xxxxxxyyyyyyyy + 1 registers are 0
+ *   1vvvvvxx            VAL: xx + 1 registers are vvvvv + 1
  *
- * which must be exactly 16384 in all. A sparse one becomes dense when it grows beyond a size of the caller's choice, or
- * a register beyond 32.
+ * The runs must add up to exactly 16384 registers. The sparse form becomes dense when it exceeds a size that the caller
+ * sets or when a register exceeds 32.
  *
- * The count is Otmar Ertl's improved raw estimator ("New cardinality estimation algorithms for HyperLogLog sketches",
- * 2017). Bytes come from anybody: hll_is_valid looks at header and length, and what reads the runs checks them. Any
- * thread. */
+ * The cardinality is Otmar Ertl's improved raw estimator ("New cardinality estimation algorithms for HyperLogLog
+ * sketches", 2017). The bytes can come from an untrusted client: hll_is_valid() checks header and length, and every
+ * reader of the runs checks them. Any thread. */
 #ifndef LIB_HYPERLOGLOG_H
 #define LIB_HYPERLOGLOG_H
 #include "lib/slice.h"
@@ -41,32 +40,32 @@ void hll_make_empty(char bytes[static HLL_SPARSE_EMPTY_SIZE]); /* sparse */
 bool hll_is_valid(struct slice bytes);
 bool hll_is_dense(struct slice bytes);
 
-/* Adds an element. 1: a register has grown; 0: nothing changed; -1: the bytes are corrupt; -2: a sparse one that must
- * become dense first (hll_to_dense, and again). There is room for HLL_GROWTH_MAX bytes behind *len, which changes.
- * `sparse_max` bounds the length of a sparse one. */
+/* Adds an element. Returns 1: a register grew; 0: no change; -1: the bytes are corrupt; HLL_MUST_BE_DENSE: the sparse
+ * form must become dense first (hll_to_dense(), then try again). The buffer must have HLL_GROWTH_MAX spare bytes past
+ * *len, which the call updates. `sparse_max` limits the length of the sparse form. */
 enum { HLL_MUST_BE_DENSE = -2 };
 int hll_add(char *bytes, size_t *len, size_t sparse_max, struct slice element);
-/* The same for a register. Several are set in ascending order: then `place`, zeroed at first, spares looking for each
- * from the beginning of a sparse one. */
-struct hll_place {
+/* Sets one register, with the same results. Callers that set registers in ascending order pass a zeroed `cursor` first
+ * and keep it, which avoids a search from the start of the sparse form for each. */
+struct hll_cursor {
     size_t offset;
-    unsigned first; /* register there */
+    unsigned first; /* number of the register at offset */
 };
-int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count, struct hll_place *place);
+int hll_set(char *bytes, size_t *len, size_t sparse_max, unsigned index, uint8_t count, struct hll_cursor *cursor);
 bool hll_to_dense(struct slice sparse, char dense[static HLL_DENSE_SIZE]); /* false: corrupt */
 
-/* The registers, a byte each; those already in `registers` stay where they are greater. False: corrupt. */
+/* Merges the registers, one byte each, into `registers`: the maximum of both wins. False: corrupt. */
 bool hll_merge(struct slice bytes, uint8_t registers[static HLL_REGISTERS]);
-void hll_pack(const uint8_t registers[static HLL_REGISTERS],
-              char dense[static HLL_DENSE_SIZE]); /* the registers of a dense one; the header is left */
+/* Writes the registers of the dense form; leaves the header unchanged. */
+void hll_pack(const uint8_t registers[static HLL_REGISTERS], char dense[static HLL_DENSE_SIZE]);
 uint64_t hll_estimate(const uint8_t registers[static HLL_REGISTERS]);
 
-/* The count that the header keeps. False: out of date. */
+/* The cardinality cached in the header. False: it is stale. */
 bool hll_cached(struct slice bytes, uint64_t *count);
 void hll_cache(char *bytes, uint64_t count);
 void hll_invalidate(char *bytes);
-/* Calls `seen` (may be NULL) for each run of a sparse one, however many registers they are. False: corrupt. */
+/* Calls `visit` (may be NULL) for each run of the sparse form, whatever the total of registers. False: corrupt. */
 bool hll_runs(struct slice bytes,
-              void (*seen)(void *context, char kind /* 'z', 'Z', 'v' */, unsigned length, unsigned value),
+              void (*visit)(void *context, char kind /* 'z', 'Z', 'v' */, unsigned length, unsigned value),
               void *context);
 #endif

@@ -30,7 +30,8 @@ static inline void put(uint8_t *set, size_t width, size_t index, int64_t value) 
     for (size_t i = 0; i < width; i++) p[i] = (uint8_t)((uint64_t)value >> 8 * i);
 }
 
-/* How many are below the value. Each step is an addition or none, not a branch that could be guessed wrong. */
+/* Counts the integers below the value. Each step is a conditional addition, not a branch that the CPU could mispredict.
+ */
 static inline __attribute__((always_inline)) size_t below(const uint8_t *set, size_t width, size_t count,
                                                           int64_t value) {
     size_t low = 0;
@@ -41,10 +42,10 @@ static inline __attribute__((always_inline)) size_t below(const uint8_t *set, si
     }
     return low + (count && get(set, width, low) < value);
 }
-/* Where the value is or would be. */
+/* Sets *index to the position of the value, or to its insertion point. */
 static bool search(const uint8_t *set, int64_t value, size_t *index) {
     size_t width = width_of(set), count = intset_count(set);
-    /* Integers often come in their order. */
+    /* Integers often arrive in ascending order. */
     if (count && value > get(set, width, count - 1))
         *index = count;
     else
@@ -104,19 +105,20 @@ bool intset_seek(const uint8_t *set, int64_t value, size_t *index) {
     return low < count && get(set, width, low) == value;
 }
 
-/* As listpacks do, memory grows to what is needed, and is given back when less than half of it is used. */
+/* As with listpacks, memory grows to the size needed and shrinks when less than half of it is used. */
 static uint8_t *resize(uint8_t *set, size_t width, size_t count) {
     if (count > UINT32_MAX) abort();
     size_t bytes = INTSET_HEADER_BYTES + width * count, room = mem_size(set);
     return bytes > room || (room > 64 && bytes < room / 2) ? mem_realloc(set, bytes) : set;
 }
 
-/* The value is beyond all that the present width can hold: it becomes the first or the last. */
+/* The value does not fit the present width, so it becomes the first or the last. */
 static uint8_t *add_wider(uint8_t *set, int64_t value) {
     size_t count = intset_count(set), old = width_of(set), new = width_for(value), first = value < 0;
     set = resize(set, new, count + 1);
     for (size_t i = count; i-- > 0;)
-        put(set, new, i + first, get(set, old, i)); /* from the end: nothing is overwritten unread */
+        put(set, new, i + first,
+            get(set, old, i)); /* from the end, so that no integer is overwritten before it is read */
     put(set, new, first ? 0 : count, value);
     put32(set, (uint32_t) new);
     put32(set + 4, (uint32_t)(count + 1));

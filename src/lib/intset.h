@@ -1,15 +1,14 @@
-/* intset.h: a sorted array of distinct integers in one piece of memory, byte for byte as RDB files and DUMP hold it.
+/* intset.h: a sorted array of distinct integers in one allocation, byte for byte as in RDB files and DUMP payloads.
  *
- *     bytes 0-3   bytes of one integer: 2, 4 or 8; little-endian
+ *     bytes 0-3   bytes per integer: 2, 4 or 8; little-endian
  *     bytes 4-7   number of integers, little-endian
  *     integers    ascending, little-endian, two's complement
  *
- * All integers have the width that the widest needs; adding one that needs more widens the array, and nothing narrows
- * it again.
+ * All integers have the width of the widest. Adding a wider integer widens the array; it never becomes narrower.
  *
- * An intset is a plain pointer to memory of lib/memory.h; a change returns where it is now. Searching is by halves.
- * Adding in the middle moves what is behind, so users bound the number of integers (set-max-intset-entries). Trusts the
- * bytes except in intset_validate(). */
+ * An intset is a plain pointer to memory of lib/memory.h; a change returns the new pointer. Searches are binary. An
+ * insertion moves all following integers, so callers limit the number of integers (set-max-intset-entries). Only
+ * intset_validate() accepts untrusted bytes. */
 #ifndef LIB_INTSET_H
 #define LIB_INTSET_H
 #include <stdbool.h>
@@ -22,19 +21,18 @@ uint8_t *intset_copy(const uint8_t *set);
 void intset_free(uint8_t *set);
 size_t intset_count(const uint8_t *set);
 size_t intset_bytes(const uint8_t *set);
-int64_t intset_at(const uint8_t *set, size_t index); /* ascending; index below the count */
-/* As intset_has, where the values asked for ascend: *index is where the last search ended, 0 at first. In any other
- * order it is only slower. */
+int64_t intset_at(const uint8_t *set, size_t index); /* in ascending order; index < count */
+/* intset_has() for a series of ascending values: *index is the position where the last search ended, initially 0.
+ * Values in another order work, but slower. */
 bool intset_seek(const uint8_t *set, int64_t value, size_t *index);
 bool intset_has(const uint8_t *set, int64_t value);
-int64_t intset_min(const uint8_t *set); /* of a set that is not empty, as the two below */
+int64_t intset_min(const uint8_t *set); /* the set must not be empty; also for the next two */
 int64_t intset_max(const uint8_t *set);
 int64_t intset_random(const uint8_t *set);
-/* *added tells whether it was not there before. */
+/* *added: the value is new. */
 uint8_t *intset_add(uint8_t *set, int64_t value, bool *added);
 uint8_t *intset_remove(uint8_t *set, int64_t value, bool *removed);
-uint8_t *intset_remove_tail(uint8_t *set, size_t count); /* the `count` largest */
-/* Is this an intset that is not empty? Looks at nothing outside of the `size` bytes; deep: at the order of the integers
- * too. */
+uint8_t *intset_remove_tail(uint8_t *set, size_t count); /* removes the `count` largest */
+/* Checks for a valid, non-empty intset. Reads only the `size` bytes. `deep` also checks the order of the integers. */
 bool intset_validate(const uint8_t *bytes, size_t size, bool deep);
 #endif

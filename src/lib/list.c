@@ -1,4 +1,4 @@
-/* list.c: the walks of list.h: how one starts, and what removing an element means to those under way. */
+/* list.c: starts an iteration and updates active iterations after a removal; see list.h. */
 #include "lib/list.h"
 
 struct list_walk *list_walk_start(struct list_walk *walk, struct list *list) {

@@ -1,15 +1,15 @@
-/* list.h: an intrusive doubly linked list. The link stands in the element, so that linking allocates nothing and an
- * element can leave in O(1). Use container_of to come from a link to its element.
+/* list.h: an intrusive doubly linked list. The link is a member of the element, so linking allocates nothing and
+ * removal is O(1). container_of() gives the element of a link.
  *
- * Walking. The body of list_each may remove any element, the current one and the next one too, and may free what it
- * removed: a walk registers itself with its list, and list_remove moves every walk that stands at the removed link to
- * the link behind it. A walk ends when its list becomes empty, so that the body may then free the list itself. An
- * element that the body appends is visited where another one still stands behind the current one.
+ * Iteration. The body of list_each may remove any element, including the current and the next one, and may free it: an
+ * iteration registers with its list, and list_remove() moves every iteration at the removed link to the link after it.
+ * An iteration ends when its list becomes empty, so the body may then free the list itself. It visits an element that
+ * the body appends if another element still follows the current one.
  *
  * Rejected: saving only the next link before the body runs. A callback that closes a client can remove that next
- * element, and callbacks of that kind are what most lists of the server hold.
+ * element, and most lists of the server run such callbacks.
  *
- * A walk changes its list, so a list that several threads walk needs a lock even for walking. */
+ * An iteration changes its list, so a list shared between threads needs a lock even for iteration. */
 #ifndef LIB_LIST_H
 #define LIB_LIST_H
 #include <stdbool.h>
@@ -22,9 +22,9 @@ struct list_walk;
 struct list {
     struct list_link head; /* a ring through head; empty: both point at head */
     size_t len;
-    struct list_walk *walks; /* those under way, innermost first */
+    struct list_walk *walks; /* active iterations, innermost first */
 };
-/* The position of a list_each. */
+/* The position of one list_each. */
 struct list_walk {
     struct list *list; /* NULL: the list became empty */
     struct list_link *next;
@@ -49,7 +49,7 @@ static inline void list_prepend(struct list *list, struct list_link *link) {
     list_insert_before(list, list->head.next, link);
 }
 void list_walks_pass(struct list *list, const struct list_link *removed); /* for list_remove only */
-/* After removal the link is unlinked: list_is_linked() says no. */
+/* After removal list_is_linked() returns false. */
 static inline void list_remove(struct list *list, struct list_link *link) {
     if (__builtin_expect(list->walks != NULL, 0)) list_walks_pass(list, link);
     link->prev->next = link->next, link->next->prev = link->prev;
@@ -67,18 +67,18 @@ static inline struct list_link *list_next(struct list *list, struct list_link *l
 }
 
 struct list_walk *list_walk_start(struct list_walk *walk, struct list *list);
-/* The next link; NULL: the end. */
+/* Returns the next link; NULL: the end. */
 static inline struct list_link *list_walk_step(struct list_walk *walk) {
     struct list_link *link = walk->next;
     if (!walk->list || link == &walk->list->head) return NULL;
     walk->next = link->next;
     return link;
 }
-/* Walks of a list end in the reverse order of their starts: they belong to nested blocks. */
+/* Walks of a list end in the reverse order of their starts, because they belong to nested blocks. */
 static inline void list_walk_end(struct list_walk *walk) {
     if (walk->list) walk->list->walks = walk->outer;
 }
-/* Runs the statement behind it for each link of the list. `break`, `continue`, `return` and `goto` work as in a loop.
+/* Runs the following statement for each link of the list. `break`, `continue`, `return` and `goto` work as in a loop.
  */
 #define list_each(list, link)                                                                                          \
     for (struct list_walk link##_walk __attribute__((cleanup(list_walk_end))),                                         \

@@ -1,12 +1,11 @@
 /* listpack.c: see listpack.h for the format.
  *
- * Every change is one splice: the bytes behind the place are moved once and the memory is resized once, however many
- * elements are added or deleted. What is to be written is measured first (`struct element`), so nothing is written
- * twice.
+ * Every change is one splice: the bytes after the position move once and the memory is resized once, for any number of
+ * elements. The new elements are measured first (`struct element`), so nothing is written twice.
  *
- * Memory grows to what is needed: the allocator's size classes give the room that makes repeated appending cheap, so
- * growing by half again would only waste memory in the many small listpacks. It is given back when less than half of it
- * is used. */
+ * Memory grows to the size needed: the allocator's size classes leave enough slack to make repeated appending cheap, so
+ * growing by half would only waste memory in the many small listpacks. Memory shrinks when less than half of it is
+ * used. */
 #include "lib/listpack.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -24,7 +23,7 @@ enum {
     INT64 = 0xf4,
     HEAD_MAX = 9, /* bytes of encoding and integer */
     BACKLEN_MAX = 5,
-    NUMBER_DIGITS = 20 /* longer text is no integer */
+    NUMBER_DIGITS = 20 /* longer text is not an integer */
 };
 
 /* --- Header --- */
@@ -65,7 +64,7 @@ static inline size_t body_bytes(const uint8_t *p) {
     case INT24: return 4;
     case INT32: return 5;
     case INT64: return 9;
-    default: return 1; /* the end; nothing else is in a valid listpack */
+    default: return 1; /* the end byte; a valid listpack has nothing else here */
     }
 }
 static inline size_t backlen_bytes(size_t body) {
@@ -95,7 +94,7 @@ size_t listpack_element_bytes(const uint8_t *element) {
     return body + backlen_bytes(body);
 }
 
-/* An element that is to be written. */
+/* An element to be written. */
 struct element {
     uint8_t head[HEAD_MAX];
     uint8_t head_len;
@@ -178,7 +177,7 @@ size_t listpack_size_of_number(int64_t number) {
     return e.bytes;
 }
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 uint8_t *listpack_new(size_t capacity) {
     uint8_t *lp = mem_alloc(capacity > LISTPACK_EMPTY_BYTES ? capacity : LISTPACK_EMPTY_BYTES);
@@ -200,12 +199,12 @@ uint8_t *listpack_shrink(uint8_t *lp) {
     size_t bytes = listpack_bytes(lp);
     return mem_size(lp) > bytes ? mem_realloc(lp, bytes) : lp;
 }
-bool listpack_has_room(const uint8_t *lp, size_t more) {
+bool listpack_has_space(const uint8_t *lp, size_t more) {
     size_t now = lp ? listpack_bytes(lp) : LISTPACK_EMPTY_BYTES;
     return more <= LISTPACK_BYTES_MAX && now + more <= LISTPACK_BYTES_MAX;
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 size_t listpack_count(const uint8_t *lp) {
     size_t count = header_count(lp);
@@ -249,7 +248,7 @@ uint8_t *listpack_seek(const uint8_t *lp, int64_t index) {
 
 /* --- Reading --- */
 
-/* The number of an element that is one. */
+/* Reads the number of an integer element. */
 static inline bool read_number(const uint8_t *p, int64_t *number) {
     uint8_t b = *p;
     if (b < 0x80) {
@@ -309,7 +308,7 @@ uint8_t *listpack_find(const uint8_t *lp, const uint8_t *p, struct slice text, u
     int64_t wanted = 0, number;
     bool numeric = is_number(text, &wanted);
     while (!at_end(p)) {
-        /* A text that is an integer may stand as text in a listpack made elsewhere: both are compared. */
+        /* Another implementation may have stored an integer as a string: compare both forms. */
         if (*p >= 0x80 && *p < 0xc0) {
             if ((size_t)(*p & 0x3f) == text.len && memcmp(p + 1, text.data, text.len) == 0) return (uint8_t *)p;
         } else if (read_number(p, &number)) {
@@ -325,7 +324,7 @@ uint8_t *listpack_find(const uint8_t *lp, const uint8_t *p, struct slice text, u
 
 /* --- Changing --- */
 
-/* Makes the `old` bytes at an offset `new` bytes; what stands in them is to be written by the caller. */
+/* Replaces the `old` bytes at an offset with `new` bytes, which the caller writes. */
 static uint8_t *splice(uint8_t *lp, size_t offset, size_t old, size_t new) {
     size_t bytes = listpack_bytes(lp), total = bytes - old + new, tail = bytes - offset - old;
     if (total > UINT32_MAX) abort();
@@ -440,7 +439,7 @@ uint8_t *listpack_merge(uint8_t *lp, uint8_t *other) {
 uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index, size_t total, size_t wanted,
                               unsigned group) {
     for (const uint8_t *p = element; p && wanted && *index < total; ++*index) {
-        /* Of the groups that are left, `wanted` are to be chosen: this one with that chance. */
+        /* `wanted` of the remaining groups are still to be chosen: choose this one with that probability. */
         if (random_below(total - *index) < wanted) {
             ++*index;
             return (uint8_t *)p;
@@ -452,7 +451,7 @@ uint8_t *listpack_next_random(const uint8_t *lp, uint8_t *element, size_t *index
 
 /* --- Validating --- */
 
-/* The bytes of the element that begins at p and must end before `end`; 0: it is none. */
+/* Returns the bytes of the element that begins at p and must end before `end`; 0: invalid. */
 static size_t element_check(const uint8_t *p, const uint8_t *end) {
     size_t room = (size_t)(end - p), needed = *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : *p == TEXT32 ? 5 : 1;
     if (*p > INT64 || room < needed) return 0;

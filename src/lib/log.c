@@ -1,11 +1,11 @@
-/* log.c: lines to standard output, a file, syslog; see log.h.
+/* log.c: log lines to standard output, a file, syslog; see log.h.
  *
- * A line is put together in one buffer and written by one write() to a file opened for appending, so lines of several
- * threads and of child processes do not mix. The file is opened for every line: a log that was moved away (logrotate)
- * is simply created anew, without a signal. At the rate a server logs this costs nothing that could be noticed.
+ * A line is formatted in one buffer and written by one write() to a file opened for appending, so lines of several
+ * threads and of child processes do not mix. The file is opened for every line: after logrotate moves the log away, the
+ * next line creates it anew, without a signal. At the log rate of a server the cost is negligible.
  *
  * The local time is computed here from a cached offset to UTC. localtime() takes a lock in the C library, and a child
- * forked while another thread held it would hang in its first line. */
+ * forked while another thread held it would hang at its first line. */
 #include "lib/log.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -32,8 +32,8 @@ static _Atomic bool use_syslog;
 static _Atomic(enum log_format) line_format = LOG_FORMAT_LEGACY;
 static _Atomic(enum log_timestamp) stamp_format = LOG_TIMESTAMP_LEGACY;
 
-/* Set-up and lines may come from different threads; what a line needs is copied out under the lock. A forked child
- * finds it free (see fork_ functions). */
+/* Configuration and logging may run on different threads; a line copies what it needs under the lock. A forked child
+ * finds the lock free (see the fork_ functions). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void log_set_role(char new_role) {
@@ -71,7 +71,8 @@ void log_set_format(enum log_format format, enum log_timestamp timestamp) {
 
 /* --- Time --- */
 
-/* Seconds east of UTC. Zones change their offset on the quarter of an hour at the finest. Not renewed in children. */
+/* Seconds east of UTC, refreshed every quarter of an hour, the finest granularity of offset changes. Children do not
+ * refresh it. */
 static long utc_offset(time_t now) {
     static _Atomic long offset;
     static _Atomic time_t valid_from = -1;
@@ -84,7 +85,7 @@ static long utc_offset(time_t now) {
     return offset;
 }
 
-/* Days since 1970 to the civil date (Gregorian, years from March so that the leap day is the last of a year). */
+/* Converts days since 1970 to a civil date (Gregorian; years start in March so that the leap day is the last day). */
 static void civil_date(int64_t days, int *year, int *month, int *day) {
     days += 719468; /* 0000-03-01 */
     int64_t era = (days >= 0 ? days : days - 146096) / 146097, of_era = days - era * 146097;
@@ -124,7 +125,7 @@ static void write_all(int fd, const char *text, size_t len) {
     while (len) {
         ssize_t written = write(fd, text, len);
         if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return; /* nobody to tell */
+        if (written <= 0) return; /* there is nowhere to report the error */
         text += written, len -= (size_t)written;
     }
 }
@@ -147,7 +148,7 @@ static const char *role_word(char r) {
     return r == 'M' ? "primary" : r == 'S' ? "replica" : r == 'C' ? "RDB/AOF" : "sentinel";
 }
 
-/* A value in double quotes must not end early or break the line. */
+/* A value in double quotes must not contain quotes or line breaks. */
 static void logfmt_clean(char *text) {
     for (; *text; text++) {
         if (*text == '"')

@@ -1,5 +1,5 @@
-/* log.h: the log of server and tools: standard output, a file, syslog. Any thread may write; a line goes out whole.
- * A line looks as Valkey's do: "pid:role dd Mon yyyy hh:mm:ss.mmm mark text". */
+/* log.h: the log of server and tools: standard output, a file, syslog. Any thread may log; each line is one write. The
+ * format is that of Valkey: "pid:role dd Mon yyyy hh:mm:ss.mmm mark text". */
 #ifndef LIB_LOG_H
 #define LIB_LOG_H
 #include <stdbool.h>
@@ -9,9 +9,9 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_VERBOSE, LOG_LEVEL_NOTICE, LOG_LEVEL
 enum log_format { LOG_FORMAT_LEGACY, LOG_FORMAT_LOGFMT, LOG_FORMAT_JSON };
 enum log_timestamp { LOG_TIMESTAMP_LEGACY, LOG_TIMESTAMP_ISO8601, LOG_TIMESTAMP_MILLISECONDS };
 
-extern _Atomic(enum log_level) log_level; /* lines below are not written; test it before costly preparation */
+extern _Atomic(enum log_level) log_level; /* lines below it are dropped; check it before an expensive message */
 void log_set_role(char role);             /* 'M' primary, 'S' replica, 'C' child, 'X' sentinel */
-int log_set_file(const char *path);       /* "" or NULL: standard output. Checks that it can be opened: 0 or -errno */
+int log_set_file(const char *path);       /* "" or NULL: standard output. Opens it once as a check: 0 or -errno */
 void log_set_syslog(bool enabled, const char *ident, int facility);
 void log_set_format(enum log_format format, enum log_timestamp timestamp);
 
@@ -21,8 +21,8 @@ void log_set_format(enum log_format format, enum log_timestamp timestamp);
 #define log_notice(...)  LOG(LOG_LEVEL_NOTICE, __VA_ARGS__)
 #define log_warning(...) LOG(LOG_LEVEL_WARNING, __VA_ARGS__)
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For signal handlers: no formatting, no locks, async-signal-safe. The first writes the text as it is (crash reports);
- * the second one line: "pid:signal-handler (seconds) text". */
+/* For signal handlers: async-signal-safe, without formatting or locks. The first writes the text unchanged (crash
+ * reports); the second writes one line: "pid:signal-handler (seconds) text". */
 void log_write_raw(const char *text);
 void log_write_from_handler(const char *text);
 #endif

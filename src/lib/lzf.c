@@ -1,22 +1,22 @@
 /* lzf.c: see lzf.h.
  *
- * The format, byte for byte:
+ * The format:
  *
- *     000lllll                     l + 1 bytes follow as they are
- *     lllooooo oooooooo            l of 1..6: l + 2 bytes again that stand o + 1 bytes back; 13 bits of o, high first
- *     111ooooo llllllll oooooooo   l + 9 bytes again
+ *     000lllll                     literal: l + 1 bytes follow
+ *     lllooooo oooooooo            match, l of 1..6: l + 2 bytes from o + 1 bytes back; 13 bits of o, high bits first
+ *     111ooooo llllllll oooooooo   match of l + 9 bytes
  *
- * Long texts are compressed by liblzf. Its table of 2^16 places costs a short text more, in cache misses, than looking
- * for repetitions; short texts, which most values are, have a table of their own, of about as many places as they have
- * bytes. Unpacking is done here, too: copying in words, where liblzf copies bytes, is several times as fast. */
+ * liblzf compresses long input. For short input, which most values are, its table of 2^16 slots costs more in cache
+ * misses than the search for matches; the compressor here uses a table with about as many slots as the input has bytes.
+ * Decompression is implemented here, too: it copies words where liblzf copies bytes, which is several times as fast. */
 #include "lib/lzf.h"
 #include <limits.h>
 #include <lzf.h>
 #include <stdint.h>
 
 enum {
-    SHORT_MAX = 4096, /* bytes of a text that is compressed here */
-    PLACES_LOG_MAX = 12,
+    SHORT_MAX = 4096, /* longest input compressed here */
+    SLOTS_LOG_MAX = 12,
     LITERALS_MAX = 32,
     MATCH_MIN = 3,
     MATCH_MAX = 264,
@@ -29,7 +29,7 @@ enum {
 static inline uint32_t load3(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
 }
-static inline unsigned place_of(uint32_t three, unsigned log) {
+static inline unsigned slot_of(uint32_t three, unsigned log) {
     return (three * 2654435761u) >> (32 - log);
 }
 static size_t match_length(const uint8_t *a, const uint8_t *b, size_t most) {
@@ -38,7 +38,7 @@ static size_t match_length(const uint8_t *a, const uint8_t *b, size_t most) {
     return len;
 }
 
-/* Writes literals [from, to); NULL: no room. */
+/* Writes the literals [from, to). NULL: no space. */
 static uint8_t *put_literals(uint8_t *out, const uint8_t *end, const uint8_t *from, const uint8_t *to) {
     while (from < to) {
         size_t len = (size_t)(to - from) < LITERALS_MAX ? (size_t)(to - from) : LITERALS_MAX;
@@ -63,18 +63,18 @@ static uint8_t *put_match(uint8_t *out, const uint8_t *end, size_t offset, size_
 }
 
 static size_t pack_short(const uint8_t *from, size_t len, uint8_t *to, size_t room) {
-    uint16_t places[1 << PLACES_LOG_MAX]; /* a position and one; 0: none yet */
+    uint16_t slots[1 << SLOTS_LOG_MAX]; /* position + 1; 0: empty slot */
     unsigned log = 5;
-    while (log < PLACES_LOG_MAX && (size_t)1 << log < len) log++;
-    memset(places, 0, sizeof *places << log);
+    while (log < SLOTS_LOG_MAX && (size_t)1 << log < len) log++;
+    memset(slots, 0, sizeof *slots << log);
     const uint8_t *at = from, *literals = from, *last = from + len - MATCH_MIN, *end = to + room;
     uint8_t *out = to;
     while (at <= last) {
         uint32_t three = load3(at);
-        unsigned place = place_of(three, log);
-        const uint8_t *before = from + places[place] - 1;
-        bool found = places[place] && load3(before) == three;
-        places[place] = (uint16_t)(at - from + 1);
+        unsigned slot = slot_of(three, log);
+        const uint8_t *before = from + slots[slot] - 1;
+        bool found = slots[slot] && load3(before) == three;
+        slots[slot] = (uint16_t)(at - from + 1);
         if (!found) {
             at++;
             continue;
@@ -85,7 +85,7 @@ static size_t pack_short(const uint8_t *from, size_t len, uint8_t *to, size_t ro
             !(out = put_match(out, end, (size_t)(at - before) - 1, matched)))
             return 0;
         at += matched, literals = at;
-        if (at - 1 <= last) places[place_of(load3(at - 1), log)] = (uint16_t)(at - from);
+        if (at - 1 <= last) slots[slot_of(load3(at - 1), log)] = (uint16_t)(at - from);
     }
     out = put_literals(out, end, literals, from + len);
     return out ? (size_t)(out - to) : 0;
@@ -100,7 +100,7 @@ size_t lzf_pack(struct slice from, char *to, size_t room) {
 
 /* --- Unpacking --- */
 
-/* Copies bytes that may reach into what is being written: a pattern of `offset` bytes is repeated. */
+/* Copies a match that may overlap its destination: a pattern of `offset` bytes repeats. */
 static void repeat(uint8_t *to, size_t offset, size_t len) {
     const uint8_t *from = to - offset;
     if (offset >= len) {

@@ -1,17 +1,16 @@
 /* memory.c: counted allocation over jemalloc or libc.
  *
- * What is counted is what the allocator really sets aside (the size class), as used_memory means it. With jemalloc the
- * class of a new block follows from the size asked for, and those of small sizes stand in a table, so an allocation
- * looks at no metadata of the block. A free asks for the block's size.
+ * The count is the size that the allocator really reserves (the size class), which is the meaning of used_memory. With
+ * jemalloc the class of a new block follows from the requested size, and a table holds the classes of small sizes, so
+ * an allocation reads no metadata of the block. A free asks the allocator for the block's size.
  *
- * Each thread adds to a counter on a cache line of its own. The counters form a list that only grows: a thread that
- * ends leaves its counter, with what it has counted, to the next thread that starts, so nothing is ever summed up
- * twice or lost. A counter has one writer; it is atomic only so that mem_used() may read it from elsewhere, and the
- * addition is a plain one.
+ * Each thread adds to a counter on its own cache line. The list of counters only grows: a thread that ends leaves its
+ * counter, with its sum, to the next thread that starts, so no byte is counted twice or lost. A counter has a single
+ * writer; it is atomic only so that mem_used() may read it from other threads, and the addition is a plain one.
  *
- * Rejected: one shared atomic counter (a contended line in every allocation once there are I/O threads); headers in
- * front of the blocks (16 bytes a block); sdallocx with the size just asked for (slower than free: 20 against 15 ns for
- * an allocation and its free, jemalloc 5.3; jemalloc alone takes 8). */
+ * Rejected: one shared atomic counter (a contended cache line in every allocation once there are I/O threads); headers
+ * in front of the blocks (16 bytes per block); sdallocx with the size just queried (slower than free: 20 against 15 ns
+ * for an allocation and its free, jemalloc 5.3; jemalloc alone takes 8). */
 #include "lib/memory.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +33,8 @@ enum { CACHE_LINE = 64 };
 
 struct counter {
     _Alignas(CACHE_LINE) _Atomic size_t bytes;
-    struct counter *next; /* in `counters`; never changes once published */
-    _Atomic bool owned;   /* by a living thread */
+    struct counter *next; /* link in `counters`; immutable once published */
+    _Atomic bool owned;   /* by a running thread */
 };
 static _Atomic(struct counter *) counters;
 static _Thread_local struct counter *my_counter __attribute__((tls_model("initial-exec")));
@@ -71,7 +70,7 @@ static __attribute__((noinline)) struct counter *counter_claim(void) {
     return c;
 }
 
-static inline void count(size_t bytes) { /* a negative number wraps, and so does the sum */
+static inline void count(size_t bytes) { /* a negative count wraps, and so does the sum */
     struct counter *c = my_counter;
     if (unlikely(!c)) c = counter_claim();
     size_t now = atomic_load_explicit(&c->bytes, memory_order_relaxed);
@@ -86,15 +85,15 @@ size_t mem_used(void) {
     size_t sum = 0;
     for (struct counter *c = atomic_load(&counters); c; c = c->next)
         sum += atomic_load_explicit(&c->bytes, memory_order_relaxed);
-    /* The counters are not read at one instant, so a block on its way between threads may be missing. */
+    /* The counters are not read at one instant, so a block freed by another thread may be missing. */
     return (ptrdiff_t)sum < 0 ? 0 : sum;
 }
 
 /* --- The allocators --- */
 
 enum { SIZE_MIN = 1 };
-/* More is a mistake or an attack, whatever the allocator says. (AddressSanitizer ends the process above its own limit.)
- */
+/* A larger size is an error or an attack, whatever the allocator returns. (AddressSanitizer ends the process above its
+ * own limit.) */
 #ifdef __SANITIZE_ADDRESS__
 #define SIZE_LIMIT ((size_t)1 << 39)
 #else
@@ -102,9 +101,9 @@ enum { SIZE_MIN = 1 };
 #endif
 
 #ifdef USE_JEMALLOC
-/* The classes of small sizes, by sixteenths: they are multiples of 16 but for the smallest of all, 8. */
+/* The size classes of small sizes, in units of 16 bytes: they are multiples of 16 except the smallest, 8. */
 enum { SMALL_MAX = 4096 };
-static uint16_t small_classes[SMALL_MAX / 16 + 1]; /* 0: not looked up yet */
+static uint16_t small_classes[SMALL_MAX / 16 + 1]; /* 0: not queried yet */
 static __attribute__((noinline)) size_t class_lookup(size_t size) {
     size_t class = nallocx(size, 0);
     if (size > 8 && size <= SMALL_MAX)
@@ -241,7 +240,7 @@ char *mem_strdup(const char *text) {
     return mem_strndup(text, strlen(text));
 }
 
-/* --- What the allocator and the kernel say --- */
+/* --- Statistics --- */
 
 static size_t resident_now(void) {
     char text[256];
@@ -275,7 +274,7 @@ static void allocator_stats(struct mem_stats *stats) {
     stats->muzzy = jemalloc_number(name) * jemalloc_number("arenas.page");
 }
 const char *mem_allocator(void) {
-    static char name[32]; /* every writer writes the same */
+    static char name[32]; /* every thread writes the same value */
     if (!name[0]) {
         const char *version = NULL;
         size_t len = sizeof(version);

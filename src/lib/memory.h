@@ -1,11 +1,12 @@
-/* memory.h: every allocation of the program goes through here, so that it is counted.
+/* memory.h: counted allocation. Every allocation of the program goes through these functions.
  *
- * The allocator is jemalloc or libc's (MALLOC=jemalloc|libc). Counting costs one thread-local addition: each thread has
- * a counter of its own on a cache line of its own, and mem_used() adds them up. A block may be freed by another thread
- * than the one that allocated it; the sum stays right.
+ * The allocator is jemalloc or libc's malloc (MALLOC=jemalloc|libc). Counting costs one thread-local addition: each
+ * thread has its own counter on its own cache line, and mem_used() adds them up. Another thread may free a block; the
+ * sum stays correct.
  *
- * mem_alloc and friends never return NULL: running out of memory calls the handler set by mem_set_oom_handler() and
- * then aborts. Where a peer, a client or a file chose the size, use the mem_try_ functions and answer with an error. */
+ * mem_alloc() and the other plain functions never return NULL: when memory runs out they call the handler of
+ * mem_set_oom_handler() and abort. Where a peer, a client or a file determines the size, use the mem_try_ functions and
+ * report an error. */
 #ifndef LIB_MEMORY_H
 #define LIB_MEMORY_H
 #include <stdbool.h>
@@ -18,10 +19,10 @@ void *mem_realloc(void *block, size_t size);
 void *mem_try_alloc(size_t size);
 void *mem_try_calloc(size_t count, size_t size);
 void *mem_try_realloc(void *block, size_t size);
-/* Would mem_alloc(size) succeed now? For a size that a client chose, ahead of calls that allocate about as much and
- * cannot fail. Costs an allocation and a release, untouched: ask only about large sizes. */
+/* True: mem_alloc(size) would succeed now. For sizes that a client determines, before calls that allocate about that
+ * much and cannot fail. It costs an allocation and a free of untouched memory: use it for large sizes only. */
 bool mem_is_available(size_t size);
-/* As above, and tells how many bytes the block really holds; all of them may be used. */
+/* As above; *usable receives the real size of the block, all of which may be used. */
 void *mem_alloc_usable(size_t size, size_t *usable);
 void *mem_realloc_usable(void *block, size_t size, size_t *usable);
 void mem_free(void *block);         /* NULL is allowed */
@@ -30,17 +31,18 @@ char *mem_strdup(const char *text);
 char *mem_strndup(const char *text, size_t len);
 
 size_t mem_used(void); /* bytes in use, over all threads */
-void mem_count(
-    size_t bytes); /* an allocator beside this one has given out, or (a negative number) got back, so many bytes */
+/* Reports `bytes` that another allocator handed out; a negative number reports bytes returned to it. */
+void mem_count(size_t bytes);
 void mem_set_oom_handler(void (*handler)(size_t size));
 
-/* What the allocator and the kernel say; zero where the allocator cannot tell. Slow: for INFO and cron. */
+/* Statistics of the allocator and the kernel; 0 if the allocator does not provide the value. Slow: for INFO and cron.
+ */
 struct mem_stats {
     size_t allocated, active, resident, retained, muzzy, metadata;
-    size_t rss;          /* of the process, from the kernel */
+    size_t rss;          /* of the process, as the kernel reports it */
     size_t total_system; /* physical memory of the machine */
 };
 void mem_read_stats(struct mem_stats *stats);
 const char *mem_allocator(void); /* "jemalloc-5.3.0" or "libc" */
-void mem_purge(void);            /* give unused pages back to the kernel */
+void mem_purge(void);            /* return unused pages to the kernel */
 #endif

@@ -1,13 +1,13 @@
 /* number.c: numbers to text and back; see number.h.
  *
- * Doubles are written by Grisu2 (Loitsch, "Printing Floating-Point Numbers Quickly and Accurately with Integers",
+ * Doubles are formatted by Grisu2 (Loitsch, "Printing Floating-Point Numbers Quickly and Accurately with Integers",
  * 2010): 64-bit integer arithmetic and a table of powers of ten. Its text always reads back to the same double, and is
- * the shortest such text but for about one number in a thousand. An exact algorithm (Ryu, Schubfach) would be as fast,
- * but clients compare texts with those of Valkey, which come from the same algorithm: 1e23 is
+ * the shortest such text except for about one number in a thousand. An exact algorithm (Ryu, Schubfach) would be as
+ * fast, but clients compare texts with those of Valkey, which come from the same algorithm: 1e23 is
  * "99999999999999990000000".
  *
- * Short decimal texts are read without strtod: a mantissa below 2^53 and a power of ten up to 10^22 are exact as
- * doubles, so their product or quotient is rounded once, hence right. */
+ * Short decimal texts are parsed without strtod: a mantissa below 2^53 and a power of ten up to 10^22 are exact as
+ * doubles, so their product or quotient is rounded once and is therefore correct. */
 #include "lib/number.h"
 #include <errno.h>
 #include <float.h>
@@ -26,7 +26,7 @@ static const char digit_pairs[] =
 static bool parse_digits(const char *at, size_t len, uint64_t *value) {
     if (len == 0 || len > 20 || (len > 1 && at[0] == '0')) return false;
     uint64_t v = 0;
-    size_t safe = len < 19 ? len : 19; /* so many digits cannot overflow */
+    size_t safe = len < 19 ? len : 19; /* this number of digits cannot overflow */
     for (size_t i = 0; i < safe; i++) {
         unsigned digit = (unsigned char)at[i] - '0';
         if (digit > 9) return false;
@@ -95,7 +95,7 @@ size_t format_int64(char *text, int64_t value) {
 static const double exact_powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                       1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-/* [-]digits[.digits] with up to 15 digits; anything else is left to strtod. */
+/* [-]digits[.digits] with up to 15 digits; strtod handles anything else. */
 static bool parse_short_decimal(struct slice text, double *value) {
     size_t i = 0, digits = 0, fraction = 0;
     bool negative = text.len && text.data[0] == '-', point = false;
@@ -118,7 +118,7 @@ static bool parse_short_decimal(struct slice text, double *value) {
     return true;
 }
 
-/* Copies the text to where a NUL can follow. Both strto functions would skip leading space, so it is refused here. */
+/* Copies the text and adds a NUL. Rejects leading space, which both strto functions would skip. */
 static bool number_text(char *copy, size_t size, struct slice text) {
     if (text.len == 0 || text.len >= size) return false;
     unsigned char first = (unsigned char)text.data[0];
@@ -168,7 +168,7 @@ enum {
     POWER_FIRST = -348,
     POWER_STEP = 8,
     POWERS = 87,
-    EXPONENT_MIN = -60 /* of a scaled number; at most -32 */
+    EXPONENT_MIN = -60 /* exponent of a scaled number; at most -32 */
 };
 /* 10^-348, 10^-340, …, 10^340, mantissas rounded to 64 bits. */
 static const struct wide powers[POWERS] = {
@@ -200,14 +200,14 @@ static struct wide wide_normalize(struct wide w) {
     int shift = __builtin_clzll(w.mantissa);
     return (struct wide){w.mantissa << shift, w.exponent - shift};
 }
-static struct wide wide_multiply(struct wide a, struct wide b) { /* the upper half, rounded */
+static struct wide wide_multiply(struct wide a, struct wide b) { /* the upper half of the product, rounded */
     unsigned __int128 product = (unsigned __int128)a.mantissa * b.mantissa + ((uint64_t)1 << 63);
     return (struct wide){(uint64_t)(product >> 64), a.exponent + b.exponent + 64};
 }
 
-/* The digits generated lie at `rest` below the upper boundary, the number itself at `distance`. Steps the last digit
- * down while that comes nearer to the number and stays within `delta`, the width of what reads back to the same double.
- */
+/* The generated digits are `rest` below the upper boundary, the number itself `distance`. Decrements the last digit
+ * while that comes closer to the number and stays within `delta`, the width of the interval that reads back to the same
+ * double. */
 static void digits_round(char *last, uint64_t delta, uint64_t rest, uint64_t unit, uint64_t distance) {
     while (rest < distance && delta - rest >= unit &&
            (rest + unit < distance || distance - rest > rest + unit - distance)) {
@@ -216,7 +216,7 @@ static void digits_round(char *last, uint64_t delta, uint64_t rest, uint64_t uni
     }
 }
 
-/* Digits of the upper boundary until what is left is less than the width of the interval. */
+/* Generates digits of the upper boundary until the remainder is less than the width of the interval. */
 static int digits_generate(struct wide value, struct wide upper, struct wide lower, char *digits, int *power) {
     int shift = -upper.exponent, n = 0, left = 10;
     uint64_t one = (uint64_t)1 << shift, delta = upper.mantissa - lower.mantissa;
@@ -257,14 +257,14 @@ static int grisu2(double value, char digits[20], int *power) {
     struct wide w = {mantissa, -1074};
     if (exponent) w = (struct wide){mantissa | (uint64_t)1 << 52, exponent - 1075};
 
-    /* Halfway to the neighbours; below a power of two the neighbour is nearer. */
+    /* Halfway to the neighbors; below a power of two the neighbor is closer. */
     struct wide upper = wide_normalize((struct wide){w.mantissa * 2 + 1, w.exponent - 1});
     struct wide lower = {w.mantissa * 2 - 1, w.exponent - 1};
     if (mantissa == 0 && exponent > 1) lower = (struct wide){w.mantissa * 4 - 1, w.exponent - 2};
     lower = (struct wide){lower.mantissa << (lower.exponent - upper.exponent), upper.exponent};
     w = wide_normalize(w);
 
-    /* The first power that lifts the exponent far enough. */
+    /* The first power that raises the exponent far enough. */
     int estimate = (int)((EXPONENT_MIN - 1 - w.exponent - 63) * 0.30102999566398120 - POWER_FIRST) / POWER_STEP - 1;
     int i = estimate < 0 ? 0 : estimate;
     while (w.exponent + powers[i].exponent + 64 < EXPONENT_MIN) i++;
@@ -286,7 +286,7 @@ static size_t put_zeros(char *text, int count) {
     return (size_t)count;
 }
 
-/* Plain notation for whole numbers with few zeros behind and for short fractions, else d.dde±x. */
+/* Plain notation for integers with few trailing zeros and for short fractions, otherwise d.dde±x. */
 static size_t digits_layout(char *text, const char *digits, int n, int power) {
     size_t len = 0;
     int exponent = power + n - 1, magnitude = exponent < 0 ? -exponent : exponent;
@@ -295,7 +295,7 @@ static size_t digits_layout(char *text, const char *digits, int n, int power) {
         return len + put_zeros(text + len, power);
     }
     if (power < 0 && (power > -7 || magnitude < 4)) {
-        int point = n + power; /* digits before it */
+        int point = n + power; /* digits before the point */
         if (point <= 0) {
             len += put(text, "0.", 2);
             len += put_zeros(text + len, -point);
@@ -333,14 +333,14 @@ size_t format_double_digits(char text[static 40], double value) {
     return sign + digits_layout(text, digits, n, power);
 }
 
-/* The fraction is mantissa / 2^shift, and mantissa * 10^17 fits into 128 bits: so the rounding is exact, half to even,
- * as that of printf. */
+/* The fraction is mantissa / 2^shift, and mantissa * 10^17 fits into 128 bits, so the rounding is exact, half to even,
+ * as in printf. */
 size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsigned decimals) {
     static const uint64_t tens[FIXED_DECIMALS_MAX + 1] = {1,       10,       100,       1000, 10000, 100000,
                                                           1000000, 10000000, 100000000, 1e9,  1e10,  1e11,
                                                           1e12,    1e13,     1e14,      1e15, 1e16,  1e17};
     bool exact = LDBL_MANT_DIG <= 64 || (long double)(double)value == value;
-    if (!exact || !(value > -0x1p62L && value < 0x1p62L)) /* the largest has 4933 digits before the point */
+    if (!exact || !(value > -0x1p62L && value < 0x1p62L)) /* the largest value has 4933 digits before the point */
         return (size_t)snprintf(text, DOUBLE_TEXT_MAX, "%.*Lf", (int)decimals, value);
     size_t len = signbit(value) ? put(text, "-", 1) : 0;
     if (value < 0) value = -value;

@@ -1,4 +1,4 @@
-/* number.h: numbers to text and back, exactly as Valkey reads and writes them, without printf. */
+/* number.h: conversion between numbers and text, exactly as Valkey reads and writes them, without printf. */
 #ifndef LIB_NUMBER_H
 #define LIB_NUMBER_H
 #include "lib/slice.h"
@@ -6,7 +6,7 @@
 
 enum { NUMBER_TEXT_MAX = 32, DOUBLE_TEXT_MAX = 5 * 1024 };
 
-/* Canonical decimal only: no spaces, no leading zeros or '+', within range. False otherwise. */
+/* Accepts canonical decimal only: no spaces, no leading zeros or '+', in range. False otherwise. */
 bool parse_int64(struct slice text, int64_t *value);
 bool parse_uint64(struct slice text, uint64_t *value);
 size_t format_int64(char *text, int64_t value); /* at most 20 bytes, no NUL; returns the length */
@@ -17,20 +17,20 @@ size_t format_uint64(char *text, uint64_t value);
 bool parse_double(struct slice text, double *value);
 bool parse_long_double(struct slice text, long double *value); /* hexadecimal, too */
 bool number_is_hexadecimal(struct slice text);                 /* as strtod would read it */
-/* Shortest text that reads back to the same double (RESP3 doubles, ZSCORE, …): "1", "0.1", "1e+20", "inf", "-inf",
+/* The shortest text that reads back as the same double (RESP3 doubles, ZSCORE, …): "1", "0.1", "1e+20", "inf", "-inf",
  * "nan". */
 size_t format_double(char text[static 40], double value);
-/* The same without an exception for integers, of which format_double() shows all digits: "1e+20" as there, but "1e+10"
- * too. */
+/* The same without the special case for integers, which format_double() prints with all digits: both give "1e+20", but
+ * this function also gives "1e+10". */
 size_t format_double_digits(char text[static 40], double value);
-/* With so many digits after the point, 1 to FIXED_DECIMALS_MAX; not of infinities and what is no number. */
+/* Fixed notation with `decimals` digits after the point, 1 to FIXED_DECIMALS_MAX. The value must be finite. */
 enum { FIXED_DECIMALS_MAX = 17 };
 size_t format_fixed(char text[static DOUBLE_TEXT_MAX], long double value, unsigned decimals);
-/* As INCRBYFLOAT shows numbers: fixed notation, 17 digits after the point, trailing zeros removed. */
+/* The format of INCRBYFLOAT: fixed notation, 17 digits after the point, trailing zeros removed. */
 size_t format_long_double(char text[static DOUBLE_TEXT_MAX], long double value);
 
-/* "100", "1k" = 1000, "1kb" = 1024, "mb", "gb", case does not matter. */
+/* "100", "1k" = 1000, "1kb" = 1024, "mb", "gb"; case does not matter. */
 bool parse_memory(struct slice text, uint64_t *bytes);
-/* 1.50K, 23.00M … as INFO's _human fields. */
+/* 1.50K, 23.00M …, as in the _human fields of INFO. */
 size_t format_bytes_human(char text[static 32], uint64_t bytes);
 #endif

@@ -1,4 +1,4 @@
-/* output.c: the slow paths of output.h, and its two outputs without a connection: memory, and nothing. */
+/* output.c: the slow paths of output.h, the memory output and the null output. */
 #include "lib/output.h"
 #include "lib/memory.h"
 

@@ -1,8 +1,8 @@
-/* output.h: a place to write bytes to, in place.
+/* output.h: an output buffer that callers write to in place.
  *
- * Whoever produces bytes (a reply, a request, a dump) writes to [pos, end) and moves pos. When there is too little room
- * it asks make_room. Behind it stands a connection's send memory, a growing buffer, or nothing. This is the one
- * interface by which bytes leave: resp/ writes replies into it without knowing what a connection is.
+ * The writer of a reply, a request or a dump writes to [pos, end) and advances pos. If the space is too small it calls
+ * make_room. Behind an output is the send memory of a connection, a growing buffer, or nothing. resp/ writes replies
+ * through this interface without knowing about connections.
  *
  * Not thread-safe: an output belongs to the thread of its owner. */
 #ifndef LIB_OUTPUT_H
@@ -12,26 +12,27 @@
 #include <stdint.h>
 
 struct output {
-    char *pos; /* where the next byte goes */
-    char *end; /* end of the room */
+    char *pos; /* next byte to write */
+    char *end; /* end of the space */
     const struct output_ops *ops;
 };
 
 struct output_ops {
-    /* Takes what was written up to pos and points pos and end at room for at least `len` bytes more. May not fail: an
-     * owner that can take no more (closed connection, limit passed) points at scratch memory whose content it drops. */
+    /* Consumes the bytes written up to pos and sets pos and end to space for at least `len` more bytes. Must not fail:
+     * an owner that accepts no more bytes (connection closed, limit exceeded) provides scratch memory and drops its
+     * content. */
     void (*make_room)(struct output *out, size_t len);
-    /* Puts the blob's bytes next in the stream, without copying them where it can, and takes over one reference. NULL:
-     * this output wants copies. Called only for blobs of at least share_min bytes. */
+    /* Queues the blob's bytes next in the stream, without a copy where possible, and takes over one reference. NULL:
+     * this output always copies. Called only for blobs of at least share_min bytes. */
     void (*share)(struct output *out, struct blob *blob);
     size_t share_min;
 };
 enum {
-    OUTPUT_SHARE_MIN = 16 * 1024 /* of outputs to which a blob costs more than a copy of fewer bytes */,
-    OUTPUT_ROOM_MAX = 4096 /* the most a single output_reserve may ask for */
+    OUTPUT_SHARE_MIN = 16 * 1024 /* for outputs where a blob costs more than a copy of fewer bytes */,
+    OUTPUT_ROOM_MAX = 4096 /* maximum of one output_reserve call */
 };
 
-/* Returns room for `len` <= OUTPUT_ROOM_MAX bytes; write there, then output_commit() what was used. */
+/* Returns space for `len` <= OUTPUT_ROOM_MAX bytes. Write there, then call output_commit() with the bytes used. */
 static inline char *output_reserve(struct output *out, size_t len) {
     if (__builtin_expect((size_t)(out->end - out->pos) < len, 0)) out->ops->make_room(out, len);
     return out->pos;
@@ -51,12 +52,12 @@ static inline void output_write(struct output *out, struct slice bytes) { /* any
 static inline bool output_shares(const struct output *out, const struct blob *blob) {
     return out->ops->share && blob->len >= out->ops->share_min;
 }
-/* Writes the blob's bytes, shared where that pays; the caller keeps its own reference. Bytes that are shared do not
- * move `pos`; `end` is moved by a byte instead, so that whoever counts what is written by the way of `pos` sees that
- * there was more, as he does where it goes on in other memory. */
+/* Writes the blob's bytes, shared where that is cheaper; the caller keeps its own reference. Sharing does not move
+ * `pos`; it moves `end` by one byte instead, so that a caller that measures its output by `pos` detects that bytes went
+ * another way, as it does when the output switches to other memory. */
 void output_write_blob(struct output *out, struct blob *blob);
 
-/* An output that keeps everything in one growing piece of memory. */
+/* An output into one growing buffer. */
 struct memory_output {
     struct output out; /* must be first */
     char *data;
@@ -68,7 +69,7 @@ void memory_output_clear(struct memory_output *m); /* keeps the memory */
 static inline struct slice memory_output_slice(const struct memory_output *m) {
     return (struct slice){m->data, (size_t)(m->out.pos - m->data)};
 }
-/* An output that drops everything (CLIENT REPLY OFF, a call that nobody listens to). One for each thread is enough. */
+/* An output that discards everything (CLIENT REPLY OFF, calls without a receiver). One per thread is enough. */
 struct null_output {
     struct output out; /* must be first */
     char scratch[OUTPUT_ROOM_MAX];

@@ -1,13 +1,13 @@
 /* radix_tree.c: see radix_tree.h.
  *
- * Nodes are not changed in place but made anew with what is to be different, which keeps them as small as they can be
- * and the code short; only a value is replaced where it is. An iterator keeps the way down as a stack, so nodes need no
- * pointer to their parent. */
+ * A structural change allocates a new node instead of changing it in place, which keeps nodes as small as possible and
+ * the code short; only a value is replaced in place. An iterator keeps its path as a stack, so nodes need no parent
+ * pointer. */
 #include "lib/radix_tree.h"
 #include "lib/memory.h"
 
 struct radix_node {
-    uint32_t len;      /* bytes shared */
+    uint32_t len;      /* shared bytes */
     uint16_t children; /* up to 256 */
     uint8_t has_value;
     void *words[]; /* [value], children; then bytes */
@@ -32,7 +32,7 @@ static inline struct slice prefix_of(const struct radix_node *n) {
     return (struct slice){shared_of(n), n->len};
 }
 
-/* Room for a node; children and bytes are still to be written. */
+/* Allocates a node; the caller writes children and bytes. */
 static struct radix_node *node_room(struct radix_tree *tree, size_t len, size_t children, bool has_value) {
     struct radix_node *n = mem_alloc(sizeof *n + (children + has_value) * sizeof(void *) + children + len);
     n->len = (uint32_t)len;
@@ -55,7 +55,8 @@ static struct radix_node *leaf_new(struct radix_tree *tree, struct slice bytes, 
     if (bytes.len) memcpy(shared_of(n), bytes.data, bytes.len);
     return n;
 }
-/* The node with other shared bytes, and with a value or without one. The old node is freed; `shared` may lie in it. */
+/* Returns the node with other shared bytes, and with or without a value. Frees the old node; `shared` may point into
+ * it. */
 static struct radix_node *node_change(struct radix_tree *tree, struct radix_node *old, struct slice shared,
                                       bool has_value, void *value) {
     struct radix_node *n = node_room(tree, shared.len, old->children, has_value);
@@ -70,8 +71,8 @@ static void *node_value(const struct radix_node *n) {
     return n->has_value ? n->words[0] : NULL;
 }
 
-/* The place of the child with that first byte, or of the first with a greater one. */
-static int child_place(const struct radix_node *n, unsigned char first, bool *found) {
+/* The index of the child with that first byte, or of the first one with a greater byte. */
+static int child_index(const struct radix_node *n, unsigned char first, bool *found) {
     const unsigned char *firsts = firsts_of(n);
     int low = 0, high = n->children;
     while (low < high) {
@@ -84,11 +85,11 @@ static int child_place(const struct radix_node *n, unsigned char first, bool *fo
     *found = low < n->children && firsts[low] == first;
     return low;
 }
-/* The node with one child more, or one less. The old node is freed. */
-static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *old, int place, unsigned char first,
+/* Returns the node with one child more or less. Frees the old node. */
+static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *old, int index, unsigned char first,
                                     struct radix_node *child) {
     struct radix_node *n = node_room(tree, old->len, old->children + 1u, old->has_value);
-    size_t at = (size_t)place, behind = old->children - at;
+    size_t at = (size_t)index, behind = old->children - at;
     if (old->has_value) n->words[0] = old->words[0];
     memcpy(children_of(n), children_of(old), at * sizeof(void *));
     memcpy(children_of(n) + at + 1, children_of(old) + at, behind * sizeof(void *));
@@ -100,9 +101,9 @@ static struct radix_node *child_add(struct radix_tree *tree, struct radix_node *
     node_free(tree, old);
     return n;
 }
-static struct radix_node *child_drop(struct radix_tree *tree, struct radix_node *old, int place) {
+static struct radix_node *child_drop(struct radix_tree *tree, struct radix_node *old, int index) {
     struct radix_node *n = node_room(tree, old->len, old->children - 1u, old->has_value);
-    size_t at = (size_t)place, behind = old->children - at - 1;
+    size_t at = (size_t)index, behind = old->children - at - 1;
     if (old->has_value) n->words[0] = old->words[0];
     memcpy(children_of(n), children_of(old), at * sizeof(void *));
     memcpy(children_of(n) + at, children_of(old) + at + 1, behind * sizeof(void *));
@@ -121,12 +122,12 @@ static inline struct slice behind(struct slice s, size_t len) {
     return (struct slice){s.data + len, s.len - len};
 }
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 struct radix_tree *radix_tree_new(void) {
     return mem_calloc(1, sizeof(struct radix_tree));
 }
-/* Without recursion: who chooses the keys chooses how deep the tree is. */
+/* Not recursive, because the client that chooses the keys controls the depth of the tree. */
 static void free_below(struct radix_node *root, void (*free_value)(void *value)) {
     size_t count = 1, room = 64;
     struct radix_node **left = mem_alloc(room * sizeof *left);
@@ -170,7 +171,7 @@ size_t radix_tree_memory(const struct radix_tree *tree) {
     return mem_size(tree) + tree->bytes;
 }
 
-/* --- Finding and changing --- */
+/* --- Lookup and changes --- */
 
 bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **value) {
     const struct radix_node *n = tree->root;
@@ -182,15 +183,15 @@ bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **val
             return n->has_value;
         }
         bool found;
-        int place = child_place(n, (unsigned char)key.data[0], &found);
+        int index = child_index(n, (unsigned char)key.data[0], &found);
         if (!found) return false;
-        n = children_of(n)[place];
+        n = children_of(n)[index];
         key = behind(key, 1);
     }
     return false;
 }
 
-/* The key leaves the node's shared bytes after `same` of them: the node is cut there. */
+/* Splits the node: the key shares only the first `same` of its bytes. */
 static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n, size_t same, struct slice key,
                                    void *value) {
     struct slice shared = prefix_of(n);
@@ -206,7 +207,7 @@ static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n
         return above;
     }
     unsigned char other = (unsigned char)key.data[same];
-    int mine = other > first; /* the place of the new leaf */
+    int mine = other > first; /* index of the new leaf */
     children_of(above)[mine] = leaf_new(tree, behind(key, same + 1), value);
     children_of(above)[!mine] = lower;
     firsts_of(above)[mine] = other;
@@ -215,19 +216,19 @@ static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n
 }
 
 bool radix_tree_set(struct radix_tree *tree, struct slice key, void *value, void **old) {
-    struct radix_node **place = &tree->root;
+    struct radix_node **link = &tree->root;
     tree->keys++;
-    while (*place) {
-        struct radix_node *n = *place;
+    while (*link) {
+        struct radix_node *n = *link;
         size_t same = common(prefix_of(n), key);
         if (same < n->len) {
-            *place = node_cut(tree, n, same, key, value);
+            *link = node_cut(tree, n, same, key, value);
             return true;
         }
         key = behind(key, same);
         if (!key.len) {
             if (!n->has_value) {
-                *place = node_change(tree, n, prefix_of(n), true, value);
+                *link = node_change(tree, n, prefix_of(n), true, value);
                 return true;
             }
             if (old) *old = n->words[0];
@@ -236,63 +237,63 @@ bool radix_tree_set(struct radix_tree *tree, struct slice key, void *value, void
             return false;
         }
         bool found;
-        int at = child_place(n, (unsigned char)key.data[0], &found);
+        int at = child_index(n, (unsigned char)key.data[0], &found);
         if (!found) {
-            *place = child_add(tree, n, at, (unsigned char)key.data[0], leaf_new(tree, behind(key, 1), value));
+            *link = child_add(tree, n, at, (unsigned char)key.data[0], leaf_new(tree, behind(key, 1), value));
             return true;
         }
-        place = &children_of(n)[at];
+        link = &children_of(n)[at];
         key = behind(key, 1);
     }
-    *place = leaf_new(tree, key, value);
+    *link = leaf_new(tree, key, value);
     return true;
 }
 
-/* A node that is no key and has one child only becomes one with it. */
+/* Merges a node that is not a key and has a single child with that child. */
 static struct radix_node *node_merge(struct radix_tree *tree, struct radix_node *n) {
     if (n->has_value || n->children != 1) return n;
     struct radix_node *child = children_of(n)[0];
     size_t len = (size_t)n->len + 1 + child->len;
-    char at_hand[128], *bytes = len <= sizeof at_hand ? at_hand : mem_alloc(len);
+    char inline_copy[128], *bytes = len <= sizeof inline_copy ? inline_copy : mem_alloc(len);
     memcpy(bytes, shared_of(n), n->len);
     bytes[n->len] = (char)firsts_of(n)[0];
     memcpy(bytes + n->len + 1, shared_of(child), child->len);
     node_free(tree, n);
     n = node_change(tree, child, (struct slice){bytes, len}, child->has_value, node_value(child));
-    if (bytes != at_hand) mem_free(bytes);
+    if (bytes != inline_copy) mem_free(bytes);
     return n;
 }
 
 bool radix_tree_remove(struct radix_tree *tree, struct slice key, void **value) {
-    struct radix_node **place = &tree->root, **above = NULL;
-    int at = 0; /* in the node above */
-    for (struct radix_node *n; (n = *place);) {
+    struct radix_node **link = &tree->root, **above = NULL;
+    int at = 0; /* the pointer in the parent node */
+    for (struct radix_node *n; (n = *link);) {
         if (key.len < n->len || memcmp(shared_of(n), key.data, n->len) != 0) return false;
         key = behind(key, n->len);
         if (!key.len) break;
         bool found;
-        int child = child_place(n, (unsigned char)key.data[0], &found);
+        int child = child_index(n, (unsigned char)key.data[0], &found);
         if (!found) return false;
         at = child;
-        above = place;
-        place = &children_of(n)[child];
+        above = link;
+        link = &children_of(n)[child];
         key = behind(key, 1);
     }
-    struct radix_node *n = *place;
+    struct radix_node *n = *link;
     if (!n || !n->has_value) return false;
     if (value) *value = n->words[0];
     tree->keys--;
     if (n->children) {
-        *place = node_merge(tree, node_change(tree, n, prefix_of(n), false, NULL));
+        *link = node_merge(tree, node_change(tree, n, prefix_of(n), false, NULL));
     } else {
         node_free(tree, n);
-        *place = NULL;
+        *link = NULL;
         if (above) *above = node_merge(tree, child_drop(tree, *above, at));
     }
     return true;
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 void radix_iterator_init(struct radix_iterator *it, const struct radix_tree *tree) {
     it->tree = tree;
@@ -300,29 +301,29 @@ void radix_iterator_init(struct radix_iterator *it, const struct radix_tree *tre
     it->depth = 0;
     it->key = (struct slice){NULL, 0};
     it->value = NULL;
-    it->steps = it->steps_at_hand;
-    it->depth_max = sizeof it->steps_at_hand / sizeof *it->steps_at_hand;
-    it->bytes = it->bytes_at_hand;
-    it->capacity = sizeof it->bytes_at_hand;
+    it->steps = it->inline_steps;
+    it->depth_max = sizeof it->inline_steps / sizeof *it->inline_steps;
+    it->bytes = it->inline_bytes;
+    it->capacity = sizeof it->inline_bytes;
 }
 void radix_iterator_free(struct radix_iterator *it) {
-    if (it->steps != it->steps_at_hand) mem_free(it->steps);
-    if (it->bytes != it->bytes_at_hand) mem_free(it->bytes);
+    if (it->steps != it->inline_steps) mem_free(it->steps);
+    if (it->bytes != it->inline_bytes) mem_free(it->bytes);
 }
 
-/* The bytes above the node that the last step leads to. */
+/* The length of the key prefix above the node of the last step. */
 static size_t bytes_before(const struct radix_iterator *it) {
     if (!it->depth) return 0;
     const struct radix_step *top = &it->steps[it->depth - 1];
     return top->before + top->node->len + 1;
 }
-/* Enters a node: the root, or the child of the top of the stack whose place stands there. */
+/* Pushes a node: the root, or the child that the top of the stack selects. */
 static void enter(struct radix_iterator *it, const struct radix_node *n) {
     size_t before = bytes_before(it), len = before + n->len;
     if (len > it->capacity) {
         char *larger = mem_alloc(len * 2);
-        if (before) memcpy(larger, it->bytes, before - 1); /* the last of them is written below */
-        if (it->bytes != it->bytes_at_hand) mem_free(it->bytes);
+        if (before) memcpy(larger, it->bytes, before - 1); /* the last one is written below */
+        if (it->bytes != it->inline_bytes) mem_free(it->bytes);
         it->bytes = larger;
         it->capacity = len * 2;
     }
@@ -334,7 +335,7 @@ static void enter(struct radix_iterator *it, const struct radix_node *n) {
     if (it->depth == it->depth_max) {
         struct radix_step *larger = mem_alloc(it->depth_max * 2 * sizeof *larger);
         memcpy(larger, it->steps, it->depth * sizeof *larger);
-        if (it->steps != it->steps_at_hand) mem_free(it->steps);
+        if (it->steps != it->inline_steps) mem_free(it->steps);
         it->steps = larger;
         it->depth_max *= 2;
     }
@@ -348,7 +349,7 @@ static void enter_child(struct radix_iterator *it, int child) {
 static inline const struct radix_node *top_node(const struct radix_iterator *it) {
     return it->steps[it->depth - 1].node;
 }
-/* At the node on top, if it is a key. */
+/* Positions the iterator at the top node if it is a key. */
 static bool arrive(struct radix_iterator *it) {
     const struct radix_step *top = &it->steps[it->depth - 1];
     it->key = (struct slice){it->bytes, top->before + top->node->len};
@@ -359,7 +360,7 @@ static bool nowhere(struct radix_iterator *it) {
     it->depth = 0;
     return it->valid = false;
 }
-/* The lowest and the highest key at or below the node on top. */
+/* Seek to the lowest and the highest key at or below the top node. */
 static bool lowest(struct radix_iterator *it) {
     while (!top_node(it)->has_value) enter_child(it, 0);
     return arrive(it);
@@ -368,7 +369,7 @@ static bool highest(struct radix_iterator *it) {
     while (top_node(it)->children) enter_child(it, top_node(it)->children - 1);
     return arrive(it);
 }
-/* The next key above all that are below the node on top, and the next one before all at or below it. */
+/* Seek to the next key after all keys below the top node, and to the one before all keys at or below it. */
 static bool leave_upwards(struct radix_iterator *it) {
     while (--it->depth) {
         const struct radix_step *top = &it->steps[it->depth - 1];
@@ -401,12 +402,12 @@ bool radix_iterator_prev(struct radix_iterator *it) {
     return it->valid && leave_downwards(it);
 }
 
-/* Goes down along the key, and from where it leaves the tree to the next key above or below. */
+/* Descends along the key, and from where it leaves the tree to the next key above or below. */
 static bool seek_key(struct radix_iterator *it, bool above, bool equal, bool beside, struct slice key) {
     for (const struct radix_node *n = it->tree->root;;) {
         enter(it, n);
         size_t same = common(prefix_of(n), key);
-        if (same < n->len) { /* all below here is on one side of the key */
+        if (same < n->len) { /* all keys below are on one side of the key */
             bool greater = same == key.len || (unsigned char)shared_of(n)[same] > (unsigned char)key.data[same];
             if (!beside) return nowhere(it);
             if (above) return greater ? lowest(it) : leave_upwards(it);
@@ -422,21 +423,21 @@ static bool seek_key(struct radix_iterator *it, bool above, bool equal, bool bes
             return lowest(it);
         }
         bool found;
-        int place = child_place(n, (unsigned char)key.data[0], &found);
+        int index = child_index(n, (unsigned char)key.data[0], &found);
         if (found) {
-            it->steps[it->depth - 1].child = place;
-            n = children_of(n)[place];
+            it->steps[it->depth - 1].child = index;
+            n = children_of(n)[index];
             key = behind(key, 1);
             continue;
         }
         if (!beside) return nowhere(it);
-        if (above && place == n->children) return leave_upwards(it);
+        if (above && index == n->children) return leave_upwards(it);
         if (above) {
-            enter_child(it, place);
+            enter_child(it, index);
             return lowest(it);
         }
-        if (place > 0) {
-            enter_child(it, place - 1);
+        if (index > 0) {
+            enter_child(it, index - 1);
             return highest(it);
         }
         return n->has_value ? arrive(it) : leave_downwards(it);
@@ -444,10 +445,10 @@ static bool seek_key(struct radix_iterator *it, bool above, bool equal, bool bes
 }
 
 bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how, struct slice key) {
-    /* The key may be the iterator's own, which is written over on the way. */
-    char at_hand[64], *copy = NULL;
+    /* The key may be the iterator's own buffer, which the descent overwrites. */
+    char inline_copy[64], *copy = NULL;
     if (key.data == it->bytes && key.len) {
-        copy = key.len <= sizeof at_hand ? at_hand : mem_alloc(key.len);
+        copy = key.len <= sizeof inline_copy ? inline_copy : mem_alloc(key.len);
         memcpy(copy, key.data, key.len);
         key.data = copy;
     }
@@ -462,6 +463,6 @@ bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how, struct 
         bool above = how == RADIX_ABOVE || how == RADIX_AT_OR_ABOVE;
         there = seek_key(it, above, how != RADIX_ABOVE && how != RADIX_BELOW, how != RADIX_EQUAL, key);
     }
-    if (copy && copy != at_hand) mem_free(copy);
+    if (copy && copy != inline_copy) mem_free(copy);
     return there;
 }

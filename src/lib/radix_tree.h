@@ -1,13 +1,12 @@
-/* radix_tree.h: byte strings in the order of their bytes, with a pointer each.
+/* radix_tree.h: an ordered map from byte strings to pointers (compressed radix tree).
  *
- * A node holds the bytes that all keys below it share from here on, and its children by their next byte; a node that is
- * no key has two children at least, so that there are never more than twice as many nodes as keys. A node is one
- * allocation:
+ * A node holds the bytes that all keys below it share, and its children, indexed by their next byte. A node that is not
+ * a key has at least two children, so there are at most twice as many nodes as keys. A node is one allocation:
  *
- *     header 8 bytes | [value 8] | children 8 each | their first bytes | bytes shared
+ *     header 8 bytes | [value 8] | children 8 each | their first bytes | shared bytes
  *
- * Finding, adding and removing take time in proportion to the key's length. Keys may be empty and may hold any byte.
- * Values belong to the user. Not thread-safe. */
+ * Lookup, insertion and removal are O(key length). Keys may be empty and may hold any byte. Values belong to the user.
+ * Not thread-safe. */
 #ifndef LIB_RADIX_TREE_H
 #define LIB_RADIX_TREE_H
 #include "lib/slice.h"
@@ -16,33 +15,33 @@
 struct radix_tree;
 struct radix_tree *radix_tree_new(void);
 void radix_tree_free(struct radix_tree *tree, void (*free_value)(void *value)); /* free_value may be NULL */
-struct radix_tree *radix_tree_copy(const struct radix_tree *tree,
-                                   void *(*copy_value)(void *value)); /* NULL: the same pointers */
-size_t radix_tree_len(const struct radix_tree *tree);                 /* keys */
+/* `copy_value` may be NULL: the copy holds the same pointers. */
+struct radix_tree *radix_tree_copy(const struct radix_tree *tree, void *(*copy_value)(void *value));
+size_t radix_tree_len(const struct radix_tree *tree); /* keys */
 size_t radix_tree_nodes(const struct radix_tree *tree);
-size_t radix_tree_runs(const struct radix_tree *tree);   /* nodes that hold bytes shared */
-size_t radix_tree_memory(const struct radix_tree *tree); /* bytes, without values. Walks nothing */
+size_t radix_tree_runs(const struct radix_tree *tree);   /* nodes with shared bytes */
+size_t radix_tree_memory(const struct radix_tree *tree); /* bytes, without values; O(1) */
 
-bool radix_tree_find(const struct radix_tree *tree, struct slice key,
-                     void **value); /* value may be NULL here and below */
-/* True: the key is new. Otherwise its value is replaced, and *old is the former one. */
+/* `value` may be NULL, here and below. */
+bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **value);
+/* True: the key is new. Otherwise the call replaces its value and sets *old to the previous one. */
 bool radix_tree_set(struct radix_tree *tree, struct slice key, void *value, void **old);
-bool radix_tree_remove(struct radix_tree *tree, struct slice key, void **value); /* false: there is no such key */
+bool radix_tree_remove(struct radix_tree *tree, struct slice key, void **value); /* false: no such key */
 
-/* Walking in both directions. After a change of the tree an iterator must seek again, for which its key may be used. */
+/* Iteration in both directions. After a change of the tree the iterator must seek again; it may pass its own key. */
 struct radix_iterator {
-    struct slice key; /* where it is; valid until it moves */
+    struct slice key; /* current key; valid until the iterator moves */
     void *value;
     const struct radix_tree *tree;
-    bool valid; /* is at a key */
+    bool valid; /* positioned at a key */
     char *bytes;
     size_t capacity, depth, depth_max;
     struct radix_step {
         const struct radix_node *node;
-        int child;     /* the one taken on the way down */
-        size_t before; /* bytes of the key above this node */
-    } * steps, steps_at_hand[24];
-    char bytes_at_hand[64];
+        int child;     /* the child on the path down */
+        size_t before; /* length of the key prefix above this node */
+    } * steps, inline_steps[24];
+    char inline_bytes[64];
 };
 enum radix_seek {
     RADIX_EQUAL,
@@ -53,10 +52,10 @@ enum radix_seek {
     RADIX_FIRST,
     RADIX_LAST
 };
-void radix_iterator_init(struct radix_iterator *it, const struct radix_tree *tree); /* is nowhere until it seeks */
-bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how,
-                         struct slice key);          /* false: there is no such key, it is nowhere */
-bool radix_iterator_next(struct radix_iterator *it); /* false: there was none, it is nowhere */
+void radix_iterator_init(struct radix_iterator *it, const struct radix_tree *tree); /* not positioned until a seek */
+/* False: no such key; the iterator is not positioned. */
+bool radix_iterator_seek(struct radix_iterator *it, enum radix_seek how, struct slice key);
+bool radix_iterator_next(struct radix_iterator *it); /* false: no more keys; not positioned */
 bool radix_iterator_prev(struct radix_iterator *it);
 void radix_iterator_free(struct radix_iterator *it);
 #endif

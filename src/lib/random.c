@@ -10,7 +10,7 @@ static uint64_t rotate(uint64_t x, int bits) {
     return x << bits | x >> (64 - bits);
 }
 
-/* splitmix64: spreads one number over the state, which must not become all zero. */
+/* splitmix64: expands one number into the state, which must not be all zero. */
 void random_seed(uint64_t seed) {
     for (int i = 0; i < 4; i++) {
         uint64_t z = seed += 0x9e3779b97f4a7c15;
@@ -38,8 +38,7 @@ uint64_t random_u64(void) {
     return result;
 }
 
-/* Lemire 2019: a multiplication instead of a division; the few numbers that would favour some results are drawn again.
- */
+/* Lemire 2019: a multiplication instead of a division; biased values are rejected and drawn again. */
 uint64_t random_below(uint64_t bound) {
     unsigned __int128 product = (unsigned __int128)random_u64() * bound;
     if ((uint64_t)product < bound) {
@@ -55,7 +54,7 @@ void random_bytes(void *data, size_t len) {
         ssize_t got = getrandom(at, len, 0);
         if (got < 0) {
             if (errno == EINTR) continue;
-            abort(); /* no secrets without randomness; Linux has had getrandom since 3.17 */
+            abort(); /* there are no secrets without randomness; Linux has getrandom since 3.17 */
         }
         at += got, len -= (size_t)got;
     }

@@ -1,5 +1,5 @@
 /* siphash.h: SipHash-1-3 (Aumasson, Bernstein 2012), the keyed hash of all tables: a client that does not know the key
- * cannot choose keys that collide. The second form ignores ASCII case. */
+ * cannot choose colliding keys. siphash_nocase() ignores ASCII case. */
 #ifndef LIB_SIPHASH_H
 #define LIB_SIPHASH_H
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* skiplist.c: see skiplist.h. After Pugh, "Skip Lists: A Probabilistic Alternative to Balanced Trees" (1990), with the
  * distances that his "A Skip List Cookbook" adds for ranks.
  *
- * A tree of wide nodes would touch fewer cache lines in a search; but a node here stays where it is for its life, so
- * that the table of members can point at it, and walking a range is following pointers without a stack. */
+ * A B-tree would touch fewer cache lines in a search, but a skiplist node keeps its address for its lifetime, so the
+ * member table can point at it, and iterating over a range only follows pointers. */
 #include "lib/skiplist.h"
 #include "lib/memory.h"
 #include "lib/random.h"
@@ -12,7 +12,7 @@ enum { HEIGHT_MAX = 32 };
 struct skiplist {
     struct skiplist_node *tail;
     size_t len;
-    int height;                /* of the highest node, at least 1 */
+    int height;                /* height of the tallest node, at least 1 */
     struct skiplist_node head; /* has HEIGHT_MAX levels and no text */
 };
 
@@ -34,7 +34,7 @@ static inline bool node_before(const struct skiplist_node *node, double score, s
     return node->score < score || (node->score == score && slice_compare(skiplist_text(node), text) < 0);
 }
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 struct skiplist *skiplist_new(void) {
     struct skiplist *list = mem_calloc(1, sizeof *list + HEIGHT_MAX * sizeof(struct skiplist_level));
@@ -72,7 +72,7 @@ void skiplist_node_free(struct skiplist_node *node) {
 
 /* --- Changing --- */
 
-/* For each level the last node before a place, and how many nodes stand up to it, itself included. */
+/* For each level, the last node before a position and its rank + 1 (the number of nodes up to and including it). */
 struct path {
     struct skiplist_node *nodes[HEIGHT_MAX];
     uint64_t ranks[HEIGHT_MAX];
@@ -130,7 +130,7 @@ static void link_node(struct skiplist *list, struct skiplist_node *node) {
     list->len++;
 }
 
-/* Takes out the node behind the path. */
+/* Unlinks the node after the path. */
 static void unlink_node(struct skiplist *list, struct skiplist_node *node, const struct path *path) {
     for (int level = 0; level < list->height; level++) {
         struct skiplist_node *before = path->nodes[level];
@@ -181,7 +181,7 @@ void skiplist_delete(struct skiplist *list, size_t first, size_t count,
     }
 }
 
-/* --- Looking up --- */
+/* --- Lookup --- */
 
 struct skiplist_node *skiplist_first(const struct skiplist *list) {
     return list->head.levels[0].next;

@@ -1,5 +1,5 @@
-/* slice.h: bytes that somebody else owns. A slice is passed by value, never frees anything, is not NUL-terminated and
- * may hold any byte. It is valid as long as its owner says. */
+/* slice.h: a reference to bytes that another object owns. A slice is passed by value, frees nothing, is not
+ * NUL-terminated and may hold any byte. The owner determines how long it stays valid. */
 #ifndef LIB_SLICE_H
 #define LIB_SLICE_H
 #include <stdbool.h>
@@ -23,12 +23,12 @@ static inline struct slice slice_make(const void *data, size_t len) {
 static inline bool slice_equal(struct slice a, struct slice b) {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
-/* Compares with a keyword; ASCII case does not matter. */
+/* Compares with a keyword, ignoring ASCII case. */
 static inline bool slice_is(struct slice a, const char *keyword) {
     size_t len = strlen(keyword);
     return a.len == len && strncasecmp(a.data, keyword, len) == 0;
 }
-/* memcmp order, the shorter first where one is the beginning of the other. */
+/* memcmp order; a prefix sorts before the longer slice. */
 static inline int slice_compare(struct slice a, struct slice b) {
     size_t len = a.len < b.len ? a.len : b.len;
     int order = len ? memcmp(a.data, b.data, len) : 0;

@@ -1,6 +1,6 @@
-/* ticks.c: see ticks.h. The rate is measured against the kernel's monotonic clock, first over a short spin, later over
- * the whole time since the start, so that it becomes exact. A counter that the CPU does not promise to be constant is
- * not used. */
+/* ticks.c: see ticks.h. The rate is calibrated against the kernel's monotonic clock, first over a short spin, later
+ * over the whole time since the start for better precision. A counter that the CPU does not guarantee to be invariant
+ * is not used. */
 #include "lib/ticks.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static bool counter_is_constant(void) {
     unsigned a, b, c, d;
     return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8)); /* invariant TSC */
 #elif defined(__aarch64__)
-    return true; /* the generic timer is */
+    return true; /* the generic timer is always constant */
 #else
     return false;
 #endif
@@ -39,7 +39,7 @@ static void start(void) {
     while (clock_monotonic_ns() - start_ns < FIRST_MEASURE_US * 1000u) {
     }
     ticks_measure();
-    if (ticks_per_us() < 1) { /* stands still, or nearly: of no use */
+    if (ticks_per_us() < 1) { /* the counter does not advance: unusable */
         ticks_from_cpu = false;
         ticks_rate = 1000;
     }

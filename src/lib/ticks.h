@@ -1,6 +1,6 @@
-/* ticks.h: the cheapest honest clock: the CPU's constant time stamp counter where there is one (no system call, no vDSO
- * page, a few nanoseconds), else the monotonic clock in nanoseconds. For durations inside one process only: statistics,
- * latency, the fairness of turns. Times of day and deadlines come from lib/clock.h. */
+/* ticks.h: a fast clock: the CPU's invariant time stamp counter where available (no system call, no vDSO page, a few
+ * nanoseconds), otherwise the monotonic clock in nanoseconds. Only for durations inside one process: statistics,
+ * latency, time slices. Use lib/clock.h for wall-clock time and deadlines. */
 #ifndef LIB_TICKS_H
 #define LIB_TICKS_H
 #include "lib/clock.h"
@@ -24,11 +24,12 @@ static inline uint64_t ticks_now(void) {
 #endif
     return clock_monotonic_ns();
 }
-/* Measures the counter's rate; takes a fraction of a millisecond, the first time. Until then the monotonic clock
- * counts. */
+/* Calibrates the counter; the first call takes a fraction of a millisecond. Before it, ticks_now() uses the monotonic
+ * clock. */
 void ticks_start(void);
-void ticks_measure(void); /* measures it anew over all the time since ticks_start: the cron calls it now and then */
-extern _Atomic double ticks_rate; /* ticks of a microsecond */
+/* Calibrates again over the whole time since ticks_start(). The cron calls it periodically. */
+void ticks_measure(void);
+extern _Atomic double ticks_rate; /* ticks per microsecond */
 static inline double ticks_per_us(void) {
     return atomic_load_explicit(&ticks_rate, memory_order_relaxed);
 }

@@ -32,13 +32,13 @@ static bool take_length(struct bytes *in, uint64_t *length) {
 static bool append_text(uint8_t **lp, struct bytes *in, uint64_t len) {
     if (len > (uint64_t)(in->end - in->at)) return false;
     struct slice text = slice_make(in->at, (size_t)len);
-    if (!listpack_has_room(*lp, listpack_size_of(text))) return false;
+    if (!listpack_has_space(*lp, listpack_size_of(text))) return false;
     *lp = listpack_append(*lp, text);
     in->at += len;
     return true;
 }
 static bool append_number(uint8_t **lp, int64_t number) {
-    if (!listpack_has_room(*lp, listpack_size_of_number(number))) return false;
+    if (!listpack_has_space(*lp, listpack_size_of_number(number))) return false;
     *lp = listpack_append_number(*lp, number);
     return true;
 }

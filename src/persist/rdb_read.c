@@ -189,7 +189,7 @@ static bool adopt(struct reading *reading, enum rdb_type type, uint8_t *lp, size
         damaged(reading, "a field or member without its value");
         return false;
     }
-    bool fits = count / step <= (uint64_t)items && longest <= (uint64_t)bytes && listpack_has_room(lp, 0);
+    bool fits = count / step <= (uint64_t)items && longest <= (uint64_t)bytes && listpack_has_space(lp, 0);
     if (fits && zset && !scores_are_valid(lp, &sorted)) {
         damaged(reading, "a score that is no number");
         return false;

@@ -1,9 +1,9 @@
 /* reply.c: see reply.h.
  *
- * A reply is made of small pieces, so each function reserves room once for its head and writes digits itself: no printf
- * and no memory but the output's. A head ("$5\r\n", "*2\r\n", ":1\r\n") of one or two digits, which is nearly every
- * one, is written without a loop or a table: a table of ready-made heads would cost a load that may miss, to save four
- * stores. */
+ * A reply consists of small pieces, so each function reserves space once for its head and formats digits itself,
+ * without printf or memory other than the output's. A head ("$5\r\n", "*2\r\n", ":1\r\n") of one or two digits, which
+ * is nearly every one, needs neither a loop nor a table: a table of preformatted heads would cost a load that can miss
+ * the cache, to save four stores. */
 #include "resp/reply.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -12,7 +12,7 @@
 
 enum { HEAD_MAX = 24 /* type, 20 digits, CRLF */ };
 
-/* Writes type, number, CRLF at p, which has room for HEAD_MAX; returns the length. */
+/* Writes type, number and CRLF at p, which has space for HEAD_MAX bytes; returns the length. */
 static inline size_t head_put(char *p, char type, uint64_t value) {
     p[0] = type;
     if (value < 10) {
@@ -64,7 +64,7 @@ void reply_status(struct reply *r, const char *text) {
 void reply_error(struct reply *r, const char *text) {
     size_t len = strlen(text);
     char *clean = NULL, room[512];
-    /* Names that came from a client may hold line ends, which must not end the line. Those at the end are left out. */
+    /* Names from a client may contain line breaks, which must not end the line. Drops trailing ones. */
     while (len && (text[len - 1] == '\r' || text[len - 1] == '\n')) len--;
     if (memchr(text, '\r', len) || memchr(text, '\n', len)) {
         clean = len < sizeof room ? room : mem_alloc(len + 1);
@@ -105,7 +105,7 @@ void reply_integer(struct reply *r, int64_t value) {
     output_commit(r->out, len + 2);
 }
 
-/* Never inlined: gcc 12 then warns of short buffers and long copies that cannot meet. */
+/* Not inline: otherwise gcc 12 warns about combinations of buffer size and copy length that cannot occur. */
 __attribute__((noinline)) void reply_bulk(struct reply *r, struct slice bytes) {
     if (__builtin_expect(bytes.len > OUTPUT_ROOM_MAX - HEAD_MAX - 2, 0)) {
         head_write(r, '$', bytes.len);
@@ -200,7 +200,7 @@ void reply_verbatim(struct reply *r, const char *extension, struct slice text) {
         reply_bulk(r, text);
         return;
     }
-    /* The extension is three bytes, always. */
+    /* The extension always has three bytes. */
     char head[4] = {' ', ' ', ' ', ':'};
     for (int i = 0; i < 3 && extension[i]; i++) head[i] = extension[i];
     head_write(r, '=', text.len + sizeof head);

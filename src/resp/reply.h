@@ -1,8 +1,8 @@
-/* reply.h: writes replies, RESP2 or RESP3, straight into an output (a connection's send memory, a buffer, nothing).
+/* reply.h: writes RESP2 or RESP3 replies straight into an output (a connection's send memory, a buffer, nothing).
  *
- * A function named after a RESP3 type writes what RESP2 clients get for it where the protocol is 2: a map is a flat
- * array, a null is
- * "$-1", a double a bulk string, and so on. Aggregates write only their head: their elements follow. */
+ * A function named after a RESP3 type writes its RESP2 equivalent if the protocol is 2: a map becomes a flat array, a
+ * null "$-1", a double a bulk string, and so on. Functions for aggregates write only the head; the caller writes the
+ * elements. */
 #ifndef RESP_REPLY_H
 #define RESP_REPLY_H
 #include "lib/output.h"
@@ -11,21 +11,21 @@
 struct reply {
     struct output *out;
     uint8_t protocol; /* 2 or 3 */
-    bool failed;      /* an error was written since the caller cleared it */
-    /* Told the text of each error, without '-' and CRLF: error statistics. May be NULL. */
+    bool failed;      /* set when an error is written; the caller clears it */
+    /* Called with the text of each error, without '-' and CRLF, for error statistics. May be NULL. */
     void (*error_hook)(struct reply *reply, struct slice text);
 };
 
-void reply_raw(struct reply *r, struct slice bytes); /* protocol bytes as they are */
+void reply_raw(struct reply *r, struct slice bytes); /* raw protocol bytes */
 void reply_ok(struct reply *r);
 void reply_status(struct reply *r, const char *text);
-/* "ERR something": the code is part of the text. CR and LF in it become spaces. */
+/* The text includes the code: "ERR something". CR and LF in it become spaces. */
 void reply_error(struct reply *r, const char *text);
 void reply_error_format(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void reply_integer(struct reply *r, int64_t value);
 void reply_bulk(struct reply *r, struct slice bytes);
 void reply_bulk_text(struct reply *r, const char *text);
-void reply_bulk_blob(struct reply *r, struct blob *blob); /* shared, not copied, where that pays */
+void reply_bulk_blob(struct reply *r, struct blob *blob); /* shares the blob instead of copying where that is cheaper */
 void reply_bulk_integer(struct reply *r, int64_t value);
 void reply_null(struct reply *r);       /* RESP2 $-1 */
 void reply_null_array(struct reply *r); /* RESP2 *-1 */
@@ -35,19 +35,19 @@ void reply_set(struct reply *r, size_t len);
 void reply_push(struct reply *r, size_t len);
 void reply_attribute(struct reply *r, size_t pairs);
 void reply_double(struct reply *r, double value);
-void reply_human_long_double(struct reply *r, long double value);               /* a bulk, in both protocols */
+void reply_human_long_double(struct reply *r, long double value);               /* a bulk string in both protocols */
 void reply_boolean(struct reply *r, bool value);                                /* RESP2 :1 / :0 */
-void reply_verbatim(struct reply *r, const char *extension, struct slice text); /* RESP2: a bulk */
+void reply_verbatim(struct reply *r, const char *extension, struct slice text); /* RESP2: a bulk string */
 void reply_big_number(struct reply *r, struct slice digits);
-/* The usual errors, exactly. */
+/* The standard errors with Valkey's exact texts. */
 void reply_wrong_type(struct reply *r);
 void reply_syntax_error(struct reply *r);
 void reply_not_integer(struct reply *r);
-void reply_not_int(struct reply *r); /* an integer, but not one of 32 bits */
+void reply_not_int(struct reply *r); /* not a 32-bit integer */
 void reply_no_such_key(struct reply *r);
 
-/* An aggregate whose length is known only afterwards: between begin and end, everything goes to memory; end writes the
- * head, then that. They nest. */
+/* An aggregate whose length is not known in advance: between begin and end all output goes to memory; end writes the
+ * head and then that memory. May be nested. */
 enum reply_aggregate { REPLY_ARRAY, REPLY_MAP, REPLY_SET, REPLY_PUSH };
 struct reply_deferred {
     struct memory_output memory;

@@ -1,7 +1,7 @@
 /* reply_reader.c: see reply_reader.h.
  *
- * Counting needs no stack: the elements still missing of a whole reply, of all its levels, are one number. An aggregate
- * of n adds n and takes away itself; at zero the reply is complete. */
+ * Counting needs no stack: one number holds the missing elements of a whole reply over all nesting levels. An aggregate
+ * of n adds n and subtracts itself; at zero the reply is complete. */
 #include "resp/reply_reader.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -11,8 +11,8 @@ static bool is_type(char type) {
     return type && strchr("+-:$*_,#(=!%~>|", type);
 }
 
-/* Finds the end of the line at `at`, whose text is `*text`, and returns where the next begins. NULL: it has not arrived
- * whole. Nearly all lines are short: a few bytes looked at one by one cost less than a call of memchr. */
+/* Finds the end of the line at `at`, sets `*text` to the line and returns the start of the next one. NULL: incomplete.
+ * Nearly all lines are short: comparing a few bytes costs less than a call of memchr. */
 static inline const char *line_read(const char *at, const char *end, size_t scanned, struct slice *text) {
     const char *from = at + scanned, *near = end - from > 16 ? from + 16 : end;
     while (from < near && *from != '\r') from++;
@@ -25,7 +25,8 @@ static inline const char *line_read(const char *at, const char *end, size_t scan
 /* --- Counting --- */
 
 static inline bool length_parse(struct slice text, int64_t *value) {
-    /* One to four digits make nearly every length; the rest, signs and rubbish too, the general way. */
+    /* Nearly all lengths have one to four digits; the general code handles the rest, including signs and invalid input.
+     */
     int64_t sum = 0;
     if (__builtin_expect(text.len - 1 < 4, 1)) {
         size_t i = 0;
@@ -40,7 +41,7 @@ static inline bool length_parse(struct slice text, int64_t *value) {
 
 static const uint64_t MISSING_MAX = UINT64_C(1) << 60;
 
-/* Accounts for the head of an element of type `type`; `first`: it begins a reply. False: it cannot be. */
+/* Processes the head of an element of type `type`; `first`: it starts a reply. False: invalid. */
 static bool element_count(struct reply_counter *c, char type, struct slice text, bool first) {
     int64_t len;
     switch (type) {
@@ -80,7 +81,7 @@ static bool element_count(struct reply_counter *c, char type, struct slice text,
         if ((uint64_t)len > MISSING_MAX / 4 || c->missing > MISSING_MAX) return false;
         if (type == '%' || type == '|') len *= 2;
         if (first && (type == '>' || type == '|')) c->aside = true;
-        /* An attribute inside a reply stands before the element it is about: that one is still to come. */
+        /* An attribute inside a reply precedes its element, which is still to come. */
         if (type != '|' || first) c->missing--;
         c->missing += (uint64_t)len;
         return true;
@@ -153,8 +154,8 @@ static enum reply_status reply_fail(struct reply_reader *reader, const char *tex
     return REPLY_FAILED;
 }
 
-/* Where the next element is to be built: the reply itself, or a fresh child of the innermost open aggregate. NULL: no
- * memory for it. */
+/* Returns the value for the next element: the reply itself, or a new child of the innermost open aggregate. NULL: out
+ * of memory. */
 static struct resp_value *element_new(struct reply_reader *reader) {
     if (reader->depth == 0) return &reader->value;
     struct resp_value *parent = reader->stack[reader->depth - 1].value;
@@ -170,13 +171,13 @@ static struct resp_value *element_new(struct reply_reader *reader) {
     return value;
 }
 
-/* An element is whole: so may be the aggregates it was the last of. */
+/* Completes an element, and every aggregate whose last element it is. */
 static void element_done(struct reply_reader *reader) {
     while (reader->depth > 0) {
         struct reply_frame *frame = &reader->stack[reader->depth - 1];
         if (frame->missing > 0 && --frame->missing > 0) return;
         reader->depth--;
-        /* An attribute inside an aggregate does not stand for the element it is about. */
+        /* An attribute inside an aggregate does not count as an element. */
         if (reader->depth > 0 && frame->value->type == RESP_ATTRIBUTE) return;
     }
     reader->complete = true;
@@ -192,7 +193,7 @@ static bool aggregate_open(struct reply_reader *reader, struct resp_value *value
     return true;
 }
 
-/* Takes bytes of a string; memory for it grows as they come. */
+/* Reads bytes of a string; its memory grows as they arrive. */
 static enum reply_status bulk_read(struct reply_reader *reader, const char **at, const char *end) {
     struct resp_value *value = reader->bulk;
     while (reader->bulk_missing > 0 && *at < end) {
@@ -261,7 +262,7 @@ static enum reply_status scalar_read(struct reply_reader *reader, struct resp_va
 static enum reply_status element_read(struct reply_reader *reader, char type, struct slice text) {
     int64_t len = 0;
     bool has_length = strchr("$=!*~%>|", type) != NULL;
-    int64_t least = type == '$' || type == '*' ? -1 : 0; /* RESP2's nulls; what came with RESP3 has none of its own */
+    int64_t least = type == '$' || type == '*' ? -1 : 0; /* RESP2 nulls; types of RESP3 have no -1 */
     if (has_length && (!parse_int64(text, &len) || len < least || len > INT64_MAX / 4)) {
         return reply_fail(reader, "a length that cannot be");
     }

@@ -1,19 +1,18 @@
 /* request.c: see request.h.
  *
- * The state between two calls is: how many arguments are still to come (args_left; 0: the head has not been read), the
- * length of the argument being read (bulk_len; BULK_UNKNOWN, BULK_TAIL), and how far the input was read (offset) or
- * looked through for the end of a line (scanned). A call goes on from there, so no byte is looked at twice for having
- * come in small pieces.
+ * The state between two calls: the number of missing arguments (args_left; 0: the head has not been read), the length
+ * of the current argument (bulk_len; BULK_UNKNOWN, BULK_TAIL), and how far the input was read (offset) or searched for
+ * the end of a line (scanned). A call continues from there, so fragmentation never causes a byte to be read twice.
  *
- * Arguments found are pointers into the input. When the input lies elsewhere at the next call, they are moved along;
- * that happens only to a request that came in pieces, and only argv is touched. Storing offsets and turning them into
- * pointers at the end was rejected: it costs a pass over argv for every request, to save one for the rare one.
+ * Found arguments are pointers into the input. If the input has moved at the next call, they are adjusted; this happens
+ * only to a request that arrived in pieces, and changes only argv. Rejected: storing offsets and converting them to
+ * pointers at the end, which costs a pass over argv for every request to avoid one for the rare request.
  *
- * Before a large argument is received into its blob the input up to it is consumed; the arguments in it are copied to
- * `detached` first. Few requests have both a large argument and large company.
+ * Before a large argument is received into its blob, the input up to it is consumed; the arguments in it are copied to
+ * `detached` first. Few requests have both a large argument and many bytes before it.
  *
  * Line ends are checked, as Valkey 9.1 does: CR LF after a length and after the bytes of a bulk string. A client that
- * announces a wrong length is closed at once, before its data is taken for requests. */
+ * announces a wrong length is disconnected at once, before its data is parsed as requests. */
 #include "resp/request.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -24,9 +23,9 @@
 
 enum {
     BULK_UNKNOWN = -1, /* the "$len" line has not been read */
-    BULK_TAIL = -2,    /* the bytes are in a blob; the CRLF after them is still to come */
+    BULK_TAIL = -2,    /* the bytes are in a blob; the CRLF after them is missing */
     ARGV_INLINE = 8,
-    ARGV_KEEP = 1024, /* an argv larger than this is given back after the request */
+    ARGV_KEEP = 1024, /* a larger argv is freed after the request */
     DETACHED_KEEP = 16 * 1024,
     BULK_MAX_DEFAULT = 512 * 1024 * 1024,
 };
@@ -68,7 +67,7 @@ void request_reader_free(struct request_reader *reader) {
     request_reader_init(reader);
 }
 
-/* Gives back what an unusual request needed, so that an idle client does not keep it. */
+/* Frees the memory of an unusually large request, so that an idle client does not keep it. */
 static void memory_trim(struct request_reader *reader) {
     larges_drop(reader);
     if (reader->argv_capacity > ARGV_KEEP) {
@@ -102,7 +101,7 @@ void request_done(struct request_reader *reader) {
     if (__builtin_expect(reader->memory != 0, 0)) memory_trim(reader);
 }
 
-/* The arguments that have arrived decide how much is allocated, not the number that the client announced. */
+/* The allocation follows the arguments that have arrived, not the number that the client announced. */
 static __attribute__((noinline)) bool argv_grow(struct request_reader *reader) {
     bool is_inline = reader->argv == reader->argv_inline;
     if (reader->argv_capacity > INT_MAX / 2) return false;
@@ -116,7 +115,7 @@ static __attribute__((noinline)) bool argv_grow(struct request_reader *reader) {
     return true;
 }
 
-/* False: there is no memory. */
+/* False: out of memory. */
 static inline bool argv_add(struct request_reader *reader, const char *data, size_t len) {
     if (__builtin_expect(reader->argc == reader->argv_capacity, 0) && !argv_grow(reader)) return false;
     reader->argv[reader->argc++] = (struct slice){data, len};
@@ -127,7 +126,7 @@ static enum request_status no_memory(struct request_reader *reader) {
     return request_fail(reader, "not enough memory for the arguments");
 }
 
-/* Room for `len` bytes more in detached memory; arguments that lie in it move along. False: there is no memory. */
+/* Reserves `len` more bytes in the detached memory and adjusts arguments that point into it. False: out of memory. */
 static bool detached_reserve(struct request_reader *reader, size_t len) {
     size_t needed = reader->detached_len + len;
     if (needed <= reader->detached_capacity) return true;
@@ -138,7 +137,7 @@ static bool detached_reserve(struct request_reader *reader, size_t len) {
     if (!detached) return false;
     reader->detached = detached;
     reader->detached_capacity = capacity;
-    for (int i = 0; old && i < reader->argc; i++) { /* those of an inline request are not counted by args_detached */
+    for (int i = 0; old && i < reader->argc; i++) { /* args_detached does not count arguments of an inline request */
         uintptr_t at = (uintptr_t)reader->argv[i].data;
         if (at >= from && at - from <= reader->detached_len) reader->argv[i].data = reader->detached + (at - from);
     }
@@ -146,7 +145,7 @@ static bool detached_reserve(struct request_reader *reader, size_t len) {
     return true;
 }
 
-/* Copies the arguments that lie in the input, which is about to be consumed. False: there is no memory. */
+/* Copies the arguments in the input, which is about to be consumed. False: out of memory. */
 static bool arguments_detach(struct request_reader *reader) {
     size_t len = 0;
     for (int i = reader->args_detached; i < reader->argc; i++) len += reader->argv[i].len;
@@ -161,7 +160,7 @@ static bool arguments_detach(struct request_reader *reader) {
     return true;
 }
 
-/* The input lies elsewhere than at the last call. */
+/* The input has moved since the last call. */
 static __attribute__((noinline)) void arguments_move(struct request_reader *reader, const char *base) {
     for (int i = reader->args_detached; i < reader->argc; i++) {
         reader->argv[i].data = base + (reader->argv[i].data - reader->base);
@@ -173,7 +172,7 @@ void request_moved(struct request_reader *reader, struct slice input) {
     if (input.data != reader->base) arguments_move(reader, input.data);
 }
 
-/* One that an earlier request, handed over, has left here. */
+/* Frees an argv that remained after an earlier request was handed over. */
 void request_release_argv(struct request_reader *reader) {
     mem_free(reader->argv);
     reader->argv = reader->argv_inline;
@@ -200,7 +199,7 @@ bool request_hand_over(struct request_reader *from, struct request_reader *to) {
     return true;
 }
 
-/* A length line: `*123\r\n` behind its first byte. */
+/* A length line: `*123\r\n` without its first byte. */
 enum line { LINE_PARTIAL, LINE_VALUE, LINE_BAD, LINE_TOO_LONG, LINE_BAD_END };
 
 static enum request_status bad_line_end(struct request_reader *reader) {
@@ -223,7 +222,7 @@ static __attribute__((noinline)) enum line length_read_slow(struct request_reade
     return cr > digits && parse_int64((struct slice){digits, (size_t)(cr - digits)}, value) ? LINE_VALUE : LINE_BAD;
 }
 
-/* Reads the line at reader->offset. The common case, a few digits that are all there, needs neither memchr nor a call.
+/* Reads the line at reader->offset. The common case, a few digits and their line end, needs neither memchr nor a call.
  */
 static inline enum line length_read(struct request_reader *reader, struct slice input, int64_t *value, size_t *next) {
     const char *first = input.data + reader->offset + 1, *end = input.data + input.len, *p = first;
@@ -284,7 +283,7 @@ static enum request_status bulk_head_read(struct request_reader *reader, struct 
     return REQUEST_READY;
 }
 
-/* Room for one more large argument. */
+/* Reserves space for one more large argument. */
 static bool larges_reserve(struct request_reader *reader) {
     if (reader->larges_count < reader->larges_capacity) return true;
     int capacity = reader->larges_capacity ? reader->larges_capacity * 2 : 2;
@@ -295,7 +294,7 @@ static bool larges_reserve(struct request_reader *reader) {
     return true;
 }
 
-/* The argument is large and has not arrived whole: let the rest of it come into a blob. */
+/* The argument is large and incomplete: receive the rest into a blob. */
 static __attribute__((noinline)) enum request_status large_begin(struct request_reader *reader, struct slice input) {
     struct blob *blob = blob_try_new((size_t)reader->bulk_len);
     if (!blob) return request_fail(reader, "not enough memory for the argument");
@@ -349,8 +348,7 @@ static enum request_status arguments_read(struct request_reader *reader, struct 
     return REQUEST_READY;
 }
 
-/* What separates words (after a closing quote, before a word): C's isspace. Inside a bare word only four of them end
- * it. */
+/* Separators of words (after a closing quote, before a word): C's isspace. Only four of them end an unquoted word. */
 static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -364,7 +362,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* What follows a backslash inside "...": the byte meant; moves *at past it. */
+/* Decodes the character after a backslash inside "..." and moves *at past it. */
 static char escape_read(const char **at, const char *end) {
     const char *p = *at;
     if (*p == 'x' && end - p > 2 && hex_digit(p[1]) >= 0 && hex_digit(p[2]) >= 0) {
@@ -382,11 +380,11 @@ static char escape_read(const char **at, const char *end) {
     }
 }
 
-/* Finds the next word in [*at, end) and moves *at past it. A word without quotes is shown where it lies; of one with
- * quotes the meaning is written to `room`, which has space for all that is left of the line. What follows a closing
- * quote without a space belongs to the same word (`joins`: inline requests) or is an error (configuration files). 1: a
- * word; 0: no more; -1: unbalanced quotes. */
-static int word_next(const char **at, const char *end, char *room, bool joins, struct slice *word) {
+/* Finds the next word in [*at, end) and moves *at past it. A word without quotes is a slice of the line; a quoted word
+ * is decoded into `buffer`, which must have space for the rest of the line. Text directly after a closing quote belongs
+ * to the same word (`joins`: inline requests) or is an error (configuration files). Returns 1: a word; 0: no more; -1:
+ * unbalanced quotes. */
+static int word_next(const char **at, const char *end, char *buffer, bool joins, struct slice *word) {
     const char *p = *at;
     while (p < end && is_space(*p)) p++;
     *at = p;
@@ -398,7 +396,7 @@ static int word_next(const char **at, const char *end, char *room, bool joins, s
         *at = p;
         return 1;
     }
-    char *out = room;
+    char *out = buffer;
     memcpy(out, start, (size_t)(p - start));
     out += p - start;
     char quote = 0;
@@ -428,7 +426,7 @@ static int word_next(const char **at, const char *end, char *room, bool joins, s
             *out++ = *p++;
         }
     }
-    *word = (struct slice){room, (size_t)(out - room)};
+    *word = (struct slice){buffer, (size_t)(out - buffer)};
     *at = p;
     return 1;
 }
@@ -441,7 +439,7 @@ static enum request_status inline_read(struct request_reader *reader, struct sli
     }
     const char *at = input.data, *end = newline;
     if (end > at && end[-1] == '\r') end--;
-    /* Unescaped words never need more than their line does, so the memory does not move while they are collected. */
+    /* Decoded words never need more space than their line, so the memory does not move while they are collected. */
     bool quotes = memchr(at, '"', (size_t)(end - at)) || memchr(at, '\'', (size_t)(end - at));
     if (quotes && !detached_reserve(reader, (size_t)(end - at))) return no_memory(reader);
     reader->is_inline = true;
@@ -476,7 +474,7 @@ static size_t digits_of(size_t value) {
     return format_uint64(text, value);
 }
 
-/* `size` is only what was left to consume where parts were consumed before, or lie in memory of their own. */
+/* `size` covers only the rest of a request of which parts were consumed before or have their own memory. */
 size_t request_wire_size(const struct request_reader *reader) {
     if (!reader->larges_count && reader->size > 1) return reader->size;
     size_t size = 3 + digits_of((size_t)reader->argc);
@@ -506,22 +504,22 @@ int words_split(struct slice line, struct slice **words) {
     const char *at = line.data, *end = line.data + line.len;
     struct slice *list = NULL;
     int count = 0, capacity = 0, found;
-    char *room = mem_alloc(line.len + 1);
+    char *buffer = mem_alloc(line.len + 1);
     struct slice word;
-    while ((found = word_next(&at, end, room, false, &word)) > 0) {
+    while ((found = word_next(&at, end, buffer, false, &word)) > 0) {
         if (count == capacity) {
             capacity = capacity ? capacity * 2 : 8;
             list = mem_realloc(list, (size_t)capacity * sizeof *list);
         }
         list[count++] = (struct slice){mem_strndup(word.data, word.len), word.len};
     }
-    mem_free(room);
+    mem_free(buffer);
     if (found < 0) {
         words_free(list, count);
         *words = NULL;
         return -1;
     }
-    *words = list ? list : mem_alloc(sizeof *list); /* never NULL where it succeeded */
+    *words = list ? list : mem_alloc(sizeof *list); /* never NULL on success */
     return count;
 }
 

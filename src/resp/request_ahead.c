@@ -3,7 +3,7 @@
 
 enum { DIGITS_MAX = 5, ARGUMENTS_MAX = 64 };
 
-/* Reads "<type>123\r\n" at *at. Negative: not that, or not whole. */
+/* Reads "<type>123\r\n" at *at. Negative: something else, or incomplete. */
 static inline long length_at(const char **at, const char *end, char type) {
     const char *p = *at;
     if (end - p < 4 || *p++ != type) return -1;
@@ -15,7 +15,7 @@ static inline long length_at(const char **at, const char *end, char type) {
     return value;
 }
 
-/* Moves *at behind a whole request. False: there is none. */
+/* Moves *at past a complete request. False: there is none. */
 static bool request_pass(const char **at, const char *end, struct slice *key) {
     const char *p = *at;
     long arguments = length_at(&p, end, '*');
@@ -30,7 +30,7 @@ static bool request_pass(const char **at, const char *end, struct slice *key) {
     return true;
 }
 
-size_t requests_ahead(struct slice input, struct slice *keys, size_t max, size_t *seen) {
+size_t requests_ahead(struct slice input, struct slice *keys, size_t max, size_t *scanned) {
     const char *at = input.data, *end = at + input.len;
     size_t count = 0;
     for (size_t i = 0; i < max; i++) {
@@ -38,6 +38,6 @@ size_t requests_ahead(struct slice input, struct slice *keys, size_t max, size_t
         if (!request_pass(&at, end, &key)) break;
         if (key.data) keys[count++] = key;
     }
-    *seen = (size_t)(at - input.data);
+    *scanned = (size_t)(at - input.data);
     return count;
 }

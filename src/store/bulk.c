@@ -17,14 +17,14 @@ void entry_discard(struct entry *e) {
 }
 
 void db_add_entry(struct db *db, struct entry *e) {
-    struct hashtable_spot spot;
-    void **place = db_place_for(db, entry_key_inline(e), &spot);
+    struct hashtable_position position;
+    void **place = db_place_for(db, entry_key_inline(e), &position);
     if (place) { /* against the promise; the newcomer wins */
         struct entry *old = *place;
         db_unlink(db, old);
         entry_dispose(old, store_settings.lazy_server_del);
     }
-    db_link(db, &spot, e);
+    db_link(db, &position, e);
     hook_changed(db, e);
 }
 
@@ -33,7 +33,7 @@ void bulk_init(struct bulk *bulk, bool replace) {
 }
 
 static bool insert(struct bulk *bulk, struct bulk_item *item) {
-    void **place = hashtable_find_at(item->db->keys, entry_key_inline(item->entry), &item->spot);
+    void **place = hashtable_find_at(item->db->keys, entry_key_inline(item->entry), &item->position);
     if (__builtin_expect(place != NULL, 0)) {
         if (!bulk->replace) {
             bulk->duplicate = item->entry;
@@ -43,9 +43,9 @@ static bool insert(struct bulk *bulk, struct bulk_item *item) {
         db_unlink(item->db, old);
         entry_dispose(old, false);
     }
-    hashtable_add_at(item->db->keys, &item->spot, item->entry);
+    hashtable_add_at(item->db->keys, &item->position, item->entry);
     if (entry_expires(item->entry)) /* the hash is the same in all tables */
-        hashtable_add_at(db_expires_table(item->db), &item->spot, item->entry);
+        hashtable_add_at(db_expires_table(item->db), &item->position, item->entry);
     return true;
 }
 
@@ -68,8 +68,8 @@ bool bulk_add(struct bulk *bulk, struct db *db, struct entry *entry) {
     }
     struct bulk_item *item = &bulk->items[(bulk->first + bulk->count++) % BULK_KEPT];
     *item = (struct bulk_item){.db = db, .entry = entry};
-    hashtable_prepare(db->keys, entry_key_inline(entry), &item->spot);
-    if (entry_expires(entry)) hashtable_prefetch_spot(db_expires_table(db), &item->spot);
+    hashtable_prepare(db->keys, entry_key_inline(entry), &item->position);
+    if (entry_expires(entry)) hashtable_prefetch_position(db_expires_table(db), &item->position);
     return true;
 }
 

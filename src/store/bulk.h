@@ -30,7 +30,7 @@ struct bulk {
     struct bulk_item {
         struct db *db;
         struct entry *entry;
-        struct hashtable_spot spot;
+        struct hashtable_position position;
     } items[BULK_KEPT];
 };
 void bulk_init(struct bulk *bulk, bool replace);

@@ -159,7 +159,7 @@ int64_t hash_expire_at(const struct entry *e, struct slice field) {
 static bool packed_allowed(const uint8_t *lp, struct slice field, struct slice value) {
     uint64_t longest = (uint64_t)encoding_limits.hash_listpack_value;
     return field.len <= longest && value.len <= longest &&
-           listpack_has_room(lp, listpack_size_of(field) + listpack_size_of(value));
+           listpack_has_space(lp, listpack_size_of(field) + listpack_size_of(value));
 }
 
 static bool packed_put(struct db *db, struct entry *e, struct slice field, struct slice value) {
@@ -190,8 +190,8 @@ static __attribute__((noinline)) void table_retime(struct db *db, struct entry *
 
 static inline bool table_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
                              int64_t expire_at) {
-    struct hashtable_spot spot;
-    void **place = hashtable_find_or_spot(table_of(e), field, &spot);
+    struct hashtable_position spot;
+    void **place = hashtable_find_or_prepare(table_of(e), field, &spot);
     if (!place) {
         struct hash_field *f = field_make(field, value, blob, expire_at >= 0);
         hashtable_add_at(table_of(e), &spot, f);
@@ -228,7 +228,7 @@ void hash_set_expire(struct db *db, struct entry *e, struct slice field, int64_t
         if (at < 0) return;
         convert(db, e, 0);
     }
-    void **place = hashtable_find_place(table_of(e), field);
+    void **place = hashtable_find_slot(table_of(e), field);
     struct blob *blob = field_blob(*place);
     table_retime(db, e, place, field_value(*place), blob ? blob_hold(blob) : NULL, at);
 }

@@ -101,8 +101,8 @@ struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct en
     if (expired_before && !shape.expires) hashtable_pop(db->expires, entry_key_inline(e));
     void **in_expires = NULL;
     if (moves) {
-        if (!place) place = hashtable_find_place(db->keys, entry_key_inline(e));
-        if (expired_before && shape.expires) in_expires = hashtable_find_place(db->expires, entry_key_inline(e));
+        if (!place) place = hashtable_find_slot(db->keys, entry_key_inline(e));
+        if (expired_before && shape.expires) in_expires = hashtable_find_slot(db->expires, entry_key_inline(e));
     }
     e = entry_reshape(e, shape);
     if (moves) {
@@ -143,14 +143,14 @@ void db_unlink(struct db *db, struct entry *e) {
     hashtable_pop(db->keys, entry_key_inline(e));
 }
 
-void db_link(struct db *db, struct hashtable_spot *spot, struct entry *e) {
-    hashtable_add_at(db->keys, spot, e);
+void db_link(struct db *db, struct hashtable_position *position, struct entry *e) {
+    hashtable_add_at(db->keys, position, e);
     if (entry_expires(e)) hashtable_add(db_expires_table(db), e);
     if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_join(db, e);
 }
 
-void **db_place_for(struct db *db, struct slice key, struct hashtable_spot *spot) {
-    void **place = hashtable_find_or_spot(db->keys, key, spot);
+void **db_place_for(struct db *db, struct slice key, struct hashtable_position *position) {
+    void **place = hashtable_find_or_prepare(db->keys, key, position);
     if (place && entry_is_expired(*place)) {
         db_expire_entry(db, *place);
         place = NULL; /* the spot is a hash, which holds as before */
@@ -190,8 +190,8 @@ void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
 
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding,
                            void *value) {
-    struct hashtable_spot spot;
-    void **place = db_place_for(db, key, &spot);
+    struct hashtable_position position;
+    void **place = db_place_for(db, key, &position);
     if (place) { /* against the promise; the newcomer wins */
         db_unlink(db, *place);
         entry_dispose(*place, store_settings.lazy_server_del);
@@ -200,7 +200,7 @@ struct entry *db_add_value(struct db *db, struct slice key, enum value_type type
     e->type = type;
     e->encoding = encoding;
     *(void **)entry_value_word(e) = value;
-    db_link(db, &spot, e);
+    db_link(db, &position, e);
     hook_changed(db, e);
     return e;
 }
@@ -264,9 +264,9 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
     }
     db_unlink(from_db, old);
     if (replaced) db_unlink(to_db, replaced);
-    struct hashtable_spot spot;
-    hashtable_find_or_spot(to_db->keys, entry_key_inline(e), &spot);
-    db_link(to_db, &spot, e);
+    struct hashtable_position position;
+    hashtable_find_or_prepare(to_db->keys, entry_key_inline(e), &position);
+    db_link(to_db, &position, e);
     hook_changed(from_db, old);
     hook_changed(to_db, e);
     mem_free(old); /* its value has moved on */
@@ -275,20 +275,20 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
 }
 
 struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, struct slice to) {
-    struct hashtable_spot spot;
+    struct hashtable_position position;
     struct entry *e = entry_under_key(from, to);
     e->access = access_new();
     if (entry_has_blob(from))
         *(void **)entry_value_word(e) = blob_hold(entry_pointer(from)); /* whoever writes first makes a copy */
     else if (from->type != TYPE_STRING)
         *(void **)entry_value_word(e) = value_copy(from);
-    void **place = db_place_for(to_db, entry_key_inline(e), &spot);
+    void **place = db_place_for(to_db, entry_key_inline(e), &position);
     if (place) {
         struct entry *replaced = *place;
         db_unlink(to_db, replaced);
         entry_dispose(replaced, store_settings.lazy_server_del);
     }
-    db_link(to_db, &spot, e);
+    db_link(to_db, &position, e);
     hook_changed(to_db, e);
     return e;
 }

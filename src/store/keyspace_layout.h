@@ -64,9 +64,9 @@ static inline void db_value_leaves(struct db *db, struct entry *e) {
 /* Takes an entry out of the tables. It is the caller's from here on. */
 void db_unlink(struct db *db, struct entry *entry);
 /* Adds an entry at a spot of db->keys, and to `expires` where it has an expiry. */
-void db_link(struct db *db, struct hashtable_spot *spot, struct entry *entry);
+void db_link(struct db *db, struct hashtable_position *position, struct entry *entry);
 /* Where the key is to be put: the place of the present entry, or NULL and a spot. An expired entry is removed first. */
-void **db_place_for(struct db *db, struct slice key, struct hashtable_spot *spot);
+void **db_place_for(struct db *db, struct slice key, struct hashtable_position *position);
 /* Hooks, statistics and removal of an entry that has expired. */
 void db_expire_entry(struct db *db, struct entry *entry);
 #endif

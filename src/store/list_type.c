@@ -20,7 +20,7 @@ size_t list_type_len(const struct entry *e) {
 void list_type_expect(struct db *db, struct entry *e, size_t count, size_t bytes) {
     if (!packed(e)) return;
     uint8_t *lp = entry_value(e);
-    if (!chain_node_exceeds(listpack_bytes(lp) + bytes, listpack_count(lp) + count) && listpack_has_room(lp, bytes))
+    if (!chain_node_exceeds(listpack_bytes(lp) + bytes, listpack_count(lp) + count) && listpack_has_space(lp, bytes))
         return;
     db_set_value(db, e, ENCODING_QUICKLIST, chain_new(lp));
 }

@@ -150,7 +150,7 @@ bool set_has_value(const struct set *set, const struct listpack_value *member) {
 static bool packed_allowed(const uint8_t *lp, struct slice member) {
     return listpack_count(lp) < (uint64_t)encoding_limits.set_listpack_entries &&
            member.len <= (uint64_t)encoding_limits.set_listpack_value &&
-           listpack_has_room(lp, listpack_size_of(member));
+           listpack_has_space(lp, listpack_size_of(member));
 }
 
 /* Would a listpack hold these integers and one more member? */
@@ -163,7 +163,7 @@ static bool intset_packs(const uint8_t *set, struct slice member) {
     }
     uint64_t longest = (uint64_t)encoding_limits.set_listpack_value;
     return count < (uint64_t)encoding_limits.set_listpack_entries && member.len <= longest && widest <= longest &&
-           listpack_has_room(NULL, count * 10 + listpack_size_of(member));
+           listpack_has_space(NULL, count * 10 + listpack_size_of(member));
 }
 
 static bool intset_add_number(struct set *set, int64_t number) {
@@ -173,9 +173,9 @@ static bool intset_add_number(struct set *set, int64_t number) {
     return added;
 }
 static bool table_add(struct set *set, struct slice member) {
-    struct hashtable_spot spot;
-    if (hashtable_find_or_spot(set->value, member, &spot)) return false;
-    hashtable_add_at(set->value, &spot, member_make(member));
+    struct hashtable_position position;
+    if (hashtable_find_or_prepare(set->value, member, &position)) return false;
+    hashtable_add_at(set->value, &position, member_make(member));
     return true;
 }
 

@@ -89,14 +89,14 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **place,
 
 static struct entry *value_set(struct db *db, struct slice key, struct string_value *v, int64_t expire_at,
                                bool *existed) {
-    struct hashtable_spot spot;
-    void **place = db_place_for(db, key, &spot);
+    struct hashtable_position position;
+    void **place = db_place_for(db, key, &position);
     *existed = place != NULL;
     if (place) return value_replace(db, *place, place, v, expire_at);
     struct entry *e = entry_make(key, value_shape(v, expire_at >= 0));
     value_write(e, v);
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
-    db_link(db, &spot, e);
+    db_link(db, &position, e);
     hook_changed(db, e);
     return e;
 }

@@ -133,7 +133,7 @@ static bool packed_holds(const struct member_table *sorted) {
         if (len > longest) longest = len;
         bytes += len + SCORE_TEXT;
     }
-    return packed_suits(sorted->count, longest) && listpack_has_room(NULL, bytes);
+    return packed_suits(sorted->count, longest) && listpack_has_space(NULL, bytes);
 }
 struct zset zset_of_members(const struct member_table *sorted) {
     char text[SCORE_TEXT];
@@ -200,8 +200,8 @@ static enum zset_result decide(double old, double *score, unsigned conditions) {
 static enum zset_result indexed_put(struct zset *z, double score, struct slice member, unsigned conditions,
                                     double *now) {
     const struct indexed *i = indexed(z);
-    struct hashtable_spot spot;
-    void **place = hashtable_find_or_spot(i->members, member, &spot);
+    struct hashtable_position spot;
+    void **place = hashtable_find_or_prepare(i->members, member, &spot);
     if (!place) {
         if (conditions & ZSET_XX) return ZSET_NOTHING;
         *now = score;
@@ -229,7 +229,7 @@ enum zset_result zset_put(struct zset *z, double score, struct slice member, uns
         return result;
     }
     if (conditions & ZSET_XX) return ZSET_NOTHING;
-    if (!packed_suits(zset_len(z) + 1, member.len) || !listpack_has_room(z->value, member.len + SCORE_TEXT)) {
+    if (!packed_suits(zset_len(z) + 1, member.len) || !listpack_has_space(z->value, member.len + SCORE_TEXT)) {
         convert_to_skiplist(z, 0);
         return indexed_put(z, score, member, conditions, now);
     }

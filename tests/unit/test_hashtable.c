@@ -52,7 +52,7 @@ static void empty_table_has_nothing(void **state) {
     struct hashtable *t = hashtable_new(&items);
     size_t calls = 0;
     assert_null(hashtable_find(t, SLICE("x")));
-    assert_null(hashtable_find_place(t, SLICE("x")));
+    assert_null(hashtable_find_slot(t, SLICE("x")));
     assert_null(hashtable_pop(t, SLICE("x")));
     assert_false(hashtable_delete(t, SLICE("x")));
     assert_null(hashtable_random(t));
@@ -92,8 +92,8 @@ static void behaves_like_a_map(void **state) {
             break;
         }
         case 2: {
-            struct hashtable_spot spot;
-            void **place = hashtable_find_or_spot(t, key_of(n), &spot);
+            struct hashtable_position spot;
+            void **place = hashtable_find_or_prepare(t, key_of(n), &spot);
             assert_ptr_equal(place ? *place : NULL, model[n]);
             struct item *item = item_new(n);
             item->version = (uint32_t)i;
@@ -110,7 +110,7 @@ static void behaves_like_a_map(void **state) {
         case 3: {
             void *found = hashtable_find(t, key_of(n));
             assert_ptr_equal(found, model[n]);
-            void **place = hashtable_find_place(t, key_of(n));
+            void **place = hashtable_find_slot(t, key_of(n));
             assert_ptr_equal(place ? *place : NULL, model[n]);
             break;
         }

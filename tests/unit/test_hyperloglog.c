@@ -18,9 +18,9 @@ static void choose_registers(uint8_t *registers, unsigned chance, unsigned value
     }
 }
 static void set_all(char *bytes, size_t *len, const uint8_t *registers, bool from_place) {
-    struct hll_place place = {0, 0};
+    struct hll_cursor place = {0, 0};
     for (unsigned i = 0; i < HLL_REGISTERS; i++) {
-        if (!from_place) place = (struct hll_place){0, 0};
+        if (!from_place) place = (struct hll_cursor){0, 0};
         if (registers[i]) assert_true(hll_set(bytes, len, SPARSE_MAX, i, registers[i], &place) >= 0);
     }
 }

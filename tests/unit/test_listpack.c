@@ -322,9 +322,9 @@ static void damaged_bytes_are_refused(void **state) {
 }
 
 static void room_ends_at_a_gibibyte(void **state) {
-    assert_true(listpack_has_room(NULL, LISTPACK_BYTES_MAX - LISTPACK_EMPTY_BYTES));
-    assert_false(listpack_has_room(NULL, LISTPACK_BYTES_MAX));
-    assert_false(listpack_has_room(NULL, SIZE_MAX));
+    assert_true(listpack_has_space(NULL, LISTPACK_BYTES_MAX - LISTPACK_EMPTY_BYTES));
+    assert_false(listpack_has_space(NULL, LISTPACK_BYTES_MAX));
+    assert_false(listpack_has_space(NULL, SIZE_MAX));
 }
 
 int main(void) {

@@ -326,7 +326,7 @@ static void a_request_is_handed_over_whole(void **state) {
     for (int round = 0; round < 3; round++) { /* the second request finds memory that another left behind */
         char line[] = "set \"a b\" plain 'c d'\r\n";
         assert_int_equal(request_read(&from, slice_of(line), &limits), REQUEST_READY);
-        assert_true(request_is_apart(&from));
+        assert_true(request_is_detached(&from));
         request_hand_over(&from, &to);
         memset(line, 'x', sizeof line);
         assert_int_equal(from.argc, 0);
@@ -357,7 +357,7 @@ static void a_request_is_handed_over_whole(void **state) {
     blob_release(blob);
     /* The other reader starts anew. */
     assert_int_equal(request_read(&from, SLICE("*1\r\n$4\r\nPING\r\n"), &limits), REQUEST_READY);
-    assert_false(request_is_apart(&from));
+    assert_false(request_is_detached(&from));
     assert_argument(&from, 0, "PING");
     request_reader_free(&from);
     request_reader_free(&to);

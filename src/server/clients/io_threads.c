@@ -156,7 +156,7 @@ static enum found requests_find(struct io_client *io, struct io_thread *thread, 
         case REQUEST_READY: break;
         }
         *used += io->reader.size;
-        if (request_is_apart(&io->reader)) return FOUND_APART;
+        if (request_is_detached(&io->reader)) return FOUND_APART;
         request_add(thread, &io->reader);
         request_done(&io->reader);
         if (limits->unauthenticated || *used >= BATCH_BYTES) return FOUND_ENOUGH;
