@@ -21,7 +21,7 @@ bool find_list_write(struct call *call, struct slice key, struct entry **entry) 
     *entry = find_write(call, key);
     return type_ok(call, *entry, TYPE_LIST);
 }
-static void reply_list_element(struct reply *reply, const struct sequence_element *element) {
+static void reply_list_element(struct reply *reply, const struct list_type_element *element) {
     if (__builtin_expect(element->blob != NULL, 0))
         reply_bulk_blob(reply, element->blob);
     else
@@ -128,7 +128,7 @@ static void lset_run(struct call *call) {
 static size_t pop_range(struct call *call, struct slice key, struct entry *entry, enum list_type_end end,
                         size_t count) {
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     size_t len = list_type_len(entry);
     if (count > len) count = len;
     reply_array(call->reply, count);
@@ -144,7 +144,7 @@ static size_t pop_range(struct call *call, struct slice key, struct entry *entry
 }
 void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum list_type_end end) {
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     int64_t index = end == LIST_TYPE_HEAD ? 0 : -1;
     list_type_iterate(&it, entry, index, false);
     list_type_next(&it, &element);
@@ -217,7 +217,7 @@ bool list_move(struct call *call, enum list_type_end from_end, enum list_type_en
     if (!from) return false;
     if (!find_list_write(call, to_key, &to)) return true;
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     char number[LISTPACK_TEXT];
     int64_t index = from_end == LIST_TYPE_HEAD ? 0 : -1;
     list_type_iterate(&it, from, index, false);
@@ -275,7 +275,7 @@ static void lindex_run(struct call *call) {
     }
     if (!argument_int64(call, 2, &index)) return;
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     list_type_iterate(&it, entry, index, false);
     if (list_type_next(&it, &element))
         reply_list_element(call->reply, &element);
@@ -302,7 +302,7 @@ static void lrange_run(struct call *call) {
     reply_array(call->reply, count);
     if (!count) return;
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     list_type_iterate(&it, entry, start, false);
     for (; count && list_type_next(&it, &element); count--) reply_list_element(call->reply, &element);
     list_type_iterate_end(&it);
@@ -344,7 +344,7 @@ static bool position_options_read(struct call *call, struct position_options *op
     return true;
 }
 
-static bool element_is(const struct sequence_element *element, struct slice text, bool numeric, int64_t number) {
+static bool element_is(const struct list_type_element *element, struct slice text, bool numeric, int64_t number) {
     if (element->value.data) return slice_equal((struct slice){element->value.data, element->value.len}, text);
     return numeric && element->value.number == number;
 }
@@ -358,7 +358,7 @@ static void lpos_run(struct call *call) {
     size_t len = entry ? list_type_len(entry) : 0, looked = 0, replied = 0;
     struct reply_deferred deferred;
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     if (many) reply_deferred_begin(call->reply, &deferred);
     if (entry) list_type_iterate(&it, entry, backward ? -1 : 0, backward);
     while (entry && (options.most == 0 || looked < (uint64_t)options.most) && list_type_next(&it, &element)) {

@@ -66,7 +66,7 @@ static void add_element(struct sort *sort, struct slice text) {
 
 static void load_list(struct sort *sort, const struct entry *entry) {
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     char text[LISTPACK_TEXT];
     bool backward = sort->unsorted && sort->descending;
     list_type_iterate(&it, entry, backward ? -1 : 0, backward);

@@ -37,7 +37,7 @@ static void set_digest(const struct entry *entry, struct digest *digest) {
 
 static void list_digest(const struct entry *entry, struct digest *digest) {
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     char text[LISTPACK_TEXT];
     list_type_iterate(&it, entry, 0, false);
     while (list_type_next(&it, &element)) digest_mix(digest, listpack_value_text(&element.value, text));
@@ -80,7 +80,7 @@ static void stream_digest(const struct entry *entry, struct digest *digest) {
 /* --- OBJECT, LISTPACK, QUICKLIST --- */
 
 static void list_describe(const struct entry *entry, bool fast, char *text, size_t size) {
-    struct sequence_nodes nodes;
+    struct quicklist_stats nodes;
     list_type_describe(entry, &nodes);
     if (!nodes.count) return;
     size_t len = (size_t)snprintf(text, size, " ql_nodes:%zu ql_avg_node:%.2f ql_listpack_max:%d ql_compressed:%d",
@@ -121,14 +121,14 @@ static void run_listpack(struct call *call) {
 }
 static void run_quicklist(struct call *call) {
     struct entry *entry;
-    struct sequence_nodes nodes;
+    struct quicklist_stats nodes;
     if (!find_encoded(call, ENCODING_QUICKLIST, &entry)) return;
     list_type_describe(entry, &nodes);
     printf("quicklist of %zu nodes, %zu of them compressed, %zu large elements; %zu elements, %zu bytes\n", nodes.count,
            nodes.packed, nodes.large, list_type_len(entry), nodes.bytes);
     if (call->argc == 4 && slice_is(call->argv[3], "1")) {
         struct list_type_iterator it;
-        struct sequence_element element;
+        struct list_type_element element;
         list_type_iterate(&it, entry, 0, false);
         for (size_t index = 0; list_type_next(&it, &element); index++) {
             if (element.blob) element.value = listpack_text_value(blob_slice(element.blob));

@@ -83,7 +83,7 @@ static void write_string(struct output *out, struct slice key, const struct entr
 static void write_list(struct output *out, struct slice key, const struct entry *entry) {
     size_t total = list_type_len(entry), done = 0;
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     list_type_iterate(&it, entry, 0, false);
     for (; list_type_next(&it, &element); done++) {
         chunk(out, "RPUSH", key, done, total, 1);

@@ -1,9 +1,9 @@
-/* access.c: the 24-bit field that tells how recently (LRU) or how often (LFU) a key was used.
+/* access.c: the 24-bit access field: how recently (LRU) or how often (LFU) a key was used.
  *
- * LRU: seconds of the wall clock modulo 2^24, half a year. LFU: 16 bits of minutes, when the counter was last decayed,
- * and an 8-bit counter that grows with the logarithm of the uses: an increment happens with chance 1 / ((counter -
- * LFU_START) * lfu_log_factor + 1). New keys start at LFU_START, so that they are not evicted before they could show
- * what they are worth. Every lfu_decay_time minutes take one off. */
+ * LRU: seconds of the wall clock modulo 2^24, half a year. LFU: 16 bits of minutes, the time of the last decay, and an
+ * 8-bit logarithmic counter: a use increments it with probability 1 / ((counter - LFU_START) * lfu_log_factor + 1). New
+ * keys start at LFU_START, so that they are not evicted before they can collect uses. Every lfu_decay_time minutes
+ * decrement the counter by one. */
 #include "lib/random.h"
 #include "store/entry_layout.h"
 #include "store/keyspace.h"
@@ -41,7 +41,7 @@ uint32_t access_new(void) {
 void entry_touch(struct entry *e) {
     if (store_settings.keep_access) return;
     uint32_t field = store_settings.lfu ? lfu_field(lfu_incremented(lfu_decayed(e->access))) : lru_now();
-    if (e->access != field) e->access = field & LRU_MASK; /* an unchanged line stays clean */
+    if (e->access != field) e->access = field & LRU_MASK; /* an unchanged cache line stays clean */
 }
 
 uint32_t entry_idle_seconds(const struct entry *e) {

@@ -18,9 +18,9 @@ void entry_discard(struct entry *e) {
 
 void db_add_entry(struct db *db, struct entry *e) {
     struct hashtable_position position;
-    void **place = db_place_for(db, entry_key_inline(e), &position);
-    if (place) { /* against the promise; the newcomer wins */
-        struct entry *old = *place;
+    void **slot = db_find_slot(db, entry_key_inline(e), &position);
+    if (slot) { /* the caller broke the contract; the new entry wins */
+        struct entry *old = *slot;
         db_unlink(db, old);
         entry_dispose(old, store_settings.lazy_server_del);
     }
@@ -33,23 +33,23 @@ void bulk_init(struct bulk *bulk, bool replace) {
 }
 
 static bool insert(struct bulk *bulk, struct bulk_item *item) {
-    void **place = hashtable_find_at(item->db->keys, entry_key_inline(item->entry), &item->position);
-    if (__builtin_expect(place != NULL, 0)) {
+    void **slot = hashtable_find_at(item->db->keys, entry_key_inline(item->entry), &item->position);
+    if (__builtin_expect(slot != NULL, 0)) {
         if (!bulk->replace) {
             bulk->duplicate = item->entry;
             return false;
         }
-        struct entry *old = *place;
+        struct entry *old = *slot;
         db_unlink(item->db, old);
         entry_dispose(old, false);
     }
     hashtable_add_at(item->db->keys, &item->position, item->entry);
-    if (entry_expires(item->entry)) /* the hash is the same in all tables */
+    if (entry_expires(item->entry)) /* all tables use the same hash */
         hashtable_add_at(db_expires_table(item->db), &item->position, item->entry);
     return true;
 }
 
-/* The one kept back for the longest time goes into its database. */
+/* Puts the entry held back longest into its database. */
 static bool insert_first(struct bulk *bulk) {
     struct bulk_item *item = &bulk->items[bulk->first];
     bulk->first = (bulk->first + 1) % BULK_KEPT;

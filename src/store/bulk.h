@@ -1,30 +1,30 @@
-/* bulk.h: adding many keys at once: loading.
+/* bulk.h: adds many keys at once while a data set is loaded.
  *
- * A loader makes entries that belong to no database yet and hands them to a `struct bulk`, which keeps some of them
- * back while the buckets they belong to are fetched from memory. So the wait for one bucket overlaps with reading the
- * next keys. Keys kept back are in no database until bulk_flush().
+ * A loader creates entries that belong to no database yet and passes them to a `struct bulk`. The bulk holds some of
+ * them back while it prefetches their buckets, so that the cache miss of one bucket overlaps with reading the next
+ * keys. Entries held back are in no database until bulk_flush().
  *
- * No hook is called: nobody watches a data set that is being loaded. */
+ * The bulk calls no hook: nothing observes a data set that is being loaded. */
 #ifndef STORE_BULK_H
 #define STORE_BULK_H
 #include "lib/hashtable.h"
 #include "store/keyspace.h"
 
-/* Entries of no database. The key is copied. expire_at: ms since the epoch, -1: never. */
+/* Create entries outside any database. The key is copied. expire_at: ms since the epoch, -1: never. */
 struct entry *entry_new_int64(struct slice key, int64_t expire_at, int64_t value);
-/* Chooses int, embedded or blob. `blob` may hold the value's bytes; its reference is taken over in any case. */
+/* Selects int, embedded or blob. `blob` may hold the value's bytes; the call always takes over its reference. */
 struct entry *entry_new_string(struct slice key, int64_t expire_at, struct slice value, struct blob *blob);
-/* Another type; the structure is owned by the entry from here on. */
+/* An entry of another type, which takes over the structure. */
 struct entry *entry_new_value(struct slice key, int64_t expire_at, enum value_type type, enum value_encoding encoding,
                               void *value);
-void entry_discard(struct entry *entry); /* one that belongs to no database, with its value */
-/* Adds it under its key, which must be missing. Calls the hook `changed`. */
+void entry_discard(struct entry *entry); /* frees an entry outside any database, with its value */
+/* Adds the entry; its key must not exist. Calls the `changed` hook. */
 void db_add_entry(struct db *db, struct entry *entry);
 
 enum { BULK_KEPT = 16 };
 struct bulk {
-    bool replace;            /* a key that is there already is replaced; otherwise adding it fails */
-    struct entry *duplicate; /* the one that failed; freed by bulk_free() */
+    bool replace;            /* replace an existing key; otherwise adding it fails */
+    struct entry *duplicate; /* the entry that failed; bulk_free() frees it */
     /* private */
     unsigned first, count;
     struct bulk_item {
@@ -34,8 +34,8 @@ struct bulk {
     } items[BULK_KEPT];
 };
 void bulk_init(struct bulk *bulk, bool replace);
-/* Takes the entry over. False: an entry added before, or this one, is a duplicate; the bulk is over then. */
+/* Takes over the entry. False: this entry or an earlier one is a duplicate; the bulk accepts no more. */
 bool bulk_add(struct bulk *bulk, struct db *db, struct entry *entry);
-bool bulk_flush(struct bulk *bulk); /* all entries are in their databases */
-void bulk_free(struct bulk *bulk);  /* those kept back are discarded */
+bool bulk_flush(struct bulk *bulk); /* puts all entries into their databases */
+void bulk_free(struct bulk *bulk);  /* frees the entries held back */
 #endif

@@ -1,4 +1,4 @@
-/* entry.c: making, reshaping and reading entries; see entry.h and entry_layout.h. */
+/* entry.c: creates, reshapes and reads entries; see entry.h and entry_layout.h. */
 #include "store/entry.h"
 #include "lib/background.h"
 #include "lib/memory.h"
@@ -45,7 +45,7 @@ static size_t shape_size(size_t key_len, struct entry_shape shape) {
     return sizeof(struct entry) + shape_words(key_len, shape) * 8 + key_len + (shape.embedded ? shape.value_len : 0);
 }
 
-/* Writes what the shape says about the header, and the length of a long key. */
+/* Writes the header fields of the shape, and the length of a long key. */
 static void shape_apply(struct entry *e, size_t key_len, struct entry_shape shape) {
     size_t words = shape_words(key_len, shape);
     e->flags = (uint8_t)(words | (shape.expires ? ENTRY_EXPIRES : 0) | (shape.embedded ? ENTRY_EMBEDDED : 0) |
@@ -74,7 +74,7 @@ void entry_check_embstr(struct entry *e, size_t text_len) {
     if (needed > BLOCK) e->encoding = ENCODING_RAW;
 }
 
-/* An entry stays where it is unless that would waste half of a block that is not tiny anyway. */
+/* An entry keeps its block unless that would waste half of a block that is not tiny. */
 bool entry_fits(const struct entry *e, struct entry_shape shape) {
     size_t needed = shape_size(entry_key_inline(e).len, shape), usable = mem_size(e);
     return needed <= usable && (usable <= 64 || needed * 2 >= usable);
@@ -128,7 +128,7 @@ void entry_free_value(struct entry *e, bool lazy) {
     if (!has_pointer(e)) return;
     struct value_free freed = {entry_pointer(e), e->type, e->encoding};
     const struct value_ops *ops = value_ops[e->type];
-    /* The number 0, so that the entry refers to nothing while it gets its new shape and value. */
+    /* The number 0: the entry refers to nothing until it has its new shape and value. */
     e->type = TYPE_STRING;
     e->encoding = ENCODING_INT;
     *(int64_t *)entry_value_word(e) = 0;
@@ -207,7 +207,7 @@ bool entry_string_int64(const struct entry *e, int64_t *value) {
 }
 
 size_t entry_memory(const struct entry *e, size_t samples) {
-    size_t bytes = mem_size(e) + sizeof(void *); /* and its place in the table */
+    size_t bytes = mem_size(e) + sizeof(void *); /* and its slot in the table */
     if (entry_has_blob(e))
         bytes += blob_memory(entry_pointer(e));
     else if (has_pointer(e) && value_ops[e->type] && value_ops[e->type]->memory)

@@ -1,17 +1,17 @@
 /* entry.h: one key of the keyspace: key, expiry and value.
  *
- * One allocation holds the key, the expiry time where there is one, and the value where it is small:
+ * One allocation holds the key, the expiry time if there is one, and a small value:
  *
  *     header 8 bytes | [expiry int64] | [word] | key bytes | [value bytes]
  *
- * The value is, as the header tells: an int64 in the word (ENCODING_INT), the bytes of a string of up to
- * ENTRY_EMBED_MAX bytes at the end, a pointer in the word to a blob (a longer string), or to the structure of another
+ * The header tells the form of the value: an int64 in the word (ENCODING_INT), the bytes of a string of up to
+ * ENTRY_EMBED_MAX bytes at the end, or a pointer in the word to a blob (longer strings) or to the structure of another
  * type. Because the value may be inside, an entry moves when its value or expiry changes size: the functions of
- * keyspace.h that change an entry return where it is now, and pointers got before are dead.
+ * keyspace.h that change an entry return its new address and invalidate earlier pointers.
  *
- * What OBJECT ENCODING says of a string (raw, embstr) follows Valkey's rules and is not where the bytes lie.
+ * OBJECT ENCODING of a string (raw, embstr) follows Valkey's rules, which are independent of the memory layout here.
  *
- * There is no object with a reference count: a structure belongs to exactly one entry. */
+ * Entries and structures are not reference counted: a structure belongs to exactly one entry. */
 #ifndef STORE_ENTRY_H
 #define STORE_ENTRY_H
 #include "lib/blob.h"
@@ -29,39 +29,40 @@ enum value_encoding {
     ENCODING_HASHTABLE,
     ENCODING_SKIPLIST,
     ENCODING_STREAM,
-    ENCODING_EXPIRING_HASHTABLE /* of a hash with fields that expire */
+    ENCODING_EXPIRING_HASHTABLE /* a hash with field expiration */
 };
 const char *value_type_name(enum value_type type);             /* "string", "list", … */
 const char *value_encoding_name(enum value_encoding encoding); /* "int", "embstr", "listpack", … */
 
-struct entry; /* fields are private to store/ */
+struct entry; /* members are private to store/ */
 struct slice entry_key(const struct entry *entry);
 enum value_type entry_type(const struct entry *entry);
-enum value_encoding entry_encoding(const struct entry *entry); /* as OBJECT ENCODING names it */
+enum value_encoding entry_encoding(const struct entry *entry); /* as reported by OBJECT ENCODING */
 int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
 void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
 void entry_prefetch_value(const struct entry *entry); /* starts fetching what the entry points at from memory */
-size_t entry_memory(const struct entry *entry, size_t samples); /* as MEMORY USAGE counts */
-/* Access field (24 bits): LRU clock or LFU counter, as maxmemory-policy says. */
+size_t entry_memory(const struct entry *entry, size_t samples); /* as reported by MEMORY USAGE */
+/* The access field (24 bits): LRU clock or LFU counter, depending on maxmemory-policy. */
 uint32_t entry_idle_seconds(const struct entry *entry);
-uint8_t entry_frequency(const struct entry *entry);                 /* after decay */
+uint8_t entry_frequency(const struct entry *entry);                 /* with decay applied */
 void entry_set_idle_seconds(struct entry *entry, uint32_t seconds); /* RESTORE, RDB */
 void entry_set_frequency(struct entry *entry, uint8_t frequency);
 
 /* Strings. */
 enum { STRING_NUMBER_TEXT = 24, ENTRY_EMBED_MAX = 1024 };
-/* The bytes of a string. A number is formatted into `text`, else the slice lies in the entry or its blob. Valid until
- * the entry changes. */
+/* Returns the bytes of a string. A number is formatted into `text`; otherwise the slice points into the entry or its
+ * blob. Valid until the entry changes. */
 struct slice entry_string(const struct entry *entry, char text[static STRING_NUMBER_TEXT]);
 size_t entry_string_len(const struct entry *entry);
-struct blob *entry_blob(const struct entry *entry); /* NULL where the string is not in one; no reference added */
-bool entry_string_int64(const struct entry *entry, int64_t *value); /* as parse_int64 of the text */
+struct blob *entry_blob(const struct entry *entry); /* NULL: the string is not in a blob; adds no reference */
+bool entry_string_int64(const struct entry *entry, int64_t *value); /* same result as parse_int64() of the text */
 
-/* What the structure of a type other than string can do; each type registers at start. */
+/* The operations of a type other than string; each type registers them at startup. */
 struct value_ops {
     void (*free)(void *value, enum value_encoding encoding);
     size_t (*free_effort)(const void *value,
-                          enum value_encoding encoding); /* allocations to free; above 64: in the background */
+                          enum value_encoding encoding); /* number of allocations to free; above 64, lazy freeing uses
+                                                            the background thread */
     void *(*copy)(const void *value, enum value_encoding encoding);
     size_t (*memory)(const void *value, enum value_encoding encoding, size_t samples);
 };

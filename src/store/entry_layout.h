@@ -1,14 +1,14 @@
-/* entry_layout.h: how an entry lies in memory. For the files of store/ only; see entry.h for what an entry is.
+/* entry_layout.h: the memory layout of an entry. For the files of store/ only; see entry.h.
  *
  *     bytes 0-3   access field (24 bits), type (4), encoding (4)
  *     bytes 4-5   length of an embedded string
- *     byte  6     flags: how many words stand before the key, and which
- *     byte  7     length of the key, where it is below 256
+ *     byte  6     flags: number of words before the key, and which
+ *     byte  7     length of the key if it is below 256
  *     words       [expiry] [value word: number or pointer] [length of a long key], 8 bytes each
- *     then        the key, and behind it the embedded string
+ *     then        the key, followed by the embedded string
  *
- * The key stands before the string, so that a string can change its length without moving the key. With a 16-byte key
- * and a 16-byte value that makes 40 bytes. */
+ * The key precedes the string, so that a string can change its length without moving the key. With a 16-byte key and a
+ * 16-byte value an entry takes 40 bytes. */
 #ifndef STORE_ENTRY_LAYOUT_H
 #define STORE_ENTRY_LAYOUT_H
 #include "lib/clock.h"
@@ -17,7 +17,7 @@
 enum entry_flags {
     ENTRY_WORDS = 3, /* number of words before the key */
     ENTRY_EXPIRES = 4,
-    ENTRY_EMBEDDED = 8, /* a string behind the key; otherwise there is a value word */
+    ENTRY_EMBEDDED = 8, /* an embedded string follows the key; otherwise there is a value word */
     ENTRY_LONG_KEY = 16
 };
 
@@ -32,7 +32,7 @@ struct entry {
 };
 _Static_assert(sizeof(struct entry) == 8, "the words behind the header are aligned");
 
-/* What decides on the layout, besides the key. */
+/* The properties besides the key that determine the layout. */
 struct entry_shape {
     bool expires, embedded;
     size_t value_len; /* of an embedded string */
@@ -47,7 +47,7 @@ static inline struct slice entry_key_inline(const struct entry *e) {
 static inline int64_t *entry_expiry_word(const struct entry *e) {
     return (int64_t *)(void *)e->data;
 }
-/* Only where the string is not embedded. */
+/* Only for entries without an embedded string. */
 static inline void *entry_value_word(const struct entry *e) {
     return (char *)e->data + (e->flags & ENTRY_EXPIRES ? 8 : 0);
 }
@@ -68,30 +68,31 @@ static inline bool entry_expires(const struct entry *e) {
     return e->flags & ENTRY_EXPIRES;
 }
 
-/* Names a string raw that is named embstr and longer than that allows. A string is embstr where key, expiry and text,
- * each with its header in Valkey's layout, fit in 128 bytes: for short keys up to 112 bytes, or 104 with an expiry.
- * Once raw, it stays so until it is set anew. To be called when the text, the key or the expiry is new. */
+/* Changes the reported encoding of a string from embstr to raw if it is too long for embstr: key, expiry and text, each
+ * with its header in Valkey's layout, must fit in 128 bytes, which allows up to 112 bytes for short keys, or 104 with
+ * an expiry. A raw string stays raw until it is set again. Call it after a change of the text, the key or the expiry.
+ */
 void entry_check_embstr(struct entry *entry, size_t text_len);
 
-/* A fresh entry: type string, the value still to be written, access field set for a new key. */
+/* Allocates an entry: type string, the value not written, the access field of a new key. */
 struct entry *entry_make(struct slice key, struct entry_shape shape);
-/* Whether the entry can take the shape where it is. */
+/* True: the entry can take the shape in place. */
 bool entry_fits(const struct entry *entry, struct entry_shape shape);
-/* Gives the entry the shape, where it is if that fits, else elsewhere. Keeps all that both shapes have: the expiry, the
- * value word, and of embedded strings the beginning. Does not free what the value word pointed at. */
+/* Gives the entry the shape, in place if it fits, otherwise in a new allocation. Keeps what both shapes have: the
+ * expiry, the value word, and the beginning of embedded strings. Does not free what the value word points to. */
 struct entry *entry_reshape(struct entry *entry, struct entry_shape shape);
 static inline struct entry_shape entry_shape_of(const struct entry *e) {
     return (struct entry_shape){e->flags & ENTRY_EXPIRES, e->flags & ENTRY_EMBEDDED, e->value_len};
 }
 
-/* The value alone: in the background where it is worth that and `lazy`. The entry's value word is dead afterwards. */
+/* Frees the value only, in the background if it is large and `lazy`. The value word is invalid afterwards. */
 void entry_free_value(struct entry *entry, bool lazy);
-void entry_free(void *entry); /* with its value, in the calling thread; any thread */
-/* With its value, which may be freed in the background. */
+void entry_free(void *entry); /* frees entry and value in the calling thread; any thread */
+/* Frees entry and value; the value possibly in the background. */
 void entry_dispose(struct entry *entry, bool lazy);
-void *value_copy(const struct entry *entry); /* of a type other than string */
+void *value_copy(const struct entry *entry); /* types other than string only */
 
-/* Access field. */
+/* The access field. */
 uint32_t access_new(void);
 void entry_touch(struct entry *entry);
 #endif

@@ -1,10 +1,10 @@
 /* evict.c: approximated LRU, LFU and TTL eviction; see evict.h.
  *
- * An exact order would cost every entry two pointers and every access a relinking. Instead, for each eviction a few
- * entries of each database are sampled, and the best candidates seen so far are kept in a small pool, best last, from
- * one eviction to the next: so the choice is made among far more entries than were looked at just now. The pool holds
- * copies of keys, as entries may move or go in the meantime; a candidate that is gone is skipped. A candidate that was
- * used since it was seen may still be evicted: telling would need a second look, and it is rare. */
+ * An exact order would cost every entry two pointers and every access a relinking. Instead, each eviction samples a few
+ * entries of each database and keeps the best candidates in a small sorted pool across evictions, so the choice is made
+ * among far more entries than one call samples. The pool holds copies of keys, because entries may move or disappear in
+ * the meantime; a candidate that no longer exists is skipped. A candidate used since it was sampled may still be
+ * evicted: detecting that would need a second lookup, and it is rare. */
 #include "store/evict.h"
 #include "lib/memory.h"
 #include "store/keyspace_layout.h"
@@ -12,17 +12,17 @@
 enum { POOL_SIZE = 16, SAMPLES_MAX = 64, KEY_KEPT = 255, CHECK_EVERY = 16 };
 
 struct candidate {
-    uint64_t score; /* the higher the better to evict */
+    uint64_t score; /* higher: better candidate */
     int db;
     size_t len;
     char *key;
-    char kept[KEY_KEPT]; /* where `key` points unless it is longer */
+    char kept[KEY_KEPT]; /* storage of `key` unless it is longer */
 };
 static struct {
     struct candidate at[POOL_SIZE];
     int order[POOL_SIZE]; /* by score, ascending */
     int count;
-    enum eviction_kind kind; /* what the scores mean */
+    enum eviction_kind kind; /* the meaning of the scores */
     const struct keyspace *keyspace;
 } pool;
 
@@ -60,7 +60,7 @@ static bool pool_has(int db, struct slice key, uint64_t score) {
     return false;
 }
 
-/* order[0..count) are taken and sorted, the rest free. A full pool drops its worst. */
+/* order[0..count) are used and sorted, the rest is free. A full pool drops its worst candidate. */
 static void pool_offer(int db, const struct entry *e, enum eviction_kind kind) {
     uint64_t score = entry_score(e, kind);
     struct slice key = entry_key_inline(e);
@@ -85,7 +85,7 @@ static struct hashtable *choice(struct db *db, bool volatile_only) {
     return volatile_only ? db->expires : db->keys;
 }
 
-/* The number of keys there are to choose from. */
+/* Samples all databases. Returns the number of keys to choose from. */
 static size_t pool_sample(struct keyspace *k, const struct eviction *eviction, bool volatile_only) {
     size_t keys = 0;
     void *entries[SAMPLES_MAX];
@@ -129,7 +129,7 @@ static struct entry *choose_best(struct keyspace *k, const struct eviction *evic
     return NULL;
 }
 
-/* One database after the other. */
+/* Rotates over the databases. */
 static struct entry *choose_any(struct keyspace *k, bool volatile_only, struct db **db) {
     static int turn;
     for (int i = 0; i < k->databases; i++) {

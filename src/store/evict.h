@@ -1,29 +1,29 @@
-/* evict.h: deleting keys that are least worth keeping, where memory has a bound.
+/* evict.h: evicts keys when memory use exceeds a limit.
  *
- * Who counts memory and sets the bound is the caller: it says how much is too much through `excess`, which is asked
- * before every key. Evicted keys are told through hooks->evicted and then hooks->changed. */
+ * The caller measures memory and sets the limit: evict calls `excess` before each eviction to learn how many bytes to
+ * free. Each eviction calls hooks->evicted, then hooks->changed. */
 #ifndef STORE_EVICT_H
 #define STORE_EVICT_H
 #include "store/keyspace.h"
 
 enum eviction_kind {
-    EVICT_LRU,    /* longest not used */
-    EVICT_LFU,    /* least often used; needs store_settings.lfu */
-    EVICT_RANDOM, /* any */
-    EVICT_TTL     /* nearest to its expiry; volatile_only is implied */
+    EVICT_LRU,    /* least recently used */
+    EVICT_LFU,    /* least frequently used; needs store_settings.lfu */
+    EVICT_RANDOM, /* random */
+    EVICT_TTL     /* shortest time to live; implies volatile_only */
 };
 struct eviction {
     enum eviction_kind kind;
-    bool volatile_only;              /* among keys with an expiry */
-    int samples;                     /* entries looked at in each database for one eviction, 1..64 */
-    uint64_t limit_us;               /* stop after so long; 0: no limit */
-    size_t (*excess)(void *context); /* bytes still too much */
+    bool volatile_only;              /* only keys with an expiry */
+    int samples;                     /* entries sampled per database for each eviction, 1..64 */
+    uint64_t limit_us;               /* time limit; 0: none */
+    size_t (*excess)(void *context); /* returns the bytes still to free */
     void *context;
 };
 enum eviction_result {
-    EVICTION_DONE,   /* nothing is too much any more */
-    EVICTION_UNDONE, /* the time was up: call again soon */
-    EVICTION_NO_KEYS /* there is nothing left that may be evicted */
+    EVICTION_DONE,   /* memory is below the limit */
+    EVICTION_UNDONE, /* time limit reached: call again soon */
+    EVICTION_NO_KEYS /* no key may be evicted */
 };
 enum eviction_result keyspace_evict(struct keyspace *keyspace, const struct eviction *eviction);
 #endif

@@ -1,16 +1,15 @@
-/* expire.c: keys whose time has come.
+/* expire.c: active expiry.
  *
- * A key that is looked up after its time is deleted then. For the others there is a cycle that looks through the tables
- * of expiring keys: it takes a few buckets, deletes what has expired, and goes on with the same database as long as
- * more than a tolerable share of what it looked at had expired, within a limit of time. So work is done where it pays:
- * many expired keys get much attention, few get little, and the share of expired keys that still take memory stays near
- * that tolerance (10 % less active_expire_effort).
+ * A lookup deletes a key that has expired. For other keys a cycle scans the tables of expiring keys: it samples a few
+ * buckets, deletes the expired keys, and continues with the same database while more than a tolerated share of the
+ * sample had expired, within a time limit. So the effort follows the number of expired keys, and the share of expired
+ * keys that still use memory stays near the tolerance (10 % minus active_expire_effort).
  *
- * The slow cycle runs from the cron and may use 25 % of the time between two of its calls, the fast one runs before the
- * loop sleeps and lasts a millisecond, but only when the slow one could not keep up.
+ * The slow cycle runs in the cron and may use 25 % of the time between two calls. The fast cycle runs before the loop
+ * sleeps and takes a millisecond, but only after a slow cycle ran out of time.
  *
- * Fields of hashes need no search: a heap tells which have expired. Deleting them comes first, and may use a quarter of
- * a cycle's time, so that neither keys nor fields wait for the others. */
+ * Hash fields need no scan: a heap gives the expired ones. They are deleted first, in at most a quarter of the cycle's
+ * time, so that neither keys nor fields starve the other. */
 #include "store/hash.h"
 #include "store/keyspace_layout.h"
 
@@ -19,9 +18,9 @@ enum {
     FAST_US = 1000,
     SLOW_PERCENT = 25,
     STALE_PERCENT = 10,
-    FIELDS_SHARE = 4, /* of a cycle's time: a quarter */
-    BATCH = 64,       /* expired entries taken from one step of a scan; what is beyond is met next time */
-    TTL_SAMPLES = 50  /* weight of the past in the average */
+    FIELDS_SHARE = 4, /* the fraction of a cycle's time: a quarter */
+    BATCH = 64,       /* expired entries deleted per scan step; later calls find the rest */
+    TTL_SAMPLES = 50  /* weight of the previous average */
 };
 
 void db_expire_entry(struct db *db, struct entry *e) {
@@ -61,7 +60,7 @@ static bool cycle_is_over(struct cycle *cycle) {
     return cycle->timed_out;
 }
 
-/* One round: about keys_per_round keys, and no more than 20 times as many empty buckets. True: worth another. */
+/* One round: about keys_per_round keys, and at most 20 times as many empty buckets. True: another round pays. */
 static bool cycle_round(struct db *db, struct cycle *cycle) {
     struct batch batch = {.now = clock_ms()};
     size_t seen = 0, expired = 0;
@@ -90,20 +89,20 @@ static void cycle_db(struct db *db, struct cycle *cycle) {
         if (round % 16 == 0 && cycle_is_over(cycle)) return;
 }
 
-/* True: all expired fields of the database are gone. */
+/* True: all expired fields of the database are deleted. */
 static bool fields_db(struct db *db, const struct cycle *cycle) {
     const struct expiring_value *value;
-    while ((value = heap_first(&db->timed)) && time_is_over(value->next_at)) {
+    while ((value = heap_first(&db->expiring_values)) && time_is_over(value->next_at)) {
         hash_expire_due(db, value->entry);
         if (clock_monotonic_us() - cycle->start > cycle->limit_us / FIELDS_SHARE) return false;
     }
     return true;
 }
 static void cycle_fields(struct keyspace *k, const struct cycle *cycle) {
-    k->timed_late = false;
-    for (int i = 0; i < k->databases && !k->timed_late; i++) {
-        k->timed_late = !fields_db(&k->db[k->timed_db], cycle);
-        if (!k->timed_late) k->timed_db = (k->timed_db + 1) % k->databases;
+    k->field_expire_behind = false;
+    for (int i = 0; i < k->databases && !k->field_expire_behind; i++) {
+        k->field_expire_behind = !fields_db(&k->db[k->field_expire_db], cycle);
+        if (!k->field_expire_behind) k->field_expire_db = (k->field_expire_db + 1) % k->databases;
     }
 }
 
@@ -115,13 +114,13 @@ static void cycle_finish(const struct cycle *cycle, bool fields_late) {
 }
 
 void keyspace_expire_cycle(struct keyspace *k, bool fast, int hz) {
-    static bool timed_out;     /* the last cycle */
-    static uint64_t last_fast; /* when the last fast one began */
+    static bool timed_out;     /* the last cycle ran out of time */
+    static uint64_t last_fast; /* start of the last fast cycle */
     if (!store_settings.active_expire || store_settings.keep_expired || store_settings.show_expired) return;
     uint64_t effort = (uint64_t)(store_settings.active_expire_effort - 1), fast_us = FAST_US + FAST_US / 4 * effort;
     uint64_t tolerated = STALE_PERCENT - effort;
-    if (fast && !timed_out && !k->timed_late && store_stats.expired_stale_percent < (double)tolerated)
-        return; /* nearly always */
+    if (fast && !timed_out && !k->field_expire_behind && store_stats.expired_stale_percent < (double)tolerated)
+        return; /* the common case */
     struct cycle cycle = {.start = clock_monotonic_us(),
                           .keys_per_round = KEYS_PER_ROUND + KEYS_PER_ROUND / 4 * effort,
                           .tolerated_percent = tolerated};
@@ -139,5 +138,5 @@ void keyspace_expire_cycle(struct keyspace *k, bool fast, int hz) {
         if (!cycle.timed_out) k->expire_db = (k->expire_db + 1) % k->databases;
     }
     timed_out = cycle.timed_out;
-    cycle_finish(&cycle, k->timed_late);
+    cycle_finish(&cycle, k->field_expire_behind);
 }

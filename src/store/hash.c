@@ -5,7 +5,7 @@
 #include "store/hash_field.h"
 #include "store/types_private.h"
 
-/* --- A field of the table --- */
+/* --- Fields of the table --- */
 
 struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob, bool expires) {
     bool in_blob = value.len > HASH_EMBED_MAX, is_long = name.len > SHORT_FIELD_MAX;
@@ -33,8 +33,7 @@ void field_free(void *entry) {
     mem_free(entry);
 }
 
-/* Gives the field another value where it is, if its block is of the right size for that. The value may lie in the field
- * itself. */
+/* Replaces the value in place if its block has a suitable size. The value may be in the field itself. */
 static inline bool field_take(struct hash_field *f, struct slice value, struct blob *blob) {
     struct slice name = field_name(f);
     size_t needed = sizeof *f + field_words(f) + name.len + value.len, usable = mem_size(f);
@@ -44,8 +43,8 @@ static inline bool field_take(struct hash_field *f, struct slice value, struct b
     if (blob) blob_release(blob);
     return true;
 }
-/* Makes it anew with another value, which may lie in it. Of a field that expires before and after, the words about that
- * stay as they are. */
+/* Allocates the field again with another value, which may be in the field. If the field has an expiry before and after,
+ * its words stay unchanged. */
 static __attribute__((noinline)) struct hash_field *field_remake(struct hash_field *f, struct slice value,
                                                                  struct blob *blob, bool expires) {
     struct hash_field *new = field_make(field_name(f), value, blob, expires);
@@ -121,7 +120,7 @@ static void item_of_field(const struct hash_field *f, struct hash_item *item) {
     item->expire_at = field_expires(f) ? field_time(f) : HASH_NEVER;
     value_of_field(f, &item->value);
 }
-/* Returns the element behind. */
+/* Returns the element after the value. */
 static uint8_t *item_of_element(const uint8_t *lp, const uint8_t *p, struct hash_item *item) {
     item->field = listpack_text(p, item->text);
     item->expire_at = HASH_NEVER;
@@ -154,7 +153,7 @@ int64_t hash_expire_at(const struct entry *e, struct slice field) {
     return !f ? HASH_NO_FIELD : field_expires(f) ? field_time(f) : HASH_NEVER;
 }
 
-/* --- Changing --- */
+/* --- Changes --- */
 
 static bool packed_allowed(const uint8_t *lp, struct slice field, struct slice value) {
     uint64_t longest = (uint64_t)encoding_limits.hash_listpack_value;
@@ -177,30 +176,30 @@ static bool packed_put(struct db *db, struct entry *e, struct slice field, struc
     return new;
 }
 
-/* Gives the field at a place of the table another value and an expiry, whatever it had. */
-static __attribute__((noinline)) void table_retime(struct db *db, struct entry *e, void **place, struct slice value,
+/* Sets the value and the expiry of the field in a slot of the table. */
+static __attribute__((noinline)) void table_retime(struct db *db, struct entry *e, void **slot, struct slice value,
                                                    struct blob *blob, int64_t expire_at) {
-    struct hash_field *f = *place;
+    struct hash_field *f = *slot;
     bool expired = field_expires(f), expires = expire_at >= 0 || (expired && expire_at == HASH_KEEP);
     if (expired && !expires) hash_field_expiry_removed(db, e, f);
     if (expired != expires || f->flags & FIELD_BLOB || !field_take(f, value, blob))
-        *place = f = field_remake(f, value, blob, expires);
+        *slot = f = field_remake(f, value, blob, expires);
     if (expires) hash_field_expiry_added(db, e, f, expired, expire_at);
 }
 
 static inline bool table_put(struct db *db, struct entry *e, struct slice field, struct slice value, struct blob *blob,
                              int64_t expire_at) {
     struct hashtable_position spot;
-    void **place = hashtable_find_or_prepare(table_of(e), field, &spot);
-    if (!place) {
+    void **slot = hashtable_find_or_prepare(table_of(e), field, &spot);
+    if (!slot) {
         struct hash_field *f = field_make(field, value, blob, expire_at >= 0);
         hashtable_add_at(table_of(e), &spot, f);
         if (__builtin_expect(expire_at >= 0, 0)) hash_field_expiry_added(db, e, f, false, expire_at);
         return true;
     }
-    struct hash_field *f = *place;
+    struct hash_field *f = *slot;
     bool plain = expire_at < 0 && !(f->flags & (FIELD_EXPIRES | FIELD_BLOB));
-    if (__builtin_expect(!plain || !field_take(f, value, blob), 0)) table_retime(db, e, place, value, blob, expire_at);
+    if (__builtin_expect(!plain || !field_take(f, value, blob), 0)) table_retime(db, e, slot, value, blob, expire_at);
     return false;
 }
 
@@ -228,9 +227,9 @@ void hash_set_expire(struct db *db, struct entry *e, struct slice field, int64_t
         if (at < 0) return;
         convert(db, e, 0);
     }
-    void **place = hashtable_find_slot(table_of(e), field);
-    struct blob *blob = field_blob(*place);
-    table_retime(db, e, place, field_value(*place), blob ? blob_hold(blob) : NULL, at);
+    void **slot = hashtable_find_slot(table_of(e), field);
+    struct blob *blob = field_blob(*slot);
+    table_retime(db, e, slot, field_value(*slot), blob ? blob_hold(blob) : NULL, at);
 }
 
 bool hash_delete(struct db *db, struct entry *e, struct slice field) {
@@ -242,7 +241,7 @@ bool hash_delete(struct db *db, struct entry *e, struct slice field) {
     return true;
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 void hash_iterate(struct hash_iterator *it, const struct entry *e) {
     hash_iterate_all(it, e);
@@ -272,7 +271,7 @@ void hash_iterate_end(struct hash_iterator *it) {
 }
 
 struct scan {
-    void (*seen)(void *context, const struct hash_item *item);
+    void (*visit)(void *context, const struct hash_item *item);
     void *context;
 };
 static void scan_seen(void *context, void *field) {
@@ -280,21 +279,21 @@ static void scan_seen(void *context, void *field) {
     struct hash_item item;
     if (field_is_expired(field)) return;
     item_of_field(field, &item);
-    scan->seen(scan->context, &item);
+    scan->visit(scan->context, &item);
 }
-uint64_t hash_scan(const struct entry *e, uint64_t cursor, void (*seen)(void *context, const struct hash_item *item),
+uint64_t hash_scan(const struct entry *e, uint64_t cursor, void (*visit)(void *context, const struct hash_item *item),
                    void *context) {
-    if (!packed(e)) return hashtable_scan(table_of(e), cursor, scan_seen, &(struct scan){seen, context});
+    if (!packed(e)) return hashtable_scan(table_of(e), cursor, scan_seen, &(struct scan){visit, context});
     const uint8_t *lp = entry_value(e);
     struct hash_item item;
     for (const uint8_t *p = listpack_first(lp); p;) {
         p = item_of_element(lp, p, &item);
-        seen(context, &item);
+        visit(context, &item);
     }
     return 0;
 }
 
-/* Draws until it meets a field that has not expired; where there are few, one of them is counted out. */
+/* Draws until it finds an unexpired field; if there are few, it selects one by counting. */
 static void table_random(const struct entry *e, struct hash_item *item) {
     for (int tries = 50; tries; tries--) {
         const struct hash_field *f = hashtable_random(table_of(e));
@@ -317,7 +316,7 @@ void hash_random(const struct entry *e, struct hash_item *item) {
     }
 }
 
-/* The fields that have not expired, `live` of them. NULL: there is no memory. */
+/* Returns the `live` unexpired fields. NULL: out of memory. */
 static const struct hash_field **live_fields(const struct entry *e, size_t live) {
     struct hashtable_iterator it;
     const struct hash_field **fields = mem_try_alloc(live * sizeof *fields), *f;
@@ -330,7 +329,7 @@ static const struct hash_field **live_fields(const struct entry *e, size_t live)
     return fields;
 }
 
-void hash_draw(const struct entry *e, size_t count, bool (*seen)(void *context, const struct hash_item *item),
+void hash_draw(const struct entry *e, size_t count, bool (*visit)(void *context, const struct hash_item *item),
                void *context) {
     size_t total = hash_len(e), live = hash_len_now(e);
     const struct hash_field **fields = live < total / 2 && count > 1 ? live_fields(e, live) : NULL;
@@ -340,24 +339,24 @@ void hash_draw(const struct entry *e, size_t count, bool (*seen)(void *context, 
             item_of_field(fields[random_below(live)], &item);
         else
             hash_random(e, &item);
-        more = seen(context, &item);
+        more = visit(context, &item);
     }
     mem_free(fields);
 }
 
-/* Of a hash with expired fields: each of the others is taken with the chance that is left. */
+/* Samples a hash with expired fields: takes each unexpired field with the remaining probability. */
 static void walk_sample(const struct entry *e, size_t count, size_t left, const struct scan *scan) {
     struct hash_iterator it;
     struct hash_item item;
     for (hash_iterate(&it, e); count && hash_next(&it, &item); left--) {
         if (random_below(left) >= count) continue;
-        scan->seen(scan->context, &item);
+        scan->visit(scan->context, &item);
         count--;
     }
     hash_iterate_end(&it);
 }
 
-void hash_sample(const struct entry *e, size_t count, void (*seen)(void *context, const struct hash_item *item),
+void hash_sample(const struct entry *e, size_t count, void (*visit)(void *context, const struct hash_item *item),
                  void *context) {
     struct hash_item item;
     if (packed(e)) {
@@ -366,10 +365,10 @@ void hash_sample(const struct entry *e, size_t count, void (*seen)(void *context
         size_t index = 0, total = listpack_count(lp) / 2;
         for (; count && (p = listpack_next_random(lp, p, &index, total, count, 2)); count--) {
             p = item_of_element(lp, p, &item);
-            seen(context, &item);
+            visit(context, &item);
         }
     } else {
-        struct scan scan = {seen, context};
+        struct scan scan = {visit, context};
         size_t left = hash_len_now(e);
         if (left < hash_len(e))
             walk_sample(e, count, left, &scan);

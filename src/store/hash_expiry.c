@@ -1,25 +1,25 @@
-/* hash_expiry.c: hashes with fields that expire; see hash.h and hash_field.h. */
+/* hash_expiry.c: hashes with field expiration; see hash.h and hash_field.h. */
 #include "lib/memory.h"
 #include "store/hash_field.h"
 
 static int64_t field_number(const void *field) {
     return field_time(field);
 }
-static void field_placed(void *field, size_t place) {
-    memcpy(((struct hash_field *)field)->data + WORD, &place, WORD);
+static void field_set_index(void *field, size_t index) {
+    memcpy(((struct hash_field *)field)->data + WORD, &index, WORD);
 }
 static size_t field_place(const struct hash_field *f) {
-    size_t place;
-    memcpy(&place, f->data + WORD, WORD);
-    return place;
+    size_t index;
+    memcpy(&index, f->data + WORD, WORD);
+    return index;
 }
-static const struct heap_type fields_type = {field_number, field_placed};
+static const struct heap_type fields_type = {field_number, field_set_index};
 
 /* --- The heap of a hash --- */
 
 static void expiring_hash_start(struct db *db, struct entry *e) {
     struct expiring_hash *hash = mem_alloc(sizeof *hash);
-    *hash = (struct expiring_hash){.timed.next_at = INT64_MAX, .table = entry_value(e)};
+    *hash = (struct expiring_hash){.expiring.next_at = INT64_MAX, .table = entry_value(e)};
     db_set_value(db, e, ENCODING_EXPIRING_HASHTABLE, hash);
     db_expiring_join(db, e);
 }
@@ -29,7 +29,7 @@ static void expiring_hash_end(struct db *db, struct entry *e) {
     db_set_value(db, e, ENCODING_HASHTABLE, hash->table);
     expiring_hash_free(hash);
 }
-/* The first field may be another one, or have another time. */
+/* Updates the database's heap after the first field changed or got another time. */
 static void expiring_hash_look(struct db *db, struct entry *e) {
     struct expiring_hash *hash = expiring_hash_of(e);
     if (hash->fields.len)
@@ -70,7 +70,7 @@ size_t expiring_hash_due(const struct expiring_hash *hash) {
 
 struct expiring_hash *expiring_hash_copy(const struct expiring_hash *hash, struct hashtable *table) {
     struct expiring_hash *copy = mem_alloc(sizeof *copy);
-    *copy = (struct expiring_hash){.timed.next_at = hash->timed.next_at, .table = table};
+    *copy = (struct expiring_hash){.expiring.next_at = hash->expiring.next_at, .table = table};
     struct hashtable_iterator it;
     hashtable_iterator_open(&it, table);
     for (struct hash_field *f; (f = hashtable_iterator_next(&it));)
@@ -86,11 +86,11 @@ size_t expiring_hash_memory(const struct expiring_hash *hash) {
     return mem_size(hash) + mem_size(hash->fields.items);
 }
 
-/* --- Deleting what has expired --- */
+/* --- Deletion of expired fields --- */
 
 enum { BATCH = 64 };
 
-/* True: none is left, and the key is gone with them. */
+/* True: no field is left, and the key is deleted, too. */
 static bool expire_fields(struct db *db, struct entry *e, const struct slice *names, size_t count) {
     bool last = count == hash_len(e);
     store_stats.expired_fields += count;
@@ -117,17 +117,17 @@ bool hash_drop_expired(struct db *db, struct entry *e, struct slice field) {
     return true;
 }
 
-/* The first fields of the heap, and those below them in its tree, are over as long as the heap says so. */
+/* Collects the expired fields from the top of the heap: a field that is not expired has no expired descendants. */
 struct due {
     const struct heap *fields;
     struct slice names[BATCH];
     size_t count;
 };
-static void due_from(struct due *due, size_t place) {
-    if (place >= due->fields->len || due->count == BATCH || !field_is_expired(due->fields->items[place])) return;
-    due->names[due->count++] = field_name(due->fields->items[place]);
-    due_from(due, 2 * place + 1);
-    due_from(due, 2 * place + 2);
+static void due_from(struct due *due, size_t index) {
+    if (index >= due->fields->len || due->count == BATCH || !field_is_expired(due->fields->items[index])) return;
+    due->names[due->count++] = field_name(due->fields->items[index]);
+    due_from(due, 2 * index + 1);
+    due_from(due, 2 * index + 2);
 }
 
 size_t hash_expire_due(struct db *db, struct entry *e) {

@@ -1,10 +1,11 @@
-/* hash_field.h: a field of a hash that is a table, and a hash with fields that expire; see hash.h. For store/ only.
+/* hash_field.h: the layout of a field of a hash table, and the structure of a hash with field expiration; see hash.h.
+ * For store/ only.
  *
- *     byte  0     flags: how many words stand before the field's name, and which
- *     byte  1     length of the name, where it is below 256
- *     bytes 2-3   length of the value, where that is not in a blob
- *     words       [when it expires, and its place in the heap] [blob] [length of a long name], 8 bytes each
- *     then        the name, and behind it the value */
+ *     byte  0     flags: number of words before the field's name, and which
+ *     byte  1     length of the name if it is below 256
+ *     bytes 2-3   length of the value if it is not in a blob
+ *     words       [expiry, and index in the heap] [blob] [length of a long name], 8 bytes each
+ *     then        the name, followed by the value */
 #ifndef STORE_HASH_FIELD_H
 #define STORE_HASH_FIELD_H
 #include "lib/heap.h"
@@ -47,7 +48,7 @@ static inline struct slice field_value(const struct hash_field *f) {
 static inline bool field_expires(const struct hash_field *f) {
     return f->flags & FIELD_EXPIRES;
 }
-/* Of a field that expires. */
+/* The field must have an expiry. */
 static inline int64_t field_time(const struct hash_field *f) {
     int64_t at;
     memcpy(&at, f->data, WORD);
@@ -58,28 +59,29 @@ static inline bool field_is_expired(const struct hash_field *f) {
 }
 
 struct hash_field *field_make(struct slice name, struct slice value, struct blob *blob,
-                              bool expires); /* takes over the blob's reference; the time is to be set */
+                              bool expires); /* takes over the blob's reference; the caller sets the time */
 void field_free(void *field);
 
-/* ENCODING_EXPIRING_HASHTABLE: there is a field that expires. */
+/* ENCODING_EXPIRING_HASHTABLE: at least one field has an expiry. */
 struct expiring_hash {
-    struct expiring_value timed;
+    struct expiring_value expiring;
     struct hashtable *table;
-    struct heap fields; /* those that expire */
+    struct heap fields; /* the fields with an expiry */
 };
 static inline struct expiring_hash *expiring_hash_of(const struct entry *e) {
     return entry_value(e);
 }
-/* A field of the entry's table was given `field`'s place there, or is new. `expired`: it did so before. at: when it
- * expires now, HASH_KEEP: as before. */
+/* The table now holds `field` in place of an earlier version, or as a new field. `expired`: the earlier version had an
+ * expiry. at: the new expiry; HASH_KEEP: unchanged. */
 void hash_field_expiry_added(struct db *db, struct entry *entry, struct hash_field *field, bool expired, int64_t at);
 void hash_field_expiry_removed(struct db *db, struct entry *entry,
-                               struct hash_field *field); /* it expired, and does so no more or goes */
+                               struct hash_field *field); /* the field had an expiry, and loses it or is removed */
 
 bool expiring_hash_delete(struct db *db, struct entry *entry, struct slice field); /* hash_delete() of such a hash */
-size_t expiring_hash_due(const struct expiring_hash *hash);                        /* how many fields are over */
-struct expiring_hash *expiring_hash_copy(const struct expiring_hash *hash,
-                                         struct hashtable *table); /* with another table, of copies of the fields */
-void expiring_hash_free(struct expiring_hash *hash);               /* without the table */
+size_t expiring_hash_due(const struct expiring_hash *hash);                        /* number of expired fields */
+struct expiring_hash *
+expiring_hash_copy(const struct expiring_hash *hash,
+                   struct hashtable *table);         /* with another table that holds copies of the fields */
+void expiring_hash_free(struct expiring_hash *hash); /* does not free the table */
 size_t expiring_hash_memory(const struct expiring_hash *hash);
 #endif

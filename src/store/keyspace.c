@@ -1,9 +1,9 @@
-/* keyspace.c: the databases: finding, adding, deleting, renaming and walking keys; see keyspace.h.
+/* keyspace.c: the databases: lookup, insertion, deletion, renaming and iteration; see keyspace.h.
  *
- * A database is a table of its entries, a second one of those that expire, and a heap of those of whose value something
- * does. An entry may move when it changes; both tables are then told in db_reshape, the only place where an entry of a
- * table moves. The places are searched before the old memory goes, because a search compares keys, and they stand in
- * the entries. */
+ * A database has a table of its entries, a second table of the entries with an expiry, and a heap of the values with
+ * items that expire. An entry may move when it changes; db_reshape(), the only place where an entry of a table moves,
+ * then updates both tables. It searches their slots before it frees the old memory, because a search compares keys,
+ * which are part of the entries. */
 #include "store/keyspace.h"
 #include "lib/background.h"
 #include "lib/memory.h"
@@ -29,7 +29,7 @@ static struct slice table_key(const void *entry) {
 static const struct hashtable_type keys_type = {.key = table_key, .free_entry = entry_free};
 static const struct hashtable_type expires_type = {.key = table_key};
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 static void ignore_key(struct db *db, struct slice key) {}
 static void ignore_fields(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {}
@@ -54,7 +54,7 @@ struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
 void keyspace_free(struct keyspace *k) {
     if (!k) return;
     for (int i = 0; i < k->databases; i++) {
-        heap_clear(&k->db[i].timed);
+        heap_clear(&k->db[i].expiring_values);
         hashtable_free(k->db[i].expires);
         hashtable_free(k->db[i].keys);
     }
@@ -77,14 +77,14 @@ size_t db_expires(const struct db *db) {
     return db->expires ? hashtable_size(db->expires) : 0;
 }
 size_t db_expiring(const struct db *db) {
-    return db->timed.len;
+    return db->expiring_values.len;
 }
 int64_t db_average_ttl(const struct db *db) {
     return db->average_ttl;
 }
 size_t db_overhead(const struct db *db) {
     return hashtable_memory(db->keys) + (db->expires ? hashtable_memory(db->expires) : 0) +
-           db->timed.capacity * sizeof(void *);
+           db->expiring_values.capacity * sizeof(void *);
 }
 struct hashtable *db_table(struct db *db) {
     return db->keys;
@@ -96,19 +96,19 @@ struct hashtable *db_expires_table(struct db *db) {
 
 /* --- Entries and tables --- */
 
-struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct entry_shape shape) {
+struct entry *db_reshape(struct db *db, struct entry *e, void **slot, struct entry_shape shape) {
     bool expired_before = entry_expires(e), moves = !entry_fits(e, shape);
     if (expired_before && !shape.expires) hashtable_pop(db->expires, entry_key_inline(e));
     void **in_expires = NULL;
     if (moves) {
-        if (!place) place = hashtable_find_slot(db->keys, entry_key_inline(e));
+        if (!slot) slot = hashtable_find_slot(db->keys, entry_key_inline(e));
         if (expired_before && shape.expires) in_expires = hashtable_find_slot(db->expires, entry_key_inline(e));
     }
     e = entry_reshape(e, shape);
     if (moves) {
-        *place = e;
+        *slot = e;
         if (in_expires) *in_expires = e;
-        if (__builtin_expect(entry_is_timed(e), 0)) entry_timed(e)->entry = e;
+        if (__builtin_expect(entry_is_timed(e), 0)) entry_expiring_value(e)->entry = e;
     }
     if (shape.expires && !expired_before) hashtable_add(db_expires_table(db), e);
     return e;
@@ -117,24 +117,24 @@ struct entry *db_reshape(struct db *db, struct entry *e, void **place, struct en
 static int64_t expiring_hash_number(const void *value) {
     return ((const struct expiring_value *)value)->next_at;
 }
-static void expiring_hash_placed(void *value, size_t place) {
-    ((struct expiring_value *)value)->place = place;
+static void expiring_hash_set_index(void *value, size_t index) {
+    ((struct expiring_value *)value)->heap_index = index;
 }
-static const struct heap_type timed_type = {expiring_hash_number, expiring_hash_placed};
+static const struct heap_type expiring_type = {expiring_hash_number, expiring_hash_set_index};
 
 void db_expiring_join(struct db *db, struct entry *e) {
-    struct expiring_value *value = entry_timed(e);
+    struct expiring_value *value = entry_expiring_value(e);
     value->entry = e;
-    heap_add(&db->timed, &timed_type, value);
+    heap_add(&db->expiring_values, &expiring_type, value);
 }
 void db_expiring_leave(struct db *db, struct entry *e) {
-    heap_remove(&db->timed, &timed_type, entry_timed(e)->place);
+    heap_remove(&db->expiring_values, &expiring_type, entry_expiring_value(e)->heap_index);
 }
 void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
-    struct expiring_value *value = entry_timed(e);
+    struct expiring_value *value = entry_expiring_value(e);
     if (value->next_at == next_at) return;
     value->next_at = next_at;
-    heap_renumbered(&db->timed, &timed_type, value->place);
+    heap_renumbered(&db->expiring_values, &expiring_type, value->heap_index);
 }
 
 void db_unlink(struct db *db, struct entry *e) {
@@ -149,21 +149,21 @@ void db_link(struct db *db, struct hashtable_position *position, struct entry *e
     if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_join(db, e);
 }
 
-void **db_place_for(struct db *db, struct slice key, struct hashtable_position *position) {
-    void **place = hashtable_find_or_prepare(db->keys, key, position);
-    if (place && entry_is_expired(*place)) {
-        db_expire_entry(db, *place);
-        place = NULL; /* the spot is a hash, which holds as before */
+void **db_find_slot(struct db *db, struct slice key, struct hashtable_position *position) {
+    void **slot = hashtable_find_or_prepare(db->keys, key, position);
+    if (slot && entry_is_expired(*slot)) {
+        db_expire_entry(db, *slot);
+        slot = NULL; /* the position is a hash and stays valid */
     }
-    return place;
+    return slot;
 }
 
-/* --- Looking up --- */
+/* --- Lookup --- */
 
 struct entry *db_find(struct db *db, struct slice key, int flags) {
     struct entry *e = hashtable_find(db->keys, key);
     if (e && __builtin_expect(entry_expires(e), 0) && !(flags & LOOKUP_NOEXPIRE) && entry_is_expired(e)) {
-        /* Who is going to write must find the key out of the way, on a replica too. */
+        /* A writer must have the expired key removed, even on a replica. */
         if (!store_settings.keep_expired || flags & LOOKUP_WRITE) db_expire_entry(db, e);
         e = NULL;
     }
@@ -186,15 +186,15 @@ void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
     if (count > 1 && db_prefetch_pays(db)) hashtable_prefetch(db->keys, keys, count);
 }
 
-/* --- Adding, deleting, moving --- */
+/* --- Insertion, deletion, moves --- */
 
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding,
                            void *value) {
     struct hashtable_position position;
-    void **place = db_place_for(db, key, &position);
-    if (place) { /* against the promise; the newcomer wins */
-        db_unlink(db, *place);
-        entry_dispose(*place, store_settings.lazy_server_del);
+    void **slot = db_find_slot(db, key, &position);
+    if (slot) { /* the caller broke the contract; the new entry wins */
+        db_unlink(db, *slot);
+        entry_dispose(*slot, store_settings.lazy_server_del);
     }
     struct entry *e = entry_make(key, (struct entry_shape){0});
     e->type = type;
@@ -236,8 +236,8 @@ struct entry *db_set_expire(struct db *db, struct entry *e, int64_t at_ms) {
     return e;
 }
 
-/* An entry like `from`, its expiry and its place in the access order included, under another key. The value word is
- * copied as it is: whose it is, is the caller's matter. */
+/* Creates an entry like `from`, with its expiry and access field, under another key. Copies the value word; the caller
+ * ensures that a single entry owns the value. */
 static struct entry *entry_under_key(const struct entry *from, struct slice key) {
     struct entry *e = entry_make(key, entry_shape_of(from));
     e->type = from->type;
@@ -255,7 +255,7 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
     struct entry *old = hashtable_find(from_db->keys, from);
     if (!old) return NULL;
     if (from_db == to_db && slice_equal(from, to)) return old;
-    /* `to` may lie in the entry that is replaced: everything new is made before anything old goes. */
+    /* `to` may point into the replaced entry: create everything new before freeing anything old. */
     struct entry *e = entry_under_key(old, to);
     struct entry *replaced = hashtable_find(to_db->keys, to);
     if (replaced && entry_is_expired(replaced)) {
@@ -269,7 +269,7 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
     db_link(to_db, &position, e);
     hook_changed(from_db, old);
     hook_changed(to_db, e);
-    mem_free(old); /* its value has moved on */
+    mem_free(old); /* the value belongs to the new entry */
     if (replaced) entry_dispose(replaced, store_settings.lazy_server_del);
     return e;
 }
@@ -279,12 +279,12 @@ struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, 
     struct entry *e = entry_under_key(from, to);
     e->access = access_new();
     if (entry_has_blob(from))
-        *(void **)entry_value_word(e) = blob_hold(entry_pointer(from)); /* whoever writes first makes a copy */
+        *(void **)entry_value_word(e) = blob_hold(entry_pointer(from)); /* the first writer makes a copy */
     else if (from->type != TYPE_STRING)
         *(void **)entry_value_word(e) = value_copy(from);
-    void **place = db_place_for(to_db, entry_key_inline(e), &position);
-    if (place) {
-        struct entry *replaced = *place;
+    void **slot = db_find_slot(to_db, entry_key_inline(e), &position);
+    if (slot) {
+        struct entry *replaced = *slot;
         db_unlink(to_db, replaced);
         entry_dispose(replaced, store_settings.lazy_server_del);
     }
@@ -302,7 +302,7 @@ struct flush_job {
 
 static void flush_run(void *arg) {
     struct flush_job *job = arg;
-    hashtable_free(job->expires); /* the entries are in both: first the table that does not own them */
+    hashtable_free(job->expires); /* free the table that does not own the entries first */
     hashtable_free(job->keys);
     atomic_fetch_sub_explicit(&store_lazyfree.pending, job->count, memory_order_relaxed);
     atomic_fetch_add_explicit(&store_lazyfree.freed, job->count, memory_order_relaxed);
@@ -313,8 +313,8 @@ size_t db_flush(struct db *db, bool lazy) {
     size_t count = db_size(db);
     db->keyspace->hooks.flushed(db, count);
     struct hashtable *keys = db->keys, *expires = db->expires;
-    heap_clear(&db->timed);
-    if (!count) { /* an empty table may still be large */
+    heap_clear(&db->expiring_values);
+    if (!count) { /* an empty table may still have large arrays */
         hashtable_clear(keys);
         if (expires) hashtable_clear(expires);
     } else {
@@ -339,9 +339,9 @@ void db_swap(struct db *a, struct db *b) {
     if (a == b) return;
     a->keyspace->hooks.swapped(a, b);
     struct db saved = *a;
-    a->keys = b->keys, a->expires = b->expires, a->timed = b->timed;
+    a->keys = b->keys, a->expires = b->expires, a->expiring_values = b->expiring_values;
     a->average_ttl = b->average_ttl, a->expire_cursor = b->expire_cursor;
-    b->keys = saved.keys, b->expires = saved.expires, b->timed = saved.timed;
+    b->keys = saved.keys, b->expires = saved.expires, b->expiring_values = saved.expiring_values;
     b->average_ttl = saved.average_ttl, b->expire_cursor = saved.expire_cursor;
 }
 
@@ -350,24 +350,24 @@ void db_expand(struct db *db, size_t keys, size_t expires) {
     if (expires) hashtable_expand(db_expires_table(db), expires);
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
-/* The table hands out void pointers, the caller takes entries. */
+/* Adapts the table's callback (void pointers) to the caller's (entries). */
 struct scan_context {
-    void (*seen)(void *context, struct entry *entry);
+    void (*visit)(void *context, struct entry *entry);
     void *context;
 };
 static void scan_seen(void *context, void *entry) {
     const struct scan_context *scan = context;
-    scan->seen(scan->context, entry);
+    scan->visit(scan->context, entry);
 }
-uint64_t db_scan(struct db *db, uint64_t cursor, void (*seen)(void *context, struct entry *entry), void *context) {
-    struct scan_context scan = {seen, context};
+uint64_t db_scan(struct db *db, uint64_t cursor, void (*visit)(void *context, struct entry *entry), void *context) {
+    struct scan_context scan = {visit, context};
     return hashtable_scan(db->keys, cursor, scan_seen, &scan);
 }
 
-/* Expired keys met on the way are deleted, so there are fewer every time. Where they must stay and perhaps nothing else
- * is there, one of them is returned in the end. */
+/* Expired keys found on the way are deleted, so their number falls. If they must stay and possibly all keys have
+ * expired, one of them is returned in the end. */
 struct entry *db_random(struct db *db) {
     for (int tries = 100;; tries--) {
         struct entry *e = hashtable_random(db->keys);

@@ -1,72 +1,75 @@
-/* list_type.h: values of type list: elements in an order, with two ends. (lib/list.h has the name.)
+/* list_type.h: values of type list. (lib/list.h uses the plain name.)
  *
- * ENCODING_LISTPACK: one listpack, within the bounds of list-max-listpack-size. ENCODING_QUICKLIST: a chain of nodes,
- * each a listpack within those bounds, or one element that is larger than a node may be, in a blob. With
- * list-compress-depth N, nodes that are not among the N at either end are kept compressed by LZF and unpacked for who
- * reads or changes them. A list becomes a chain when it outgrows one node (list_type_expect is asked before), and one
- * listpack again when what is left fills less than half of one (list_type_shrunk is told after).
+ * ENCODING_LISTPACK: one listpack within the limits of list-max-listpack-size.
  *
- * The functions take the entry of the key. They change the structure only: that a key changed is told with
- * db_changed(), once a command; an emptied list is to be deleted by the caller. Indexes count from 0; negative ones
- * from the end, -1 is the last. */
+ * ENCODING_QUICKLIST: a linked list of nodes. A node is a listpack within those limits, or a blob with a single element
+ * that exceeds them. With list-compress-depth N, all nodes except N at either end are compressed with LZF and
+ * decompressed for access. A list becomes a quicklist when it exceeds one node (call list_type_expect() before adding),
+ * and a listpack again when the rest fills less than half of one (call list_type_shrunk() after removing).
+ *
+ * The functions take the entry of the key. They change the structure only: the caller reports the change with
+ * db_changed(), once per command, and deletes an empty list. Indexes count from 0; negative ones count from the end, -1
+ * is the last. */
 #ifndef STORE_LIST_TYPE_H
 #define STORE_LIST_TYPE_H
 #include "lib/listpack.h"
 #include "store/keyspace.h"
 
-struct sequence_element {
-    struct listpack_value value; /* text, or, where data is NULL, a number */
-    struct blob *blob;           /* where it is in one; no reference added */
+struct list_type_element {
+    struct listpack_value value; /* text, or a number if data is NULL */
+    struct blob *blob;           /* the blob that holds it, or NULL; adds no reference */
 };
 enum list_type_end { LIST_TYPE_HEAD, LIST_TYPE_TAIL };
 
 struct entry *list_type_create(struct db *db,
-                               struct slice key); /* adds the key, which must be missing, with an empty list */
+                               struct slice key); /* adds the key, which must not exist, with an empty list */
 size_t list_type_len(const struct entry *entry);
-/* Before elements are added: `count` of them, `bytes` together. */
+/* Call before adding `count` elements of `bytes` in total. */
 void list_type_expect(struct db *db, struct entry *entry, size_t count, size_t bytes);
 void list_type_shrunk(struct db *db,
-                      struct entry *entry); /* after elements were taken away or replaced; not of an empty list */
+                      struct entry *entry); /* call after elements were removed or replaced; not for an empty list */
 
 /* `blob` may hold the text; its reference is taken over. */
 void list_type_push(struct db *db, struct entry *entry, enum list_type_end end, struct slice text, struct blob *blob);
-void list_type_delete(struct db *db, struct entry *entry, int64_t index, size_t count); /* as many as there are */
+void list_type_delete(struct db *db, struct entry *entry, int64_t index, size_t count); /* up to the end of the list */
 bool list_type_replace(struct db *db, struct entry *entry, int64_t index, struct slice text,
                        struct blob *blob); /* false: no such index */
-/* Before or after the first element that equals `pivot`; false: there is none. */
+/* Inserts before or after the first element that equals `pivot`; false: no such element. */
 bool list_type_insert(struct db *db, struct entry *entry, struct slice pivot, bool after, struct slice text,
                       struct blob *blob);
-/* The first `count` elements that equal the text, of a negative count the last; 0: all. Returns how many there were. */
+/* Removes the first `count` elements that equal the text; the last ones for a negative count; all for 0. Returns the
+ * number removed. */
 size_t list_type_remove(struct db *db, struct entry *entry, struct slice text, int64_t count);
 
-/* The nodes of a chain, for DEBUG; all 0 where it is none. */
-struct sequence_nodes {
-    size_t count, bytes;  /* bytes of all of them, unpacked */
-    size_t packed, large; /* how many are compressed; how many are one large element */
+/* Statistics of the nodes of a quicklist, for DEBUG; all 0 for a listpack. */
+struct quicklist_stats {
+    size_t count, bytes;  /* bytes of all nodes, uncompressed */
+    size_t packed, large; /* number of compressed nodes; number of nodes with one large element */
 };
-void list_type_describe(const struct entry *entry, struct sequence_nodes *nodes);
+void list_type_describe(const struct entry *entry, struct quicklist_stats *nodes);
 
-/* For persist/: what a list consists of, node by node. */
+/* For persist/: the content of a list, node by node. */
 struct list_node_view {
-    struct slice bytes; /* a listpack; of a compressed node its LZF form; of a large element the element */
-    struct blob *blob;  /* of a large element; NULL: it is a listpack */
-    size_t unpacked;    /* of a compressed node: bytes of the listpack; 0: it is not compressed */
+    struct slice bytes; /* a listpack; its LZF form if compressed; the element of a large node */
+    struct blob *blob;  /* of a large element; NULL: a listpack */
+    size_t unpacked;    /* bytes of the listpack of a compressed node; 0: not compressed */
 };
-size_t list_type_nodes(const struct entry *entry); /* how many; at least 1 */
-/* Calls `seen` for each, from the head on. The list must not change meanwhile. */
-void list_type_each_node(const struct entry *entry, void (*seen)(void *context, const struct list_node_view *node),
+size_t list_type_nodes(const struct entry *entry); /* number of nodes, at least 1 */
+/* Calls `visit` for each node, from the head. The list must not change meanwhile. */
+void list_type_each_node(const struct entry *entry, void (*visit)(void *context, const struct list_node_view *node),
                          void *context);
-/* Adds a valid listpack with elements at the tail, whole where it may be a node. It is taken over. */
+/* Appends the elements of a valid listpack at the tail, as one node if it is within the limits. Takes over the
+ * listpack. */
 void list_type_append_node(struct db *db, struct entry *entry, uint8_t *lp);
 
-/* Walking, from an index on, towards the tail or the head. The list must not change meanwhile. What is read is valid
- * until the next call. */
+/* Iteration from an index towards the tail or the head. The list must not change meanwhile. An element is valid until
+ * the next call. */
 struct list_type_iterator {
-    struct list_node *node; /* of a chain: the next one to be opened */
+    struct list_node *node; /* of a quicklist: the next node to open */
     uint8_t *lp, *at, *unpacked;
     bool backward;
 };
 void list_type_iterate(struct list_type_iterator *it, const struct entry *entry, int64_t index, bool backward);
-bool list_type_next(struct list_type_iterator *it, struct sequence_element *element);
+bool list_type_next(struct list_type_iterator *it, struct list_type_element *element);
 void list_type_iterate_end(struct list_type_iterator *it);
 #endif

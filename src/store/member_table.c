@@ -1,5 +1,5 @@
-/* member_table.c: see member_table.h. Open addressing over numbers of members: a slot is four bytes, so that they are
- * soon cleared and stay in the cache. */
+/* member_table.c: see member_table.h. Open addressing over member numbers: a slot is four bytes, so the slots are fast
+ * to clear and stay in the cache. */
 #include "store/member_table.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -12,7 +12,7 @@ enum {
     SLOTS_PER_MEMBER = 2,
     NUMBER_DIGITS = 20,
     INDEX_LEN = 16,
-    INDEX_QUESTIONS = 4 /* below these, walking is as fast */
+    INDEX_QUESTIONS = 4 /* below this number of lookups a linear search is as fast */
 };
 
 static uint8_t seed[16];
@@ -24,7 +24,7 @@ static void seed_once(void) {
     __atomic_store_n(&seeded, true, __ATOMIC_RELEASE);
 }
 
-/* A number where the member is one, however it was kept. */
+/* Returns the number if the member is one, in either representation. */
 static inline struct listpack_value canonical(const struct listpack_value *value) {
     int64_t number;
     if (value->data && value->len && value->len <= NUMBER_DIGITS && value->data[0] <= '9' &&
@@ -55,7 +55,7 @@ static void slot_put(struct member_table *table, size_t index) {
     while (table->slots[at]) at = (at + 1) & table->mask;
     table->slots[at] = (uint32_t)index + 1;
 }
-/* Makes slots for as many members as there is room for, and puts those that are there into them. */
+/* Allocates slots for the capacity and adds the present members. */
 static void slots_make(struct member_table *table) {
     bool hashed = table->slots;
     size_t wanted = table->capacity * SLOTS_PER_MEMBER;

@@ -1,11 +1,11 @@
 /* quicklist.c: see quicklist.h.
  *
- * A node is opened before it is changed (node_open), which unpacks it, and settled afterwards (chain_settle), which
- * packs what lies deep enough. Reading unpacks into memory of the reader's and leaves the node as it is. Whole nodes
- * are deleted without being unpacked.
+ * A change opens the node first (node_open), which decompresses it, and settles the quicklist afterwards
+ * (quicklist_settle), which compresses the inner nodes. A read decompresses into memory of the reader and leaves the
+ * node compressed. Whole nodes are deleted without decompression.
  *
- * A full node into which something is inserted is cut in two at that place. Nodes that became small by deletions stay
- * as they are: elements mostly leave at the ends, and there a node goes when it is empty. */
+ * An insertion into a full node splits the node at that position. Nodes that deletions made small are not merged: most
+ * elements are removed at the ends, where an empty node is freed. */
 #include "store/quicklist.h"
 #include "lib/lzf.h"
 #include "lib/memory.h"
@@ -13,9 +13,9 @@
 
 enum node_kind { NODE_LISTPACK, NODE_LARGE, NODE_PACKED };
 enum {
-    COUNTED_BYTES_MAX = 8192, /* of a node that is bounded by a count */
-    ELEMENT_OVERHEAD = 8,     /* what an element takes beside its text, estimated */
-    PACK_MIN = 48,            /* bytes worth packing, and to be gained by it */
+    COUNTED_BYTES_MAX = 8192, /* for a node limited by a number of elements */
+    ELEMENT_OVERHEAD = 8,     /* estimated bytes of an element beside its text */
+    PACK_MIN = 48,            /* minimum bytes to compress, and minimum gain */
     PACK_GAIN = 8
 };
 
@@ -24,25 +24,25 @@ struct list_node {
     union {
         uint8_t *lp;
         struct blob *blob; /* NODE_LARGE */
-        char *packed;      /* NODE_PACKED: LZF of the listpack */
+        char *packed;      /* NODE_PACKED: the LZF-compressed listpack */
     };
-    uint32_t count, bytes; /* elements; bytes of the listpack, packed or not */
+    uint32_t count, bytes; /* elements; bytes of the uncompressed listpack */
     uint32_t packed_len;
     enum node_kind kind;
 };
-struct chain {
+struct quicklist {
     struct list_node *head, *tail;
     size_t count, nodes;
 };
 
-/* --- Bounds --- */
+/* --- Limits --- */
 
 /* -1: 4 KiB … -5: 64 KiB. */
 static size_t bytes_limit(int fill) {
     unsigned step = fill < -5 ? 5 : (unsigned)-fill;
     return (size_t)2048 << step;
 }
-bool chain_node_exceeds(size_t bytes, size_t count) {
+bool quicklist_node_exceeds(size_t bytes, size_t count) {
     int fill = encoding_limits.list_listpack_size;
     if (fill < 0) return bytes > bytes_limit(fill);
     return bytes > COUNTED_BYTES_MAX || count > (size_t)(fill ? fill : 1);
@@ -54,7 +54,7 @@ static bool is_large(size_t len) {
 }
 static bool node_allows(const struct list_node *node, size_t len) {
     return node && node->kind != NODE_LARGE &&
-           !chain_node_exceeds(node->bytes + len + ELEMENT_OVERHEAD, node->count + 1u);
+           !quicklist_node_exceeds(node->bytes + len + ELEMENT_OVERHEAD, node->count + 1u);
 }
 
 /* --- Nodes --- */
@@ -80,7 +80,7 @@ static struct list_node *node_of_text(struct slice text, struct blob *blob) {
         return node;
     }
     struct list_node *node = node_of_listpack(listpack_append(listpack_new(0), text));
-    if (blob) blob_release(blob); /* `text` may be its bytes */
+    if (blob) blob_release(blob); /* `text` may be the blob's bytes */
     return node;
 }
 static void node_free(struct list_node *node) {
@@ -96,7 +96,7 @@ static uint8_t *unpack(const struct list_node *node) {
     if (!lzf_unpack((struct slice){node->packed, node->packed_len}, (char *)lp, node->bytes)) __builtin_trap();
     return lp;
 }
-/* Before a change. */
+/* Call before a change. */
 static void node_open(struct list_node *node) {
     if (node->kind != NODE_PACKED) return;
     uint8_t *lp = unpack(node);
@@ -117,65 +117,66 @@ static void node_pack(struct list_node *node) {
     node->packed_len = (uint32_t)len;
     node->kind = NODE_PACKED;
 }
-/* After a change of its listpack. */
+/* Call after a change of its listpack. */
 static void node_set(struct list_node *node, uint8_t *lp, uint32_t count) {
     node->lp = lp;
     node->count = count;
     node->bytes = (uint32_t)listpack_bytes(lp);
 }
 
-/* --- The chain --- */
+/* --- The quicklist --- */
 
-static void link_node(struct chain *chain, struct list_node *node, struct list_node *prev, struct list_node *next) {
+static void link_node(struct quicklist *quicklist, struct list_node *node, struct list_node *prev,
+                      struct list_node *next) {
     node->prev = prev, node->next = next;
-    *(prev ? &prev->next : &chain->head) = node;
-    *(next ? &next->prev : &chain->tail) = node;
-    chain->nodes++;
-    chain->count += node->count;
+    *(prev ? &prev->next : &quicklist->head) = node;
+    *(next ? &next->prev : &quicklist->tail) = node;
+    quicklist->nodes++;
+    quicklist->count += node->count;
 }
-static void drop_node(struct chain *chain, struct list_node *node) {
-    *(node->prev ? &node->prev->next : &chain->head) = node->next;
-    *(node->next ? &node->next->prev : &chain->tail) = node->prev;
-    chain->nodes--;
-    chain->count -= node->count;
+static void drop_node(struct quicklist *quicklist, struct list_node *node) {
+    *(node->prev ? &node->prev->next : &quicklist->head) = node->next;
+    *(node->next ? &node->next->prev : &quicklist->tail) = node->prev;
+    quicklist->nodes--;
+    quicklist->count -= node->count;
     node_free(node);
 }
 
-/* Opens the nodes at the ends and packs those that have become inner ones: the first behind the ends, and the one that
- * was changed. */
-static void chain_settle(struct chain *chain, struct list_node *changed) {
+/* Decompresses the nodes at the ends and compresses the nodes that became inner ones: the first after the ends, and the
+ * changed one. */
+static void quicklist_settle(struct quicklist *quicklist, struct list_node *changed) {
     size_t depth = (size_t)encoding_limits.list_compress_depth;
     if (depth == 0) return;
-    struct list_node *first = chain->head, *last = chain->tail;
+    struct list_node *first = quicklist->head, *last = quicklist->tail;
     for (size_t i = 0; i < depth && first; i++, first = first->next, last = last->prev) {
         node_open(first);
         node_open(last);
         if (first == changed || last == changed) changed = NULL;
     }
-    if (chain->nodes <= 2 * depth) return;
+    if (quicklist->nodes <= 2 * depth) return;
     node_pack(first);
     node_pack(last);
     if (changed) node_pack(changed);
 }
 
-struct chain *chain_new(uint8_t *lp) {
-    struct chain *chain = mem_calloc(1, sizeof *chain);
+struct quicklist *quicklist_new(uint8_t *lp) {
+    struct quicklist *quicklist = mem_calloc(1, sizeof *quicklist);
     if (listpack_count(lp))
-        link_node(chain, node_of_listpack(lp), NULL, NULL);
+        link_node(quicklist, node_of_listpack(lp), NULL, NULL);
     else
         listpack_free(lp);
-    return chain;
+    return quicklist;
 }
-void chain_free(struct chain *chain) {
-    for (struct list_node *node = chain->head, *next; node; node = next) {
+void quicklist_free(struct quicklist *quicklist) {
+    for (struct list_node *node = quicklist->head, *next; node; node = next) {
         next = node->next;
         node_free(node);
     }
-    mem_free(chain);
+    mem_free(quicklist);
 }
-struct chain *chain_copy(const struct chain *chain) {
-    struct chain *copy = mem_calloc(1, sizeof *copy);
-    for (const struct list_node *node = chain->head; node; node = node->next) {
+struct quicklist *quicklist_copy(const struct quicklist *quicklist) {
+    struct quicklist *copy = mem_calloc(1, sizeof *copy);
+    for (const struct list_node *node = quicklist->head; node; node = node->next) {
         struct list_node *twin = node_new(node->kind);
         *twin = *node;
         if (node->kind == NODE_LARGE) {
@@ -190,76 +191,77 @@ struct chain *chain_copy(const struct chain *chain) {
     }
     return copy;
 }
-size_t chain_len(const struct chain *chain) {
-    return chain->count;
+size_t quicklist_len(const struct quicklist *quicklist) {
+    return quicklist->count;
 }
-size_t chain_nodes(const struct chain *chain) {
-    return chain->nodes;
+size_t quicklist_nodes(const struct quicklist *quicklist) {
+    return quicklist->nodes;
 }
-size_t chain_memory(const struct chain *chain, size_t samples) {
+size_t quicklist_memory(const struct quicklist *quicklist, size_t samples) {
     size_t measured = 0, bytes = 0;
-    for (const struct list_node *node = chain->head; node && measured < samples; node = node->next, measured++)
+    for (const struct list_node *node = quicklist->head; node && measured < samples; node = node->next, measured++)
         bytes += mem_size(node) + (node->kind == NODE_LARGE ? blob_memory(node->blob) : mem_size(node->lp));
-    if (measured && measured < chain->nodes) bytes = (size_t)((double)bytes / (double)measured * (double)chain->nodes);
-    return mem_size(chain) + bytes;
+    if (measured && measured < quicklist->nodes)
+        bytes = (size_t)((double)bytes / (double)measured * (double)quicklist->nodes);
+    return mem_size(quicklist) + bytes;
 }
-void chain_describe(const struct chain *chain, struct sequence_nodes *nodes) {
-    *nodes = (struct sequence_nodes){.count = chain->nodes};
-    for (const struct list_node *node = chain->head; node; node = node->next) {
+void quicklist_describe(const struct quicklist *quicklist, struct quicklist_stats *nodes) {
+    *nodes = (struct quicklist_stats){.count = quicklist->nodes};
+    for (const struct list_node *node = quicklist->head; node; node = node->next) {
         nodes->bytes += node->kind == NODE_LARGE ? node->blob->len : node->bytes;
         nodes->packed += node->kind == NODE_PACKED;
         nodes->large += node->kind == NODE_LARGE;
     }
 }
-void chain_each_node(const struct chain *chain, void (*seen)(void *context, const struct list_node_view *node),
-                     void *context) {
-    for (const struct list_node *node = chain->head; node; node = node->next) {
+void quicklist_each_node(const struct quicklist *quicklist,
+                         void (*visit)(void *context, const struct list_node_view *node), void *context) {
+    for (const struct list_node *node = quicklist->head; node; node = node->next) {
         struct list_node_view view = {.bytes = {(const char *)node->lp, node->bytes}};
         if (node->kind == NODE_LARGE) view = (struct list_node_view){blob_slice(node->blob), node->blob, 0};
         if (node->kind == NODE_PACKED)
             view = (struct list_node_view){{node->packed, node->packed_len}, NULL, node->bytes};
-        seen(context, &view);
+        visit(context, &view);
     }
 }
-void chain_append_node(struct chain *chain, uint8_t *lp) {
+void quicklist_append_node(struct quicklist *quicklist, uint8_t *lp) {
     struct list_node *node = node_of_listpack(lp);
-    link_node(chain, node, chain->tail, NULL);
-    chain_settle(chain, node);
+    link_node(quicklist, node, quicklist->tail, NULL);
+    quicklist_settle(quicklist, node);
 }
-uint8_t *chain_to_listpack(struct chain *chain) {
-    struct list_node *node = chain->head;
+uint8_t *quicklist_to_listpack(struct quicklist *quicklist) {
+    struct list_node *node = quicklist->head;
     int fill = encoding_limits.list_listpack_size;
-    if (chain->nodes != 1 || node->kind == NODE_LARGE) return NULL;
+    if (quicklist->nodes != 1 || node->kind == NODE_LARGE) return NULL;
     if (fill < 0 ? node->bytes > bytes_limit(fill) / 2 : node->count > (size_t)(fill ? fill : 1) / 2) return NULL;
     node_open(node);
     uint8_t *lp = node->lp;
     mem_free(node);
-    mem_free(chain);
+    mem_free(quicklist);
     return lp;
 }
 
-/* The node of an element and its place in it; NULL: there is none. Walks from the nearer end. */
-static struct list_node *seek(const struct chain *chain, int64_t index, size_t *offset) {
-    if (index < 0) index += (int64_t)chain->count;
-    if (index < 0 || (uint64_t)index >= chain->count) return NULL;
+/* Returns the node of an element and sets its offset in the node; NULL: out of range. Searches from the nearer end. */
+static struct list_node *seek(const struct quicklist *quicklist, int64_t index, size_t *offset) {
+    if (index < 0) index += (int64_t)quicklist->count;
+    if (index < 0 || (uint64_t)index >= quicklist->count) return NULL;
     size_t at = (size_t)index;
-    if (at < chain->count / 2) {
-        struct list_node *node = chain->head;
+    if (at < quicklist->count / 2) {
+        struct list_node *node = quicklist->head;
         for (; at >= node->count; node = node->next) at -= node->count;
         *offset = at;
         return node;
     }
-    size_t behind = chain->count - at; /* elements from it on */
-    struct list_node *node = chain->tail;
+    size_t behind = quicklist->count - at; /* elements from the index to the tail */
+    struct list_node *node = quicklist->tail;
     for (; behind > node->count; node = node->prev) behind -= node->count;
     *offset = node->count - behind;
     return node;
 }
 
-/* --- Changing --- */
+/* --- Changes --- */
 
-/* Adds to an open node, before the element at `offset`. */
-static void node_insert(struct chain *chain, struct list_node *node, size_t offset, struct slice text) {
+/* Inserts into an open node, before the element at `offset`. */
+static void node_insert(struct quicklist *quicklist, struct list_node *node, size_t offset, struct slice text) {
     node_open(node);
     uint8_t *lp = node->lp;
     if (offset == 0) {
@@ -271,125 +273,125 @@ static void node_insert(struct chain *chain, struct list_node *node, size_t offs
         lp = listpack_insert(lp, &at, listpack_text_value(text));
     }
     node_set(node, lp, node->count + 1);
-    chain->count++;
+    quicklist->count++;
 }
 
-void chain_push(struct chain *chain, bool head, struct slice text, struct blob *blob) {
-    struct list_node *end = head ? chain->head : chain->tail;
+void quicklist_push(struct quicklist *quicklist, bool head, struct slice text, struct blob *blob) {
+    struct list_node *end = head ? quicklist->head : quicklist->tail;
     if (!is_large(text.len) && node_allows(end, text.len)) {
-        node_insert(chain, end, head ? 0 : end->count, text);
+        node_insert(quicklist, end, head ? 0 : end->count, text);
         if (blob) blob_release(blob);
         return;
     }
     struct list_node *node = node_of_text(text, blob);
     if (head)
-        link_node(chain, node, NULL, end);
+        link_node(quicklist, node, NULL, end);
     else
-        link_node(chain, node, end, NULL);
-    chain_settle(chain, NULL);
+        link_node(quicklist, node, end, NULL);
+    quicklist_settle(quicklist, NULL);
 }
 
-/* Deletes some of a node's elements, or the node. */
-static void node_delete(struct chain *chain, struct list_node *node, size_t offset, size_t count) {
+/* Deletes elements of a node, or the whole node. */
+static void node_delete(struct quicklist *quicklist, struct list_node *node, size_t offset, size_t count) {
     if (offset == 0 && count == node->count) {
-        drop_node(chain, node);
+        drop_node(quicklist, node);
         return;
     }
     node_open(node);
     node_set(node, listpack_delete_range(node->lp, (int64_t)offset, count), (uint32_t)(node->count - count));
-    chain->count -= count;
+    quicklist->count -= count;
 }
-void chain_delete(struct chain *chain, int64_t index, size_t count) {
+void quicklist_delete(struct quicklist *quicklist, int64_t index, size_t count) {
     size_t offset;
-    struct list_node *node = seek(chain, index, &offset), *first = node ? node->prev : NULL;
+    struct list_node *node = seek(quicklist, index, &offset), *first = node ? node->prev : NULL;
     while (node && count) {
         struct list_node *next = node->next;
         size_t here = node->count - offset < count ? node->count - offset : count;
         bool whole = here == node->count;
-        node_delete(chain, node, offset, here);
-        if (!whole) chain_settle(chain, node);
+        node_delete(quicklist, node, offset, here);
+        if (!whole) quicklist_settle(quicklist, node);
         count -= here;
         offset = 0;
         node = next;
     }
-    chain_settle(chain, first);
+    quicklist_settle(quicklist, first);
 }
 
-/* Cuts a node in two before an element in its middle; returns the second. */
-static struct list_node *node_split(struct chain *chain, struct list_node *node, size_t offset) {
+/* Splits a node before an element in its middle; returns the second node. */
+static struct list_node *node_split(struct quicklist *quicklist, struct list_node *node, size_t offset) {
     node_open(node);
     uint8_t *behind = listpack_delete_range(listpack_copy(node->lp), 0, offset);
     size_t moved = node->count - offset;
     node_set(node, listpack_delete_range(node->lp, (int64_t)offset, moved), (uint32_t)offset);
-    chain->count -= moved;
+    quicklist->count -= moved;
     struct list_node *second = node_of_listpack(behind);
-    link_node(chain, second, node, node->next);
+    link_node(quicklist, second, node, node->next);
     return second;
 }
 
-/* Inserts before the element at `offset` of a node; offset == count: behind its last. */
-static void insert_at(struct chain *chain, struct list_node *node, size_t offset, struct slice text,
+/* Inserts before the element at `offset` of a node; offset == count: after the last. */
+static void insert_at(struct quicklist *quicklist, struct list_node *node, size_t offset, struct slice text,
                       struct blob *blob) {
     bool large = is_large(text.len);
     struct list_node *into = NULL, *second = NULL;
-    size_t place = offset;
+    size_t at = offset;
     if (!large && node_allows(node, text.len)) {
         into = node;
     } else if (offset > 0 && offset < node->count) {
-        second = node_split(chain, node, offset);
+        second = node_split(quicklist, node, offset);
         if (!large && node_allows(node, text.len))
             into = node;
         else if (!large && node_allows(second, text.len))
-            into = second, place = 0;
+            into = second, at = 0;
     } else if (!large && offset == 0 && node_allows(node->prev, text.len)) {
-        into = node->prev, place = into->count;
+        into = node->prev, at = into->count;
     } else if (!large && offset > 0 && node_allows(node->next, text.len)) {
-        into = node->next, place = 0;
+        into = node->next, at = 0;
     }
     if (into) {
-        node_insert(chain, into, place, text);
+        node_insert(quicklist, into, at, text);
         if (blob) blob_release(blob);
     } else {
         into = node_of_text(text, blob);
         if (offset == 0)
-            link_node(chain, into, node->prev, node);
+            link_node(quicklist, into, node->prev, node);
         else
-            link_node(chain, into, node, node->next);
+            link_node(quicklist, into, node, node->next);
     }
-    chain_settle(chain, node);
-    if (second) chain_settle(chain, second);
-    chain_settle(chain, into);
+    quicklist_settle(quicklist, node);
+    if (second) quicklist_settle(quicklist, second);
+    quicklist_settle(quicklist, into);
 }
 
-bool chain_replace(struct chain *chain, int64_t index, struct slice text, struct blob *blob) {
+bool quicklist_replace(struct quicklist *quicklist, int64_t index, struct slice text, struct blob *blob) {
     size_t offset;
-    struct list_node *node = seek(chain, index, &offset);
+    struct list_node *node = seek(quicklist, index, &offset);
     if (!node) {
         if (blob) blob_release(blob);
         return false;
     }
     if (node->count == 1) {
         struct list_node *other = node_of_text(text, blob);
-        link_node(chain, other, node, node->next);
-        drop_node(chain, node);
-        chain_settle(chain, other);
+        link_node(quicklist, other, node, node->next);
+        drop_node(quicklist, node);
+        quicklist_settle(quicklist, other);
         return true;
     }
     node_open(node);
     uint8_t *at = listpack_seek(node->lp, (int64_t)offset);
     size_t old = listpack_element_bytes(at);
-    if (is_large(text.len) || chain_node_exceeds(node->bytes - old + text.len + ELEMENT_OVERHEAD, node->count)) {
-        node_delete(chain, node, offset, 1);
-        insert_at(chain, node, offset, text, blob);
+    if (is_large(text.len) || quicklist_node_exceeds(node->bytes - old + text.len + ELEMENT_OVERHEAD, node->count)) {
+        node_delete(quicklist, node, offset, 1);
+        insert_at(quicklist, node, offset, text, blob);
         return true;
     }
     node_set(node, listpack_replace(node->lp, &at, listpack_text_value(text)), node->count);
     if (blob) blob_release(blob);
-    chain_settle(chain, node);
+    quicklist_settle(quicklist, node);
     return true;
 }
 
-/* The place of the first element that equals the text; -1: there is none. */
+/* Returns the index of the first element that equals the text, or -1. */
 static int64_t node_find(const struct list_node *node, struct slice text) {
     if (node->kind == NODE_LARGE) return slice_equal(blob_slice(node->blob), text) ? 0 : -1;
     uint8_t *unpacked = node->kind == NODE_PACKED ? unpack(node) : NULL, *lp = unpacked ? unpacked : node->lp;
@@ -399,18 +401,19 @@ static int64_t node_find(const struct list_node *node, struct slice text) {
     mem_free(unpacked);
     return offset;
 }
-bool chain_insert(struct chain *chain, struct slice pivot, bool after, struct slice text, struct blob *blob) {
-    for (struct list_node *node = chain->head; node; node = node->next) {
+bool quicklist_insert(struct quicklist *quicklist, struct slice pivot, bool after, struct slice text,
+                      struct blob *blob) {
+    for (struct list_node *node = quicklist->head; node; node = node->next) {
         int64_t offset = node_find(node, pivot);
         if (offset < 0) continue;
-        insert_at(chain, node, (size_t)offset + after, text, blob);
+        insert_at(quicklist, node, (size_t)offset + after, text, blob);
         return true;
     }
     if (blob) blob_release(blob);
     return false;
 }
 
-size_t chain_remove_packed(uint8_t **lp, struct slice text, size_t most, bool backward) {
+size_t quicklist_remove_packed(uint8_t **lp, struct slice text, size_t most, bool backward) {
     size_t removed = 0;
     uint8_t *p = backward ? listpack_last(*lp) : listpack_find(*lp, listpack_first(*lp), text, 0);
     while (p && removed < most) {
@@ -427,50 +430,52 @@ size_t chain_remove_packed(uint8_t **lp, struct slice text, size_t most, bool ba
     }
     return removed;
 }
-static size_t node_remove(struct chain *chain, struct list_node *node, struct slice text, size_t most, bool backward) {
+static size_t node_remove(struct quicklist *quicklist, struct list_node *node, struct slice text, size_t most,
+                          bool backward) {
     if (node_find(node, text) < 0) return 0;
     if (node->kind == NODE_LARGE) {
-        drop_node(chain, node);
+        drop_node(quicklist, node);
         return 1;
     }
     node_open(node);
     uint8_t *lp = node->lp;
-    size_t removed = chain_remove_packed(&lp, text, most, backward);
+    size_t removed = quicklist_remove_packed(&lp, text, most, backward);
     node_set(node, lp, node->count - (uint32_t)removed);
-    chain->count -= removed;
+    quicklist->count -= removed;
     if (node->count == 0)
-        drop_node(chain, node);
+        drop_node(quicklist, node);
     else
-        chain_settle(chain, node);
+        quicklist_settle(quicklist, node);
     return removed;
 }
-size_t chain_remove(struct chain *chain, struct slice text, size_t most, bool backward) {
+size_t quicklist_remove(struct quicklist *quicklist, struct slice text, size_t most, bool backward) {
     size_t removed = 0;
-    for (struct list_node *node = backward ? chain->tail : chain->head, *next; node && removed < most; node = next) {
+    for (struct list_node *node = backward ? quicklist->tail : quicklist->head, *next; node && removed < most;
+         node = next) {
         next = backward ? node->prev : node->next;
-        removed += node_remove(chain, node, text, most - removed, backward);
+        removed += node_remove(quicklist, node, text, most - removed, backward);
     }
-    if (removed) chain_settle(chain, NULL);
+    if (removed) quicklist_settle(quicklist, NULL);
     return removed;
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 static void open_node(struct list_type_iterator *it, struct list_node *node) {
     mem_free(it->unpacked);
     it->unpacked = node->kind == NODE_PACKED ? unpack(node) : NULL;
     it->lp = it->unpacked ? it->unpacked : node->lp;
 }
-void chain_iterate(struct list_type_iterator *it, const struct chain *chain, int64_t index) {
+void quicklist_iterate(struct list_type_iterator *it, const struct quicklist *quicklist, int64_t index) {
     size_t offset;
-    struct list_node *node = seek(chain, index, &offset);
+    struct list_node *node = seek(quicklist, index, &offset);
     it->node = node;
     if (!node || node->kind == NODE_LARGE) return;
     open_node(it, node);
     it->at = listpack_seek(it->lp, (int64_t)offset);
     it->node = it->backward ? node->prev : node->next;
 }
-bool chain_iterate_next(struct list_type_iterator *it, struct sequence_element *element) {
+bool quicklist_iterate_next(struct list_type_iterator *it, struct list_type_element *element) {
     struct list_node *node = it->node;
     if (!node) return false;
     it->node = it->backward ? node->prev : node->next;

@@ -1,35 +1,38 @@
-/* quicklist.h: a list as a chain of nodes; see list_type.h. For store/ only. */
+/* quicklist.h: the quicklist, a linked list of listpack nodes; see list_type.h. For store/ only. */
 #ifndef STORE_QUICKLIST_H
 #define STORE_QUICKLIST_H
 #include "store/list_type.h"
 
-struct chain;
-/* Would a listpack of so many bytes and elements be more than a node may hold (list-max-listpack-size)? */
-bool chain_node_exceeds(size_t bytes, size_t count);
+struct quicklist;
+/* True: a listpack with these bytes and elements exceeds the limit of a node (list-max-listpack-size). */
+bool quicklist_node_exceeds(size_t bytes, size_t count);
 
-struct chain *chain_new(uint8_t *lp); /* with the elements of a listpack, which is taken over */
-void chain_free(struct chain *chain);
-struct chain *chain_copy(const struct chain *chain);
-size_t chain_len(const struct chain *chain);
-size_t chain_nodes(const struct chain *chain);
-size_t chain_memory(const struct chain *chain, size_t samples);
-void chain_describe(const struct chain *chain, struct sequence_nodes *nodes);
-/* A chain that fills less than half of one node: its elements; the chain is gone. Else NULL. */
-uint8_t *chain_to_listpack(struct chain *chain);
+struct quicklist *quicklist_new(uint8_t *lp); /* takes over a listpack with elements */
+void quicklist_free(struct quicklist *quicklist);
+struct quicklist *quicklist_copy(const struct quicklist *quicklist);
+size_t quicklist_len(const struct quicklist *quicklist);
+size_t quicklist_nodes(const struct quicklist *quicklist);
+size_t quicklist_memory(const struct quicklist *quicklist, size_t samples);
+void quicklist_describe(const struct quicklist *quicklist, struct quicklist_stats *nodes);
+/* If the quicklist fills less than half of one node, returns its elements as a listpack and frees the quicklist.
+ * Otherwise NULL. */
+uint8_t *quicklist_to_listpack(struct quicklist *quicklist);
 
-void chain_each_node(const struct chain *chain, void (*seen)(void *context, const struct list_node_view *node),
-                     void *context);
-void chain_append_node(struct chain *chain, uint8_t *lp); /* a listpack with elements, which is taken over */
+void quicklist_each_node(const struct quicklist *quicklist,
+                         void (*seen)(void *context, const struct list_node_view *node), void *context);
+void quicklist_append_node(struct quicklist *quicklist, uint8_t *lp); /* takes over a listpack with elements */
 
-void chain_push(struct chain *chain, bool head, struct slice text, struct blob *blob);
-void chain_delete(struct chain *chain, int64_t index, size_t count);
-bool chain_replace(struct chain *chain, int64_t index, struct slice text, struct blob *blob);
-bool chain_insert(struct chain *chain, struct slice pivot, bool after, struct slice text, struct blob *blob);
-size_t chain_remove(struct chain *chain, struct slice text, size_t most, bool backward);
-size_t chain_remove_packed(uint8_t **lp, struct slice text, size_t most, bool backward); /* of one listpack */
+void quicklist_push(struct quicklist *quicklist, bool head, struct slice text, struct blob *blob);
+void quicklist_delete(struct quicklist *quicklist, int64_t index, size_t count);
+bool quicklist_replace(struct quicklist *quicklist, int64_t index, struct slice text, struct blob *blob);
+bool quicklist_insert(struct quicklist *quicklist, struct slice pivot, bool after, struct slice text,
+                      struct blob *blob);
+size_t quicklist_remove(struct quicklist *quicklist, struct slice text, size_t most, bool backward);
+size_t quicklist_remove_packed(uint8_t **lp, struct slice text, size_t most,
+                               bool backward); /* removes from a single listpack */
 
-void chain_iterate(struct list_type_iterator *it, const struct chain *chain, int64_t index);
-/* Opens the next node: then it->at is its first element; of a node that is one element, that is told at once. False:
- * there is none. */
-bool chain_iterate_next(struct list_type_iterator *it, struct sequence_element *element);
+void quicklist_iterate(struct list_type_iterator *it, const struct quicklist *quicklist, int64_t index);
+/* Opens the next node: it->at is then its first element; the element of a large node is returned at once. False: no
+ * more nodes. */
+bool quicklist_iterate_next(struct list_type_iterator *it, struct list_type_element *element);
 #endif

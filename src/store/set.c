@@ -7,7 +7,7 @@
 
 enum { LONG_MEMBER = 255, WORD = 8, INTSET_MAX = 1 << 30, NUMBER_DIGITS = 20 };
 
-/* --- A member of the table --- */
+/* --- Members of the table --- */
 
 static inline struct slice member_text(const void *entry) {
     const char *p = entry;
@@ -31,7 +31,7 @@ static inline struct listpack_value member_value(const void *entry) {
     return listpack_text_value(member_text(entry));
 }
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 static inline bool is_number(struct slice text, int64_t *number) {
     return text.len <= NUMBER_DIGITS && parse_int64(text, number);
@@ -67,12 +67,12 @@ void set_free(struct set *set) {
     set->value = NULL;
 }
 void set_keep(struct db *db, struct entry *entry, const struct set *set) {
-    /* A converted structure may stand where the former one was. */
+    /* A converted structure may have the address of the former one. */
     if (entry_value(entry) != set->value || entry_encoding(entry) != set->encoding)
         db_set_value(db, entry, set->encoding, set->value);
 }
 
-/* --- Converting --- */
+/* --- Conversion --- */
 
 static void convert(struct set *set, enum value_encoding encoding, size_t expected) {
     struct set to = set_new_as(encoding);
@@ -122,7 +122,7 @@ void set_compact(struct set *set) {
         set->value = listpack_shrink(set->value);
 }
 
-/* --- Looking up --- */
+/* --- Lookup --- */
 
 size_t set_len(const struct set *set) {
     return set->encoding == ENCODING_INTSET     ? intset_count(set->value)
@@ -145,7 +145,7 @@ bool set_has_value(const struct set *set, const struct listpack_value *member) {
     return set_has(set, listpack_value_text(member, text));
 }
 
-/* --- Changing --- */
+/* --- Changes --- */
 
 static bool packed_allowed(const uint8_t *lp, struct slice member) {
     return listpack_count(lp) < (uint64_t)encoding_limits.set_listpack_entries &&
@@ -153,7 +153,7 @@ static bool packed_allowed(const uint8_t *lp, struct slice member) {
            listpack_has_space(lp, listpack_size_of(member));
 }
 
-/* Would a listpack hold these integers and one more member? */
+/* True: a listpack can hold these integers and one more member. */
 static bool intset_packs(const uint8_t *set, struct slice member) {
     size_t count = intset_count(set), widest = 0;
     char text[NUMBER_TEXT_MAX];
@@ -226,7 +226,7 @@ bool set_remove(struct set *set, struct slice member) {
     return hashtable_delete(set->value, member);
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 void set_iterate(struct set_iterator *it, const struct set *set) {
     it->set = set;
@@ -256,26 +256,26 @@ void set_iterate_end(struct set_iterator *it) {
     if (it->set->encoding == ENCODING_HASHTABLE) hashtable_iterator_close(&it->table);
 }
 
-struct telling {
-    set_seen *seen;
+struct visitor {
+    set_visitor *visit;
     void *context;
 };
-static void tell_member(void *context, void *entry) {
-    const struct telling *telling = context;
+static void visit_member(void *context, void *entry) {
+    const struct visitor *visitor = context;
     struct listpack_value member = member_value(entry);
-    telling->seen(telling->context, &member);
+    visitor->visit(visitor->context, &member);
 }
-uint64_t set_scan(const struct set *set, uint64_t cursor, set_seen *seen, void *context) {
+uint64_t set_scan(const struct set *set, uint64_t cursor, set_visitor *visit, void *context) {
     if (set->encoding == ENCODING_HASHTABLE)
-        return hashtable_scan(set->value, cursor, tell_member, &(struct telling){seen, context});
+        return hashtable_scan(set->value, cursor, visit_member, &(struct visitor){visit, context});
     struct set_iterator it;
     struct listpack_value member;
     set_iterate(&it, set);
-    while (set_next(&it, &member)) seen(context, &member);
+    while (set_next(&it, &member)) visit(context, &member);
     return 0;
 }
 
-/* --- Chance --- */
+/* --- Random members --- */
 
 void set_random(const struct set *set, struct listpack_value *member) {
     if (set->encoding == ENCODING_INTSET)
@@ -286,9 +286,9 @@ void set_random(const struct set *set, struct listpack_value *member) {
         *member = member_value(hashtable_random(set->value));
 }
 
-void set_sample(const struct set *set, size_t count, set_seen *seen, void *context) {
+void set_sample(const struct set *set, size_t count, set_visitor *visit, void *context) {
     if (set->encoding == ENCODING_HASHTABLE) {
-        table_sample(set->value, &sample_type, count, tell_member, &(struct telling){seen, context});
+        table_sample(set->value, &sample_type, count, visit_member, &(struct visitor){visit, context});
         return;
     }
     struct set_iterator it;
@@ -297,7 +297,7 @@ void set_sample(const struct set *set, size_t count, set_seen *seen, void *conte
     set_iterate(&it, set);
     for (; count && set_next(&it, &member); left--) {
         if (random_below(left) >= count) continue;
-        seen(context, &member);
+        visit(context, &member);
         count--;
     }
 }
@@ -306,32 +306,32 @@ static void collect(void *context, void *entry) {
     void ***next = context;
     *(*next)++ = entry;
 }
-static void table_pop(struct set *set, size_t count, set_seen *seen, void *context) {
+static void table_pop(struct set *set, size_t count, set_visitor *visit, void *context) {
     void **chosen = mem_alloc(count * sizeof *chosen), **next = chosen;
     table_sample(set->value, &sample_type, count, collect, &next);
     for (size_t i = 0; i < count; i++) {
         struct listpack_value member = member_value(chosen[i]);
-        seen(context, &member);
+        visit(context, &member);
         hashtable_delete(set->value, member_text(chosen[i]));
     }
     mem_free(chosen);
 }
-void set_pop(struct set *set, size_t count, set_seen *seen, void *context) {
+void set_pop(struct set *set, size_t count, set_visitor *visit, void *context) {
     if (set->encoding == ENCODING_HASHTABLE) {
-        table_pop(set, count, seen, context);
+        table_pop(set, count, visit, context);
     } else if (set->encoding == ENCODING_LISTPACK) {
         uint8_t *p = listpack_first(set->value);
         size_t index = 0, total = listpack_count(set->value);
         for (; count && (p = listpack_next_random(set->value, p, &index, total, count, 1)); count--) {
             struct listpack_value member = listpack_get(p);
-            seen(context, &member);
+            visit(context, &member);
             set->value = listpack_delete(set->value, &p, 1);
         }
     } else {
         for (; count; count--) {
             struct listpack_value member = listpack_number_value(intset_random(set->value));
             bool removed;
-            seen(context, &member);
+            visit(context, &member);
             set->value = intset_remove(set->value, member.number, &removed);
         }
     }

@@ -20,7 +20,7 @@ static void node_add(struct stream *stream, struct stream_id master, uint8_t *lp
     stream->tail = lp;
     stream->tail_id = master;
 }
-/* The listpack of a node has changed: it may be elsewhere now. */
+/* The listpack of a node changed and may have moved. */
 static void node_keep(struct stream *stream, const struct stream_node *node, uint8_t *lp) {
     char key[STREAM_ID_BYTES];
     if (lp == node->lp) return;
@@ -36,7 +36,7 @@ static void node_remove(struct stream *stream, const struct stream_node *node) {
     if (stream->tail == lp) stream->tail = NULL;
     listpack_free(lp);
 }
-/* The last node into tail, where it is not known. */
+/* Caches the last node in `tail`. */
 static void find_tail(struct stream *stream) {
     struct radix_iterator it;
     if (stream->tail) return;
@@ -48,7 +48,7 @@ static void find_tail(struct stream *stream) {
     radix_iterator_free(&it);
 }
 
-/* --- Adding --- */
+/* --- Insertion --- */
 
 bool stream_next_id(const struct stream *stream, enum stream_id_form form, int64_t now_ms, struct stream_id *id) {
     struct stream_id next = stream->last_id;
@@ -95,16 +95,16 @@ bool stream_append(struct stream *stream, struct stream_id id, const struct slic
     if (stream->tail && tail_has_room(stream, bytes)) {
         node_keep(stream, &tail, stream_node_append(stream->tail, tail.master, id, texts, pairs, expected));
     } else {
-        if (stream->tail) node_keep(stream, &tail, listpack_shrink(stream->tail)); /* it is full */
+        if (stream->tail) node_keep(stream, &tail, listpack_shrink(stream->tail)); /* the node is full */
         node_add(stream, id, stream_node_new(texts, pairs, expected));
     }
     if (!stream->length++) stream->first_id = id;
     stream->last_id = id;
-    stream->entries_added += stream->entries_added < INT64_MAX; /* XSETID may have set it to anything */
+    stream->entries_added += stream->entries_added < INT64_MAX; /* XSETID may have set any value */
     return true;
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 static void enter_node(struct stream_iterator *it) {
     stream_node_open(&it->node, it->at.value, stream_id_decode(it->at.key.data));
@@ -114,8 +114,8 @@ static void enter_node(struct stream_iterator *it) {
 static unsigned __int128 distance(struct stream_id from, struct stream_id to) {
     return ((unsigned __int128)to.ms << 64 | to.seq) - ((unsigned __int128)from.ms << 64 | from.seq);
 }
-/* The range begins somewhere in the node: looks for the place from the end that is probably nearer, so that what was
- * added last, which is asked for most, is found at once. Deleted entries may be taken along. */
+/* Finds the start of the range in its first node. Searches from the end that is probably nearer, so that the most
+ * recent entries, which are requested most often, are found at once. The position may be a deleted entry. */
 static void enter_first_node(struct stream_iterator *it) {
     struct stream_id begin = it->down ? it->last : it->first;
     struct stream_entry entry;
@@ -150,7 +150,7 @@ void stream_iterate(struct stream_iterator *it, const struct stream *stream, str
     it->done = !it->at.valid;
 }
 
-/* To the next entry, living or deleted. */
+/* Moves to the next entry, live or deleted. */
 static bool step(struct stream_iterator *it) {
     if (it->begun)
         it->next =
@@ -195,7 +195,7 @@ void stream_iterate_end(struct stream_iterator *it) {
     radix_iterator_free(&it->at);
 }
 
-/* The first living entry of a range, in the order in which it is walked. */
+/* Finds the first live entry of a range in iteration order. */
 static bool edge(const struct stream *stream, struct stream_id first, struct stream_id last, bool down,
                  struct stream_id *id) {
     struct stream_iterator it;
@@ -217,8 +217,8 @@ static void find_first(struct stream *stream) {
         stream->first_id = STREAM_ID_MIN;
 }
 
-/* Of one node, and no more than `limit`. Backwards, so that it is quick behind ids that somebody read up to, unless the
- * node goes on above `last`. */
+/* Counts the entries of one node, at most `limit`. Counts backwards, which is fast for the ids after a recently read
+ * one, unless the node extends above `last`. */
 static uint64_t node_count(const struct stream_node *node, struct stream_id first, struct stream_id last,
                            uint64_t limit) {
     struct stream_entry entry;
@@ -260,7 +260,7 @@ bool stream_has_gaps(const struct stream *stream, struct stream_id first, struct
     return stream_id_compare(deleted, first) >= 0 && stream_id_compare(deleted, last) <= 0;
 }
 
-/* --- Removing --- */
+/* --- Removal --- */
 
 bool stream_delete(struct stream *stream, struct stream_id id) {
     struct stream_iterator it;
@@ -282,7 +282,7 @@ bool stream_delete(struct stream *stream, struct stream_id id) {
     return true;
 }
 
-/* Is all of a node to go? */
+/* True: the whole node is to be removed. */
 static bool trims_whole(const struct stream *stream, const struct stream_trim *trim, const struct stream_node *node) {
     struct stream_entry last;
     if (trim->by == STREAM_TRIM_LENGTH) return stream->length - node->count >= trim->length;
@@ -290,10 +290,10 @@ static bool trims_whole(const struct stream *stream, const struct stream_trim *t
     return stream_id_compare(last.id, trim->min) < 0;
 }
 
-/* Removes the first entries of a node that may keep some. True: first_id is one of those. */
+/* Removes the first entries of a node that may keep some. True: first_id is an entry of this node. */
 static bool trim_within(struct stream *stream, const struct stream_trim *trim, struct stream_node *node, uint8_t *lp,
                         uint64_t *removed) {
-    struct stream_node now = *node; /* as it is while entries are marked */
+    struct stream_node now = *node; /* the current state while entries are marked */
     struct stream_entry entry;
     bool kept = false;
     *removed = 0;
@@ -347,7 +347,7 @@ uint64_t stream_trim(struct stream *stream, const struct stream_trim *trim) {
     return removed;
 }
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 struct stream *stream_new(void) {
     struct stream *stream = mem_calloc(1, sizeof *stream);
@@ -398,7 +398,7 @@ static void *structure_copy(const void *value, enum value_encoding encoding) {
     copy->tail = NULL;
     return copy;
 }
-/* The last node, which may have room yet, is measured for itself. */
+/* The last node, which may have spare memory, is measured separately. */
 static size_t structure_memory(const void *value, enum value_encoding encoding, size_t samples) {
     const struct stream *stream = value;
     size_t bytes = mem_size(stream) + radix_tree_memory(stream->nodes), measured = 0, measured_bytes = 0;

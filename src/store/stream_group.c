@@ -2,7 +2,7 @@
 #include "store/stream_group.h"
 #include "lib/memory.h"
 
-/* The bytes of an id, as the key that it is in radix trees. */
+/* The bytes of an id: its key in radix trees. */
 struct id_key {
     char bytes[STREAM_ID_BYTES];
 };
@@ -53,7 +53,7 @@ bool stream_group_destroy(struct stream *stream, struct slice name) {
     return true;
 }
 
-/* --- How far a group is --- */
+/* --- Position and lag --- */
 
 int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
     int order = stream_id_compare(id, stream->last_id);
@@ -61,7 +61,7 @@ int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
     if (order == 0 || (order < 0 && !stream->length)) return (int64_t)stream->entries_added;
     if (order > 0) return STREAM_READ_UNKNOWN;
     if (!stream_id_is_zero(id) && stream_id_compare(id, stream->max_deleted_id) < 0) return STREAM_READ_UNKNOWN;
-    /* All that is gone was before the first living entry, so what is before that is what is gone. */
+    /* All removed entries were below the first live entry, so the position follows from the length. */
     bool whole =
         stream_id_is_zero(stream->max_deleted_id) || stream_id_compare(stream->max_deleted_id, stream->first_id) < 0;
     int from_first = stream_id_compare(id, stream->first_id);
@@ -70,7 +70,7 @@ int64_t stream_entries_up_to(const struct stream *stream, struct stream_id id) {
 }
 
 void stream_group_advance(const struct stream *stream, struct stream_group *group, struct stream_id id) {
-    /* A group before the first entry may have been given any count by XGROUP; the place of the entry is exact. */
+    /* XGROUP may have set any count for a group before the first entry; the position of the entry is exact. */
     if (group->entries_read != STREAM_READ_UNKNOWN && group->entries_read < INT64_MAX &&
         stream_id_compare(group->last_id, stream->first_id) >= 0 && !stream_has_gaps(stream, id, STREAM_ID_MAX))
         group->entries_read++;
@@ -152,7 +152,7 @@ struct stream_pending *stream_pending_restore(struct stream_group *group, struct
 struct stream_pending *stream_deliver(struct stream_group *group, struct stream_consumer *consumer, struct stream_id id,
                                       int64_t now_ms) {
     struct stream_pending *pending = stream_pending_restore(group, id, now_ms, 1);
-    if (!pending) pending = stream_pending_find(group, id); /* seldom: the group was set back */
+    if (!pending) pending = stream_pending_find(group, id); /* rare: the group was set back */
     stream_pending_give(pending, id, consumer);
     pending->delivered_ms = now_ms;
     pending->deliveries = 1;
@@ -191,7 +191,7 @@ void stream_pending_iterate_end(struct stream_pending_iterator *it) {
     radix_iterator_free(&it->at);
 }
 
-/* --- Life --- */
+/* --- Destruction --- */
 
 void stream_groups_free(struct radix_tree *groups) {
     radix_tree_free(groups, group_free);
@@ -223,7 +223,7 @@ static size_t group_memory(const struct stream_group *group) {
     size_t bytes = mem_size(group) + radix_tree_memory(group->pending) + radix_tree_memory(group->consumers);
     struct radix_iterator it;
     radix_iterator_init(&it, group->pending);
-    if (radix_iterator_seek(&it, RADIX_FIRST, SLICE(""))) /* all are of one size */
+    if (radix_iterator_seek(&it, RADIX_FIRST, SLICE(""))) /* all have the same size */
         bytes += mem_size(it.value) * radix_tree_len(group->pending);
     radix_iterator_free(&it);
     radix_iterator_init(&it, group->consumers);

@@ -20,7 +20,7 @@ bool stream_id_decrement(struct stream_id *id) {
 static bool parse_part(const char *text, uint64_t *value) {
     char *end;
     if (parse_uint64(slice_of(text), value)) return true;
-    int64_t negative; /* which strtoull() would take */
+    int64_t negative; /* strtoull() would accept it */
     if (parse_int64(slice_of(text), &negative)) return false;
     errno = 0;
     *value = strtoull(text, &end, 10);

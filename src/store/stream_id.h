@@ -1,7 +1,7 @@
-/* stream_id.h: ids of stream entries: milliseconds, and a number within them; ordered by both.
+/* stream_id.h: ids of stream entries: milliseconds and a sequence number, ordered by both.
  *
- * As text "MS-SEQ", both unsigned and 64 bits. As bytes (keys of radix trees, RDB files) both big-endian, so that the
- * order of bytes is that of the ids. */
+ * Text form: "MS-SEQ", both unsigned 64-bit numbers. Byte form (keys of radix trees, RDB files): both big-endian, so
+ * that byte order is id order. */
 #ifndef STORE_STREAM_ID_H
 #define STORE_STREAM_ID_H
 #include "lib/slice.h"
@@ -23,19 +23,19 @@ static inline bool stream_id_equal(struct stream_id a, struct stream_id b) {
 static inline bool stream_id_is_zero(struct stream_id id) {
     return !id.ms && !id.seq;
 }
-/* The id behind, or before. False: there is none, and *id goes round to the other end. */
+/* The next or previous id. False: none exists, and *id wraps around. */
 bool stream_id_increment(struct stream_id *id);
 bool stream_id_decrement(struct stream_id *id);
 
-/* What a text may be besides "MS-SEQ" and "MS", which stands for MS-missing_seq. */
+/* The forms accepted besides "MS-SEQ" and "MS", which stands for MS-missing_seq. */
 enum stream_id_syntax {
-    STREAM_ID_EDGES = 1,   /* "-" and "+": the least and the greatest id */
-    STREAM_ID_PARTIAL = 2, /* "MS-*": the number is to be chosen; *chosen is set to true, and to false otherwise */
+    STREAM_ID_EDGES = 1,   /* "-" and "+": the smallest and the greatest id */
+    STREAM_ID_PARTIAL = 2, /* "MS-*": the server chooses the sequence number; *chosen becomes true, otherwise false */
 };
-/* False: it is no id. Numbers are read as strtoull() does: zeros, blanks and a sign before them are allowed. `chosen`
- * may be NULL without STREAM_ID_PARTIAL. */
+/* False: invalid id. Numbers follow strtoull(): leading zeros, blanks and a sign are allowed. `chosen` may be NULL
+ * without STREAM_ID_PARTIAL. */
 bool stream_id_parse(struct slice text, unsigned syntax, uint64_t missing_seq, struct stream_id *id, bool *chosen);
-size_t stream_id_format(char text[static STREAM_ID_TEXT], struct stream_id id); /* the length; no NUL */
+size_t stream_id_format(char text[static STREAM_ID_TEXT], struct stream_id id); /* returns the length; writes no NUL */
 
 void stream_id_encode(char bytes[static STREAM_ID_BYTES], struct stream_id id);
 struct stream_id stream_id_decode(const char bytes[static STREAM_ID_BYTES]);

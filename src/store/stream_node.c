@@ -47,7 +47,7 @@ void stream_entry_read(struct stream_entry *entry, const struct stream_node *nod
 const uint8_t *stream_node_first(const struct stream_node *node) {
     return listpack_next(node->lp, node->mark);
 }
-/* The entry that ends with these ELEMENTS. */
+/* Returns the entry that ends with these ELEMENTS. */
 static const uint8_t *entry_ending(const struct stream_node *node, const uint8_t *elements) {
     if (elements == node->mark) return NULL;
     const uint8_t *element = elements;
@@ -67,9 +67,9 @@ const uint8_t *stream_entry_after(const struct stream_node *node, const struct s
     return stream_entry_skip(node, entry->texts, entry->same_fields ? entry->fields : entry->fields * 2);
 }
 
-/* --- Changing --- */
+/* --- Changes --- */
 
-/* Elements that are gathered to be appended at once. */
+/* Collects elements to append them with one change. */
 struct batch {
     struct listpack_value *values, at_hand[VALUES_AT_HAND];
     size_t count;
@@ -96,10 +96,10 @@ static void batch_entry(struct batch *batch, int64_t ms, int64_t seq, const stru
     }
     batch_number(batch, (int64_t)(HEAD_ELEMENTS + (same_fields ? pairs : 1 + 2 * pairs)));
 }
-/* Memory grows by doubling: entries come one after the other until the node is full. */
+/* Memory grows by doubling, because entries are appended one at a time until the node is full. */
 static uint8_t *batch_append(uint8_t *lp, struct batch *batch, size_t expected) {
     size_t bytes = listpack_bytes(lp), more = 0, room = mem_size(lp);
-    for (size_t i = 0; i < batch->count; i++) { /* at most */
+    for (size_t i = 0; i < batch->count; i++) { /* an upper bound */
         const struct listpack_value *value = &batch->values[i];
         bool small = value->data ? value->len < 64 : value->number >= 0 && value->number <= 127;
         more += value->len + (small ? 2 : 11);
@@ -160,9 +160,9 @@ uint8_t *stream_node_count_deleted(uint8_t *lp, uint64_t deleted) {
     return listpack_replace(lp, &element, listpack_number_value(number_at(element) + (int64_t)deleted));
 }
 
-/* --- Validating --- */
+/* --- Validation --- */
 
-/* Walks elements that are known to be sound, but not to be what is expected. */
+/* Iterates over elements of a valid listpack whose content is not validated yet. */
 struct checking {
     const uint8_t *lp, *at; /* NULL: the end */
     bool failed;
@@ -183,7 +183,7 @@ static void expect_texts(struct checking *check, size_t count) {
     if (count) check->failed = true;
 }
 
-/* An entry; its id has to be above *after. */
+/* Checks an entry; its id must be above *after. */
 static bool entry_check(struct checking *check, struct stream_id master, size_t master_fields,
                         struct stream_id *after) {
     int64_t flags = expect_number(check);

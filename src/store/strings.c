@@ -1,7 +1,7 @@
-/* strings.c: the strings of a database: setting and editing them; see keyspace.h.
+/* strings.c: the strings of a database: setting and editing; see keyspace.h.
  *
- * A value is kept as a number where its text is one exactly, inside its entry up to ENTRY_EMBED_MAX bytes, else in a
- * blob. Setting a key that exists writes into the present entry wherever the new value fits into its block. */
+ * A value is stored as a number if its text is a canonical integer, inside the entry up to ENTRY_EMBED_MAX bytes,
+ * otherwise in a blob. Setting an existing key reuses its entry if the new value fits into the block. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "store/bulk.h"
@@ -11,7 +11,7 @@ enum { INT_TEXT_MAX = 20 };
 
 struct string_value {
     struct slice bytes;
-    struct blob *blob; /* NULL, or holds `bytes`; its reference is ours */
+    struct blob *blob; /* NULL, or holds `bytes`; this struct owns the reference */
     int64_t number;
     bool is_number;
 };
@@ -29,7 +29,7 @@ static struct entry_shape value_shape(const struct string_value *v, bool expires
     return (struct entry_shape){expires, embedded, embedded ? v->bytes.len : 0};
 }
 
-/* The entry has the right shape; its old value is gone. */
+/* Writes the value into an entry that has the right shape and no value. */
 static void value_write(struct entry *e, struct string_value *v) {
     e->type = TYPE_STRING;
     if (v->is_number) {
@@ -38,7 +38,7 @@ static void value_write(struct entry *e, struct string_value *v) {
     } else if (value_embeds(v)) {
         e->encoding = ENCODING_EMBSTR;
         entry_check_embstr(e, v->bytes.len);
-        if (v->bytes.len) memmove(entry_embedded(e), v->bytes.data, v->bytes.len); /* perhaps onto itself */
+        if (v->bytes.len) memmove(entry_embedded(e), v->bytes.data, v->bytes.len); /* may overlap */
     } else {
         e->encoding = ENCODING_RAW;
         *(void **)entry_value_word(e) = v->blob ? v->blob : blob_copy(v->bytes);
@@ -51,7 +51,7 @@ static bool shape_same(struct entry_shape a, struct entry_shape b) {
     return a.expires == b.expires && a.embedded == b.embedded && a.value_len == b.value_len;
 }
 
-/* Is the value in memory that giving the entry another shape, or freeing its value, would lose? */
+/* True: the value's bytes are in memory that reshaping the entry or freeing its value would invalidate. */
 static bool value_lies_in(const struct string_value *v, const struct entry *e) {
     if (v->is_number || !v->bytes.len) return false;
     const char *at = v->bytes.data;
@@ -60,10 +60,10 @@ static bool value_lies_in(const struct string_value *v, const struct entry *e) {
     return blob && blob != v->blob && at >= blob->data && at <= blob->data + blob->len;
 }
 
-/* The entry's expiry afterwards: a time, none, or what it has now. */
+/* The new expiry of the entry: a time, none, or the current one. */
 enum { EXPIRE_NONE = -1, EXPIRE_KEEP = -2 };
 
-static struct entry *value_replace(struct db *db, struct entry *e, void **place, struct string_value *v,
+static struct entry *value_replace(struct db *db, struct entry *e, void **slot, struct string_value *v,
                                    int64_t expire_at) {
     bool expires = expire_at == EXPIRE_KEEP ? entry_expires(e) : expire_at != EXPIRE_NONE;
     struct entry_shape shape = value_shape(v, expires), now = entry_shape_of(e);
@@ -75,13 +75,12 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **place,
         }
         db_value_leaves(db, e);
         entry_free_value(e, store_settings.lazy_server_del);
-        e = db_reshape(db, e, place, shape);
+        e = db_reshape(db, e, slot, shape);
     }
     value_write(e, v);
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
     if (rescued) blob_release(rescued);
-    /* Overwriting counts as a use: it starts the idle time anew, but does not make a key that is often used a new one.
-     */
+    /* Overwriting counts as a use: it resets the idle time, but keeps the use counter. */
     if (!store_settings.lfu) e->access = access_new();
     hook_changed(db, e);
     return e;
@@ -90,9 +89,9 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **place,
 static struct entry *value_set(struct db *db, struct slice key, struct string_value *v, int64_t expire_at,
                                bool *existed) {
     struct hashtable_position position;
-    void **place = db_place_for(db, key, &position);
-    *existed = place != NULL;
-    if (place) return value_replace(db, *place, place, v, expire_at);
+    void **slot = db_find_slot(db, key, &position);
+    *existed = slot != NULL;
+    if (slot) return value_replace(db, *slot, slot, v, expire_at);
     struct entry *e = entry_make(key, value_shape(v, expire_at >= 0));
     value_write(e, v);
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
@@ -154,7 +153,7 @@ struct entry *db_replace_int64(struct db *db, struct entry *e, int64_t value) {
     return value_replace(db, e, NULL, &v, EXPIRE_KEEP);
 }
 
-/* The string's bytes become a blob of their own that holds `capacity` bytes or more. */
+/* Moves the string into a blob with a capacity of at least `capacity` bytes. */
 static struct entry *edit_in_blob(struct db *db, struct entry *e, size_t capacity) {
     if (entry_has_blob(e) && !blob_is_shared(entry_pointer(e))) {
         *(void **)entry_value_word(e) = blob_grow(entry_pointer(e), capacity);

@@ -25,15 +25,15 @@ void store_types_register(void) {
 }
 
 void table_sample(struct hashtable *table, const struct hashtable_type *plain, size_t count,
-                  void (*seen)(void *context, void *entry), void *context) {
-    enum { WALK_ABOVE = 3 }; /* more than one of so many is wanted */
+                  void (*visit)(void *context, void *entry), void *context) {
+    enum { WALK_ABOVE = 3 }; /* iterate if more than one in this number is wanted */
     size_t left = hashtable_size(table);
     if (count > left / WALK_ABOVE) {
         struct hashtable_iterator it;
         hashtable_iterator_open(&it, table);
         for (void *entry; count && (entry = hashtable_iterator_next(&it)); left--)
             if (random_below(left) < count) {
-                seen(context, entry);
+                visit(context, entry);
                 count--;
             }
         hashtable_iterator_close(&it);
@@ -43,7 +43,7 @@ void table_sample(struct hashtable *table, const struct hashtable_type *plain, s
     while (count) {
         void *entry = hashtable_random(table);
         if (!hashtable_add(chosen, entry)) continue;
-        seen(context, entry);
+        visit(context, entry);
         count--;
     }
     hashtable_free(chosen);

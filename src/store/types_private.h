@@ -1,4 +1,4 @@
-/* types_private.h: what the files of the types share. For store/ only. */
+/* types_private.h: functions that the files of the types share. For store/ only. */
 #ifndef STORE_TYPES_PRIVATE_H
 #define STORE_TYPES_PRIVATE_H
 #include "lib/hashtable.h"
@@ -6,11 +6,11 @@
 
 extern const struct value_ops hash_ops, set_ops, list_ops, zset_ops, stream_ops;
 
-/* Calls `seen` for `count` different entries of the table, less than it has, chosen fairly. A table of which many are
- * wanted is walked, and each entry is taken with the chance that is left; of one of which few are, random ones are
- * drawn until enough of them differ. `plain` is the table's type without a function to free. */
+/* Calls `visit` for `count` distinct entries of the table, chosen uniformly; count must be less than the size. If a
+ * large share is wanted, it iterates and takes each entry with the remaining probability; otherwise it draws random
+ * entries until enough of them differ. `plain` is the table's type without a free function. */
 void table_sample(struct hashtable *table, const struct hashtable_type *plain, size_t count,
-                  void (*seen)(void *context, void *entry), void *context);
-/* Bytes of a table and its entries, of which `samples` are measured and the others taken to be like them. */
+                  void (*visit)(void *context, void *entry), void *context);
+/* Returns the bytes of a table and its entries: measures `samples` entries and extrapolates. */
 size_t table_memory(struct hashtable *table, size_t samples, size_t (*entry_bytes)(const void *entry));
 #endif

@@ -6,7 +6,7 @@
 #include "store/types_private.h"
 #include <math.h>
 
-enum { SCORE_TEXT = 40, TYPICAL_PAIR = 24 /* bytes of a member and its score; only a guess */ };
+enum { SCORE_TEXT = 40, TYPICAL_PAIR = 24 /* estimated bytes of a member and its score */ };
 
 /* The structure of ENCODING_SKIPLIST. The list owns the nodes. */
 struct indexed {
@@ -28,7 +28,7 @@ static inline const struct indexed *indexed(const struct zset *z) {
 
 /* --- Elements of a listpack --- */
 
-/* A score in the form it has in a listpack: an integer, where it is one, else text. */
+/* The form of a score in a listpack: an integer if possible, otherwise text. */
 static struct listpack_value score_value(double score, char text[static SCORE_TEXT]) {
     const double limit = (double)(INT64_MAX / 2);
     if (score >= -limit && score <= limit && (double)(int64_t)score == score)
@@ -48,7 +48,7 @@ static inline int compare_at(const uint8_t *element, struct slice text) {
     return slice_compare(listpack_text(element, room), text);
 }
 
-/* Where a member with that score belongs; NULL: at the end. */
+/* The position of a member with that score; NULL: at the end. */
 static uint8_t *packed_place(const uint8_t *lp, double score, struct slice member) {
     for (uint8_t *p = listpack_first(lp), *s; p; p = listpack_next(lp, s)) {
         s = listpack_next(lp, p);
@@ -67,7 +67,7 @@ static uint8_t *packed_find(const struct zset *z, struct slice member) {
     return listpack_find(z->value, listpack_first(z->value), member, 1);
 }
 
-/* --- Life and encodings --- */
+/* --- Creation and encodings --- */
 
 static void *indexed_new(size_t expected) {
     struct indexed *i = mem_alloc(sizeof *i);
@@ -99,7 +99,7 @@ void zset_free(struct zset *z) {
     z->value = NULL;
 }
 void zset_keep(struct db *db, struct entry *entry, const struct zset *z) {
-    /* A converted structure may stand where the former one was. */
+    /* A converted structure may have the address of the former one. */
     if (entry_value(entry) != z->value || entry_encoding(entry) != z->encoding)
         db_set_value(db, entry, z->encoding, z->value);
 }
@@ -152,7 +152,7 @@ struct zset zset_of_members(const struct member_table *sorted) {
     return (struct zset){ENCODING_SKIPLIST, to};
 }
 
-/* --- Looking up --- */
+/* --- Lookup --- */
 
 size_t zset_len(const struct zset *z) {
     return packed(z) ? listpack_count(z->value) / 2 : skiplist_len(indexed(z)->list);
@@ -184,9 +184,9 @@ bool zset_rank(const struct zset *z, struct slice member, size_t *rank, double *
     return true;
 }
 
-/* --- Changing --- */
+/* --- Changes --- */
 
-/* What is to become of a member that is there. */
+/* Decides what happens to an existing member. */
 static enum zset_result decide(double old, double *score, unsigned conditions) {
     if (conditions & ZSET_NX) return ZSET_NOTHING;
     if (conditions & ZSET_INCREMENT) {
@@ -201,14 +201,14 @@ static enum zset_result indexed_put(struct zset *z, double score, struct slice m
                                     double *now) {
     const struct indexed *i = indexed(z);
     struct hashtable_position spot;
-    void **place = hashtable_find_or_prepare(i->members, member, &spot);
-    if (!place) {
+    void **slot = hashtable_find_or_prepare(i->members, member, &spot);
+    if (!slot) {
         if (conditions & ZSET_XX) return ZSET_NOTHING;
         *now = score;
         hashtable_add_at(i->members, &spot, skiplist_insert(i->list, score, member));
         return ZSET_ADDED;
     }
-    struct skiplist_node *node = *place;
+    struct skiplist_node *node = *slot;
     enum zset_result result = decide(node->score, &score, conditions);
     if (result == ZSET_UPDATED) skiplist_rescore(i->list, node, score);
     *now = score;
@@ -264,8 +264,7 @@ void zset_delete(struct zset *z, size_t first, size_t count) {
 
 /* --- Ranges --- */
 
-/* Does a member stand before the range that begins with the bound? And before what follows the range that ends with it?
- */
+/* Compare a member with the start of the range of a lower bound, and with the end of the range of an upper bound. */
 static bool below_low(const struct zset_bound *low, double score, struct slice text) {
     switch (low->kind) {
     case BOUND_SCORE: return low->exclusive ? score <= low->score : score < low->score;
@@ -309,7 +308,7 @@ size_t zset_between(const struct zset *z, const struct zset_bound *low, const st
     return end > begin ? end - begin : 0;
 }
 
-/* --- Walking --- */
+/* --- Iteration --- */
 
 void zset_iterate(struct zset_iterator *it, const struct zset *z, size_t rank, bool down) {
     *it = (struct zset_iterator){.down = down};
@@ -347,22 +346,22 @@ bool zset_next(struct zset_iterator *it, struct zset_item *item) {
     return true;
 }
 
-struct telling {
-    zset_seen *seen;
+struct visitor {
+    zset_visitor *visit;
     void *context;
 };
-static void tell_node(void *context, void *node) {
-    const struct telling *telling = context;
+static void visit_node(void *context, void *node) {
+    const struct visitor *visitor = context;
     struct zset_item item;
     item_of_node(node, &item);
-    telling->seen(telling->context, &item);
+    visitor->visit(visitor->context, &item);
 }
-uint64_t zset_scan(const struct zset *z, uint64_t cursor, zset_seen *seen, void *context) {
-    if (!packed(z)) return hashtable_scan(indexed(z)->members, cursor, tell_node, &(struct telling){seen, context});
+uint64_t zset_scan(const struct zset *z, uint64_t cursor, zset_visitor *visit, void *context) {
+    if (!packed(z)) return hashtable_scan(indexed(z)->members, cursor, visit_node, &(struct visitor){visit, context});
     struct zset_iterator it;
     struct zset_item item;
     zset_iterate(&it, z, 0, false);
-    while (zset_next(&it, &item)) seen(context, &item);
+    while (zset_next(&it, &item)) visit(context, &item);
     return 0;
 }
 
@@ -375,9 +374,9 @@ void zset_random(const struct zset *z, struct zset_item *item) {
         item_of_node(hashtable_random(indexed(z)->members), item);
     }
 }
-void zset_sample(const struct zset *z, size_t count, zset_seen *seen, void *context) {
+void zset_sample(const struct zset *z, size_t count, zset_visitor *visit, void *context) {
     if (!packed(z)) {
-        table_sample(indexed(z)->members, &members_type, count, tell_node, &(struct telling){seen, context});
+        table_sample(indexed(z)->members, &members_type, count, visit_node, &(struct visitor){visit, context});
         return;
     }
     struct zset_iterator it;
@@ -385,7 +384,7 @@ void zset_sample(const struct zset *z, size_t count, zset_seen *seen, void *cont
     zset_iterate(&it, z, 0, false);
     for (size_t left = zset_len(z); count && zset_next(&it, &item); left--) {
         if (random_below(left) >= count) continue;
-        seen(context, &item);
+        visit(context, &item);
         count--;
     }
 }

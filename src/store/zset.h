@@ -1,16 +1,16 @@
-/* zset.h: values of type sorted set: members with a score each, in the order of scores, and of bytes where scores are
- * equal.
+/* zset.h: values of type sorted set: members with one score each, ordered by score, then by bytes.
  *
- * ENCODING_LISTPACK: a listpack of member, score, member, score …, in order; a score that is an integer is kept as one,
- * another as its shortest text. ENCODING_SKIPLIST: a skiplist and a table of its nodes by member. A sorted set becomes
- * the latter when it gets more members than zset-max-listpack-entries or one longer than zset-max-listpack-value.
+ * ENCODING_LISTPACK: a listpack of member, score, member, score …, in order; an integer score is stored as an integer,
+ * others as their shortest text.
  *
- * Functions take a `struct zset`, which names the structure without owning it: that of a key (zset_of), or one that is
- * being built and belongs to no key yet. A change may move or convert the structure: zset_keep() writes it back to its
- * entry. That a key changed is told with db_changed(), once a command; an emptied sorted set is to be deleted by the
- * caller.
+ * ENCODING_SKIPLIST: a skiplist and a table of its nodes by member. A sorted set is converted to it when it exceeds
+ * zset-max-listpack-entries members or a member exceeds zset-max-listpack-value bytes.
  *
- * A member is a struct listpack_value: text, or, where data is NULL, a number. Text lies in the structure and is valid
+ * Functions take a `struct zset`, a reference to the structure without ownership: the structure of a key (zset_of), or
+ * one under construction that belongs to no key yet. A change may move or convert the structure: zset_keep() stores it
+ * in its entry. The caller reports the change with db_changed(), once per command, and deletes an empty sorted set.
+ *
+ * A member is a struct listpack_value: text, or a number if data is NULL. Text points into the structure and is valid
  * until it changes. Ranks count from 0, from the lowest score. */
 #ifndef STORE_ZSET_H
 #define STORE_ZSET_H
@@ -33,10 +33,10 @@ static inline struct zset zset_of(const struct entry *entry) {
 }
 void zset_keep(struct db *db, struct entry *entry, const struct zset *zset);
 
-struct zset zset_new(size_t expected, size_t longest); /* for about so many members of up to that length */
+struct zset zset_new(size_t expected, size_t longest); /* for about `expected` members of up to `longest` bytes */
 void zset_free(struct zset *zset);
-struct zset zset_of_members(const struct member_table *sorted);       /* they are copied */
-void zset_expect(struct zset *zset, size_t expected, size_t longest); /* converts at once where that will be needed */
+struct zset zset_of_members(const struct member_table *sorted);       /* copies the members */
+void zset_expect(struct zset *zset, size_t expected, size_t longest); /* converts at once if that will be necessary */
 
 size_t zset_len(const struct zset *zset);
 bool zset_score(const struct zset *zset, struct slice member, double *score); /* false: no such member */
@@ -48,31 +48,31 @@ enum zset_condition {
     ZSET_XX = 2,
     ZSET_GT = 4,
     ZSET_LT = 8,
-    ZSET_INCREMENT = 16 /* adds to the score there is */
+    ZSET_INCREMENT = 16 /* adds to the current score */
 };
 enum zset_result {
-    ZSET_NOTHING /* a condition was not met */,
+    ZSET_NOTHING /* a condition does not hold */,
     ZSET_SAME,
     ZSET_ADDED,
     ZSET_UPDATED,
-    ZSET_NAN /* nothing done */
+    ZSET_NAN /* the score would be NaN; no change */
 };
 enum zset_result zset_put(struct zset *zset, double score, struct slice member, unsigned conditions, double *now);
-bool zset_remove(struct zset *zset, struct slice member);        /* false: it was not there */
-void zset_delete(struct zset *zset, size_t first, size_t count); /* by rank; as many as there are */
+bool zset_remove(struct zset *zset, struct slice member);        /* false: no such member */
+void zset_delete(struct zset *zset, size_t first, size_t count); /* by rank; up to the end */
 
-/* Ranges. A bound of scores, or of texts (all members having the same score then). */
+/* Ranges. A bound of scores, or of texts (if all members have the same score). */
 struct zset_bound {
     enum { BOUND_SCORE, BOUND_TEXT, BOUND_LOWEST /* "-" */, BOUND_HIGHEST /* "+" */ } kind;
     bool exclusive;
     double score;
     struct slice text;
 };
-/* The members between two bounds: the rank of the first, and how many there are. */
+/* The members between two bounds: sets the rank of the first, returns their number. */
 size_t zset_between(const struct zset *zset, const struct zset_bound *low, const struct zset_bound *high,
                     size_t *first);
 
-/* Walking, from a rank on, upwards or downwards. The sorted set must not change meanwhile. */
+/* Iteration from a rank, upwards or downwards. The sorted set must not change meanwhile. */
 struct zset_iterator {
     const uint8_t *lp, *at;
     const struct skiplist_node *node;
@@ -80,13 +80,13 @@ struct zset_iterator {
 };
 void zset_iterate(struct zset_iterator *it, const struct zset *zset, size_t rank, bool down);
 bool zset_next(struct zset_iterator *it, struct zset_item *item);
-typedef void zset_seen(void *context, const struct zset_item *item); /* told a member */
-/* With the guarantees of SCAN. A listpack is seen whole in one call. */
-uint64_t zset_scan(const struct zset *zset, uint64_t cursor, zset_seen *seen, void *context);
+typedef void zset_visitor(void *context, const struct zset_item *item); /* called with each member */
+/* Has the guarantees of SCAN. A listpack is visited whole in one call. */
+uint64_t zset_scan(const struct zset *zset, uint64_t cursor, zset_visitor *visit, void *context);
 
-void zset_random(const struct zset *zset, struct zset_item *item); /* fairly; of a sorted set that is not empty */
-void zset_sample(const struct zset *zset, size_t count, zset_seen *seen,
-                 void *context); /* `count` different members, less than there are */
+void zset_random(const struct zset *zset, struct zset_item *item); /* uniform; the sorted set must not be empty */
+void zset_sample(const struct zset *zset, size_t count, zset_visitor *visit,
+                 void *context); /* visits `count` distinct members; count must be less than the size */
 
-struct hashtable *zset_table(const struct entry *entry); /* NULL: it is a listpack */
+struct hashtable *zset_table(const struct entry *entry); /* NULL: the sorted set is a listpack */
 #endif

@@ -54,7 +54,7 @@ static size_t value_bytes(const struct listpack_value *value) {
 
 static uint64_t add_list(struct column *column, const struct entry *entry) {
     struct list_type_iterator it;
-    struct sequence_element element;
+    struct list_type_element element;
     uint64_t count = 0;
     for (list_type_iterate(&it, entry, 0, false); list_type_next(&it, &element);)
         add_element(column, element.blob ? element.blob->len : value_bytes(&element.value), &count);
