@@ -1,5 +1,5 @@
-/* bitfield.c: BITFIELD and BITFIELD_RO: integers of any width in a string. The whole command is checked before the
- * first operation is carried out. */
+/* bitfield.c: BITFIELD and BITFIELD_RO: integers of any width in a string. The whole command is validated before the
+ * first operation runs. */
 #include "commands/bitmap.h"
 #include "commands/commands.h"
 #include "commands/spec.h"
@@ -46,8 +46,8 @@ static bool overflow_read(struct call *call, struct slice text, enum overflow *o
     return true;
 }
 
-/* Reads the operation at argv[*at], and goes on behind it. 1: there is one; 0: it was an OVERFLOW; -1: the error is
- * replied. */
+/* Reads the operation at argv[*at] and moves *at past it. Returns 1: an operation; 0: an OVERFLOW clause; -1: replied
+ * with an error. */
 static int operation_read(struct call *call, int *at, enum overflow *overflow, struct operation *operation) {
     struct slice word = call->argv[*at];
     int left = call->argc - *at - 1;
@@ -73,7 +73,7 @@ static int operation_read(struct call *call, int *at, enum overflow *overflow, s
     return 1;
 }
 
-/* Makes the sum one of the field's values. False: it is none, and shall fail. */
+/* Converts the sum to a value of the field. False: out of range with OVERFLOW FAIL. */
 static bool fit(const struct operation *operation, __int128 sum, uint64_t *value) {
     __int128 max = ((__int128)1 << (operation->width - operation->is_signed)) - 1,
              min = operation->is_signed ? -max - 1 : 0;
@@ -81,7 +81,7 @@ static bool fit(const struct operation *operation, __int128 sum, uint64_t *value
         if (operation->overflow == OVERFLOW_FAIL) return false;
         if (operation->overflow == OVERFLOW_SAT) sum = sum > max ? max : min;
     }
-    *value = (uint64_t)sum; /* wrapping is leaving out the higher bits */
+    *value = (uint64_t)sum; /* wrapping drops the higher bits */
     return true;
 }
 
@@ -121,7 +121,7 @@ static void run_all(struct call *call, const struct operation *operations, int c
     struct slice value = entry ? entry_string(entry, text) : SLICE("");
     char *bytes = (char *)(uintptr_t)value.data;
     uint64_t changes = 0;
-    bool grown = false; /* which changes the string, whatever is written */
+    bool grown = false; /* growing changes the string, whatever is written */
     if (needed) {
         grown = !entry || needed > value.len;
         if (!grown) needed = value.len;
@@ -141,7 +141,7 @@ static void bitfield(struct call *call, bool read_only) {
     struct operation *operations = mem_alloc((size_t)call->argc * sizeof *operations);
     enum overflow overflow = OVERFLOW_WRAP;
     int count = 0, step = 0;
-    size_t needed = 0; /* bytes, where something is to be written */
+    size_t needed = 0; /* bytes required for writes */
     for (int at = 2; at < call->argc && step >= 0;) {
         struct operation *operation = &operations[count];
         step = operation_read(call, &at, &overflow, operation);

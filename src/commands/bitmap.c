@@ -1,5 +1,5 @@
-/* bitmap.c: strings as rows of bits: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP. BITFIELD is in bitfield.c, the rows
- * themselves in lib/bits.h. */
+/* bitmap.c: bitmaps in strings: SETBIT, GETBIT, BITCOUNT, BITPOS, BITOP. BITFIELD is in bitfield.c, the bit functions
+ * in lib/bits.h. */
 #include "commands/bitmap.h"
 #include "commands/commands.h"
 #include "commands/spec.h"
@@ -13,7 +13,7 @@ bool argument_bit_offset(struct call *call, int index, unsigned width, uint64_t 
     int64_t value;
     bool good = parse_int64(text, &value) && value >= 0 && !(counted && value > INT64_MAX / 64);
     if (good && counted) value *= width;
-    /* The last bit must lie within the longest string there may be. */
+    /* The last bit must be within the maximum length of a string. */
     if (good && (call_must_obey(call) || (value >> 3) < client_settings.bulk_max)) {
         *offset = (uint64_t)value;
         return true;
@@ -68,8 +68,8 @@ static void getbit_run(struct call *call) {
     reply_integer(call->reply, (int64_t)bits_get(value.data, value.len, offset, 1));
 }
 
-/* A range of BITCOUNT and BITPOS: [start [end [BYTE|BIT]]], arguments from `index` on; start and end count from the end
- * where negative. */
+/* A range of BITCOUNT and BITPOS: [start [end [BYTE|BIT]]], in the arguments from `index` on; negative start and end
+ * count from the end. */
 struct bit_range {
     int64_t start, end;
     bool in_bits, has_start, has_end;
@@ -96,7 +96,7 @@ static bool range_read(struct call *call, int index, struct bit_range *range) {
     return true;
 }
 
-/* What of `len` bytes the range means, as first and last bit. False: nothing. */
+/* Applies the range to `len` bytes: sets the first and last bit. False: empty. */
 static bool range_apply(const struct bit_range *range, size_t len, uint64_t *first, uint64_t *last) {
     int64_t total = range->in_bits ? (int64_t)len * 8 : (int64_t)len, start = range->start, end = range->end;
     if (start < 0) start += total;
@@ -118,8 +118,8 @@ static void bitcount_run(struct call *call) {
     char text[STRING_NUMBER_TEXT];
     struct slice value = entry ? entry_string(entry, text) : SLICE("");
     uint64_t first, last, ones = 0;
-    /* Here, other than in BITPOS, a range from the end that ends before it starts is empty, even where both lie before
-     * the string. */
+    /* Unlike in BITPOS, a range with negative bounds whose end precedes its start is empty, even if both lie before the
+     * start of the string. */
     bool empty = range.start < 0 && range.end < 0 && range.start > range.end;
     if (!empty && range_apply(&range, value.len, &first, &last)) {
         ones = bits_count(value.data + first / 8, last / 8 - first / 8 + 1);
@@ -133,7 +133,7 @@ static void bitcount_run(struct call *call) {
     reply_integer(call->reply, (int64_t)ones);
 }
 
-/* The first such bit from `first` to `last`; -1: none. */
+/* Returns the first bit with that value from `first` to `last`, or -1. */
 static int64_t find_between(const char *bytes, uint64_t first, uint64_t last, bool bit) {
     for (; first <= last && first % 8; first++)
         if (bits_get(bytes, last / 8 + 1, first, 1) == bit) return (int64_t)first;
@@ -164,7 +164,7 @@ static void bitpos_run(struct call *call) {
     int64_t found = -1;
     if (range_apply(&range, value.len, &first, &last)) {
         found = find_between(value.data, first, last, bit);
-        /* A string without an end given is followed by zeros. */
+        /* Without a given end, zeros follow the string. */
         if (found < 0 && !bit && !range.has_end) found = (int64_t)value.len * 8;
     }
     reply_integer(call->reply, found);
@@ -181,7 +181,7 @@ static int operation_of(struct slice name) {
                                    : NO_OPERATION;
 }
 
-/* All sources are strings or missing. Sets the length of the longest. False: the error is replied. */
+/* Checks that all sources are strings or missing, and sets the length of the longest. False: replied with an error. */
 static bool sources_check(struct call *call, size_t *longest) {
     *longest = 0;
     for (int i = 3; i < call->argc; i++) {
@@ -206,7 +206,7 @@ static void combine_sources(struct call *call, int operation, char *result, size
         } else {
             if (value.len) bits_combine(result, value.data, value.len, (enum bits_operation)operation);
             if (operation == BITS_AND)
-                memset(result + value.len, 0, len - value.len); /* a shorter string ends in zeros */
+                memset(result + value.len, 0, len - value.len); /* pads a shorter string with zeros */
         }
     }
 }
@@ -234,12 +234,13 @@ static void bitop_run(struct call *call) {
         bool existed;
         char *bytes;
         struct entry *entry = db_put_string(call->db, destination, blob_slice(blob), blob, -1, PUT_TEXT, &existed);
-        db_edit_string(call->db, entry, len, &bytes); /* its encoding is raw, however short it is */
+        db_edit_string(call->db, entry, len, &bytes); /* its encoding is raw, even if it is short */
         if (!existed) notify(call->db, NOTIFY_NEW, "new", destination);
         notify(call->db, NOTIFY_STRING, "set", destination);
         call->dirty++;
     } else if (db_delete(call->db, destination,
-                         store_settings.lazy_server_del)) { /* an expired one, too, is deleted rather than expires */
+                         store_settings.lazy_server_del)) { /* this also deletes an expired key, which then does not
+                                                               count as expired */
         notify(call->db, NOTIFY_GENERIC, "del", destination);
         call->dirty++;
     }
@@ -256,7 +257,7 @@ const struct command_spec bitmap_commands[] = {
      BITMAP,
      .since = "2.2.0",
      .complexity = "O(1)",
-     .summary = "Sets a bit of a string, which grows as far as needed, and returns what it was.",
+     .summary = "Sets a bit of a string, which grows if necessary, and returns its previous value.",
      .syntax = "key:key offset:integer value:integer",
      .keys = FIRST_KEY(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
     {.name = "getbit",

@@ -1,4 +1,4 @@
-/* commands.c: the list of the families. */
+/* commands.c: the list of the command families. */
 #include "commands/commands.h"
 #include "store/types.h"
 

@@ -1,5 +1,5 @@
-/* commands.h: the commands on data. Each family has a file and a table of specs in it; main.c registers them all with
- * one call. */
+/* commands.h: the data commands. Each family has a file with a table of specs; main.c registers them all with one call.
+ */
 #ifndef COMMANDS_COMMANDS_H
 #define COMMANDS_COMMANDS_H
 #include "server/command/command.h"
@@ -18,8 +18,8 @@ extern const struct command_spec stream_commands[], stream_add_commands[], strea
     stream_group_commands[], stream_pending_commands[], stream_claim_commands[], stream_info_commands[];
 extern const struct command_spec dump_commands[], geo_commands[], geo_search_commands[], sort_commands[];
 extern const struct config_option hyperloglog_options[], dump_options[];
-extern const struct config_option type_options[]; /* when values change their encoding */
-/* What DEBUG shows of the types; part of data_commands_register. */
+extern const struct config_option type_options[]; /* encoding limits of the types */
+/* DEBUG subcommands that show the types; called by data_commands_register(). */
 void type_debug_register(void);
 void data_commands_register(void);
 #endif

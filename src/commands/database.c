@@ -21,7 +21,7 @@ static bool flush_options_read(struct call *call, bool *lazy) {
     return true;
 }
 
-/* A flush is repeated elsewhere even where there was nothing here: a replica may have what we have not. */
+/* A flush is propagated even if the data set was empty: a replica may have other data. */
 static void flush_done(struct call *call) {
     call_propagate(call, call->argc, call->argv);
     reply_ok(call->reply);
@@ -39,7 +39,7 @@ static void flushall_run(struct call *call) {
     if (!flush_options_read(call, &lazy)) return;
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
         call->dirty += db_flush(keyspace_db(server.keyspace, id), lazy);
-    server.dirty += call->dirty; /* now, for a snapshot that is taken of the empty data set */
+    server.dirty += call->dirty; /* immediately, for a snapshot of the empty data set */
     call->dirty = 0;
     server_flushed_all();
     flush_done(call);
@@ -83,7 +83,7 @@ const struct command_spec database_commands[] = {
      .group = GROUP_SERVER,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Tells how many keys the database has.",
+     .summary = "Returns the number of keys in the database.",
      .syntax = "",
      .tips = WORDS("request_policy:all_shards", "response_policy:agg_sum")},
     {.name = "flushdb",
@@ -93,7 +93,7 @@ const struct command_spec database_commands[] = {
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
      .group = GROUP_SERVER,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys the database has.",
+     .complexity = "O(N) where N is the number of keys in the database.",
      .summary = "Deletes all keys of the database.",
      .syntax = FLUSH_SYNTAX,
      .history = FLUSH_HISTORY,
@@ -105,7 +105,7 @@ const struct command_spec database_commands[] = {
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
      .group = GROUP_SERVER,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys there are in all databases.",
+     .complexity = "O(N) where N is the number of keys in all databases.",
      .summary = "Deletes all keys of all databases.",
      .syntax = FLUSH_SYNTAX,
      .history = FLUSH_HISTORY,
@@ -117,7 +117,7 @@ const struct command_spec database_commands[] = {
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
      .group = GROUP_SERVER,
      .since = "4.0.0",
-     .complexity = "O(N) where N is how many clients watch or wait for keys of the two databases.",
+     .complexity = "O(N) where N is the number of clients that watch keys or block on keys of the two databases.",
      .summary = "Exchanges the contents of two databases.",
      .syntax = "index1:integer index2:integer"},
     {.name = NULL},

@@ -1,4 +1,4 @@
-/* dump.c: DUMP and RESTORE: a value as bytes (persist/rdb.h), and back. */
+/* dump.c: DUMP and RESTORE: serialization of a value (persist/rdb.h). */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
@@ -56,8 +56,8 @@ static bool options_read(struct call *call, struct restore_options *options) {
     return true;
 }
 
-/* The value in the payload, on the scratch_db. NULL: the error is replied. */
-static struct entry *payload_read(struct call *call, struct db *bench, struct slice key, struct slice payload) {
+/* Reads the payload into the scratch database. NULL: replied with an error. */
+static struct entry *payload_read(struct call *call, struct db *scratch, struct slice key, struct slice payload) {
     struct source source;
     struct rdb_reader in;
     if (!dump_open(payload, &source)) {
@@ -66,14 +66,14 @@ static struct entry *payload_read(struct call *call, struct db *bench, struct sl
     }
     rdb_reader_init(&in, &source);
     in.check_duplicates = true;
-    struct entry *entry = rdb_read_value(&in, bench, key);
+    struct entry *entry = rdb_read_value(&in, scratch, key);
     rdb_reader_free(&in);
     if (!entry) reply_error(call->reply, "ERR Bad data format");
     return entry;
 }
 
-/* As it must be repeated: the time is absolute. */
-static void repeat_absolute(struct call *call, int64_t expire_at) {
+/* Propagates the call with an absolute time. */
+static void propagate_absolute(struct call *call, int64_t expire_at) {
     struct slice *argv = mem_alloc(((size_t)call->argc + 1) * sizeof *argv);
     char text[NUMBER_TEXT_MAX];
     memcpy(argv, call->argv, (size_t)call->argc * sizeof *argv);
@@ -96,15 +96,15 @@ static void restore_run(struct call *call) {
         reply_error(call->reply, "ERR Invalid TTL value, must be >= 0");
         return;
     }
-    struct db *bench = scratch_db();
-    if (!payload_read(call, bench, key, call->argv[3])) return;
+    struct db *scratch = scratch_db();
+    if (!payload_read(call, scratch, key, call->argv[3])) return;
     bool replaced = options.replace && db_delete(call->db, key, store_settings.lazy_server_del);
     int64_t expire_at = options.ttl == 0                       ? -1
                         : options.absolute                     ? options.ttl
                         : options.ttl > INT64_MAX - clock_ms() ? INT64_MAX
                                                                : options.ttl + clock_ms();
-    if (expire_at >= 0 && expire_at <= clock_ms() && !call_must_obey(call)) { /* it was over before it came */
-        db_delete(bench, key, true);
+    if (expire_at >= 0 && expire_at <= clock_ms() && !call_must_obey(call)) { /* the time is already past */
+        db_delete(scratch, key, true);
         if (replaced) {
             notify(call->db, NOTIFY_GENERIC, "del", key);
             call_propagate(call, 2,
@@ -114,16 +114,16 @@ static void restore_run(struct call *call) {
         reply_ok(call->reply);
         return;
     }
-    struct entry *entry = db_rename(bench, key, call->db, key);
+    struct entry *entry = db_rename(scratch, key, call->db, key);
     if (expire_at >= 0) {
         entry = db_set_expire(call->db, entry, expire_at);
-        if (!options.absolute) repeat_absolute(call, expire_at);
+        if (!options.absolute) propagate_absolute(call, expire_at);
     }
     if (options.idle_seconds >= 0)
         entry_set_idle_seconds(entry,
                                (uint32_t)(options.idle_seconds < UINT32_MAX ? options.idle_seconds : UINT32_MAX));
     if (options.frequency >= 0) entry_set_frequency(entry, (uint8_t)options.frequency);
-    notify(call->db, NOTIFY_NEW, "new", key); /* what is replaced has been deleted */
+    notify(call->db, NOTIFY_NEW, "new", key); /* the replaced key was deleted before */
     notify(call->db, NOTIFY_GENERIC, "restore", key);
     call->dirty++;
     reply_ok(call->reply);
@@ -145,7 +145,7 @@ const struct command_spec dump_commands[] = {
      .since = "2.6.0",
      .complexity =
          "O(1) for the key and O(N*M) for the value, where N is the number of its parts and M their mean size",
-     .summary = "Returns a value as bytes that RESTORE understands.",
+     .summary = "Returns a serialized value for RESTORE.",
      .syntax = "key:key",
      .tips = WORDS("nondeterministic_output"),
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},

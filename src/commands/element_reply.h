@@ -1,4 +1,4 @@
-/* element_reply.h: replying with an element of a set, a list, a sorted set. */
+/* element_reply.h: replies with an element of a set, a list or a sorted set. */
 #ifndef COMMANDS_ELEMENT_REPLY_H
 #define COMMANDS_ELEMENT_REPLY_H
 #include "lib/listpack.h"

@@ -1,7 +1,7 @@
-/* expire.c: when keys expire: the EXPIRE and TTL families, PERSIST.
+/* expire.c: key expiration: the EXPIRE and TTL families, PERSIST.
  *
- * A time is repeated elsewhere as PEXPIREAT, with the words it came with: conditions hold there too. A time that is
- * over deletes the key at once. */
+ * A time is propagated as PEXPIREAT with its conditions, which then hold on replicas, too. A time in the past deletes
+ * the key at once. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
@@ -38,7 +38,7 @@ static void expire_generic(struct call *call, bool seconds, bool relative) {
         expire_now(call, key);
         return;
     }
-    if (at < 0) at = 0; /* as much in the past, and not the -1 that means never */
+    if (at < 0) at = 0; /* also in the past, but not -1, which means no expiry */
     db_set_expire(call->db, entry, at);
     notify(call->db, NOTIFY_GENERIC, "expire", key);
     call->dirty++;
@@ -167,7 +167,7 @@ const struct command_spec expire_commands[] = {
      .group = GROUP_GENERIC,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Tells how many seconds a key has left.",
+     .summary = "Returns the remaining time to live of a key in seconds.",
      .syntax = "key:key",
      .history = TTL_HISTORY,
      .tips = WORDS("nondeterministic_output"),
@@ -180,7 +180,7 @@ const struct command_spec expire_commands[] = {
      .group = GROUP_GENERIC,
      .since = "2.6.0",
      .complexity = "O(1)",
-     .summary = "Tells how many milliseconds a key has left.",
+     .summary = "Returns the remaining time to live of a key in milliseconds.",
      .syntax = "key:key",
      .history = TTL_HISTORY,
      .tips = WORDS("nondeterministic_output"),
@@ -193,7 +193,7 @@ const struct command_spec expire_commands[] = {
      .group = GROUP_GENERIC,
      .since = "7.0.0",
      .complexity = "O(1)",
-     .summary = "Tells when a key expires, as a Unix time in seconds.",
+     .summary = "Returns the expiration time of a key as a Unix time in seconds.",
      .syntax = "key:key",
      .keys = READ_KEY},
     {.name = "pexpiretime",
@@ -204,7 +204,7 @@ const struct command_spec expire_commands[] = {
      .group = GROUP_GENERIC,
      .since = "7.0.0",
      .complexity = "O(1)",
-     .summary = "Tells when a key expires, as a Unix time in milliseconds.",
+     .summary = "Returns the expiration time of a key as a Unix time in milliseconds.",
      .syntax = "key:key",
      .keys = READ_KEY},
     {.name = NULL},

@@ -1,5 +1,5 @@
-/* geo.c: places in sorted sets: GEOADD, GEODIST, GEOHASH, GEOPOS; searching is in geo_search.c. A place is a member
- * whose score is its cell (lib/geohash.h), so everything that works on sorted sets works on places. */
+/* geo.c: positions in sorted sets: GEOADD, GEODIST, GEOHASH, GEOPOS; geo_search.c has the searches. A position is a
+ * member whose score is its geohash (lib/geohash.h), so all sorted set commands work on positions. */
 #include "commands/geo.h"
 #include "commands/commands.h"
 #include "commands/spec.h"
@@ -49,7 +49,7 @@ void reply_point(struct reply *reply, struct geo_point point) {
     reply_coordinate(reply, point.latitude);
 }
 
-/* GEOADD is a ZADD with other words, and is repeated elsewhere as that. */
+/* GEOADD is executed and propagated as ZADD. */
 
 static void geoadd_run(struct call *call) {
     bool nx = false, xx = false;
@@ -156,8 +156,8 @@ const struct command_spec geo_commands[] = {
      .arity = -5,
      .flags = CMD_WRITE | CMD_DENYOOM,
      GEO,
-     .complexity = "O(log(N)) for each place, where N is the number of members",
-     .summary = "Adds places to a sorted set, which is made where it is missing.",
+     .complexity = "O(log(N)) for each position, where N is the number of members",
+     .summary = "Adds positions to a sorted set, which is created if it does not exist.",
      .syntax =
          "key:key [condition(NX|XX)@6.2.0] [change=CH@6.2.0] data{longitude:double latitude:double member:string}...",
      .history = WORDS("6.2.0", "`CH`, `NX` and `XX`."),
@@ -168,7 +168,7 @@ const struct command_spec geo_commands[] = {
      .flags = CMD_READONLY,
      GEO,
      .complexity = "O(1)",
-     .summary = "Returns how far two places are apart.",
+     .summary = "Returns the distance between two positions.",
      .syntax = "key:key member1:string member2:string [unit(M|KM|FT|MI)]",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = "geohash",
@@ -177,7 +177,7 @@ const struct command_spec geo_commands[] = {
      .flags = CMD_READONLY,
      GEO,
      .complexity = "O(1) for each member",
-     .summary = "Returns places as geohash texts.",
+     .summary = "Returns positions as geohash strings.",
      .syntax = "key:key [member:string]...",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = "geopos",
@@ -186,7 +186,7 @@ const struct command_spec geo_commands[] = {
      .flags = CMD_READONLY,
      GEO,
      .complexity = "O(1) for each member",
-     .summary = "Returns the longitude and latitude of places.",
+     .summary = "Returns the longitude and latitude of positions.",
      .syntax = "key:key [member:string]...",
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
     {.name = NULL},

@@ -1,12 +1,12 @@
-/* geo.h: what geo.c and geo_search.c share. */
+/* geo.h: functions shared by geo.c and geo_search.c. */
 #ifndef COMMANDS_GEO_H
 #define COMMANDS_GEO_H
 #include "lib/geohash.h"
 #include "server/command/command.h"
 
-/* Arguments; false: the error is replied. */
+/* Read arguments; false: replied with an error. */
 bool argument_point(struct call *call, int index, struct geo_point *point); /* longitude and latitude */
-bool argument_unit(struct call *call, int index, double *meters);           /* how many meters it is */
+bool argument_unit(struct call *call, int index, double *meters);           /* the unit in meters */
 void reply_distance(struct reply *reply, double distance);
 void reply_point(struct reply *reply, struct geo_point point);
 #endif

@@ -1,10 +1,9 @@
-/* geo_search.c: GEOSEARCH, GEOSEARCHSTORE, and in the words of older versions GEORADIUS, GEORADIUSBYMEMBER and their
- * read-only forms.
+/* geo_search.c: GEOSEARCH, GEOSEARCHSTORE and their older forms GEORADIUS and GEORADIUSBYMEMBER with the read-only
+ * variants.
  *
- * A polygon has its center, from which distances are told, where the mean of its corners is.
+ * Distances to a polygon are measured from the mean of its corners.
  *
- * The shape is covered by up to nine cells, each a range of scores; the members of those ranges are looked at one by
- * one. */
+ * Up to nine cells cover the shape, each a range of scores; every member of these ranges is checked. */
 #include "commands/commands.h"
 #include "commands/geo.h"
 #include "commands/spec.h"
@@ -18,9 +17,9 @@ struct search {
     enum form form;
     struct slice source;
     struct geo_shape shape;
-    struct geo_point *corners; /* of a polygon; owned */
+    struct geo_point *corners; /* of a polygon; owned by this struct */
     double unit;               /* meters */
-    const struct slice *store; /* NULL: replies */
+    const struct slice *store; /* NULL: reply with the result */
     bool store_distances, with_distance, with_hash, with_point, has_from, has_by, any;
     enum { SORT_NONE, SORT_ASCENDING, SORT_DESCENDING } sort;
     int64_t count; /* 0: all */
@@ -35,7 +34,7 @@ struct results {
     size_t count, capacity;
 };
 
-/* The words */
+/* Arguments */
 
 static bool read_length(struct call *call, int index, const char *what, double *length) {
     if (parse_double(call->argv[index], length)) return true;
@@ -69,7 +68,7 @@ static bool read_box(struct call *call, int index, struct search *search) {
     return search->has_by = true;
 }
 
-/* How many corners, and each. Returns how many words there were; 0: the error is replied. */
+/* Reads the number of corners and the corners. Returns the number of arguments; 0: replied with an error. */
 static int read_polygon(struct call *call, int index, struct search *search) {
     int64_t count;
     if (!parse_int64(call->argv[index], &count) || count != (int32_t)count) {
@@ -89,7 +88,7 @@ static int read_polygon(struct call *call, int index, struct search *search) {
     return 1 + 2 * (int)count;
 }
 
-/* A missing key has no members, and its search finds nothing: where it would begin does not matter. */
+/* A missing key has no members, so the search finds nothing, whatever its center. */
 static bool read_member(struct call *call, int index, struct search *search, const struct zset *zset) {
     double score;
     search->has_from = true;
@@ -110,7 +109,7 @@ static bool read_count(struct call *call, int index, struct search *search) {
     return false;
 }
 
-/* The option at argv[i]: how many words it has. 0: the error is replied. */
+/* Reads the option at argv[i]. Returns its number of arguments; 0: replied with an error. */
 static int read_option(struct call *call, int i, struct search *search, const struct zset *zset) {
     struct slice word = call->argv[i];
     int left = call->argc - i - 1;
@@ -161,7 +160,7 @@ static bool complete(struct call *call, struct search *search) {
     return false;
 }
 
-/* The fixed arguments, then the options. */
+/* Reads the fixed arguments and the options. */
 static bool search_read(struct call *call, struct search *search, const struct zset *zset) {
     int at = search->form == FORM_SEARCH_STORE ? 3 : 2;
     if (search->form == FORM_RADIUS || search->form == FORM_RADIUS_RO) {
@@ -170,7 +169,7 @@ static bool search_read(struct call *call, struct search *search, const struct z
         at = 6;
     } else if (search->form >= FORM_MEMBER) {
         if (!read_member(call, 2, search, zset) || (zset && !read_radius(call, 3, search))) return false;
-        search->has_by = true; /* of a missing key the radius is not even looked at */
+        search->has_by = true; /* for a missing key the radius is not validated */
         at = 5;
     }
     while (at < call->argc) {
@@ -178,7 +177,7 @@ static bool search_read(struct call *call, struct search *search, const struct z
         if (!words) return false;
         at += words;
     }
-    /* The nearest ones are wanted, unless any will do. */
+    /* With COUNT and without ANY, the nearest members win. */
     if (search->count && !search->any && search->sort == SORT_NONE) search->sort = SORT_ASCENDING;
     return complete(call, search);
 }
@@ -193,7 +192,7 @@ static void results_add(struct results *results, const struct found *found) {
     results->items[results->count++] = *found;
 }
 
-/* False: there are enough. */
+/* False: enough members found. */
 static bool search_range(const struct search *search, const struct zset *zset, struct geo_range range,
                          struct results *results) {
     struct zset_bound low = {.kind = BOUND_SCORE, .score = (double)range.low},
@@ -231,7 +230,7 @@ static void search_all(const struct search *search, const struct zset *zset, str
     if (search->count && results->count > (size_t)search->count) results->count = (size_t)search->count;
 }
 
-/* Answering */
+/* Replying */
 
 static void reply_results(struct call *call, const struct search *search, const struct results *results) {
     struct reply *reply = call->reply;
@@ -302,7 +301,7 @@ static void georadiusbymember_ro_run(struct call *call) {
     search(call, FORM_MEMBER_RO);
 }
 
-/* The place that STORE or STOREDIST names: the last one counts. */
+/* The key of STORE or STOREDIST: the last one counts. */
 static int radius_find_keys(const struct command *command, int argc, const struct slice *argv,
                             struct key_position *positions, int max) {
     int count = 0, store = 0;
@@ -349,7 +348,7 @@ const struct command_spec geo_search_commands[] = {
      .flags = CMD_READONLY,
      GEO,
      .since = "6.2.0",
-     .summary = "Finds the places within a circle, a box or a polygon.",
+     .summary = "Finds the positions within a circle, a box or a polygon.",
      .syntax = "key:key " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] " WITH,
      .history = WORDS(UPPERCASE, POLYGON),
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},
@@ -359,7 +358,7 @@ const struct command_spec geo_search_commands[] = {
      .flags = CMD_WRITE | CMD_DENYOOM,
      GEO,
      .since = "6.2.0",
-     .summary = "Finds the places within a circle, a box or a polygon and stores them.",
+     .summary = "Finds the positions within a circle, a box or a polygon and stores them.",
      .syntax =
          "destination:key source:key(#1) " FROM_BY " " ORDER " [count-block{COUNT count:integer [ANY]}] [STOREDIST]",
      .history = WORDS(UPPERCASE, POLYGON),
@@ -370,7 +369,7 @@ const struct command_spec geo_search_commands[] = {
      .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
      GEO,
      .since = "3.2.0",
-     .summary = "Finds the places within a circle, and stores them where asked to.",
+     .summary = "Finds the positions within a circle and stores them if requested.",
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER " " STORE,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
@@ -382,7 +381,7 @@ const struct command_spec geo_search_commands[] = {
      .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
      GEO,
      .since = "3.2.0",
-     .summary = "Finds the places within a circle around a member, and stores them where asked to.",
+     .summary = "Finds the positions within a circle around a member and stores them if requested.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER
                " " STORE,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
@@ -394,7 +393,7 @@ const struct command_spec geo_search_commands[] = {
      .flags = CMD_READONLY,
      GEO,
      .since = "3.2.10",
-     .summary = "Finds the places within a circle.",
+     .summary = "Finds the positions within a circle.",
      .syntax = "key:key longitude:double latitude:double radius:double " UNIT " " WITH
                " [count-block{COUNT count:integer [ANY@6.2.0]}] " ORDER,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
@@ -405,7 +404,7 @@ const struct command_spec geo_search_commands[] = {
      .flags = CMD_READONLY,
      GEO,
      .since = "3.2.10",
-     .summary = "Finds the places within a circle around a member.",
+     .summary = "Finds the positions within a circle around a member.",
      .syntax = "key:key member:string radius:double " UNIT " " WITH " [count-block{COUNT count:integer [ANY]}] " ORDER,
      .history = WORDS(ANY_HISTORY, UPPERCASE),
      .keys = FIRST_KEY(KEY_RO | KEY_ACCESS)},

@@ -1,8 +1,8 @@
 /* hash.c: the commands on hashes.
  *
- * A reply streams what lies in the hash; nothing is collected first. A command that may delete the last field deletes
- * the key with it. HINCRBYFLOAT is repeated elsewhere as the value it had, so that no two machines round differently.
- * What lets fields expire is in hash_expire.c. */
+ * A reply is written directly from the hash, without collecting it first. A command that deletes the last field deletes
+ * the key. HINCRBYFLOAT is propagated with its result, so that rounding cannot differ between machines. hash_expire.c
+ * has the commands for field expiration. */
 #include "commands/commands.h"
 #include "commands/hash_common.h"
 #include "commands/signed_count.h"
@@ -23,9 +23,9 @@ int drop_expired_fields(struct call *call, struct entry *entry, int first, int e
     return count;
 }
 
-/* Sets one field, which keeps its expiry. Where fields of the hash expire, the call is propagated as the value that the
- * field has now, with its expiry: replicas and AOF may delete an expired field sooner or later than this server, and
- * must come to the same value. Returns whether it was propagated so. */
+/* Sets one field, which keeps its expiry. If the hash has field expiration, the call is propagated with the field's
+ * resulting value and expiry: replicas and the AOF may delete an expired field sooner or later than this server and
+ * must reach the same value. Returns true if it was propagated this way. */
 static bool set_field(struct call *call, struct entry *entry, struct slice value, struct blob *blob) {
     struct slice key = call->argv[1], field = call->argv[2];
     if (!hash_is_volatile(entry)) {
@@ -47,7 +47,7 @@ static bool set_field(struct call *call, struct entry *entry, struct slice value
     return true;
 }
 
-/* HSET and HMSET; returns how many fields are new, -1: an error was replied. */
+/* HSET and HMSET; returns the number of new fields; -1: replied with an error. */
 static int64_t set_fields(struct call *call) {
     if (call->argc % 2) {
         reply_error_format(call->reply, "ERR wrong number of arguments for '%s' command", call->command->full_name);
@@ -90,7 +90,7 @@ static void hsetnx_run(struct call *call) {
     reply_integer(call->reply, 1);
 }
 
-void hash_lost(struct call *call, struct entry *entry, int64_t deleted, const char *event) {
+void hash_fields_removed(struct call *call, struct entry *entry, int64_t deleted, const char *event) {
     struct slice key = call->argv[1];
     bool empty = hash_len(entry) == 0;
     if (!empty) db_changed(call->db, key);
@@ -107,7 +107,7 @@ static void hdel_run(struct call *call) {
     if (!find_hash_write(call, &entry)) return;
     int64_t deleted = 0;
     for (int i = 2; entry && i < call->argc; i++) deleted += delete_field(call, entry, call->argv[i]);
-    if (deleted) hash_lost(call, entry, deleted, "hdel");
+    if (deleted) hash_fields_removed(call, entry, deleted, "hdel");
     reply_integer(call->reply, deleted);
 }
 
@@ -332,7 +332,7 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "2.0.0",
-     .complexity = "O(N) where N is how many fields are set.",
+     .complexity = "O(N) where N is the number of fields set.",
      .summary = "Sets fields of a hash, and replies OK.",
      .syntax = "key:key data{field:string value:string}...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_UPDATE)}},
@@ -365,7 +365,7 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "2.0.0",
-     .complexity = "O(N) where N is how many fields are asked for.",
+     .complexity = "O(N) where N is the number of fields requested.",
      .summary = "Returns the values of fields.",
      .syntax = "key:key field:string...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -376,7 +376,7 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "2.0.0",
-     .complexity = "O(N) where N is how many fields are deleted.",
+     .complexity = "O(N) where N is the number of fields deleted.",
      .summary = "Deletes fields, and the key with the last of them.",
      .syntax = "key:key field:string...",
      .history = WORDS("2.4.0", "Takes several `field` arguments."),
@@ -389,7 +389,7 @@ const struct command_spec hash_commands[] = {
      .group = GROUP_HASH,
      .since = "2.0.0",
      .complexity = "O(1)",
-     .summary = "Tells whether a hash has a field.",
+     .summary = "Determines whether a hash has a field.",
      .syntax = "key:key field:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
     {.name = "hlen",
@@ -400,7 +400,7 @@ const struct command_spec hash_commands[] = {
      .group = GROUP_HASH,
      .since = "2.0.0",
      .complexity = "O(1)",
-     .summary = "Tells how many fields a hash has.",
+     .summary = "Returns the number of fields in a hash.",
      .syntax = "key:key",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
     {.name = "hstrlen",
@@ -411,7 +411,7 @@ const struct command_spec hash_commands[] = {
      .group = GROUP_HASH,
      .since = "3.2.0",
      .complexity = "O(1)",
-     .summary = "Tells how long the value of a field is.",
+     .summary = "Returns the length of the value of a field.",
      .syntax = "key:key field:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
     {.name = "hgetall",
@@ -421,7 +421,7 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "2.0.0",
-     .complexity = "O(N) where N is how many fields the hash has.",
+     .complexity = "O(N) where N is the number of fields in the hash.",
      .summary = "Returns all fields and values.",
      .syntax = "key:key",
      .tips = WORDS("nondeterministic_output_order"),
@@ -433,7 +433,7 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "2.0.0",
-     .complexity = "O(N) where N is how many fields the hash has.",
+     .complexity = "O(N) where N is the number of fields in the hash.",
      .summary = "Returns all fields.",
      .syntax = "key:key",
      .tips = WORDS("nondeterministic_output_order"),
@@ -445,7 +445,7 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "2.0.0",
-     .complexity = "O(N) where N is how many fields the hash has.",
+     .complexity = "O(N) where N is the number of fields in the hash.",
      .summary = "Returns all values.",
      .syntax = "key:key",
      .tips = WORDS("nondeterministic_output_order"),
@@ -479,8 +479,8 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "6.2.0",
-     .complexity = "O(N) where N is how many fields are returned.",
-     .summary = "Returns random fields, with their values where asked for.",
+     .complexity = "O(N) where N is the number of fields returned.",
+     .summary = "Returns random fields, with their values if requested.",
      .syntax = "key:key [options{count:integer [WITHVALUES]}]",
      .tips = WORDS("nondeterministic_output"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -491,8 +491,8 @@ const struct command_spec hash_commands[] = {
      .categories = CAT_HASH,
      .group = GROUP_HASH,
      .since = "2.8.0",
-     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the "
-                   "cursor is 0 again. N is how many fields there are.",
+     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
+                   "again. N is the number of fields.",
      .summary = "Goes through the fields of a hash, a few with each call.",
      .syntax = "key:key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOVALUES]",
      .tips = WORDS("nondeterministic_output"),

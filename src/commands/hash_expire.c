@@ -1,9 +1,9 @@
-/* hash_expire.c: fields that expire: the HEXPIRE and HTTL families, HPERSIST, HGETEX, HSETEX; and HGETDEL, whose
- * arguments look like theirs.
+/* hash_expire.c: field expiration: the HEXPIRE and HTTL families, HPERSIST, HGETEX, HSETEX; and HGETDEL, which has
+ * similar arguments.
  *
- * Times are propagated as absolute milliseconds: HPEXPIREAT, or HSETEX with PXAT. A time that is over deletes the
- * fields at once and is propagated as HDEL. A field that has expired but is not deleted yet is missing to all these
- * commands, and they leave it alone, unless they set it. */
+ * Times are propagated as absolute milliseconds: HPEXPIREAT, or HSETEX with PXAT. A time in the past deletes the fields
+ * at once and is propagated as HDEL. All these commands treat a field that has expired but is not deleted yet as
+ * missing and leave it unchanged, unless they set it. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/hash_common.h"
@@ -13,20 +13,20 @@
 /* --- FIELDS numfields field … --- */
 
 struct fields {
-    int first, count; /* in argv */
+    int first, count; /* position and number in argv */
 };
 static void reply_numfields(struct call *call) {
     reply_error(call->reply, "ERR numfields should be greater than 0 and match the provided number of fields");
 }
-/* The place of the word FIELDS, argv[first] or behind it, with a count behind it. 0: the error is replied. */
+/* Returns the index of FIELDS, at or after argv[first], which a count must follow. 0: replied with an error. */
 static int fields_find(struct call *call, int first) {
     for (int i = first; i < call->argc - 1; i++)
         if (slice_is(call->argv[i], "fields")) return i;
     reply_numfields(call);
     return 0;
 }
-/* Reads the count behind argv[index], which is FIELDS, and takes all arguments behind that as fields, each with `step`
- * - 1 more arguments. A count that does not match them is `mismatch`. False: the error is replied. */
+/* Reads the count after argv[index], which is FIELDS, and takes all following arguments as fields, each with `step` - 1
+ * further arguments. If the count does not match their number it calls `mismatch`. False: replied with an error. */
 static bool fields_read(struct call *call, int index, int step, void (*mismatch)(struct call *call),
                         struct fields *fields) {
     int64_t count;
@@ -42,7 +42,7 @@ static bool fields_read(struct call *call, int index, int step, void (*mismatch)
 static void reply_syntax(struct call *call) {
     reply_syntax_error(call->reply);
 }
-/* The same where FIELDS must follow the key. */
+/* The same for commands in which FIELDS must follow the key. */
 static bool fields_only(struct call *call, void (*mismatch)(struct call *call), struct fields *fields) {
     if (slice_is(call->argv[2], "fields")) return fields_read(call, 2, 1, mismatch, fields);
     reply_syntax_error(call->reply);
@@ -51,7 +51,7 @@ static bool fields_only(struct call *call, void (*mismatch)(struct call *call), 
 
 /* --- Propagation --- */
 
-/* The fields that a call has changed, with space in front for the arguments of a command. */
+/* The fields that a call changed, after space for the arguments of a command. */
 enum { HEAD_MAX = 5 };
 struct changes {
     struct slice *words;
@@ -87,24 +87,23 @@ static void propagate_hpexpireat(struct call *call, const struct changes *change
     call_propagate(call, changes->count + 5, words);
 }
 
-/* --- Giving and taking times --- */
+/* --- Setting and removing expiry --- */
 
-/* Some fields were given a time (at >= 0), or lost theirs. */
-static void retimed(struct call *call, int fields, int64_t at) {
+/* Fields got an expiry (at >= 0) or lost it. */
+static void fields_expiry_changed(struct call *call, int fields, int64_t at) {
     db_changed(call->db, call->argv[1]);
     notify(call->db, NOTIFY_HASH, at >= 0 ? "hexpire" : "hpersist", call->argv[1]);
     call->dirty += (uint64_t)fields;
 }
-/* The fields were deleted, because the time they were given was over. */
+/* The fields were deleted because their new expiry is in the past. */
 static void expired_at_once(struct call *call, struct entry *entry, const struct changes *changes) {
     if (!changes->count) return;
     store_stats.expired_fields += (uint64_t)changes->count;
     propagate_hdel(call, changes);
-    hash_lost(call, entry, changes->count, "hexpired");
+    hash_fields_removed(call, entry, changes->count, "hexpired");
 }
 
-/* Whether a client may see HGETEX and HEXPIRE delete is decided once for the call: the time is the same for all its
- * fields. */
+/* The decision whether HGETEX and HEXPIRE delete is made once per call: all its fields get the same time. */
 static int64_t expire_field(struct call *call, struct entry *entry, struct slice field, int64_t at, unsigned wanted,
                             bool past, struct changes *changes) {
     int64_t now_at = entry ? hash_expire_at(entry, field) : HASH_NO_FIELD;
@@ -150,7 +149,7 @@ static void hexpire_generic(struct call *call, bool seconds, bool relative) {
     if (past) {
         expired_at_once(call, entry, &changes);
     } else if (changes.count) {
-        retimed(call, changes.count, at);
+        fields_expiry_changed(call, changes.count, at);
         if (seconds || relative) propagate_time(call, at);
     }
     changes_end(&changes);
@@ -168,7 +167,7 @@ static void hpexpireat_run(struct call *call) {
     hexpire_generic(call, false, false);
 }
 
-/* -2: no such field, -1: it had no expiry, 1: it has none any more. */
+/* Returns -2: no such field; -1: it had no expiry; 1: its expiry was removed. */
 static int64_t persist_field(struct call *call, struct entry *entry, struct slice field) {
     int64_t at = entry ? hash_expire_at(entry, field) : HASH_NO_FIELD;
     if (at < 0) return at;
@@ -187,10 +186,10 @@ static void hpersist_run(struct call *call) {
         persisted += outcome == 1;
         reply_integer(call->reply, outcome);
     }
-    if (persisted) retimed(call, persisted, HASH_NEVER);
+    if (persisted) fields_expiry_changed(call, persisted, HASH_NEVER);
 }
 
-/* --- Asking for times --- */
+/* --- Reading expiry --- */
 
 static void httl_generic(struct call *call, bool seconds, bool relative) {
     struct fields fields;
@@ -248,7 +247,7 @@ static void hgetex_run(struct call *call) {
     if (past) {
         expired_at_once(call, entry, &changes);
     } else if (changes.count) {
-        retimed(call, changes.count, at);
+        fields_expiry_changed(call, changes.count, at);
         if (at >= 0)
             propagate_hpexpireat(call, &changes, at);
         else
@@ -267,7 +266,7 @@ static void hgetdel_run(struct call *call) {
         reply_field(call, entry, call->argv[i]);
         if (entry) deleted += delete_field(call, entry, call->argv[i]);
     }
-    if (deleted) hash_lost(call, entry, deleted, "hdel");
+    if (deleted) hash_fields_removed(call, entry, deleted, "hdel");
 }
 
 struct hsetex {
@@ -276,7 +275,7 @@ struct hsetex {
     struct fields fields;
     int64_t at;
 };
-/* One of two options that exclude each other. */
+/* Reads one of two mutually exclusive options. */
 static bool either(struct slice word, const char *name, bool *set, bool other) {
     if (!slice_is(word, name) || other) return false;
     *set = true;
@@ -305,12 +304,12 @@ static bool hsetex_fields_allowed(const struct call *call, const struct entry *e
     return true;
 }
 
-/* Conditions have been met, and are not propagated: the fields' expiry may look otherwise to a replica or to an AOF
- * that is loaded. */
+/* Conditions are not propagated: they hold here, but expired fields may differ on a replica or in an AOF that is
+ * loaded. */
 static void hsetex_propagate(struct call *call, const struct hsetex *how) {
     bool conditions = how->nx || how->xx || how->fnx || how->fxx;
     bool absolute = !(how->option.kind & (EXPIRE_EX | EXPIRE_PX | EXPIRE_EXAT));
-    if (!conditions && absolute && !call->propagated) return; /* as it came */
+    if (!conditions && absolute && !call->propagated) return; /* propagate the call unchanged */
     char text[NUMBER_TEXT_MAX];
     struct slice *args = mem_alloc((size_t)call->argc * sizeof *args);
     int count = 0;
@@ -327,7 +326,7 @@ static void hsetex_propagate(struct call *call, const struct hsetex *how) {
     mem_free(args);
 }
 
-/* With a time that is over, the fields are set and expire at once. Other clients can tell by the events only. */
+/* With a time in the past, the fields are set and expire at once. Other clients notice only the events. */
 static void hsetex_expire(struct call *call, struct entry *entry, const struct hsetex *how) {
     struct changes changes = changes_begin(how->fields);
     for (int i = how->fields.first; i < call->argc; i += 2)
@@ -336,11 +335,12 @@ static void hsetex_expire(struct call *call, struct entry *entry, const struct h
     notify(call->db, NOTIFY_HASH, "hexpire", call->argv[1]);
     store_stats.expired_fields += (uint64_t)how->fields.count;
     if (changes.count) propagate_hdel(call, &changes);
-    hash_lost(call, entry, changes.count, "hexpired");
+    hash_fields_removed(call, entry, changes.count, "hexpired");
     changes_end(&changes);
 }
 
-/* Under KEEPTTL a replica would keep the time of a field that has expired here, so it is told to delete such fields. */
+/* With KEEPTTL a replica would keep the time of a field that has expired here, so the deletion of such fields is
+ * propagated. */
 static void hsetex_drop_expired(struct call *call, struct entry *entry, const struct hsetex *how) {
     if (!hash_is_volatile(entry)) return;
     struct changes changes = changes_begin(how->fields);
@@ -456,7 +456,7 @@ const struct command_spec hash_expire_commands[] = {
      .group = GROUP_HASH,
      .since = "9.0.0",
      .complexity = EACH_FIELD,
-     .summary = "Tells how many seconds fields of a hash have left.",
+     .summary = "Returns the remaining time to live of hash fields in seconds.",
      .syntax = "key:key" FIELDS_SYNTAX,
      .keys = READ_KEY},
     {.name = "hpttl",
@@ -467,7 +467,7 @@ const struct command_spec hash_expire_commands[] = {
      .group = GROUP_HASH,
      .since = "9.0.0",
      .complexity = EACH_FIELD,
-     .summary = "Tells how many milliseconds fields of a hash have left.",
+     .summary = "Returns the remaining time to live of hash fields in milliseconds.",
      .syntax = "key:key" FIELDS_SYNTAX,
      .keys = READ_KEY},
     {.name = "hexpiretime",
@@ -478,7 +478,7 @@ const struct command_spec hash_expire_commands[] = {
      .group = GROUP_HASH,
      .since = "9.0.0",
      .complexity = EACH_FIELD,
-     .summary = "Tells when fields of a hash expire, as Unix times in seconds.",
+     .summary = "Returns the expiration times of hash fields as Unix times in seconds.",
      .syntax = "key:key" FIELDS_SYNTAX,
      .keys = READ_KEY},
     {.name = "hpexpiretime",
@@ -489,7 +489,7 @@ const struct command_spec hash_expire_commands[] = {
      .group = GROUP_HASH,
      .since = "9.0.0",
      .complexity = EACH_FIELD,
-     .summary = "Tells when fields of a hash expire, as Unix times in milliseconds.",
+     .summary = "Returns the expiration times of hash fields as Unix times in milliseconds.",
      .syntax = "key:key" FIELDS_SYNTAX,
      .keys = READ_KEY},
     {.name = "hgetex",

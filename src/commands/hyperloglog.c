@@ -1,5 +1,5 @@
-/* hyperloglog.c: PFADD, PFCOUNT, PFMERGE, and for developers PFDEBUG and PFSELFTEST. The bytes are lib/hyperloglog.h's;
- * the value is a string. */
+/* hyperloglog.c: PFADD, PFCOUNT, PFMERGE, and for developers PFDEBUG and PFSELFTEST. The value is a string in the
+ * format of lib/hyperloglog.h. */
 #include "lib/hyperloglog.h"
 #include "commands/commands.h"
 #include "commands/lookup.h"
@@ -11,9 +11,9 @@
 static int64_t sparse_max;
 static const char CORRUPT[] = "INVALIDOBJ Corrupted HLL object detected";
 
-/* The bytes of a string that is a HyperLogLog. False: an error is replied. */
+/* Returns the bytes of a HyperLogLog string. False: replied with an error. */
 static bool hll_of(struct call *call, struct entry *entry, struct slice *bytes) {
-    static char text[STRING_NUMBER_TEXT]; /* a number is none */
+    static char text[STRING_NUMBER_TEXT]; /* a number is not a HyperLogLog */
     if (!type_ok(call, entry, TYPE_STRING)) return false;
     *bytes = entry_string(entry, text);
     if (hll_is_valid(*bytes)) return true;
@@ -30,7 +30,7 @@ static struct entry *create(struct call *call, struct slice key) {
     return entry;
 }
 
-/* The value's bytes to be changed, with room to grow; `len` is what is in use. */
+/* The value's bytes for writing, with space to grow; `len` bytes are used. */
 struct editing {
     struct call *call;
     struct entry *entry;
@@ -42,7 +42,7 @@ static void edit_begin(struct editing *edit, struct call *call, struct entry *en
     *edit = (struct editing){.call = call, .len = len};
     edit->entry = db_edit_string_silently(call->db, entry, len + HLL_GROWTH_MAX, &edit->bytes);
 }
-/* More may follow. */
+/* Prepares for another change. */
 static void edit_continue(struct editing *edit) {
     edit->entry = db_edit_string_silently(edit->call->db, edit->entry, edit->len + HLL_GROWTH_MAX, &edit->bytes);
 }
@@ -63,7 +63,7 @@ static bool edit_to_dense(struct editing *edit) {
     return good;
 }
 
-/* Something that changes a register; again, once it is dense, where a sparse one cannot take it. */
+/* Runs a change of a register; if the sparse form cannot hold the result, converts to dense and runs it again. */
 #define EDIT_SET(edit, changed, ...)                                                                                   \
     do {                                                                                                               \
         (changed) = __VA_ARGS__;                                                                                       \
@@ -105,7 +105,7 @@ static void count_one(struct call *call) {
     struct slice bytes;
     uint64_t count = 0;
     if (entry && !hll_of(call, entry, &bytes)) return;
-    if (entry && entry_encoding(entry) != ENCODING_RAW) { /* as whatever changes a part of a string makes it */
+    if (entry && entry_encoding(entry) != ENCODING_RAW) { /* like every command that edits a string */
         char *edited;
         entry = db_edit_string_silently(call->db, entry, bytes.len, &edited);
         bytes.data = edited;
@@ -117,7 +117,7 @@ static void count_one(struct call *call) {
             return;
         }
         count = hll_estimate(registers);
-        /* What was counted is kept in the value, which changes by it: others must have it, too. */
+        /* The cardinality is cached in the value, which therefore changes and must be propagated. */
         char *edited;
         db_edit_string(call->db, entry, bytes.len, &edited);
         hll_cache(edited, count);
@@ -126,7 +126,7 @@ static void count_one(struct call *call) {
     reply_integer(call->reply, (int64_t)count);
 }
 
-/* Merges argv[first…] into the registers. False: an error is replied. */
+/* Merges argv[first…] into the registers. False: replied with an error. */
 static bool merge_arguments(struct call *call, int first, uint8_t *registers, bool *dense) {
     for (int i = first; i < call->argc; i++) {
         struct entry *entry = find_read(call, call->argv[i]);
@@ -162,12 +162,12 @@ static void pfmerge_run(struct call *call) {
     edit_begin(&edit, call, entry);
     int changed = dense && !hll_is_dense((struct slice){edit.bytes, edit.len}) && !edit_to_dense(&edit) ? -1 : 0;
     if (changed == 0 && hll_is_dense((struct slice){edit.bytes, edit.len})) {
-        hll_pack(registers, edit.bytes); /* its own are among them */
+        hll_pack(registers, edit.bytes); /* they include the target's own registers */
     } else {
-        struct hll_cursor place = {0, 0};
+        struct hll_cursor cursor = {0, 0};
         for (unsigned i = 0; i < HLL_REGISTERS && changed >= 0; i++) {
             if (!registers[i]) continue;
-            EDIT_SET(&edit, changed, hll_set(edit.bytes, &edit.len, (size_t)sparse_max, i, registers[i], &place));
+            EDIT_SET(&edit, changed, hll_set(edit.bytes, &edit.len, (size_t)sparse_max, i, registers[i], &cursor));
             if (changed > 0) edit_continue(&edit);
         }
     }
@@ -207,7 +207,7 @@ static void decode(struct call *call, struct slice bytes) {
     memory_output_free(&text);
 }
 
-/* Makes it dense. False: an error is replied. */
+/* Converts to dense. False: replied with an error. */
 static bool make_dense(struct call *call, struct entry *entry) {
     struct editing edit;
     edit_begin(&edit, call, entry);
@@ -230,7 +230,7 @@ static void pfdebug_run(struct call *call) {
         return;
     }
     if (!hll_of(call, entry, &bytes)) return;
-    struct editing edit; /* encoding raw from here on */
+    struct editing edit; /* the encoding becomes raw */
     edit_begin(&edit, call, entry);
     edit_end(&edit);
     entry = edit.entry;
@@ -259,7 +259,7 @@ static void pfdebug_run(struct call *call) {
     }
 }
 
-/* PFSELFTEST: registers of both forms, and the error of the estimate. */
+/* PFSELFTEST: tests the registers of both forms and the error of the estimate. */
 
 static bool selftest_registers(char *dense, uint8_t *registers) {
     uint8_t again[HLL_REGISTERS] = {0};
@@ -321,7 +321,7 @@ const struct command_spec hyperloglog_commands[] = {
      .flags = CMD_WRITE | CMD_DENYOOM | CMD_FAST,
      HLL,
      .complexity = "O(1) for each element",
-     .summary = "Adds elements to a HyperLogLog, which is made where it is missing.",
+     .summary = "Adds elements to a HyperLogLog, which is created if it does not exist.",
      .syntax = "key:key [element:string]...",
      .keys = FIRST_KEY(KEY_RW | KEY_INSERT)},
     {.name = "pfcount",
@@ -331,7 +331,7 @@ const struct command_spec hyperloglog_commands[] = {
      HLL,
      .complexity =
          "O(1) for one key whose count is known, else O(N), where N is the number of keys, with a large constant",
-     .summary = "Estimates how many different elements were added to HyperLogLogs.",
+     .summary = "Estimates the number of distinct elements added to HyperLogLogs.",
      .syntax = "key:key...",
      .keys = {KEY_RANGE(1, -1, 1, KEY_RW | KEY_ACCESS)},
      .keys[0].notes = "RW because it may change the internal representation of the key, and propagate to replicas"},

@@ -1,4 +1,4 @@
-/* keys.c: keys as such, whatever is in them: deleting, testing, renaming, copying, moving. */
+/* keys.c: type-independent commands on keys: deletion, existence, renaming, copying, moving. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
@@ -11,7 +11,7 @@ static void delete_all(struct call *call, bool lazy) {
     for (int i = 1; i < call->argc; i++) {
         struct slice key = call->argv[i];
         keys_ahead(call, 1, i, 1, call->argc);
-        /* An expired key goes as expired, and is not counted. */
+        /* An expired key is deleted as expired and not counted. */
         if (!db_find(call->db, key, LOOKUP_WRITE | LOOKUP_NOTOUCH)) continue;
         db_delete(call->db, key, lazy);
         notify(call->db, NOTIFY_GENERIC, "del", key);
@@ -36,7 +36,7 @@ static void exists_run(struct call *call) {
     reply_integer(call->reply, found);
 }
 
-/* Touches even for a client that otherwise does not (CLIENT NO-TOUCH): it asks for just that. */
+/* Updates the access field even with CLIENT NO-TOUCH, because that is the purpose of the command. */
 static void touch_run(struct call *call) {
     int64_t found = 0;
     for (int i = 1; i < call->argc; i++) {
@@ -86,7 +86,7 @@ static void renamenx_run(struct call *call) {
     rename_key(call, true);
 }
 
-/* The database that argv[index] names; NULL: the error is replied. */
+/* Returns the database of argv[index]; NULL: replied with an error. */
 static struct db *argument_db(struct call *call, int index) {
     int64_t id;
     if (!argument_int64(call, index, &id)) return NULL;
@@ -168,8 +168,8 @@ const struct command_spec key_commands[] = {
      .categories = CAT_KEYSPACE,
      .group = GROUP_GENERIC,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys are deleted. For a key that holds no string add O(M) where "
-                   "M is how many elements it has.",
+     .complexity = "O(N) where N is the number of keys deleted. For a key that holds no string add O(M) where M is the "
+                   "number of elements in it.",
      .summary = "Deletes keys.",
      .syntax = "key:key...",
      .tips = MANY_SUM,
@@ -194,7 +194,7 @@ const struct command_spec key_commands[] = {
      .categories = CAT_KEYSPACE,
      .group = GROUP_GENERIC,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys are asked for.",
+     .complexity = "O(N) where N is the number of keys requested.",
      .summary = "Counts which of the keys exist.",
      .syntax = "key:key...",
      .history = WORDS("3.0.3", "Takes several `key` arguments."),
@@ -207,7 +207,7 @@ const struct command_spec key_commands[] = {
      .categories = CAT_KEYSPACE,
      .group = GROUP_GENERIC,
      .since = "3.2.1",
-     .complexity = "O(N) where N is how many keys are touched.",
+     .complexity = "O(N) where N is the number of keys touched.",
      .summary = "Counts which of the keys exist and marks them as used just now.",
      .syntax = "key:key...",
      .tips = MANY_SUM,
@@ -220,7 +220,7 @@ const struct command_spec key_commands[] = {
      .group = GROUP_GENERIC,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Tells what type of value a key holds.",
+     .summary = "Returns the type of the value of a key.",
      .syntax = "key:key",
      .keys = FIRST_KEY(KEY_RO)},
     {.name = "rename",
@@ -264,7 +264,7 @@ const struct command_spec key_commands[] = {
      .categories = CAT_KEYSPACE,
      .group = GROUP_GENERIC,
      .since = "6.2.0",
-     .complexity = "O(N) at worst, where N is how many elements the value has. O(1) for strings.",
+     .complexity = "O(N) at worst, where N is the number of elements in the value. O(1) for strings.",
      .summary = "Copies the value of a key, and its expiry, to another key.",
      .syntax = "source:key destination:key(#1) [DB destination-db:integer] [REPLACE]",
      .keys = {FROM_KEY(KEY_RO | KEY_ACCESS), TO_KEY(KEY_OW | KEY_UPDATE)}},

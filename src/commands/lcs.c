@@ -1,10 +1,9 @@
 /* lcs.c: LCS, the longest common subsequence of two strings.
  *
  * The classic table, L(i,j) = the length for the first i bytes of a and the first j of b, is filled row by row; only
- * two rows of it are kept. The way back from the end needs one bit of each cell, "up is longer than left": a bit
- * matrix, an eighth of a byte a cell instead of four. LEN needs no way back and keeps no matrix. The bound on the
- * product of the lengths is that of a table of 32-bit cells within proto-max-bulk-len, as other servers have it: it
- * bounds the time as well. */
+ * two rows are kept. Backtracking needs one bit of each cell, "up is longer than left": a bit matrix, an eighth of a
+ * byte per cell instead of four. LEN does not backtrack and keeps no matrix. The product of the lengths is limited to a
+ * table of 32-bit cells within proto-max-bulk-len, as in Valkey; this also limits the time. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
@@ -13,7 +12,7 @@
 struct lcs {
     struct slice a, b;
     uint32_t *rows;     /* two of b.len + 1 */
-    uint8_t *longer_up; /* a bit for each i in 1..a.len, j in 1..b.len; NULL: not wanted */
+    uint8_t *longer_up; /* a bit for each i in 1..a.len, j in 1..b.len; NULL: not needed */
     size_t bits_per_row;
     uint32_t len;
 };
@@ -53,7 +52,7 @@ static bool lcs_goes_up(const struct lcs *lcs, size_t i, size_t j) {
     return lcs->longer_up[(i - 1) * (lcs->bits_per_row / 8) + j / 8] >> (j & 7) & 1;
 }
 
-/* One run of bytes that both strings have: their last positions and its length. */
+/* A run of matching bytes: its last positions and its length. */
 struct lcs_match {
     size_t a_end, b_end, len;
 };
@@ -64,7 +63,7 @@ static void reply_range(struct reply *reply, size_t end, size_t len) {
     reply_integer(reply, (int64_t)end);
 }
 
-/* Replies with a match, unless it is too short; returns how many elements that makes. */
+/* Replies with a match, unless it is too short; returns the number of reply elements. */
 static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match, const struct lcs_options *options) {
     if (match->len == 0 || (options->min_match_len > 0 && match->len < (uint64_t)options->min_match_len)) return 0;
     reply_array(reply, options->with_match_len ? 3 : 2);
@@ -74,8 +73,8 @@ static size_t lcs_match_reply(struct reply *reply, const struct lcs_match *match
     return 1;
 }
 
-/* Walks from the end of both strings to a beginning. Fills `text` (the subsequence, lcs->len bytes) where it is not
- * NULL, else replies with the matches. */
+/* Backtracks from the end of both strings. Fills `text` (the subsequence, lcs->len bytes) if it is not NULL, otherwise
+ * replies with the matches. */
 static size_t lcs_walk(const struct lcs *lcs, char *text, struct reply *reply, const struct lcs_options *options) {
     size_t i = lcs->a.len, j = lcs->b.len, left = lcs->len, matches = 0;
     struct lcs_match match = {0, 0, 0};

@@ -1,6 +1,6 @@
-/* list.c: the commands on lists that do not wait; those that do are in list_blocking.c.
+/* list.c: the non-blocking list commands; list_blocking.c has the blocking ones.
  *
- * What was popped from one of several keys is repeated elsewhere as a pop from that key. */
+ * A pop from one of several keys is propagated as a pop from that key. */
 #include "commands/commands.h"
 #include "commands/element_reply.h"
 #include "commands/list.h"
@@ -10,9 +10,9 @@
 #include "lib/memory.h"
 #include "store/list_type.h"
 
-/* --- Finding --- */
+/* --- Lookup --- */
 
-/* The list to be read. False: the key has another type, and that is replied. */
+/* Finds a list for reading. False: the key has another type; replied with the error. */
 static bool find_list(struct call *call, struct entry **entry) {
     *entry = find_read(call, call->argv[1]);
     return type_ok(call, *entry, TYPE_LIST);
@@ -27,8 +27,8 @@ static void reply_list_element(struct reply *reply, const struct list_type_eleme
     else
         reply_element(reply, &element->value);
 }
-/* Elements were taken away: tells that (event NULL: nothing to tell), and deletes the key with the last. */
-static void list_lost(struct call *call, struct slice key, struct entry *entry, const char *event) {
+/* Call after removing elements: notifies (event NULL: no notification), and deletes an empty list. */
+static void list_elements_removed(struct call *call, struct slice key, struct entry *entry, const char *event) {
     bool empty = list_type_len(entry) == 0;
     if (!empty) {
         list_type_shrunk(call->db, entry);
@@ -110,7 +110,8 @@ static void lset_run(struct call *call) {
         return;
     }
     if (!argument_int64(call, 2, &index)) return;
-    list_type_expect(call->db, entry, 1, text.len); /* asked before the index is looked at, as if it were one more */
+    list_type_expect(call->db, entry, 1,
+                     text.len); /* Valkey converts before it checks the index, as if the list grew by one element */
     if (!list_type_replace(call->db, entry, index, text, argument_blob(call, 3))) {
         reply_error(call->reply, "ERR index out of range");
         return;
@@ -124,7 +125,7 @@ static void lset_run(struct call *call) {
 
 /* --- Popping --- */
 
-/* Replies with the elements at one end, the outermost first, and takes them out; returns how many. */
+/* Replies with the elements at one end, the outermost first, and removes them; returns their number. */
 static size_t pop_range(struct call *call, struct slice key, struct entry *entry, enum list_type_end end,
                         size_t count) {
     struct list_type_iterator it;
@@ -137,7 +138,7 @@ static size_t pop_range(struct call *call, struct slice key, struct entry *entry
     list_type_iterate_end(&it);
     if (count) {
         list_type_delete(call->db, entry, end == LIST_TYPE_HEAD ? 0 : -(int64_t)count, count);
-        list_lost(call, key, entry, end == LIST_TYPE_HEAD ? "lpop" : "rpop");
+        list_elements_removed(call, key, entry, end == LIST_TYPE_HEAD ? "lpop" : "rpop");
     }
     call->dirty += count;
     return count;
@@ -151,7 +152,7 @@ void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum
     reply_list_element(call->reply, &element);
     list_type_iterate_end(&it);
     list_type_delete(call->db, entry, index, 1);
-    list_lost(call, key, entry, end == LIST_TYPE_HEAD ? "lpop" : "rpop");
+    list_elements_removed(call, key, entry, end == LIST_TYPE_HEAD ? "lpop" : "rpop");
     call->dirty++;
 }
 
@@ -208,8 +209,8 @@ static void lmpop_run(struct call *call) {
 
 /* --- Moving --- */
 
-/* The element goes through a copy: it leaves one list before it joins the other, which may be the same one. A large one
- * is shared instead. */
+/* Copies the element, which is removed from one list before it is added to the other, possibly the same one. A large
+ * element is shared instead. */
 bool list_move(struct call *call, enum list_type_end from_end, enum list_type_end to_end) {
     struct slice from_key = call->argv[1], to_key = call->argv[2];
     struct entry *from, *to;
@@ -226,9 +227,9 @@ bool list_move(struct call *call, enum list_type_end from_end, enum list_type_en
     struct slice text = {element.value.data, element.value.len};
     if (!element.value.data) text = (struct slice){number, format_int64(number, element.value.number)};
     struct blob *blob = element.blob ? blob_hold(element.blob) : NULL;
-    char room[256], *copy = NULL;
+    char buffer[256], *copy = NULL;
     if (!blob) {
-        copy = text.len <= sizeof room ? room : mem_alloc(text.len);
+        copy = text.len <= sizeof buffer ? buffer : mem_alloc(text.len);
         if (text.len) memcpy(copy, text.data, text.len);
         text.data = copy;
     }
@@ -241,10 +242,10 @@ bool list_move(struct call *call, enum list_type_end from_end, enum list_type_en
     }
     list_type_expect(call->db, to, 1, text.len);
     list_type_push(call->db, to, to_end, text, blob);
-    if (copy != room) mem_free(copy);
+    if (copy != buffer) mem_free(copy);
     db_changed(call->db, to_key);
     notify(call->db, NOTIFY_LIST, to_end == LIST_TYPE_HEAD ? "lpush" : "rpush", to_key);
-    list_lost(call, from_key, from, from_end == LIST_TYPE_HEAD ? "lpop" : "rpop");
+    list_elements_removed(call, from_key, from, from_end == LIST_TYPE_HEAD ? "lpop" : "rpop");
     call->dirty++;
     return true;
 }
@@ -284,7 +285,7 @@ static void lindex_run(struct call *call) {
     list_type_iterate_end(&it);
 }
 
-/* The elements that a range of LRANGE or LTRIM names: from *start on, the result. */
+/* Clips a range of LRANGE or LTRIM: sets *start and returns the number of elements. */
 static size_t range_clip(int64_t *start, int64_t end, size_t len) {
     if (*start < 0) *start += (int64_t)len;
     if (end < 0) end += (int64_t)len;
@@ -355,16 +356,16 @@ static void lpos_run(struct call *call) {
     bool many = options.count >= 0, backward = options.rank < 0;
     int64_t skip = (backward ? -options.rank : options.rank) - 1, number = 0, found = -1;
     bool numeric = parse_int64(call->argv[2], &number);
-    size_t len = entry ? list_type_len(entry) : 0, looked = 0, replied = 0;
+    size_t len = entry ? list_type_len(entry) : 0, visited = 0, replied = 0;
     struct reply_deferred deferred;
     struct list_type_iterator it;
     struct list_type_element element;
     if (many) reply_deferred_begin(call->reply, &deferred);
     if (entry) list_type_iterate(&it, entry, backward ? -1 : 0, backward);
-    while (entry && (options.most == 0 || looked < (uint64_t)options.most) && list_type_next(&it, &element)) {
-        looked++;
+    while (entry && (options.most == 0 || visited < (uint64_t)options.most) && list_type_next(&it, &element)) {
+        visited++;
         if (!element_is(&element, call->argv[2], numeric, number) || skip-- > 0) continue;
-        found = (int64_t)(backward ? len - looked : looked - 1);
+        found = (int64_t)(backward ? len - visited : visited - 1);
         if (!many) break;
         reply_integer(call->reply, found);
         if (++replied == (uint64_t)options.count) break;
@@ -391,7 +392,7 @@ static void ltrim_run(struct call *call) {
         size_t before = kept ? (size_t)start : len, behind = len - before - kept;
         if (behind) list_type_delete(call->db, entry, (int64_t)(before + kept), behind);
         if (before) list_type_delete(call->db, entry, 0, before);
-        list_lost(call, key, entry, "ltrim");
+        list_elements_removed(call, key, entry, "ltrim");
         call->dirty += before + behind;
     }
     reply_ok(call->reply);
@@ -403,7 +404,7 @@ static void lrem_run(struct call *call) {
     int64_t count;
     if (!signed_count_read(call, 2, &count) || !find_list_write(call, key, &entry)) return;
     size_t removed = entry ? list_type_remove(call->db, entry, call->argv[3], count) : 0;
-    if (removed) list_lost(call, key, entry, "lrem");
+    if (removed) list_elements_removed(call, key, entry, "lrem");
     call->dirty += removed;
     reply_integer(call->reply, (int64_t)removed);
 }
@@ -464,7 +465,7 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "2.2.0",
-     .complexity = "O(N) where N is how many elements stand before the one that is looked for.",
+     .complexity = "O(N) where N is the number of elements before the requested one.",
      .summary = "Adds an element before or behind another.",
      .syntax = "key:key where(BEFORE|AFTER) pivot:string element:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_INSERT)}},
@@ -486,7 +487,7 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many elements are returned.",
+     .complexity = "O(N) where N is the number of elements returned.",
      .summary = "Removes the first elements of a list and returns them. Deletes the key with the last "
                 "of them.",
      .syntax = "key:key [count:integer@6.2.0]",
@@ -499,7 +500,7 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many elements are returned.",
+     .complexity = "O(N) where N is the number of elements returned.",
      .summary = "Removes the last elements of a list and returns them. Deletes the key with the last of "
                 "them.",
      .syntax = "key:key [count:integer@6.2.0]",
@@ -512,7 +513,7 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "7.0.0",
-     .complexity = "O(N+M) where N is how many keys are given and M is how many elements are returned.",
+     .complexity = "O(N+M) where N is the number of keys given and M is the number of elements returned.",
      .summary = "Removes elements from one end of the first list that is not empty, and returns them.",
      .syntax = "numkeys:integer key:key... where(LEFT|RIGHT) [COUNT count:integer]",
      .keys = {KEY_COUNTED(1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
@@ -546,7 +547,7 @@ const struct command_spec list_commands[] = {
      .group = GROUP_LIST,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Tells how many elements a list has.",
+     .summary = "Returns the number of elements in a list.",
      .syntax = "key:key",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
     {.name = "lindex",
@@ -567,8 +568,8 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "1.0.0",
-     .complexity = "O(S+N) where S is how far the range is from the nearer end of the list and N is how "
-                   "many elements are returned.",
+     .complexity = "O(S+N) where S is how far the range is from the nearer end of the list and N is the number of "
+                   "elements returned.",
      .summary = "Returns the elements of a range.",
      .syntax = "key:key start:integer stop:integer",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -579,8 +580,8 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "6.0.6",
-     .complexity = "O(N) where N is how many elements are looked at.",
-     .summary = "Tells at which indexes an element stands.",
+     .complexity = "O(N) where N is the number of elements examined.",
+     .summary = "Returns the indexes of matching elements in a list.",
      .syntax = "key:key element:string [RANK rank:integer] [COUNT num-matches:integer] [MAXLEN "
                "len:integer]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -591,7 +592,7 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many elements are removed.",
+     .complexity = "O(N) where N is the number of elements removed.",
      .summary = "Removes all elements but those of a range.",
      .syntax = "key:key start:integer stop:integer",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
@@ -602,7 +603,7 @@ const struct command_spec list_commands[] = {
      .categories = CAT_LIST,
      .group = GROUP_LIST,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many elements the list has.",
+     .complexity = "O(N) where N is the number of elements in the list.",
      .summary = "Removes elements that equal a value.",
      .syntax = "key:key count:integer element:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},

@@ -1,16 +1,16 @@
-/* list.h: what list.c and list_blocking.c share. */
+/* list.h: functions shared by list.c and list_blocking.c. */
 #ifndef COMMANDS_LIST_H
 #define COMMANDS_LIST_H
 #include "commands/multi_pop.h"
 #include "store/list_type.h"
 
-/* The list to be changed, NULL: missing. False: the key has another type, and that is replied. */
+/* Finds a list for writing; NULL: no such key. False: the key has another type; replied with the error. */
 bool find_list_write(struct call *call, struct slice key, struct entry **entry);
-/* Replies with the element at that end and takes it out. */
+/* Replies with the element at that end and removes it. */
 void list_pop_one(struct call *call, struct slice key, struct entry *entry, enum list_type_end end);
-/* LEFT or RIGHT. False: the error is replied. */
+/* Reads LEFT or RIGHT. False: replied with an error. */
 bool list_end_read(struct call *call, struct slice word, enum list_type_end *end);
-/* LMOVE, argv[1] to argv[2]. False: there is nothing to move, and nothing is replied. */
+/* LMOVE from argv[1] to argv[2]. False: the source is missing, without a reply. */
 bool list_move(struct call *call, enum list_type_end from, enum list_type_end to);
 
 extern const struct multi_pop_kind list_multi_pop; /* LMPOP, BLMPOP */

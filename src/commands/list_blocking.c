@@ -1,13 +1,12 @@
-/* list_blocking.c: the commands on lists that wait until there is something: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP.
- * How waiting works is in server/clients/blocking.h. What they took is repeated elsewhere as by their counterparts that
- * do not wait. */
+/* list_blocking.c: the blocking list commands: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP. server/clients/blocking.h
+ * implements blocking. They are propagated as their non-blocking counterparts. */
 #include "commands/commands.h"
 #include "commands/list.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
 #include "server/clients/blocking.h"
 
-/* Timeouts are checked before anything else, in a transaction too. */
+/* Timeouts are validated first, also in a transaction. */
 
 static void blocking_pop(struct call *call, enum list_type_end end) {
     int timeout_at = call->argc - 1;
@@ -35,9 +34,9 @@ static void brpop_run(struct call *call) {
 }
 
 static void blocking_move(struct call *call, enum list_type_end from, enum list_type_end to, int64_t timeout_ms,
-                          int repeat_argc, const struct slice *repeat) {
+                          int propagated_argc, const struct slice *propagated) {
     if (list_move(call, from, to)) {
-        if (call->dirty) call_propagate(call, repeat_argc, repeat);
+        if (call->dirty) call_propagate(call, propagated_argc, propagated);
         return;
     }
     call_block(call,

@@ -1,4 +1,4 @@
-/* lookup.c: the parts of lookup.h that are not worth inlining. */
+/* lookup.c: the functions of lookup.h that are not inline. */
 #include "commands/lookup.h"
 #include "lib/memory.h"
 #include "server/config/config.h"
@@ -25,7 +25,7 @@ void keys_fetch(struct call *call, int index, int step, int end) {
 
 enum { LARGE_STRING = 1024 * 1024 };
 
-/* A quarter more: the allocator rounds up, and a string grows with room to spare. */
+/* A quarter more, because the allocator rounds up and a string grows with spare capacity. */
 bool string_memory_ok(struct call *call, uint64_t len) {
     if (len < LARGE_STRING || mem_is_available(len + len / 4)) return true;
     reply_error(call->reply, "ERR Insufficient memory for the string");

@@ -1,7 +1,8 @@
-/* lookup.h: how handlers find keys. Everything here is about one call: its database, its client's flags, its reply.
+/* lookup.h: lookup of keys by command handlers. All functions refer to one call: its database, its client's flags, its
+ * reply.
  *
- * find_read counts a hit or a miss and tells the miss to who listens; find_write is for a key about to be changed. An
- * entry found is valid until the next function of keyspace.h that changes something. */
+ * find_read() counts a hit or a miss and notifies a miss; find_write() is for a key about to be changed. A returned
+ * entry is valid until the next function of keyspace.h that changes something. */
 #ifndef COMMANDS_LOOKUP_H
 #define COMMANDS_LOOKUP_H
 #include "lib/number.h"
@@ -11,7 +12,7 @@
 #include "server/notify.h"
 #include "store/keyspace.h"
 
-/* What the client's own settings mean for a lookup. */
+/* The lookup flags that follow from the client's settings. */
 static inline int lookup_flags(const struct call *call) {
     return __builtin_expect(call->client->flags & CLIENT_NO_TOUCH, 0) ? LOOKUP_NOTOUCH : 0;
 }
@@ -47,38 +48,38 @@ static inline void reply_string_value(struct call *call, const struct entry *ent
     }
 }
 
-/* The blob that a large argument came in, to be handed to the store; NULL where there is none. */
+/* Returns the blob of a large argument to pass to the store; NULL: none. */
 static inline struct blob *argument_blob(struct call *call, int index) {
     return __builtin_expect(call->argv[index].len >= REQUEST_LARGE_MIN, 0) ? call_take_blob(call, index) : NULL;
 }
 
-/* An integer argument; false: the error is replied. */
+/* Reads an integer argument; false: replied with an error. */
 static inline bool argument_int64(struct call *call, int index, int64_t *value) {
     if (parse_int64(call->argv[index], value)) return true;
     reply_not_integer(call->reply);
     return false;
 }
 
-/* For loops over many keys, argv[index], argv[index + step], … before argv[end]: called for each, starts to fetch the
- * next few of them at once, so that the loop does not wait for memory once a key. */
+/* For loops over the keys argv[index], argv[index + step], … before argv[end]: call it for each key; it prefetches the
+ * next keys in batches, so that the loop does not wait for memory at every key. */
 enum { KEYS_AHEAD = 16 };
 void keys_fetch(struct call *call, int index, int step, int end);
 static inline void keys_ahead(struct call *call, int first, int index, int step, int end) {
     if ((index - first) / step % KEYS_AHEAD == 0 && index + step < end) keys_fetch(call, index, step, end);
 }
 
-/* An argument as an error text shows it: a length for "%.*s". */
+/* An argument in an error text: the length for "%.*s". */
 enum { SHOWN_MAX = 64 * 1024 };
 static inline int shown_len(struct slice word) {
     return word.len < SHOWN_MAX ? (int)word.len : SHOWN_MAX;
 }
 
-/* A primary's stream and an AOF were accepted once already: limits do not hold for them. */
+/* True: the call comes from a primary or an AOF, which has accepted it already: limits do not apply. */
 bool call_must_obey(const struct call *call);
-/* False, and an error replied, where a string of `len + more` bytes would pass proto-max-bulk-len. */
+/* False: a string of `len + more` bytes would exceed proto-max-bulk-len; replied with the error. */
 bool string_size_ok(struct call *call, uint64_t len, uint64_t more);
-/* False, and an error replied, where there is no memory for a string of that size, which the client chose. */
+/* False: there is no memory for a string of that size, which the client determines; replied with the error. */
 bool string_memory_ok(struct call *call, uint64_t len);
-/* Would `count` items of `size` bytes stay within proto-max-bulk-len? */
+/* True: `count` items of `size` bytes are within proto-max-bulk-len. */
 bool string_size_fits(uint64_t count, uint64_t size);
 #endif

@@ -8,7 +8,7 @@ struct multi_pop {
     int64_t count;
 };
 
-/* [COUNT count], from argument `index` to the last. */
+/* Reads [COUNT count], from argument `index` to the last. */
 static bool count_read(struct call *call, int index, int64_t *count) {
     *count = 1;
     if (index == call->argc) return true;
@@ -24,7 +24,7 @@ static bool count_read(struct call *call, int index, int64_t *count) {
     return false;
 }
 
-/* From argument `index` on. False: the error is replied. */
+/* Reads the arguments from `index` on. False: replied with an error. */
 static bool multi_pop_read(struct call *call, int index, const struct multi_pop_kind *kind, struct multi_pop *pop) {
     int64_t keys;
     if (!parse_int64(call->argv[index], &keys) || keys < 1) {
@@ -46,7 +46,7 @@ static bool multi_pop_read(struct call *call, int index, const struct multi_pop_
     return count_read(call, at + 1, &pop->count);
 }
 
-/* False: there is nothing, and nothing is replied. */
+/* False: all keys are missing, without a reply. */
 static bool multi_pop_try(struct call *call, const struct multi_pop_kind *kind, const struct multi_pop *pop) {
     for (int i = pop->first_key; i < pop->first_key + pop->key_count; i++) {
         struct slice key = call->argv[i];
@@ -57,8 +57,9 @@ static bool multi_pop_try(struct call *call, const struct multi_pop_kind *kind, 
         reply_array(call->reply, 2);
         reply_bulk(call->reply, key);
         size_t popped = kind->pop(call, key, entry, pop->end, (size_t)pop->count);
-        call_propagate(call, 3,
-                       (struct slice[]){slice_of(kind->repeat[pop->end]), key, {text, format_uint64(text, popped)}});
+        call_propagate(
+            call, 3,
+            (struct slice[]){slice_of(kind->propagated_as[pop->end]), key, {text, format_uint64(text, popped)}});
         return true;
     }
     return false;

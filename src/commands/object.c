@@ -1,10 +1,10 @@
-/* object.c: OBJECT, a look at how a value is kept. Looking leaves no access time, and tells no event; it counts as a
- * hit or a miss. */
+/* object.c: OBJECT, which shows how a value is stored. It does not update the access field and sends no notification;
+ * it counts a hit or a miss. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
 
-/* NULL: there is none, and that is replied. */
+/* NULL: no such key; replied. */
 static struct entry *find_object(struct call *call) {
     struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | lookup_flags(call));
     if (!entry) reply_null(call->reply);
@@ -40,7 +40,7 @@ static void idletime_run(struct call *call) {
     }
 }
 
-/* A value belongs to one key: there is nothing to count. */
+/* Values have no reference count, because each belongs to one key. */
 static void refcount_run(struct call *call) {
     if (find_object(call)) reply_integer(call->reply, 1);
 }

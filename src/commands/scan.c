@@ -1,4 +1,4 @@
-/* scan.c: going through the keys of a database: SCAN, KEYS, RANDOMKEY. */
+/* scan.c: iteration over the keys of a database: SCAN, KEYS, RANDOMKEY. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/scan.h"
@@ -40,11 +40,11 @@ struct scan {
     bool match;
     int type; /* -1: any */
     size_t sampled, found;
-    struct slice *expired; /* copies of keys */
+    struct slice *expired; /* copies of expired keys */
     size_t expired_count, expired_capacity;
 };
 
-/* The table must not change while it is walked: an expired key is kept in mind and deleted afterwards. */
+/* The table must not change during the scan, so expired keys are collected and deleted afterwards. */
 static void scan_remember_expired(struct scan *scan, struct slice key) {
     if (scan->expired_count == scan->expired_capacity) {
         scan->expired_capacity = scan->expired_capacity ? scan->expired_capacity * 2 : 16;
@@ -73,7 +73,7 @@ bool scan_cursor_parse(struct slice text, uint64_t *cursor) {
         *cursor = (uint64_t)value;
         return value >= 0;
     }
-    /* Above the signed range, or written in another way ("+5"): as strtoull reads it. */
+    /* Above the signed range, or not canonical ("+5"): parse it with strtoull. */
     char copy[64];
     if (text.len == 0 || text.len >= sizeof copy) return false;
     memcpy(copy, text.data, text.len);
@@ -130,12 +130,12 @@ static void scan_run(struct call *call) {
     int64_t count = 10;
     if (!scan_options_read(call, &scan, &count)) return;
 
-    /* The cursor stands before the keys in the reply but is known after them: so the keys go to memory first. */
+    /* The cursor precedes the keys in the reply but is known only after them, so the keys go to memory first. */
     struct memory_output memory;
     memory_output_init(&memory);
     struct output *outer = call->reply->out;
     call->reply->out = &memory.out;
-    /* In a sparse table many steps find nothing: they are bounded too, so that the time of one call is. */
+    /* In a sparse table many steps find nothing; limiting the steps, too, limits the time of one call. */
     uint64_t steps = count > INT64_MAX / 10 ? (uint64_t)INT64_MAX : (uint64_t)count * 10;
     do {
         cursor = db_scan(call->db, cursor, scan_seen, &scan);
@@ -164,7 +164,7 @@ const struct command_spec scan_commands[] = {
      .categories = CAT_KEYSPACE | CAT_DANGEROUS,
      .group = GROUP_GENERIC,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys the database has, if names and pattern are of limited length.",
+     .complexity = "O(N) where N is the number of keys in the database, if names and pattern are of limited length.",
      .summary = "Returns all names of keys that match a pattern.",
      .syntax = "pattern:pattern",
      .tips = WORDS("request_policy:all_shards", "nondeterministic_output_order")},
@@ -186,8 +186,8 @@ const struct command_spec scan_commands[] = {
      .categories = CAT_KEYSPACE,
      .group = GROUP_GENERIC,
      .since = "2.8.0",
-     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor "
-                   "is 0 again. N is how many keys there are.",
+     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
+                   "again. N is the number of keys.",
      .summary = "Goes through the names of the keys, a few with each call.",
      .syntax = "cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [TYPE type:string@6.0.0]",
      .history = WORDS("6.0.0", "The option `TYPE`."),

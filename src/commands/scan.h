@@ -1,8 +1,8 @@
-/* scan.h: what SCAN, HSCAN, SSCAN and ZSCAN share. */
+/* scan.h: the cursor of SCAN, HSCAN, SSCAN and ZSCAN. */
 #ifndef COMMANDS_SCAN_H
 #define COMMANDS_SCAN_H
 #include "lib/slice.h"
 #include <stdint.h>
-/* Reads a cursor; false: "ERR invalid cursor" is due. */
+/* Parses a cursor; false: the caller replies with "ERR invalid cursor". */
 bool scan_cursor_parse(struct slice text, uint64_t *cursor);
 #endif

@@ -1,6 +1,6 @@
-/* set.c: the commands on one set; those on several are in set_algebra.c.
+/* set.c: the commands on one set; set_algebra.c has those on several.
  *
- * SPOP is repeated elsewhere as SREM of what it took out, or as the deletion of the key. */
+ * SPOP is propagated as SREM of the removed members, or as the deletion of the key. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/signed_count.h"
@@ -11,7 +11,7 @@
 #include "server/command/propagate.h"
 #include "store/set.h"
 
-/* The set to be read. False: the key has another type, and that is replied. */
+/* Finds a set for reading. False: the key has another type; replied with the error. */
 static bool find_set(struct call *call, struct entry **entry, struct set *set) {
     *entry = find_read(call, call->argv[1]);
     if (!type_ok(call, *entry, TYPE_SET)) return false;
@@ -28,9 +28,9 @@ static void set_store(struct call *call, struct slice key, const struct set *set
     db_add_value(call->db, key, TYPE_SET, set->encoding, set->value);
     notify(call->db, NOTIFY_NEW, "new", key);
 }
-/* The set lost members: tells that, and deletes the key with the last. */
-static void set_lost(struct call *call, struct slice key, struct entry *entry, const struct set *set,
-                     const char *event) {
+/* Call after removing members: notifies, and deletes an empty set. */
+static void set_members_removed(struct call *call, struct slice key, struct entry *entry, const struct set *set,
+                                const char *event) {
     set_keep(call->db, entry, set);
     bool empty = set_len(set) == 0;
     if (!empty) db_changed(call->db, key);
@@ -40,7 +40,7 @@ static void set_lost(struct call *call, struct slice key, struct entry *entry, c
     notify(call->db, NOTIFY_GENERIC, "del", key);
 }
 
-/* --- Adding, removing, asking --- */
+/* --- Adding, removing, membership --- */
 
 static void sadd_run(struct call *call) {
     struct slice key = call->argv[1];
@@ -71,7 +71,7 @@ static void srem_run(struct call *call) {
     int64_t removed = 0;
     if (!find_set_write(call, call->argv[1], &entry, &set)) return;
     for (int i = 2; entry && i < call->argc && set_len(&set); i++) removed += set_remove(&set, call->argv[i]);
-    if (removed) set_lost(call, call->argv[1], entry, &set, "srem");
+    if (removed) set_members_removed(call, call->argv[1], entry, &set, "srem");
     call->dirty += (uint64_t)removed;
     reply_integer(call->reply, removed);
 }
@@ -89,7 +89,7 @@ static void smove_run(struct call *call) {
         reply_integer(call->reply, from_entry == to_entry && set_has(&from, member));
         return;
     }
-    set_lost(call, from_key, from_entry, &from, "srem");
+    set_members_removed(call, from_key, from_entry, &from, "srem");
     call->dirty++;
     if (to_entry)
         to = set_of(to_entry);
@@ -192,14 +192,14 @@ static void srandmember_run(struct call *call) {
     reply_element(call->reply, &member);
 }
 
-/* What SPOP took out, kept for its propagation. */
+/* The members that SPOP removed, for its propagation. */
 struct popped {
     struct reply *reply;
     bool kept;
     size_t count, capacity, *lens;
     struct memory_output bytes;
 };
-enum { SREM_MEMBERS = 1024 /* of one SREM that is propagated */ };
+enum { SREM_MEMBERS = 1024 /* maximum members of one propagated SREM */ };
 
 static void popped_seen(void *context, const struct listpack_value *member) {
     struct popped *popped = context;
@@ -227,7 +227,7 @@ static void popped_propagate(struct call *call, const struct popped *popped) {
 
 static void pop_all(struct call *call, const struct set *set) {
     struct slice key = call->argv[1];
-    find_read(call, key); /* all its members are read: that counts as a hit */
+    find_read(call, key); /* a read of all members, which counts as a hit */
     reply_set(call->reply, set_len(set));
     reply_members(call, set);
     call->dirty += set_len(set);
@@ -258,7 +258,7 @@ static void pop_count(struct call *call) {
     memory_output_init(&popped.bytes);
     reply_set(call->reply, (size_t)count);
     set_pop(&set, (size_t)count, popped_seen, &popped);
-    set_lost(call, call->argv[1], entry, &set, "spop");
+    set_members_removed(call, call->argv[1], entry, &set, "spop");
     call->dirty += (uint64_t)count;
     popped_propagate(call, &popped);
     memory_output_free(&popped.bytes);
@@ -288,7 +288,7 @@ static void spop_run(struct call *call) {
     reply_bulk(call->reply, bytes);
     call_propagate(call, 3, (struct slice[]){SLICE("SREM"), call->argv[1], bytes});
     set_remove(&set, bytes);
-    set_lost(call, call->argv[1], entry, &set, "spop");
+    set_members_removed(call, call->argv[1], entry, &set, "spop");
     call->dirty++;
 }
 
@@ -332,7 +332,7 @@ const struct command_spec set_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many members are removed.",
+     .complexity = "O(N) where N is the number of members removed.",
      .summary = "Removes members from a set, and the key with the last of them.",
      .syntax = "key:key member:string...",
      .history = WORDS("2.4.0", "Takes several `member` arguments."),
@@ -356,7 +356,7 @@ const struct command_spec set_commands[] = {
      .group = GROUP_SET,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Tells whether something is a member of a set.",
+     .summary = "Determines whether a value is a member of a set.",
      .syntax = "key:key member:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
     {.name = "smismember",
@@ -366,8 +366,8 @@ const struct command_spec set_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "6.2.0",
-     .complexity = "O(N) where N is how many members are asked for.",
-     .summary = "Tells of each of several whether it is a member of a set.",
+     .complexity = "O(N) where N is the number of members requested.",
+     .summary = "Determines whether several values are members of a set.",
      .syntax = "key:key member:string...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "scard",
@@ -378,7 +378,7 @@ const struct command_spec set_commands[] = {
      .group = GROUP_SET,
      .since = "1.0.0",
      .complexity = "O(1)",
-     .summary = "Tells how many members a set has.",
+     .summary = "Returns the number of members in a set.",
      .syntax = "key:key",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
     {.name = "smembers",
@@ -388,7 +388,7 @@ const struct command_spec set_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many members the set has.",
+     .complexity = "O(N) where N is the number of members in the set.",
      .summary = "Returns all members of a set.",
      .syntax = "key:key",
      .tips = WORDS("nondeterministic_output_order"),
@@ -426,8 +426,8 @@ const struct command_spec set_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "2.8.0",
-     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the "
-                   "cursor is 0 again. N is how many members there are.",
+     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
+                   "again. N is the number of members.",
      .summary = "Goes through the members of a set, a few with each call.",
      .syntax = "key:key cursor:integer [MATCH pattern:pattern] [COUNT count:integer]",
      .tips = WORDS("nondeterministic_output"),

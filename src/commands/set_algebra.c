@@ -1,10 +1,10 @@
 /* set_algebra.c: intersections, unions and differences of sets.
  *
- * An intersection walks the smallest set and asks the others, the next smallest first. A difference walks the first set
- * and asks the others, the largest first. A union is replied without being built where it is of few sets: a member is
- * replied with the first set that has it. A listpack that is asked often gets an index for as long as the command runs.
- * Where the result is stored, it is built in a set of its own before the destination is replaced, which may be one of
- * the sources. */
+ * An intersection iterates over the smallest set and looks up each member in the others, the next smallest first. A
+ * difference iterates over the first set and looks up in the others, the largest first. A union of few sets is replied
+ * without being built: each member is replied with the first set that has it. A listpack with many lookups gets a
+ * temporary index. A result to be stored is built in a separate set before it replaces the destination, which may be
+ * one of the sources. */
 #include "commands/commands.h"
 #include "commands/element_reply.h"
 #include "commands/lookup.h"
@@ -15,30 +15,31 @@
 #include <stdlib.h>
 
 enum operation { INTERSECTION, UNION, DIFFERENCE };
-enum { FEW_SETS = 8, SETS_AT_HAND = 16 };
+enum { FEW_SETS = 8, SETS_INLINE = 16 };
 
 struct source {
     struct set set;
-    size_t position; /* in an intset: of the last question */
+    size_t position; /* in an intset: the position of the last lookup */
     struct member_index held;
 };
-/* The sets of a call. A missing key is an empty set, which is left out, but counted. */
+/* The sets of a call. Missing keys are empty sets, which are omitted but counted. */
 struct sources {
-    struct source *sets, at_hand[SETS_AT_HAND];
+    struct source *sets, inline_sets[SETS_INLINE];
     size_t count, missing;
     bool first_missing;
 };
 
 static void sources_free(struct sources *s) {
     for (size_t i = 0; i < s->count; i++) member_index_free(&s->sets[i].held);
-    if (s->sets != s->at_hand) mem_free(s->sets);
+    if (s->sets != s->inline_sets) mem_free(s->sets);
 }
-/* argv[first] and `count` - 1 more. False: one has another type, and that is replied; nothing is to be freed then. */
+/* Finds argv[first] and the following `count` - 1 keys. False: one has another type; replied with the error, and
+ * nothing to free. */
 static bool sources_find(struct call *call, int first, int count, struct sources *s) {
-    s->sets = s->at_hand;
+    s->sets = s->inline_sets;
     s->count = s->missing = 0;
     s->first_missing = false;
-    if (count > SETS_AT_HAND) s->sets = mem_alloc((size_t)count * sizeof *s->sets);
+    if (count > SETS_INLINE) s->sets = mem_alloc((size_t)count * sizeof *s->sets);
     for (int i = 0; i < count; i++) {
         struct entry *entry = find_read(call, call->argv[first + i]);
         if (!type_ok(call, entry, TYPE_SET)) {
@@ -78,12 +79,12 @@ static bool source_has(struct source *source, const struct listpack_value *membe
     return set_has_value(set, member);
 }
 
-/* --- Walking the results --- */
+/* --- Producing the results --- */
 
-/* Each calls `seen` for members of the result until it says stop by false. */
-typedef bool result_seen(void *context, const struct listpack_value *member);
+/* Called with each member of the result; false stops the iteration. */
+typedef bool result_visitor(void *context, const struct listpack_value *member);
 
-static void each_in_all(struct sources *s, result_seen *seen, void *context) {
+static void each_in_all(struct sources *s, result_visitor *visit, void *context) {
     struct set_iterator it;
     struct listpack_value member;
     if (s->missing || !s->count) return;
@@ -92,11 +93,11 @@ static void each_in_all(struct sources *s, result_seen *seen, void *context) {
     while (set_next(&it, &member)) {
         size_t i = 1;
         while (i < s->count && (s->sets[i].set.value == s->sets[0].set.value || source_has(&s->sets[i], &member))) i++;
-        if (i == s->count && !seen(context, &member)) break;
+        if (i == s->count && !visit(context, &member)) break;
     }
     set_iterate_end(&it);
 }
-static void each_in_first_only(struct sources *s, result_seen *seen, void *context) {
+static void each_in_first_only(struct sources *s, result_visitor *visit, void *context) {
     struct set_iterator it;
     struct listpack_value member;
     if (s->first_missing || !s->count) return;
@@ -107,21 +108,21 @@ static void each_in_first_only(struct sources *s, result_seen *seen, void *conte
     while (set_next(&it, &member)) {
         size_t i = 1;
         while (i < s->count && !source_has(&s->sets[i], &member)) i++;
-        if (i == s->count && !seen(context, &member)) break;
+        if (i == s->count && !visit(context, &member)) break;
     }
     set_iterate_end(&it);
 }
-static void each_of_set(const struct set *set, result_seen *seen, void *context) {
+static void each_of_set(const struct set *set, result_visitor *visit, void *context) {
     struct set_iterator it;
     struct listpack_value member;
     set_iterate(&it, set);
-    while (set_next(&it, &member) && seen(context, &member)) {
+    while (set_next(&it, &member) && visit(context, &member)) {
     }
     set_iterate_end(&it);
 }
 
-/* The union, where the sets are few: a member is that of the first set that has it. */
-static void each_in_few(struct sources *s, result_seen *seen, void *context) {
+/* The union of few sets: each member comes from the first set that has it. */
+static void each_in_few(struct sources *s, result_visitor *visit, void *context) {
     for (size_t i = 0; i < s->count; i++) {
         struct set_iterator it;
         struct listpack_value member;
@@ -129,7 +130,7 @@ static void each_in_few(struct sources *s, result_seen *seen, void *context) {
         while (set_next(&it, &member)) {
             size_t before = 0;
             while (before < i && !source_has(&s->sets[before], &member)) before++;
-            if (before == i) seen(context, &member);
+            if (before == i) visit(context, &member);
         }
         set_iterate_end(&it);
     }
@@ -146,9 +147,8 @@ static bool add_new_seen(void *context, const struct listpack_value *member) {
     return true;
 }
 
-/* Results begin as an intset, which adapts to what is added. An intersection takes its members from the smallest set:
- * where that holds texts, the result begins as a listpack, and what turns out to be integers only is made an intset in
- * the end. */
+/* Results start as an intset, which adapts to what is added. An intersection takes its members from the smallest set:
+ * if that holds strings, the result starts as a listpack and becomes an intset at the end if it holds only integers. */
 static enum value_encoding first_encoding(const struct sources *s, enum operation operation) {
     if (operation != INTERSECTION || !s->count) return ENCODING_INTSET;
     const struct source *smallest = s->sets;
@@ -216,7 +216,7 @@ static bool reply_seen(void *context, const struct listpack_value *member) {
     replied->count++;
     return true;
 }
-static void reply_result(struct call *call, void (*each)(struct sources *s, result_seen *seen, void *context)) {
+static void reply_result(struct call *call, void (*each)(struct sources *s, result_visitor *visit, void *context)) {
     struct sources s;
     struct reply_deferred deferred;
     if (!sources_find(call, 1, call->argc - 1, &s)) return;
@@ -233,13 +233,13 @@ static void sdiff_run(struct call *call) {
     reply_result(call, each_in_first_only);
 }
 
-static void each_in_any(struct sources *s, result_seen *seen, void *context) {
+static void each_in_any(struct sources *s, result_visitor *visit, void *context) {
     if (s->count <= FEW_SETS) {
-        each_in_few(s, seen, context);
+        each_in_few(s, visit, context);
         return;
     }
     struct set result = build(s, UNION);
-    each_of_set(&result, seen, context);
+    each_of_set(&result, visit, context);
     set_free(&result);
 }
 static void sunion_run(struct call *call) {
@@ -289,9 +289,8 @@ const struct command_spec set_algebra_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N*M) at worst, where N is how many members the smallest set has and M is how many "
-                   "sets there are.",
-     .summary = "Returns what is in all of the sets.",
+     .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
+     .summary = "Returns the intersection of sets.",
      .syntax = "key:key...",
      .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
@@ -302,9 +301,8 @@ const struct command_spec set_algebra_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N*M) at worst, where N is how many members the smallest set has and M is how many "
-                   "sets there are.",
-     .summary = "Stores what is in all of the sets in a key, and tells how many members that has.",
+     .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
+     .summary = "Stores the intersection of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "sintercard",
@@ -314,9 +312,8 @@ const struct command_spec set_algebra_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "7.0.0",
-     .complexity = "O(N*M) at worst, where N is how many members the smallest set has and M is how many "
-                   "sets there are.",
-     .summary = "Counts what is in all of the sets, up to a limit.",
+     .complexity = "O(N*M) at worst, where N is the number of members in the smallest set and M is the number of sets.",
+     .summary = "Counts the members of the intersection of sets, up to a limit.",
      .syntax = "numkeys:integer key:key... [LIMIT limit:integer]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
     {.name = "sunion",
@@ -326,8 +323,8 @@ const struct command_spec set_algebra_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many members all sets have together.",
-     .summary = "Returns what is in any of the sets.",
+     .complexity = "O(N) where N is the total number of members in all sets.",
+     .summary = "Returns the union of sets.",
      .syntax = "key:key...",
      .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
@@ -338,8 +335,8 @@ const struct command_spec set_algebra_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many members all sets have together.",
-     .summary = "Stores what is in any of the sets in a key, and tells how many members that has.",
+     .complexity = "O(N) where N is the total number of members in all sets.",
+     .summary = "Stores the union of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
     {.name = "sdiff",
@@ -349,9 +346,8 @@ const struct command_spec set_algebra_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N*M) at worst, where N is how many members the first set has and M is how many sets "
-                   "there are.",
-     .summary = "Returns what is in the first of the sets only.",
+     .complexity = "O(N*M) at worst, where N is the number of members in the first set and M is the number of sets.",
+     .summary = "Returns the difference of sets.",
      .syntax = "key:key...",
      .tips = WORDS("nondeterministic_output_order"),
      .keys = {KEY_RANGE(1, -1, 1, KEY_RO | KEY_ACCESS)}},
@@ -362,10 +358,8 @@ const struct command_spec set_algebra_commands[] = {
      .categories = CAT_SET,
      .group = GROUP_SET,
      .since = "1.0.0",
-     .complexity = "O(N*M) at worst, where N is how many members the first set has and M is how many sets "
-                   "there are.",
-     .summary = "Stores what is in the first of the sets only in a key, and tells how many members that "
-                "has.",
+     .complexity = "O(N*M) at worst, where N is the number of members in the first set and M is the number of sets.",
+     .summary = "Stores the difference of sets in a key and returns the number of members.",
      .syntax = "destination:key key:key(#1)...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_RANGE(2, -1, 1, KEY_RO | KEY_ACCESS)}},
     {.name = NULL},

@@ -1,7 +1,7 @@
-/* sort.c: SORT and SORT_RO: the elements of a list, set or sorted set in order, by themselves or by other keys that a
- * pattern names; returned, or stored as a list.
+/* sort.c: SORT and SORT_RO: the sorted elements of a list, set or sorted set, ordered by themselves or by keys that a
+ * pattern selects; returned, or stored as a list.
  *
- * A pattern holds a '*', for which the element is put in; "->" and a field behind it mean a field of a hash. */
+ * A pattern contains a '*' that stands for the element; "->" and a field name after it select a field of a hash. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
@@ -18,15 +18,15 @@
 struct element {
     struct slice text;
     double weight;
-    struct slice key; /* what it is ordered by, of ALPHA */
+    struct slice key; /* the sort key with ALPHA */
     bool has_key;
 };
 struct sort {
     struct call *call;
     bool descending, alpha, unsorted;
-    struct slice by;           /* data NULL: the elements themselves */
+    struct slice by;           /* data NULL: sort by the elements themselves */
     int64_t offset, count;     /* count negative: all */
-    const struct slice *store; /* NULL: returned */
+    const struct slice *store; /* NULL: reply with the result */
     int get_count;
     struct element *elements;
     size_t len, capacity;
@@ -34,10 +34,10 @@ struct sort {
         struct text_block *next;
         size_t used;
         char bytes[];
-    } * texts; /* copies of what does not stay where it is */
+    } * texts; /* copies of texts whose memory may change */
 };
 
-/* Texts that live as long as the command; NUL behind each, for the collation of the locale. */
+/* Copies a text for the duration of the command, with a NUL after it for the collation of the locale. */
 static struct slice keep_text(struct sort *sort, struct slice text) {
     enum { BLOCK = 64 * 1024 };
     struct text_block *block = sort->texts;
@@ -93,7 +93,7 @@ static void load_zset(struct sort *sort, const struct entry *entry) {
     while (zset_next(&it, &item)) add_element(sort, listpack_value_text(&item.member, text));
 }
 
-/* What a pattern means for an element. False: nothing. The text is valid until something changes or the next call. */
+/* Resolves a pattern for an element. False: no value. The text is valid until the next change or call. */
 static bool pattern_value(struct sort *sort, struct slice pattern, struct slice element, struct slice *value) {
     static char text[STRING_NUMBER_TEXT];
     static struct hash_value field_value;
@@ -126,17 +126,17 @@ static bool pattern_value(struct sort *sort, struct slice pattern, struct slice 
 
 /* Ordering */
 
-/* As a number: the text up to its first NUL, with which it ends. */
+/* Converts the text up to its first NUL, which must be its end, to a number. */
 static bool weight_read(struct slice text, double *weight) {
     int64_t number;
-    if (parse_int64(text, &number)) { /* most are */
+    if (parse_int64(text, &number)) { /* the common case */
         *weight = (double)number;
         return true;
     }
     return parse_double((struct slice){text.data, strlen(text.data)}, weight);
 }
 
-/* What each element is ordered by. False: that is no number, and it is replied. */
+/* Computes the sort keys. False: one is not a number; replied with the error. */
 static bool weigh(struct sort *sort) {
     bool good = true;
     for (size_t i = 0; i < sort->len; i++) {
@@ -160,17 +160,17 @@ static int compare(const void *left, const void *right, void *context) {
     int order;
     if (!sort->alpha) {
         order = (a->weight > b->weight) - (a->weight < b->weight);
-        if (order == 0) order = slice_compare(a->text, b->text); /* so that the order is always the same */
+        if (order == 0) order = slice_compare(a->text, b->text); /* makes the order deterministic */
     } else if (sort->by.data && (!a->has_key || !b->has_key)) {
         order = a->has_key - b->has_key;
     } else {
-        /* What is stored must not depend on the locale. */
+        /* A stored result must not depend on the locale. */
         order = sort->store ? slice_compare(a->key, b->key) : strcoll(a->key.data, b->key.data);
     }
     return sort->descending ? -order : order;
 }
 
-/* The words */
+/* Arguments */
 
 static bool read_limit(struct call *call, int at, struct sort *sort) {
     return argument_int64(call, at, &sort->offset) && argument_int64(call, at + 1, &sort->count);
@@ -193,7 +193,7 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
             sort->store = &call->argv[++i];
         } else if (slice_is(word, "by") && left >= 1) {
             sort->by = call->argv[++i];
-            /* A pattern that is the same for all elements leaves them as they are. */
+            /* A constant pattern leaves the order unchanged. */
             if (!memchr(sort->by.data, '*', sort->by.len)) sort->unsorted = true;
         } else if (slice_is(word, "get") && left >= 1) {
             sort->get_count++;
@@ -206,7 +206,7 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
     return true;
 }
 
-/* Answering */
+/* Replying */
 
 static void reply_value(struct sort *sort, bool has, struct slice value) {
     if (has)
@@ -214,19 +214,19 @@ static void reply_value(struct sort *sort, bool has, struct slice value) {
     else
         reply_null(sort->call->reply);
 }
-static void store_value(struct sort *sort, struct db *bench, struct entry *list, bool has, struct slice value) {
+static void store_value(struct sort *sort, struct db *scratch, struct entry *list, bool has, struct slice value) {
     if (!has) value = SLICE("");
-    list_type_expect(bench, list, 1, value.len);
-    list_type_push(bench, list, LIST_TYPE_TAIL, value, NULL);
+    list_type_expect(scratch, list, 1, value.len);
+    list_type_push(scratch, list, LIST_TYPE_TAIL, value, NULL);
 }
 
-/* Each element, or what the GET patterns mean for it, goes to the reply or (list not NULL) to the list. */
-static void emit(struct sort *sort, const struct element *element, struct db *bench, struct entry *list) {
+/* Writes each element, or the values of its GET patterns, to the reply or (list not NULL) to the list. */
+static void emit(struct sort *sort, const struct element *element, struct db *scratch, struct entry *list) {
     struct call *call = sort->call;
     struct slice value = element->text;
     if (!sort->get_count) {
         if (list)
-            store_value(sort, bench, list, true, value);
+            store_value(sort, scratch, list, true, value);
         else
             reply_value(sort, true, value);
         return;
@@ -236,7 +236,7 @@ static void emit(struct sort *sort, const struct element *element, struct db *be
         if (slice_is(word, "get")) {
             bool has = pattern_value(sort, call->argv[++i], element->text, &value);
             if (list)
-                store_value(sort, bench, list, has, value);
+                store_value(sort, scratch, list, has, value);
             else
                 reply_value(sort, has, value);
         } else if (slice_is(word, "limit")) {
@@ -252,11 +252,11 @@ static void sort_store(struct sort *sort, size_t first, size_t end) {
     struct slice key = *sort->store;
     size_t values = (end - first) * (size_t)(sort->get_count ? sort->get_count : 1);
     if (values) {
-        struct db *bench = scratch_db();
-        struct entry *list = list_type_create(bench, key);
-        for (size_t i = first; i < end; i++) emit(sort, &sort->elements[i], bench, list);
+        struct db *scratch = scratch_db();
+        struct entry *list = list_type_create(scratch, key);
+        for (size_t i = first; i < end; i++) emit(sort, &sort->elements[i], scratch, list);
         bool existed = find_write(call, key);
-        db_rename(bench, key, call->db, key);
+        db_rename(scratch, key, call->db, key);
         if (!existed) notify(call->db, NOTIFY_NEW, "new", key);
         notify(call->db, NOTIFY_LIST, "sortstore", key);
         call->dirty += values;
@@ -287,7 +287,7 @@ static void sort_run_as(struct call *call, bool read_only) {
         reply_wrong_type(call->reply);
         return;
     }
-    /* A set has no order of its own that replicas would share. */
+    /* The order of a set may differ on replicas. */
     if (sort.unsorted && type == TYPE_SET && sort.store) {
         sort.unsorted = false;
         sort.alpha = true;
@@ -318,7 +318,7 @@ static void sort_ro_run(struct call *call) {
     sort_run_as(call, true);
 }
 
-/* The key, and of several STORE the last one. */
+/* The key, and the last of several STORE keys. */
 static int sort_find_keys(const struct command *command, int argc, const struct slice *argv,
                           struct key_position *positions, int max) {
     int store = 0, count = 1;
@@ -362,7 +362,7 @@ const struct command_spec sort_commands[] = {
      .flags = CMD_WRITE | CMD_DENYOOM | CMD_MOVABLE_KEYS,
      SORT,
      .since = "1.0.0",
-     .summary = "Sorts the elements of a list, a set or a sorted set, and stores them where asked to.",
+     .summary = "Sorts the elements of a list, a set or a sorted set and stores them if requested.",
      .syntax = SORT_WORDS " [STORE destination:key(#2)]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS),
               UNKNOWN_KEYS(KEY_RO | KEY_ACCESS, "BY and GET name keys that are known only when the command runs"),

@@ -16,7 +16,7 @@
     { KEY_RANGE(1, 0, 1, __VA_ARGS__) }
 #define ALL_KEYS(...)                                                                                                  \
     { KEY_RANGE(1, -1, 1, __VA_ARGS__) }
-/* History and tips: words that end with NULL. */
+/* History and tips: strings that end with NULL. */
 #define WORDS(...)                                                                                                     \
     (const char *const[]) {                                                                                            \
         __VA_ARGS__, NULL                                                                                              \

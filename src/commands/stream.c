@@ -1,4 +1,4 @@
-/* stream.c: the commands on a stream's entries that do not wait: XLEN, XRANGE, XREVRANGE, XDEL, XSETID. */
+/* stream.c: the non-blocking commands on the entries of a stream: XLEN, XRANGE, XREVRANGE, XDEL, XSETID. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
@@ -39,16 +39,16 @@ static void xrevrange_run(struct call *call) {
 static void xdel_run(struct call *call) {
     struct slice key = call->argv[1];
     struct stream *stream;
-    struct stream_id at_hand[STREAM_IDS_AT_HAND], *ids;
+    struct stream_id inline_ids[STREAM_IDS_INLINE], *ids;
     if (!find_stream_write(call, key, &stream)) return;
     if (!stream) {
         reply_integer(call->reply, 0);
         return;
     }
-    if (!(ids = stream_ids_read(call, 2, at_hand))) return;
+    if (!(ids = stream_ids_read(call, 2, inline_ids))) return;
     uint64_t deleted = 0;
     for (int i = 0; i < call->argc - 2; i++) deleted += stream_delete(stream, ids[i]);
-    stream_ids_free(ids, at_hand);
+    stream_ids_free(ids, inline_ids);
     if (deleted) {
         blocking_changed_quietly(call->db, key);
         notify(call->db, NOTIFY_STREAM, "xdel", key);
@@ -60,8 +60,8 @@ static void xdel_run(struct call *call) {
 /* --- XSETID --- */
 
 struct set_id {
-    struct stream_id last, deleted; /* 0-0: keeps the present one */
-    int64_t added;                  /* -1: likewise */
+    struct stream_id last, deleted; /* 0-0: keep the current value */
+    int64_t added;                  /* -1: keep the current value */
 };
 static bool set_id_read(struct call *call, struct set_id *set) {
     *set = (struct set_id){.added = -1};
@@ -84,7 +84,7 @@ static bool set_id_read(struct call *call, struct set_id *set) {
     }
     return true;
 }
-/* NULL, or why it cannot be. */
+/* Returns NULL, or the error. */
 static const char *set_id_refused(const struct stream *stream, const struct set_id *set) {
     struct stream_id top;
     if (stream_id_compare(set->last, stream->max_deleted_id) < 0)
@@ -127,7 +127,7 @@ const struct command_spec stream_commands[] = {
      STREAM,
      .since = "5.0.0",
      .complexity = "O(1)",
-     .summary = "Tells how many entries a stream has.",
+     .summary = "Returns the number of entries in a stream.",
      .syntax = "key:key",
      .keys = FIRST_KEY(KEY_RO)},
     {.name = "xrange",

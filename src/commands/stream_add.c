@@ -1,7 +1,7 @@
-/* stream_add.c: XADD and XTRIM, which share their options for trimming.
+/* stream_add.c: XADD and XTRIM, which share their trimming options.
  *
- * What is repeated elsewhere says exactly what was done here: the id that was chosen, and in place of "about so much"
- * what was kept. Such a call may hold a LIMIT beside "=", which only those whose calls must be obeyed may say. */
+ * Both are propagated exactly as executed: with the chosen id, and with an exact threshold in place of an approximate
+ * one. Such a call may contain LIMIT with "=", which is accepted only from a primary or an AOF. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
@@ -15,14 +15,14 @@
 struct add {
     bool must_exist; /* NOMKSTREAM */
     struct stream_trim trim;
-    int threshold; /* where it stands among the arguments; 0: nothing is trimmed */
+    int threshold; /* index of the threshold in argv; 0: no trimming */
     bool limited;  /* LIMIT was given */
-    int id_at;     /* of XADD; the pairs are behind it */
+    int id_at;     /* index of the id of XADD; the pairs follow it */
     enum stream_id_form form;
     struct stream_id id;
 };
 
-/* From argv[at], the strategy, on. The index of the last argument it took; -1: the error is replied. */
+/* Reads the trimming strategy from argv[at] on. Returns the index of its last argument; -1: replied with an error. */
 static int strategy_read(struct call *call, struct add *add, int at, enum stream_trim_by by) {
     int last = call->argc - 1;
     int64_t length;
@@ -50,7 +50,7 @@ static bool limit_read(struct call *call, struct add *add, int at) {
     if (limit < 0) reply_error(call->reply, "ERR The LIMIT argument must be >= 0.");
     return limit >= 0;
 }
-/* Not given, as many as fill a hundred nodes are removed at once and no more, so that nobody waits long. */
+/* The default LIMIT: the entries of a hundred nodes, so that one call does not block other clients for long. */
 static uint64_t limit_default(void) {
     enum { NODES = 100, NODES_UNBOUNDED = 10000, MOST = 1000000 };
     int64_t entries = encoding_limits.stream_node_entries;
@@ -73,7 +73,7 @@ static bool trim_check(struct call *call, struct add *add, bool is_trim) {
     return !error;
 }
 
-/* The options from argv[2] on. False: the error is replied. */
+/* Reads the options from argv[2] on. False: replied with an error. */
 static bool options_read(struct call *call, struct add *add, bool is_trim) {
     int i = 2;
     *add = (struct add){.form = STREAM_ID_CHOSEN};
@@ -105,14 +105,14 @@ static bool options_read(struct call *call, struct add *add, bool is_trim) {
     return trim_check(call, add, is_trim);
 }
 
-/* Trims as the options say; returns how many entries went. */
+/* Trims according to the options; returns the number of entries removed. */
 static uint64_t trim(struct call *call, struct stream *stream, const struct add *add) {
     uint64_t removed = add->threshold ? stream_trim(stream, &add->trim) : 0;
     if (removed) notify(call->db, NOTIFY_STREAM, "xtrim", call->argv[1]);
     return removed;
 }
 
-/* What is below it is gone, and nothing else. */
+/* The id below which all entries, and no others, have been removed. */
 static struct stream_id first_kept(const struct stream *stream) {
     struct radix_iterator it;
     radix_iterator_init(&it, stream->nodes);
@@ -121,14 +121,14 @@ static struct stream_id first_kept(const struct stream *stream) {
     radix_iterator_free(&it);
     return id;
 }
-/* What is to be repeated where the arguments are not exact. */
+/* Propagates the exact effect if the arguments are not exact. */
 static void propagate_exactly(struct call *call, const struct stream *stream, const struct add *add) {
-    enum { AT_HAND = 32 };
+    enum { INLINE_MAX = 32 };
     bool id_chosen = add->id_at < call->argc && add->form != STREAM_ID_GIVEN;
     if (!propagate_wanted() || !(id_chosen || add->trim.approximate)) return;
-    struct slice at_hand[AT_HAND], *argv = at_hand;
+    struct slice inline_argv[INLINE_MAX], *argv = inline_argv;
     char id[STREAM_ID_TEXT], threshold[STREAM_ID_TEXT];
-    if (call->argc > AT_HAND) argv = mem_alloc((size_t)call->argc * sizeof *argv);
+    if (call->argc > INLINE_MAX) argv = mem_alloc((size_t)call->argc * sizeof *argv);
     memcpy(argv, call->argv, (size_t)call->argc * sizeof *argv);
     if (id_chosen) argv[add->id_at] = (struct slice){id, stream_id_format(id, add->id)};
     if (add->trim.approximate) {
@@ -138,10 +138,10 @@ static void propagate_exactly(struct call *call, const struct stream *stream, co
                                                              : stream_id_format(threshold, first_kept(stream))};
     }
     call_propagate(call, call->argc, argv);
-    if (argv != at_hand) mem_free(argv);
+    if (argv != inline_argv) mem_free(argv);
 }
 
-/* The stream to add to, made if need be. NULL: there is none, and why is replied. */
+/* Finds or creates the stream. NULL: not possible; replied with the reason. */
 static struct stream *add_target(struct call *call, const struct add *add, const struct slice *texts, size_t pairs) {
     struct slice key = call->argv[1];
     struct stream *stream;
@@ -230,7 +230,7 @@ const struct command_spec stream_add_commands[] = {
      .categories = CAT_STREAM,
      .group = GROUP_STREAM,
      .since = "5.0.0",
-     .complexity = "O(N) where N is how many entries are removed; whole nodes of them at once.",
+     .complexity = "O(N) where N is the number of entries removed; whole nodes of them at once.",
      .summary = "Removes the first entries of a stream.",
      .syntax = "key:key " TRIM_SYNTAX,
      .history = WORDS("6.2.0", "`MINID` and `LIMIT`."),

@@ -1,32 +1,32 @@
-/* stream_claim.c: XCLAIM and XAUTOCLAIM: a consumer takes over what is pending for others. What is pending but deleted
- * from the stream is forgotten on the way. */
+/* stream_claim.c: XCLAIM and XAUTOCLAIM: a consumer takes over pending entries of others. Pending entries that were
+ * deleted from the stream are removed on the way. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
 #include "lib/memory.h"
 
-/* What both do with an entry. */
+/* The parameters of a claim. */
 struct claim {
     struct stream_group_name name;
     struct stream *stream;
     struct stream_group *group;
     struct stream_consumer *consumer;
-    int64_t min_idle, delivered_ms, deliveries; /* deliveries -1: one more */
+    int64_t min_idle, delivered_ms, deliveries; /* deliveries -1: increment */
     bool force, only_ids;                       /* FORCE, JUSTID */
-    bool repeated;                              /* with the group's last id */
-    const struct slice *written;                /* the id at hand, where it was given */
+    bool propagated;                            /* already propagated, with the group's last id */
+    const struct slice *written;                /* the current id as given by the client */
 };
 
 static void claim_init(const struct call *call, struct claim *claim) {
     *claim = (struct claim){.name = {call->argv[1], call->argv[2]}, .delivered_ms = clock_ms(), .deliveries = -1};
 }
-/* The group in the entry that was found. False: there is none, and that is replied. */
+/* Finds the group in the entry. False: not found; replied with the error. */
 static bool claim_find(struct call *call, struct claim *claim, const struct entry *entry) {
     if (!stream_get(call, entry, &claim->stream)) return false;
     claim->group = find_stream_group(call, claim->stream, claim->name.key, claim->name.group, NO_KEY_OR_GROUP);
     return claim->group != NULL;
 }
-/* argv[4]; false: the error is replied. */
+/* Reads argv[4]; false: replied with an error. */
 static bool min_idle_read(struct call *call, struct claim *claim, const char *command) {
     if (!parse_int64(call->argv[4], &claim->min_idle)) {
         reply_error_format(call->reply, "ERR Invalid min-idle-time argument for %s", command);
@@ -35,22 +35,22 @@ static bool min_idle_read(struct call *call, struct claim *claim, const char *co
     if (claim->min_idle < 0) claim->min_idle = 0;
     return true;
 }
-static void claim_repeat(struct call *call, struct claim *claim, struct stream_id id,
-                         const struct stream_pending *pending) {
+static void claim_propagate(struct call *call, struct claim *claim, struct stream_id id,
+                            const struct stream_pending *pending) {
     stream_propagate_claim(call, &claim->name, claim->group, id, claim->written, pending);
-    claim->repeated = true;
+    claim->propagated = true;
     call->dirty++;
 }
-/* The entry is deleted: it is pending no more, which elsewhere the same command finds out. */
+/* Removes a pending entry that no longer exists in the stream. The same command does so on replicas. */
 static void claim_forget(struct call *call, struct claim *claim, struct stream_id id,
                          const struct stream_pending *pending) {
-    claim_repeat(call, claim, id, pending);
+    claim_propagate(call, claim, id, pending);
     stream_acknowledge(claim->group, id);
 }
 static bool is_idle(const struct claim *claim, const struct stream_pending *pending) {
     return !claim->min_idle || stream_elapsed(pending->delivered_ms) >= claim->min_idle;
 }
-/* Gives the entry, which exists, to the consumer. */
+/* Assigns the existing entry to the consumer. */
 static void claim_take(struct call *call, struct claim *claim, struct stream_id id, struct stream_pending *pending) {
     stream_pending_give(pending, id, claim->consumer);
     pending->delivered_ms = claim->delivered_ms;
@@ -59,7 +59,7 @@ static void claim_take(struct call *call, struct claim *claim, struct stream_id 
     else if (!claim->only_ids)
         pending->deliveries++;
     claim->consumer->active_ms = clock_ms();
-    claim_repeat(call, claim, id, pending);
+    claim_propagate(call, claim, id, pending);
 }
 static void reply_claimed(struct call *call, const struct claim *claim, const struct stream_id *ids, size_t count) {
     reply_array(call->reply, count);
@@ -73,13 +73,13 @@ static void reply_claimed(struct call *call, const struct claim *claim, const st
 
 /* --- XCLAIM --- */
 
-/* A number behind an option. */
+/* Reads the number after an option. */
 static bool number_read(struct call *call, int index, const char *option, int64_t *value) {
     if (parse_int64(call->argv[index], value)) return true;
     reply_error_format(call->reply, "ERR Invalid %s option argument for XCLAIM", option);
     return false;
 }
-/* From argv[at] on; false: the error is replied. */
+/* Reads the options from argv[at] on; false: replied with an error. */
 static bool claim_options_read(struct call *call, int at, struct claim *claim, struct stream_id *last_id) {
     int64_t now = clock_ms(), value;
     for (; at < call->argc; at++) {
@@ -108,7 +108,7 @@ static bool claim_options_read(struct call *call, int at, struct claim *claim, s
 }
 
 enum { FIRST_ID = 5 };
-/* The words from there on that are ids. */
+/* Reads the leading arguments that are ids. */
 static int claim_ids_read(const struct call *call, struct stream_id *ids) {
     int count = 0;
     while (FIRST_ID + count < call->argc && stream_id_parse(call->argv[FIRST_ID + count], 0, 0, &ids[count], NULL))
@@ -127,7 +127,7 @@ static bool claim_one(struct call *call, struct claim *claim, struct stream_id i
     claim_take(call, claim, id, pending);
     return true;
 }
-/* Those of the ids that were claimed take the place of all. */
+/* Claims the ids and compacts the array to those claimed. */
 static void claim_all(struct call *call, struct claim *claim, struct stream_id *ids, int count,
                       struct stream_id last_id) {
     bool made, advanced = stream_id_compare(last_id, claim->group->last_id) > 0;
@@ -140,26 +140,26 @@ static void claim_all(struct call *call, struct claim *claim, struct stream_id *
         if (claim_one(call, claim, ids[i])) ids[claimed++] = ids[i];
     }
     reply_claimed(call, claim, ids, claimed);
-    if (!advanced || claim->repeated) return;
+    if (!advanced || claim->propagated) return;
     stream_propagate_group(call, &claim->name, claim->group);
     call->dirty++;
 }
 static void xclaim_run(struct call *call) {
     struct claim claim;
-    struct stream_id at_hand[STREAM_IDS_AT_HAND], last_id = STREAM_ID_MIN;
+    struct stream_id inline_ids[STREAM_IDS_INLINE], last_id = STREAM_ID_MIN;
     claim_init(call, &claim);
     if (!claim_find(call, &claim, find_read(call, call->argv[1])) || !min_idle_read(call, &claim, "XCLAIM")) return;
-    struct stream_id *ids = stream_ids_room((size_t)(call->argc - FIRST_ID), at_hand);
+    struct stream_id *ids = stream_ids_alloc((size_t)(call->argc - FIRST_ID), inline_ids);
     int count = claim_ids_read(call, ids);
     if (claim_options_read(call, FIRST_ID + count, &claim, &last_id)) claim_all(call, &claim, ids, count, last_id);
-    stream_ids_free(ids, at_hand);
+    stream_ids_free(ids, inline_ids);
 }
 
 /* --- XAUTOCLAIM --- */
 
-enum { AUTOCLAIM_COUNT = 100, AUTOCLAIM_LOOKS = 10 /* at so many entries for one that may be claimed */ };
+enum { AUTOCLAIM_COUNT = 100, AUTOCLAIM_EXAMINED = 10 /* entries examined per entry to be claimed */ };
 
-/* From argv[6] on; false: the error is replied. */
+/* Reads the options from argv[6] on; false: replied with an error. */
 static bool autoclaim_options_read(struct call *call, struct claim *claim, int64_t *count) {
     *count = AUTOCLAIM_COUNT;
     for (int i = 6; i < call->argc; i++) {
@@ -176,24 +176,24 @@ static bool autoclaim_options_read(struct call *call, struct claim *claim, int64
     }
     return true;
 }
-/* Ids that are to be replied later. */
+/* Ids for the later part of the reply. */
 struct ids {
     struct stream_id *ids;
-    size_t count, room;
+    size_t count, capacity;
 };
 static void ids_add(struct ids *ids, struct stream_id id) {
-    if (ids->count == ids->room) {
-        ids->room = ids->room ? ids->room * 2 : STREAM_IDS_AT_HAND;
-        ids->ids = mem_realloc(ids->ids, ids->room * sizeof *ids->ids);
+    if (ids->count == ids->capacity) {
+        ids->capacity = ids->capacity ? ids->capacity * 2 : STREAM_IDS_INLINE;
+        ids->ids = mem_realloc(ids->ids, ids->capacity * sizeof *ids->ids);
     }
     ids->ids[ids->count++] = id;
 }
-/* Claims what may be claimed from an id on. Returns where to go on, 0-0: that was all. */
+/* Claims entries from an id on. Returns the next cursor; 0-0: complete. */
 static struct stream_id autoclaim_walk(struct call *call, struct claim *claim, struct stream_id from, int64_t count,
                                        struct ids *claimed, struct ids *deleted) {
     struct stream_pending_iterator it;
     struct stream_pending *pending;
-    int64_t looks = count > INT64_MAX / AUTOCLAIM_LOOKS ? INT64_MAX : count * AUTOCLAIM_LOOKS;
+    int64_t looks = count > INT64_MAX / AUTOCLAIM_EXAMINED ? INT64_MAX : count * AUTOCLAIM_EXAMINED;
     stream_pending_iterate(&it, claim->group->pending, from);
     for (; looks && count && (pending = stream_pending_next(&it)); looks--) {
         if (!stream_contains(claim->stream, it.id)) {
@@ -243,7 +243,7 @@ const struct command_spec stream_claim_commands[] = {
      .run = xclaim_run,
      CLAIM_COMMAND,
      .since = "5.0.0",
-     .complexity = "O(log N) where N is how many entries are pending in the group.",
+     .complexity = "O(log N) where N is the number of pending entries in the group.",
      .summary = "Makes entries that are pending for others pending for a consumer.",
      .syntax = "key:key group:string consumer:string min-idle-time:string id:string... [IDLE ms:integer] "
                "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "

@@ -20,7 +20,7 @@ bool stream_id_read(struct call *call, struct slice text, unsigned syntax, struc
     return id_read(call, text, syntax, 0, id);
 }
 
-/* An end of an interval; `past` goes on from one that is excluded, towards the other end. */
+/* Reads an end of an interval; `past` moves an exclusive bound by one towards the other end. */
 static bool edge_read(struct call *call, struct slice text, uint64_t missing_seq, struct stream_id *id,
                       bool (*past)(struct stream_id *id), const char *none_left) {
     bool excluded = text.len > 1 && text.data[0] == '(';
@@ -37,17 +37,17 @@ bool stream_end_read(struct call *call, struct slice text, struct stream_id *las
     return edge_read(call, text, UINT64_MAX, last, stream_id_decrement, "ERR invalid end ID for the interval");
 }
 
-struct stream_id *stream_ids_room(size_t count, struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
-    return count <= STREAM_IDS_AT_HAND ? at_hand : mem_alloc(count * sizeof *at_hand);
+struct stream_id *stream_ids_alloc(size_t count, struct stream_id inline_ids[static STREAM_IDS_INLINE]) {
+    return count <= STREAM_IDS_INLINE ? inline_ids : mem_alloc(count * sizeof *inline_ids);
 }
-void stream_ids_free(struct stream_id *ids, const struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
-    if (ids != at_hand) mem_free(ids);
+void stream_ids_free(struct stream_id *ids, const struct stream_id inline_ids[static STREAM_IDS_INLINE]) {
+    if (ids != inline_ids) mem_free(ids);
 }
-struct stream_id *stream_ids_read(struct call *call, int first, struct stream_id at_hand[static STREAM_IDS_AT_HAND]) {
-    struct stream_id *ids = stream_ids_room((size_t)(call->argc - first), at_hand);
+struct stream_id *stream_ids_read(struct call *call, int first, struct stream_id inline_ids[static STREAM_IDS_INLINE]) {
+    struct stream_id *ids = stream_ids_alloc((size_t)(call->argc - first), inline_ids);
     for (int i = first; i < call->argc; i++) {
         if (stream_id_read(call, call->argv[i], 0, &ids[i - first])) continue;
-        stream_ids_free(ids, at_hand);
+        stream_ids_free(ids, inline_ids);
         return NULL;
     }
     return ids;

@@ -1,18 +1,18 @@
-/* stream_group.c: consumer groups: XGROUP, XACK. What reads for them is in stream_read.c, what looks after pending
- * entries in stream_claim.c. */
+/* stream_group.c: XGROUP and XACK. stream_read.c reads for consumer groups; stream_claim.c and stream_pending.c handle
+ * pending entries. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
 #include "server/clients/blocking.h"
 #include "server/command/help.h"
 
-/* What all subcommands have: argv[2] is the key, argv[3] the group. */
+/* The common arguments of the subcommands: argv[2] is the key, argv[3] the group. */
 struct target {
     struct stream *stream;
-    struct stream_group *group; /* with NEEDS_GROUP */
+    struct stream_group *group; /* set with NEEDS_GROUP */
 };
 enum { MAY_MAKE = 1 /* the key may be missing */, NEEDS_GROUP = 2 };
-/* False: what it needs is not there, and that is replied. */
+/* False: key or group not found; replied with the error. */
 static bool target_find(struct call *call, unsigned what, struct target *target) {
     struct slice key = call->argv[2], name = call->argv[3];
     *target = (struct target){.stream = NULL};
@@ -36,7 +36,7 @@ struct group_options {
     bool make; /* MKSTREAM */
     int64_t entries_read;
 };
-/* From argv[5] on; false: the error is replied. */
+/* Reads the options from argv[5] on; false: replied with an error. */
 static bool options_read(struct call *call, bool may_make, struct group_options *options) {
     *options = (struct group_options){.entries_read = STREAM_READ_UNKNOWN};
     for (int i = 5; i < call->argc; i++) {
@@ -54,7 +54,7 @@ static bool options_read(struct call *call, bool may_make, struct group_options 
     }
     return true;
 }
-/* argv[4]: an id, or "$" for the stream's last. */
+/* Reads argv[4]: an id, or "$" for the last id of the stream. */
 static bool position_read(struct call *call, const struct stream *stream, unsigned syntax, struct stream_id *id) {
     if (!slice_is(call->argv[4], "$")) return stream_id_read(call, call->argv[4], syntax, id);
     *id = stream ? stream->last_id : STREAM_ID_MIN;
@@ -148,17 +148,17 @@ static void help_run(struct call *call) {
 
 static void xack_run(struct call *call) {
     struct stream *stream;
-    struct stream_id at_hand[STREAM_IDS_AT_HAND], *ids;
+    struct stream_id inline_ids[STREAM_IDS_INLINE], *ids;
     if (!find_stream(call, call->argv[1], &stream)) return;
     struct stream_group *group = stream ? stream_group_find(stream, call->argv[2]) : NULL;
     if (!group) {
         reply_integer(call->reply, 0);
         return;
     }
-    if (!(ids = stream_ids_read(call, 3, at_hand))) return;
+    if (!(ids = stream_ids_read(call, 3, inline_ids))) return;
     uint64_t acknowledged = 0;
     for (int i = 0; i < call->argc - 3; i++) acknowledged += stream_acknowledge(group, ids[i]);
-    stream_ids_free(ids, at_hand);
+    stream_ids_free(ids, inline_ids);
     call->dirty += acknowledged;
     reply_integer(call->reply, (int64_t)acknowledged);
 }
@@ -197,7 +197,7 @@ static const struct command_spec xgroup_subcommands[] = {
      .flags = CMD_WRITE,
      GROUP_COMMAND,
      .since = "5.0.0",
-     .complexity = "O(N), where N is how many entries are pending in the group",
+     .complexity = "O(N), where N is the number of pending entries in the group",
      .summary = "Deletes a consumer group.",
      .syntax = "key:key group:string",
      .keys = GROUP_KEY(KEY_RW | KEY_DELETE)},

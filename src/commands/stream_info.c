@@ -1,12 +1,12 @@
-/* stream_info.c: XINFO: what a stream, its groups and their consumers are made of. */
+/* stream_info.c: XINFO: information about a stream, its groups and their consumers. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
 #include "server/command/help.h"
 
-enum { FULL_COUNT = 10 }; /* entries, and pending ones of each, that FULL shows without COUNT */
+enum { FULL_COUNT = 10 }; /* entries, and pending entries of each group and consumer, shown by FULL without COUNT */
 
-/* The stream of argv[2]; NULL: there is none, and that is replied. */
+/* Finds the stream of argv[2]; NULL: replied with an error. */
 static const struct stream *info_stream(struct call *call) {
     struct stream *stream;
     if (!find_stream(call, call->argv[2], &stream)) return NULL;
@@ -80,7 +80,7 @@ static void reply_stream(struct reply *reply, const struct stream *stream) {
     reply_end(reply, stream, "last-entry", last);
 }
 
-/* What is pending in a group, or, without names, for a consumer. */
+/* Replies with the pending entries of a group, or, without names, of a consumer. */
 static void reply_pending(const struct showing *showing, const struct radix_tree *tree, bool names) {
     struct stream_pending_iterator it;
     const struct stream_pending *pending;
@@ -214,7 +214,7 @@ static const struct command_spec xinfo_subcommands[] = {
      .run = consumers_run,
      INFO_COMMAND,
      .arity = 4,
-     .complexity = "O(N), where N is how many consumers there are",
+     .complexity = "O(N), where N is the number of consumers",
      .summary = "Shows the consumers of a consumer group.",
      .syntax = "key:key group:string",
      .history = WORDS("7.2.0", "`inactive`; `idle` counts attempts, too."),
@@ -223,7 +223,7 @@ static const struct command_spec xinfo_subcommands[] = {
      .run = groups_run,
      INFO_COMMAND,
      .arity = 3,
-     .complexity = "O(N), where N is how many groups there are",
+     .complexity = "O(N), where N is the number of groups",
      .summary = "Shows the consumer groups of a stream.",
      .syntax = "key:key",
      .history = WORDS("7.0.0", "`entries-read` and `lag`.")},

@@ -1,9 +1,9 @@
-/* stream_pending.c: XPENDING: what is delivered but not acknowledged; a summary, or the entries of a range. */
+/* stream_pending.c: XPENDING: the pending entries of a group: a summary, or the entries of a range. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
 
-/* The consumers for whom entries are pending, and how many. */
+/* Replies with the consumers that have pending entries, and their numbers. */
 static void reply_consumers(struct reply *reply, const struct stream_group *group) {
     struct radix_iterator it;
     size_t count = 0;
@@ -50,10 +50,10 @@ static void summary(struct call *call) {
 struct range {
     int64_t min_idle, count;
     struct stream_id first, last;
-    const struct slice *consumer; /* NULL: all of them */
+    const struct slice *consumer; /* NULL: all consumers */
 };
-/* argv[3] on: [IDLE min-idle-time] start end count [consumer]. Words behind those do not matter. False: the error is
- * replied. */
+/* Reads argv[3] on: [IDLE min-idle-time] start end count [consumer]; further arguments are ignored. False: replied with
+ * an error. */
 static bool range_read(struct call *call, struct range *range) {
     int at = 3;
     *range = (struct range){.min_idle = 0};
@@ -123,8 +123,8 @@ const struct command_spec stream_pending_commands[] = {
      .categories = CAT_STREAM,
      .group = GROUP_STREAM,
      .since = "5.0.0",
-     .complexity = "O(N), where N is how many entries are looked at; O(C) for the summary of C consumers.",
-     .summary = "Shows what is pending in a consumer group.",
+     .complexity = "O(N), where N is the number of entries examined; O(C) for the summary of C consumers.",
+     .summary = "Returns the pending entries of a consumer group.",
      .syntax = "key:key group:string [filters{[IDLE min-idle-time:integer@6.2.0] start:string end:string "
                "count:integer [consumer:string]}]",
      .history = WORDS("6.2.0", "`IDLE`; ends of the range may be excluded."),

@@ -1,28 +1,29 @@
-/* stream_read.c: XREAD and XREADGROUP: what came behind an id, of several streams, now or as soon as there is any.
+/* stream_read.c: XREAD and XREADGROUP: the entries after an id, of several streams, now or when they arrive.
  *
- * A stream serves when it has an entry behind the id; of a group's, when there is one behind what the group read last
- * (">"), and always where a consumer asks for what is pending for it (any other id). Where none serves, the client may
- * wait: the command is called again with "$" replaced by what it meant when it came. */
+ * XREAD returns entries of a stream that has any after the id; XREADGROUP with ">" if there are any after the last id
+ * the group has read, and with any other id always (the consumer's pending entries). If no stream has entries to
+ * return, the client may block: the command is then called again with "$" replaced by the last id at the time of the
+ * first call. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/stream_common.h"
 #include "lib/memory.h"
 #include "server/clients/blocking.h"
 
-/* One of the streams. */
+/* A stream of the call. */
 struct source {
-    struct stream *stream;      /* NULL: missing */
+    struct stream *stream;      /* NULL: no such key */
     struct stream_group *group; /* of XREADGROUP */
-    struct stream_id after;     /* what is asked for is behind it; STREAM_ID_MAX for XREADGROUP: ">" */
-    bool now;                   /* "$": the id was chosen */
-    bool serves;                /* there is something to answer with */
+    struct stream_id after;     /* return entries after this id; STREAM_ID_MAX for XREADGROUP: ">" */
+    bool now;                   /* "$" was given */
+    bool serves;                /* there are entries to return */
 };
 enum { SOURCES_AT_HAND = 8 };
 struct read {
     bool grouped, no_ack, wait;
     struct slice group, consumer;
     int64_t count, timeout_ms;
-    int first, streams; /* the keys begin at argv[first]; as many ids follow them */
+    int first, streams; /* the keys start at argv[first]; as many ids follow */
     struct source *sources, at_hand[SOURCES_AT_HAND];
 };
 
@@ -34,7 +35,7 @@ static bool only_grouped(struct call *call, const struct read *read, const char 
                        option);
     return false;
 }
-/* STREAMS was met; false: the error is replied. */
+/* Reads the arguments after STREAMS; false: replied with an error. */
 static bool streams_split(struct call *call, struct read *read, int first) {
     int words = call->argc - first;
     read->first = first;
@@ -77,7 +78,7 @@ static bool options_read(struct call *call, struct read *read) {
     return read->first && (!read->grouped || read->group.data);
 }
 
-/* "$", what will come, or "+", the last entry. */
+/* Reads "$", future entries, or "+", the last entry. */
 static bool present_read(struct call *call, const struct read *read, struct slice word, struct source *source) {
     if (read->grouped) {
         reply_error_format(call->reply,
@@ -90,7 +91,7 @@ static bool present_read(struct call *call, const struct read *read, struct slic
     source->after = source->stream ? source->stream->last_id : STREAM_ID_MIN;
     source->now = word.data[0] == '$';
     if (source->now || !source->stream || stream_id_is_zero(source->after)) return true;
-    /* Of a stream whose last entry was deleted there is none, as in Valkey 8. */
+    /* "+" finds nothing if the last entry was deleted, as in Valkey 8. */
     return stream_id_decrement(&source->after);
 }
 static bool source_read(struct call *call, const struct read *read, int index, struct source *source) {
@@ -115,7 +116,7 @@ static bool source_read(struct call *call, const struct read *read, int index, s
     return false;
 }
 
-/* --- Serving --- */
+/* --- Reading --- */
 
 static bool asks_for_new(const struct source *source) {
     return source->group && stream_id_equal(source->after, STREAM_ID_MAX);
@@ -128,7 +129,7 @@ static bool serves(const struct source *source) {
            stream_id_compare(top, source->group ? source->group->last_id : source->after) > 0;
 }
 
-/* New entries for a consumer, pending from now on but for NOACK. */
+/* Replies with new entries, which become pending for the consumer unless NOACK is given. */
 static void serve_new(struct call *call, const struct read *read, const struct source *source,
                       struct stream_consumer *consumer, struct slice key) {
     struct stream_group *group = source->group;
@@ -151,7 +152,7 @@ static void serve_new(struct call *call, const struct read *read, const struct s
     stream_propagate_group(call, &name, group);
 }
 
-/* What is pending for the consumer, delivered once more; entries that are deleted have no fields. */
+/* Replies with the consumer's pending entries, counted as another delivery; deleted entries have no fields. */
 static void serve_pending(struct call *call, const struct read *read, const struct source *source,
                           struct stream_consumer *consumer) {
     struct stream_pending_iterator it;
@@ -200,7 +201,8 @@ static void reply_served(struct reply *reply, size_t count) {
         reply_map(reply, count);
 }
 
-/* Looks each key up again, as is seen in statistics and events, and tells how many serve. */
+/* Looks up each key again, which counts in statistics and notifications, and returns the number of streams with
+ * entries. */
 static size_t streams_that_serve(struct call *call, const struct read *read) {
     size_t count = 0;
     for (int i = 0; i < read->streams; i++) {
@@ -234,8 +236,8 @@ static bool serve_grouped(struct call *call, const struct read *read) {
     bool several = read->streams > 1, any = streams_that_serve(call, read);
     size_t count = 0;
     call_propagate_nothing(call);
-    /* A key may be there twice, and the first reading leave nothing for the second: only afterwards is it known how
-     * many served. */
+    /* A key may be given twice, and the first read may leave nothing for the second, so the number of streams is known
+     * only afterwards. */
     if (any && several) reply_deferred_begin(call->reply, &deferred);
     for (int i = 0; i < read->streams; i++) {
         const struct source *source = &read->sources[i];
@@ -251,7 +253,7 @@ static bool serve_grouped(struct call *call, const struct read *read) {
     return any;
 }
 
-/* Waits; "$" goes on meaning what it means now. */
+/* Blocks; "$" keeps its present meaning. */
 static void wait_for_entries(struct call *call, const struct read *read) {
     struct blocking blocking = {.first_key = read->first,
                                 .key_count = read->streams,
@@ -323,9 +325,9 @@ const struct command_spec stream_read_commands[] = {
      .categories = CAT_STREAM,
      .group = GROUP_STREAM,
      .since = "5.0.0",
-     .complexity = "O(M) a stream, where M is how many entries are returned.",
-     .summary = "Delivers new entries of streams to a consumer of a group, or shows what is pending for it; "
-                "waits for new ones if need be.",
+     .complexity = "O(M) a stream, where M is the number of entries returned.",
+     .summary = "Delivers new entries of streams to a consumer of a group, or returns its pending entries; waits for "
+                "new ones if need be.",
      .syntax = "GROUP group-block{group:string consumer:string} [COUNT count:integer] "
                "[BLOCK milliseconds:integer] [NOACK] STREAMS streams{key:key... id:string...}",
      .keys = STREAM_KEYS(4)},

@@ -1,11 +1,11 @@
-/* string.c: SET and GET and what is a SET or a GET under another name.
+/* string.c: SET, GET and their variants.
  *
- * All writes end in string_put: one search of the table, one replacement of the entry with its expiry built in. A large
- * value is not copied: the blob that it was received into becomes the value.
+ * All writes end in string_put(): one search of the table and one replacement of the entry with its expiry. A large
+ * value is not copied: the blob that received it becomes the value.
  *
- * Propagation: a SET with a relative time, or one in seconds, becomes SET key value PXAT milliseconds, which means the
- * same at any time; its conditions have been met and are left out. Otherwise GET is left out: nobody reads the reply.
- */
+ * Propagation: a SET with a relative time, or with one in seconds, becomes SET key value PXAT milliseconds, which has
+ * the same effect whenever it is replayed; its conditions are dropped, because they have been met. Otherwise only GET
+ * is dropped, because nobody reads the reply. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
@@ -15,11 +15,11 @@
 enum set_flag { SET_NX = 1, SET_XX = 2, SET_GET = 4, SET_IFEQ = 8 };
 struct set_options {
     unsigned flags;
-    int comparison; /* in argv: of IFEQ */
+    int comparison; /* index of the comparison of IFEQ in argv */
     struct expire_option expire;
 };
 
-/* Sets the key to argv[value_index], whatever is there. */
+/* Sets the key to argv[value_index], whatever its present value. */
 static void string_put(struct call *call, struct slice key, int value_index, int64_t expire_at, bool keep_ttl) {
     bool existed;
     db_put_string(call->db, key, call->argv[value_index], argument_blob(call, value_index), expire_at,
@@ -143,7 +143,7 @@ static void psetex_run(struct call *call) {
     set_expiring(call, EXPIRE_PX);
 }
 
-/* Replies as GET does; false where that was an error. *there tells whether there was a value. */
+/* Replies like GET; false: replied with an error. *there: the key had a value. */
 static bool reply_present_value(struct call *call, bool *there) {
     struct entry *entry = find_read(call, call->argv[1]);
     *there = entry != NULL;
@@ -227,7 +227,7 @@ static void delifeq_run(struct call *call) {
     call->dirty++;
 }
 
-/* SET counts as reading the key only where it shows the old value. */
+/* SET reads the key only with GET or IFEQ. */
 static int set_find_keys(const struct command *command, int argc, const struct slice *argv,
                          struct key_position *positions, int max) {
     bool reads = false;

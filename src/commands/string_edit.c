@@ -60,8 +60,8 @@ static void getrange_run(struct call *call) {
     char text[STRING_NUMBER_TEXT];
     struct slice value = entry ? entry_string(entry, text) : SLICE("");
     int64_t len = (int64_t)value.len;
-    /* Both count from the end where negative. A range that ends before it starts is empty, and that is told before what
-     * lies outside is cut off: 0 -100 on "abc" is its first byte, as it ever was. */
+    /* Negative values count from the end. A range that ends before it starts is empty; this is decided before it is
+     * clipped to the string: 0 -100 on "abc" returns its first byte, as in Valkey. */
     bool empty = len == 0 || (start < 0 && end < 0 && start > end);
     if (start < 0) start += len;
     if (end < 0) end += len;
@@ -138,7 +138,7 @@ const struct command_spec string_edit_commands[] = {
      .group = GROUP_STRING,
      .since = "2.2.0",
      .complexity = "O(1)",
-     .summary = "Returns how many bytes a string has.",
+     .summary = "Returns the length of a string in bytes.",
      .syntax = "key:key",
      .keys = FIRST_KEY(KEY_RO)},
     {.name = NULL},

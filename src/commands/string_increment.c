@@ -1,7 +1,7 @@
-/* string_increment.c: numbers in strings: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT.
+/* string_increment.c: counters in strings: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT.
  *
- * A counter that exists is changed in its entry. INCRBYFLOAT is repeated elsewhere as the result it had, so that no two
- * machines round differently. */
+ * An existing counter is updated in its entry. INCRBYFLOAT is propagated with its result, so that rounding cannot
+ * differ between machines. */
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
@@ -44,7 +44,7 @@ static void incrby_run(struct call *call) {
 static void decrby_run(struct call *call) {
     int64_t by;
     if (!argument_int64(call, 2, &by)) return;
-    if (by == INT64_MIN) { /* it has no negative */
+    if (by == INT64_MIN) { /* it cannot be negated */
         reply_error(call->reply, "ERR decrement would overflow");
         return;
     }

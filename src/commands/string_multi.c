@@ -1,4 +1,4 @@
-/* string_multi.c: several strings at once: MGET, MSET, MSETNX, MSETEX. */
+/* string_multi.c: commands on several strings: MGET, MSET, MSETNX, MSETEX. */
 #include "commands/commands.h"
 #include "commands/expire_time.h"
 #include "commands/lookup.h"
@@ -18,7 +18,7 @@ static void mget_run(struct call *call) {
     }
 }
 
-/* Sets the pairs argv[first], argv[first + 1], … The time is -1 for none. */
+/* Sets the pairs argv[first], argv[first + 1], …; the time is -1 for no expiry. */
 static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at, int put_flags) {
     for (int i = first; i < first + 2 * pairs; i += 2) {
         keys_ahead(call, first, i, 2, first + 2 * pairs);
@@ -32,7 +32,7 @@ static void pairs_put(struct call *call, int first, int pairs, int64_t expire_at
     }
 }
 
-/* Looks at the keys of these pairs until it finds one that exists, or one that does not. */
+/* True: one of the keys of these pairs exists (`existing`), or does not exist (otherwise). */
 static bool pairs_any(struct call *call, int first, int pairs, bool existing) {
     for (int i = first; i < first + 2 * pairs; i += 2)
         if ((find_write(call, call->argv[i]) != NULL) == existing) return true;
@@ -100,7 +100,7 @@ const struct command_spec string_multi_commands[] = {
      .categories = CAT_STRING,
      .group = GROUP_STRING,
      .since = "1.0.0",
-     .complexity = "O(N) where N is how many keys are asked for.",
+     .complexity = "O(N) where N is the number of keys requested.",
      .summary = "Returns the string values of several keys.",
      .syntax = "key:key...",
      .tips = WORDS("request_policy:multi_shard"),
@@ -112,7 +112,7 @@ const struct command_spec string_multi_commands[] = {
      .categories = CAT_STRING,
      .group = GROUP_STRING,
      .since = "1.0.1",
-     .complexity = "O(N) where N is how many keys are set.",
+     .complexity = "O(N) where N is the number of keys set.",
      .summary = "Sets the string values of several keys in one step.",
      .syntax = "data{key:key value:string}...",
      .tips = WORDS("request_policy:multi_shard", "response_policy:all_succeeded"),
@@ -124,7 +124,7 @@ const struct command_spec string_multi_commands[] = {
      .categories = CAT_STRING,
      .group = GROUP_STRING,
      .since = "1.0.1",
-     .complexity = "O(N) where N is how many keys are set.",
+     .complexity = "O(N) where N is the number of keys set.",
      .summary = "Sets the string values of several keys in one step, only where all of them are missing.",
      .syntax = "data{key:key value:string}...",
      .keys = {KEY_RANGE(1, -1, 2, KEY_OW | KEY_INSERT)}},
@@ -135,7 +135,7 @@ const struct command_spec string_multi_commands[] = {
      .categories = CAT_STRING,
      .group = GROUP_STRING,
      .since = "9.1.0",
-     .complexity = "O(N) where N is how many keys are set.",
+     .complexity = "O(N) where N is the number of keys set.",
      .summary = "Sets the string values of several keys in one step, with one expiry for all and a condition "
                 "on all.",
      .syntax = "numkeys:integer data{key:key value:string}... [condition(NX|XX)] [expiration(EX "

@@ -1,5 +1,5 @@
-/* type_debug.c: what DEBUG DIGEST, HTSTATS-KEY and OBJECT show of the types (the digests are described in
- * server/debug/debug.h), and LISTPACK, QUICKLIST and QUICKLIST-PACKED-THRESHOLD. */
+/* type_debug.c: the type-specific parts of DEBUG DIGEST, HTSTATS-KEY and OBJECT (server/debug/debug.h describes the
+ * digests), and LISTPACK, QUICKLIST and QUICKLIST-PACKED-THRESHOLD. */
 #include "commands/commands.h"
 #include "lib/number.h"
 #include "server/debug/debug.h"
@@ -89,7 +89,7 @@ static void list_describe(const struct entry *entry, bool fast, char *text, size
     if (!fast) snprintf(text + len, size - len, " ql_uncompressed_size:%zu", nodes.bytes);
 }
 
-/* The value of an encoding; false: it is missing or of another one, and that is replied. */
+/* Finds a value with an encoding; false: missing or another encoding; replied with the error. */
 static bool find_encoded(struct call *call, enum value_encoding encoding, struct entry **entry) {
     *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
     if (!*entry)
@@ -147,7 +147,7 @@ static void run_packed_threshold(struct call *call) {
         return;
     }
     encoding_limits.list_large_min =
-        bytes < LISTPACK_BYTES_MAX / 2 ? bytes : LISTPACK_BYTES_MAX / 2; /* beyond, no node could hold it */
+        bytes < LISTPACK_BYTES_MAX / 2 ? bytes : LISTPACK_BYTES_MAX / 2; /* the limit of what a node can hold */
     reply_ok(call->reply);
 }
 

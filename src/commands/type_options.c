@@ -1,4 +1,4 @@
-/* type_options.c: the options that say when values change their encoding; see store/types.h. */
+/* type_options.c: the options for the encoding limits of the types; see store/types.h. */
 #include "commands/commands.h"
 #include "store/types.h"
 

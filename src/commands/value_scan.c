@@ -62,7 +62,7 @@ bool value_scan_wants(struct value_scan *scan, struct slice name, size_t parts) 
 
 void value_scan_run(struct call *call, struct value_scan *scan, uint64_t cursor, const struct entry *entry,
                     uint64_t (*step)(const struct entry *entry, uint64_t cursor, struct value_scan *scan)) {
-    /* The cursor stands before the elements in the reply but is known after them: so they go to memory first. */
+    /* The cursor precedes the elements in the reply but is known only after them, so they go to memory first. */
     memory_output_init(&scan->memory);
     struct output *outer = call->reply->out;
     call->reply->out = &scan->memory.out;

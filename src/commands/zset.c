@@ -1,5 +1,5 @@
-/* zset.c: the commands on members of one sorted set; ranges are in zset_range.c, several sorted sets in zset_algebra.c.
- */
+/* zset.c: the commands on members of one sorted set; zset_range.c has the ranges, zset_algebra.c the operations on
+ * several. */
 #include "commands/commands.h"
 #include "commands/signed_count.h"
 #include "commands/spec.h"
@@ -10,7 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 
-void zset_lost(struct call *call, struct slice key, struct entry *entry, const struct zset *zset, const char *event) {
+void zset_members_removed(struct call *call, struct slice key, struct entry *entry, const struct zset *zset,
+                          const char *event) {
     zset_keep(call->db, entry, zset);
     bool empty = zset_len(zset) == 0;
     if (!empty) db_changed(call->db, key);
@@ -44,10 +45,10 @@ void zset_store_result(struct call *call, struct slice key, struct zset *zset, c
 struct add_options {
     unsigned conditions;
     bool changed; /* CH */
-    int first;    /* of the scores */
+    int first;    /* index of the first score in argv */
 };
 
-/* From argv[2] on. False: the error is replied. */
+/* Reads the options from argv[2] on. False: replied with an error. */
 static bool add_options_read(struct call *call, struct add_options *options) {
     int i = 2;
     for (; i < call->argc; i++) {
@@ -84,22 +85,21 @@ static bool add_options_read(struct call *call, struct add_options *options) {
     return false;
 }
 
-enum { SCORES_AT_HAND = 64 };
-/* The scores, in `at_hand` or an allocation; NULL: one is none, and that is replied. */
-static double *scores_read(struct call *call, int first, double at_hand[static SCORES_AT_HAND]) {
+enum { SCORES_INLINE = 64 };
+/* Reads the scores into `inline_scores` or an allocation; NULL: one is invalid; replied with the error. */
+static double *scores_read(struct call *call, int first, double inline_scores[static SCORES_INLINE]) {
     size_t count = (size_t)(call->argc - first) / 2;
-    double *scores = count <= SCORES_AT_HAND ? at_hand : mem_alloc(count * sizeof *scores);
+    double *scores = count <= SCORES_INLINE ? inline_scores : mem_alloc(count * sizeof *scores);
     for (size_t i = 0; i < count; i++) {
         if (parse_double(call->argv[(size_t)first + 2 * i], &scores[i])) continue;
         reply_error(call->reply, "ERR value is not a valid float");
-        if (scores != at_hand) mem_free(scores);
+        if (scores != inline_scores) mem_free(scores);
         return NULL;
     }
     return scores;
 }
 
-/* Puts the pairs of the call into the sorted set of its key. False: an error was replied (what was put before it
- * stays). */
+/* Adds the pairs of the call to the sorted set. False: replied with an error; pairs already added remain. */
 static bool add_pairs(struct call *call, const struct add_options *options, const double *scores, uint64_t *added,
                       uint64_t *updated, bool *processed, double *now) {
     struct slice key = call->argv[1];
@@ -137,12 +137,12 @@ static bool add_pairs(struct call *call, const struct add_options *options, cons
 }
 
 static void add(struct call *call, const struct add_options *options) {
-    double at_hand[SCORES_AT_HAND], *scores = scores_read(call, options->first, at_hand), now = 0;
+    double inline_scores[SCORES_INLINE], *scores = scores_read(call, options->first, inline_scores), now = 0;
     if (!scores) return;
     uint64_t added = 0, updated = 0;
     bool processed = false, increment = options->conditions & ZSET_INCREMENT;
     bool done = add_pairs(call, options, scores, &added, &updated, &processed, &now);
-    if (scores != at_hand) mem_free(scores);
+    if (scores != inline_scores) mem_free(scores);
     if (done && !increment)
         reply_integer(call->reply, (int64_t)(options->changed ? added + updated : added));
     else if (done && processed)
@@ -156,8 +156,8 @@ void zadd_run(struct call *call) {
     struct add_options options = {0};
     if (add_options_read(call, &options)) add(call, &options);
 }
-static void
-zincrby_run(struct call *call) { /* a word that is an option of ZADD is one here, too, and no pair is left behind it */
+static void zincrby_run(
+    struct call *call) { /* an increment that is an option name of ZADD is parsed as one, which leaves no pair */
     struct add_options options = {.conditions = ZSET_INCREMENT};
     if (add_options_read(call, &options)) add(call, &options);
 }
@@ -168,12 +168,12 @@ static void zrem_run(struct call *call) {
     int64_t removed = 0;
     if (!find_zset_write(call, call->argv[1], &entry, &zset)) return;
     for (int i = 2; entry && i < call->argc && zset_len(&zset); i++) removed += zset_remove(&zset, call->argv[i]);
-    if (removed) zset_lost(call, call->argv[1], entry, &zset, "zrem");
+    if (removed) zset_members_removed(call, call->argv[1], entry, &zset, "zrem");
     call->dirty += (uint64_t)removed;
     reply_integer(call->reply, removed);
 }
 
-/* --- Asking --- */
+/* --- Scores and ranks --- */
 
 static void zcard_run(struct call *call) {
     struct entry *entry;
@@ -238,8 +238,8 @@ static void zrevrank_run(struct call *call) {
 
 enum pairs { PAIRS_FLAT, PAIRS_BY_PROTOCOL, PAIRS_NESTED };
 
-/* Replies with the members of the lowest or highest scores, the outermost first, and takes them out; returns how many.
- */
+/* Replies with the members of the lowest or highest scores, the outermost first, and removes them; returns their
+ * number. */
 static size_t pop_items(struct call *call, struct slice key, struct entry *entry, struct zset *zset, bool highest,
                         size_t count, enum pairs pairs) {
     struct zset_iterator it;
@@ -256,7 +256,7 @@ static size_t pop_items(struct call *call, struct slice key, struct entry *entry
     }
     if (!count) return 0;
     zset_delete(zset, highest ? len - count : 0, count);
-    zset_lost(call, key, entry, zset, highest ? "zpopmax" : "zpopmin");
+    zset_members_removed(call, key, entry, zset, highest ? "zpopmax" : "zpopmin");
     call->dirty += count;
     return count;
 }
@@ -310,7 +310,7 @@ bool zset_pop_one(struct call *call, struct slice key, bool highest) {
     reply_element(call->reply, &item.member);
     reply_double(call->reply, item.score);
     zset_delete(&zset, highest ? len - 1 : 0, 1);
-    zset_lost(call, key, entry, &zset, highest ? "zpopmax" : "zpopmin");
+    zset_members_removed(call, key, entry, &zset, highest ? "zpopmax" : "zpopmin");
     call->dirty++;
     return true;
 }
@@ -376,8 +376,7 @@ static void zrandmember_run(struct call *call) {
 
 /* --- ZSCAN --- */
 
-/* Members of a table are shown with all 17 digits of their scores, as clients know it; those of a listpack as it holds
- * them. */
+/* Members of a skiplist are shown with all 17 digits of their scores, as in Valkey; those of a listpack as stored. */
 static size_t score_digits(char text[static 40], double score) {
     if (fabs(score) < 1e17 && (double)(int64_t)score == score) return format_double(text, score);
     return (size_t)snprintf(text, 40, "%.17g", score);
@@ -417,7 +416,7 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
-     .complexity = "O(log(N)) for each member, where N is how many there are.",
+     .complexity = "O(log(N)) for each member, where N is the number of members.",
      .summary = "Adds members to a sorted set, or changes their scores.",
      .syntax = "key:key [condition(NX|XX)@3.0.2] [comparison(GT|LT)@6.2.0] [change=CH@3.0.2] "
                "[increment=INCR@3.0.2] data{score:double member:string}...",
@@ -431,7 +430,7 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
-     .complexity = "O(log(N)) where N is how many members there are.",
+     .complexity = "O(log(N)) where N is the number of members.",
      .summary = "Adds to the score of a member; a missing one has the score 0.",
      .syntax = "key:key increment:integer member:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_ACCESS | KEY_UPDATE)}},
@@ -442,7 +441,7 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
-     .complexity = "O(M*log(N)) where N is how many members there are and M is how many are given.",
+     .complexity = "O(M*log(N)) where N is the number of members and M is the number given.",
      .summary = "Removes members, and the key with the last of them.",
      .syntax = "key:key member:string...",
      .history = WORDS("2.4.0", "Takes several `member` arguments."),
@@ -455,7 +454,7 @@ const struct command_spec zset_commands[] = {
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
      .complexity = "O(1)",
-     .summary = "Tells how many members a sorted set has.",
+     .summary = "Returns the number of members in a sorted set.",
      .syntax = "key:key",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO)}},
     {.name = "zscore",
@@ -476,7 +475,7 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "6.2.0",
-     .complexity = "O(M) where M is how many members are asked for.",
+     .complexity = "O(M) where M is the number of members requested.",
      .summary = "Returns the scores of members.",
      .syntax = "key:key member:string...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -487,8 +486,8 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.0.0",
-     .complexity = "O(log(N)) where N is how many members there are.",
-     .summary = "Tells the place of a member, counted from the lowest score.",
+     .complexity = "O(log(N)) where N is the number of members.",
+     .summary = "Returns the rank of a member, counted from the lowest score.",
      .syntax = "key:key member:string [WITHSCORE]",
      .history = WORDS("7.2.0", "The option `WITHSCORE`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -499,8 +498,8 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.0.0",
-     .complexity = "O(log(N)) where N is how many members there are.",
-     .summary = "Tells the place of a member, counted from the highest score.",
+     .complexity = "O(log(N)) where N is the number of members.",
+     .summary = "Returns the rank of a member, counted from the highest score.",
      .syntax = "key:key member:string [WITHSCORE]",
      .history = WORDS("7.2.0", "The option `WITHSCORE`."),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -511,7 +510,7 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "5.0.0",
-     .complexity = "O(M*log(N)) where N is how many members there are and M is how many are removed.",
+     .complexity = "O(M*log(N)) where N is the number of members and M is the number removed.",
      .summary = "Removes the members with the lowest scores and returns them. Deletes the key with the "
                 "last of them.",
      .syntax = "key:key [count:integer]",
@@ -523,7 +522,7 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "5.0.0",
-     .complexity = "O(M*log(N)) where N is how many members there are and M is how many are removed.",
+     .complexity = "O(M*log(N)) where N is the number of members and M is the number removed.",
      .summary = "Removes the members with the highest scores and returns them. Deletes the key with the "
                 "last of them.",
      .syntax = "key:key [count:integer]",
@@ -535,8 +534,8 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "7.0.0",
-     .complexity = "O(K)+O(M*log(N)) where K is how many keys are given, N is how many members the sorted "
-                   "set has and M is how many are removed.",
+     .complexity = "O(K)+O(M*log(N)) where K is the number of keys given, N is the number of members in the sorted set "
+                   "and M is the number removed.",
      .summary = "Removes the members with the highest or lowest scores of the first sorted set that is "
                 "not empty, and returns them.",
      .syntax = "numkeys:integer key:key... where(MIN|MAX) [COUNT count:integer]",
@@ -548,8 +547,8 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "6.2.0",
-     .complexity = "O(N) where N is how many members are returned.",
-     .summary = "Returns random members, with their scores where asked for.",
+     .complexity = "O(N) where N is the number of members returned.",
+     .summary = "Returns random members, with their scores if requested.",
      .syntax = "key:key [options{count:integer [WITHSCORES]}]",
      .tips = WORDS("nondeterministic_output"),
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -560,8 +559,8 @@ const struct command_spec zset_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.8.0",
-     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the "
-                   "cursor is 0 again. N is how many members there are.",
+     .complexity = "O(1) for each call. O(N) for a whole walk, of as many calls as it takes until the cursor is 0 "
+                   "again. N is the number of members.",
      .summary = "Goes through the members and scores of a sorted set, a few with each call.",
      .syntax = "key:key cursor:integer [MATCH pattern:pattern] [COUNT count:integer] [NOSCORES]",
      .history = WORDS("8.0.0", "The option `NOSCORES`."),

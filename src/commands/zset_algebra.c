@@ -1,8 +1,7 @@
 /* zset_algebra.c: intersections, unions and differences of sorted sets and sets; members of a set have the score 1.
  *
- * The sources are taken in the order of their size, so that sums come out the same as elsewhere to the last bit.
- * Results are gathered in a table of members, which stay where they are, and put into order in the end; only what is
- * stored is made a sorted set. */
+ * The sources are processed in order of size, so that floating-point sums equal those of Valkey to the last bit.
+ * Results are collected in a member table and sorted at the end; a sorted set is built only to be stored. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/zset_common.h"
@@ -21,12 +20,12 @@ struct source {
     struct zset zset;
     size_t len;
     double weight;
-    int index; /* in the call */
+    int index; /* position in the call */
     struct member_index held;
 };
 struct combination {
     enum operation operation;
-    int first; /* of the keys, in argv */
+    int first; /* index of the first key in argv */
     int count;
     bool stores, scores, counts /* ZINTERCARD */;
     enum aggregate aggregate;
@@ -155,7 +154,7 @@ static void combination_free(struct combination *r) {
     for (int i = 0; i < r->count; i++) member_index_free(&r->sources[i].held);
     if (r->sources != r->at_hand) mem_free(r->sources);
 }
-/* False: the error is replied, and nothing is to be freed. */
+/* False: replied with an error; nothing to free. */
 static bool combination_read(struct call *call, struct combination *r) {
     int64_t keys;
     if (!argument_int64(call, r->first - 1, &keys)) return false;
@@ -177,7 +176,7 @@ static bool combination_read(struct call *call, struct combination *r) {
 
 /* --- Results --- */
 
-/* Infinity times 0, and infinities of both signs added, are 0. */
+/* Infinity times 0 and the sum of opposite infinities are 0. */
 static double weigh(double weight, double score) {
     double value = weight * score;
     return isnan(value) ? 0 : value;
@@ -189,7 +188,7 @@ static double aggregate(enum aggregate how, double a, double b) {
     return isnan(sum) ? 0 : sum;
 }
 
-/* Adds what is in all sources to the result (NULL: counts only). Returns how many there are, up to the limit. */
+/* Adds the members of all sources to the result (NULL: counts only). Returns their number, up to the limit. */
 static uint64_t intersect(struct combination *r, struct member_table *result) {
     struct source_iterator it;
     struct zset_item item;
@@ -199,7 +198,8 @@ static uint64_t intersect(struct combination *r, struct member_table *result) {
         double score = weigh(r->sources[0].weight, item.score), other;
         int i = 1;
         for (; i < r->count && source_score(&r->sources[i], &item.member, &other); i++)
-            score = aggregate(r->aggregate, score, r->sources[i].weight * other); /* not a number: only a sum notices */
+            score =
+                aggregate(r->aggregate, score, r->sources[i].weight * other); /* may be NaN, which only a sum checks */
         if (i < r->count) continue;
         if (result) member_table_append(result, &item.member, score);
         if (++found == r->limit) break;
@@ -234,7 +234,7 @@ static void subtract(struct combination *r, struct member_table *result) {
     source_iterate_end(&it);
 }
 
-/* The result, in order. Its texts lie in the sources. */
+/* Builds the sorted result. Its texts point into the sources. */
 static void build(struct combination *r, struct member_table *result) {
     if (r->operation != DIFFERENCE) qsort(r->sources, (size_t)r->count, sizeof *r->sources, compare_len);
     member_table_init(result, r->operation == UNION ? r->sources[r->count - 1].len : 0);
@@ -303,9 +303,9 @@ const struct command_spec zset_algebra_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "6.2.0",
-     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is how many members the smallest source has, K is "
-                   "how many sources there are and M is how many members the result has.",
-     .summary = "Returns what is in all of the sorted sets.",
+     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the smallest source, K is the "
+                   "number of sources and M is the number of members in the result.",
+     .summary = "Returns the intersection of sorted sets.",
      .syntax = "numkeys:integer key:key... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)] [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
@@ -316,10 +316,9 @@ const struct command_spec zset_algebra_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.0.0",
-     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is how many members the smallest source has, K is "
-                   "how many sources there are and M is how many members the result has.",
-     .summary = "Stores what is in all of the sorted sets in a key, and tells how many members that "
-                "has.",
+     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the smallest source, K is the "
+                   "number of sources and M is the number of members in the result.",
+     .summary = "Stores the intersection of sorted sets in a key and returns the number of members.",
      .syntax = "destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
@@ -330,9 +329,9 @@ const struct command_spec zset_algebra_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "7.0.0",
-     .complexity = "O(N*K) at worst, where N is how many members the smallest source has and K is how many "
-                   "sources there are.",
-     .summary = "Counts what is in all of the sorted sets, up to a limit.",
+     .complexity =
+         "O(N*K) at worst, where N is the number of members in the smallest source and K is the number of sources.",
+     .summary = "Counts the members of the intersection of sorted sets, up to a limit.",
      .syntax = "numkeys:integer key:key... [LIMIT limit:integer]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
     {.name = "zunion",
@@ -342,9 +341,9 @@ const struct command_spec zset_algebra_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "6.2.0",
-     .complexity = "O(N)+O(M*log(M)) where N is how many members all sources have together and M is how "
-                   "many the result has.",
-     .summary = "Returns what is in any of the sorted sets.",
+     .complexity =
+         "O(N)+O(M*log(M)) where N is the total number of members in all sources and M is the number in the result.",
+     .summary = "Returns the union of sorted sets.",
      .syntax = "numkeys:integer key:key... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)] [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
@@ -355,10 +354,9 @@ const struct command_spec zset_algebra_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.0.0",
-     .complexity = "O(N)+O(M*log(M)) where N is how many members all sources have together and M is how "
-                   "many the result has.",
-     .summary = "Stores what is in any of the sorted sets in a key, and tells how many members that "
-                "has.",
+     .complexity =
+         "O(N)+O(M*log(M)) where N is the total number of members in all sources and M is the number in the result.",
+     .summary = "Stores the union of sorted sets in a key and returns the number of members.",
      .syntax = "destination:key numkeys:integer key:key(#1)... [WEIGHTS weight:integer...] [AGGREGATE "
                "aggregate(SUM|MIN|MAX)]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
@@ -369,9 +367,9 @@ const struct command_spec zset_algebra_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "6.2.0",
-     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is how many members the first source has, K is "
-                   "how many sources there are and M is how many members the result has.",
-     .summary = "Returns what is in the first of the sorted sets only.",
+     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the first source, K is the number "
+                   "of sources and M is the number of members in the result.",
+     .summary = "Returns the difference of sorted sets.",
      .syntax = "numkeys:integer key:key... [WITHSCORES]",
      .keys = {KEY_COUNTED(1, KEY_RO | KEY_ACCESS)}},
     {.name = "zdiffstore",
@@ -381,10 +379,9 @@ const struct command_spec zset_algebra_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "6.2.0",
-     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is how many members the first source has, K is "
-                   "how many sources there are and M is how many members the result has.",
-     .summary = "Stores what is in the first of the sorted sets only in a key, and tells how many "
-                "members that has.",
+     .complexity = "O(N*K)+O(M*log(M)) at worst, where N is the number of members in the first source, K is the number "
+                   "of sources and M is the number of members in the result.",
+     .summary = "Stores the difference of sorted sets in a key and returns the number of members.",
      .syntax = "destination:key numkeys:integer key:key(#1)...",
      .keys = {KEY_RANGE(1, 0, 1, KEY_OW | KEY_UPDATE), KEY_COUNTED(2, KEY_RO | KEY_ACCESS)}},
     {.name = NULL},

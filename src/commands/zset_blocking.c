@@ -1,6 +1,5 @@
-/* zset_blocking.c: the commands on sorted sets that wait until there is something: BZPOPMIN, BZPOPMAX, BZMPOP. How
- * waiting works is in server/clients/blocking.h. What they took is repeated elsewhere as by their counterparts that do
- * not wait. */
+/* zset_blocking.c: the blocking sorted set commands: BZPOPMIN, BZPOPMAX, BZMPOP. server/clients/blocking.h implements
+ * blocking. They are propagated as their non-blocking counterparts. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/zset_pop.h"

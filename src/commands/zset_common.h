@@ -1,11 +1,11 @@
-/* zset_common.h: what the files of the sorted set commands share. */
+/* zset_common.h: functions shared by the files of the sorted set commands. */
 #ifndef COMMANDS_ZSET_COMMON_H
 #define COMMANDS_ZSET_COMMON_H
 #include "commands/element_reply.h"
 #include "commands/lookup.h"
 #include "store/zset.h"
 
-/* The sorted set to be read. False: the key has another type, and that is replied. */
+/* Finds a sorted set for reading. False: the key has another type; replied with the error. */
 static inline bool find_zset(struct call *call, struct slice key, struct entry **entry, struct zset *zset) {
     *entry = find_read(call, key);
     if (!type_ok(call, *entry, TYPE_ZSET)) return false;
@@ -19,13 +19,14 @@ static inline bool find_zset_write(struct call *call, struct slice key, struct e
     return true;
 }
 void zadd_run(struct call *call); /* ZADD, with the call's arguments */
-/* The sorted set lost members: tells that, and deletes the key with the last. */
-void zset_lost(struct call *call, struct slice key, struct entry *entry, const struct zset *zset, const char *event);
-/* Replaces whatever the key holds by the sorted set, which is taken over, or deletes the key where it is empty; tells,
- * counts and replies with its size. */
+/* Call after removing members: notifies, and deletes an empty sorted set. */
+void zset_members_removed(struct call *call, struct slice key, struct entry *entry, const struct zset *zset,
+                          const char *event);
+/* Replaces the key with the sorted set, which is taken over, or deletes the key if the sorted set is empty; notifies,
+ * counts and replies with the size. */
 void zset_store_result(struct call *call, struct slice key, struct zset *zset, const char *event);
 
-/* The head of `count` members, and each; with scores they are pairs in RESP3, flat in RESP2. */
+/* Replies with the head of `count` members and then each; with scores they are pairs in RESP3, flat in RESP2. */
 static inline void reply_items(struct reply *reply, size_t count, bool scores) {
     reply_array(reply, scores && reply->protocol == 2 ? count * 2 : count);
 }

@@ -1,6 +1,7 @@
-/* zset_range.c: ranges of a sorted set, by rank, by score, by text: returning, storing, counting and removing them.
+/* zset_range.c: ranges of a sorted set by rank, score or lexicographic order: returning, storing, counting and removing
+ * them.
  *
- * A range is turned into ranks first, the first one and how many there are; everything else works on those. */
+ * A range is converted to ranks first: the first rank and the number of members. */
 #include "commands/commands.h"
 #include "commands/spec.h"
 #include "commands/zset_common.h"
@@ -9,20 +10,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum range_by { BY_ANY /* still to be chosen */, BY_RANK, BY_SCORE, BY_TEXT };
+enum range_by { BY_ANY /* not determined yet */, BY_RANK, BY_SCORE, BY_TEXT };
 enum { DIRECTION_ANY = -1 };
 
 struct range {
     enum range_by by;
     int64_t start, end;          /* BY_RANK */
     struct zset_bound low, high; /* otherwise */
-    int64_t offset, limit;       /* limit negative: none */
+    int64_t offset, limit;       /* negative limit: none */
 };
 
 /* --- Reading bounds --- */
 
-/* More lenient than scores are: infinite where the number is too large, 0 where it is too small or the text is empty.
- */
+/* More lenient than scores: too large numbers become infinite; too small numbers and empty text become 0. */
 static bool score_bound_read(struct slice text, struct zset_bound *bound) {
     *bound = (struct zset_bound){.kind = BOUND_SCORE, .exclusive = text.len && text.data[0] == '('};
     if (bound->exclusive) text.data++, text.len--;
@@ -48,7 +48,7 @@ static bool text_bound_read(struct slice text, struct zset_bound *bound) {
     }
 }
 
-/* The two arguments from `index` on; `swapped`: the upper bound comes first. False: the error is replied. */
+/* Reads the two arguments from `index` on; `swapped`: the upper bound comes first. False: replied with an error. */
 static bool range_read(struct call *call, int index, bool swapped, struct range *range) {
     struct slice low = call->argv[index + swapped], high = call->argv[index + !swapped];
     switch (range->by) {
@@ -64,8 +64,8 @@ static bool range_read(struct call *call, int index, bool swapped, struct range 
     }
 }
 
-/* The ranks of a range, from the lowest score, before offset and limit. Ranks that are given count from the other end
- * where `reverse`. */
+/* Computes the ranks of a range from the lowest score, before offset and limit. Given ranks count from the other end if
+ * `reverse`. */
 static size_t range_ranks(const struct zset *zset, const struct range *range, bool reverse, size_t *first) {
     if (range->by != BY_RANK) return zset_between(zset, &range->low, &range->high, first);
     int64_t len = (int64_t)zset_len(zset), start = range->start, end = range->end;
@@ -78,16 +78,16 @@ static size_t range_ranks(const struct zset *zset, const struct range *range, bo
     return (size_t)(end - start + 1);
 }
 
-/* --- ZRANGE and its kin --- */
+/* --- ZRANGE and its variants --- */
 
 struct query {
     struct range range;
-    int direction; /* DIRECTION_ANY, else whether it goes downwards */
+    int direction; /* DIRECTION_ANY, or true for descending */
     bool scores, stores;
-    int key; /* in argv */
+    int key; /* index in argv */
 };
 
-/* What follows the bounds. False: the error is replied. */
+/* Reads the arguments after the bounds. False: replied with an error. */
 static bool query_options_read(struct call *call, struct query *query) {
     struct range *range = &query->range;
     range->limit = -1;
@@ -124,7 +124,7 @@ static bool query_options_read(struct call *call, struct query *query) {
     return range_read(call, query->key + 1, query->direction && range->by != BY_RANK, range);
 }
 
-/* The members that are wanted: the rank of the first to be taken, in the direction of the query, and how many. */
+/* Computes the wanted members: the rank of the first one in the direction of the query, and their number. */
 static size_t query_ranks(const struct zset *zset, const struct query *query, size_t *rank) {
     size_t first = 0, count = range_ranks(zset, &query->range, query->direction, &first);
     const struct range *range = &query->range;
@@ -205,7 +205,7 @@ static void remove_run(struct call *call, enum range_by by, const char *event) {
     size_t count = entry ? range_ranks(&zset, &range, false, &first) : 0;
     if (count) {
         zset_delete(&zset, first, count);
-        zset_lost(call, call->argv[1], entry, &zset, event);
+        zset_members_removed(call, call->argv[1], entry, &zset, event);
         call->dirty += count;
     }
     reply_integer(call->reply, (int64_t)count);
@@ -228,7 +228,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of ranks, scores or texts.",
      .syntax = "key:key start:string stop:string [sortby(BYSCORE|BYLEX)@6.2.0] [REV@6.2.0] [LIMIT "
                "limit{offset:integer count:integer}@6.2.0] [WITHSCORES]",
@@ -241,7 +241,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "6.2.0",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are stored.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number stored.",
      .summary = "Stores the members of a range in a key.",
      .syntax = "dst:key src:key(#1) min:string max:string [sortby(BYSCORE|BYLEX)] [REV] [LIMIT "
                "limit{offset:integer count:integer}]",
@@ -253,7 +253,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of ranks, counted from the highest score.",
      .syntax = "key:key start:integer stop:integer [WITHSCORES]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -264,7 +264,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "1.0.5",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of scores.",
      .syntax = "key:key min:double max:double [WITHSCORES@2.0.0] [LIMIT limit{offset:integer "
                "count:integer}]",
@@ -277,7 +277,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.2.0",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of scores, the highest first.",
      .syntax = "key:key max:double min:double [WITHSCORES] [LIMIT limit{offset:integer count:integer}]",
      .history = WORDS("2.1.6", "`min` and `max` can be left out of the range."),
@@ -289,7 +289,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.8.9",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of texts.",
      .syntax = "key:key min:string max:string [LIMIT limit{offset:integer count:integer}]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -300,7 +300,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.8.9",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are returned.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number returned.",
      .summary = "Returns the members of a range of texts, the highest first.",
      .syntax = "key:key max:string min:string [LIMIT limit{offset:integer count:integer}]",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -311,7 +311,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.0.0",
-     .complexity = "O(log(N)) where N is how many members there are.",
+     .complexity = "O(log(N)) where N is the number of members.",
      .summary = "Counts the members of a range of scores.",
      .syntax = "key:key min:double max:double",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -322,7 +322,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.8.9",
-     .complexity = "O(log(N)) where N is how many members there are.",
+     .complexity = "O(log(N)) where N is the number of members.",
      .summary = "Counts the members of a range of texts.",
      .syntax = "key:key min:string max:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RO | KEY_ACCESS)}},
@@ -333,7 +333,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.0.0",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are removed.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of ranks. Deletes the key with the last of them.",
      .syntax = "key:key start:integer stop:integer",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
@@ -344,7 +344,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "1.2.0",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are removed.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of scores. Deletes the key with the last of them.",
      .syntax = "key:key min:double max:double",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},
@@ -355,7 +355,7 @@ const struct command_spec zset_range_commands[] = {
      .categories = CAT_SORTEDSET,
      .group = GROUP_SORTED_SET,
      .since = "2.8.9",
-     .complexity = "O(log(N)+M) where N is how many members there are and M is how many are removed.",
+     .complexity = "O(log(N)+M) where N is the number of members and M is the number removed.",
      .summary = "Removes the members of a range of texts. Deletes the key with the last of them.",
      .syntax = "key:key min:string max:string",
      .keys = {KEY_RANGE(1, 0, 1, KEY_RW | KEY_DELETE)}},

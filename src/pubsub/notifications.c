@@ -1,5 +1,5 @@
-/* notifications.c: keyspace notifications: keyspace events (server/notify.h) published as messages, as
- * notify-keyspace-events wants it.
+/* notifications.c: keyspace notifications: publishes keyspace events (server/notify.h) as messages according to
+ * notify-keyspace-events.
  *
  * An event is published twice: to "__keyspace@<db>__:<key>" with the event's name (K), and to
  * "__keyevent@<db>__:<event>" with the key's name (E). */
@@ -9,12 +9,12 @@
 #include "store/keyspace.h"
 #include <stdio.h>
 
-enum { BY_KEY = 1 << 30, BY_EVENT = 1 << 29 }; /* K and E; above all classes */
+enum { BY_KEY = 1 << 30, BY_EVENT = 1 << 29 }; /* K and E; bits above all classes */
 _Static_assert(NOTIFY_NEW < (int)BY_EVENT, "");
 
 static uint32_t wanted;
 
-/* In the order in which CONFIG GET shows them. */
+/* In the order of CONFIG GET. */
 static const struct {
     char letter;
     uint32_t class;
@@ -46,7 +46,7 @@ static struct notify_receiver receiver = {.event = on_event};
 
 static void receive(void) {
     if (!list_is_linked(&receiver.link)) notify_listen(&receiver);
-    /* Without K or E nothing is published, whatever the classes. */
+    /* Without K or E no class is published. */
     notify_set_classes(&receiver, wanted & (BY_KEY | BY_EVENT) ? wanted & ~(uint32_t)(BY_KEY | BY_EVENT) : 0);
 }
 

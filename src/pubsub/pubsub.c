@@ -9,7 +9,7 @@
 
 struct channel {
     struct list subscriptions; /* oldest first */
-    struct list_link of_kind;  /* patterns are gone through one after the other */
+    struct list_link of_kind;  /* link of all patterns, which are matched in turn */
     struct list_link deserted_link;
     size_t len;
     char name[];
@@ -43,12 +43,12 @@ static const struct hashtable_type channel_type = {.key = channel_name}, subscri
 
 static struct hashtable *channels[PUBSUB_KINDS], *subscriptions, *subscribers;
 static struct list channel_lists[PUBSUB_KINDS];
-/* While a message goes through the lists a client may be closed for not reading; channels that lose their last
- * subscriber by that stay until the end. */
+/* Set while a message is delivered: a client may be closed because it does not read; channels that thereby lose their
+ * last subscriber stay until the end of the delivery. */
 static bool delivering;
 static struct list deserted[PUBSUB_KINDS];
 
-/* A RESP2 client that subscribes can do little else: its messages would be taken for replies. */
+/* In RESP2 a subscriber may run few other commands, because messages cannot be distinguished from replies. */
 static enum filter_answer subscriber_ask(struct client *client, const struct command *command, int argc,
                                          const struct slice *argv, const char **error) {
     static const char *const allowed[] = {"ping",         "subscribe",    "ssubscribe", "psubscribe", "unsubscribe",
@@ -201,10 +201,10 @@ bool pubsub_has_subscribers(void) {
 
 /* Delivering */
 
-/* A message as each protocol writes it, made when the first subscriber wants it. */
+/* A message in each protocol, encoded for the first subscriber that needs it. */
 struct encoded {
     struct memory_output bytes;
-    struct blob *blob; /* the same, where it is large enough to be shared */
+    struct blob *blob; /* the encoded message as a blob if it is large enough to be shared */
     bool made;
 };
 struct message {

@@ -1,8 +1,8 @@
-/* pubsub.h: publishing and subscribing. Channels, patterns and shard channels are three kinds of channels; a
- * subscription joins a client with a channel.
+/* pubsub.h: publish and subscribe. There are three kinds of channels: channels, patterns and shard channels; a
+ * subscription connects a client to one of them.
  *
- * A message is encoded once for each protocol and written to every subscriber as a push: subscribers of the channel
- * first, in the order in which they subscribed, then those of the patterns that match, likewise. Main thread only. */
+ * A message is encoded once per protocol and written to every subscriber as a push: first to the subscribers of the
+ * channel in the order of their subscriptions, then to those of the matching patterns, likewise. Main thread only. */
 #ifndef PUBSUB_PUBSUB_H
 #define PUBSUB_PUBSUB_H
 #include "server/command/command.h"
@@ -11,15 +11,15 @@
 
 enum pubsub_kind { PUBSUB_CHANNEL, PUBSUB_PATTERN, PUBSUB_SHARD, PUBSUB_KINDS };
 
-/* Delivers a message to the subscribers of a channel, and of the patterns that match it, or of a shard channel; returns
- * how many got it. */
+/* Delivers a message to the subscribers of a channel and of the patterns that match it, or of a shard channel; returns
+ * the number of receivers. */
 size_t pubsub_publish(struct slice channel, struct slice message, bool shard);
-bool pubsub_has_subscribers(void); /* of channels or patterns: is it worth making a message? */
+bool pubsub_has_subscribers(void); /* of channels or patterns; false: no message needs to be built */
 
-/* Subscriptions of a client. False: it was there already, or was not there. */
+/* Subscribe and unsubscribe a client. False: no change. */
 bool pubsub_subscribe(struct client *client, enum pubsub_kind kind, struct slice name);
 bool pubsub_unsubscribe(struct client *client, enum pubsub_kind kind, struct slice name);
-/* Ends all of a kind; `ended` (may be NULL) is told each one. */
+/* Ends all subscriptions of a kind; calls `ended` (may be NULL) for each. */
 typedef void pubsub_ended(struct client *client, enum pubsub_kind kind, struct slice name);
 void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub_ended *ended);
 
@@ -30,5 +30,5 @@ void pubsub_channels_each(enum pubsub_kind kind, void (*seen)(void *context, str
 extern const struct command_spec pubsub_commands[];
 extern const struct info_section pubsub_sections[];
 extern const struct config_option notification_options[]; /* notifications.c: notify-keyspace-events */
-void pubsub_init(void);                                   /* once, at start */
+void pubsub_init(void);                                   /* call once at startup */
 #endif

@@ -1,11 +1,11 @@
-/* pubsub_commands.c: SUBSCRIBE and its kin, PUBLISH, SPUBLISH, PUBSUB; what INFO shows of them. */
+/* pubsub_commands.c: SUBSCRIBE and its variants, PUBLISH, SPUBLISH, PUBSUB, and their fields of INFO. */
 #include "lib/glob.h"
 #include "pubsub/pubsub.h"
 #include "server/clients/client.h"
 #include "server/command/help.h"
 #include "server/command/propagate.h"
 
-/* Subscribing. A confirmation is a push: it comes in its place in the stream, whatever CLIENT REPLY says. */
+/* Subscribing. A confirmation is a push message, sent in order with the replies, even with CLIENT REPLY OFF. */
 
 static void confirm(struct client *client, enum pubsub_kind kind, bool subscribed, const struct slice *name) {
     static const char *const words[PUBSUB_KINDS][2] = {
@@ -25,7 +25,7 @@ static void confirm(struct client *client, enum pubsub_kind kind, bool subscribe
 
 static void subscribe(struct call *call, enum pubsub_kind kind, const char *refusal) {
     struct client *client = call->client;
-    /* Within a transaction it can be done; shard channels cannot, as in Valkey. */
+    /* Allowed within a transaction, except for shard channels, as in Valkey. */
     bool in_transaction = client->transaction && kind != PUBSUB_SHARD;
     if (client->flags & CLIENT_DENY_BLOCKING && !in_transaction) {
         reply_error(call->reply, refusal);
@@ -189,7 +189,7 @@ static const struct command_spec pubsub_subcommands[] = {
      .flags = LOOKING_FLAGS,
      .group = GROUP_PUBSUB,
      .since = "2.8.0",
-     .complexity = "O(N), where N is the number of channels asked for",
+     .complexity = "O(N), where N is the number of channels requested",
      .summary = "Counts the subscribers of channels.",
      .syntax = "[channel:string]..."},
     {.name = "shardchannels",
@@ -207,7 +207,7 @@ static const struct command_spec pubsub_subcommands[] = {
      .flags = LOOKING_FLAGS,
      .group = GROUP_PUBSUB,
      .since = "7.0.0",
-     .complexity = "O(N), where N is the number of shard channels asked for",
+     .complexity = "O(N), where N is the number of shard channels requested",
      .summary = "Counts the subscribers of shard channels.",
      .syntax = "[shardchannel:string]..."},
     {.name = "help",
@@ -303,7 +303,7 @@ const struct command_spec pubsub_commands[] = {
      .group = GROUP_PUBSUB,
      .since = "2.8.0",
      .complexity = "That of the subcommand",
-     .summary = "Shows what is subscribed to.",
+     .summary = "Shows active subscriptions.",
      .subcommands = pubsub_subcommands},
     {.name = NULL},
 };

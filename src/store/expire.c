@@ -33,14 +33,14 @@ void db_expire_entry(struct db *db, struct entry *e) {
 
 struct batch {
     struct entry *expired[BATCH];
-    size_t expired_count, seen, alive;
+    size_t expired_count, sampled, alive;
     int64_t ttl_sum, now;
 };
 static void batch_see(void *context, void *entry) {
     struct batch *batch = context;
     struct entry *e = entry;
     int64_t left = *entry_expiry_word(e) - batch->now;
-    batch->seen++;
+    batch->sampled++;
     if (left >= 0) {
         if (__builtin_add_overflow(batch->ttl_sum, left, &batch->ttl_sum)) batch->ttl_sum = INT64_MAX;
         batch->alive++;
@@ -63,12 +63,12 @@ static bool cycle_is_over(struct cycle *cycle) {
 /* One round: about keys_per_round keys, and at most 20 times as many empty buckets. True: another round pays. */
 static bool cycle_round(struct db *db, struct cycle *cycle) {
     struct batch batch = {.now = clock_ms()};
-    size_t seen = 0, expired = 0;
-    for (size_t steps = cycle->keys_per_round * 20; steps && seen < cycle->keys_per_round; steps--) {
-        batch.seen = batch.expired_count = 0;
+    size_t sampled = 0, expired = 0;
+    for (size_t steps = cycle->keys_per_round * 20; steps && sampled < cycle->keys_per_round; steps--) {
+        batch.sampled = batch.expired_count = 0;
         db->expire_cursor = hashtable_scan(db->expires, db->expire_cursor, batch_see, &batch);
         for (size_t i = 0; i < batch.expired_count; i++) db_expire_entry(db, batch.expired[i]);
-        seen += batch.seen, expired += batch.expired_count;
+        sampled += batch.sampled, expired += batch.expired_count;
         if (!hashtable_size(db->expires)) break;
     }
     if (batch.alive) {
@@ -76,8 +76,8 @@ static bool cycle_round(struct db *db, struct cycle *cycle) {
         if (!db->average_ttl) db->average_ttl = average;
         db->average_ttl += (average - db->average_ttl) / TTL_SAMPLES;
     }
-    cycle->sampled += seen, cycle->expired += expired;
-    return seen && expired * 100 > seen * cycle->tolerated_percent;
+    cycle->sampled += sampled, cycle->expired += expired;
+    return sampled && expired * 100 > sampled * cycle->tolerated_percent;
 }
 
 static void cycle_db(struct db *db, struct cycle *cycle) {

@@ -19,7 +19,7 @@ void quicklist_describe(const struct quicklist *quicklist, struct quicklist_stat
 uint8_t *quicklist_to_listpack(struct quicklist *quicklist);
 
 void quicklist_each_node(const struct quicklist *quicklist,
-                         void (*seen)(void *context, const struct list_node_view *node), void *context);
+                         void (*visit)(void *context, const struct list_node_view *node), void *context);
 void quicklist_append_node(struct quicklist *quicklist, uint8_t *lp); /* takes over a listpack with elements */
 
 void quicklist_push(struct quicklist *quicklist, bool head, struct slice text, struct blob *blob);

@@ -1,8 +1,8 @@
-/* commands_fixture.h: a keyspace, a client without a connection, and ears for what its commands propagate and tell. For
- * tests of commands/.
+/* commands_fixture.h: for tests of commands/: a keyspace, a client without a connection, and listeners that record
+ * propagation and notifications.
  *
- * A command is written as on a command line; its reply is looked at as the bytes that a client would get. Time stands
- * still at NOW until a test moves it. */
+ * A test writes a command as on a command line and compares the bytes of the reply. Time is frozen at NOW until a test
+ * changes it. */
 #ifndef TESTS_COMMANDS_FIXTURE_H
 #define TESTS_COMMANDS_FIXTURE_H
 #include <setjmp.h>
@@ -42,7 +42,7 @@ static const char *heard(struct memory_output *memory) {
     return memory->data;
 }
 
-/* One line a command, words as they are, "db:" in front where it is not 0. */
+/* Records one line per command, with "db:" in front if the database is not 0. */
 static void propagation_heard(struct propagation_listener *self, const struct propagation *propagation) {
     char text[32];
     int db = propagation->db, argc = propagation->argc;
@@ -55,7 +55,7 @@ static void propagation_heard(struct propagation_listener *self, const struct pr
     say(&propagated_memory, SLICE("\n"));
 }
 
-/* "event(key) ", "db:" in front where it is not 0. */
+/* Records "event(key) ", with "db:" in front if the database is not 0. */
 static void event_heard(struct notify_receiver *self, struct db *db, enum notify_class class, const char *event,
                         struct slice key) {
     char text[32];
@@ -115,7 +115,7 @@ static int fixture_end(void **state) {
     return 0;
 }
 
-/* The reply's bytes, valid until the next call. */
+/* Returns the reply's bytes, valid until the next call. */
 static const char *run_words(int argc, const struct slice *argv) {
     memory_output_clear(&reply_memory);
     memory_output_clear(&propagated_memory);
@@ -134,7 +134,7 @@ static const char *run(const char *line) {
     return reply;
 }
 
-/* After a run: what it changed, repeated and told. */
+/* After a run: its changes, propagation and notifications. */
 static inline void assert_dirty(uint64_t changes) {
     assert_int_equal(server.dirty - dirty_before, changes);
 }
@@ -145,7 +145,7 @@ static inline void assert_events(const char *events) {
     assert_string_equal(heard(&events_memory), events);
 }
 #define replies(line, bytes) assert_string_equal(run(line), bytes)
-/* All at once. */
+/* All of them in one call. */
 #define does(line, bytes, changes, lines, events)                                                                      \
     do {                                                                                                               \
         replies(line, bytes);                                                                                          \

@@ -1,5 +1,5 @@
-/* rdma_device_arranged.h: for programs that need an RDMA device. Where the machine has none, starts the program again
- * under utils/softrdma/softrdma. False: there is none even then, which is said. */
+/* rdma_device_arranged.h: for programs that need an RDMA device. If the machine has none, restarts the program under
+ * utils/softrdma/softrdma. False: no device even then; prints a message. */
 #ifndef TESTS_RDMA_DEVICE_ARRANGED_H
 #define TESTS_RDMA_DEVICE_ARRANGED_H
 #include "net/rdma.h"

@@ -1,9 +1,9 @@
-/* rdma_peers.h: what test_rdma.c starts as processes of their own (--peer MODE HOST PORT): peers on plain verbs that
- * break the protocol, and the storm. Included by it alone. */
+/* rdma_peers.h: the peers that test_rdma.c starts as separate processes (--peer MODE HOST PORT): peers on plain verbs
+ * that violate the protocol, and the stress test. Included only by test_rdma.c. */
 #ifndef TESTS_RDMA_PEERS_H
 #define TESTS_RDMA_PEERS_H
 
-/* The peers: plain verbs, so that they can break every rule */
+/* The peers use plain verbs, so that they can violate every rule */
 
 static struct raw {
     struct rdma_event_channel *channel;
@@ -12,7 +12,7 @@ static struct raw {
     struct ibv_cq *cq;
     struct ibv_mr *mr;
     char memory[256 * 1024];
-    uint64_t addr; /* of the server's buffer */
+    uint64_t addr; /* address of the server's buffer */
     uint32_t size, key;
     union rdma_wire_message last; /* control message received */
     int noted;
@@ -43,7 +43,7 @@ static bool raw_completion(struct ibv_wc *wc, int timeout_ms) {
     } while (clock_monotonic_us() < end);
     return false;
 }
-/* Takes a control message in. */
+/* Records a control message. */
 static void raw_note(const struct ibv_wc *wc) {
     if (wc->byte_len != 32) _exit(6);
     memcpy(&raw.last, raw.memory + wc->wr_id * 64, 32);
@@ -93,7 +93,7 @@ static bool raw_post(struct ibv_send_wr *wr, const void *data, uint32_t len) {
     while (raw_completion(&wc, 3000)) {
         bool receive = wc.status == IBV_WC_SUCCESS && (wc.opcode & IBV_WC_RECV);
         if (!receive) return wc.status == IBV_WC_SUCCESS;
-        if (wc.opcode == IBV_WC_RECV) raw_note(&wc); /* it came before our own completion */
+        if (wc.opcode == IBV_WC_RECV) raw_note(&wc); /* it arrived before our own completion */
     }
     return false;
 }
@@ -161,8 +161,8 @@ static void raw_misbehave(const char *mode) {
     }
 }
 
-/* A storm: connections come, stream, and are closed at random times from either end, while the device fails as
- * SOFTRDMA_FAULTS says. Anything may fail; nothing may crash, hang, be corrupted or stay behind. */
+/* A stress test: connections are opened, stream, and are closed at random times from either end, while the device fails
+ * according to SOFTRDMA_FAULTS. Any operation may fail; nothing may crash, hang, be corrupted or leak. */
 enum { STORM_CONNECTIONS = 24, STORM_MS = 2500 };
 static struct end storm_near[STORM_CONNECTIONS], storm_far[STORM_CONNECTIONS * 8];
 static void storm_accept(struct listener *from, struct connection *conn) {
@@ -226,7 +226,7 @@ static int storm_main(const char *host) {
         if (storm_far[i].conn) close_self(&storm_far[i]);
         bad |= storm_far[i].corrupt;
     }
-    /* Whatever lingers gives up in bounded time. */
+    /* Lingering connections give up in bounded time. */
     until = clock_monotonic_us() + 60 * 1000000;
     while (rdma_stats()->connections && clock_monotonic_us() < until) event_loop_turn(loop, 10000);
     if (rdma_stats()->connections) return 21;

@@ -1,4 +1,4 @@
-/* test_aof_manifest.c: manifests are read and written as Valkey does, and what is malformed is refused. */
+/* test_aof_manifest.c: manifests are read and written as Valkey does; malformed ones are rejected. */
 #include "lib/memory.h"
 #include "persist/aof_manifest.h"
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Append-only files: commands, annotations and transactions are found, in the window and across its ends; a file that
- * ends early is good up to a record, damage is told with its place. */
+/* Append-only files: the reader finds commands, annotations and transactions inside its window and across its ends; it
+ * accepts a truncated file up to a record and reports corruption with its position. */
 #include "lib/memory.h"
 #include "lib/output.h"
 #include "persist/aof_reader.h"
@@ -99,7 +99,7 @@ static void commands_are_read_whatever_their_size(void **state) {
 #define MULTI  "*1\r\n$5\r\nMULTI\r\n"
 #define EXEC   "*1\r\n$4\r\nEXEC\r\n"
 
-static void a_file_that_ends_early_is_good_up_to_a_record(void **state) {
+static void a_truncated_file_is_valid_up_to_a_record(void **state) {
     (void)state;
     static const char whole[] = "#TS:5\r\n" SELECT SET MULTI SET SET EXEC SET;
     static const size_t ends[] = {0,
@@ -126,7 +126,7 @@ static void a_file_that_ends_early_is_good_up_to_a_record(void **state) {
     }
 }
 
-static void damage_is_told_with_its_place(void **state) {
+static void corruption_is_reported_with_its_position(void **state) {
     (void)state;
     static const struct {
         const char *tail;
@@ -207,8 +207,8 @@ static void a_disk_that_fails_is_no_end_of_a_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_are_read_whatever_their_size),
-        cmocka_unit_test(a_file_that_ends_early_is_good_up_to_a_record),
-        cmocka_unit_test(damage_is_told_with_its_place),
+        cmocka_unit_test(a_truncated_file_is_valid_up_to_a_record),
+        cmocka_unit_test(corruption_is_reported_with_its_position),
         cmocka_unit_test(lengths_that_nothing_follows_cost_no_memory),
         cmocka_unit_test(a_disk_that_fails_is_no_end_of_a_file),
     };

@@ -1,4 +1,4 @@
-/* The small modules of lib/: patterns, hashing, random numbers, clocks, background threads, log. */
+/* The small modules of lib/: patterns, hashing, random numbers, clocks, background threads, the log. */
 #include "lib/background.h"
 #include "lib/clock.h"
 #include "lib/glob.h"
@@ -148,7 +148,7 @@ static void threads_draw_different_numbers(void **state) {
     assert_true(a != b);
 }
 
-static void a_frozen_clock_stands_still_and_the_other_goes_on(void **state) {
+static void a_frozen_clock_does_not_stop_the_monotonic_one(void **state) {
     clock_update();
     clock_freeze();
     clock_freeze();
@@ -193,7 +193,7 @@ static void jobs_of_a_kind_run_in_order_elsewhere(void **state) {
         assert_int_equal(background_start(setup_thread), 0);
         for (intptr_t i = 0; i < 1000; i++) background_submit(BACKGROUND_LAZY_FREE, job, (void *)i);
         if (round) background_drain(BACKGROUND_LAZY_FREE);
-        background_stop(); /* finishes what is queued */
+        background_stop(); /* runs all queued jobs */
         assert_int_equal(ran, 1000);
         assert_int_equal(set_up, BACKGROUND_KINDS);
         for (int i = 0; i < 1000; i++) assert_int_equal(order[i], i);
@@ -293,7 +293,7 @@ static void log_dates_are_local_dates(void **state) {
     assert_non_null(strstr(log_text(), expected));
     assert_int_equal(truncate(log_path, 0), 0);
 }
-static void a_log_file_that_cannot_be_opened_is_told(void **state) {
+static void a_log_file_that_cannot_be_opened_is_reported(void **state) {
     assert_int_equal(log_set_file("/nonexistent/directory/log"), -ENOENT);
     assert_int_equal(log_set_file(NULL), 0);
     unlink(log_path);
@@ -304,7 +304,7 @@ struct item {
     char name;
 };
 
-/* Walks over a, b, c, d; at the element `at` the elements of `leaving` are removed and those of `coming` appended. */
+/* Iterates over a, b, c, d; at the element `at` it removes the elements of `leaving` and appends those of `coming`. */
 static void walk(char *seen, char at, const char *leaving, const char *coming) {
     struct item items[] = {{.name = 'a'}, {.name = 'b'}, {.name = 'c'}, {.name = 'd'}, {.name = 'e'}};
     struct list list;
@@ -321,7 +321,7 @@ static void walk(char *seen, char at, const char *leaving, const char *coming) {
     assert_null(list.walks);
 }
 
-static void a_walk_goes_on_whatever_its_body_removes(void **state) {
+static void an_iteration_survives_any_removal_in_its_body(void **state) {
     static const struct {
         char at;
         const char *leaving, *coming, *seen;
@@ -347,7 +347,7 @@ static size_t length_until(struct list *list, const struct list_link *end) {
     return length;
 }
 
-static void walks_of_one_list_nest_and_may_be_left(void **state) {
+static void iterations_of_one_list_nest_and_may_end_early(void **state) {
     struct item items[] = {{.name = 'a'}, {.name = 'b'}, {.name = 'c'}};
     struct list list;
     list_init(&list);
@@ -359,12 +359,12 @@ static void walks_of_one_list_nest_and_may_be_left(void **state) {
         list_each(&list, other) {
             if (other == &items[1].link) break;
         }
-        /* The inner walk removes what the outer one would visit next. */
+        /* The inner iteration removes what the outer one would visit next. */
         if (outer > 1) continue;
         list_each(&list, other) {
             if (other == &items[2].link) list_remove(&list, &items[1].link);
         }
-        list_insert_before(&list, &items[2].link, &items[1].link); /* in front of where the outer one goes on */
+        list_insert_before(&list, &items[2].link, &items[1].link); /* before the next element of the outer iteration */
     }
     assert_int_equal(outer, 2); /* a, then c */
     assert_null(list.walks);
@@ -372,25 +372,25 @@ static void walks_of_one_list_nest_and_may_be_left(void **state) {
 }
 
 int main(void) {
-    setenv("TZ", "XXX-12:45", 1); /* before the first line, where the offset is learnt */
+    setenv("TZ", "XXX-12:45", 1); /* before the first line, which reads the offset */
     tzset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns_match_as_in_valkey),
         cmocka_unit_test(many_stars_take_no_exponential_time),
-        cmocka_unit_test(a_walk_goes_on_whatever_its_body_removes),
-        cmocka_unit_test(walks_of_one_list_nest_and_may_be_left),
+        cmocka_unit_test(an_iteration_survives_any_removal_in_its_body),
+        cmocka_unit_test(iterations_of_one_list_nest_and_may_end_early),
         cmocka_unit_test(siphash_is_siphash_1_3),
         cmocka_unit_test(hashing_without_case_folds_ascii_letters_only),
         cmocka_unit_test(random_numbers_are_spread_evenly),
         cmocka_unit_test(threads_draw_different_numbers),
-        cmocka_unit_test(a_frozen_clock_stands_still_and_the_other_goes_on),
+        cmocka_unit_test(a_frozen_clock_does_not_stop_the_monotonic_one),
         cmocka_unit_test(jobs_run_at_once_before_the_start),
         cmocka_unit_test(jobs_of_a_kind_run_in_order_elsewhere),
         cmocka_unit_test(a_forked_child_runs_jobs_itself),
         cmocka_unit_test(log_lines_look_as_valkeys),
         cmocka_unit_test(long_lines_are_written_whole),
         cmocka_unit_test(log_dates_are_local_dates),
-        cmocka_unit_test(a_log_file_that_cannot_be_opened_is_told),
+        cmocka_unit_test(a_log_file_that_cannot_be_opened_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

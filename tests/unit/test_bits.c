@@ -1,4 +1,4 @@
-/* Rows of bits: lib/bits.c against bit-by-bit loops. */
+/* Bit arrays: lib/bits.c against bit-by-bit loops. */
 #include "lib/bits.h"
 #include "lib/memory.h"
 #include <setjmp.h>
@@ -13,7 +13,7 @@ static bool naive_bit(const unsigned char *bytes, uint64_t at) {
     return bytes[at / 8] >> (7 - at % 8) & 1;
 }
 
-/* Random bytes in an allocation of exactly that size, so that a sanitizer sees a step beyond. */
+/* Random bytes in an allocation of exactly that size, so that a sanitizer detects an access past the end. */
 static unsigned char *random_row(size_t len, int kind) {
     unsigned char *row = malloc(len ? len : 1);
     for (size_t i = 0; i < len; i++) row[i] = kind == 0 ? 0 : kind == 1 ? 0xff : (unsigned char)rand();

@@ -1,4 +1,4 @@
-/* CRC-64, CRC-32C and LZF: known answers, pieces, damage. */
+/* CRC-64, CRC-32C and LZF: known results, input in pieces, corruption. */
 #include "lib/crc32c.h"
 #include "lib/crc64.h"
 #include "lib/lzf.h"
@@ -99,7 +99,7 @@ static void lzf_is_what_liblzf_reads_and_writes(void **state) {
         size = lzf_compress(text, (unsigned)len, packed, sizeof packed);
         assert_true(lzf_unpack((struct slice){packed, size}, again, len));
         assert_memory_equal(again, text, len);
-        for (int damage = 0; damage < 20; damage++) { /* the same verdict, the same bytes */
+        for (int damage = 0; damage < 20; damage++) { /* the same result and the same bytes */
             packed[random_below(size)] = (char)random_below(256);
             char *exact = mem_alloc(size);
             memcpy(exact, packed, size);

@@ -1,5 +1,5 @@
-/* The owner of child processes: one at a time, how they end, what they report, which descriptors they keep, and what
- * stops in the server meanwhile. */
+/* The owner of child processes: one child at a time, how children end, what they report, which descriptors they keep,
+ * and what the server pauses meanwhile. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +102,7 @@ static void one_child_runs_at_a_time(void **state) {
     wait_done();
 }
 
-static void a_child_that_is_killed_tells_the_signal(void **state) {
+static void a_killed_child_reports_the_signal(void **state) {
     struct child_job job = job_of(run_forever);
     assert_true(child_start(&job) > 0);
     child_kill();
@@ -119,7 +119,7 @@ static void a_child_that_is_killed_tells_the_signal(void **state) {
     assert_int_equal(done_count, 1);
 }
 
-static void an_interrupt_of_the_terminal_is_left_to_the_server(void **state) {
+static void children_ignore_an_interrupt_of_the_terminal(void **state) {
     struct child_job job = job_of(run_forever);
     pid_t pid = child_start(&job);
     assert_true(pid > 0);
@@ -186,8 +186,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_exit_status_reaches_done),
         cmocka_unit_test(one_child_runs_at_a_time),
-        cmocka_unit_test(a_child_that_is_killed_tells_the_signal),
-        cmocka_unit_test(an_interrupt_of_the_terminal_is_left_to_the_server),
+        cmocka_unit_test(a_killed_child_reports_the_signal),
+        cmocka_unit_test(children_ignore_an_interrupt_of_the_terminal),
         cmocka_unit_test(keys_and_copied_memory_are_reported),
         cmocka_unit_test(a_child_keeps_only_its_jobs_descriptors),
         cmocka_unit_test(access_times_stay_while_memory_is_shared),

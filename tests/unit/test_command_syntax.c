@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-/* A tree as text: name/type with what else there is, children in ( ). */
+/* A tree as text: name/type with further properties, children in ( ). */
 static void show(const struct command_argument *argument, struct output *out) {
     for (; argument; argument = argument->next) {
         char text[256];
@@ -100,7 +100,7 @@ static void test_mistakes_are_found(void **state) {
         if (arguments || !*error) fail_msg("'%s' was taken", wrong[i]);
     }
 }
-/* FIPS 180-4's examples, in all ways to cut them. */
+/* The examples of FIPS 180-4, split in all possible ways. */
 static void test_sha1(void **state) {
     static const char text[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     unsigned char digest[SHA1_SIZE];

@@ -1,4 +1,4 @@
-/* Options: how texts become values and values texts, what a file may hold, what CONFIG REWRITE makes of a file. */
+/* Options: conversion between texts and values, the syntax of files, and what CONFIG REWRITE does to a file. */
 #include "lib/memory.h"
 #include "server/config/config.h"
 #include "server/config/config_engine.h"
@@ -170,7 +170,7 @@ static void test_one_of_and_several_of(void **state) {
 }
 static void test_words(void **state) {
     assert_set("t-words", "x yy  z", "x yy  z");
-    assert_int_equal(words.count, 4); /* between two spaces there is a word of no letters */
+    assert_int_equal(words.count, 4); /* between two spaces there is an empty word */
     assert_set("t-words", "", "");
     assert_int_equal(words.count, 0);
     assert_set("t-name", "a b", "a b");
@@ -358,7 +358,7 @@ static void test_options_can_be_removed_and_registered_again(void **state) {
         assert_null(list.items);
         for (size_t at = 0; at < before; at++) assert_non_null(config_name_at(at)->state);
     }
-    config_unregister(passing); /* none is there */
+    config_unregister(passing); /* none is registered */
     assert_shows("t-custom", "one two");
 }
 

@@ -1,4 +1,4 @@
-/* The registry of commands and what dispatch does around a call: refusals, statistics, propagation, filters. */
+/* The command registry, and what dispatch does around a call: rejection, statistics, propagation, filters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -145,7 +145,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* Runs words separated by single spaces; the reply. */
+/* Runs words separated by single spaces; returns the reply. */
 static const char *run(const char *line) {
     struct slice argv[64];
     int argc = 0;
@@ -180,11 +180,11 @@ static void names_are_found_in_any_case(void **state) {
 }
 
 static void names_that_look_alike_are_not_taken_for_each_other(void **state) {
-    /* The last byte of these differs from the true one in the bit that case does. */
+    /* The last byte of these differs from the correct one in the bit that ASCII case changes. */
     static const char *const wrong[] = {
         "o", "okk", "ko", "ge", "gett", "a\rrather-long-name-of-a-command", "a-rather-long-nbme-of-a-command"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        run("ok"); /* and it is remembered */
+        run("ok"); /* the lookup is cached */
         assert_memory_equal(run(wrong[i]), "-ERR unknown command", 20);
     }
     struct slice empty = {"", 0};
@@ -228,7 +228,7 @@ static void a_renamed_command_has_its_new_name_only(void **state) {
     assert_int_equal(commands_count(), count - 1);
 }
 
-/* Refusals */
+/* Rejection */
 
 static void refusals_have_valkeys_texts(void **state) {
     assert_string_equal(run("foo a b"), "-ERR unknown command 'foo', with args beginning with: 'a' 'b' \r\n");
@@ -250,7 +250,7 @@ static void an_unknown_command_is_shown_in_part(void **state) {
     assert_string_equal(run(line), expected);
 }
 
-static void a_stranger_may_do_little(void **state) {
+static void an_unauthenticated_client_may_run_few_commands(void **state) {
     struct slice words[] = {SLICE("secret")}, none[] = {SLICE("")};
     assert_null(config_assign("requirepass", 1, words));
     client->authenticated = false;
@@ -268,7 +268,7 @@ static void a_stranger_may_do_little(void **state) {
     assert_string_equal(run("ok"), "+OK\r\n");
 }
 
-/* Gates */
+/* Filters */
 
 static enum filter_answer answer;
 static int asked;
@@ -279,7 +279,7 @@ static enum filter_answer ask(struct client *who, const struct command *command,
     return answer;
 }
 
-static void a_gate_stops_what_it_is_asked_about(void **state) {
+static void a_filter_rejects_commands(void **state) {
     struct command_filter gate = {.order = FILTER_MEMORY, .flags = CMD_WRITE, .ask = ask};
     uint64_t rejected = found("write")->rejected, calls = found("write")->calls;
     dispatch_add_filter(&gate);
@@ -306,7 +306,7 @@ static enum filter_answer first_ask(struct client *who, const struct command *co
     return FILTER_REFUSE;
 }
 
-static void gates_are_asked_in_their_order(void **state) {
+static void filters_run_in_order(void **state) {
     struct command_filter late = {.order = FILTER_LOADING, .ask = ask}, early = {.order = FILTER_ACL, .ask = first_ask};
     answer = FILTER_REFUSE;
     dispatch_add_filter(&late);
@@ -359,7 +359,7 @@ static void a_write_is_propagated_once(void **state) {
     assert_int_equal(server.dirty, dirty + 3);
 }
 
-/* Listens with all that a listener is given. */
+/* A listener that records everything it receives. */
 static struct propagation last_seen;
 static struct blob *last_blob;
 static void detail_heard(struct propagation_listener *self, const struct propagation *propagation) {
@@ -416,7 +416,7 @@ static void the_propagation_offset_counts_commands(void **state) {
     propagate_unlisten(&detail_listener);
 }
 
-static void the_origin_of_a_command_is_told(void **state) {
+static void the_origin_of_a_command_is_reported(void **state) {
     propagate_listen(&detail_listener);
     run("write x");
     assert_int_equal(last_seen.origin, PROPAGATION_LOCAL);
@@ -436,7 +436,7 @@ static void the_origin_of_a_command_is_told(void **state) {
     propagate_unlisten(&detail_listener);
 }
 
-static void a_listener_that_comes_within_a_transaction_gets_whole_pairs(void **state) {
+static void a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs(void **state) {
     propagate_unlisten(&listener);
     propagate_begin();
     propagate(0, 1, (struct slice[]){SLICE("a")}, NULL);
@@ -512,9 +512,9 @@ static void commands_can_be_removed_and_registered_again(void **state) {
         assert_int_equal(commands_count(), before);
         assert_null(command_find(SLICE("passing")));
         assert_null(command_find(SLICE("passing-many|sub")));
-        /* By the client that has just called it, too. */
+        /* Also for the client that has just called it. */
         assert_string_equal(run("passing x"), "-ERR unknown command 'passing', with args beginning with: 'x' \r\n");
-        /* Who holds the command calls it in vain. */
+        /* A caller that keeps the command cannot call it any more. */
         memory_output_clear(&replies);
         dispatch_call(client, held, 1, (struct slice[]){SLICE("passing")});
         dispatch_call(client, held_sub, 1, (struct slice[]){SLICE("passing-many")});
@@ -522,7 +522,7 @@ static void commands_can_be_removed_and_registered_again(void **state) {
         assert_string_equal(replies.data,
                             "-ERR unknown command 'passing'\r\n-ERR unknown command 'passing-many|sub'\r\n");
     }
-    commands_unregister(passing); /* none is there */
+    commands_unregister(passing); /* none is registered */
     assert_string_equal(run("ok"), "+OK\r\n");
 }
 
@@ -533,7 +533,7 @@ static void a_command_can_remove_itself_while_it_runs(void **state) {
     assert_null(command_find(SLICE("passing")));
 }
 
-static void nothing_is_kept_when_nobody_listens(void **state) {
+static void nothing_is_recorded_without_a_listener(void **state) {
     propagate_unlisten(&listener);
     run("twice");
     propagate_listen(&listener);
@@ -542,16 +542,16 @@ static void nothing_is_kept_when_nobody_listens(void **state) {
 }
 
 static void a_client_may_be_freed_by_its_own_command(void **state) {
-    /* Without a loop its memory would go at once; so somebody else's command frees it. */
+    /* Without a loop its memory would be freed at once, so another client's command frees it. */
     struct client *other = client_new(NULL);
     uint64_t id = other->id;
     client_free(other);
     assert_null(client_by_id(id));
     server.loop = event_loop_new();
     run("suicide");
-    assert_string_equal(replies.data, ""); /* nobody is there to be answered */
+    assert_string_equal(replies.data, ""); /* there is no client to reply to */
     assert_true(client->flags & CLIENT_CLOSING);
-    client_free(client); /* again: nothing happens */
+    client_free(client); /* a second call has no effect */
     event_loop_free(server.loop);
     server.loop = NULL;
     client = NULL;
@@ -572,9 +572,9 @@ int main(void) {
         TEST(keys_are_found),
         TEST(refusals_have_valkeys_texts),
         TEST(an_unknown_command_is_shown_in_part),
-        TEST(a_stranger_may_do_little),
-        TEST(a_gate_stops_what_it_is_asked_about),
-        TEST(gates_are_asked_in_their_order),
+        TEST(an_unauthenticated_client_may_run_few_commands),
+        TEST(a_filter_rejects_commands),
+        TEST(filters_run_in_order),
         TEST(calls_and_failures_are_counted),
         TEST(errors_are_counted_by_their_code),
         TEST(a_write_is_propagated_once),
@@ -584,9 +584,9 @@ int main(void) {
         TEST(a_command_can_remove_itself_while_it_runs),
         TEST(large_arguments_are_propagated_by_reference),
         TEST(the_propagation_offset_counts_commands),
-        TEST(the_origin_of_a_command_is_told),
-        TEST(a_listener_that_comes_within_a_transaction_gets_whole_pairs),
-        TEST(nothing_is_kept_when_nobody_listens),
+        TEST(the_origin_of_a_command_is_reported),
+        TEST(a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs),
+        TEST(nothing_is_recorded_without_a_listener),
         TEST(a_client_may_be_freed_by_its_own_command),
         TEST(secrets_are_marked),
         TEST(a_renamed_command_has_its_new_name_only),

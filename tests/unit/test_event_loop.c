@@ -43,7 +43,7 @@ static void timers_fire_in_order_of_due_time(void **state) {
     memset(timers, 0, sizeof timers);
     fired_count = 0;
     for (int i = 0; i < 1000; i++) {
-        int n = (i * 617) % 1000; /* some order that is not sorted */
+        int n = (i * 617) % 1000; /* an unsorted order */
         timers[n].number = n;
         event_timer_set(loop, &timers[n].timer, (uint64_t)(20000 + n * 50), note_timer);
     }
@@ -134,7 +134,7 @@ static void a_watch_removed_by_another_handler_is_not_called(void **state) {
     a.victim = &b, b.victim = &a;
     assert_int_equal(event_watch_set(loop, &a.watch, fd_a, EVENT_READ, remove_victim), 0);
     assert_int_equal(event_watch_set(loop, &b.watch, fd_b, EVENT_READ, remove_victim), 0);
-    event_loop_turn(loop, 0); /* both are ready: whoever runs first removes the other */
+    event_loop_turn(loop, 0); /* both are ready: the handler that runs first removes the other */
     assert_int_equal(a.calls + b.calls, 1);
     event_watch_remove(loop, &a.watch);
     event_watch_remove(loop, &b.watch);
@@ -148,7 +148,7 @@ static void a_reused_descriptor_does_not_get_its_predecessors_event(void **state
     first.victim = &second;
     event_watch_set(loop, &first.watch, fd1, EVENT_READ, remove_victim);
     event_watch_set(loop, &second.watch, fd2, EVENT_READ, remove_victim);
-    /* As if the handler of `first` closed fd2 and the number came back at once. */
+    /* As if the handler of `first` closed fd2 and the kernel reused the number at once. */
     event_watch_remove(loop, &second.watch);
     close(fd2);
     int fd3 = eventfd(0, EFD_NONBLOCK);
@@ -203,7 +203,7 @@ static void deferred_work_runs_once_at_the_end_of_the_turn(void **state) {
     event_loop_defer(loop, &d.deferred, run_deferred);
     event_loop_defer(loop, &d.deferred, run_deferred);
     assert_int_equal(d.runs, 0);
-    event_loop_turn(loop, -1); /* does not wait for ever: there is work */
+    event_loop_turn(loop, -1); /* does not block: there is work */
     assert_int_equal(d.runs, 1);
     event_loop_turn(loop, 0);
     assert_int_equal(d.runs, 1);
@@ -217,7 +217,7 @@ static void deferred_work_that_defers_itself_runs_in_the_next_turn(void **state)
     event_loop_turn(loop, 0);
     assert_int_equal(d.runs, 2);
 }
-static void an_inner_turn_runs_no_deferred_work(void **state) {
+static void a_nested_iteration_runs_no_deferred_work(void **state) {
     struct test_deferred d = {0};
     struct event_timer timer = {0};
     deferred_by_timer = &d;
@@ -289,17 +289,17 @@ static void a_descriptor_is_served_while_a_poller_spins(void **state) {
     uint64_t one = 1, begin = clock_monotonic_us();
     assert_int_equal(write(fd, &one, sizeof one), sizeof one);
     while (!w.calls) event_loop_turn(loop, -1);
-    assert_true(clock_monotonic_us() - begin < 200000); /* 50 us where nothing else wants the CPU */
+    assert_true(clock_monotonic_us() - begin < 200000); /* 50 us on an idle CPU */
     event_poller_remove(loop, &p.poller);
     event_watch_remove(loop, &w.watch);
     close(fd);
 }
-/* A poller that had work a moment ago and has none now: the loop spins. */
+/* A poller that had work recently and has none now: the loop spins. */
 static struct test_poller spinning_poller(void) {
     return (struct test_poller){.poller = {.poll = poll_test, .prepare_sleep = prepare_test, .spin_us = 10000000},
                                 .work = 1};
 }
-static void a_turn_that_spins_looks_at_its_pollers_again_and_again(void **state) {
+static void a_spinning_iteration_polls_repeatedly(void **state) {
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0);
@@ -311,7 +311,7 @@ static void a_turn_that_spins_looks_at_its_pollers_again_and_again(void **state)
     assert_int_equal(p.prepared, 0);
     event_poller_remove(loop, &p.poller);
 }
-static void a_turn_that_may_not_wait_looks_at_its_pollers_once(void **state) {
+static void a_nonblocking_iteration_polls_once(void **state) {
     struct test_poller p = spinning_poller();
     event_poller_add(loop, &p.poller);
     event_loop_turn(loop, 0);
@@ -455,7 +455,7 @@ static void *send_posts(void *argument) {
         struct numbered_post *numbered = mem_alloc(sizeof *numbered);
         *numbered = (struct numbered_post){.post.run = note_post, .sender = *(int *)argument, .number = i};
         event_loop_post(loop, &numbered->post);
-        if (i % 1000 == 0) usleep(500); /* the loop falls asleep meanwhile */
+        if (i % 1000 == 0) usleep(500); /* the loop goes to sleep meanwhile */
     }
     return NULL;
 }
@@ -518,13 +518,13 @@ int main(void) {
         LOOP_TEST(the_mask_of_a_watch_can_change),
         LOOP_TEST(deferred_work_runs_once_at_the_end_of_the_turn),
         LOOP_TEST(deferred_work_that_defers_itself_runs_in_the_next_turn),
-        LOOP_TEST(an_inner_turn_runs_no_deferred_work),
+        LOOP_TEST(a_nested_iteration_runs_no_deferred_work),
         LOOP_TEST(a_busy_poller_keeps_the_loop_from_sleeping),
         LOOP_TEST(a_poller_spins_for_its_time_and_then_sleeps),
         LOOP_TEST(a_poller_that_found_something_while_arming_prevents_sleep),
         LOOP_TEST(a_descriptor_is_served_while_a_poller_spins),
-        LOOP_TEST(a_turn_that_spins_looks_at_its_pollers_again_and_again),
-        LOOP_TEST(a_turn_that_may_not_wait_looks_at_its_pollers_once),
+        LOOP_TEST(a_spinning_iteration_polls_repeatedly),
+        LOOP_TEST(a_nonblocking_iteration_polls_once),
         LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin),
         LOOP_TEST(a_timer_is_fired_while_a_poller_spins),
         LOOP_TEST(a_followed_clock_goes_on_and_comes_back_from_a_frozen_one),

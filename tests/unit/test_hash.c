@@ -1,8 +1,8 @@
-/* The hash commands: what they change, repeat and tell. Replies in all their forms are in tests/integration/hashes.tcl.
+/* The hash commands: changes, propagation and notifications. tests/integration/hashes.tcl tests all forms of replies.
  */
 #include "commands_fixture.h"
 
-static void setting_tells_and_counts(void **state) {
+static void setting_notifies_and_counts(void **state) {
     does("HSET h a 1 b 2", ":2\r\n", 2, "HSET h a 1 b 2\n", "new(h) hset(h) ");
     does("HSET h a 1 c 3", ":1\r\n", 2, "HSET h a 1 c 3\n", "hset(h) ");
     does("HMSET h a 1", OK, 1, "HMSET h a 1\n", "hset(h) ");
@@ -20,7 +20,7 @@ static void deleting_the_last_field_deletes_the_key(void **state) {
     does("HDEL h b", ":0\r\n", 0, "", "");
     replies("EXISTS h", ":0\r\n");
 }
-static void increments_are_repeated_so_that_all_round_alike(void **state) {
+static void float_increments_are_propagated_as_their_result(void **state) {
     does("HINCRBY h n 5", ":5\r\n", 1, "HINCRBY h n 5\n", "new(h) hincrby(h) ");
     does("HINCRBYFLOAT h n 0.1", "$3\r\n5.1\r\n", 1, "HSET h n 5.1\n", "hincrbyfloat(h) ");
     unchanged("HINCRBY h n 1", "-ERR hash value is not an integer\r\n");
@@ -28,7 +28,7 @@ static void increments_are_repeated_so_that_all_round_alike(void **state) {
     unchanged("HINCRBYFLOAT none n x", "-ERR value is not a valid float\r\n");
     replies("EXISTS none", ":0\r\n");
 }
-static void reading_tells_of_a_miss_only(void **state) {
+static void reads_notify_only_misses(void **state) {
     does("HGET none f", NIL, 0, "", "keymiss(none) ");
     run("HSET h f v");
     does("HGET h none", NIL, 0, "", "");
@@ -73,10 +73,10 @@ static void values_grow_and_shrink_in_a_table(void **state) {
 }
 int main(void) {
     const struct CMUnitTest tests[] = {
-        test(setting_tells_and_counts),
+        test(setting_notifies_and_counts),
         test(deleting_the_last_field_deletes_the_key),
-        test(increments_are_repeated_so_that_all_round_alike),
-        test(reading_tells_of_a_miss_only),
+        test(float_increments_are_propagated_as_their_result),
+        test(reads_notify_only_misses),
         test(binary_fields_survive_both_encodings),
         test(values_grow_and_shrink_in_a_table),
     };

@@ -1,11 +1,11 @@
-/* Fields that expire: the store part against a model, and the commands: what they change, repeat and tell. Replies in
- * all their forms are in tests/integration/hash-fields.tcl. */
+/* Field expiration: the store against a model, and the commands: changes, propagation and notifications.
+ * tests/integration/hash-fields.tcl tests all forms of replies. */
 #include "commands_fixture.h"
 #include "lib/background.h"
 #include "lib/random.h"
 #include "store/hash.h"
 
-/* A cycle has little time, but deletes something where there is something. */
+/* A cycle has little time, but always deletes something if it can. */
 static void expire_all(void) {
     uint64_t before;
     do {
@@ -19,14 +19,14 @@ static void expire_all(void) {
 enum { FIELDS = 120, LONG = 5 };
 struct model {
     bool there[FIELDS];
-    int64_t at[FIELDS]; /* HASH_NEVER: none */
+    int64_t at[FIELDS]; /* HASH_NEVER: no expiry */
     char value[FIELDS][16];
 };
 static struct model model;
 
 static struct slice field_text(int field, char text[400]) {
     int len = snprintf(text, 400, "field:%d", field);
-    if (field < LONG) { /* a name whose length does not fit into a byte */
+    if (field < LONG) { /* a name with a length above 255 */
         memset(text + len, 'x', 300);
         len += 300;
     }
@@ -89,7 +89,7 @@ static void check_walks(const struct entry *e) {
     size_t wanted = random_below(live);
     seen = (struct seen){.count = 0};
     hash_sample(e, wanted, seen_item, &seen);
-    assert_int_equal(seen.count, wanted); /* all different */
+    assert_int_equal(seen.count, wanted); /* all distinct */
     hash_random(e, &item);
     seen_item(&seen, &item);
 }
@@ -111,7 +111,7 @@ static void check_model(struct db *db, const struct entry *e) {
     check_walks(e);
 }
 
-/* Some values are in blobs: longer than what a field takes in. */
+/* Some values are in blobs: longer than the embedding limit of a field. */
 static struct slice random_value(int field, char *text, int round) {
     snprintf(model.value[field], sizeof model.value[field], "v%d.", round);
     size_t len = strlen(model.value[field]);
@@ -223,7 +223,7 @@ static void a_large_hash_expires_whole(void **state) {
     assert_int_equal(db_expiring(db), 0);
 }
 
-/* The heap of a database follows its entries wherever they go, and whatever takes their place. */
+/* The heap of a database follows its entries when they move or are replaced. */
 static void hashes_move_are_replaced_and_flushed(void **state) {
     run("HSETEX h PXAT 1700000000500 FIELDS 2 a 1 b 2");
     run("HSET h c 3");
@@ -262,7 +262,7 @@ static void hashes_move_are_replaced_and_flushed(void **state) {
     replies("DBSIZE", ":0\r\n");
 }
 
-static void what_does_not_expire_costs_nothing(void **state) {
+static void fields_without_expiry_cost_nothing(void **state) {
     struct db *db = keyspace_db(server.keyspace, 0);
     struct entry *e = hash_create(db, SLICE("h"));
     char text[64];
@@ -275,14 +275,14 @@ static void what_does_not_expire_costs_nothing(void **state) {
     assert_in_range(mem_used(), plain + 1, plain + 300); /* one field, its heap, the heap of the database */
     assert_in_range(entry_memory(e, 1000), told + 1, told + 300);
     hash_set_expire(db, e, SLICE("field:0000"), HASH_NEVER);
-    assert_in_range(mem_used(), plain, plain + 32); /* the last of these keeps a little room */
+    assert_in_range(mem_used(), plain, plain + 32); /* the last of these keeps some spare memory */
     assert_int_equal(entry_memory(e, 1000), told);
     replies("OBJECT ENCODING h", "$9\r\nhashtable\r\n");
 }
 
 /* --- The commands --- */
 
-static void times_are_repeated_absolute(void **state) {
+static void times_are_propagated_as_absolute(void **state) {
     run("HSET h a 1 b 2 c 3");
     does("HEXPIRE h 10 FIELDS 3 a none b", "*3\r\n:1\r\n:-2\r\n:1\r\n", 2,
          "HPEXPIREAT h 1700000010000 FIELDS 3 a none b\n", "hexpire(h) ");
@@ -300,7 +300,7 @@ static void times_are_repeated_absolute(void **state) {
     unchanged("HEXPIRE h -1 FIELDS 1 a", "-ERR invalid expire time in 'hexpire' command\r\n");
     unchanged("HEXPIRE h 9223372036854775807 FIELDS 1 a", "-ERR invalid expire time in 'hexpire' command\r\n");
 }
-static void a_time_that_is_over_deletes(void **state) {
+static void a_time_in_the_past_deletes_the_key(void **state) {
     run("HSET h a 1 b 2 c 3");
     does("HEXPIRE h 0 FIELDS 2 a none", "*2\r\n:2\r\n:-2\r\n", 1, "HDEL h a\n", "hexpired(h) ");
     does("HPEXPIREAT h 1700000000000 FIELDS 2 b b", "*2\r\n:2\r\n:-2\r\n", 1, "HDEL h b\n", "hexpired(h) ");
@@ -341,7 +341,7 @@ static void hsetex_sets_under_conditions(void **state) {
          "hset(h) hexpire(h) ");
     unchanged("HSETEX h EX -1 FIELDS 1 a 1", "-ERR invalid expire time in 'hsetex' command\r\n");
 }
-static void what_sets_a_field_drops_its_expiry_and_what_adds_to_it_does_not(void **state) {
+static void setting_a_field_drops_its_expiry_and_incrementing_keeps_it(void **state) {
     run("HSETEX h PX 1000 FIELDS 3 a 1 b 1 c 1");
     does("HSET h a 2", ":0\r\n", 1, "HSET h a 2\n", "hset(h) ");
     does("HINCRBY h b 2", ":3\r\n", 1, "HSETEX h PXAT 1700000001000 FIELDS 1 b 3\n", "hincrby(h) ");
@@ -350,7 +350,7 @@ static void what_sets_a_field_drops_its_expiry_and_what_adds_to_it_does_not(void
     does("HINCRBYFLOAT h a 0.5", "$3\r\n2.5\r\n", 1, "HSET h a 2.5\n", "hincrbyfloat(h) ");
     replies("HPTTL h FIELDS 3 a b c", "*3\r\n:-1\r\n:1000\r\n:1000\r\n");
 }
-/* Commands that set an expired field delete it before; others leave it alone. */
+/* Commands that set an expired field delete it first; others leave it unchanged. */
 static void setting_deletes_what_has_expired(void **state) {
     run("HSETEX h PX 10 FIELDS 5 a 1 b 2 c 3 d 4 e 5");
     run("HSET h stays 1");
@@ -371,7 +371,7 @@ static void setting_deletes_what_has_expired(void **state) {
     time_set(NOW + 50);
     does("HSETNX h a 2", ":1\r\n", 1, "HSET h a 2\n", "hexpired(h) hset(h) ");
 }
-static void reading_shows_nothing_that_has_expired(void **state) {
+static void reads_skip_expired_fields(void **state) {
     run("HSETEX h PX 10 FIELDS 2 a 1 b 2");
     run("HSET h c 3");
     time_set(NOW + 10); /* not yet */
@@ -396,7 +396,7 @@ static void reading_shows_nothing_that_has_expired(void **state) {
     replies("HRANDFIELD h 3", "*0\r\n");
     replies("EXISTS h", ":1\r\n");
 }
-static void the_cycle_deletes_and_tells(void **state) {
+static void the_cycle_deletes_and_notifies(void **state) {
     run("HSETEX h PX 10 FIELDS 2 a 1 b 2");
     run("HSET h c 3");
     run("HSETEX whole PX 10 FIELDS 1 a 1");
@@ -411,7 +411,7 @@ static void the_cycle_deletes_and_tells(void **state) {
     assert_non_null(strstr(lines, "HDEL whole a\n"));
     replies("HGETALL h", "*2\r\n$1\r\nc\r\n$1\r\n3\r\n");
     replies("DBSIZE", ":1\r\n");
-    /* As configured: nothing is deleted, but nothing is seen either. */
+    /* As configured, nothing is deleted, but expired fields are not visible. */
     run("HSETEX h PX 10 FIELDS 1 a 1");
     time_set(NOW + 50);
     store_settings.active_expire = false;
@@ -420,7 +420,8 @@ static void the_cycle_deletes_and_tells(void **state) {
     replies("HGET h a", NIL);
     store_settings.active_expire = true;
 }
-/* A replica: what has expired is hidden, and stays until the primary deletes it; the primary's own commands see it. */
+/* On a replica expired fields are hidden and stay until the primary deletes them; the primary's own commands see them.
+ */
 static void a_replica_waits_for_its_primary(void **state) {
     run("HSETEX h PX 10 FIELDS 2 a 1 b 2");
     time_set(NOW + 11);
@@ -444,11 +445,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         test(fields_come_change_and_expire),      test(many_hashes_expire_in_every_database),
         test(a_large_hash_expires_whole),         test(hashes_move_are_replaced_and_flushed),
-        test(what_does_not_expire_costs_nothing), test(times_are_repeated_absolute),
-        test(a_time_that_is_over_deletes),        test(hgetex_and_hgetdel),
-        test(hsetex_sets_under_conditions),       test(what_sets_a_field_drops_its_expiry_and_what_adds_to_it_does_not),
-        test(setting_deletes_what_has_expired),   test(reading_shows_nothing_that_has_expired),
-        test(the_cycle_deletes_and_tells),        test(a_replica_waits_for_its_primary),
+        test(fields_without_expiry_cost_nothing), test(times_are_propagated_as_absolute),
+        test(a_time_in_the_past_deletes_the_key), test(hgetex_and_hgetdel),
+        test(hsetex_sets_under_conditions),       test(setting_a_field_drops_its_expiry_and_incrementing_keeps_it),
+        test(setting_deletes_what_has_expired),   test(reads_skip_expired_fields),
+        test(the_cycle_deletes_and_notifies),     test(a_replica_waits_for_its_primary),
     };
     return cmocka_run_group_tests(tests, NULL, fixture_end);
 }

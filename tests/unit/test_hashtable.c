@@ -1,4 +1,4 @@
-/* The hash table against a plain model, the promises of scan, iterators and resizing. */
+/* The hash table against a simple model, and the guarantees of scan, iterators and resizing. */
 #include "lib/hashtable.h"
 #include "lib/memory.h"
 #include "lib/random.h"
@@ -77,7 +77,7 @@ static void behaves_like_a_map(void **state) {
     freed = 0;
     random_seed(1);
     for (int i = 0; i < 400000; i++) {
-        /* The range of numbers swells and shrinks, and with it the table. */
+        /* The range of numbers grows and shrinks, and with it the table. */
         uint32_t range = i / 50000 % 2 ? 300 : NUMBERS;
         uint32_t n = (uint32_t)random_below(range);
         switch (random_below(i / 25000 % 2 ? 7 : 5)) {
@@ -142,7 +142,7 @@ static void behaves_like_a_map(void **state) {
 }
 
 static void all_memory_comes_back(void **state) {
-    struct hashtable *warm = hashtable_new(&items); /* per-thread counters exist from here on */
+    struct hashtable *warm = hashtable_new(&items); /* creates the per-thread counters */
     hashtable_free(warm);
     size_t before = mem_used();
     struct hashtable *t = hashtable_new(&items);
@@ -207,7 +207,7 @@ static void expand_makes_room_at_once(void **state) {
         assert_false(hashtable_is_rehashing(t));
     }
     assert_true(hashtable_memory(t) - memory < memory / 2); /* child buckets only */
-    hashtable_expand(t, SIZE_MAX);                          /* hostile hints change nothing */
+    hashtable_expand(t, SIZE_MAX);                          /* absurd sizes change nothing */
     hashtable_expand(t, SIZE_MAX / 200);
     assert_int_equal(hashtable_size(t), NUMBERS);
     hashtable_free(t);
@@ -267,7 +267,7 @@ static void shrinking_does_not_trap_additions_while_resizing_is_avoided(void **s
     hashtable_free(t);
 }
 
-/* Entries below `stay` are there all the time; others come and go so that the table resizes in the middle of scans. */
+/* Entries below `stay` are present all the time; others come and go so that the table resizes during scans. */
 static void scan_sees_all_that_stays(void **state) {
     enum { STAY = 500 };
     random_seed(2);
@@ -310,7 +310,7 @@ static void scan_of_a_still_table_sees_each_once(void **state) {
     do cursor = hashtable_scan(t, cursor, mark, NULL);
     while (cursor);
     for (uint32_t i = 0; i < 5000; i++) assert_int_equal(seen[i], 1);
-    /* A cursor from elsewhere does no harm. */
+    /* An arbitrary cursor does no harm. */
     for (int i = 0; i < 1000; i++) hashtable_scan(t, random_u64(), mark, NULL);
     hashtable_free(t);
 }
@@ -367,7 +367,7 @@ static void iterator_holds_off_resizing(void **state) {
     hashtable_free(t);
 }
 
-static void random_is_fair(void **state) {
+static void random_is_uniform(void **state) {
     struct hashtable *t = hashtable_new(&items);
     for (uint32_t i = 0; i < 100; i++) hashtable_add(t, item_new(i));
     static uint32_t hits[100];
@@ -481,7 +481,7 @@ int main(void) {
         cmocka_unit_test(scan_of_a_still_table_sees_each_once),
         cmocka_unit_test(iterator_sees_each_once_and_deletes_what_it_returned),
         cmocka_unit_test(iterator_holds_off_resizing),
-        cmocka_unit_test(random_is_fair),
+        cmocka_unit_test(random_is_uniform),
         cmocka_unit_test(random_finds_the_last_one_of_a_large_table),
         cmocka_unit_test(sample_returns_different_entries),
         cmocka_unit_test(case_of_names_does_not_matter_where_the_type_says_so),

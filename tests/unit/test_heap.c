@@ -1,4 +1,4 @@
-/* The heap against a plain list of its items. */
+/* The heap against an unsorted list of its items. */
 #include "lib/heap.h"
 #include "lib/random.h"
 #include <setjmp.h>
@@ -46,7 +46,7 @@ static void items_come_change_and_go(void **state) {
     random_seed(3);
     for (int round = 0; round < 20000; round++) {
         struct item *item = &items[random_below(MOST)];
-        bool grow = round / 2000 % 2 == 0; /* it gets full and empty by turns */
+        bool grow = round / 2000 % 2 == 0; /* fills and empties alternately */
         if (!item->in && (grow || random_below(8) == 0)) {
             *item = (struct item){.number = (int64_t)random_below(50), .in = true};
             heap_add(&heap, &type, item);
@@ -78,7 +78,7 @@ static void items_leave_in_order(void **state) {
         last = first->number;
         heap_remove(&heap, &type, 0);
     }
-    assert_true(heap.capacity <= 4); /* its memory went with them */
+    assert_true(heap.capacity <= 4); /* its memory was freed with them */
     heap_clear(&heap);
 }
 

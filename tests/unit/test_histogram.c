@@ -1,4 +1,4 @@
-/* The histogram: every value is found again within its precision. */
+/* The histogram: every value can be read back within its precision. */
 #include "lib/histogram.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static void percentiles_of_a_ramp(void **state) {
     assert_int_equal(histogram_count_up_to(h, UINT64_MAX), 10000);
     histogram_free(h);
 }
-static void what_is_too_large_counts_as_the_highest(void **state) {
+static void values_above_the_highest_count_as_the_highest(void **state) {
     struct histogram *h = histogram_new(7, 5000);
     histogram_record(h, UINT64_MAX, 1);
     assert_int_equal(h->max, 5000);
@@ -64,7 +64,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_follow_one_another_without_gaps),
         cmocka_unit_test(percentiles_of_a_ramp),
-        cmocka_unit_test(what_is_too_large_counts_as_the_highest),
+        cmocka_unit_test(values_above_the_highest_count_as_the_highest),
         cmocka_unit_test(merging_adds_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

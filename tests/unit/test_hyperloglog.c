@@ -1,5 +1,5 @@
-/* HyperLogLogs: what is set in order from a remembered place gives the bytes that looking from the beginning gives;
- * packing, merging and estimating against the plain way. */
+/* HyperLogLogs: setting registers in order with a cursor gives the same bytes as searching from the start; packing,
+ * merging and estimating against simple implementations. */
 #include "lib/hyperloglog.h"
 #include "lib/random.h"
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { SPARSE_MAX = 60000 };
 
-/* Registers in clusters, so that runs are made, extended, split and joined. */
+/* Registers in clusters, so that runs are created, extended, split and merged. */
 static void choose_registers(uint8_t *registers, unsigned chance, unsigned values) {
     bool cluster = false;
     for (int i = 0; i < HLL_REGISTERS; i++) {
@@ -24,7 +24,7 @@ static void set_all(char *bytes, size_t *len, const uint8_t *registers, bool fro
         if (registers[i]) assert_true(hll_set(bytes, len, SPARSE_MAX, i, registers[i], &place) >= 0);
     }
 }
-static void setting_in_order_does_not_depend_on_the_place(void **state) {
+static void setting_in_order_does_not_depend_on_the_cursor(void **state) {
     static char one[SPARSE_MAX], other[SPARSE_MAX];
     static uint8_t registers[HLL_REGISTERS], merged[HLL_REGISTERS], expected[HLL_REGISTERS];
     random_seed(11);
@@ -65,7 +65,7 @@ static void dense_registers_are_six_bits_each(void **state) {
     for (int i = 0; i < HLL_REGISTERS; i++) assert_int_equal(merged[i], registers[i] > i % 64 ? registers[i] : i % 64);
 }
 
-static void an_estimate_is_close_however_many_there_are(void **state) {
+static void an_estimate_is_close_for_every_cardinality(void **state) {
     static char bytes[SPARSE_MAX];
     static uint8_t registers[HLL_REGISTERS];
     size_t len = HLL_SPARSE_EMPTY_SIZE;
@@ -88,9 +88,9 @@ static void an_estimate_is_close_however_many_there_are(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(setting_in_order_does_not_depend_on_the_place),
+        cmocka_unit_test(setting_in_order_does_not_depend_on_the_cursor),
         cmocka_unit_test(dense_registers_are_six_bits_each),
-        cmocka_unit_test(an_estimate_is_close_however_many_there_are),
+        cmocka_unit_test(an_estimate_is_close_for_every_cardinality),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

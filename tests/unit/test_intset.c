@@ -44,7 +44,7 @@ static void each_width_ends_where_it_must(void **state) {
         bool removed;
         set = intset_remove(set, cases[i].value, &removed);
         assert_true(removed);
-        assert_int_equal(set[0], cases[i].width); /* never narrower again */
+        assert_int_equal(set[0], cases[i].width); /* never becomes narrower */
         assert_int_equal(intset_count(set), 1);
         intset_free(set);
     }
@@ -88,7 +88,7 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
         intset_free(set);
     }
 }
-static void seeking_answers_like_looking_up_in_any_order(void **state) {
+static void seeking_agrees_with_lookup_in_any_order(void **state) {
     random_seed(6);
     for (int round = 0; round < 200; round++) {
         uint8_t *set = intset_new();
@@ -127,7 +127,7 @@ int main(void) {
         cmocka_unit_test(widths_byte_for_byte),
         cmocka_unit_test(each_width_ends_where_it_must),
         cmocka_unit_test(random_changes_do_what_a_sorted_array_does),
-        cmocka_unit_test(seeking_answers_like_looking_up_in_any_order),
+        cmocka_unit_test(seeking_agrees_with_lookup_in_any_order),
         cmocka_unit_test(damaged_bytes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static void existence_touch_and_type(void **state) {
     does("TYPE none", "+none\r\n", 0, "", "keymiss(none) ");
 }
 
-static void touch_touches_though_the_client_does_not(void **state) {
+static void touch_ignores_client_no_touch(void **state) {
     replies("SET a 1", OK);
     time_set(NOW + 100000);
     client->flags |= CLIENT_NO_TOUCH;
@@ -146,7 +146,7 @@ static void expire_refuses(void **state) {
     replies("TTL a", ":9223370336854776\r\n");
 }
 
-static void times_that_are_over_delete(void **state) {
+static void times_in_the_past_delete(void **state) {
     static const char *const lines[] = {"EXPIRE a 0",   "EXPIRE a -1",    "PEXPIRE a -9223372036854775808",
                                         "EXPIREAT a 1", "PEXPIREAT a -1", "PEXPIREAT a 1700000000000"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -242,7 +242,7 @@ static void keys_and_randomkey(void **state) {
     does("RANDOMKEY", NIL, 0, "", "expired(hello) ");
 }
 
-static void object_leaves_no_access_time(void **state) {
+static void object_does_not_update_the_access_time(void **state) {
     uint64_t hits = store_stats.hits, misses = store_stats.misses;
     unchanged("OBJECT ENCODING none", NIL);
     unchanged("OBJECT REFCOUNT none", NIL);
@@ -305,7 +305,7 @@ static void swapping(void **state) {
     unchanged("SWAPDB -1 0", "-ERR DB index is out of range\r\n");
 }
 
-static void events_reach_only_who_wants_them(void **state) {
+static void events_reach_only_their_receivers(void **state) {
     notify_set_classes(&receiver, NOTIFY_STRING);
     does("SET a 1 EX 10", OK, 1, "SET a 1 PXAT 1700000010000\n", "set(a) ");
     notify_set_classes(&receiver, 0);
@@ -318,23 +318,23 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         test(deleting_counts_what_was_there),
         test(existence_touch_and_type),
-        test(touch_touches_though_the_client_does_not),
+        test(touch_ignores_client_no_touch),
         test(renaming),
         test(moving),
         test(copying),
         test(expiring),
         test(conditions_of_expire),
         test(expire_refuses),
-        test(times_that_are_over_delete),
+        test(times_in_the_past_delete),
         test(seconds_are_rounded),
         test(scan_visits_every_key),
         test(scan_filters),
         test(scan_refuses),
         test(keys_and_randomkey),
-        test(object_leaves_no_access_time),
+        test(object_does_not_update_the_access_time),
         test(flushing),
         test(swapping),
-        test(events_reach_only_who_wants_them),
+        test(events_reach_only_their_receivers),
     };
     return cmocka_run_group_tests(tests, NULL, fixture_end);
 }

@@ -1,4 +1,4 @@
-/* Databases: strings against a model, expiry under a clock that stands still, hooks, memory, walking. */
+/* Databases: strings against a model, expiry with a frozen clock, hooks, memory, iteration. */
 #include "lib/background.h"
 #include "lib/hashtable.h"
 #include "lib/memory.h"
@@ -89,7 +89,7 @@ static void a_string_reads_as_it_was_set(void **state) {
     const char *values[] = {"",   "a",  "0",     "-0", "12", "-9223372036854775808", "9223372036854775808",
                             "01", " 1", "hello", big};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
-        for (size_t j = 0; j < sizeof(values) / sizeof(values[0]); j++) { /* each over each */
+        for (size_t j = 0; j < sizeof(values) / sizeof(values[0]); j++) { /* each value over each other */
             set(db, "k", values[i]);
             check(db, "k", values[i]);
             set(db, "k", values[j]);
@@ -155,12 +155,12 @@ static void a_blob_is_taken_over_and_not_copied(void **state) {
     memset(blob->data, 'q', 100000);
     struct entry *e = db_set_string(db, text("k"), blob_slice(blob), blob, false);
     assert_ptr_equal(entry_blob(e), blob);
-    struct blob *reply = blob_hold(entry_blob(e)); /* a reply on its way */
+    struct blob *reply = blob_hold(entry_blob(e)); /* a reply that is being sent */
     set(db, "k", "other");
     assert_int_equal(reply->data[99999], 'q');
     blob_release(reply);
     size_t used = mem_used();
-    blob = blob_copy(text("small")); /* not worth keeping: released */
+    blob = blob_copy(text("small")); /* too small to keep: released */
     db_set_string(db, text("k"), blob_slice(blob), blob, false);
     assert_int_equal(mem_used(), used);
     check(db, "k", "small");
@@ -199,7 +199,7 @@ static void growth_is_filled_with_zeros(void **state) {
         }
 }
 
-static void a_value_may_lie_in_the_entry_it_replaces(void **state) {
+static void a_value_may_point_into_the_entry_it_replaces(void **state) {
     struct db *db = keyspace_db(*state, 0);
     char value[3001], number[STRING_NUMBER_TEXT];
     for (size_t len = 1; len <= 3000; len = len * 3 + 1) {
@@ -463,7 +463,7 @@ static void a_replica_hides_expired_keys_and_keeps_them(void **state) {
     assert_non_null(db_find(db, text("k"), LOOKUP_WRITE));
     store_settings.show_expired = false;
     assert_int_equal(told.expired, 0);
-    assert_null(db_find(db, text("k"), LOOKUP_WRITE)); /* a writer needs it out of the way */
+    assert_null(db_find(db, text("k"), LOOKUP_WRITE)); /* a writer must have it removed */
     assert_int_equal(db_size(db), 0);
 }
 
@@ -497,7 +497,7 @@ static void the_cycle_deletes_what_has_expired(void **state) {
     assert_int_equal(db_expires(db), 4000);
     set_ms(1000000101);
     for (int i = 0; i < 500; i++) keyspace_expire_cycle(*state, i % 2, 10);
-    assert_in_range(db_size(db), 3000, 3300); /* up to a tenth may be left */
+    assert_in_range(db_size(db), 3000, 3300); /* up to a tenth may remain */
     for (int i = 0; i < 5000; i++) {
         snprintf(key, sizeof(key), "k%d", i);
         assert_int_equal(db_find(db, text(key), 0) != NULL, !(i % 5 && i % 2));
@@ -599,7 +599,7 @@ static void structures_are_owned_and_freed(void **state) {
 
 /* --- Hooks and numbers --- */
 
-static void every_change_is_told_once(void **state) {
+static void every_change_is_reported_once(void **state) {
     struct db *db = keyspace_db(*state, 0);
     char *bytes;
     struct entry *e = set(db, "k", "v");
@@ -671,7 +671,7 @@ static void frequency_grows_with_use_and_decays_with_time(void **state) {
     for (int i = 0; i < 1000; i++) db_find(db, text("k"), 0);
     uint8_t used = entry_frequency(e);
     assert_in_range(used, 10, 40);
-    set(db, "k", "w"); /* writing over it does not forget */
+    set(db, "k", "w"); /* overwriting keeps the counter */
     assert_int_equal(entry_frequency(db_find(db, text("k"), LOOKUP_NOTOUCH)), used);
     set_ms(clock_ms() + 3 * 60000);
     assert_int_equal(entry_frequency(e), used - 3);
@@ -687,7 +687,7 @@ static void frequency_grows_with_use_and_decays_with_time(void **state) {
 static void count_entry(void *context, struct entry *entry) {
     ++*(size_t *)context;
 }
-static void walking_meets_every_key(void **state) {
+static void iteration_visits_every_key(void **state) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
     db_expand(db, 1000, 10);
@@ -730,19 +730,18 @@ static void rehashing_ends(void **state) {
 
 /* --- Eviction --- */
 
-static size_t keys_above(void *context) { /* "too much" is a number of keys here */
+static size_t keys_above(void *context) { /* the excess is a number of keys here */
     struct keyspace *k = context;
     size_t keys = 0;
     for (int i = 0; i < keyspace_databases(k); i++) keys += db_size(keyspace_db(k, i));
     return keys > 500 ? keys - 500 : 0;
 }
-/* 1000 keys over two databases. What makes a key worth keeping grows with its number; a key has an expiry where it is
- * odd. */
+/* 1000 keys in two databases. The value of keeping a key grows with its number; odd keys have an expiry. */
 static void fill_for_eviction(struct keyspace *k) {
     char key[400];
     for (int i = 0; i < 1000; i++) {
         int len = snprintf(key, sizeof(key), "k%d", i);
-        if (i % 50 == 0) memset(key + len, 'l', 300), key[len + 300] = 0; /* longer than the pool keeps in place */
+        if (i % 50 == 0) memset(key + len, 'l', 300), key[len + 300] = 0; /* longer than the pool stores inline */
         struct db *db = keyspace_db(k, i % 4 / 2);
         struct entry *e = set(db, key, "v");
         if (i % 2) e = db_set_expire(db, e, 2000000000 + i);
@@ -818,8 +817,7 @@ static void eviction_stops_when_its_time_is_up(void **state) {
     assert_int_equal(survivors(k, 0, 1000), 500);
     for (int i = 0; i < 2; i++) db_flush(keyspace_db(k, i), false);
     fill_for_eviction(k);
-    eviction =
-        (struct eviction){EVICT_LRU, false, 5, 0, keys_above, k}; /* no candidate of the flushed keys does harm */
+    eviction = (struct eviction){EVICT_LRU, false, 5, 0, keys_above, k}; /* candidates of the flushed keys do no harm */
     assert_int_equal(keyspace_evict(k, &eviction), EVICTION_DONE);
 }
 
@@ -833,7 +831,7 @@ int main(void) {
         TEST(a_blob_is_taken_over_and_not_copied),
         TEST(editing_does_not_reach_a_reply_or_a_copy),
         TEST(growth_is_filled_with_zeros),
-        TEST(a_value_may_lie_in_the_entry_it_replaces),
+        TEST(a_value_may_point_into_the_entry_it_replaces),
         TEST(integers_are_changed_in_place),
         TEST(keys_of_any_length_and_bytes),
         TEST(databases_behave_like_maps),
@@ -846,13 +844,13 @@ int main(void) {
         TEST(the_cycle_deletes_what_has_expired),
         TEST(random_avoids_expired_keys),
         TEST(structures_are_owned_and_freed),
-        TEST(every_change_is_told_once),
+        TEST(every_change_is_reported_once),
         TEST(renaming_onto_itself_changes_nothing),
         TEST(keys_may_be_given_as_they_lie_in_entries),
         TEST(hits_and_misses_are_counted_for_readers),
         TEST(idle_time_counts_from_the_last_use),
         TEST(frequency_grows_with_use_and_decays_with_time),
-        TEST(walking_meets_every_key),
+        TEST(iteration_visits_every_key),
         TEST(rehashing_ends),
         TEST(eviction_takes_the_least_worthy),
         TEST(volatile_eviction_leaves_keys_without_expiry),

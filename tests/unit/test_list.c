@@ -1,5 +1,4 @@
-/* The list commands: what they change, repeat and tell. Replies in all their forms are in tests/integration/lists.tcl.
- */
+/* The list commands: changes, propagation and notifications. tests/integration/lists.tcl tests all forms of replies. */
 #include "commands_fixture.h"
 #include "store/types.h"
 
@@ -45,8 +44,7 @@ static void trimming_and_removing(void **state) {
     does("LTRIM l 5 1", OK, 2, "LTRIM l 5 1\n", "ltrim(l) del(l) ");
     does("LTRIM l 5 1", OK, 0, "", "");
 }
-/* Nodes of three elements, all but those at the ends packed: what is read and changed in the middle is unpacked for it.
- */
+/* Nodes of three elements, compressed except at the ends: reads and changes in the middle decompress them. */
 static void packed_nodes_read_as_they_were(void **state) {
     encoding_limits.list_listpack_size = 3, encoding_limits.list_compress_depth = 1;
     char line[256], expected[300];

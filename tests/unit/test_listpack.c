@@ -29,7 +29,7 @@ static void an_empty_listpack_is_seven_bytes(void **state) {
     listpack_free(lp);
 }
 
-/* One element's bytes, less its backlen. */
+/* The bytes of one element without its backlen. */
 static void assert_encoded(struct slice text, const char *head, size_t head_len, size_t backlen) {
     uint8_t *lp = listpack_append(listpack_new(0), text);
     assert_memory_equal(lp + 6, head, head_len);
@@ -76,7 +76,7 @@ static void integers_take_the_smallest_encoding(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_encoded(slice_of(cases[i].text), cases[i].head, cases[i].len, 1);
 }
-static void what_is_no_canonical_integer_is_text(void **state) {
+static void only_canonical_integers_are_stored_as_integers(void **state) {
     assert_encoded(SLICE(""), "\x80", 1, 1);
     assert_encoded(SLICE("01"), "\x82", 1, 1);
     assert_encoded(SLICE("-0"), "\x82", 1, 1);
@@ -228,7 +228,7 @@ static void random_changes_do_what_an_array_does(void **state) {
     }
 }
 
-static void finding_skips_what_it_is_told_to(void **state) {
+static void finding_skips_the_given_number_of_elements(void **state) {
     uint8_t *lp = listpack_new(0);
     static const char *const texts[] = {"a", "b", "b", "12", "12", "a", "long", "x"};
     for (size_t i = 0; i < 8; i++) lp = listpack_append(lp, slice_of(texts[i]));
@@ -304,7 +304,7 @@ static void damaged_bytes_are_refused(void **state) {
     assert_false(listpack_validate(lp, bytes - 1, true, NULL, NULL));
     assert_false(listpack_validate(lp, 6, false, NULL, NULL));
     assert_false(listpack_validate(lp, 0, false, NULL, NULL));
-    /* Every single damaged byte must be refused or leave a listpack that can be walked. */
+    /* A listpack with any single corrupted byte must be rejected, or be safe to iterate over. */
     for (size_t i = 0; i < bytes; i++)
         for (int value = 0; value < 256; value++) {
             uint8_t *copy = listpack_copy(lp);
@@ -321,7 +321,7 @@ static void damaged_bytes_are_refused(void **state) {
     listpack_free(lp);
 }
 
-static void room_ends_at_a_gibibyte(void **state) {
+static void a_listpack_is_limited_to_a_gibibyte(void **state) {
     assert_true(listpack_has_space(NULL, LISTPACK_BYTES_MAX - LISTPACK_EMPTY_BYTES));
     assert_false(listpack_has_space(NULL, LISTPACK_BYTES_MAX));
     assert_false(listpack_has_space(NULL, SIZE_MAX));
@@ -331,15 +331,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_listpack_is_seven_bytes),
         cmocka_unit_test(integers_take_the_smallest_encoding),
-        cmocka_unit_test(what_is_no_canonical_integer_is_text),
+        cmocka_unit_test(only_canonical_integers_are_stored_as_integers),
         cmocka_unit_test(lengths_at_every_boundary),
         cmocka_unit_test(a_whole_listpack_byte_for_byte),
         cmocka_unit_test(random_changes_do_what_an_array_does),
-        cmocka_unit_test(finding_skips_what_it_is_told_to),
+        cmocka_unit_test(finding_skips_the_given_number_of_elements),
         cmocka_unit_test(more_elements_than_the_header_can_count),
         cmocka_unit_test(random_choices_are_in_order_and_complete),
         cmocka_unit_test(damaged_bytes_are_refused),
-        cmocka_unit_test(room_ends_at_a_gibibyte),
+        cmocka_unit_test(a_listpack_is_limited_to_a_gibibyte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Tables of members that lie elsewhere: every question against a plain list of them, and the order of a sorted set. */
+/* Member tables: every lookup against a linear search, and the order of a sorted set. */
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "lib/random.h"
@@ -16,18 +16,18 @@ static void make_names(void) {
     for (int i = 0; i < NAMES; i++) switch (i % 3) {
         case 0: snprintf(names[i], NAME, "name:%d", i); break;
         case 1: snprintf(names[i], NAME, "%lld", (long long)random_u64() >> random_below(60)); break;
-        default: snprintf(names[i], NAME, "0%d", i); /* a text, though it looks like a number */
+        default: snprintf(names[i], NAME, "0%d", i); /* not canonical, hence a text */
         }
     names[0][0] = '\0';
 }
-/* As a set may keep it: a number as text, too. */
+/* As a set may store it: numbers possibly as text. */
 static struct listpack_value value_of(int i) {
     int64_t number;
     if (random_below(2) && parse_int64(slice_of(names[i]), &number)) return listpack_number_value(number);
     return listpack_text_value(slice_of(names[i]));
 }
 
-static void each_is_found_again_however_it_was_kept(void **state) {
+static void each_member_is_found_in_every_representation(void **state) {
     struct member_table table;
     bool added, there[NAMES] = {false};
     make_names();
@@ -36,7 +36,7 @@ static void each_is_found_again_however_it_was_kept(void **state) {
         int i = (int)random_below(NAMES);
         struct listpack_value value = value_of(i);
         const struct member *found = member_table_find(&table, &value);
-        int first = 0; /* of that name */
+        int first = 0; /* first one of that name */
         while (strcmp(names[first], names[i]) != 0) first++;
         assert_true(there[first] == (found != NULL));
         if (found) assert_true(found->score == first);
@@ -46,7 +46,7 @@ static void each_is_found_again_however_it_was_kept(void **state) {
     }
     member_table_free(&table);
 }
-static void what_was_appended_is_found(void **state) {
+static void appended_entries_are_found(void **state) {
     struct member_table table;
     make_names();
     member_table_init(&table, 4);
@@ -105,8 +105,8 @@ static void an_index_is_made_once_when_it_pays(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_found_again_however_it_was_kept),
-        cmocka_unit_test(what_was_appended_is_found),
+        cmocka_unit_test(each_member_is_found_in_every_representation),
+        cmocka_unit_test(appended_entries_are_found),
         cmocka_unit_test(order_is_that_of_scores_then_of_bytes),
         cmocka_unit_test(an_index_is_made_once_when_it_pays),
     };

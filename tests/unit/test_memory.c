@@ -1,4 +1,4 @@
-/* Counting of allocations, over threads too; blobs; outputs; lists. */
+/* Counting of allocations across threads; blobs; outputs; lists. */
 #include "lib/blob.h"
 #include "lib/list.h"
 #include "lib/memory.h"
@@ -96,7 +96,7 @@ static void figures_of_allocator_and_kernel_are_there(void **state) {
 #endif
 }
 
-static void a_blob_lives_as_long_as_somebody_holds_it(void **state) {
+static void a_blob_is_freed_with_its_last_reference(void **state) {
     size_t start = mem_used();
     struct blob *blob = blob_copy(SLICE("hello"));
     assert_true(slice_equal(blob_slice(blob), SLICE("hello")));
@@ -225,7 +225,7 @@ static void list_keeps_order_and_lets_elements_leave(void **state) {
     list_each(&list, link) {
         struct element *e = container_of(link, struct element, link);
         assert_int_equal(e->number, order[at++]);
-        if (e->number % 2) list_remove(&list, link); /* while walking */
+        if (e->number % 2) list_remove(&list, link); /* during the iteration */
     }
     assert_int_equal(at, 10);
     assert_int_equal(list.len, 5);
@@ -243,7 +243,7 @@ int main(void) {
         cmocka_unit_test(absurd_sizes_are_refused_by_the_trying_functions),
         cmocka_unit_test(blocks_may_be_freed_by_other_threads_and_threads_may_end),
         cmocka_unit_test(figures_of_allocator_and_kernel_are_there),
-        cmocka_unit_test(a_blob_lives_as_long_as_somebody_holds_it),
+        cmocka_unit_test(a_blob_is_freed_with_its_last_reference),
         cmocka_unit_test(a_blob_grows_without_losing_bytes),
         cmocka_unit_test(memory_output_keeps_everything_in_order),
         cmocka_unit_test(large_blobs_are_shared_and_small_ones_copied),

@@ -1,4 +1,4 @@
-/* Numbers to text and back, against texts that Valkey 8.0 shows. */
+/* Conversion between numbers and text, against texts of Valkey 8.0. */
 #include "lib/number.h"
 #include "lib/random.h"
 #include <math.h>
@@ -159,7 +159,7 @@ static void doubles_are_accepted_as_strtod_does_but_for_space_nan_and_hexadecima
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) assert_false(parse_double(slice_of(bad[i]), &v));
     assert_false(parse_double((struct slice){"1\0", 2}, &v));
-    assert_true(parse_long_double(SLICE("1e400"), &ld)); /* in range of this type */
+    assert_true(parse_long_double(SLICE("1e400"), &ld)); /* in range of long double */
     assert_false(parse_long_double(SLICE("1e5000"), &ld));
     static char long_text[DOUBLE_TEXT_MAX + 10];
     memset(long_text, '1', sizeof(long_text));
@@ -245,7 +245,7 @@ static void memory_sizes_have_two_kinds_of_units(void **state) {
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) assert_false(parse_memory(slice_of(bad[i]), &v));
 }
 
-static void sizes_for_people_have_two_decimals(void **state) {
+static void human_readable_sizes_have_two_decimals(void **state) {
     char text[32];
     static const struct {
         uint64_t bytes;
@@ -274,7 +274,7 @@ int main(void) {
         cmocka_unit_test(fixed_decimals_are_those_of_printf),
         cmocka_unit_test(long_doubles_look_as_incrbyfloat_shows_them),
         cmocka_unit_test(memory_sizes_have_two_kinds_of_units),
-        cmocka_unit_test(sizes_for_people_have_two_decimals),
+        cmocka_unit_test(human_readable_sizes_have_two_decimals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

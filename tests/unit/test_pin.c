@@ -17,7 +17,7 @@ static bool parses(const char *list, cpu_set_t *cpus) {
     return good;
 }
 
-static void lists_name_single_cpus_ranges_and_steps(void **state) {
+static void lists_contain_single_cpus_ranges_and_steps(void **state) {
     static const struct {
         const char *list;
         int count, cpus[8];
@@ -41,7 +41,7 @@ static void lists_name_single_cpus_ranges_and_steps(void **state) {
     }
 }
 
-static void what_is_no_list_is_refused_with_a_reason(void **state) {
+static void invalid_lists_are_rejected_with_a_reason(void **state) {
     static const char *const bad[] = {"x",
                                       "-1",
                                       "1-",
@@ -85,8 +85,8 @@ static void a_thread_can_be_pinned_and_an_empty_list_leaves_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_name_single_cpus_ranges_and_steps),
-        cmocka_unit_test(what_is_no_list_is_refused_with_a_reason),
+        cmocka_unit_test(lists_contain_single_cpus_ranges_and_steps),
+        cmocka_unit_test(invalid_lists_are_rejected_with_a_reason),
         cmocka_unit_test(a_thread_can_be_pinned_and_an_empty_list_leaves_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

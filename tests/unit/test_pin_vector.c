@@ -1,5 +1,5 @@
-/* Which completion vector is chosen on machines of several shapes, whose /proc and /sys are in tests/unit/data (the
- * README there). */
+/* The choice of the completion vector on machines of several topologies, whose /proc and /sys are in tests/unit/data
+ * (see its README). */
 #include "net/pin.h"
 #include "lib/random.h"
 #include <errno.h>
@@ -39,7 +39,7 @@ static void add_line(char *path, const char *line) {
     fclose(file);
 }
 
-/* Unpacks a recorded machine; the next calls of choose() look at it. */
+/* Unpacks a recorded machine for the next calls of choose(). */
 static void on_machine(const char *name) {
     char line[8192], path[9216];
     snprintf(path, sizeof path, "tests/unit/data/proc-%s", name);
@@ -119,7 +119,7 @@ static void mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all(void **s
     assert_int_equal(choose("mlx4_0", 3, "5"), -1);
 }
 
-static void the_interrupts_of_the_network_interface_and_of_events_are_none_of_ours(void **state) {
+static void interrupts_of_the_network_interface_and_of_events_are_ignored(void **state) {
     on_machine("irdma-smt");
     assert_int_equal(choose("irdma0", 5, "0"), 0);
     assert_reason("irdma-0000:4b:00.0-CEQ-0");
@@ -129,7 +129,7 @@ static void the_interrupts_of_the_network_interface_and_of_events_are_none_of_ou
     assert_reason("other thread");
 }
 
-static void the_list_of_the_devices_interrupts_tells_where_names_do_not(void **state) {
+static void the_interrupt_list_of_the_device_is_used_when_names_do_not_match(void **state) {
     on_machine("bnxt-vm");
     assert_int_equal(choose("bnxt_re0", 3, "3"), 0);
     assert_int_equal(choose("bnxt_re0", 3, "5"), 2);
@@ -202,8 +202,8 @@ int main(void) {
         cmocka_unit_test(of_several_cpus_each_vector_has_its_turn),
         cmocka_unit_test(vectors_that_the_device_does_not_offer_are_left_out),
         cmocka_unit_test(mlx4_counts_from_one_and_an_own_interrupt_beats_one_for_all),
-        cmocka_unit_test(the_interrupts_of_the_network_interface_and_of_events_are_none_of_ours),
-        cmocka_unit_test(the_list_of_the_devices_interrupts_tells_where_names_do_not),
+        cmocka_unit_test(interrupts_of_the_network_interface_and_of_events_are_ignored),
+        cmocka_unit_test(the_interrupt_list_of_the_device_is_used_when_names_do_not_match),
         cmocka_unit_test(a_server_that_is_not_pinned_prefers_none),
         cmocka_unit_test(devices_without_interrupts_prefer_none),
         cmocka_unit_test(hostile_names_and_lines_do_no_harm),

@@ -19,7 +19,7 @@ struct model {
 static struct slice key_at(const struct model *m, size_t i) {
     return (struct slice){m->keys[i].bytes, m->keys[i].len};
 }
-/* Where the key is or belongs. */
+/* The index of the key, or its insertion point. */
 static size_t place_of(const struct model *m, struct slice key, bool *there) {
     size_t i = 0;
     while (i < m->count && slice_compare(key_at(m, i), key) < 0) i++;

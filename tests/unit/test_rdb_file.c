@@ -1,4 +1,5 @@
-/* RDB files: what is saved is loaded to the same, from memory and from a file; damage is refused, wherever it is. */
+/* RDB files: a saved data set is loaded unchanged, from memory and from a file; corruption at any position is rejected.
+ */
 #include "lib/clock.h"
 #include "lib/intset.h"
 #include "lib/memory.h"
@@ -60,7 +61,7 @@ static void save(struct keyspace *keyspace, struct memory_output *file, const st
 static int load(struct keyspace *keyspace, struct slice file, const struct rdb_load_params *params,
                 struct rdb_load_result *result) {
     static const struct rdb_load_params plain;
-    char *exact = mem_alloc(file.len + 1); /* so that a sanitizer sees a step beyond */
+    char *exact = mem_alloc(file.len + 1); /* so that a sanitizer detects reads past the end */
     if (file.len) memcpy(exact, file.data, file.len);
     struct source source;
     source_init_memory(&source, (struct slice){exact, file.len});
@@ -148,7 +149,7 @@ static void add_expiring_fields(struct db *db) {
     db_set_expire(db, hash, clock_ms() + 5000000);
 }
 
-/* What a key holds, as bytes that do not depend on the order in a table. */
+/* Compares the values of a key in a form that does not depend on table order. */
 static void assert_same_key(struct db *a, struct db *b, const struct entry *entry) {
     struct entry *other = db_find(b, entry_key(entry), LOOKUP_NOTOUCH | LOOKUP_NOEXPIRE);
     if (!other) fail_msg("%.*s is missing", (int)entry_key(entry).len, entry_key(entry).data);
@@ -210,7 +211,7 @@ static struct keyspace *data_set(bool expiring_fields) {
 
 /* --- Tests --- */
 
-static void what_is_saved_is_loaded(void **state) {
+static void a_saved_data_set_is_loaded_unchanged(void **state) {
     (void)state;
     for (int fields = 0; fields < 2; fields++) {
         struct keyspace *keyspace = data_set(fields), *copy = keyspace_new(DATABASES, NULL);
@@ -235,7 +236,7 @@ static FILE *temporary(void) {
     return file;
 }
 
-/* Through descriptors, so that values pass the ends of buffers in every way. */
+/* Uses descriptors, so that values cross buffer boundaries at every offset. */
 static void files_are_written_and_read_in_pieces(void **state) {
     (void)state;
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
@@ -261,7 +262,7 @@ static void files_are_written_and_read_in_pieces(void **state) {
     keyspace_free(keyspace);
 }
 
-/* A source that gives a byte or a few at a time, and does not know its size. */
+/* A source that returns a few bytes at a time and has no known size. */
 static ssize_t trickle(struct source *source, void *to, size_t len) {
     struct slice *rest = source->context;
     size_t piece = 1 + (rest->len * 7) % 3000;
@@ -307,7 +308,7 @@ static struct keyspace *small_set(void) {
     return keyspace;
 }
 
-static void a_file_that_ends_early_is_refused_at_its_end(void **state) {
+static void a_truncated_file_is_rejected_at_its_end(void **state) {
     (void)state;
     struct keyspace *keyspace = small_set();
     struct memory_output file;
@@ -341,7 +342,7 @@ static void every_changed_byte_is_noticed(void **state) {
             assert_int_not_equal(load(copy, (struct slice){bytes, whole.len}, NULL, &result), 0);
             assert_true(result.reason[0]);
             keyspace_free(copy);
-            copy = keyspace_new(DATABASES, NULL); /* and without a checksum nothing breaks */
+            copy = keyspace_new(DATABASES, NULL); /* also works without a checksum */
             load(copy, (struct slice){bytes, whole.len}, &ignoring, &result);
             keyspace_free(copy);
         }
@@ -505,10 +506,10 @@ static void loading_can_be_cancelled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_saved_is_loaded),
+        cmocka_unit_test(a_saved_data_set_is_loaded_unchanged),
         cmocka_unit_test(files_are_written_and_read_in_pieces),
         cmocka_unit_test(input_of_unknown_size_is_read_as_it_arrives),
-        cmocka_unit_test(a_file_that_ends_early_is_refused_at_its_end),
+        cmocka_unit_test(a_truncated_file_is_rejected_at_its_end),
         cmocka_unit_test(every_changed_byte_is_noticed),
         cmocka_unit_test(duplicates_are_refused_or_replace),
         cmocka_unit_test(expired_keys_are_dropped_by_a_primary),

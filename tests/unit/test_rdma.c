@@ -1,9 +1,8 @@
-/* The RDMA transport: the promises of every transport, and those of its own: buffers that run full, hostile peers,
- * peers that die.
+/* The RDMA transport: the guarantees of every transport, and its own: full buffers, hostile peers, peers that die.
  *
- * Where the machine has no RDMA device the program starts itself again under utils/softrdma/softrdma. RDMA_IP names the
- * address of the device. Peers that must not share our process (they die, or break the rules) are this program again,
- * called with --peer. */
+ * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. RDMA_IP is the address
+ * of the device. Peers that need a separate process (they die, or violate the protocol) are this program called with
+ * --peer. */
 #ifdef USE_RDMA
 #include "transport_suite.h"
 #include "rdma_device_arranged.h"
@@ -60,7 +59,7 @@ static int use_large_buffers(void **state) {
 
 /* Requests that straddle the end of the receive buffer */
 
-/* Frames: four bytes of length, then so many of the stream. Consumes whole frames only. */
+/* Frames: a length of four bytes, followed by that number of stream bytes. Consumes whole frames only. */
 static int frames_seen;
 static void consume_frames(struct end *end) {
     for (;;) {
@@ -151,13 +150,13 @@ static void both_ends_agree_on_the_ring_and_it_is_counted(void **state) {
     assert_int_equal(rdma_stats()->ring_connections, 0);
 }
 
-static void whoever_does_not_ask_gets_the_base_protocol(void **state) {
+static void a_peer_without_a_feature_request_gets_the_base_protocol(void **state) {
     uint64_t credits = rdma_stats()->credits_out, controls, features = rdma_settings.features;
     rdma_settings.features = 0;
     dial(&client);
     turn_until(conn_is_open(client.conn));
     rdma_settings.features =
-        features; /* of the server, which has not got our request yet or has seen that nobody asks */
+        features; /* of the server, which has not received our request yet or has found that there is none */
     turn_until(server.conn != NULL);
     for (int i = 0; i < 10; i++) event_loop_turn(loop, 1000);
     controls = rdma_stats()->control_out;
@@ -172,7 +171,7 @@ static void whoever_does_not_ask_gets_the_base_protocol(void **state) {
 static void a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol(void **state) {
     uint64_t features = rdma_settings.features;
     dial(&client);
-    turn_until(conn_is_open(client.conn)); /* it has asked */
+    turn_until(conn_is_open(client.conn)); /* it has sent its request */
     rdma_settings.features = 0;
     turn_until(server.conn != NULL);
     send_stream(&client, 4 * rdma_settings.rx_size);
@@ -181,7 +180,7 @@ static void a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol(void 
     assert_false(agreed(client.conn) || agreed(server.conn) || server.corrupt || server.closed || client.closed);
 }
 
-/* The negotiation's messages come between those of a stream, at any place of the buffer. */
+/* The messages of the negotiation arrive between those of a stream, at any offset of the buffer. */
 static void negotiating_in_the_middle_of_a_stream_loses_nothing(void **state) {
     for (uint32_t i = 0; i < 40; i++) {
         memset(&server, 0, sizeof server);
@@ -239,7 +238,7 @@ static void a_request_as_large_as_the_ring_gets_the_last_free_bytes(void **state
         frames_seen = 0;
         send_frame(size - left - 4);
         turn_until(frames_seen == 1);
-        send_frame(left); /* across the end; its bytes are free, and the peer does not know */
+        send_frame(left); /* across the end; its bytes are free, but the peer does not know */
         turn_until(frames_seen == 2);
         send_frame(size - 8);
         turn_until(frames_seen == 3);
@@ -325,7 +324,7 @@ static void a_ring_grows_when_it_is_filled_quickly(void **state) {
     assert_int_equal(rdma_receive_ring_size(c, size, 50), 4 * size);
     assert_int_equal(rdma_receive_ring_size(c, size, 200), size);
 }
-static void what_came_before_the_end_is_shown_from_both_buffers(void **state) {
+static void data_received_before_the_end_is_delivered_from_both_buffers(void **state) {
     rdma_settings.rx_initial = RDMA_RX_INITIAL_MIN;
     for (int i = 0; i < 100; i++) {
         server.consumed = client.sent = client.connected = server.closed = 0;
@@ -385,20 +384,21 @@ static void messages_of_busy_peers_need_no_completions(void **state) {
     assert_int_equal(rdma_stats()->polled_connections, 0);
 }
 
-static void a_quiet_peer_is_not_polled_any_more(void **state) {
+static void an_idle_peer_is_no_longer_polled(void **state) {
     open_polled();
     for (int tries = 0; !is_polled(&server); tries++) {
         ping_pong(10);
         assert_true(tries < 100000);
     }
-    rdma_settings.busy_poll_us = 1000000000; /* it is not that we sleep */
+    rdma_settings.busy_poll_us = 1000000000; /* the loop does not sleep */
     turn_until(rdma_of(server.conn)->polled.state == RDMA_POLLED_OFF && !rdma_of(server.conn)->polled.slot);
     rdma_settings.busy_poll_us = 1000;
     ping_pong(10);
     assert_false(server.corrupt || client.corrupt);
 }
 
-/* Every period ends by sleep, and begins again: what is written meanwhile is neither lost nor late for ever. */
+/* Every polling period ends with a sleep and starts again: data written meanwhile is neither lost nor delayed forever.
+ */
 static void sleeping_and_polling_in_turn_loses_nothing(void **state) {
     open_polled();
     for (int i = 0; i < 500; i++) {
@@ -424,9 +424,9 @@ static void until_polled(const struct end *end) {
 }
 
 /* Memory may show a word before the bytes that it announces. */
-static void bytes_that_show_after_their_word_are_waited_for(void **state) {
+static void bytes_visible_after_their_polled_word_are_waited_for(void **state) {
     open_polled();
-    rdma_settings.busy_poll_us = 1000000000; /* nobody sleeps */
+    rdma_settings.busy_poll_us = 1000000000; /* no loop sleeps */
     until_polled(&server);
     const struct rdma_connection *c = rdma_of(server.conn);
     turn_until(client.consumed == server.sent && server.consumed == client.sent);
@@ -445,8 +445,8 @@ static void bytes_that_show_after_their_word_are_waited_for(void **state) {
     assert_false(server.corrupt || client.corrupt);
 }
 
-/* Bytes that never show: the answer to PollEnd is a completion, and tells how far the stream is. */
-static void a_word_that_never_agrees_ends_the_period_and_nothing_else(void **state) {
+/* The bytes never become visible: the reply to PollEnd is a completion, which carries the stream position. */
+static void a_polled_word_that_never_matches_ends_only_the_polling_period(void **state) {
     open_polled();
     rdma_settings.busy_poll_us = 1000000000;
     until_polled(&server);
@@ -463,7 +463,7 @@ static void a_word_that_never_agrees_ends_the_period_and_nothing_else(void **sta
 
 /* There are more busy peers than poll slots. */
 static void connections_without_a_poll_slot_stay_with_completions(void **state) {
-    enum { COUNT = RDMA_POLLED_MAX / 2 + 3 }; /* both ends are ours and want one */
+    enum { COUNT = RDMA_POLLED_MAX / 2 + 3 }; /* both ends are in this process and want a slot */
     struct end near[COUNT], far[COUNT];
     memset(near, 0, sizeof near);
     memset(far, 0, sizeof far);
@@ -503,7 +503,7 @@ static void peers_without_trust_are_not_polled(void **state) {
 
 /* Memory */
 
-static void a_quiet_connection_gives_its_send_memory_back(void **state) {
+static void an_idle_connection_releases_its_send_memory(void **state) {
     open_both();
     send_stream(&client, 3000);
     turn_until(server.consumed == 3000);
@@ -577,8 +577,8 @@ static void it_describes_itself(void **state) {
     assert_ptr_equal(transport_find("rdma"), &transport_rdma);
 }
 
-/* In steps of 4.096 us times a power of two. */
-static void each_end_repeats_after_the_acknowledgement_timeout_of_the_settings(void **state) {
+/* In units of 4.096 us times a power of two. */
+static void each_end_retransmits_after_the_configured_acknowledgement_timeout(void **state) {
     static const struct {
         uint32_t ms;
         int step;
@@ -668,7 +668,7 @@ static void a_connect_to_nowhere_names_address_and_reason(void **state) {
 static void a_taken_address_is_named_in_the_error(void **state) {
     char error[300], target[128];
     struct listen_options options = listen_here();
-    options.host = "203.0.113.77"; /* not ours */
+    options.host = "203.0.113.77"; /* not an address of this host */
     options.port = 7;
     snprintf(target, sizeof target, "203.0.113.77:7");
     assert_null(conn_listen(&transport_rdma, loop, &options, error, sizeof error));
@@ -676,7 +676,7 @@ static void a_taken_address_is_named_in_the_error(void **state) {
     assert_non_null(strstr(error, strerror(errno)));
 }
 
-static void keepalives_pass_unseen(void **state) {
+static void keepalives_are_not_visible_to_the_user(void **state) {
     uint32_t before = rdma_settings.keepalive_ms;
     rdma_settings.keepalive_ms = 300;
     open_both();
@@ -724,7 +724,7 @@ static void the_listener_still_serves(void) {
     assert_false(server.corrupt);
 }
 
-static void a_killed_peer_is_noticed(void **state) {
+static void a_killed_peer_is_detected(void **state) {
     pid_t pid = start_peer("talk");
     turn_until(server.conn != NULL && server.consumed > 50000);
     kill(pid, SIGKILL);
@@ -733,7 +733,7 @@ static void a_killed_peer_is_noticed(void **state) {
     the_listener_still_serves();
 }
 
-static void a_killed_peer_that_owes_reading_is_noticed(void **state) {
+static void a_killed_peer_with_unread_data_is_detected(void **state) {
     pid_t pid = start_peer("deaf");
     turn_until(server.conn != NULL && conn_is_open(server.conn));
     server.on_drained = end_pump;
@@ -746,13 +746,13 @@ static void a_killed_peer_that_owes_reading_is_noticed(void **state) {
     the_listener_still_serves();
 }
 
-static void a_close_does_not_wait_for_ever_for_a_deaf_peer(void **state) {
+static void a_close_does_not_wait_forever_for_a_peer_that_does_not_read(void **state) {
     pid_t pid = start_peer("deaf");
     turn_until(server.conn != NULL && conn_is_open(server.conn));
     send_stream(&server, 1 << 20);
     close_self(&server);
     uint64_t begin = clock_monotonic_us();
-    assert_int_equal(wait_for_peer(pid), 0); /* it ends when it is disconnected */
+    assert_int_equal(wait_for_peer(pid), 0); /* it exits when it is disconnected */
     assert_true(clock_monotonic_us() - begin < 10 * 1000000);
     the_listener_still_serves();
 }
@@ -792,7 +792,7 @@ static void writing_outside_its_buffer_fails_the_writer_alone(void **state) {
 static void a_wrong_remote_key_ends_only_that_connection(void **state) {
     pid_t pid = start_peer("bad-key");
     turn_until(server.conn != NULL && conn_is_open(server.conn));
-    send_stream(&server, 1000); /* to the key the peer announced */
+    send_stream(&server, 1000); /* to the rkey that the peer announced */
     turn_until(server.closed == 1);
     wait_for_peer(pid);
     the_listener_still_serves();
@@ -804,7 +804,7 @@ static void features_are_answered_with_those_of_the_settings(void **state) {
     the_listener_still_serves();
 }
 
-static void a_storm_of_failures_leaves_nothing_behind(void **state) {
+static void random_failures_leak_nothing(void **state) {
     static const char *const faults[] = {
         "send:delay=10-2000,p=1,seed=7",
         "complete:error=REM_ACCESS_ERR,p=1,seed=1; complete:error=RETRY_EXC_ERR,p=1,seed=2",
@@ -874,7 +874,7 @@ static void a_forked_child_leaves_the_connections_alone(void **state) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--lost-rtu") == 0) return lost_rtu_main();
-    if (argc == 5 && strcmp(argv[1], "--peer") == 0) _exit(peer_main(argv)); /* as it is: it may hold events */
+    if (argc == 5 && strcmp(argv[1], "--peer") == 0) _exit(peer_main(argv)); /* without cleanup: it may hold events */
     own_path = argv[0];
     if (!rdma_device_arranged(own_path)) return 1;
     const struct CMUnitTest small[] = {
@@ -882,7 +882,7 @@ int main(int argc, char **argv) {
         SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
         SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
         SUITE_TEST(both_ends_agree_on_the_ring_and_it_is_counted),
-        SUITE_TEST(whoever_does_not_ask_gets_the_base_protocol),
+        SUITE_TEST(a_peer_without_a_feature_request_gets_the_base_protocol),
         SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
         SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
         SUITE_TEST(requests_of_every_size_up_to_the_ring_and_beyond_pass),
@@ -890,20 +890,20 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_reader_that_always_leaves_something_goes_on),
         SUITE_TEST(random_streams_pass_through_tiny_rings),
         SUITE_TEST(a_ring_grows_when_it_is_filled_quickly),
-        SUITE_TEST(what_came_before_the_end_is_shown_from_both_buffers),
-        SUITE_TEST(a_quiet_connection_gives_its_send_memory_back),
+        SUITE_TEST(data_received_before_the_end_is_delivered_from_both_buffers),
+        SUITE_TEST(an_idle_connection_releases_its_send_memory),
         SUITE_TEST(buffers_are_used_again),
         SUITE_TEST(waiting_connections_leave_send_memory_to_others),
         SUITE_TEST(it_describes_itself),
-        SUITE_TEST(each_end_repeats_after_the_acknowledgement_timeout_of_the_settings),
+        SUITE_TEST(each_end_retransmits_after_the_configured_acknowledgement_timeout),
         SUITE_TEST(each_end_sends_with_the_traffic_class_of_its_settings),
         SUITE_TEST(connections_over_the_limit_are_refused),
         SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
         SUITE_TEST(a_taken_address_is_named_in_the_error),
-        SUITE_TEST(keepalives_pass_unseen),
-        SUITE_TEST(a_killed_peer_is_noticed),
-        SUITE_TEST(a_killed_peer_that_owes_reading_is_noticed),
-        SUITE_TEST(a_close_does_not_wait_for_ever_for_a_deaf_peer),
+        SUITE_TEST(keepalives_are_not_visible_to_the_user),
+        SUITE_TEST(a_killed_peer_is_detected),
+        SUITE_TEST(a_killed_peer_with_unread_data_is_detected),
+        SUITE_TEST(a_close_does_not_wait_forever_for_a_peer_that_does_not_read),
         SUITE_TEST(an_immediate_beyond_the_buffer_ends_the_connection),
         SUITE_TEST(a_huge_immediate_ends_the_connection),
         SUITE_TEST(an_immediate_of_zero_ends_the_connection),
@@ -920,24 +920,24 @@ int main(int argc, char **argv) {
         SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
         SUITE_TEST(features_are_answered_with_those_of_the_settings),
         SUITE_TEST(a_lost_rtu_does_not_end_the_connection),
-        SUITE_TEST(a_storm_of_failures_leaves_nothing_behind),
+        SUITE_TEST(random_failures_leak_nothing),
         SUITE_TEST(a_forked_child_leaves_the_connections_alone),
     };
     const struct CMUnitTest polled[] = {
         SUITE_TESTS,
         SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
         SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
-        SUITE_TEST(whoever_does_not_ask_gets_the_base_protocol),
+        SUITE_TEST(a_peer_without_a_feature_request_gets_the_base_protocol),
         SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
         SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
         SUITE_TEST(random_streams_pass_through_tiny_rings),
-        SUITE_TEST(what_came_before_the_end_is_shown_from_both_buffers),
+        SUITE_TEST(data_received_before_the_end_is_delivered_from_both_buffers),
         SUITE_TEST(waiting_connections_leave_send_memory_to_others),
         SUITE_TEST(messages_of_busy_peers_need_no_completions),
-        SUITE_TEST(a_quiet_peer_is_not_polled_any_more),
+        SUITE_TEST(an_idle_peer_is_no_longer_polled),
         SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
-        SUITE_TEST(bytes_that_show_after_their_word_are_waited_for),
-        SUITE_TEST(a_word_that_never_agrees_ends_the_period_and_nothing_else),
+        SUITE_TEST(bytes_visible_after_their_polled_word_are_waited_for),
+        SUITE_TEST(a_polled_word_that_never_matches_ends_only_the_polling_period),
         SUITE_TEST(connections_without_a_poll_slot_stay_with_completions),
         SUITE_TEST(peers_without_trust_are_not_polled),
         SUITE_TEST(a_forked_child_leaves_the_connections_alone),

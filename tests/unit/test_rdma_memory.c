@@ -1,8 +1,7 @@
-/* Receive buffers that grow and shrink, the bounds of registered memory, refusals before anything is spent, and what
- * becomes of memory that is given back. All promises of every transport are asked once more of connections that begin
- * with a small buffer.
+/* Receive buffers that grow and shrink, the limit of registered memory, early rejection, and the reuse of freed memory.
+ * All guarantees of every transport are tested again for connections that start with a small buffer.
  *
- * Runs under utils/softrdma/softrdma where there is no device, as test_rdma.c does. */
+ * Restarts under utils/softrdma/softrdma without a device, as test_rdma.c does. */
 #ifdef USE_RDMA
 #include "transport_suite.h"
 #include "rdma_device_arranged.h"
@@ -33,7 +32,7 @@ static uint32_t size_now(const struct connection *conn) {
     return rdma_of(conn)->rx->size;
 }
 
-/* How the size is chosen */
+/* The choice of the size */
 
 static struct rdma_rx fake_rx;
 static struct rdma_connection fake = {.rx = &fake_rx, .rx_least = SMALL};
@@ -88,16 +87,16 @@ static void a_plain_buffer_that_few_messages_fill_grows_once(void **state) {
     assert_int_equal(rdma_receive_plain_size(&fake, 1, 100), SMALL);
 }
 
-static void a_large_argument_counts_for_more_than_the_time(void **state) {
+static void a_large_argument_outweighs_a_slow_arrival(void **state) {
     assert_int_equal(next_size(SMALL, 20000, SMALL - 1, true), SMALL);
     assert_int_equal(next_size(SMALL, 20000, SMALL, true), 4 * SMALL);
     assert_int_equal(next_size(SMALL, 2000000, 512u << 20, true), LARGE);
     assert_int_equal(next_size(LARGE, 2000000, LARGE, true), LARGE);
 }
 
-static void a_peer_that_is_not_trusted_never_gets_more_than_at_first(void **state) {
+static void an_untrusted_peer_keeps_its_first_buffer_size(void **state) {
     assert_int_equal(next_size(SMALL, 0, 512u << 20, false), SMALL);
-    assert_int_equal(next_size(LARGE, 0, 512u << 20, false), SMALL); /* its trust was withdrawn */
+    assert_int_equal(next_size(LARGE, 0, 512u << 20, false), SMALL); /* it is no longer trusted */
 }
 
 static void sizes_that_are_no_multiples_of_one_another_meet_both_ends(void **state) {
@@ -105,7 +104,7 @@ static void sizes_that_are_no_multiples_of_one_another_meet_both_ends(void **sta
     assert_int_equal(next_size(SMALL, 50, 0, true), 4 * SMALL);
     assert_int_equal(next_size(4 * SMALL, 50, 0, true), 102400);
     assert_int_equal(next_size(102400, 2000000, 0, true), 4 * SMALL);
-    rdma_settings.rx_size = SMALL; /* below the least */
+    rdma_settings.rx_size = SMALL; /* below the minimum */
     assert_int_equal(rdma_receive_first_size(false), RDMA_RX_SIZE_MIN);
     assert_int_equal(rdma_receive_first_size(true), SMALL);
     rdma_settings.rx_initial = 1;
@@ -142,7 +141,7 @@ static void a_connection_begins_small_and_grows_for_a_large_argument(void **stat
     uint64_t before = rdma_stats()->grown;
     open_both();
     assert_int_equal(size_now(server.conn), SMALL);
-    assert_int_equal(size_now(client.conn), LARGE); /* the one that connects has its full size */
+    assert_int_equal(size_now(client.conn), LARGE); /* the connecting end has its full size */
     char text[200];
     transport_rdma.describe(server.conn, text, sizeof text);
     assert_non_null(strstr(text, "rx=16384"));
@@ -176,7 +175,7 @@ static void a_connection_that_has_become_slow_shrinks_step_by_step(void **state)
     pass_stream(1000000);
 }
 
-/* Half a minute, as the clock of the tick tells it. */
+/* Half a minute of the tick's clock. */
 static void a_connection_that_is_quiet_for_long_goes_back_to_its_first_buffer(void **state) {
     open_both();
     pass_argument(3000000);
@@ -195,7 +194,7 @@ static void a_connection_that_is_quiet_for_long_goes_back_to_its_first_buffer(vo
     assert_true(size_now(server.conn) > SMALL);
 }
 
-/* The same with what the peer sends before it has heard of the other buffer. */
+/* The same with data that the peer sends before it learns of the other buffer. */
 static void going_back_to_a_small_buffer_amid_a_stream_loses_nothing(void **state) {
     open_both();
     for (int i = 0; i < 20; i++) {
@@ -229,7 +228,7 @@ static uint64_t second_bytes(const struct rdma_connection *c) {
     return c->device->memory.second_bytes;
 }
 
-/* Everything arrives that the peer has room for. */
+/* Fills all receive space of the peer. */
 static void fill_all_buffers(void) {
     conn_set_reading(server.conn, false);
     client.on_drained = end_pump;
@@ -253,7 +252,7 @@ static void a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read(void **
     assert_false(server.corrupt);
 }
 
-static void what_lies_in_both_buffers_is_shown_before_the_end(void **state) {
+static void data_in_both_buffers_is_delivered_before_the_end(void **state) {
     open_both();
     fill_all_buffers();
     turn_until(rdma_of(server.conn)->next);
@@ -269,7 +268,7 @@ static void what_lies_in_both_buffers_is_shown_before_the_end(void **state) {
     assert_false(server.corrupt);
 }
 
-static void a_peer_that_is_not_trusted_has_one_buffer(void **state) {
+static void an_untrusted_peer_has_one_buffer(void **state) {
     suite.trusting = false;
     open_both();
     fill_all_buffers();
@@ -284,7 +283,7 @@ static void a_peer_that_is_not_trusted_has_one_buffer(void **state) {
 
 static void two_buffers_take_turns_and_the_second_goes_when_the_peer_is_quiet(void **state) {
     rdma_settings.rx_initial = 0;
-    rdma_settings.rx_size = RDMA_RX_SIZE_MIN; /* which it cannot grow beyond */
+    rdma_settings.rx_size = RDMA_RX_SIZE_MIN; /* it cannot grow beyond this */
     open_both();
     struct rdma_connection *c = rdma_of(server.conn);
     assert_int_equal(second_bytes(c), 0);
@@ -309,7 +308,7 @@ static void second_buffers_are_bounded_and_leave_nothing_behind(void **state) {
     open_both();
     struct rdma_connection *c = rdma_of(server.conn);
     struct rdma_memory *memory = &c->device->memory;
-    uint64_t others = 64 << 20; /* as if others had them all */
+    uint64_t others = 64 << 20; /* as if other connections used them all */
     memory->second_bytes += others;
     pass_stream(5 * LARGE);
     assert_null(c->spare);
@@ -339,10 +338,10 @@ static void a_peer_that_sleeps_on_its_full_buffer_is_sent_keepalives(void **stat
     rdma_settings.keepalive_ms = period;
 }
 
-/* Bounds */
+/* Limits */
 
 static void leave(struct end *end) {}
-/* Connects once more; the server's end goes to `far`. Returns whether it succeeded. */
+/* Connects again; `far` is the server's end. Returns whether it succeeded. */
 static bool dial_another(struct end *end, struct connection **far) {
     memset(end, 0, sizeof *end);
     end->on_closed = leave;
@@ -379,7 +378,7 @@ static void untrusted_connections_share_their_bound(void **state) {
     suite.trusting = true;
 }
 
-static void whoever_is_not_trusted_in_time_makes_room_the_oldest_first(void **state) {
+static void connections_not_trusted_in_time_are_closed_oldest_first(void **state) {
     struct end ends[4];
     struct connection *far[4];
     uint64_t refused = rdma_stats()->refusals[RDMA_REFUSED_UNTRUSTED], closed = rdma_stats()->untrusted_closed;
@@ -387,7 +386,7 @@ static void whoever_is_not_trusted_in_time_makes_room_the_oldest_first(void **st
     suite.trusting = false;
     rdma_settings.max_untrusted = 2 * SMALL;
     rdma_settings.trust_timeout_ms = 60000;
-    for (int i = 0; i < 3; i++) { /* the first one is trusted and none of theirs */
+    for (int i = 0; i < 3; i++) { /* the first one is trusted and does not count */
         assert_true(dial_another(&ends[i], &far[i]));
         if (i == 0) conn_set_trusted(far[0], true);
     }
@@ -400,7 +399,7 @@ static void whoever_is_not_trusted_in_time_makes_room_the_oldest_first(void **st
     assert_int_equal(ends[0].closed + ends[2].closed + ends[3].closed, 0);
     assert_int_equal(rdma_stats()->untrusted_closed, closed + 1);
     assert_int_equal(rdma_stats()->untrusted_bytes, 2 * SMALL);
-    /* While there is room nobody is hurried. */
+    /* Below the limit no connection is hurried. */
     conn_set_trusted(far[3], true);
     uint64_t until = clock_monotonic_us() + 600000;
     while (clock_monotonic_us() < until) event_loop_turn(loop, 10000);
@@ -413,7 +412,7 @@ static void whoever_is_not_trusted_in_time_makes_room_the_oldest_first(void **st
     suite.trusting = true;
 }
 
-static void at_the_bound_buffers_stay_and_connections_are_refused(void **state) {
+static void at_the_limit_buffers_stay_and_connections_are_refused(void **state) {
     struct end second, third;
     uint64_t before = rdma_stats()->refusals[RDMA_REFUSED_MEMORY];
     open_both();
@@ -453,7 +452,7 @@ static void an_own_connection_beyond_the_bound_names_the_option(void **state) {
 static bool no_room(struct listener *from) {
     return false;
 }
-static void where_there_is_no_room_only_so_many_are_let_in_to_be_told(void **state) {
+static void at_the_limit_few_connections_are_accepted_to_receive_the_error(void **state) {
     enum { MANY = 130 };
     static struct end ends[MANY];
     uint64_t before = rdma_stats()->refusals[RDMA_REFUSED_FULL], accepted = rdma_stats()->accepted;
@@ -470,23 +469,23 @@ static void where_there_is_no_room_only_so_many_are_let_in_to_be_told(void **sta
     use_base_protocol(state);
 }
 
-/* What is given back */
+/* Freed memory */
 
 static struct rdma_memory *memory_of_the_loop(void) {
     open_both();
     return &rdma_of(server.conn)->device->memory;
 }
 
-static void a_buffer_whose_key_is_known_has_another_key_and_no_content_when_it_comes_back(void **state) {
+static void a_buffer_with_an_announced_key_is_reused_cleared_under_another_key(void **state) {
     struct rdma_memory *memory = memory_of_the_loop();
-    enum { SIZE = 5 * 4096 }; /* nobody else's */
+    enum { SIZE = 5 * 4096 }; /* a size that no other test uses */
     struct rdma_rx *rx = rdma_rx_take(memory, SIZE);
     const char *data = rx->data;
     uint32_t key = rx->mr->rkey;
     memset(rx->data, 'x', SIZE);
     rx->told = true;
     rdma_rx_give(memory, rx);
-    rx = rdma_rx_take(memory, SIZE); /* without a chance to tidy up */
+    rx = rdma_rx_take(memory, SIZE); /* without a chance to clean up */
     assert_ptr_equal(rx->data, data);
     assert_int_not_equal(rx->mr->rkey, key);
     for (int i = 0; i < SIZE; i++) assert_int_equal(rx->data[i], 0);
@@ -502,7 +501,7 @@ static void a_buffer_whose_key_is_known_has_another_key_and_no_content_when_it_c
     rdma_rx_give(memory, rx);
 }
 
-static void a_buffer_whose_key_nobody_knows_is_ready_at_once(void **state) {
+static void a_buffer_with_an_unannounced_key_is_reused_at_once(void **state) {
     struct rdma_memory *memory = memory_of_the_loop();
     enum { SIZE = 5 * 4096 };
     struct rdma_rx *rx = rdma_rx_take(memory, SIZE);
@@ -515,7 +514,7 @@ static void a_buffer_whose_key_nobody_knows_is_ready_at_once(void **state) {
     rdma_rx_give(memory, rx);
 }
 
-static void ready_buffers_that_nobody_needs_go(void **state) {
+static void unused_ready_buffers_are_freed(void **state) {
     enum { MANY = 500, SIZE = 32 * 1024 };
     static struct rdma_rx *taken[MANY];
     struct rdma_memory *memory = memory_of_the_loop();
@@ -527,14 +526,14 @@ static void ready_buffers_that_nobody_needs_go(void **state) {
         rdma_rx_give(memory, taken[i]);
     }
     while (rdma_memory_tidy(memory, 1000)) continue;
-    assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_RECEIVE], before + MANY * SIZE); /* they may come again */
+    assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_RECEIVE], before + MANY * SIZE); /* they may be used again */
     int ages = 0;
     while (rdma_memory_age(memory) && ages < 20) ages++;
     assert_true(ages < 20);
     assert_true(rdma_stats()->registered[RDMA_MEMORY_RECEIVE] <= before + RDMA_RX_KEPT_LEAST);
 }
 
-static void ready_buffers_make_room_for_others_at_the_bound(void **state) {
+static void ready_buffers_are_freed_at_the_limit(void **state) {
     enum { MANY = 16, SIZE = 64 * 1024 };
     static struct rdma_rx *taken[MANY];
     struct rdma_memory *memory = memory_of_the_loop();
@@ -561,7 +560,7 @@ static void growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered(vo
     assert_int_equal(count, 3);
     while (count > 0) rdma_rx_give(memory, taken[--count]);
     while ((taken[count] = rdma_rx_take_to_grow(memory, 8192))) count++;
-    assert_int_equal(count, 3); /* those that are ready cost nothing */
+    assert_int_equal(count, 3); /* ready buffers cost nothing */
     while (count > 0) rdma_rx_give(memory, taken[--count]);
     memory->growths_left = 1;
     rdma_settings.max_registered = rdma_registered() + 2 * LARGE;
@@ -577,7 +576,7 @@ static void growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered(vo
 /* Takes chunks until there are no more; returns how many. */
 static size_t take_all(struct rdma_memory *memory) {
     size_t count = 0;
-    while (rdma_chunk_take(memory)) count++; /* they go with their slabs */
+    while (rdma_chunk_take(memory)) count++; /* their slabs are freed with them */
     assert_int_equal(errno, ENOBUFS);
     return count;
 }
@@ -592,7 +591,7 @@ static void send_memory_is_bounded_for_all_threads_together(void **state) {
     rdma_memory_init(&second, device->pd, &stats);
     rdma_settings.send_memory = device->memory.send_bytes + 3 * RDMA_SLAB_SIZE;
     assert_int_equal(take_all(&first), 3 * A_SLAB);
-    assert_int_equal(take_all(&second), A_SLAB); /* so much is always had */
+    assert_int_equal(take_all(&second), A_SLAB); /* this much is always available */
     rdma_memory_free(&first);
     assert_int_equal(take_all(&second), 2 * A_SLAB);
     rdma_memory_free(&second);
@@ -600,7 +599,7 @@ static void send_memory_is_bounded_for_all_threads_together(void **state) {
     rdma_settings.send_memory = before;
 }
 
-static void send_memory_that_nobody_needs_goes(void **state) {
+static void unused_send_memory_is_freed(void **state) {
     enum { MANY = 5 * RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE };
     static struct rdma_chunk *taken[MANY];
     struct rdma_memory *memory = memory_of_the_loop();
@@ -610,7 +609,7 @@ static void send_memory_that_nobody_needs_goes(void **state) {
     struct rdma_chunk *kept = taken[MANY / 2];
     for (int i = 0; i < MANY; i++)
         if (taken[i] != kept) rdma_chunk_give(memory, taken[i]);
-    rdma_memory_age(memory); /* they were needed a moment ago */
+    rdma_memory_age(memory); /* they were used recently */
     assert_true(rdma_stats()->registered[RDMA_MEMORY_SEND] > 2 * RDMA_SLAB_SIZE);
     for (int i = 0; i < 10; i++) rdma_memory_age(memory);
     assert_true(rdma_stats()->registered[RDMA_MEMORY_SEND] <= 2 * RDMA_SLAB_SIZE);
@@ -654,7 +653,7 @@ static int receives_main(void) {
         if (rdma_stats()->unposted_receives > most) most = rdma_stats()->unposted_receives;
     }
     if (server.corrupt || server.closed || client.closed) return 3;
-    if (most == 0) return 4; /* the faults did not hit */
+    if (most == 0) return 4; /* no fault was injected */
     unsetenv("SOFTRDMA_FAULTS");
     uint64_t end = clock_monotonic_us() + 20000000;
     while (rdma_stats()->unposted_receives && clock_monotonic_us() < end) event_loop_turn(loop, 10000);
@@ -731,30 +730,30 @@ int main(int argc, char **argv) {
     const struct CMUnitTest base[] = {
         SUITE_TESTS,
         SUITE_TEST(the_next_size_follows_the_use_of_the_present_one),
-        SUITE_TEST(a_large_argument_counts_for_more_than_the_time),
-        SUITE_TEST(a_peer_that_is_not_trusted_never_gets_more_than_at_first),
+        SUITE_TEST(a_large_argument_outweighs_a_slow_arrival),
+        SUITE_TEST(an_untrusted_peer_keeps_its_first_buffer_size),
         SUITE_TEST(sizes_that_are_no_multiples_of_one_another_meet_both_ends),
         SUITE_TEST(a_connection_begins_small_and_grows_for_a_large_argument),
         SUITE_TEST(a_connection_that_has_become_slow_shrinks_step_by_step),
         SUITE_TEST(an_untrusted_connection_keeps_its_first_buffer),
         SUITE_TEST(a_plain_buffer_that_few_messages_fill_grows_once),
         SUITE_TEST(a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read),
-        SUITE_TEST(what_lies_in_both_buffers_is_shown_before_the_end),
-        SUITE_TEST(a_peer_that_is_not_trusted_has_one_buffer),
+        SUITE_TEST(data_in_both_buffers_is_delivered_before_the_end),
+        SUITE_TEST(an_untrusted_peer_has_one_buffer),
         SUITE_TEST(two_buffers_take_turns_and_the_second_goes_when_the_peer_is_quiet),
         SUITE_TEST(second_buffers_are_bounded_and_leave_nothing_behind),
         SUITE_TEST(a_peer_that_sleeps_on_its_full_buffer_is_sent_keepalives),
         SUITE_TEST(untrusted_connections_share_their_bound),
-        SUITE_TEST(whoever_is_not_trusted_in_time_makes_room_the_oldest_first),
-        SUITE_TEST(at_the_bound_buffers_stay_and_connections_are_refused),
+        SUITE_TEST(connections_not_trusted_in_time_are_closed_oldest_first),
+        SUITE_TEST(at_the_limit_buffers_stay_and_connections_are_refused),
         SUITE_TEST(an_own_connection_beyond_the_bound_names_the_option),
-        SUITE_TEST(where_there_is_no_room_only_so_many_are_let_in_to_be_told),
-        SUITE_TEST(a_buffer_whose_key_is_known_has_another_key_and_no_content_when_it_comes_back),
-        SUITE_TEST(a_buffer_whose_key_nobody_knows_is_ready_at_once),
-        SUITE_TEST(ready_buffers_that_nobody_needs_go),
-        SUITE_TEST(ready_buffers_make_room_for_others_at_the_bound),
+        SUITE_TEST(at_the_limit_few_connections_are_accepted_to_receive_the_error),
+        SUITE_TEST(a_buffer_with_an_announced_key_is_reused_cleared_under_another_key),
+        SUITE_TEST(a_buffer_with_an_unannounced_key_is_reused_at_once),
+        SUITE_TEST(unused_ready_buffers_are_freed),
+        SUITE_TEST(ready_buffers_are_freed_at_the_limit),
         SUITE_TEST(growth_leaves_the_last_part_of_the_bound_and_is_seldom_registered),
-        SUITE_TEST(send_memory_that_nobody_needs_goes),
+        SUITE_TEST(unused_send_memory_is_freed),
         SUITE_TEST(send_memory_is_bounded_for_all_threads_together),
         SUITE_TEST(receives_that_could_not_be_posted_are_posted_later),
         SUITE_TEST(further_connections_use_another_queue_when_one_runs_low),

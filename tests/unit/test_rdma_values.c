@@ -1,9 +1,8 @@
-/* Values that are sent from where they lie: the arena they lie in, and what becomes of a value while its send is under
- * way.
+/* Zero-copy sends of values: the arena that holds them, and what happens to a value while it is being sent.
  *
- * Where the machine has no RDMA device the program starts itself again under utils/softrdma/softrdma. */
+ * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. */
 #ifdef USE_RDMA
-#pragma GCC diagnostic ignored "-Wunused-function" /* of the suite only its ends are used */
+#pragma GCC diagnostic ignored "-Wunused-function" /* only the ends of the suite are used */
 #include "transport_suite.h"
 #include "rdma_device_arranged.h"
 #include "lib/background.h"
@@ -63,7 +62,7 @@ static void blocks_are_large_enough_apart_and_not_much_larger(void **state) {
     assert_in_range(arena_now().regions, 0, 3);
 }
 
-static void blocks_that_come_and_go_at_random_do_not_pile_up(void **state) {
+static void random_allocations_do_not_accumulate_blocks(void **state) {
     enum { PLACES = 300 };
     char *places[PLACES] = {0};
     size_t sizes[PLACES], live = 0, most = 0, mapped = 0, before = arena_now().used;
@@ -106,7 +105,7 @@ static void an_empty_region_stays_while_it_is_held(void **state) {
     assert_null(value_arena_region(&usable));
 }
 
-static void beyond_its_limit_there_is_nothing_and_blobs_are_ordinary(void **state) {
+static void beyond_the_limit_blobs_come_from_ordinary_memory(void **state) {
     value_arena_set_limit(arena_now().mapped);
     size_t usable;
     assert_null(value_arena_take(100 << 20, &usable));
@@ -141,7 +140,7 @@ static void *give_all(void *blobs) {
     for (struct blob **blob = blobs; *blob; blob++) blob_release(*blob);
     return NULL;
 }
-static void another_thread_may_free_what_one_has_taken(void **state) {
+static void another_thread_may_free_a_block(void **state) {
     size_t used = arena_now().used;
     for (int round = 0; round < 20; round++) {
         struct blob *blobs[101] = {0};
@@ -172,7 +171,7 @@ static void send_blob(size_t len) {
     output_write_blob(&client.conn->out, blob);
     blob_release(blob);
 }
-/* All sends are done, and nothing of the arena is in use that was not before. */
+/* All sends have completed, and the arena is back to its earlier use. */
 #define turn_until_given_back(used) turn_until(arena_now().used == (used))
 
 static void values_of_sizes_around_every_threshold_arrive(void **state) {
@@ -215,8 +214,8 @@ static void values_from_the_threshold_on_are_not_copied(void **state) {
     assert_false(server.corrupt);
 }
 
-/* What the owner of a key does to a value that is being sent: it lets go, and other values take memory. */
-static void a_value_that_is_let_go_while_its_send_waits_arrives_whole(void **state) {
+/* While a value is being sent, the owner of the key releases it, and other values allocate memory. */
+static void a_value_released_while_its_send_waits_arrives_whole(void **state) {
     open_both();
     size_t used = arena_now().used;
     conn_set_reading(server.conn, false);
@@ -269,7 +268,7 @@ static void headers_between_values_share_chunks_and_every_chunk_is_counted(void 
     assert_int_equal(output, 0);
 }
 
-static void a_value_that_is_under_way_counts_as_shared_until_it_has_gone(void **state) {
+static void a_value_counts_as_shared_until_its_send_completes(void **state) {
     open_both();
     conn_set_reading(server.conn, false);
     struct blob *blob = next_blob(300000);
@@ -284,7 +283,7 @@ static void a_value_that_is_under_way_counts_as_shared_until_it_has_gone(void **
     assert_false(server.corrupt);
 }
 
-static void connections_that_die_give_their_values_back(void **state) {
+static void failed_connections_release_their_values(void **state) {
     for (int how = 0; how < 3; how++) {
         memset(&client, 0, sizeof client);
         memset(&server, 0, sizeof server);
@@ -309,7 +308,7 @@ static void connections_that_die_give_their_values_back(void **state) {
     }
 }
 
-static void beyond_the_bound_values_are_copied(void **state) {
+static void beyond_the_limit_values_are_copied(void **state) {
     open_both();
     uint64_t before = rdma_settings.max_registered, sends = rdma_stats()->zero_copies;
     struct blob *fresh = blob_new(80 << 20, 0); /* in a region that is not registered */
@@ -356,7 +355,7 @@ static void a_forked_child_reads_values_as_they_were(void **state) {
         blob_release(blob_new(100000, 0));
         _exit(bad);
     }
-    /* The bytes may be replaced, and sent again, but are not overwritten. */
+    /* The value may be replaced and sent again, but its bytes are not overwritten. */
     blob_release(blob);
     blob = next_blob(200000);
     output_write_blob(&client.conn->out, blob);
@@ -393,7 +392,7 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
         bool bad = read(gate[0], &byte, 1) != 1;
         for (int i = 0; i < COUNT; i++)
             for (size_t k = 0; k < blobs[i]->len; k++) bad |= blobs[i]->data[k] != (i & 127);
-        blob_release(blob_hold(blobs[0])); /* without a trace in the parent */
+        blob_release(blob_hold(blobs[0])); /* without an effect on the parent */
         for (int i = 1; i < COUNT; i++) blob_release(blobs[i]);
         struct blob *own = blob_new(50000, 0);
         memset(own->data, 'x', own->len);
@@ -402,7 +401,7 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
     }
     size_t deferred = arena_now().deferred, used = arena_now().used;
     for (int i = 0; i < COUNT; i++) {
-        assert_true(blob_is_shared(blobs[i])); /* so that nobody writes to it in place */
+        assert_true(blob_is_shared(blobs[i])); /* so that no command writes to it in place */
         if (i % 2) continue;
         blob_release(blobs[i]);
     }
@@ -433,7 +432,7 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
     close(gate[1]);
 }
 
-/* Whoever takes and gives small blocks in turn does not meet the lock of the arena. */
+/* A thread that allocates and frees small blocks in turn does not take the lock of the arena. */
 static void a_thread_that_reuses_its_blocks_takes_no_lock(void **state) {
     struct blob *kept = blob_new(8000, 0);
     blob_release(blob_new(8000, 0));
@@ -473,21 +472,21 @@ static void regions_are_registered_in_the_background(void **state) {
 int main(int argc, char **argv) {
     (void)argc;
     if (!rdma_device_arranged(argv[0])) return 1;
-    if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) return 0; /* nothing of this is in use on such a kernel */
+    if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) return 0; /* not used on such a kernel */
     const struct CMUnitTest tests[] = {
         VALUE_TEST(blocks_are_large_enough_apart_and_not_much_larger),
-        VALUE_TEST(blocks_that_come_and_go_at_random_do_not_pile_up),
+        VALUE_TEST(random_allocations_do_not_accumulate_blocks),
         VALUE_TEST(an_empty_region_stays_while_it_is_held),
-        VALUE_TEST(beyond_its_limit_there_is_nothing_and_blobs_are_ordinary),
+        VALUE_TEST(beyond_the_limit_blobs_come_from_ordinary_memory),
         VALUE_TEST(a_blob_that_grows_keeps_its_bytes),
-        VALUE_TEST(another_thread_may_free_what_one_has_taken),
+        VALUE_TEST(another_thread_may_free_a_block),
         VALUE_TEST(values_of_sizes_around_every_threshold_arrive),
         VALUE_TEST(values_from_the_threshold_on_are_not_copied),
-        VALUE_TEST(a_value_that_is_let_go_while_its_send_waits_arrives_whole),
+        VALUE_TEST(a_value_released_while_its_send_waits_arrives_whole),
         VALUE_TEST(headers_between_values_share_chunks_and_every_chunk_is_counted),
-        VALUE_TEST(a_value_that_is_under_way_counts_as_shared_until_it_has_gone),
-        VALUE_TEST(connections_that_die_give_their_values_back),
-        VALUE_TEST(beyond_the_bound_values_are_copied),
+        VALUE_TEST(a_value_counts_as_shared_until_its_send_completes),
+        VALUE_TEST(failed_connections_release_their_values),
+        VALUE_TEST(beyond_the_limit_values_are_copied),
         VALUE_TEST(regions_are_unregistered_when_nothing_is_left_in_them),
         VALUE_TEST(a_forked_child_reads_values_as_they_were),
         VALUE_TEST(blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended),

@@ -1,5 +1,5 @@
-/* Connections on another thread's loop: what their user sees is what they would show here. An I/O thread runs a loop of
- * its own; the peer is a plain socket. */
+/* Connections on another thread's loop behave as local connections do. An I/O thread runs its own loop; the peer is a
+ * plain socket. */
 #include "net/remote.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -22,7 +22,7 @@ static pthread_t thread;
 static struct event_post stop_post;
 static char path[64];
 
-/* The I/O thread's side: everything that came is a message, with little room for replies. */
+/* The I/O thread's end: everything received is one message, with little space for replies. */
 enum { ROOM = 64 };
 struct test_end {
     struct remote_end end;
@@ -46,7 +46,7 @@ static void end_free(struct remote_end *end) {
     mem_free(end);
 }
 
-/* The user. */
+/* The user of the connection. */
 static struct connection *conn;
 static int readables, draineds, closeds;
 static void (*on_readable)(struct connection *conn);
@@ -127,7 +127,7 @@ static int dial(void) {
     turn_until(conn != NULL);
     return fd;
 }
-/* Reads `len` bytes while home goes on turning. */
+/* Reads `len` bytes while the home loop keeps running. */
 static void receive(int fd, char *to, size_t len) {
     while (len) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
@@ -161,7 +161,7 @@ static void bytes_go_both_ways_in_order(void **state) {
     on_readable = echo;
     char sent[512], got[512];
     for (int round = 0; round < 300; round++) {
-        size_t len = 1 + (size_t)round * 7 % sizeof sent; /* more than the message's room, too */
+        size_t len = 1 + (size_t)round * 7 % sizeof sent; /* also more than the space of the message */
         for (size_t i = 0; i < len; i++) sent[i] = (char)(round + (int)i);
         assert_int_equal(write(fd, sent, len), len);
         receive(fd, got, len);
@@ -190,7 +190,7 @@ static void input_that_is_left_stays_and_replies_leave_all_the_same(void **state
     conn_flush(conn);
     receive(fd, got, 5);
     assert_memory_equal(got, "again", 5);
-    /* More is shown when this is consumed. */
+    /* More input is shown after this is consumed. */
     on_readable = NULL;
     assert_int_equal(write(fd, "ef", 2), 2);
     for (int i = 0; i < 20; i++) event_loop_turn(home, 1000);
@@ -216,7 +216,7 @@ static void pausing_holds_input_and_the_end_back(void **state) {
     assert_int_equal(conn->state, CONN_ENDED);
 }
 
-static void who_leaves_its_input_is_told_of_the_end(void **state) {
+static void a_connection_with_unread_input_is_notified_of_the_end(void **state) {
     int fd = dial();
     assert_int_equal(write(fd, "kept", 4), 4);
     turn_until(readables == 1);
@@ -224,7 +224,7 @@ static void who_leaves_its_input_is_told_of_the_end(void **state) {
     turn_until(closeds == 1);
 }
 
-static void large_blobs_and_long_output_arrive_and_are_told_as_pending_until_then(void **state) {
+static void large_blobs_and_long_output_count_as_pending_until_they_arrive(void **state) {
     enum { LEN = 3 * 1024 * 1024 };
     int fd = dial();
     struct blob *blob = blob_new(LEN, LEN);
@@ -257,7 +257,7 @@ static void answer_and_close(struct connection *c) {
     output_write(&c->out, SLICE("bye"));
     conn_close(c);
     conn = NULL;
-    /* What was shown is still there. */
+    /* The input shown before is still there. */
     assert_memory_equal(shown.data, "close me", 8);
 }
 static void closing_inside_a_handler_sends_what_was_written(void **state) {
@@ -303,8 +303,8 @@ int main(void) {
         TEST(bytes_go_both_ways_in_order),
         TEST(input_that_is_left_stays_and_replies_leave_all_the_same),
         TEST(pausing_holds_input_and_the_end_back),
-        TEST(who_leaves_its_input_is_told_of_the_end),
-        TEST(large_blobs_and_long_output_arrive_and_are_told_as_pending_until_then),
+        TEST(a_connection_with_unread_input_is_notified_of_the_end),
+        TEST(large_blobs_and_long_output_count_as_pending_until_they_arrive),
         TEST(closing_inside_a_handler_sends_what_was_written),
         TEST(reading_stops_while_too_much_is_at_home),
     };

@@ -1,4 +1,4 @@
-/* The reply writer: the exact bytes each function gives to clients of either protocol. */
+/* The reply writer: the exact bytes of each function in both protocols. */
 #include "resp/reply.h"
 #include "lib/memory.h"
 #include <math.h>
@@ -81,7 +81,7 @@ static char hooked[100];
 static void hook(struct reply *reply, struct slice text) {
     snprintf(hooked, sizeof hooked, "%.*s", (int)text.len, text.data);
 }
-static void errors_are_one_line_and_are_told(void **state) {
+static void errors_are_one_line_and_reported_to_the_hook(void **state) {
     r2.error_hook = hook;
     reply_error(&r2, "ERR plain"), expect("-ERR plain\r\n");
     assert_true(r2.failed);
@@ -98,10 +98,10 @@ static void long_texts_are_whole(void **state) {
     char *text = mem_alloc(LEN + 1);
     memset(text, 'x', LEN);
     text[LEN] = '\0';
-    reply_error_format(&r2, "ERR %s\n", text); /* the end of the line is left out */
+    reply_error_format(&r2, "ERR %s\n", text); /* the trailing line break is dropped */
     assert_int_equal(memory_output_slice(&memory).len, LEN + 7);
     memory_output_clear(&memory);
-    for (size_t len = 4000; len < 4200; len++) { /* around the room an output gives at once */
+    for (size_t len = 4000; len < 4200; len++) { /* around the space that an output provides at once */
         reply_bulk(&r2, (struct slice){text, len});
         reply_status(&r2, text + LEN - len);
         assert_int_equal(memory_output_slice(&memory).len, 7 + len + 2 + 1 + len + 2);
@@ -136,7 +136,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(integers_and_heads_of_every_length, setup, teardown),
         cmocka_unit_test_setup_teardown(simple_replies, setup, teardown),
         cmocka_unit_test_setup_teardown(resp3_types_and_what_resp2_clients_get, setup, teardown),
-        cmocka_unit_test_setup_teardown(errors_are_one_line_and_are_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(errors_are_one_line_and_reported_to_the_hook, setup, teardown),
         cmocka_unit_test_setup_teardown(long_texts_are_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(aggregates_of_unknown_length, setup, teardown),
     };

@@ -1,5 +1,4 @@
-/* The reply readers: what a reply means must not depend on how its bytes were cut, and nothing a peer sends may hurt.
- */
+/* The reply readers: the result must not depend on the fragmentation of the input, and no input may do harm. */
 #include "resp/reply_reader.h"
 #include "lib/memory.h"
 #include "lib/output.h"
@@ -25,15 +24,15 @@ static void value_describe(const struct resp_value *v, struct output *out) {
     output_write(out, SLICE(")"));
 }
 
-/* Reads a stream in pieces of at most `piece` bytes (random where `shuffle`); what is left of a piece is shown again
- * with the next. */
+/* Reads a stream in pieces of at most `piece` bytes (random with `shuffle`); unconsumed bytes are passed again with the
+ * next piece. */
 static void stream_describe(struct slice stream, size_t piece, bool shuffle, struct output *out) {
     struct reply_reader reader;
     reply_reader_init(&reader);
     size_t consumed = 0, arrived = 0;
     for (;;) {
         size_t len = arrived - consumed, used;
-        char *input = mem_alloc(len ? len : 1); /* a block of its own: reading past its end shows under a sanitizer */
+        char *input = mem_alloc(len ? len : 1); /* a separate block, so that a sanitizer detects reads past its end */
         memcpy(input, stream.data + consumed, len);
         enum reply_status status = reply_read(&reader, (struct slice){input, len}, &used);
         mem_free(input);
@@ -132,7 +131,7 @@ static void counting_stops_at_the_limit(void **state) {
     assert_int_equal(used, 0);
 }
 
-static void what_is_not_resp_is_refused(void **state) {
+static void invalid_resp_is_rejected(void **state) {
     const char *bad[] = {"hello\r\n",
                          "\r\n",
                          "$x\r\n",
@@ -224,7 +223,7 @@ static void maps_are_looked_up(void **state) {
     assert_null(resp_value_get(&reader.value, "x"));
     reply_reader_free(&reader);
 }
-/* Random bytes that look like replies: both readers agree on how many there were, however cut, or refuse. */
+/* Random bytes that resemble replies: both readers report the same number of replies for any fragmentation, or fail. */
 static void rubbish(void **state) {
     static const char alphabet[] = "+-:$*%~>|_#,=!(\r\n\r\n\r\n0123t";
     for (int round = 0; round < 5000; round++) {
@@ -252,7 +251,7 @@ int main(void) {
         cmocka_unit_test(aggregates_nest),
         cmocka_unit_test(pushes_and_attributes_are_not_counted),
         cmocka_unit_test(counting_stops_at_the_limit),
-        cmocka_unit_test(what_is_not_resp_is_refused),
+        cmocka_unit_test(invalid_resp_is_rejected),
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(an_announced_length_costs_no_memory),
         cmocka_unit_test(a_line_without_end_is_refused),

@@ -1,4 +1,4 @@
-/* The request reader: what a request means must not depend on how its bytes were cut. */
+/* The request reader: the result must not depend on the fragmentation of the input. */
 #include "resp/request.h"
 #include "lib/memory.h"
 #include "lib/output.h"
@@ -11,14 +11,13 @@
 static const struct request_limits limits = {INT32_MAX, 512 * 1024 * 1024, false};
 static const struct request_limits before_auth = {10, 16384, true};
 
-/* A stand-in for a connection: the stream arrives in pieces, and what is not consumed is shown again, somewhere else.
- */
+/* Simulates a connection: the stream arrives in pieces, and unconsumed bytes are shown again at another address. */
 struct feed {
     struct slice stream;
     size_t arrived, consumed;
     size_t (*piece)(struct feed *feed);
     size_t piece_size;
-    char *memory; /* the input as it is shown now: a fresh block for each call */
+    char *memory; /* the current input: a new block for each call */
 };
 static size_t piece_fixed(struct feed *feed) {
     return feed->piece_size;
@@ -40,7 +39,7 @@ static bool feed_more(struct feed *feed) {
     if (feed->arrived > feed->stream.len) feed->arrived = feed->stream.len;
     return true;
 }
-/* conn_receive_into: the next bytes of the stream go straight to memory. */
+/* conn_receive_into(): the next bytes of the stream go straight to memory. */
 static void feed_receive(struct feed *feed, char *memory, size_t len) {
     assert_true(feed->stream.len - feed->consumed >= len);
     memcpy(memory, feed->stream.data + feed->consumed, len);
@@ -48,7 +47,7 @@ static void feed_receive(struct feed *feed, char *memory, size_t len) {
     if (feed->arrived < feed->consumed) feed->arrived = feed->consumed;
 }
 
-/* Reads all requests of a stream and writes what they mean: "argc:[arg][arg]" each; the error text where one failed. */
+/* Reads all requests of a stream and writes "argc:[arg][arg]" for each, or the error text. */
 static void stream_describe(struct feed *feed, struct memory_output *meaning) {
     struct request_reader reader;
     request_reader_init(&reader);
@@ -292,11 +291,11 @@ static void a_large_argument_can_be_taken(void **state) {
     request_done(&reader);
     assert_memory_equal(blob->data, "abczzz", 6);
     blob_release(blob);
-    assert_true(reader.memory < 100); /* it may keep the little room for the arguments before the large one */
+    assert_true(reader.memory < 100); /* it may keep the small copy of the arguments before the large one */
     request_reader_free(&reader);
 }
 
-static void a_large_argument_that_is_there_stays_in_the_input(void **state) {
+static void a_complete_large_argument_stays_in_the_input(void **state) {
     struct memory_output stream;
     memory_output_init(&stream);
     char *bytes = mem_calloc(1, REQUEST_LARGE_MIN);
@@ -323,7 +322,7 @@ static void a_request_is_handed_over_whole(void **state) {
     struct request_reader from, to;
     request_reader_init(&from);
     request_reader_init(&to);
-    for (int round = 0; round < 3; round++) { /* the second request finds memory that another left behind */
+    for (int round = 0; round < 3; round++) { /* the second request reuses memory of the first */
         char line[] = "set \"a b\" plain 'c d'\r\n";
         assert_int_equal(request_read(&from, slice_of(line), &limits), REQUEST_READY);
         assert_true(request_is_detached(&from));
@@ -337,7 +336,7 @@ static void a_request_is_handed_over_whole(void **state) {
         assert_argument(&to, 3, "c d");
         request_done(&to);
     }
-    /* One with a large argument, and one behind it. */
+    /* A request with a large argument, followed by another one. */
     char head[] = "*3\r\n$3\r\nset\r\n$70000\r\nlar", tail[] = "\r\n$4\r\nlast\r\n";
     assert_int_equal(request_read(&from, slice_of(head), &limits), REQUEST_LARGE);
     memset(from.large->data + from.large_have, 'g', from.large->len - from.large_have);
@@ -376,7 +375,7 @@ static void a_lent_request_leaves_the_reader_as_it_was(void **state) {
     request_reader_free(&reader);
 }
 
-/* A request of many arguments was read before, as one that is handed over leaves its argv here. */
+/* An earlier request with many arguments leaves its argv, as a request that is handed over does. */
 static void a_lent_request_frees_the_argv_of_the_one_before(void **state) {
     struct request_reader reader;
     request_reader_init(&reader);
@@ -433,7 +432,7 @@ static void words(void **state) {
     words_free(list, 0);
 }
 
-/* Random bytes that look like requests: nothing but a verdict may come of them. */
+/* Random bytes that resemble requests: the reader must return a status and do nothing else. */
 static void rubbish(void **state) {
     static const char alphabet[] = "**$$\r\n\r\n0123-\"'\\x a";
     for (int round = 0; round < 3000; round++) {
@@ -466,7 +465,7 @@ int main(void) {
         cmocka_unit_test(arguments_lie_in_the_input),
         cmocka_unit_test(large_arguments),
         cmocka_unit_test(a_large_argument_can_be_taken),
-        cmocka_unit_test(a_large_argument_that_is_there_stays_in_the_input),
+        cmocka_unit_test(a_complete_large_argument_stays_in_the_input),
         cmocka_unit_test(requests_of_many_arguments),
         cmocka_unit_test(a_request_is_handed_over_whole),
         cmocka_unit_test(a_lent_request_leaves_the_reader_as_it_was),

@@ -1,4 +1,4 @@
-/* A glance at a pipeline finds the keys that the reader will find, and gets lost in nothing. */
+/* requests_ahead() finds the same keys as the reader, and stops safely at anything else. */
 #include "lib/random.h"
 #include "resp/request_ahead.h"
 #include <setjmp.h>
@@ -24,11 +24,11 @@ static void keys_of_whole_requests_are_found(void **state) {
     assert_int_equal(seen, 37);
 }
 
-static void a_cut_request_is_not_looked_into(void **state) {
+static void an_incomplete_request_is_not_scanned(void **state) {
     struct slice keys[8];
     size_t seen;
     for (size_t len = 0; len < sizeof(pipeline) - 1; len++) {
-        char *copy = malloc(len + 1); /* of just this size, so that reading further is noticed */
+        char *copy = malloc(len + 1); /* of exactly this size, so that a sanitizer detects reads past the end */
         memcpy(copy, pipeline, len);
         char *tight = realloc(copy, len ? len : 1);
         size_t count = requests_ahead((struct slice){tight, len}, keys, 8, &seen);
@@ -38,7 +38,7 @@ static void a_cut_request_is_not_looked_into(void **state) {
     }
 }
 
-static void anything_unusual_ends_it(void **state) {
+static void anything_unusual_ends_the_scan(void **state) {
     static const char *const odd[] = {"GET key\r\n",
                                       "*0\r\n",
                                       "*-1\r\n",
@@ -76,8 +76,8 @@ static void random_bytes_do_no_harm(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_of_whole_requests_are_found),
-        cmocka_unit_test(a_cut_request_is_not_looked_into),
-        cmocka_unit_test(anything_unusual_ends_it),
+        cmocka_unit_test(an_incomplete_request_is_not_scanned),
+        cmocka_unit_test(anything_unusual_ends_the_scan),
         cmocka_unit_test(random_bytes_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Save points: what the option takes, and when one is due. */
+/* Save points: the syntax of the option, and when a save is due. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static void any_of_several_may_be_due(void **state) {
     assert_int_equal(save_point_due(1, 3601)->seconds, 3600);
 }
 
-static void malformed_ones_change_nothing(void **state) {
+static void malformed_options_change_nothing(void **state) {
     assert_null(SET("3600", "1", "60", "100"));
     assert_non_null(SET("1"));
     assert_non_null(SET("1", "2", "3"));
@@ -55,7 +55,7 @@ static void malformed_ones_change_nothing(void **state) {
     assert_shown("3600 1 60 100");
 }
 
-static void none_is_due_where_there_are_none(void **state) {
+static void without_save_points_none_is_due(void **state) {
     assert_null(SET("1", "0"));
     assert_non_null(save_point_due(0, 2));
     assert_null(save_points_set(NULL, 0, NULL));
@@ -68,8 +68,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_point_is_due_after_its_seconds_and_changes),
         cmocka_unit_test(any_of_several_may_be_due),
-        cmocka_unit_test(malformed_ones_change_nothing),
-        cmocka_unit_test(none_is_due_where_there_are_none),
+        cmocka_unit_test(malformed_options_change_nothing),
+        cmocka_unit_test(without_save_points_none_is_due),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The set commands: what they change, repeat and tell. Replies in all their forms are in tests/integration/sets.tcl. */
+/* The set commands: changes, propagation and notifications. tests/integration/sets.tcl tests all forms of replies. */
 #include "commands_fixture.h"
 
 static void adding_and_removing(void **state) {
@@ -9,7 +9,7 @@ static void adding_and_removing(void **state) {
     does("SREM s b a", ":1\r\n", 1, "SREM s b a\n", "srem(s) del(s) ");
     replies("EXISTS s", ":0\r\n");
 }
-static void popping_is_repeated_as_what_it_took(void **state) {
+static void popping_is_propagated_as_removal(void **state) {
     run("SADD s a");
     does("SPOP s", "$1\r\na\r\n", 1, "SREM s a\n", "spop(s) del(s) ");
     run("SADD s 1 2 3");
@@ -24,7 +24,7 @@ static void popping_is_repeated_as_what_it_took(void **state) {
     unchanged("SPOP s -1", "-ERR value is out of range, must be positive\r\n");
     does("SPOP none", NIL, 0, "", "");
 }
-static void popping_thousands_is_repeated_in_pieces(void **state) {
+static void popping_thousands_is_propagated_in_pieces(void **state) {
     for (int i = 0; i < 3000; i++) {
         char line[32];
         snprintf(line, sizeof line, "SADD s m%d", i);
@@ -58,7 +58,7 @@ static void storing_results(void **state) {
     does("SINTERSTORE a a b", ":2\r\n", 1, "SINTERSTORE a a b\n", "sinterstore(a) ");
     replies("SMEMBERS a", "*2\r\n$1\r\n2\r\n$1\r\n3\r\n");
 }
-static void reading_tells_of_a_miss_only(void **state) {
+static void reads_notify_only_misses(void **state) {
     does("SMEMBERS none", "*0\r\n", 0, "", "keymiss(none) ");
     run("SADD s a");
     does("SINTER s none", "*0\r\n", 0, "", "keymiss(none) ");
@@ -67,11 +67,11 @@ static void reading_tells_of_a_miss_only(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         test(adding_and_removing),
-        test(popping_is_repeated_as_what_it_took),
+        test(popping_is_propagated_as_removal),
         test(moving),
-        test(popping_thousands_is_repeated_in_pieces),
+        test(popping_thousands_is_propagated_in_pieces),
         test(storing_results),
-        test(reading_tells_of_a_miss_only),
+        test(reads_notify_only_misses),
     };
     return cmocka_run_group_tests(tests, NULL, fixture_end);
 }

@@ -1,4 +1,4 @@
-/* TCP and Unix sockets: the promises of every transport, and what is special to these two. */
+/* TCP and Unix sockets: the guarantees of every transport, and those specific to these two. */
 #include "transport_suite.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static void the_star_listens_on_all_addresses(void **state) {
     assert_non_null(any);
     assert_string_equal(any->address.host, "0.0.0.0");
     options.host = "::*";
-    options.port = any->address.port; /* the same port: IPv6 sockets leave IPv4 alone */
+    options.port = any->address.port; /* the same port: IPv6 sockets do not bind IPv4 */
     struct listener *any6 = conn_listen(&transport_tcp, own, &options, error, sizeof error);
     if (any6) {
         assert_string_equal(any6->address.host, "::");
@@ -75,8 +75,8 @@ static void an_unknown_name_fails_with_its_reason(void **state) {
     assert_true(client.conn->error != 0);
 }
 
-static void a_connect_that_nobody_answers_times_out(void **state) {
-    /* A listener whose backlog is full drops what comes: connects to it hang. */
+static void an_unanswered_connect_times_out(void **state) {
+    /* A listener with a full backlog drops connection requests, so connects to it hang. */
     int fd = socket(AF_INET, SOCK_STREAM, 0), hold[8];
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
@@ -157,7 +157,7 @@ static void a_reset_while_output_waits_ends_the_connection(void **state) {
     turn_until(server.closed == 1);
 }
 
-/* A peer on a plain socket that takes little at a time. */
+/* A peer on a plain socket that reads little at a time. */
 static int raw_dial(void) {
     int raw = socket(AF_INET, SOCK_STREAM, 0), small = 4096;
     struct sockaddr_in at = {
@@ -168,7 +168,7 @@ static int raw_dial(void) {
     return raw;
 }
 
-/* Bytes until the end; -1: it was reset. */
+/* Returns the bytes until the end of the stream; -1: reset. */
 static ssize_t raw_read_all(int raw) {
     static char piece[65536];
     ssize_t total = 0;
@@ -187,7 +187,7 @@ static ssize_t raw_read_all(int raw) {
 
 enum { LAST_WORDS = 100000 };
 
-/* The kernel has taken all of it, the peer next to nothing: that is the moment in which a reset would lose it. */
+/* The kernel has accepted all of it, but the peer has read almost nothing: a reset now would lose it. */
 static void say_last_words(void) {
     char piece[1000] = {0};
     for (int i = 0; i < LAST_WORDS / 1000; i++) output_write(&server.conn->out, slice_make(piece, sizeof piece));
@@ -195,7 +195,7 @@ static void say_last_words(void) {
     assert_int_equal(conn_pending(server.conn), 0);
 }
 
-static void what_was_written_before_close_arrives_though_input_is_unread(void **state) {
+static void data_written_before_close_arrives_despite_unread_input(void **state) {
     int raw = raw_dial();
     conn_set_reading(server.conn, false);
     say_last_words();
@@ -207,7 +207,7 @@ static void what_was_written_before_close_arrives_though_input_is_unread(void **
     close(raw);
 }
 
-static void what_was_written_before_close_arrives_though_input_comes_later(void **state) {
+static void data_written_before_close_arrives_despite_later_input(void **state) {
     int raw = raw_dial();
     say_last_words();
     conn_close(server.conn);
@@ -255,14 +255,14 @@ static void a_stale_socket_file_is_replaced_and_the_file_goes_on_close(void **st
     assert_non_null(second);
     assert_int_equal(stat(suite.host, &found), 0);
     assert_int_equal(found.st_mode & 0777, 0700);
-    listener_close(listener); /* its file was replaced: the new one stays */
+    listener_close(listener); /* its socket file was replaced: the new one stays */
     listener = NULL;
     assert_int_equal(stat(suite.host, &found), 0);
     listener_close(second);
     assert_int_equal(stat(suite.host, &found), -1);
 }
 
-static void a_file_that_is_no_socket_is_not_replaced(void **state) {
+static void a_file_that_is_not_a_socket_is_not_replaced(void **state) {
     char path[160], error[256];
     snprintf(path, sizeof path, "%s/data", folder);
     close(open(path, O_CREAT | O_WRONLY, 0600));
@@ -289,20 +289,20 @@ int main(void) {
         cmocka_unit_test(the_star_listens_on_all_addresses),
         SUITE_TEST(a_taken_port_is_named_in_the_error),
         SUITE_TEST(an_unknown_name_fails_with_its_reason),
-        SUITE_TEST(a_connect_that_nobody_answers_times_out),
+        SUITE_TEST(an_unanswered_connect_times_out),
         SUITE_TEST(the_source_address_can_be_chosen),
         SUITE_TEST(keepalive_can_be_set),
         SUITE_TEST(running_out_of_descriptors_pauses_accepting),
         SUITE_TEST(a_reset_while_output_waits_ends_the_connection),
-        SUITE_TEST(what_was_written_before_close_arrives_though_input_is_unread),
-        SUITE_TEST(what_was_written_before_close_arrives_though_input_comes_later),
+        SUITE_TEST(data_written_before_close_arrives_despite_unread_input),
+        SUITE_TEST(data_written_before_close_arrives_despite_later_input),
         SUITE_TEST(closed_connections_whose_peers_do_not_end_are_few),
     };
     const struct CMUnitTest tcp6[] = {SUITE_TESTS};
     const struct CMUnitTest local[] = {
         SUITE_TESTS,
         SUITE_TEST(a_stale_socket_file_is_replaced_and_the_file_goes_on_close),
-        SUITE_TEST(a_file_that_is_no_socket_is_not_replaced),
+        SUITE_TEST(a_file_that_is_not_a_socket_is_not_replaced),
         SUITE_TEST(a_path_that_is_too_long_is_refused),
     };
     int failed = cmocka_run_group_tests_name("tcp", tcp, use_tcp, NULL);

@@ -1,4 +1,4 @@
-/* Streams below their commands: the type against an array of entries, groups, and payloads, sound and damaged. */
+/* The stream type: entries against an array, consumer groups, and valid and corrupt payloads. */
 #include "lib/memory.h"
 #include "lib/random.h"
 #include "persist/rdb_stream.h"
@@ -254,7 +254,7 @@ static struct stream *written_and_read(const struct stream *stream, struct memor
     rdb_reader_free(&in);
     return read;
 }
-/* What is written is read to the same, and can be changed on. */
+/* Serializes and reads back a stream, which can then be changed further. */
 static struct stream *exchanged(struct stream *stream) {
     struct memory_output once, twice;
     struct stream *read = written_and_read(stream, &once);
@@ -310,7 +310,7 @@ static void nodes_end_where_those_of_valkey_do(void **state) {
     assert_true(stream_delete(stream, id_of("2-0")));
     add(stream, "3-0", "a", "b");
     assert_int_equal(stream_node_count(stream), 1);
-    add(stream, "4-0", "a", "b"); /* the deleted entry still has its place */
+    add(stream, "4-0", "a", "b"); /* the deleted entry still occupies a slot */
     assert_int_equal(stream_node_count(stream), 2);
     assert_int_equal(stream_tree_nodes(stream), 6);
     stream_free(stream);
@@ -326,7 +326,7 @@ static void nodes_end_where_those_of_valkey_do(void **state) {
     stream_free(stream);
 }
 
-static void trimming_about_takes_whole_nodes(void **state) {
+static void approximate_trimming_removes_whole_nodes(void **state) {
     limits(0, 10);
     struct stream *stream = numbered(100);
     struct stream_trim trim = {.by = STREAM_TRIM_LENGTH, .approximate = true, .length = 55, .limit = 25};
@@ -344,7 +344,7 @@ static void trimming_about_takes_whole_nodes(void **state) {
     stream_free(stream);
 }
 
-static void a_node_whose_last_entry_is_deleted_goes_with_its_last_living_one(void **state) {
+static void a_node_is_freed_with_its_last_live_entry(void **state) {
     limits(0, 0);
     struct stream *stream = numbered(3);
     struct stream_trim trim = {.by = STREAM_TRIM_ID, .min = id_of("3-0")};
@@ -441,7 +441,7 @@ static void a_stream_that_was_never_used_has_no_lag(void **state) {
     stream_free(stream);
 }
 
-static void what_is_pending_belongs_to_one_consumer(void **state) {
+static void a_pending_entry_belongs_to_one_consumer(void **state) {
     struct stream *stream = numbered(6);
     assert_null(stream_group_find(stream, SLICE("g")));
     struct stream_group *group = stream_group_create(stream, SLICE("g"), STREAM_ID_MIN, STREAM_READ_UNKNOWN);
@@ -459,7 +459,7 @@ static void what_is_pending_belongs_to_one_consumer(void **state) {
     assert_int_equal(third->deliveries, 7);
     assert_int_equal(radix_tree_len(alice->pending), 3);
     assert_int_equal(radix_tree_len(bob->pending), 1);
-    assert_ptr_equal(stream_deliver(group, alice, id_of("3-0"), 200), third); /* delivered anew */
+    assert_ptr_equal(stream_deliver(group, alice, id_of("3-0"), 200), third); /* delivered again */
     assert_true(third->deliveries == 1 && third->delivered_ms == 200 && third->consumer == alice);
     assert_true(stream_acknowledge(group, id_of("3-0")));
     assert_false(stream_acknowledge(group, id_of("3-0")));
@@ -473,7 +473,7 @@ static void what_is_pending_belongs_to_one_consumer(void **state) {
     stream_free(stream);
 }
 
-static void a_walk_of_what_is_pending_goes_on_after_a_change(void **state) {
+static void an_iteration_of_pending_entries_continues_after_a_change(void **state) {
     struct stream *stream = stream_new();
     struct stream_group *group = stream_group_create(stream, SLICE("g"), STREAM_ID_MIN, 0);
     struct stream_consumer *consumer = stream_consumer_create(group, SLICE("c"), 0);
@@ -494,8 +494,7 @@ static void a_walk_of_what_is_pending_goes_on_after_a_change(void **state) {
     stream_free(stream);
 }
 
-/* A stream with all there is: nodes of several kinds, deleted entries, groups, consumers with and without something
- * pending. */
+/* A stream with nodes of several kinds, deleted entries, groups, and consumers with and without pending entries. */
 static struct stream *rich(void) {
     limits(0, 4);
     struct stream *stream = numbered(10);
@@ -647,18 +646,19 @@ static void older_forms_are_read(void **state) {
 static void groups_that_contradict_themselves_are_refused(void **state) {
     REFUSED(NODES COUNTS "\2" GROUP_HEAD PENDING "\1" CONSUMER GROUP_HEAD PENDING "\1" CONSUMER); /* a name twice */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD "\0\2\1c" SEEN SEEN "\0\1c" SEEN SEEN "\0");
-    REFUSED(NODES COUNTS "\1" GROUP_HEAD PENDING "\1\1c" SEEN SEEN "\0");              /* nobody's */
+    REFUSED(NODES COUNTS "\1" GROUP_HEAD PENDING "\1\1c" SEEN SEEN "\0");              /* without an owner */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD PENDING "\2" CONSUMER "\1d" SEEN SEEN OWNED); /* owned by two */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD "\0\1" CONSUMER);                             /* owned, not pending */
     REFUSED(NODES COUNTS "\1" GROUP_HEAD "\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1" SEEN "\1"
-                         "\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1" SEEN "\1\1" CONSUMER);               /* pending twice */
-    REFUSED(NODES COUNTS "\1\1g\1\1\x81\xff\xff\xff\xff\xff\xff\xff\xfe" PENDING "\1" CONSUMER); /* -2 were read */
+                         "\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1" SEEN "\1\1" CONSUMER); /* pending twice */
+    REFUSED(NODES COUNTS "\1\1g\1\1\x81\xff\xff\xff\xff\xff\xff\xff\xfe" PENDING
+                         "\1" CONSUMER); /* entries_read is -2 */
     struct stream *stream = READ(NODES COUNTS "\2" GROUP_HEAD PENDING "\1" CONSUMER "\1h\1\1\0\0\0", RDB_STREAM_3);
     assert_int_equal(stream_group_count(stream), 2);
     stream_free(stream);
 }
 
-/* Writes a stream that is not what it says. */
+/* Writes a stream with inconsistent data. */
 static void assert_refused(const struct stream *stream, const char *what) {
     struct memory_output out;
     memory_output_init(&out);
@@ -702,7 +702,7 @@ static void counts_and_ids_that_do_not_agree_are_refused(void **state) {
     stream_free(exchanged(stream));
 }
 
-/* A stream of one node in a payload of its own; its bytes are taken as they are. */
+/* Puts the unchecked bytes of one node into a payload. */
 static struct stream *read_node(const uint8_t *lp, const char *length) {
     struct memory_output out;
     memory_output_init(&out);
@@ -736,7 +736,7 @@ static void every_element_of_a_node_is_checked(void **state) {
             lp = listpack_replace(lp, &at, value);
             stream = read_node(lp, "\2");
             bool may_pass = same || kinds[i] == 't' || (kinds[i] == 'D' && !text) || i == 19 ||
-                            i == 20; /* the last id may be another one */
+                            i == 20; /* last_id may have another value */
             if (stream && !may_pass) fail_msg("element %zu as number %zu is accepted", i, n);
             if (!stream && (same || kinds[i] == 't')) fail_msg("element %zu as number %zu is refused", i, n);
             if (stream) stream_free(exchanged(stream));
@@ -752,7 +752,7 @@ static void every_element_of_a_node_is_checked(void **state) {
     assert_null(read_node((const uint8_t *)"\7\0\0\0\0\0\xff", "\0"));
 }
 
-static void nodes_without_living_entries_are_dropped(void **state) {
+static void nodes_without_live_entries_are_freed(void **state) {
     /* What Valkey leaves behind of: XADD t 1-0 a 1, XADD t 2-0 a 2, XDEL t 2-0, XTRIM t MINID 2-0. */
     uint8_t *lp = listpack_new(0);
     static const int64_t numbers[] = {0, 2, 1, 97, 0, 3, 0, 0, 1, 4, 3, 1, -1, 2, 4};
@@ -773,7 +773,7 @@ static void nodes_without_living_entries_are_dropped(void **state) {
     listpack_free(lp);
 }
 
-static void damage_anywhere_is_refused_or_harmless(void **state) {
+static void corruption_anywhere_is_rejected_or_harmless(void **state) {
     static const char golden[] = GOLDEN;
     size_t len = sizeof golden - 1;
     for (size_t cut = 0; cut < len; cut++) assert_null(read_all((struct slice){golden, cut}, RDB_STREAM_3));
@@ -805,21 +805,21 @@ int main(void) {
         cmocka_unit_test(ids_of_new_entries_are_above_all_others),
         cmocka_unit_test(random_changes_do_what_an_array_does),
         cmocka_unit_test(nodes_end_where_those_of_valkey_do),
-        cmocka_unit_test(trimming_about_takes_whole_nodes),
-        cmocka_unit_test(a_node_whose_last_entry_is_deleted_goes_with_its_last_living_one),
+        cmocka_unit_test(approximate_trimming_removes_whole_nodes),
+        cmocka_unit_test(a_node_is_freed_with_its_last_live_entry),
         cmocka_unit_test(ids_go_back_where_the_last_entries_were_deleted),
         cmocka_unit_test(counts_and_lags_are_valkeys),
         cmocka_unit_test(a_stream_that_was_never_used_has_no_lag),
-        cmocka_unit_test(what_is_pending_belongs_to_one_consumer),
-        cmocka_unit_test(a_walk_of_what_is_pending_goes_on_after_a_change),
+        cmocka_unit_test(a_pending_entry_belongs_to_one_consumer),
+        cmocka_unit_test(an_iteration_of_pending_entries_continues_after_a_change),
         cmocka_unit_test(copies_share_nothing),
         cmocka_unit_test(payloads_are_the_bytes_that_valkey_writes),
         cmocka_unit_test(older_forms_are_read),
         cmocka_unit_test(groups_that_contradict_themselves_are_refused),
         cmocka_unit_test(counts_and_ids_that_do_not_agree_are_refused),
         cmocka_unit_test(every_element_of_a_node_is_checked),
-        cmocka_unit_test(nodes_without_living_entries_are_dropped),
-        cmocka_unit_test(damage_anywhere_is_refused_or_harmless),
+        cmocka_unit_test(nodes_without_live_entries_are_freed),
+        cmocka_unit_test(corruption_anywhere_is_rejected_or_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

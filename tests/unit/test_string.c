@@ -1,4 +1,4 @@
-/* SET, GET and their kin. */
+/* SET, GET and their variants. */
 #include "commands_fixture.h"
 
 static void set_stores_and_get_returns(void **state) {
@@ -111,7 +111,7 @@ static void set_refuses_bad_times(void **state) {
     unchanged("PSETEX k 9223372036854775807 v", "-ERR invalid expire time in 'psetex' command\r\n");
 }
 
-static void a_time_that_is_over_deletes(void **state) {
+static void a_time_in_the_past_deletes_the_key(void **state) {
     unchanged("SET k v PXAT 1", OK);
     replies("SET k v", OK);
     does("SET k w EXAT 1", OK, 1, "UNLINK k\n", "expired(k) ");
@@ -142,7 +142,7 @@ static void an_expired_key_is_missing(void **state) {
     does("SET k v", OK, 1, "SET k v\n", "expired(k) new(k) set(k) ");
 }
 
-/* Stands for a structure of another type. */
+/* Represents a structure of another type. */
 static void free_nothing(void *value, enum value_encoding encoding) {}
 
 static void wrong_types_are_refused_where_the_value_matters(void **state) {
@@ -272,7 +272,7 @@ int main(void) {
         test(ifeq_sets_only_where_equal),
         test(set_with_a_time_is_propagated_as_an_absolute_one),
         test(set_refuses_bad_times),
-        test(a_time_that_is_over_deletes),
+        test(a_time_in_the_past_deletes_the_key),
         test(an_expired_key_is_missing),
         test(wrong_types_are_refused_where_the_value_matters),
         test(setex_psetex_setnx),

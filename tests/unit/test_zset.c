@@ -1,5 +1,5 @@
-/* The sorted set commands: what they change, repeat and tell. Replies in all their forms are in
- * tests/integration/zsets.tcl. */
+/* The sorted set commands: changes, propagation and notifications. tests/integration/zsets.tcl tests all forms of
+ * replies. */
 #include "commands_fixture.h"
 
 static void adding(void **state) {

@@ -1,5 +1,5 @@
-/* transport_suite.h: what every transport promises, as tests that run over whichever `suite` names. Included by
- * test_stream.c (tcp, unix) and test_rdma.c. Both ends live in one loop. */
+/* transport_suite.h: tests of the guarantees of every transport, run over the one that `suite` names. Included by
+ * test_stream.c (tcp, unix) and test_rdma.c. Both ends run in one loop. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -38,7 +38,7 @@ struct end {
     struct connection *conn;
     uint32_t send_seed, expect_seed;
     uint64_t to_send, sent, received, consumed;
-    size_t random_consume; /* consume at most so much a call, at random; 0: all */
+    size_t random_consume; /* maximum bytes consumed per call, random; 0: all */
     size_t pending_max, pending_bound;
     int connected, readable, drained, closed;
     void (*on_readable)(struct end *end);
@@ -78,7 +78,7 @@ static void end_readable(struct connection *conn) {
     end->consumed += len;
 }
 
-/* Sends more of the stream, in pieces of random size, while not too much is pending. */
+/* Sends more of the stream in pieces of random size while the pending output is small. */
 static void end_pump(struct end *end) {
     struct connection *conn = end->conn;
     while (end->sent < end->to_send && conn_is_open(conn) && conn_pending(conn) < end->pending_bound) {
@@ -154,7 +154,7 @@ static int suite_teardown(void **state) {
     if (client.conn) conn_close(client.conn);
     if (server.conn) conn_close(server.conn);
     if (listener) listener_close(listener);
-    /* Closing ends may linger until their last sends have arrived. */
+    /* Closed ends may linger until their last sends have completed. */
     for (int i = 0; i < 20; i++) event_loop_turn(loop, 1000);
     event_loop_free(loop);
     return 0;
@@ -229,7 +229,7 @@ static void bytes_consumed_in_odd_pieces_stay_in_order(void **state) {
     send_stream(&client, total);
     uint64_t give_up = clock_monotonic_us() + 120 * 1000000ull;
     while (server.consumed < total) {
-        /* What `readable` left is taken between the turns. */
+        /* What `readable` left is consumed between the iterations. */
         event_loop_turn(loop, 1000);
         if (server.conn->in_len) end_readable(server.conn);
         assert_true(clock_monotonic_us() < give_up);
@@ -261,7 +261,7 @@ static void shared_blobs_arrive_between_small_writes(void **state) {
     assert_int_equal(conn_pending(client.conn), 0);
 }
 
-/* Consumes a head of 100 bytes, then has 50,000 bytes received into memory of its own, and so on. */
+/* Consumes a head of 100 bytes, receives 50,000 bytes into its own memory, and repeats. */
 static void receive_in_turns(struct end *end) {
     struct connection *conn = end->conn;
     for (;;) {
@@ -330,12 +330,12 @@ static void reading_stops_at_the_limit_and_goes_on_when_it_rises(void **state) {
     turn_until(server.conn->in_len >= 2500000);
     assert_true(stopped_at < 2500000);
     server.on_readable = NULL;
-    end_readable(server.conn); /* consuming is enough to go on */
+    end_readable(server.conn); /* consuming is enough to continue */
     turn_until(server.consumed == 3000000);
     assert_false(server.corrupt);
 }
 
-static void what_was_sent_before_an_orderly_close_arrives(void **state) {
+static void data_sent_before_an_orderly_close_arrives(void **state) {
     for (int round = 0; round < 5; round++) {
         server.consumed = client.sent = client.connected = server.closed = 0;
         open_both();
@@ -347,7 +347,7 @@ static void what_was_sent_before_an_orderly_close_arrives(void **state) {
     }
 }
 
-static void the_end_is_told_once_and_without_error(void **state) {
+static void the_end_is_reported_once_without_error(void **state) {
     open_both();
     conn_close(client.conn);
     client.conn = NULL;
@@ -435,7 +435,7 @@ static void both_ends_may_be_closed_in_one_handler(void **state) {
     assert_int_equal(client.closed + server.closed, 0);
 }
 
-/* An inner turn: what the outer handler looks at must stay, and others must be served. */
+/* A nested loop iteration must keep the input of the outer handler and serve other connections. */
 static struct end second_client, second_server;
 static void take_second(struct listener *from, struct connection *conn) {
     conn->events = &end_events;
@@ -454,11 +454,11 @@ static void turn_inside(struct end *end) {
         conn_flush(client.conn);
         turn_until(second_server.readable > 0);
     }
-    /* Still the bytes that were shown before. */
+    /* The bytes shown before are unchanged. */
     if (in.len < 5 || memcmp(in.data, "first", 5) != 0) end->corrupt = true;
     end->consumed = in.len;
 }
-static void an_inner_turn_leaves_what_the_outer_handler_looks_at(void **state) {
+static void a_nested_iteration_keeps_the_input_of_the_outer_handler(void **state) {
     listener->accepted = take_second;
     memset(&second_client, 0, sizeof second_client);
     memset(&second_server, 0, sizeof second_server);
@@ -500,7 +500,7 @@ static void many_connections_are_served_and_closed(void **state) {
         dial(&clients[i]);
         server.conn = NULL;
         turn_until(conn_is_open(clients[i].conn) && server.conn);
-        /* The server's side of each is `server`; it answers each with the stream's first bytes. */
+        /* The server's end of each is `server`; it replies to each with the first bytes of the stream. */
         char hello[64];
         for (size_t k = 0; k < sizeof hello; k++) hello[k] = stream_byte(23, k);
         output_write(&server.conn->out, slice_make(hello, sizeof hello));
@@ -517,12 +517,12 @@ static void many_connections_are_served_and_closed(void **state) {
         assert_false(clients[i].corrupt);
         close_self(&clients[i]);
     }
-    server.conn = NULL; /* its owner closes each when told */
+    server.conn = NULL; /* the owner closes each when notified */
     turn_until(server.closed == suite.crowd);
     mem_free(clients);
 }
 
-static void a_failed_connect_is_told_from_the_loop(void **state) {
+static void a_failed_connect_is_reported_from_the_loop(void **state) {
     listener_close(listener);
     listener = NULL;
     client.on_closed = leave_everything;
@@ -554,12 +554,12 @@ static void both_ends_know_their_addresses(void **state) {
         SUITE_TEST(large_arguments_land_in_the_callers_memory),                                                        \
         SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),                                                   \
         SUITE_TEST(reading_stops_at_the_limit_and_goes_on_when_it_rises),                                              \
-        SUITE_TEST(what_was_sent_before_an_orderly_close_arrives), SUITE_TEST(the_end_is_told_once_and_without_error), \
+        SUITE_TEST(data_sent_before_an_orderly_close_arrives), SUITE_TEST(the_end_is_reported_once_without_error),     \
         SUITE_TEST(writing_after_the_end_is_harmless), SUITE_TEST(a_connection_may_be_closed_while_it_is_accepted),    \
         SUITE_TEST(a_connection_may_be_closed_in_connected), SUITE_TEST(a_connection_may_be_closed_while_connecting),  \
         SUITE_TEST(a_connection_may_be_closed_in_readable), SUITE_TEST(a_connection_may_be_closed_in_drained),         \
         SUITE_TEST(both_ends_may_be_closed_in_one_handler),                                                            \
-        SUITE_TEST(an_inner_turn_leaves_what_the_outer_handler_looks_at),                                              \
+        SUITE_TEST(a_nested_iteration_keeps_the_input_of_the_outer_handler),                                           \
         SUITE_TEST(waiting_calls_work_without_handlers_of_the_tools),                                                  \
-        SUITE_TEST(many_connections_are_served_and_closed), SUITE_TEST(a_failed_connect_is_told_from_the_loop),        \
+        SUITE_TEST(many_connections_are_served_and_closed), SUITE_TEST(a_failed_connect_is_reported_from_the_loop),    \
         SUITE_TEST(both_ends_know_their_addresses)
