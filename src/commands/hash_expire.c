@@ -352,7 +352,6 @@ static void hsetex_drop_expired(struct call *call, struct entry *entry, const st
 static void hsetex_set(struct call *call, struct entry *entry, const struct hsetex *how) {
     int64_t at = how->option.kind == EXPIRE_KEEPTTL ? HASH_KEEP : how->at;
     hsetex_drop_expired(call, entry, how);
-    hash_expect(call->db, entry, (size_t)how->fields.count);
     for (int i = how->fields.first; i < call->argc; i += 2)
         hash_put_until(call->db, entry, call->argv[i], call->argv[i + 1], argument_blob(call, i + 1), at);
     db_changed(call->db, call->argv[1]);

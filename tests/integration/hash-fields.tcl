@@ -934,4 +934,14 @@ start_server {tags {hash hash-fields}} {
             assert_equal [r debug digest-value plain] [r debug digest-value h]
         }
     }
+
+    test "HSETEX counts a field that is named twice once when it chooses an encoding" {
+        r del h
+        with_config {hash-max-listpack-entries 2} {
+            assert_typed :1 hsetex h fields 3 a 1 a 2 b 3
+            assert_encoding listpack h
+            assert_typed :1 hsetex h fields 1 c 4
+            assert_encoding hashtable h
+        }
+    }
 }
