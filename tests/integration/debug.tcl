@@ -38,9 +38,9 @@ start_server {tags {debug}} {
         foreach {key encoding bytes} {
             int int 3 embstr embstr 6 list listpack 20 intset intset 25 set listpack 18 zset listpack 30 hash listpack 19
         } {
-            set pattern "Value at:0x* refcount:1 encoding:$encoding serializedlength:$bytes lru:* lru_seconds_idle:* lfu_freq:0 lfu_access_time_minutes:*"
+            set pattern "Value at:0x* refcount:1 encoding:$encoding serializedlength:$bytes lru:* lru_seconds_idle:*"
             assert_match $pattern [string map {refcount:2147483647 refcount:1} [r debug object $key]]
-            assert_match "Value at:0x* refcount:* encoding:$encoding lru:* lru_seconds_idle:* lfu_freq:0 lfu_access_time_minutes:*" [r debug object $key fast]
+            assert_match "Value at:0x* refcount:* encoding:$encoding lru:* lru_seconds_idle:*" [r debug object $key fast]
         }
         foreach {key encoding} {raw raw quicklist quicklist hashtable-set hashtable hashtable hashtable skiplist skiplist} {
             assert_match "Value at:* encoding:$encoding serializedlength:* lru:*" [r debug object $key]
@@ -52,11 +52,31 @@ start_server {tags {debug}} {
         assert_error "ERR no such key" {r debug object nosuch}
     }
 
+    test "DEBUG OBJECT shows the time of the last access, or how often a key is used, as the policy says" {
+        r flushall
+        r set k v
+        if {[string match *lfu* [r debug object k]]} {fail "no LFU policy is set"}
+        r config set maxmemory-policy allkeys-lfu
+        r set k v
+        assert_match "Value at:0x* refcount:1 encoding:embstr serializedlength:2 lfu_freq:* lfu_access_time_minutes:*" [r debug object k]
+        if {[string match *lru* [r debug object k]]} {fail "an LFU policy is set"}
+        r config set maxmemory-policy noeviction
+    }
+
+    test "DEBUG DIGEST does not count the expiration of fields" -needs {command hpexpireat} {
+        r flushall
+        r hset h f v g w
+        set digest [r debug digest]
+        r hpexpireat h 33177117420000 fields 1 f
+        assert_equal $digest [r debug digest]
+        assert_equal d127864ed50239662bf61bafc9bda63c17da5b37 [r debug digest-value h]
+    }
+
     test "DEBUG OBJECT of a quicklist tells its nodes" {
         r flushall
         r config set list-max-listpack-size 10
         for {set i 0} {$i < 105} {incr i} {r rpush l $i}
-        assert_match "* lfu_access_time_minutes:* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:0 ql_uncompressed_size:*" [r debug object l]
+        assert_match "* lru_seconds_idle:* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:0 ql_uncompressed_size:*" [r debug object l]
         r config set list-compress-depth 1
         assert_match "* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:?" [r debug object l fast]
         for {set i 0} {$i < 106} {incr i} {r rpush deep $i}
@@ -161,8 +181,8 @@ start_server {tags {debug}} {
     test "DEBUG SDSLEN" {
         r flushall
         make_values
-        assert_match {key_sds_len:6, key_sds_avail:*, key_zmalloc: *, val_sds_len:5, val_sds_avail:*, val_zmalloc: *} [r debug sdslen embstr]
-        assert_match {key_sds_len:3, key_sds_avail:*, key_zmalloc: *, val_sds_len:1000, val_sds_avail:*, val_zmalloc: *} [r debug sdslen raw]
+        assert_match {key_sds_len:6 key_sds_avail:* obj_alloc:* val_sds_len:5 val_sds_avail:* val_alloc:*} [r debug sdslen embstr]
+        assert_match {key_sds_len:3 key_sds_avail:* obj_alloc:* val_sds_len:1000 val_sds_avail:* val_alloc:*} [r debug sdslen raw]
         assert_error "ERR Not an sds encoded string." {r debug sdslen list}
         assert_error "ERR no such key" {r debug sdslen nosuch}
     }

@@ -7,8 +7,7 @@
  *   string  mix the value
  *   list    mix each element
  *   set     xor each member
- *   hash    xor, for each field, a fresh digest with field and value mixed, and "!!hexpire!!" xor-ed into that digest
- *           if the field expires
+ *   hash    xor, for each field, a fresh digest with field and value mixed. The field's expiration does not count
  *   zset    xor, for each member, a fresh digest with member and score (format_double_digits) mixed
  *   stream  for each entry mix its id ("ms.seq"), then mix each field and value */
 #ifndef SERVER_DEBUG_H

@@ -95,16 +95,18 @@ static void run_object(struct call *call) {
         reply_no_such_key(call->reply);
         return;
     }
-    char text[600], serialized[48] = "", more[200] = "";
+    char text[600], serialized[48] = "", access[96], more[200] = "";
     const struct debug_value_ops *ops = value_ops[entry_type(entry)];
     bool fast = call->argc == 4 && slice_is(call->argv[3], "fast");
     if (!fast) snprintf(serialized, sizeof serialized, " serializedlength:%zu", serialized_length(entry));
     if (ops && ops->describe) ops->describe(entry, fast, more, sizeof more);
     uint32_t idle = entry_idle_seconds(entry), clock = ((uint32_t)(clock_ms() / 1000) - idle) & 0xffffff;
-    snprintf(text, sizeof text,
-             "Value at:%p refcount:1 encoding:%s%s lru:%u lru_seconds_idle:%u lfu_freq:%u lfu_access_time_minutes:%u%s",
-             (void *)entry, value_encoding_name(entry_encoding(entry)), serialized, clock, idle, entry_frequency(entry),
-             clock >> 8, more);
+    if (store_settings.lfu)
+        snprintf(access, sizeof access, "lfu_freq:%u lfu_access_time_minutes:%u", entry_frequency(entry), clock >> 8);
+    else
+        snprintf(access, sizeof access, "lru:%u lru_seconds_idle:%u", clock, idle);
+    snprintf(text, sizeof text, "Value at:%p refcount:1 encoding:%s%s %s%s", (void *)entry,
+             value_encoding_name(entry_encoding(entry)), serialized, access, more);
     reply_status(call->reply, text);
 }
 static void run_sdslen(struct call *call) {
@@ -120,7 +122,7 @@ static void run_sdslen(struct call *call) {
     struct blob *blob = entry_blob(entry); /* otherwise the value is embedded in the key's allocation */
     char text[240];
     snprintf(text, sizeof text,
-             "key_sds_len:%zu, key_sds_avail:0, key_zmalloc: %zu, val_sds_len:%zu, val_sds_avail:%zu, val_zmalloc: %zu",
+             "key_sds_len:%zu key_sds_avail:0 obj_alloc:%zu val_sds_len:%zu val_sds_avail:%zu val_alloc:%zu",
              entry_key(entry).len, mem_size(entry), entry_string_len(entry), blob ? blob->capacity - blob->len : 0,
              blob ? blob_memory(blob) : 0);
     reply_status(call->reply, text);
