@@ -439,4 +439,17 @@ start_server {tags {expire}} {
             assert_typed "-ERR value is not an integer or out of range" getex $key ex abc
         }
     }
+
+    test "MSETEX with a past time sets keys that have expired; MEMORY USAGE counts them and leaves them" {
+        with_debug_active_expire_off {
+            r flushall
+            r msetex 2 k v j w pxat 1
+            assert_equal 2 [r dbsize]
+            assert_morethan [r memory usage k] 0
+            assert_equal 2 [r dbsize]
+            assert_typed nil$ get k
+            assert_equal 1 [r dbsize]
+            assert_typed nil$ memory usage k
+        }
+    }
 }

@@ -28,7 +28,11 @@ static void run_usage(struct call *call) {
             return;
         }
     }
+    /* A key that has expired takes memory until it is deleted, which is not this command's business. */
+    bool shown = store_settings.show_expired;
+    store_settings.show_expired = true;
     struct entry *entry = db_find(call->db, call->argv[2], LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+    store_settings.show_expired = shown;
     if (!entry)
         reply_null(call->reply);
     else
