@@ -541,6 +541,15 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param) {
     FUZZ_CHECK(id->qp, "no queue pair");
     return ask(id, FAKE_CONNECT);
 }
+/* Asked only where a traffic class is set, which no target does. */
+int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask) {
+    errno = EOPNOTSUPP;
+    return -1;
+}
+int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event) {
+    FUZZ_CHECK(event == IBV_EVENT_COMM_EST, "event %d", (int)event);
+    return 0;
+}
 int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t len) {
     return 0;
 }

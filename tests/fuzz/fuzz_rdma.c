@@ -500,10 +500,10 @@ static void step_data(struct peer *p, struct fuzz_input *in) {
         }
         if (p->violated) return;
         p->sent += len;
-    } else if (p->rx_size)
-        p->violated = true;
+    } else if (!p->rx_size || (!p->ours && left == 0))
+        p->early = p->ended = true; /* the next buffer may be announced already: then it is data of that one */
     else
-        p->early = p->ended = true;
+        p->violated = true;
 }
 
 static void step_register(struct peer *p, struct fuzz_input *in) {
