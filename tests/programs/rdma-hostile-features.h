@@ -438,7 +438,8 @@ static enum verdict polled_everything(void) {
         X(feature_asked_after_set) X(credit_without_ring) X(credit_of_nothing) X(credit_beyond) X(credit_twice)   \
             X(taken_without_ring) X(taken_without_buffer) X(ring_of_ever_other_buffers) X(ring_flood_of_buffers)  \
                 X(ring_beyond_the_credit) X(ring_everything) X(lawful_polled) X(word_beyond_the_room)             \
-                    X(word_of_nothing) X(lawful_after_words_that_flicker) X(lawful_after_words_that_disagree) X(word_outside_its_region) X(immediate_that_lies_while_polled) \
+                    X(word_of_nothing) X(lawful_after_words_that_flicker)                           \
+    X(lawful_after_words_that_disagree) X(word_outside_its_region) X(immediate_that_lies_while_polled)\
                         X(poll_begun_twice) X(poll_begun_unasked) X(poll_ended_unasked)                           \
                             X(poll_begin_without_the_feature) X(poll_begin_twice) X(poll_begin_of_no_word)        \
                                 X(poll_begin_of_nobodys_word) X(poll_end_unasked) X(polled_everything)
