@@ -19,7 +19,8 @@ const char *aof_path(const char *name) {
     static char paths[2][PATH_MAX];
     static int turn;
     turn = !turn;
-    snprintf(paths[turn], sizeof paths[turn], "%s/%s", aof_settings.directory, name);
+    int len = snprintf(paths[turn], sizeof paths[turn], "%s/%s", aof_settings.directory, name);
+    if (len < 0 || len >= PATH_MAX) paths[turn][0] = 0; /* opening it fails; another file must not be meant */
     return paths[turn];
 }
 
