@@ -148,6 +148,8 @@ start_server {overrides {appendonly yes}} {
         kill_process KILL $pid
         restart_server -signal KILL
         assert_equal $digest [r debug digest]
+        # Nobody was left to remove what the child had written.
+        file delete {*}[glob -nocomplain -directory [srv dir] temp-rewriteaof-bg-*]
     }
 
     test "SHUTDOWN kills a rewrite and loses nothing" {
