@@ -202,11 +202,14 @@ start_server {overrides {appendonly yes}} {
 
     test "clients that wait for the disk leave, and nothing else is harmed" {
         r config set appendfsync always
+        set clients [info_field clients connected_clients]
         for {set i 0} {$i < 50} {incr i} {
             set c [new_client]
             $c -write [string repeat [resp_command incr gone] 20]
             $c -close
         }
+        # What they sent may be executed after they have gone.
+        wait_for_condition 20000 {[info_field clients connected_clients] == $clients}
         assert_equal OK [r set k v]
         set n [r get gone]
         r config set appendfsync everysec
