@@ -25,7 +25,7 @@ if version < (9, 1):
     report.finish()
 
 # Ours only: RDMA beyond the options of the genuine server, and what earlier versions had.
-OWN = {"immediate-reply", "rdma-ack-timeout-ms", "rdma-authentication-timeout-ms", "rdma-busy-poll-us", "rdma-connect-timeout-ms", "rdma-features",
+OWN = {"immediate-reply", "rdma-ack-timeout-ms", "rdma-authentication-timeout-ms", "rdma-busy-poll-us", "rdma-traffic-class", "rdma-connect-timeout-ms", "rdma-features",
        "rdma-keepalive-ms", "rdma-max-clients", "rdma-max-registered-memory", "rdma-max-unauthenticated-memory", "rdma-rx-initial-size",
        "rdma-send-memory", "rdma-zero-copy-min"}
 # How the servers were started here.
