@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 enum {
-    SHORT_MAX = 0, /* longest input compressed here: none, payloads are compared byte by byte with those of liblzf */
+    SHORT_MAX = 4096, /* longest input compressed here */
     SLOTS_LOG_MAX = 12,
     LITERALS_MAX = 32,
     MATCH_MIN = 3,
