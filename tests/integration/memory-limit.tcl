@@ -75,6 +75,23 @@ start_server {tags {limits}} {
 
 }
 
+# Adds a large entry to a stream. The server receives the entry while memory is plentiful; then memory is too short for a copy.
+proc add_without_memory_for_a_copy {client id} {
+    set len 70000000
+    set before [client_memory $id]
+    $client -write "*5\r\n\$4\r\nXADD\r\n\$1\r\ns\r\n\$1\r\n*\r\n\$1\r\nf\r\n\$$len\r\nx"
+    wait_for_condition 5000 {[client_memory $id] > $before + $len}
+    limit_memory 30
+    $client -write [string repeat x [expr {$len - 1}]]\r\n
+    set reply [$client -readline]
+    unlimit_memory
+    return $reply
+}
+proc client_memory {id} {
+    regexp {tot-mem=(\d+)} [r client list id $id] -> bytes
+    return $bytes
+}
+
 # A server of its own: the allocator keeps the address space of what is freed.
 start_server {tags {limits}} {
     test "LCS is refused where memory is too short" -needs {true {[limits_work]}} {
@@ -97,12 +114,13 @@ start_server {tags {limits}} {
         assert_closed $c
         # It can, a copy cannot.
         set c [new_client]
-        assert_match "-OOM *" [$c -typed xadd s * f [string repeat x 70000000]]
+        set id [$c client id]
+        assert_match "-OOM *" [add_without_memory_for_a_copy $c $id]
         assert_typed :0 exists s
         assert_equal PONG [$c ping]
         # A transaction that it is part of is aborted.
         $c multi
-        assert_match "-OOM *" [$c -typed xadd s * f [string repeat x 70000000]]
+        assert_match "-OOM *" [add_without_memory_for_a_copy $c $id]
         assert_match "-EXECABORT *" [$c -typed exec]
         unlimit_memory
         $c -close
