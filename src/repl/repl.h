@@ -1,0 +1,82 @@
+/* repl.h: replication. A replica holds a copy of its primary's data and follows every change.
+ *
+ * The primary writes each change, as a command, to the replication stream (repl/stream.h). A position in the stream is
+ * an offset: the number of bytes before it, counted from the start of the history. A history has an id of 40
+ * hexadecimal digits. Two servers with the same id and the same offset hold the same data.
+ *
+ *     replica                                   primary
+ *     PING, AUTH, REPLCONF ...           ->
+ *     PSYNC <id> <offset + 1>            ->
+ *                                        <-     +CONTINUE [<id>]           and the stream from that offset on
+ *                                        <-     +FULLRESYNC <id> <offset>  and an RDB file, then the stream
+ *     REPLCONF ACK <offset>              ->     (each second)
+ *
+ * A replica that becomes a primary begins a new history with a new id. It remembers the old id, and up to which offset
+ * the old history is its own (second id): the other replicas of the old primary continue with it without a full copy.
+ *
+ * Files
+ *     history.c      the ids, the second id, what an RDB file says about them (AUX fields)
+ *     stream.c       the stream: blocks shared by the backlog and all replicas
+ *     stream_feed.c  from propagated commands to bytes of the stream
+ *     primary.c      the replicas of this server: handshake (REPLCONF, PSYNC, SYNC), sending, acknowledgements, limits
+ *     full_sync.c    the full synchronization on the primary: from a file, or through a pipe from a child process
+ *     replica.c      the link to the primary: connect, handshake, partial synchronization, retry
+ *     sync_load.c    the full synchronization on the replica: to a file, or straight into memory
+ *     apply.c        the stream of the primary: executes it, passes it on to replicas of this server, acknowledges it
+ *     dual_channel.c the full copy on a connection of its own
+ *     wait.c         WAIT, WAITAOF, min-replicas-to-write
+ *     failover.c     FAILOVER
+ *     redirect.c     -REDIRECT for clients that declared the capability
+ *     repl_info.c    INFO replication, ROLE
+ *     pull_*.c       the full copy fetched by the replica with one-sided RDMA READ
+ *
+ * The role itself (primary or replica, of which server, state of the link) is in server/role.h. Main thread only. */
+#ifndef REPL_H
+#define REPL_H
+#include "lib/slice.h"
+#include "server/command/command.h"
+#include "server/config/config.h"
+#include "server/debug/debug.h"
+#include "server/server.h"
+#include "server/stats/info.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* --- The history (history.c) --- */
+enum { REPL_ID_LEN = 40 };
+struct repl_history {
+    char id[REPL_ID_LEN + 1];
+    char second_id[REPL_ID_LEN + 1]; /* all zeros: none */
+    int64_t second_offset;           /* first offset that is not part of the second id's history; -1: none */
+};
+extern const struct repl_history *const repl_history; /* the offset is role->offset */
+/* A new history begins; the second id is dropped. A primary does so when its stream is interrupted: the backlog was
+ * freed, so that changes since then are in no stream. */
+void repl_history_new(void);
+/* A replica becomes a primary: the id becomes the second id, and a new id begins at the present offset. */
+void repl_history_branch(void);
+/* A replica continues the history of its primary, at an offset: after a full synchronization, or where the primary's
+ * answer to PSYNC names another id (the old id becomes the second id then). */
+void repl_history_adopt(struct slice id, int64_t offset);
+void repl_history_rename(struct slice id);
+/* The data loaded at start are those of this history: AUX fields repl-id and repl-offset. */
+void repl_history_restore(struct slice id, int64_t offset);
+/* Does the history, up to and without `offset`, belong to id? */
+bool repl_history_has(struct slice id, int64_t offset);
+
+/* --- What other features ask --- */
+size_t repl_replicas_online(void);
+/* The offset up to which at least `count` replicas have acknowledged the stream (`fsynced`: have it on disk). */
+int64_t repl_acknowledged(size_t count, bool fsynced);
+
+/* Tables, registered in main.c. */
+extern const struct config_option repl_primary_options[], repl_replica_options[];
+extern const struct command_spec repl_primary_commands[], repl_replica_commands[], wait_commands[], failover_commands[];
+extern const struct info_section repl_sections[];
+extern const struct debug_subcommand repl_debug_subcommands[];
+extern struct server_part repl_primary_part, repl_replica_part;
+
+/* The replica's connection changed roles: every replica of this server is disconnected, so that it synchronizes with
+ * the new history (a partial synchronization where it can). */
+void repl_disconnect_replicas(const char *reason);
+#endif
