@@ -1,7 +1,7 @@
 /* repl.h: replication. A replica holds a copy of its primary's data and follows every change.
  *
- * The primary writes each change, as a command, to the replication stream (repl/stream.h). A position in the stream is
- * an offset: the number of bytes before it, counted from the start of the history. A history has an id of 40
+ * The primary writes each change, as a command, to the replication stream (repl/repl_stream.h). A position in the
+ * stream is an offset: the number of bytes before it, counted from the start of the history. A history has an id of 40
  * hexadecimal digits. Two servers with the same id and the same offset hold the same data.
  *
  *     replica                                   primary
@@ -16,8 +16,8 @@
  *
  * Files
  *     history.c      the ids, the second id, what an RDB file says about them (AUX fields)
- *     stream.c       the stream: blocks shared by the backlog and all replicas
- *     stream_feed.c  from propagated commands to bytes of the stream
+ *     repl_stream.c  the stream: blocks shared by the backlog and all replicas
+ *     repl_feed.c    from propagated commands to bytes of the stream
  *     primary.c      the replicas of this server: handshake (REPLCONF, PSYNC, SYNC), sending, acknowledgements, limits
  *     full_sync.c    the full synchronization on the primary: from a file, or through a pipe from a child process
  *     replica.c      the link to the primary: connect, handshake, partial synchronization, retry
