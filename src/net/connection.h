@@ -45,6 +45,7 @@ struct connection;
 struct connect_options;
 struct listen_options;
 struct listener;
+struct stream_io;
 struct transport;
 
 enum connection_state {
@@ -89,7 +90,8 @@ struct address {
 
 /* The operations of a transport. Callers use the conn_ functions below. */
 struct transport {
-    const char *name; /* "tcp", "unix", "rdma" */
+    const char *name;           /* "tcp", "unix", "rdma" */
+    const struct stream_io *io; /* how its sockets read and write, stream.h; NULL: it has none */
     /* Sending costs a system call and wakes the peer. It is cheaper to send the replies to several connections one
      * after the other before the loop waits than each of them between two reads. */
     bool flush_late;

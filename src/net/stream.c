@@ -9,9 +9,9 @@
 #include "lib/memory.h"
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -39,11 +39,21 @@ struct stream_chunk {
 /* State shared by all streams of a loop. */
 struct stream_pool {
     struct event_attachment attachment;
+    struct event_loop *loop;
     bool lent; /* a handler on the stack uses `shared` */
     unsigned free_count;
     struct stream_chunk *free;
     char *shared;
-    struct list lingering; /* streams, the oldest first */
+    struct list handshakes; /* accepted streams that are not complete, the oldest first */
+    struct list has_input;  /* streams that can be read although their socket may not be readable */
+    struct list lingering;  /* streams, the oldest first */
+    struct event_timer input_timer;
+};
+
+/* An accepted stream until its handshake is complete. */
+struct stream_handshake {
+    struct stream_listener *listener;         /* that accepted it, or NULL: placed on this loop */
+    void (*arrived)(struct connection *conn); /* when placed */
 };
 
 /* A part of the queue: bytes in a chunk or in a blob. */
@@ -55,8 +65,40 @@ struct segment {
     struct blob *blob; /* when chunk is NULL */
 };
 
+struct stream_settings stream_settings = {.handshake_timeout_ms = 10 * 1000};
+struct stream_stats stream_stats;
+
 static struct stream *stream_of(const struct connection *conn) {
     return (struct stream *)(uintptr_t)conn;
+}
+
+/* Plain sockets */
+
+static inline ssize_t plain_read(struct stream *s, const struct iovec *parts, int count) {
+    ssize_t n = count == 1 ? read(s->fd, parts->iov_base, parts->iov_len) : readv(s->fd, parts, count);
+    return n < 0 ? -errno : n;
+}
+
+static inline ssize_t plain_write(struct stream *s, const struct iovec *parts, int count) {
+    ssize_t n;
+    if (count == 1)
+        n = send(s->fd, parts->iov_base, parts->iov_len, MSG_NOSIGNAL);
+    else {
+        struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
+        n = sendmsg(s->fd, &message, MSG_NOSIGNAL);
+    }
+    return n < 0 ? -errno : n;
+}
+
+const struct stream_io stream_io_plain = {.read = plain_read, .write = plain_write};
+
+/* The comparison lets the compiler put the system calls of plain sockets here, without a call through the table. */
+static inline ssize_t io_read(struct stream *s, const struct iovec *parts, int count) {
+    return __builtin_expect(s->io->read == plain_read, 1) ? plain_read(s, parts, count) : s->io->read(s, parts, count);
+}
+static inline ssize_t io_write(struct stream *s, const struct iovec *parts, int count) {
+    return __builtin_expect(s->io->write == plain_write, 1) ? plain_write(s, parts, count)
+                                                            : s->io->write(s, parts, count);
 }
 
 /* The pool */
@@ -64,10 +106,12 @@ static struct stream *stream_of(const struct connection *conn) {
 static const char pool_key;
 
 static void linger_end(struct stream *s);
+static void arrival_drop(struct stream *s);
 
 static void pool_free(struct event_attachment *attachment) {
     struct stream_pool *pool = container_of(attachment, struct stream_pool, attachment);
-    while (pool->lingering.len) linger_end(container_of(list_first(&pool->lingering), struct stream, linger_link));
+    while (pool->handshakes.len) arrival_drop(container_of(list_first(&pool->handshakes), struct stream, pool_link));
+    while (pool->lingering.len) linger_end(container_of(list_first(&pool->lingering), struct stream, pool_link));
     while (pool->free) {
         struct stream_chunk *chunk = pool->free;
         pool->free = chunk->next_free;
@@ -81,7 +125,10 @@ static struct stream_pool *pool_of(struct event_loop *loop) {
     struct event_attachment *attachment = event_loop_attachment(loop, &pool_key);
     if (attachment) return container_of(attachment, struct stream_pool, attachment);
     struct stream_pool *pool = mem_calloc(1, sizeof *pool);
+    pool->loop = loop;
     pool->shared = mem_alloc(SHARED_SIZE);
+    list_init(&pool->handshakes);
+    list_init(&pool->has_input);
     list_init(&pool->lingering);
     pool->attachment.key = &pool_key;
     pool->attachment.free = pool_free;
@@ -246,11 +293,10 @@ static int write_queue(struct stream *s) {
             total += segment->len;
             if (++count == PIECES_A_WRITE || total >= WRITTEN_A_TURN) break;
         }
-        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
-        ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL);
+        ssize_t n = io_write(s, pieces, count);
         if (n < 0) {
-            if (errno == EINTR) continue;
-            return errno == EAGAIN ? 1 : -errno;
+            if (n == -EINTR) continue;
+            return n == -EAGAIN ? 1 : (int)n;
         }
         advance(s, (size_t)n);
         written += (size_t)n;
@@ -264,10 +310,11 @@ static int write_all(struct stream *s) {
     if (s->segments.len == 0) {
         size_t len = s->chunk ? (size_t)(s->conn.out.pos - s->chunk_start) : 0;
         while (len) {
-            ssize_t n = send(s->fd, s->chunk_start, len, MSG_NOSIGNAL);
+            struct iovec piece = {s->chunk_start, len};
+            ssize_t n = io_write(s, &piece, 1);
             if (n < 0) {
-                if (errno == EINTR) continue;
-                return errno == EAGAIN ? 1 : -errno;
+                if (n == -EINTR) continue;
+                return n == -EAGAIN ? 1 : (int)n;
             }
             s->conn.bytes_out += (size_t)n;
             s->chunk_start += n;
@@ -309,11 +356,29 @@ void stream_flush(struct connection *conn) {
 
 /* Input */
 
+/* A read stopped before it had taken all input of the I/O table, so that the others had their turn. */
+static uint64_t read_again(struct event_timer *timer) {
+    struct stream_pool *pool = container_of(timer, struct stream_pool, input_timer);
+    for (size_t left = pool->has_input.len; left > 0 && pool->has_input.len > 0; left--) {
+        struct stream *s = container_of(list_first(&pool->has_input), struct stream, pool_link);
+        list_remove(&pool->has_input, &s->pool_link);
+        if (s->watch.mask & EVENT_READ && !s->showing) stream_ready(&s->watch, EVENT_READ); /* it may queue it again */
+    }
+    return 0;
+}
+
+static void queue_input(struct stream *s) {
+    if (list_is_linked(&s->pool_link) || !s->io->has_input(s)) return;
+    list_append(&s->pool->has_input, &s->pool_link);
+    if (!s->pool->input_timer.heap_index) event_timer_set(s->pool->loop, &s->pool->input_timer, 0, read_again);
+}
+
 static void update_interest(struct stream *s) {
     struct connection *conn = &s->conn;
     if (conn->state != CONN_OPEN || conn->error) return;
     bool wants = !conn->reading_paused && (conn->sink || conn->in_len < conn->in_limit);
-    int mask = (wants ? EVENT_READ : 0) | (s->blocked ? EVENT_WRITE : 0);
+    if (wants && s->io->has_input) queue_input(s);
+    int mask = (wants ? EVENT_READ : 0) | (s->blocked || s->wants_write ? EVENT_WRITE : 0);
     if (mask == s->watch.mask) return;
     int result = event_watch_set(conn->loop, &s->watch, s->fd, mask, stream_ready);
     if (result < 0) fail_later(s, -result);
@@ -394,14 +459,10 @@ static void stream_read(struct stream *s) {
         room = s->own_size - (size_t)(base - s->own);
     }
     if (conn->in_len < conn->in_limit && room > conn->in_limit - conn->in_len) room = conn->in_limit - conn->in_len;
-    ssize_t n;
-    if (conn->sink) {
-        struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, room}};
-        n = readv(s->fd, parts, 2);
-    } else
-        n = read(s->fd, base, room);
+    struct iovec parts[2] = {{conn->sink, conn->sink_len}, {base, room}};
+    ssize_t n = conn->sink ? io_read(s, parts, 2) : io_read(s, parts + 1, 1);
     if (n <= 0) {
-        int error = n < 0 ? errno : 0;
+        int error = (int)-n;
         if (conn->in_len == 0) settle(s, false);
         if (error == EAGAIN || error == EINTR) return;
         end_now(s, error ? error : s->write_error);
@@ -436,6 +497,10 @@ static void stream_ready(struct event_watch *watch, int mask) {
             if (conn->state != CONN_OPEN || conn->error) return;
         }
     }
+    if (s->wants_write && mask & EVENT_WRITE) {
+        s->wants_write = false;
+        mask |= EVENT_READ;
+    }
     if (!(mask & EVENT_READ) || !(watch->mask & EVENT_READ)) return;
     if (s->showing)
         event_watch_set(conn->loop, watch, s->fd, watch->mask & ~EVENT_READ, stream_ready); /* settle() sets it again */
@@ -450,6 +515,7 @@ static struct stream *stream_new(struct event_loop *loop, const struct transport
     struct stream *s = mem_calloc(1, sizeof *s);
     s->conn.out.ops = &stream_output_ops;
     s->conn.transport = transport;
+    s->io = transport->io;
     s->conn.loop = loop;
     s->conn.state = state;
     s->conn.in_limit = STREAM_IN_LIMIT_DEFAULT;
@@ -472,16 +538,24 @@ void stream_start(struct stream *s) {
 
 static void stream_free(struct event_deferred *deferred) {
     struct stream *s = stream_of(container_of(deferred, struct connection, deferred));
+    mem_free(s->arrival);
     mem_free(s->own);
     mem_free(s->error_note);
     mem_free(s);
+}
+
+static void session_end(struct stream *s, bool orderly) {
+    if (!s->session) return;
+    if (orderly) s->io->shutdown(s);
+    s->io->free(s);
+    s->session = NULL;
 }
 
 /* Lingering: the owner closed the stream, the sending direction is shut down, and the stream waits for the peer's end.
  */
 
 static void linger_end(struct stream *s) {
-    list_remove(&s->pool->lingering, &s->linger_link);
+    list_remove(&s->pool->lingering, &s->pool_link);
     event_watch_remove(s->conn.loop, &s->watch);
     event_timer_cancel(s->conn.loop, &s->timer);
     close(s->fd);
@@ -513,13 +587,13 @@ static void linger_ready(struct event_watch *watch, int mask) {
 
 static bool linger_begin(struct stream *s) {
     struct connection *conn = &s->conn;
-    if (!s->accepted || !conn->bytes_out || conn->error || s->write_error) return false;
+    if (!s->accepted || !(conn->bytes_out || s->arrival) || conn->error || s->write_error) return false;
     if (shutdown(s->fd, SHUT_WR) < 0 || !linger_drain(s)) return false;
     if (event_watch_set(conn->loop, &s->watch, s->fd, EVENT_READ, linger_ready) < 0) return false;
     event_timer_set(conn->loop, &s->timer, LINGER_US, lingered_enough);
     struct list *all = &s->pool->lingering;
-    list_append(all, &s->linger_link);
-    if (all->len > LINGER_MAX) linger_end(container_of(list_first(all), struct stream, linger_link));
+    list_append(all, &s->pool_link);
+    if (all->len > LINGER_MAX) linger_end(container_of(list_first(all), struct stream, pool_link));
     return true;
 }
 
@@ -532,6 +606,9 @@ void stream_close(struct connection *conn) {
     conn->sink = NULL;
     event_watch_remove(conn->loop, &s->watch);
     event_timer_cancel(conn->loop, &s->timer);
+    if (list_is_linked(&s->pool_link))
+        list_remove(s->arrival ? &s->pool->handshakes : &s->pool->has_input, &s->pool_link);
+    session_end(s, open && !conn->error && !s->write_error && !s->blocked);
     drop_output(s);
     if (open && linger_begin(s)) return;
     if (s->fd >= 0) close(s->fd);
@@ -541,8 +618,106 @@ void stream_close(struct connection *conn) {
     event_loop_defer(conn->loop, &conn->deferred, stream_free);
 }
 
+/* Handshakes of accepted streams. The server knows nothing of the stream before its handshake is complete. */
+
+static void arrival_end(struct stream *s) {
+    list_remove(&s->pool->handshakes, &s->pool_link);
+    event_timer_cancel(s->conn.loop, &s->timer);
+    event_watch_remove(s->conn.loop, &s->watch);
+    atomic_fetch_sub_explicit(&stream_stats.handshakes, 1, memory_order_relaxed);
+}
+
+/* The peer may still have to read an alert, so the socket lingers. */
+static void arrival_drop(struct stream *s) {
+    arrival_end(s);
+    session_end(s, false);
+    s->conn.state = CONN_CLOSED;
+    if (linger_begin(s)) return;
+    close(s->fd);
+    s->fd = -1;
+    event_loop_defer(s->conn.loop, &s->conn.deferred, stream_free);
+}
+
+static void arrival_fail(struct stream *s, int error) {
+    static _Thread_local uint64_t last_told_us;
+    struct connection *conn = &s->conn;
+    char peer[128], own[128];
+    conn->error = error;
+    conn_format_address(conn, true, peer);
+    conn_format_address(conn, false, own);
+    uint64_t now = clock_mono();
+    bool tell = now - last_told_us > 1000000 || last_told_us == 0; /* peers must not fill the log */
+    if (tell) last_told_us = now;
+    LOG(tell ? LOG_LEVEL_WARNING : LOG_LEVEL_VERBOSE, "Error accepting a client connection: %s (addr=%s laddr=%s)",
+        stream_error_text(conn), peer, own);
+    conn->error = 0;
+    atomic_fetch_add_explicit(&stream_stats.handshakes_failed, 1, memory_order_relaxed);
+    arrival_drop(s);
+}
+
+static uint64_t arrival_timeout(struct event_timer *timer) {
+    arrival_fail(container_of(timer, struct stream, timer), ETIMEDOUT);
+    return 0;
+}
+
+static void arrival_report(struct stream *s, struct stream_listener *listener, void (*arrived)(struct connection *)) {
+    if (listener)
+        listener->listener.accepted(&listener->listener, &s->conn);
+    else
+        arrived(&s->conn);
+    stream_start(s);
+}
+
+static void arrival_ready(struct event_watch *watch, int mask) {
+    struct stream *s = container_of(watch, struct stream, watch);
+    int wants = 0, result = s->io->handshake(s, &wants);
+    if (result == -EAGAIN) result = event_watch_set(s->conn.loop, watch, s->fd, wants, arrival_ready) < 0 ? -ENOMEM : 1;
+    if (result > 0) return;
+    if (result < 0) {
+        arrival_fail(s, -result);
+        return;
+    }
+    struct stream_handshake *arrival = s->arrival;
+    arrival_end(s);
+    s->arrival = NULL;
+    s->conn.state = CONN_OPEN;
+    arrival_report(s, arrival->listener, arrival->arrived);
+    mem_free(arrival);
+}
+
+/* Reports an accepted stream: to the listener, or if it is NULL through `arrived`; after the handshake if there is one.
+ */
+static void arrival_begin(struct stream *s, struct stream_listener *listener, void (*arrived)(struct connection *)) {
+    if (!s->io->handshake) {
+        arrival_report(s, listener, arrived);
+        return;
+    }
+    s->conn.state = CONN_CONNECTING;
+    s->arrival = mem_alloc(sizeof *s->arrival);
+    *s->arrival = (struct stream_handshake){listener, arrived};
+    list_append(&s->pool->handshakes, &s->pool_link);
+    atomic_fetch_add_explicit(&stream_stats.handshakes, 1, memory_order_relaxed);
+    event_timer_set(s->conn.loop, &s->timer, (uint64_t)stream_settings.handshake_timeout_ms * 1000, arrival_timeout);
+    if (!s->io->start(s))
+        arrival_fail(s, ENOMEM);
+    else if (event_watch_set(s->conn.loop, &s->watch, s->fd, EVENT_READ, arrival_ready) < 0)
+        arrival_fail(s, ENOMEM);
+}
+
+static void arrivals_drop(struct stream_listener *l) {
+    list_each(&pool_of(l->listener.loop)->handshakes, link) {
+        struct stream *s = container_of(link, struct stream, pool_link);
+        if (s->arrival->listener == l) arrival_drop(s);
+    }
+}
+
 int stream_fd(const struct connection *conn) {
     return stream_of(conn)->fd;
+}
+
+void stream_set_error_note(struct stream *s, const char *text) {
+    mem_free(s->error_note);
+    s->error_note = mem_strdup(text);
 }
 
 const char *stream_error_text(const struct connection *conn) {
@@ -556,7 +731,7 @@ size_t stream_memory(const struct connection *conn, size_t *input, size_t *outpu
     size_t in = s->own_size, out = s->queued + (s->chunk ? CHUNK_SIZE : 0) + s->segments.len * sizeof(struct segment);
     if (input) *input = in;
     if (output) *output = out;
-    return sizeof *s + in + out;
+    return sizeof *s + in + out + (s->session ? s->io->memory(s) : 0);
 }
 
 void stream_describe(const struct connection *conn, char *text, size_t size) {
@@ -566,6 +741,7 @@ void stream_describe(const struct connection *conn, char *text, size_t size) {
 /* Connecting */
 
 static void dial_next(struct stream *s);
+static uint64_t dial_timer(struct event_timer *timer);
 
 static void dial_failed(struct stream *s, int error) {
     s->conn.state = CONN_ENDED;
@@ -575,20 +751,22 @@ static void dial_failed(struct stream *s, int error) {
     s->conn.events->closed(&s->conn);
 }
 
+static void arm_deadline(struct stream *s) {
+    uint64_t now = clock_monotonic_us();
+    event_timer_set(s->conn.loop, &s->timer, s->dial->deadline_us > now ? s->dial->deadline_us - now : 0, dial_timer);
+}
+
 static uint64_t dial_timer(struct event_timer *timer) {
     struct stream *s = container_of(timer, struct stream, timer);
     if (s->conn.error)
         dial_failed(s, s->conn.error);
     else if (clock_monotonic_us() >= s->dial->deadline_us)
         dial_failed(s, ETIMEDOUT);
+    else if (s->fd >= 0) /* connecting, or in the handshake */
+        arm_deadline(s);
     else
         dial_next(s);
     return 0;
-}
-
-static void arm_deadline(struct stream *s) {
-    uint64_t now = clock_monotonic_us();
-    event_timer_set(s->conn.loop, &s->timer, s->dial->deadline_us > now ? s->dial->deadline_us - now : 0, dial_timer);
 }
 
 static void dial_done(struct stream *s) {
@@ -602,13 +780,33 @@ static void dial_done(struct stream *s) {
     if (s->conn.state == CONN_OPEN) stream_flush(&s->conn);
 }
 
+static void dial_handshake(struct event_watch *watch, int mask) {
+    struct stream *s = container_of(watch, struct stream, watch);
+    int wants = 0, result = s->io->handshake(s, &wants);
+    if (result == -EAGAIN) {
+        result = event_watch_set(s->conn.loop, watch, s->fd, wants, dial_handshake);
+        if (result == 0) return;
+    }
+    if (result < 0)
+        dial_failed(s, -result);
+    else
+        dial_done(s);
+}
+
+static void dial_connected(struct stream *s) {
+    if (s->io->handshake)
+        dial_handshake(&s->watch, 0);
+    else
+        dial_done(s);
+}
+
 static void dial_ready(struct event_watch *watch, int mask) {
     struct stream *s = container_of(watch, struct stream, watch);
     int error = 0;
     socklen_t len = sizeof error;
     if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) error = errno;
     if (error == 0) {
-        dial_done(s);
+        dial_connected(s);
         return;
     }
     s->dial->last_error = error;
@@ -630,11 +828,11 @@ static void dial_next(struct stream *s) {
         return;
     }
     s->fd = fd;
+    arm_deadline(s);
     if (!in_progress) {
-        dial_done(s);
+        dial_connected(s);
         return;
     }
-    arm_deadline(s);
     int result = event_watch_set(s->conn.loop, &s->watch, fd, EVENT_WRITE, dial_ready);
     if (result < 0) dial_failed(s, -result);
 }
@@ -668,7 +866,7 @@ static uint64_t accept_again(struct event_timer *timer) {
 /* No descriptors or memory: the backlog stays readable, so stop watching it for a while instead of spinning. */
 static void accept_failed(struct stream_listener *l, int error) {
     struct list *lingering = &pool_of(l->listener.loop)->lingering;
-    while (lingering->len) linger_end(container_of(list_first(lingering), struct stream, linger_link));
+    while (lingering->len) linger_end(container_of(list_first(lingering), struct stream, pool_link));
     static _Thread_local uint64_t last_told_us;
     uint64_t now = clock_mono();
     if (now - last_told_us > 1000000 || last_told_us == 0) {
@@ -691,9 +889,7 @@ struct placed {
 
 static void placed_arrives(struct event_post *post) {
     struct placed *placed = (struct placed *)post;
-    struct stream *s = stream_accept(placed->loop, placed->transport, placed->fd);
-    placed->arrived(&s->conn);
-    stream_start(s);
+    arrival_begin(stream_accept(placed->loop, placed->transport, placed->fd), NULL, placed->arrived);
     mem_free(placed);
 }
 
@@ -723,9 +919,7 @@ static void accept_ready(struct event_watch *watch, int mask) {
         }
         if (l->prepare) l->prepare(fd);
         if (accept_elsewhere(&l->listener, fd)) continue;
-        struct stream *s = stream_accept(l->listener.loop, l->listener.transport, fd);
-        l->listener.accepted(&l->listener, &s->conn);
-        stream_start(s);
+        arrival_begin(stream_accept(l->listener.loop, l->listener.transport, fd), l, NULL);
         if (l->closed) return;
     }
 }
@@ -740,6 +934,7 @@ static void listener_stop(struct listener *listener) {
     l->closed = true;
     event_watch_remove(listener->loop, &l->watch);
     event_timer_cancel(listener->loop, &l->retry);
+    arrivals_drop(l);
     if (l->release) l->release(l);
     close(l->fd);
     event_loop_defer(listener->loop, &l->deferred, listener_free);

@@ -190,6 +190,7 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
 
 const struct transport transport_tcp = {
     .name = "tcp",
+    .io = &stream_io_plain,
     .flush_late = true,
     .connect = tcp_connect,
     .listen = tcp_listen,

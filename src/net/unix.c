@@ -156,6 +156,7 @@ static struct listener *unix_listen(struct event_loop *loop, const struct listen
 
 const struct transport transport_unix = {
     .name = "unix",
+    .io = &stream_io_plain,
     .flush_late = true,
     .connect = unix_connect,
     .listen = unix_listen,
