@@ -31,12 +31,22 @@ struct repl_stream_reader {
 };
 
 /* Writing: repl_feed.c for propagated commands, apply.c for bytes of the primary, which go to sub-replicas unchanged.
- * The end of the stream is role->offset, which these functions advance. */
+ * The end of the stream is role->offset, which these functions advance. While the stream is not active nothing is
+ * kept, only the offset advances. */
 bool repl_stream_active(void);
 void repl_stream_write(struct slice bytes);
-void repl_stream_write_blob(struct blob *blob);
-/* Called once after each group of writes: readers send before the loop waits. */
+void repl_stream_write_blob(struct blob *blob); /* keeps a reference of its own */
+/* The output that writes into the last block, for code that formats in place. Valid while the stream is active; the
+ * offset advances with the next call of repl_stream_written(). */
+struct output *repl_stream_output(void);
+/* Called once after each group of writes. Replicas receive the bytes before the loop waits. */
 void repl_stream_written(void);
+/* A group of commands needs MULTI in front of its first one, which is known only when the second one comes: mark the
+ * end of the stream, write, insert bytes at the mark, unmark. Active streams only. No reader may attach or read between
+ * mark and unmark. */
+void repl_stream_mark(void);
+void repl_stream_insert_at_mark(struct slice bytes);
+void repl_stream_unmark(void);
 
 /* The backlog. It is created for the first replica (and on a replica after a full synchronization) and freed
  * repl-backlog-ttl seconds after the last replica left. */

@@ -1,0 +1,76 @@
+/* history.c: the ids of this server's history. See repl.h.
+ *
+ * A server starts with a random id. RDB files name the id and the offset of the data in them (AUX fields repl-id and
+ * repl-offset), so a server that restarts can continue: a replica asks its primary for the bytes from that offset on,
+ * and a primary keeps the old id as its second id, so that its replicas need no full synchronization. */
+#include "lib/log.h"
+#include "lib/random.h"
+#include "repl/repl.h"
+#include "repl/repl_stream.h"
+#include "server/role.h"
+#include <string.h>
+
+static struct repl_history history;
+const struct repl_history *const repl_history = &history;
+
+static void set_id(char id[static REPL_ID_LEN + 1], struct slice value) {
+    memcpy(id, value.data, REPL_ID_LEN);
+    id[REPL_ID_LEN] = 0;
+}
+
+static struct slice id_slice(const char *id) {
+    return (struct slice){id, REPL_ID_LEN};
+}
+
+static void second_clear(void) {
+    memset(history.second_id, '0', REPL_ID_LEN);
+    history.second_id[REPL_ID_LEN] = 0;
+    history.second_offset = -1;
+}
+
+static void second_from_id(int64_t offset) {
+    set_id(history.second_id, id_slice(history.id));
+    history.second_offset = offset;
+}
+
+void repl_history_new(void) {
+    random_hex(history.id, REPL_ID_LEN);
+    history.id[REPL_ID_LEN] = 0;
+    second_clear();
+}
+
+void repl_history_branch(void) {
+    second_from_id(role->offset);
+    random_hex(history.id, REPL_ID_LEN);
+    log_notice("Setting secondary replication ID to %s, valid up to offset: %lld. New replication ID is %s",
+               history.second_id, (long long)history.second_offset + 1, history.id);
+}
+
+void repl_history_adopt(struct slice id, int64_t offset) {
+    repl_disconnect_replicas("the data set was replaced");
+    repl_stream_free_backlog();
+    set_id(history.id, id);
+    second_clear();
+    role_set_offset(offset);
+}
+
+void repl_history_rename(struct slice id) {
+    if (slice_equal(id, id_slice(history.id))) return;
+    second_from_id(role->offset);
+    set_id(history.id, id);
+}
+
+void repl_history_restore(struct slice id, int64_t offset) {
+    set_id(history.id, id);
+    second_clear();
+    role_set_offset(offset);
+    if (role_is_replica()) return;
+    second_from_id(offset);
+    random_hex(history.id, REPL_ID_LEN);
+}
+
+bool repl_history_has(struct slice id, int64_t offset) {
+    if (id.len != REPL_ID_LEN) return false;
+    if (slice_is(id, history.id)) return true;
+    return slice_is(id, history.second_id) && offset <= history.second_offset;
+}

@@ -1,0 +1,361 @@
+/* repl_stream.c: see repl_stream.h.
+ *
+ * Blocks form a list in the order of the stream. A block is either bytes in its own memory or one blob. The last block
+ * is the one that grows: an output writes into it, so its length is the output's position. When it is full another one
+ * follows, larger than the one before up to BLOCK_MAX; after a blob the next block is small, since often only the line
+ * end and the next command's head come before the next blob.
+ *
+ * Readers pin the block they stand in by a count. Blocks are freed from the front of the list only, up to the first one
+ * that is pinned, so a reader can always go on to the end. The backlog is such a reader.
+ *
+ * Without a backlog and without readers the list is empty. */
+#include "repl/repl_stream.h"
+#include "lib/memory.h"
+#include "repl/repl_settings.h"
+#include "server/role.h"
+#include <assert.h>
+#include <string.h>
+
+enum { BLOCK_MIN = 1024, BLOCK_MAX = 64 * 1024, BLOCK_GROWTH = 4, BLOCKS_IN_BACKLOG = 16 };
+
+struct repl_stream_block {
+    struct list_link link;
+    int64_t offset;    /* of its first byte */
+    size_t len;        /* of the last block only when it is finished: use block_len() */
+    size_t memory;     /* bytes allocated, the blob included */
+    uint32_t pins;     /* readers in it */
+    struct blob *blob; /* NULL: the bytes are in data */
+    char data[];
+};
+
+static struct {
+    struct output out; /* writes into the last block; no space: there is none, or it is a blob */
+    struct list blocks;
+    struct list readers; /* attached ones, without the backlog */
+    struct repl_stream_reader backlog;
+    size_t next_size; /* of the next block */
+    size_t memory, peak;
+    struct repl_stream_block *mark; /* repl_stream_mark() */
+    size_t mark_used;
+} stream = {.blocks = {.head = {&stream.blocks.head, &stream.blocks.head}},
+            .readers = {.head = {&stream.readers.head, &stream.readers.head}},
+            .next_size = BLOCK_MIN};
+
+/* Blocks */
+
+static struct repl_stream_block *block_of(struct list_link *link) {
+    return link ? container_of(link, struct repl_stream_block, link) : NULL;
+}
+static struct repl_stream_block *first_block(void) {
+    return block_of(list_first(&stream.blocks));
+}
+static struct repl_stream_block *last_block(void) {
+    return stream.blocks.len ? block_of(stream.blocks.head.prev) : NULL;
+}
+static struct repl_stream_block *next_block(struct repl_stream_block *block) {
+    return block_of(list_next(&stream.blocks, &block->link));
+}
+
+static inline size_t block_len(const struct repl_stream_block *block) {
+    bool grows = stream.blocks.head.prev == &block->link && !block->blob;
+    return grows ? (size_t)(stream.out.pos - block->data) : block->len;
+}
+
+static const char *block_data(const struct repl_stream_block *block) {
+    return block->blob ? block->blob->data : block->data;
+}
+
+static int64_t stream_end(void) {
+    struct repl_stream_block *last = last_block();
+    return last ? last->offset + (int64_t)block_len(last) : role->offset;
+}
+
+static void memory_add(size_t bytes) {
+    stream.memory += bytes;
+    if (stream.memory > stream.peak) stream.peak = stream.memory;
+}
+
+static struct repl_stream_block *block_new(size_t size, int64_t offset) {
+    size_t usable;
+    struct repl_stream_block *block = mem_alloc_usable(sizeof *block + size, &usable);
+    *block = (struct repl_stream_block){.offset = offset, .memory = usable};
+    memory_add(usable);
+    return block;
+}
+
+static size_t block_capacity(const struct repl_stream_block *block) {
+    return block->memory - sizeof *block;
+}
+
+/* The output continues in the last block, which holds bytes. */
+static void output_attach(struct repl_stream_block *block) {
+    stream.out.pos = block->data + block->len;
+    stream.out.end = block->data + block_capacity(block);
+}
+
+/* The last block does not grow any more. */
+static void finish_last(void) {
+    struct repl_stream_block *last = last_block();
+    if (last) last->len = block_len(last);
+    stream.out.pos = stream.out.end = NULL;
+}
+
+static void append_block(struct repl_stream_block *block) {
+    finish_last();
+    list_append(&stream.blocks, &block->link);
+    if (!block->blob) output_attach(block);
+}
+
+static void free_unread_blocks(void) {
+    struct repl_stream_block *block;
+    bool keep_last = stream.readers.len || stream.backlog.block;
+    while ((block = first_block()) && !block->pins && !(keep_last && block == last_block())) {
+        list_remove(&stream.blocks, &block->link);
+        stream.memory -= block->memory;
+        if (block->blob) blob_release(block->blob);
+        mem_free(block);
+    }
+    if (stream.blocks.len) return;
+    stream.out.pos = stream.out.end = NULL;
+    stream.next_size = BLOCK_MIN;
+}
+
+static void enter(struct repl_stream_reader *reader, struct repl_stream_block *block, size_t used) {
+    if (block) block->pins++;
+    if (reader->block) reader->block->pins--;
+    reader->block = block;
+    reader->used = used;
+}
+
+/* The backlog gives up its oldest blocks as long as repl-backlog-size bytes are left. */
+static void trim_backlog(void) {
+    if (!stream.backlog.block) return;
+    int64_t keep_from = stream_end() - repl_settings.backlog_size;
+    struct repl_stream_block *block = stream.backlog.block, *next;
+    while ((next = next_block(block)) && next->offset <= keep_from) block = next;
+    if (block == stream.backlog.block) return;
+    enter(&stream.backlog, block, 0);
+    free_unread_blocks();
+}
+
+/* Writing */
+
+static void make_room(struct output *out, size_t len) {
+    size_t size = stream.next_size < len ? len : stream.next_size;
+    append_block(block_new(size, stream_end()));
+    int64_t largest = repl_settings.backlog_size / BLOCKS_IN_BACKLOG; /* the backlog is trimmed by whole blocks */
+    if (largest > BLOCK_MAX) largest = BLOCK_MAX;
+    if ((int64_t)stream.next_size * BLOCK_GROWTH <= largest) stream.next_size *= BLOCK_GROWTH;
+    trim_backlog();
+}
+
+static void share(struct output *out, struct blob *blob) {
+    struct repl_stream_block *block = block_new(0, stream_end());
+    size_t memory = blob_memory(blob);
+    block->blob = blob;
+    block->len = blob->len;
+    block->memory += memory;
+    memory_add(memory);
+    append_block(block);
+    stream.next_size = BLOCK_MIN;
+    trim_backlog();
+}
+
+static const struct output_ops stream_ops = {.make_room = make_room, .share = share, .share_min = OUTPUT_SHARE_MIN};
+
+bool repl_stream_active(void) {
+    return stream.readers.len || stream.backlog.block;
+}
+
+struct output *repl_stream_output(void) {
+    stream.out.ops = &stream_ops;
+    return &stream.out;
+}
+
+void repl_stream_write(struct slice bytes) {
+    if (repl_stream_active())
+        output_write(repl_stream_output(), bytes);
+    else
+        role_set_offset(role->offset + (int64_t)bytes.len);
+}
+
+void repl_stream_write_blob(struct blob *blob) {
+    struct output *out = repl_stream_output();
+    if (!repl_stream_active())
+        role_set_offset(role->offset + (int64_t)blob->len);
+    else if (output_shares(out, blob))
+        share(out, blob_hold(blob));
+    else
+        output_write(out, blob_slice(blob));
+}
+
+void repl_stream_written(void) {
+    if (stream.blocks.len) role_set_offset(stream_end());
+}
+
+/* The mark */
+
+void repl_stream_mark(void) {
+    if (!last_block() || last_block()->blob) make_room(repl_stream_output(), 1);
+    stream.mark = last_block();
+    stream.mark_used = block_len(stream.mark);
+    stream.mark->pins++; /* trim_backlog() must not free it */
+}
+
+static void shift_blocks_after(struct repl_stream_block *block, size_t by) {
+    while ((block = next_block(block))) block->offset += (int64_t)by;
+}
+
+/* The bytes behind the mark move to a new block, behind the inserted ones. */
+static void insert_block_at_mark(struct slice bytes) {
+    struct repl_stream_block *mark = stream.mark;
+    size_t tail = block_len(mark) - stream.mark_used;
+    struct repl_stream_block *block = block_new(bytes.len + tail, mark->offset + (int64_t)stream.mark_used);
+    bool was_last = mark == last_block();
+    memcpy(block->data, bytes.data, bytes.len);
+    memcpy(block->data + bytes.len, mark->data + stream.mark_used, tail);
+    block->len = bytes.len + tail;
+    mark->len = stream.mark_used;
+    if (was_last) {
+        list_append(&stream.blocks, &block->link);
+        output_attach(block);
+    } else {
+        list_insert_before(&stream.blocks, mark->link.next, &block->link);
+        shift_blocks_after(block, bytes.len);
+    }
+}
+
+void repl_stream_insert_at_mark(struct slice bytes) {
+    struct repl_stream_block *mark = stream.mark;
+    if (mark == last_block() && (size_t)(stream.out.end - stream.out.pos) >= bytes.len) {
+        char *at = mark->data + stream.mark_used;
+        memmove(at + bytes.len, at, (size_t)(stream.out.pos - at));
+        memcpy(at, bytes.data, bytes.len);
+        stream.out.pos += bytes.len;
+    } else {
+        insert_block_at_mark(bytes);
+    }
+}
+
+void repl_stream_unmark(void) {
+    stream.mark->pins--;
+    stream.mark = NULL;
+    free_unread_blocks();
+}
+
+/* The backlog */
+
+bool repl_stream_has_backlog(void) {
+    return stream.backlog.block != NULL;
+}
+
+static struct repl_stream_block *block_at_end(void) {
+    if (!last_block() || last_block()->blob) {
+        repl_stream_output();
+        append_block(block_new(stream.next_size, stream_end()));
+    }
+    return last_block();
+}
+
+void repl_stream_create_backlog(void) {
+    if (stream.backlog.block) return;
+    struct repl_stream_block *last = block_at_end();
+    enter(&stream.backlog, last, block_len(last));
+}
+
+void repl_stream_free_backlog(void) {
+    enter(&stream.backlog, NULL, 0);
+    free_unread_blocks();
+}
+
+void repl_stream_resize_backlog(void) {
+    trim_backlog();
+}
+
+int64_t repl_stream_backlog_start(void) {
+    return repl_stream_reader_offset(&stream.backlog);
+}
+
+int64_t repl_stream_backlog_len(void) {
+    return (int64_t)repl_stream_reader_lag(&stream.backlog);
+}
+
+/* Readers */
+
+static void attach(struct repl_stream_reader *reader, struct repl_stream_block *block, size_t used) {
+    enter(reader, block, used);
+    list_append(&stream.readers, &reader->link);
+}
+
+bool repl_stream_attach(struct repl_stream_reader *reader, int64_t offset) {
+    int64_t end = stream_end();
+    reader->block = NULL;
+    if (offset == end) {
+        repl_stream_attach_end(reader);
+        return true;
+    }
+    if (!stream.backlog.block || offset < repl_stream_backlog_start() || offset > end) return false;
+    struct repl_stream_block *block = stream.backlog.block, *next;
+    while ((next = next_block(block)) && next->offset <= offset) block = next;
+    attach(reader, block, (size_t)(offset - block->offset));
+    return true;
+}
+
+void repl_stream_attach_end(struct repl_stream_reader *reader) {
+    struct repl_stream_block *last = block_at_end();
+    reader->block = NULL;
+    attach(reader, last, block_len(last));
+}
+
+void repl_stream_detach(struct repl_stream_reader *reader) {
+    if (!reader->block) return;
+    list_remove(&stream.readers, &reader->link);
+    enter(reader, NULL, 0);
+    free_unread_blocks();
+}
+
+int64_t repl_stream_reader_offset(const struct repl_stream_reader *reader) {
+    return reader->block ? reader->block->offset + (int64_t)reader->used : stream_end();
+}
+
+uint64_t repl_stream_reader_lag(const struct repl_stream_reader *reader) {
+    return (uint64_t)(stream_end() - repl_stream_reader_offset(reader));
+}
+
+size_t repl_stream_read(struct repl_stream_reader *reader, struct output *out, size_t max) {
+    struct repl_stream_block *before = reader->block;
+    size_t read = 0;
+    while (reader->block) {
+        struct repl_stream_block *block = reader->block, *next = next_block(block);
+        size_t left = block_len(block) - reader->used;
+        if (!left) {
+            if (!next) break;
+            enter(reader, next, 0);
+            continue;
+        }
+        if (read >= max) break;
+        if (block->blob && !reader->used && output_shares(out, block->blob)) {
+            output_write_blob(out, block->blob);
+        } else {
+            if (left > max - read) left = max - read;
+            output_write(out, (struct slice){block_data(block) + reader->used, left});
+        }
+        reader->used += left;
+        read += left;
+    }
+    if (reader->block != before) free_unread_blocks();
+    return read;
+}
+
+struct repl_stream_memory repl_stream_memory(void) {
+    struct repl_stream_memory memory = {.blocks = stream.memory, .peak = stream.peak};
+    if (!stream.backlog.block) {
+        memory.replicas = stream.memory;
+        return memory;
+    }
+    for (struct repl_stream_block *block = first_block(); block && block != stream.backlog.block;
+         block = next_block(block))
+        memory.replicas += block->memory;
+    memory.backlog = stream.memory - memory.replicas;
+    return memory;
+}
