@@ -170,7 +170,9 @@ static void end_now(struct rdma_connection *c) {
 static uint64_t still_silent(struct event_timer *timer) {
     struct rdma_connection *c = container_of(timer, struct rdma_connection, timer);
     if (c->refused)
-        rdma_connection_failed(c, EACCES, "remote access error");
+        rdma_connection_failed(c, EACCES,
+                               c->refused_read ? "the peer's device refused a READ: its key, bounds or rights"
+                                               : "remote access error");
     else
         rdma_connection_failed(c, ECONNRESET, "the queue pair was flushed");
     return 0;
@@ -189,15 +191,18 @@ void rdma_connection_run(struct rdma_connection *c) {
             if (conn->state != CONN_OPEN) return;
             rdma_receive_settle(c);
         }
+        if (c->reads) rdma_reads_run(c);
+        if (conn->state != CONN_OPEN) return;
         if (c->waiting && rdma_send_pending(c) == 0 && !c->end_pending) {
             c->waiting = false;
             if (conn->events->drained) conn->events->drained(conn);
             if (conn->state != CONN_OPEN) return;
         }
     }
-    if (c->end_pending && (conn->state == CONN_CONNECTING || rdma_receive_unshown(c) == 0))
-        end_now(c);
-    else if (c->flushed && !c->end_pending)
+    if (c->end_pending && (conn->state == CONN_CONNECTING || rdma_receive_unshown(c) == 0)) {
+        rdma_reads_fail(c, c->failure ? -c->failure : -ECONNRESET);
+        if (conn->state < CONN_ENDED) end_now(c);
+    } else if (c->flushed && !c->end_pending)
         event_timer_set(conn->loop, &c->timer, 20000, still_silent);
 }
 
@@ -218,7 +223,10 @@ void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc) 
     if (wc->status == IBV_WC_WR_FLUSH_ERR || wc->status == IBV_WC_REM_ACCESS_ERR) {
         /* Requests are flushed when the peer disconnects, too, and a peer that exits may deregister its buffer first,
          * so that its device refuses what we write; the event that says so may be on its way. */
-        c->refused |= wc->status == IBV_WC_REM_ACCESS_ERR;
+        if (wc->status == IBV_WC_REM_ACCESS_ERR) {
+            c->refused = true;
+            c->refused_read = rdma_reads_holds(c, (uint32_t)(wc->wr_id >> 1));
+        }
         if (c->flushed) return;
         c->flushed = true;
         if (c->lingering)
@@ -296,17 +304,18 @@ static uint64_t lingered_enough(struct event_timer *timer) {
 
 static void rdma_close(struct connection *conn) {
     struct rdma_connection *c = rdma_of(conn);
-    if (rdma_takes_output(c) && c->phase == RDMA_ESTABLISHED && !c->flushed &&
-        (rdma_send_pending(c) || c->posted != c->retired)) {
+    bool linger = rdma_takes_output(c) && c->phase == RDMA_ESTABLISHED && !c->flushed &&
+                  (rdma_send_pending(c) || c->posted != c->retired);
+    conn->state = CONN_CLOSED;
+    rdma_reads_close(c);
+    if (linger) {
         if (list_is_linked(&c->ready_link)) list_remove(&c->owner->ready, &c->ready_link);
         c->lingering = true;
-        conn->state = CONN_CLOSED;
         event_timer_set(conn->loop, &c->timer, LINGER_US, lingered_enough);
         rdma_send_pump(c);
         rdma_send_check_linger(c);
-    } else {
-        conn->state = CONN_CLOSED;
-        if (rdma_usable()) rdma_connection_finish(c);
+    } else if (rdma_usable()) {
+        rdma_connection_finish(c);
     }
     conn->in_len = 0;
     conn->sink = NULL;
@@ -323,6 +332,7 @@ void rdma_connection_release(struct rdma_connection *c) {
         rdma_device_drain(c->device); /* its receives must complete before the queue pair is destroyed */
         rdma_queue_pair_destroy(c);
     }
+    rdma_reads_close(c);
     if (c->device) rdma_polled_release(c);
     rdma_send_release(c);
     rdma_receive_release(c);

@@ -87,6 +87,7 @@ enum rdma_memory_kind {
     RDMA_MEMORY_SEND,
     RDMA_MEMORY_CONTROL, /* buffers of receives for control messages */
     RDMA_MEMORY_VALUES,  /* regions of large values */
+    RDMA_MEMORY_WINDOWS, /* memory for one-sided reads: rdma_read.h */
     RDMA_MEMORY_OTHER,
     RDMA_MEMORY_KINDS
 };
@@ -96,14 +97,15 @@ struct rdma_stats {
     uint64_t accepted, refused, failed;
     uint64_t bytes_in, bytes_out, messages_in, messages_out, control_in, control_out;
     uint64_t doorbells, work_requests, inlined, signalled, completions, polls, empty_polls, sleeps;
-    uint64_t zero_copies, zero_copy_bytes; /* pieces of values that were sent without a copy */
-    uint64_t stalls, stall_us;             /* waits for space in a peer's full buffer */
-    uint64_t memory_waits, memory_wait_us; /* waits for send memory */
-    uint64_t receives_low;                 /* reports of the device that few receives are left in a shared queue */
-    uint64_t credits_in, credits_out;      /* Credit messages */
-    uint64_t polled_in, polled_out;        /* messages announced by polled words */
-    uint64_t polled_again;                 /* words that were visible before the bytes they announce, read again */
-    uint64_t polled_given_up;              /* polling periods that ended because words did not match their bytes */
+    uint64_t zero_copies, zero_copy_bytes;    /* pieces of values that were sent without a copy */
+    uint64_t reads, read_bytes, reads_failed; /* one-sided reads (rdma_read.h) by this process */
+    uint64_t stalls, stall_us;                /* waits for space in a peer's full buffer */
+    uint64_t memory_waits, memory_wait_us;    /* waits for send memory */
+    uint64_t receives_low;                    /* reports of the device that few receives are left in a shared queue */
+    uint64_t credits_in, credits_out;         /* Credit messages */
+    uint64_t polled_in, polled_out;           /* messages announced by polled words */
+    uint64_t polled_again;                    /* words that were visible before the bytes they announce, read again */
+    uint64_t polled_given_up;                 /* polling periods that ended because words did not match their bytes */
     uint64_t protocol_errors, errors[RDMA_ERRORS];
     uint64_t refusals[RDMA_REFUSALS]; /* `refused` by cause */
     uint64_t grown, shrunk;           /* receive buffers */
@@ -115,6 +117,7 @@ struct rdma_stats {
     uint64_t connections, queue_pairs, completion_queues, memory_regions, registered_bytes;
     uint64_t registered[RDMA_MEMORY_KINDS]; /* bytes; registered_bytes is their sum */
     uint64_t value_regions; /* memory_regions that hold large values; they stay registered as long as the values live */
+    uint64_t windows;       /* of one-sided reads: memory_regions that are offered to peers, or targets */
     uint64_t huge_bytes;    /* registered bytes in reserved huge pages */
     uint64_t unposted_receives;              /* receives that the device did not accept; posting is retried */
     uint64_t untrusted_bytes;                /* receive buffers of untrusted peers */

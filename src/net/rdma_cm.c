@@ -9,6 +9,7 @@
  * end of the turn the completions are drained once more, the queue pair is destroyed, after it the memory goes back,
  * then the identifier. */
 #include "net/rdma_connection.h"
+#include "net/rdma_read.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -108,10 +109,31 @@ static int allocate(struct rdma_connection *c, char *error, size_t error_size) {
     return result;
 }
 
-static void fill_parameters(const struct rdma_connection *c, struct rdma_conn_param *param) {
+/* The reads in flight that the peer asked for in its request or granted in its answer. */
+struct read_depths {
+    uint8_t here;  /* at this end's memory: responder resources */
+    uint8_t there; /* at the peer's: initiator depth */
+};
+
+static struct read_depths depths_of(const struct rdma_cm_event *event) {
+    return (struct read_depths){.here = event->param.conn.responder_resources,
+                                .there = event->param.conn.initiator_depth};
+}
+
+/* The reads in flight that each end can have, as far as the device and the peer allow them. `peer` NULL: the peer has
+ * not been asked yet. */
+static uint8_t read_limit(int of_device, const uint8_t *peer) {
+    int limit = of_device < RDMA_READS_MAX ? of_device : RDMA_READS_MAX;
+    if (limit < 0) limit = 0;
+    return peer && *peer < limit ? *peer : (uint8_t)limit;
+}
+
+static void fill_parameters(const struct rdma_connection *c, const struct read_depths *asked,
+                            struct rdma_conn_param *param) {
+    const struct ibv_device_attr *limits = &c->device->limits;
     *param = (struct rdma_conn_param){
-        .responder_resources = 1,
-        .initiator_depth = 1,
+        .responder_resources = read_limit(limits->max_qp_rd_atom, asked ? &asked->here : NULL),
+        .initiator_depth = read_limit(limits->max_qp_init_rd_atom, asked ? &asked->there : NULL),
         .retry_count = RETRY_COUNT,
         .rnr_retry_count = RNR_RETRY_FOR_EVER, /* a peer that meets no receive of ours waits; it does not fail */
     };
@@ -124,7 +146,12 @@ static int modify_accepted(struct rdma_connection *c, enum ibv_qp_state state, i
     int mask;
     if (rdma_init_qp_attr(c->id, &attr, &mask) < 0) return -errno;
     if (mask & IBV_QP_AV && attr.ah_attr.is_global) attr.ah_attr.grh.traffic_class = (uint8_t) class;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attr.max_dest_rd_atomic = param->responder_resources;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) {
+        attr.max_dest_rd_atomic = param->responder_resources;
+        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        if (param->responder_resources) attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+        mask |= IBV_QP_ACCESS_FLAGS;
+    }
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attr.max_rd_atomic = param->initiator_depth;
     if (mask & IBV_QP_RNR_RETRY) attr.rnr_retry = param->rnr_retry_count;
     if (mask & IBV_QP_RETRY_CNT) attr.retry_cnt = param->retry_count;
@@ -223,8 +250,8 @@ static bool admit(struct rdma_loop *owner, struct rdma_cm_id *id, uint32_t size)
 }
 
 /* Accepts on this loop, for its own listener or for one of another loop (then `arrived`). */
-static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct rdma_listener *l,
-                        void (*arrived)(struct connection *)) {
+static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, const struct read_depths *asked,
+                        struct rdma_listener *l, void (*arrived)(struct connection *)) {
     uint32_t size = rdma_receive_first_size(true);
     if (!admit(owner, id, size)) {
         rdma_destroy_id(id);
@@ -245,8 +272,9 @@ static void accept_here(struct rdma_loop *owner, struct rdma_cm_id *id, struct r
     int result = allocate(c, error, sizeof error);
     if (result == 0) {
         struct rdma_conn_param param;
-        fill_parameters(c, &param);
+        fill_parameters(c, asked, &param);
         result = accept_request(c, &param);
+        c->read_depth = param.initiator_depth;
         if (result < 0) snprintf(error, sizeof error, "accepting failed (%s): %s", c->device->name, strerror(-result));
     }
     if (result < 0) {
@@ -264,16 +292,17 @@ struct placed {
     struct event_post post; /* must be first */
     struct rdma_loop *owner;
     struct rdma_cm_id *id;
+    struct read_depths asked;
     void (*arrived)(struct connection *conn);
 };
 
 static void placed_arrives(struct event_post *post) {
     struct placed *placed = (struct placed *)post;
-    accept_here(placed->owner, placed->id, NULL, placed->arrived);
+    accept_here(placed->owner, placed->id, &placed->asked, NULL, placed->arrived);
     mem_free(placed);
 }
 
-static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
+static void on_request(struct rdma_listener *l, struct rdma_cm_id *id, const struct read_depths *asked) {
     if (l->listener.has_room && !l->listener.has_room(&l->listener) && !may_be_told(l->owner)) {
         refuse(l->owner, id, RDMA_REFUSED_FULL, "there are as many clients as maxclients allows, and many more try");
         rdma_destroy_id(id);
@@ -281,7 +310,7 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
     }
     struct event_loop *loop = l->listener.place ? l->listener.place(&l->listener) : NULL;
     if (!loop || loop == l->owner->loop) {
-        accept_here(l->owner, id, l, NULL);
+        accept_here(l->owner, id, asked, l, NULL);
         return;
     }
     struct rdma_loop *owner = rdma_loop_find(loop);
@@ -292,7 +321,8 @@ static void on_request(struct rdma_listener *l, struct rdma_cm_id *id) {
         return;
     }
     struct placed *placed = mem_alloc(sizeof *placed);
-    *placed = (struct placed){.post.run = placed_arrives, .owner = owner, .id = id, .arrived = l->listener.arrived};
+    *placed = (struct placed){
+        .post.run = placed_arrives, .owner = owner, .id = id, .asked = *asked, .arrived = l->listener.arrived};
     event_loop_post(loop, &placed->post);
 }
 
@@ -362,7 +392,7 @@ static void on_route_resolved(struct rdma_connection *c) {
     }
     c->phase = RDMA_CONNECTING;
     struct rdma_conn_param param;
-    fill_parameters(c, &param);
+    fill_parameters(c, NULL, &param);
     if (rdma_connect(c->id, &param) < 0) next_attempt(c, errno);
 }
 
@@ -406,7 +436,8 @@ struct connection *rdma_connect_start(struct event_loop *loop, const struct conn
 
 /* Events */
 
-static void on_established(struct rdma_connection *c) {
+static void on_established(struct rdma_connection *c, const struct read_depths *granted) {
+    if (!c->passive) c->read_depth = read_limit(c->device->limits.max_qp_init_rd_atom, &granted->there);
     struct connection *conn = &c->conn;
     struct rdma_listener *l = c->listener;
     c->listener = NULL;
@@ -458,13 +489,14 @@ static void removal_log(const struct rdma_cm_id *id) {
     log_warning("RDMA: the device %s was removed", rdma_device_text(id, device));
 }
 
-static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, int status) {
+static void on_event(struct rdma_connection *c, enum rdma_cm_event_type type, int status,
+                     const struct read_depths *depths) {
     if (c->finished || c->end_pending) return;
     switch (type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: on_address_resolved(c); break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: on_route_resolved(c); break;
     case RDMA_CM_EVENT_ESTABLISHED:
-        if (c->phase == RDMA_CONNECTING) on_established(c);
+        if (c->phase == RDMA_CONNECTING) on_established(c, depths);
         break;
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
@@ -508,13 +540,14 @@ void rdma_cm_handle_events(struct rdma_loop *owner) {
         struct rdma_cm_id *id = event->id, *listen_id = event->listen_id;
         enum rdma_cm_event_type type = event->event;
         int status = event->status;
+        struct read_depths depths = depths_of(event);
         rdma_ack_cm_event(event);
         if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
-            on_request(listen_id->context, id);
+            on_request(listen_id->context, id, &depths);
         else if (type == RDMA_CM_EVENT_DEVICE_REMOVAL)
             on_removal(owner, id);
         else if (id->context && type != RDMA_CM_EVENT_TIMEWAIT_EXIT && type != RDMA_CM_EVENT_ADDR_CHANGE)
-            on_event(id->context, type, status);
+            on_event(id->context, type, status, &depths);
     }
 }
 

@@ -4,6 +4,7 @@
  *   rdma_send.c     data path: sending
  *   rdma_receive.c  data path: receiving
  *   rdma_ring.c     the credit ring
+ *   rdma_read.c     one-sided reads
  *   rdma_control.c  control messages, feature negotiation
  *   rdma_cm.c       connecting, disconnecting, listening
  *   rdma_device.c   completions
@@ -134,7 +135,7 @@ struct rdma_connection {
     uint64_t stalled_us, starved_us; /* start of the stall; of the wait for send memory (starved_link) */
     uint64_t began_us;               /* start of connecting */
     bool want_register, want_ask, want_feature_reply, want_set; /* control messages to send */
-    bool wants_control;                                         /* any of them, or one of the ring's */
+    bool wants_control; /* any of them, one of the ring's or the polled word's, or a READ */
     uint16_t feature_select;
     enum rdma_negotiation negotiation;
     uint64_t offered;  /* features we offered, or, on an outgoing connection, have set */
@@ -142,17 +143,26 @@ struct rdma_connection {
     struct rdma_ring ring;
     struct rdma_polled polled;
 
-    int failure;      /* errno to end with, from the ready list */
-    bool end_pending; /* the peer disconnected or the transport failed: report it after the bytes that arrived */
-    bool flushed;     /* the queue pair failed without a cause: the peer is gone, or an event gives the cause soon */
-    bool refused;     /* it failed because the peer's device refused a request: key, bounds or rights */
-    bool passive;     /* accepted, not connected by us */
-    bool notified;    /* the connection manager knows that data arrived before the connection was established */
+    struct rdma_reads *reads; /* windows and reads; NULL: there never were any */
+    uint8_t read_depth;       /* reads in flight, at most, as negotiated */
+
+    int failure;       /* errno to end with, from the ready list */
+    bool end_pending;  /* the peer disconnected or the transport failed: report it after the bytes that arrived */
+    bool flushed;      /* the queue pair failed without a cause: the peer is gone, or an event gives the cause soon */
+    bool refused;      /* it failed because the peer's device refused a request: key, bounds or rights */
+    bool refused_read; /* which was a READ */
+    bool passive;      /* accepted, not connected by us */
+    bool notified;     /* the connection manager knows that data arrived before the connection was established */
     bool lingering, finished, released;
 };
 
 static inline struct rdma_connection *rdma_of(const struct connection *conn) {
     return (struct rdma_connection *)(uintptr_t)conn;
+}
+
+/* Whether all work requests up to number `seq` are among those up to number `by`. */
+static inline bool rdma_seq_reached(uint32_t seq, uint32_t by) {
+    return (int32_t)(by - seq) >= 0;
 }
 
 /* Whether output written to the connection can still be sent. */
@@ -187,6 +197,8 @@ void rdma_send_resume(struct rdma_connection *c);          /* the peer has space
 size_t rdma_send_pending(const struct rdma_connection *c); /* bytes */
 /* Sends a control message. False: the send queue is full; try again after a completion. */
 bool rdma_send_control(struct rdma_connection *c, const union rdma_wire_message *message);
+/* Posts a READ, signalled. False: the send queue is full; try again after a completion. */
+bool rdma_send_read(struct rdma_connection *c, struct ibv_send_wr *wr);
 void rdma_connection_sent(struct rdma_connection *c, uint32_t seq); /* a completion: all up to `seq` are done */
 void rdma_send_check_linger(struct rdma_connection *c); /* finishes a closed connection whose last bytes have arrived */
 void rdma_send_unregister(struct rdma_connection *c);   /* moves queued output to ordinary memory */
@@ -226,6 +238,14 @@ bool rdma_receive_switch(struct rdma_connection *c, uint32_t size);
 void rdma_receive_drop_spare(struct rdma_connection *c);
 void rdma_receive_tick(struct rdma_connection *c, uint64_t now);
 void rdma_receive_release(struct rdma_connection *c);
+
+/* rdma_read.c. Those without a remark need c->reads. */
+bool rdma_reads_pump(struct rdma_connection *c);      /* posts waiting reads. False: the send queue is full */
+void rdma_reads_completed(struct rdma_connection *c); /* c->retired has grown */
+bool rdma_reads_holds(const struct rdma_connection *c, uint32_t seq); /* a READ in flight; works without c->reads */
+void rdma_reads_run(struct rdma_connection *c); /* calls completed reads back; a callback may close the connection */
+void rdma_reads_fail(struct rdma_connection *c, int error); /* calls all reads back; works without c->reads */
+void rdma_reads_close(struct rdma_connection *c); /* closes the windows, and cancels reads; works without c->reads */
 
 /* rdma_control.c */
 void rdma_connection_received(struct rdma_connection *c, const struct ibv_wc *wc,

@@ -73,8 +73,9 @@ void rdma_control_pump(struct rdma_connection *c) {
             !send_feature(c, RDMA_OP_GET_SERVER_FEATURE, c->feature_select, c->feature_select ? 0 : c->offered);
     if (c->want_set) send_set(c);
     bool ring_done = rdma_ring_pump(c), polled_done = rdma_polled_pump(c);
-    c->wants_control =
-        c->want_register || c->want_ask || c->want_feature_reply || c->want_set || !ring_done || !polled_done;
+    bool reads_done = !c->reads || rdma_reads_pump(c);
+    c->wants_control = c->want_register || c->want_ask || c->want_feature_reply || c->want_set || !ring_done ||
+                       !polled_done || !reads_done;
 }
 
 void rdma_control_open(struct rdma_connection *c) {

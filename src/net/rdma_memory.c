@@ -18,7 +18,7 @@
 enum {
     CHUNKS_A_SLAB = RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE,
     AGE_AT_ONCE = 256, /* registrations undone in one ageing */
-    GROWTH_SHARE = 8,  /* growth leaves one part in GROWTH_SHARE of the limit to new connections */
+    GROWTH_SHARE = 8,  /* growth and windows leave one part in GROWTH_SHARE of the limit to new connections */
 };
 
 /* A mapping, and its registered parts. */
@@ -467,15 +467,18 @@ struct rdma_rx *rdma_rx_take(struct rdma_memory *memory, uint32_t size) {
     return rx;
 }
 
+bool rdma_memory_leaves_share(uint64_t size) {
+    uint64_t bound = rdma_settings.max_registered, most = bound - bound / GROWTH_SHARE, used = rdma_registered();
+    return !bound || (used <= most && size <= most - used);
+}
+
 bool rdma_memory_is_short(void) {
-    uint64_t bound = rdma_settings.max_registered;
-    return bound && rdma_registered() > bound - bound / GROWTH_SHARE;
+    return !rdma_memory_leaves_share(0);
 }
 
 struct rdma_rx *rdma_rx_take_to_grow(struct rdma_memory *memory, uint32_t size) {
-    uint64_t bound = rdma_settings.max_registered;
     if (!class_of(memory, size)->ready.len) {
-        if (memory->growths_left == 0 || (bound && rdma_registered() + size > bound - bound / GROWTH_SHARE)) {
+        if (memory->growths_left == 0 || !rdma_memory_leaves_share(size)) {
             errno = EDQUOT;
             return NULL;
         }

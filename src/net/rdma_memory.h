@@ -116,7 +116,8 @@ bool rdma_rx_available(struct rdma_memory *memory, uint32_t size); /* the limit 
 /* Like rdma_rx_take(), for a connection that can do without. Leaves part of the limit to new connections, and allows
  * only RDMA_GROWTHS_A_TICK registrations in a tick. */
 struct rdma_rx *rdma_rx_take_to_grow(struct rdma_memory *memory, uint32_t size);
-bool rdma_memory_is_short(void); /* near the limit: connections that can do with less should */
+bool rdma_memory_leaves_share(uint64_t size); /* with `size` bytes more, part of the limit is left to connections */
+bool rdma_memory_is_short(void);              /* near the limit: connections that can do with less should */
 
 /* Makes stale buffers ready or cold, for about `budget_us` microseconds. Returns whether more remain. */
 bool rdma_memory_tidy(struct rdma_memory *memory, uint64_t budget_us);

@@ -35,10 +35,6 @@ struct segment {
     uint32_t last_seq; /* … and this is the last one */
 };
 
-static inline bool reached(uint32_t seq, uint32_t by) {
-    return (int32_t)(by - seq) >= 0;
-}
-
 /* Output: segments and chunks */
 
 /* Every chunk of the connection but `control` is taken and given back through these, and so counted. */
@@ -59,7 +55,7 @@ static void give_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
 }
 
 static bool in_flight(const struct rdma_connection *c, const struct rdma_chunk *chunk) {
-    return chunk->used && !reached(chunk->last_seq, c->retired);
+    return chunk->used && !rdma_seq_reached(chunk->last_seq, c->retired);
 }
 
 /* Call when the chunk holds no unsent bytes and is not written to: gives it back, or keeps it until its requests have
@@ -82,7 +78,7 @@ static void free_segment(struct rdma_connection *c, struct segment *segment) {
     list_remove(&c->segments, &segment->link);
     if (segment->chunk) {
         leave_chunk(c, segment->chunk);
-    } else if (segment->used && !reached(segment->last_seq, c->retired)) {
+    } else if (segment->used && !rdma_seq_reached(segment->last_seq, c->retired)) {
         list_append(&c->values, &segment->link);
         return;
     } else {
@@ -117,7 +113,7 @@ static void reap(struct rdma_connection *c) {
     }
     for (struct list_link *link; (link = list_first(&c->values));) {
         struct segment *segment = container_of(link, struct segment, link);
-        if (!reached(segment->last_seq, c->retired)) break;
+        if (!rdma_seq_reached(segment->last_seq, c->retired)) break;
         list_remove(&c->values, link);
         blob_release(segment->blob);
         mem_free(segment);
@@ -263,6 +259,12 @@ bool rdma_send_control(struct rdma_connection *c, const union rdma_wire_message 
     c->owner->stats.control_out++;
     c->last_control_us = clock_mono();
     post(c, &wr, 1, false);
+    return true;
+}
+
+bool rdma_send_read(struct rdma_connection *c, struct ibv_send_wr *wr) {
+    if (send_room(c) <= CONTROL_RESERVE + (uint32_t)c->polled.out) return false;
+    post(c, wr, 1, true);
     return true;
 }
 
@@ -470,13 +472,14 @@ void rdma_send_check_linger(struct rdma_connection *c) {
     if (!c->lingering || c->finished || rdma_send_pending(c)) return;
     if (c->posted == c->retired)
         rdma_connection_finish(c);
-    else if (reached(c->last_signalled, c->retired) && send_room(c))
+    else if (rdma_seq_reached(c->last_signalled, c->retired) && send_room(c))
         post_marker(c);
 }
 
 void rdma_connection_sent(struct rdma_connection *c, uint32_t seq) {
-    if (reached(seq, c->retired)) return;
+    if (rdma_seq_reached(seq, c->retired)) return;
     c->retired = seq;
+    if (__builtin_expect(c->reads != NULL, 0)) rdma_reads_completed(c);
     rdma_send_pump(c);
     if (c->waiting && rdma_send_pending(c) == 0) rdma_connection_ready(c);
     rdma_send_check_linger(c);
@@ -485,7 +488,9 @@ void rdma_connection_sent(struct rdma_connection *c, uint32_t seq) {
 void rdma_send_tick(struct rdma_connection *c) {
     /* Requests from before the last tick are outstanding, and no signalled one will report that their send memory is
      * free. */
-    if (!reached(c->tick_posted, c->retired) && reached(c->last_signalled, c->retired) && send_room(c)) post_marker(c);
+    if (!rdma_seq_reached(c->tick_posted, c->retired) && rdma_seq_reached(c->last_signalled, c->retired) &&
+        send_room(c))
+        post_marker(c);
     c->tick_posted = c->posted;
     if (c->control && c->posted == c->retired) {
         rdma_chunk_give(&c->device->memory, c->control);
