@@ -12,6 +12,7 @@
 #include "lib/log.h"
 #include "lib/number.h"
 #include "server/clients/client.h"
+#include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
 #include <errno.h>
@@ -36,7 +37,7 @@ static struct {
 
 static enum filter_answer refuse_command(struct client *client, const struct command *command, int argc,
                                          const struct slice *argv, const char **error) {
-    bool runs_data = command->spec->flags & CMD_RUNS_QUEUED && client->queued_flags & (CMD_WRITE | CMD_READONLY);
+    bool runs_data = command->spec->flags & CMD_RUNS_QUEUED && transaction_flags(client) & (CMD_WRITE | CMD_READONLY);
     if (command->spec->flags & CMD_LOADING && !runs_data) return FILTER_PASS;
     *error = "LOADING Valkey is loading the dataset in memory";
     return FILTER_REFUSE;

@@ -22,9 +22,8 @@ struct subscription {
     struct list_link of_channel, of_subscriber;
     struct client *client;
 };
-/* A client with subscriptions. */
+/* The state of a client with subscriptions. */
 struct subscriber {
-    uint64_t id;
     struct list subscriptions[PUBSUB_KINDS];
 };
 
@@ -35,13 +34,10 @@ static struct slice channel_name(const void *entry) {
 static struct slice subscription_key(const void *entry) {
     return slice_make(&((const struct subscription *)entry)->key, sizeof(struct subscription_key));
 }
-static struct slice subscriber_key(const void *entry) {
-    return slice_make(&((const struct subscriber *)entry)->id, sizeof(uint64_t));
-}
-static const struct hashtable_type channel_type = {.key = channel_name}, subscription_type = {.key = subscription_key},
-                                   subscriber_type = {.key = subscriber_key};
+static const struct hashtable_type channel_type = {.key = channel_name}, subscription_type = {.key = subscription_key};
 
-static struct hashtable *channels[PUBSUB_KINDS], *subscriptions, *subscribers;
+static struct hashtable *channels[PUBSUB_KINDS], *subscriptions;
+static size_t subscriber_count;
 static struct list channel_lists[PUBSUB_KINDS];
 /* Set while a message is delivered: a client may be closed because it does not read; channels that thereby lose their
  * last subscriber stay until the end of the delivery. */
@@ -69,20 +65,22 @@ static struct command_filter subscriber_filter = {.order = FILTER_PUBSUB, .ask =
 
 /* Subscribing */
 
+static void client_gone(struct client *client);
+static void client_reported(const struct client *client, struct client_report *report);
+static struct client_watcher watcher = {.freed = client_gone, .reset = client_gone, .report = client_reported};
+
 static struct subscriber *subscriber_find(const struct client *client) {
-    return client->flags & CLIENT_PUBSUB ? hashtable_find(subscribers, slice_make(&client->id, sizeof client->id))
-                                         : NULL;
+    return client_state(client, &watcher);
 }
 
 static struct subscriber *subscriber_of(struct client *client) {
     struct subscriber *subscriber = subscriber_find(client);
     if (subscriber) return subscriber;
     subscriber = mem_calloc(1, sizeof *subscriber);
-    subscriber->id = client->id;
     for (int kind = 0; kind < PUBSUB_KINDS; kind++) list_init(&subscriber->subscriptions[kind]);
-    hashtable_add(subscribers, subscriber);
+    client_set_state(client, &watcher, subscriber);
     client->flags |= CLIENT_PUBSUB;
-    if (hashtable_size(subscribers) == 1) dispatch_add_filter(&subscriber_filter);
+    if (++subscriber_count == 1) dispatch_add_filter(&subscriber_filter);
     return subscriber;
 }
 
@@ -90,9 +88,9 @@ static void subscriber_release(struct client *client, struct subscriber *subscri
     for (int kind = 0; kind < PUBSUB_KINDS; kind++)
         if (subscriber->subscriptions[kind].len) return;
     client->flags &= ~(uint32_t)CLIENT_PUBSUB;
-    hashtable_pop(subscribers, subscriber_key(subscriber));
+    client_set_state(client, &watcher, NULL);
     mem_free(subscriber);
-    if (hashtable_size(subscribers) == 0) dispatch_remove_filter(&subscriber_filter);
+    if (--subscriber_count == 0) dispatch_remove_filter(&subscriber_filter);
 }
 
 static struct channel *channel_of(enum pubsub_kind kind, struct slice name) {
@@ -119,7 +117,6 @@ bool pubsub_subscribe(struct client *client, enum pubsub_kind kind, struct slice
     }
     list_append(&channel->subscriptions, &subscription->of_channel);
     list_append(&subscriber->subscriptions[kind], &subscription->of_subscriber);
-    client->subscriptions[kind]++;
     return true;
 }
 
@@ -137,7 +134,6 @@ static void subscription_end(struct subscriber *subscriber, enum pubsub_kind kin
     list_remove(&subscriber->subscriptions[kind], &subscription->of_subscriber);
     list_remove(&channel->subscriptions, &subscription->of_channel);
     mem_free(subscription);
-    client->subscriptions[kind]--;
     if (ended) ended(client, kind, channel_name(channel));
     if (channel->subscriptions.len) return;
     if (delivering)
@@ -170,7 +166,14 @@ void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub
 static void client_gone(struct client *client) {
     for (int kind = 0; kind < PUBSUB_KINDS; kind++) pubsub_unsubscribe_all(client, (enum pubsub_kind)kind, NULL);
 }
-static struct client_watcher watcher = {.freed = client_gone, .reset = client_gone};
+
+static void client_reported(const struct client *client, struct client_report *report) {
+    report->memory += sizeof(struct subscriber);
+    for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
+        report->subscriptions[kind] = (int)pubsub_subscriptions(client, (enum pubsub_kind)kind);
+        report->memory += (size_t)report->subscriptions[kind] * sizeof(struct subscription);
+    }
+}
 
 void pubsub_init(void) {
     for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
@@ -179,12 +182,15 @@ void pubsub_init(void) {
         list_init(&deserted[kind]);
     }
     subscriptions = hashtable_new(&subscription_type);
-    subscribers = hashtable_new(&subscriber_type);
     clients_watch(&watcher);
 }
 
 /* Counting */
 
+size_t pubsub_subscriptions(const struct client *client, enum pubsub_kind kind) {
+    const struct subscriber *subscriber = subscriber_find(client);
+    return subscriber ? subscriber->subscriptions[kind].len : 0;
+}
 size_t pubsub_channels(enum pubsub_kind kind) {
     return hashtable_size(channels[kind]);
 }

@@ -2,6 +2,7 @@
 #include "lib/glob.h"
 #include "pubsub/pubsub.h"
 #include "server/clients/client.h"
+#include "server/clients/transactions.h"
 #include "server/command/help.h"
 #include "server/command/propagate.h"
 
@@ -18,15 +19,15 @@ static void confirm(struct client *client, enum pubsub_kind kind, bool subscribe
         reply_bulk(&reply, *name);
     else
         reply_null(&reply);
-    const int *counts = client->subscriptions;
-    reply_integer(&reply,
-                  kind == PUBSUB_SHARD ? counts[PUBSUB_SHARD] : counts[PUBSUB_CHANNEL] + counts[PUBSUB_PATTERN]);
+    size_t count = pubsub_subscriptions(client, kind == PUBSUB_SHARD ? PUBSUB_SHARD : PUBSUB_CHANNEL);
+    if (kind != PUBSUB_SHARD) count += pubsub_subscriptions(client, PUBSUB_PATTERN);
+    reply_integer(&reply, (int64_t)count);
 }
 
 static void subscribe(struct call *call, enum pubsub_kind kind, const char *refusal) {
     struct client *client = call->client;
     /* Allowed within a transaction, except for shard channels, as in Valkey. */
-    bool in_transaction = client->transaction && kind != PUBSUB_SHARD;
+    bool in_transaction = transaction_runs(client) && kind != PUBSUB_SHARD;
     if (client->flags & CLIENT_DENY_BLOCKING && !in_transaction) {
         reply_error(call->reply, refusal);
         return;
@@ -53,7 +54,7 @@ static void unsubscribed(struct client *client, enum pubsub_kind kind, struct sl
 static void unsubscribe(struct call *call, enum pubsub_kind kind) {
     struct client *client = call->client;
     if (call->argc == 1) {
-        if (client->subscriptions[kind])
+        if (pubsub_subscriptions(client, kind))
             pubsub_unsubscribe_all(client, kind, unsubscribed);
         else
             confirm(client, kind, false, NULL);

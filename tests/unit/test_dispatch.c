@@ -564,6 +564,70 @@ static void secrets_are_marked(void **state) {
     assert_int_equal(client->redacted, 0);
 }
 
+/* State of features */
+
+static int first_state = 3, second_state = 4, freed_calls, reset_calls;
+static void first_gone(struct client *gone);
+static void first_reported(const struct client *shown, struct client_report *report);
+static void second_gone(struct client *gone);
+static struct client_watcher first = {.freed = first_gone, .reset = first_gone, .report = first_reported},
+                             second = {.freed = second_gone}, stateless = {.reset = second_gone};
+
+static void first_gone(struct client *gone) {
+    freed_calls++;
+    client_set_state(gone, &first, NULL);
+}
+static void second_gone(struct client *gone) {
+    reset_calls++;
+    client_set_state(gone, &second, NULL);
+}
+static void first_reported(const struct client *shown, struct client_report *report) {
+    report->watched_keys = *(int *)client_state(shown, &first);
+}
+
+static void features_keep_their_state_in_slots_of_their_own(void **state) {
+    struct client_report report;
+    assert_null(client_state(client, &first)); /* not even registered */
+    client_set_state(client, &first, NULL);
+    assert_null(client->states);
+    client_set_state(client, &second, &second_state);
+    client_set_state(client, &first, &first_state);
+    assert_ptr_equal(client_state(client, &first), &first_state);
+    assert_ptr_equal(client_state(client, &second), &second_state);
+    assert_null(client_state(client, &stateless));
+    client_report(client, &report);
+    assert_int_equal(report.watched_keys, 3);
+    assert_int_equal(report.queued_commands, -1);
+    assert_true(report.memory > 0);
+    client_set_state(client, &second, NULL);
+    assert_ptr_equal(client_state(client, &first), &first_state);
+    client_set_state(client, &first, NULL);
+    assert_null(client->states); /* a client without state has no table */
+    client_report(client, &report);
+    assert_int_equal(report.memory, 0);
+}
+
+static void closing_and_reset_tell_every_feature(void **state) {
+    clients_watch(&stateless);
+    client_set_state(client, &first, &first_state);
+    client_set_state(client, &second, &second_state);
+    freed_calls = reset_calls = 0;
+    client_reset(client);
+    assert_int_equal(freed_calls, 1);
+    assert_int_equal(reset_calls, 1); /* that of `stateless` */
+    assert_null(client->states);
+    client_set_state(client, &second, &second_state);
+    server.loop = event_loop_new(); /* the client's memory stays until the loop turns */
+    client_free(client);
+    assert_int_equal(freed_calls, 2);
+    assert_int_equal(reset_calls, 2);
+    assert_null(client->states);
+    event_loop_turn(server.loop, 0);
+    event_loop_free(server.loop);
+    server.loop = NULL;
+    client = NULL;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -590,6 +654,8 @@ int main(void) {
         TEST(a_client_may_be_freed_by_its_own_command),
         TEST(secrets_are_marked),
         TEST(a_renamed_command_has_its_new_name_only),
+        TEST(features_keep_their_state_in_slots_of_their_own),
+        TEST(closing_and_reset_tell_every_feature),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

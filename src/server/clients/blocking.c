@@ -148,12 +148,15 @@ static void wait_end(struct wait *wait) {
     if (hashtable_size(keys) == 0) store_events_unlisten(&listener);
 }
 
+static void client_gone(struct client *client);
+static struct client_watcher watcher = {.freed = client_gone};
+
 /* Ends the client's wait and frees its state. */
 static void blocked_free(struct blocked *blocked) {
     for (int i = 0; i < blocked->wait_count; i++) wait_end(&blocked->waits[i]);
     event_timer_cancel(server.loop, &blocked->timer);
     blocked_of[blocked->type]--;
-    blocked->client->blocked = NULL;
+    client_set_state(blocked->client, &watcher, NULL);
     mem_free(blocked->waits);
     mem_free(blocked);
     blocked_count--;
@@ -180,7 +183,7 @@ static uint64_t time_is_up(struct event_timer *timer) {
 }
 
 bool client_unblock(struct client *client, const char *error) {
-    struct blocked *blocked = client->blocked;
+    struct blocked *blocked = client_state(client, &watcher);
     if (!blocked) return false;
     blocked->command->calls++;
     if (error) blocked->command->rejected++;
@@ -237,7 +240,7 @@ void call_block(struct call *call, const struct blocking *how) {
         list_append(&key->waits, &wait->of_key);
         if (how->unless_present && key->unless_present++ == 0) unless_present_keys++;
     }
-    client->blocked = blocked;
+    client_set_state(client, &watcher, blocked);
     blocked_count++;
     blocked_of[blocked->type]++;
     client_hold(client);
@@ -337,9 +340,9 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
 /* Disconnects */
 
 static void client_gone(struct client *client) {
-    if (client->blocked) blocked_free(client->blocked);
+    struct blocked *blocked = client_state(client, &watcher);
+    if (blocked) blocked_free(blocked);
 }
-static struct client_watcher watcher = {.freed = client_gone};
 
 void blocking_init(void) {
     clients_watch(&watcher);

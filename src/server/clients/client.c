@@ -88,6 +88,7 @@ static void client_memory_free(struct event_deferred *deferred) {
     mem_free(client->name);
     mem_free(client->lib_name);
     mem_free(client->lib_ver);
+    mem_free(client->states);
     mem_free(client);
 }
 
@@ -95,7 +96,6 @@ void client_free(struct client *client) {
     if (client->flags & CLIENT_CLOSING) return;
     client->flags |= CLIENT_CLOSING;
     client_events_notify_freed(client);
-    if (client->held_replies) reply_barrier_forget(client);
     client->reply.out = &nowhere.out;
     if (list_is_linked(&client->turn_link)) list_remove(&turns, &client->turn_link);
     if (client->flags & CLIENT_PAUSED) client_pause_forget(client);
@@ -141,7 +141,8 @@ void client_release(struct client *client) {
 }
 
 struct output *client_output(struct client *client) {
-    return client->held_replies ? held_replies_output(client->held_replies) : &client->conn->out;
+    struct held_replies *held = reply_barrier_replies(client);
+    return held ? held_replies_output(held) : &client->conn->out;
 }
 
 void client_retarget(struct client *client) {
@@ -214,7 +215,7 @@ static inline bool request_execute(struct client *client) {
     struct request_reader *reader = &client->reader;
     const struct output *out = &client->conn->out;
     if (reader->argc) {
-        size_t held = __builtin_expect(client->held_replies != NULL, 0) ? reply_barrier_held(client) : 0;
+        size_t held = __builtin_expect(client->states != NULL, 0) ? reply_barrier_held(client) : 0;
         struct call_start start = {out->pos, client->commands, held};
         const char *end = out->end;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP_NEXT, 0)) skip_begin(client);
@@ -222,7 +223,7 @@ static inline bool request_execute(struct client *client) {
             return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
         if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
-        if (__builtin_expect(out->end != end || client->held_replies ||
+        if (__builtin_expect(out->end != end || reply_barrier_replies(client) ||
                                  (uint64_t)(out->pos - start.pos) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] ||
                                  reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST],
                              0))
@@ -430,7 +431,7 @@ static void client_readable(struct connection *conn) {
 static void client_drained(struct connection *conn) {
     struct client *client = conn->owner;
     client_count_bytes(client);
-    if (client->flags & CLIENT_CLOSE_AFTER_REPLY && !client->held_replies) client_free(client);
+    if (client->flags & CLIENT_CLOSE_AFTER_REPLY && !reply_barrier_replies(client)) client_free(client);
 }
 
 static void client_closed(struct connection *conn) {
@@ -502,12 +503,47 @@ void client_reset(struct client *client) {
     client_set_name(client, SLICE(""));
 }
 
-/* Client state of other modules */
+/* State of features */
 
 static struct list watchers = {.head = {&watchers.head, &watchers.head}};
 
 void clients_watch(struct client_watcher *watcher) {
+    if (watcher->slot) return;
     list_append(&watchers, &watcher->link);
+    watcher->slot = (unsigned)watchers.len;
+}
+
+/* Makes the table large enough for the slot. */
+static struct client_states *states_grow(struct client_states *states, unsigned slot) {
+    unsigned size = states ? states->size : 0;
+    if (slot < size) return states;
+    states = mem_realloc(states, sizeof *states + (slot + 1) * sizeof *states->slots);
+    if (!size) states->used = 0;
+    memset(states->slots + size, 0, (slot + 1 - size) * sizeof *states->slots);
+    states->size = slot + 1;
+    return states;
+}
+
+void client_set_state(struct client *client, struct client_watcher *watcher, void *state) {
+    clients_watch(watcher);
+    if (client_state(client, watcher) == state) return;
+    struct client_states *states = client->states = states_grow(client->states, watcher->slot);
+    states->used += !!state;
+    states->used -= !!states->slots[watcher->slot];
+    states->slots[watcher->slot] = state;
+    if (states->used) return;
+    mem_free(states);
+    client->states = NULL;
+}
+
+void client_report(const struct client *client, struct client_report *report) {
+    *report = (struct client_report){.queued_commands = -1};
+    if (!client->states) return;
+    report->memory = mem_size(client->states);
+    list_each(&watchers, link) {
+        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
+        if (watcher->report && client_state(client, watcher)) watcher->report(client, report);
+    }
 }
 
 void client_events_notify_freed(struct client *client) {

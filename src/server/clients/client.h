@@ -70,17 +70,8 @@ struct client {
     int64_t created_ms, active_ms;   /* wall clock */
     uint64_t soft_limit_since_us;    /* when the soft output limit was exceeded; 0: it is not */
     uint64_t commands, net_in, net_out;
-    /* Set by the features named, shown by CLIENT LIST. */
-    int subscriptions[3]; /* channels, patterns, shard channels */
-    int queued_commands;  /* of a transaction, plus one; 0: none is open */
-    int watched_keys;
-    uint32_t queued_flags;             /* command flags of all queued commands */
-    struct transaction *transaction;   /* transactions.c; NULL: none is open */
-    struct watch_list *watches;        /* watch.c; NULL: none */
-    struct blocked *blocked;           /* blocking.c; NULL: does not wait for keys */
-    struct memory_output *pushes;      /* output of client_push() while its own command runs; NULL: none */
-    struct held_replies *held_replies; /* reply_barrier.c; NULL: replies go to the connection */
-    uint64_t produced;                 /* bytes of replies written before produced_at, a position in conn->out */
+    struct client_states *states; /* of features: client_state(); NULL: no feature has any */
+    uint64_t produced;            /* bytes of replies written before produced_at, a position in conn->out */
     const char *produced_at;
     size_t memory_noted; /* counted against maxmemory-clients */
 };
@@ -122,7 +113,8 @@ struct output *client_output(struct client *client);
  * a command of the client's own runs, they wait until after its reply. */
 void client_push(struct client *client, struct slice bytes);
 void client_push_blob(struct client *client, struct blob *blob); /* shares a large blob instead of copying it */
-void client_pushes_write(struct client *client); /* writes the pushes that waited; dispatch calls it after the call */
+void client_pushes_write(
+    struct client *client); /* writes the pushes that waited, if any; dispatch calls it after the call */
 /* Applies the class's output limits. Returns false if a limit was exceeded and the client is freed. */
 bool client_check_output(struct client *client);
 
@@ -142,14 +134,46 @@ void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);
 void client_reset(struct client *client); /* RESET: back to the state at connection */
 
-/* A feature with state for some clients (subscriptions, watched keys, blocking) keeps the state in its own tables.
- * These callbacks tell it that a client is freed or reset. */
+/* State of features
+ *
+ * struct client has no members of single features (transactions, subscriptions, blocking, held replies …). A feature
+ * with state for some clients has one static client_watcher, whose callbacks are called when a client is freed, reset
+ * and shown, and one pointer for each client that has such state:
+ *
+ *     static struct client_watcher watcher = {.freed = drop, .reset = drop, .report = report};
+ *     client_set_state(client, &watcher, state);   NULL removes it
+ *     struct state *state = client_state(client, &watcher);   NULL: none
+ *
+ * The feature owns what the pointer points to. Its `freed` must remove the state; it is called while the client still
+ * has its connection, but nothing can be written to the client any more. A client without any state has no table, so
+ * a test of client->states decides for all features at once. Registration (clients_watch) happens at start, or by the
+ * first client_set_state(). Rejected: an enum of all features, which every feature would have to change. */
+enum { CLIENT_SUBSCRIPTION_KINDS = 3 };
+struct client_report { /* what features contribute to CLIENT LIST and to the memory of a client */
+    int subscriptions[CLIENT_SUBSCRIPTION_KINDS]; /* channels, patterns, shard channels */
+    int queued_commands;                          /* -1: no transaction is open */
+    int watched_keys;
+    size_t queued_memory, held_output; /* bytes; also part of `memory` */
+    size_t memory;
+};
 struct client_watcher {
-    struct list_link link;
-    void (*freed)(struct client *client); /* may be NULL */
-    void (*reset)(struct client *client); /* may be NULL */
+    struct list_link link;                                                     /* private */
+    unsigned slot;                                                             /* private; 0: not registered */
+    void (*freed)(struct client *client);                                      /* may be NULL */
+    void (*reset)(struct client *client);                                      /* RESET; may be NULL */
+    void (*report)(const struct client *client, struct client_report *report); /* if it has state; may be NULL. Adds */
 };
 void clients_watch(struct client_watcher *watcher);
+struct client_states {
+    unsigned size, used; /* slots; those that are not NULL */
+    void *slots[];
+};
+static inline void *client_state(const struct client *client, const struct client_watcher *watcher) {
+    const struct client_states *states = client->states;
+    return __builtin_expect(!states, 1) || watcher->slot >= states->size ? NULL : states->slots[watcher->slot];
+}
+void client_set_state(struct client *client, struct client_watcher *watcher, void *state);
+void client_report(const struct client *client, struct client_report *report);
 
 enum immediate_reply { REPLY_LATE, REPLY_IMMEDIATE, REPLY_AS_TRANSPORT };
 struct client_settings {

@@ -3,7 +3,6 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "server/clients/client_private.h"
-#include "server/clients/reply_barrier.h"
 #include "server/clients/user.h"
 #include "server/server.h"
 #include "server/config/settings.h"
@@ -40,11 +39,14 @@ bool client_class_parse(struct slice name, enum client_class *class) {
 
 size_t client_memory(const struct client *client) {
     size_t size = sizeof *client + client->reader.memory, input = 0, output = 0;
+    struct client_report report;
     if (client->name) size += mem_size(client->name);
     if (client->lib_name) size += mem_size(client->lib_name);
     if (client->lib_ver) size += mem_size(client->lib_ver);
     if (client->conn) size += client->conn->transport->memory(client->conn, &input, &output);
-    return size + transaction_memory(client) + reply_barrier_held(client);
+    if (!client->states) return size;
+    client_report(client, &report);
+    return size + report.memory;
 }
 
 void client_flags_text(const struct client *client, char text[static CLIENT_FLAGS_TEXT]) {
@@ -55,7 +57,7 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
                    {client->flags & CLIENT_MONITOR, 'O'},
                    {client->flags & CLIENT_PRIMARY, 'M'},
                    {client->flags & CLIENT_PUBSUB, 'P'},
-                   {client->queued_commands, 'x'},
+                   {transaction_queued(client) >= 0, 'x'},
                    {client->holds, 'b'},
                    {client->flags & CLIENT_DIRTY_WATCH, 'd'},
                    {client->flags & CLIENT_CLOSE_AFTER_REPLY, 'c'},
@@ -83,12 +85,14 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
          events[3] = "";
     size_t input = 0, output = 0, pending = 0, memory = client_memory(client);
     int fd = -1;
+    struct client_report report;
+    client_report(client, &report);
     if (client->conn) {
         conn_format_address(conn, true, peer);
         conn_format_address(conn, false, local);
         conn->transport->memory(conn, &input, &output);
-        pending = conn_pending(conn) + reply_barrier_held(client);
-        output += reply_barrier_held(client);
+        pending = conn_pending(conn) + report.held_output;
+        output += report.held_output;
         fd = conn->transport->fd(conn);
         if (conn->transport->describe) conn->transport->describe(conn, about, sizeof about);
         snprintf(events, sizeof events, "%s%s", conn->reading_paused ? "" : "r", pending ? "w" : "");
@@ -114,14 +118,14 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         : client->name ? client->name
                        : "",
         (long long)(now - client->created_ms) / 1000, (long long)(now - client->active_ms) / 1000, flags, capa,
-        client->db ? db_id(client->db) : 0, client->subscriptions[0], client->subscriptions[1],
-        client->subscriptions[2], client->queued_commands - 1, client->watched_keys, waiting,
-        input > conn->in_len ? input - conn->in_len : 0, argv_bytes, transaction_memory(client), output, (size_t)0,
-        queued_blocks ? 0 : pending, queued_blocks, queued_blocks ? output : 0, memory, events,
-        client->current ? client->current->full_name : "NULL", redacted ? "*redacted*" : client->user->name,
-        client->reply.protocol, client->lib_name ? client->lib_name : "", client->lib_ver ? client->lib_ver : "",
-        (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out, (unsigned long long)client->commands,
-        client->conn ? conn->transport->name : "none", about[0] ? " " : "", about);
+        client->db ? db_id(client->db) : 0, report.subscriptions[0], report.subscriptions[1], report.subscriptions[2],
+        report.queued_commands, report.watched_keys, waiting, input > conn->in_len ? input - conn->in_len : 0,
+        argv_bytes, report.queued_memory, output, (size_t)0, queued_blocks ? 0 : pending, queued_blocks,
+        queued_blocks ? output : 0, memory, events, client->current ? client->current->full_name : "NULL",
+        redacted ? "*redacted*" : client->user->name, client->reply.protocol, client->lib_name ? client->lib_name : "",
+        client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out,
+        (unsigned long long)client->commands, client->conn ? conn->transport->name : "none", about[0] ? " " : "",
+        about);
     return len < 0 ? 0 : (size_t)len < size ? (size_t)len : size - 1;
 }
 

@@ -35,7 +35,7 @@ void client_flush_forget(struct client *client) {
 }
 
 static void flush_now(struct client *client) {
-    bool held = __builtin_expect(client->held_replies != NULL, 0) && reply_barrier_holds(client);
+    bool held = __builtin_expect(reply_barrier_replies(client) != NULL, 0) && reply_barrier_holds(client);
     bool closes = client->flags & CLIENT_CLOSE_AFTER_REPLY && !held;
     client_stats.writes++;
     client->conn->wants_drained = closes;
@@ -67,49 +67,71 @@ void clients_flush(void) {
     }
 }
 
-/* Pushes */
+/* Pushes: those to a client whose own command runs wait in a memory_output, the feature's state. */
+
+static void pushes_drop(struct client *client);
+static struct client_watcher pushes_watcher = {.freed = pushes_drop};
+
+static void pushes_free(struct memory_output *pushes) {
+    memory_output_free(pushes);
+    mem_free(pushes);
+}
+
+static void pushes_drop(struct client *client) {
+    struct memory_output *pushes = client_state(client, &pushes_watcher);
+    if (!pushes) return;
+    client_set_state(client, &pushes_watcher, NULL);
+    pushes_free(pushes);
+}
 
 static inline struct output *push_output(struct client *client) {
-    if (__builtin_expect(reply_barrier_armed || client->held_replies, 0)) return reply_barrier_push_output(client);
+    if (__builtin_expect(reply_barrier_armed || reply_barrier_replies(client), 0))
+        return reply_barrier_push_output(client);
     return &client->conn->out;
 }
 
 static struct output *push_target(struct client *client) {
     if (!dispatch_is_running(client)) return push_output(client);
-    if (!client->pushes) {
-        client->pushes = mem_alloc(sizeof *client->pushes);
-        memory_output_init(client->pushes);
+    struct memory_output *pushes = client_state(client, &pushes_watcher);
+    if (!pushes) {
+        pushes = mem_alloc(sizeof *pushes);
+        memory_output_init(pushes);
+        client_set_state(client, &pushes_watcher, pushes);
     }
-    return &client->pushes->out;
+    return &pushes->out;
 }
 
 static void push_done(struct client *client) {
-    if (client->pushes) return;
+    if (client_state(client, &pushes_watcher)) return;
     client_flush_later(client);
     client_check_output(client);
 }
 
+static bool takes_pushes(const struct client *client) {
+    return client->conn && !(client->flags & (CLIENT_CLOSE_AFTER_REPLY | CLIENT_CLOSING));
+}
+
 void client_push(struct client *client, struct slice bytes) {
-    if (!client->conn || client->flags & CLIENT_CLOSE_AFTER_REPLY) return;
+    if (!takes_pushes(client)) return;
     output_write(push_target(client), bytes);
     push_done(client);
 }
 
 void client_push_blob(struct client *client, struct blob *blob) {
-    if (!client->conn || client->flags & CLIENT_CLOSE_AFTER_REPLY) return;
+    if (!takes_pushes(client)) return;
     output_write_blob(push_target(client), blob);
     push_done(client);
 }
 
 void client_pushes_write(struct client *client) {
-    struct memory_output *pushes = client->pushes;
-    client->pushes = NULL;
+    struct memory_output *pushes = client_state(client, &pushes_watcher);
+    if (!pushes) return;
+    client_set_state(client, &pushes_watcher, NULL);
     if (client->conn) {
         output_write(push_output(client), memory_output_slice(pushes));
         push_done(client);
     }
-    memory_output_free(pushes);
-    mem_free(pushes);
+    pushes_free(pushes);
 }
 
 /* Limits */

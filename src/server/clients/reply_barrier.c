@@ -100,7 +100,7 @@ struct output *held_replies_output(struct held_replies *held) {
 }
 
 size_t reply_barrier_held(const struct client *client) {
-    const struct held_replies *held = client->held_replies;
+    const struct held_replies *held = reply_barrier_replies(client);
     return held ? held->size + (is_writing(held) ? (size_t)(held->out.pos - held->last->data) : 0) : 0;
 }
 
@@ -108,7 +108,7 @@ static struct held_replies *held_new(struct client *client) {
     struct held_replies *held = mem_calloc(1, sizeof *held);
     held->out.ops = &held_ops;
     held->client = client;
-    client->held_replies = held;
+    client_set_state(client, &reply_barrier_watcher, held);
     client_retarget(client);
     return held;
 }
@@ -132,15 +132,22 @@ static void held_free(struct held_replies *held, struct output *to) {
     struct client *client = held->client;
     piece_end(held);
     while (held->first) piece_leave(held, to);
-    client->held_replies = NULL;
+    client_set_state(client, &reply_barrier_watcher, NULL);
     if (list_is_linked(&held->link)) list_remove(&waiting, &held->link);
     mem_free(held);
     client_retarget(client);
 }
 
-void reply_barrier_forget(struct client *client) {
-    held_free(client->held_replies, NULL);
+static void client_freed(struct client *client) {
+    struct held_replies *held = reply_barrier_replies(client);
+    if (held) held_free(held, NULL);
 }
+
+static void client_reported(const struct client *client, struct client_report *report) {
+    report->held_output = reply_barrier_held(client);
+    report->memory += report->held_output;
+}
+struct client_watcher reply_barrier_watcher = {.freed = client_freed, .report = client_reported};
 
 /* Waiting */
 
@@ -153,7 +160,7 @@ static void batch_close(struct held_replies *held) {
 
 void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
     if (!client->conn) return;
-    struct held_replies *held = client->held_replies;
+    struct held_replies *held = reply_barrier_replies(client);
     bool writes = command_flags & (CMD_WRITE | CMD_MAY_REPLICATE);
     if (!held) {
         if (!writes && (issued == released || reads_pass || !(command_flags & CMD_READONLY))) return;
@@ -165,18 +172,18 @@ void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
 }
 
 struct output *reply_barrier_push_output(struct client *client) {
-    struct held_replies *held = client->held_replies;
+    struct held_replies *held = reply_barrier_replies(client);
     if (!held) held = held_new(client);
     held->only_reads = false;
     return &held->out;
 }
 
 void reply_barrier_replied(struct client *client) {
-    client->held_replies->replied = true;
+    reply_barrier_replies(client)->replied = true;
 }
 
 bool reply_barrier_holds(struct client *client) {
-    struct held_replies *held = client->held_replies;
+    struct held_replies *held = reply_barrier_replies(client);
     if (!list_is_linked(&held->link)) {
         if (issued == released || reply_barrier_held(client) == 0) {
             held_free(held, &client->conn->out);

@@ -27,9 +27,8 @@
 #define SERVER_REPLY_BARRIER_H
 #include "lib/list.h"
 #include "lib/output.h"
+#include "server/clients/client.h"
 #include <stdint.h>
-
-struct client;
 
 struct reply_barrier {
     struct list_link link;
@@ -54,6 +53,11 @@ size_t reply_barrier_clients(void);      /* clients that wait */
 
 /* For clients/ and dispatch only. */
 struct held_replies;
+extern struct client_watcher reply_barrier_watcher;
+/* What the client holds; NULL: its replies go to its connection. */
+static inline struct held_replies *reply_barrier_replies(const struct client *client) {
+    return client_state(client, &reply_barrier_watcher);
+}
 /* Before a call that is not nested in another one: redirects the client's replies if they must be held, according to
  * the command's flags (dispatch_flags). Only while reply_barrier_armed. */
 void reply_barrier_before_call(struct client *client, uint32_t command_flags);
@@ -63,7 +67,6 @@ struct output *reply_barrier_push_output(struct client *client);
 bool reply_barrier_holds(struct client *client);
 /* A reply (or an error) to one of its requests was added to its held replies. */
 void reply_barrier_replied(struct client *client);
-void reply_barrier_forget(struct client *client);       /* discards them and ends the wait */
 size_t reply_barrier_held(const struct client *client); /* bytes */
 struct output *held_replies_output(struct held_replies *held);
 /* Flushes the replies that were released within a command; before the loop waits. */

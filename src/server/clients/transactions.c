@@ -23,10 +23,49 @@ struct queued {
 struct transaction {
     struct queued *first, **last;
     struct queued *runs; /* the command that EXEC is executing */
+    bool running;        /* EXEC owns it */
+    int count;
+    uint32_t flags; /* command flags of all queued commands */
     size_t memory;
 };
 
+static void transaction_drop(struct client *client);
+static void client_reported(const struct client *client, struct client_report *report);
+static struct client_watcher watcher = {
+    .freed = transaction_drop, .reset = transaction_drop, .report = client_reported};
 static size_t open_count;
+
+static struct transaction *transaction_of(const struct client *client) {
+    return client_state(client, &watcher);
+}
+
+/* The client's open transaction, or NULL. */
+static struct transaction *transaction_opened(const struct client *client) {
+    struct transaction *t = transaction_of(client);
+    return t && !t->running ? t : NULL;
+}
+
+int transaction_queued(const struct client *client) {
+    const struct transaction *t = transaction_opened(client);
+    return t ? t->count : -1;
+}
+
+uint32_t transaction_flags(const struct client *client) {
+    const struct transaction *t = transaction_opened(client);
+    return t ? t->flags : 0;
+}
+
+bool transaction_runs(const struct client *client) {
+    const struct transaction *t = transaction_of(client);
+    return t && t->running;
+}
+
+static void client_reported(const struct client *client, struct client_report *report) {
+    const struct transaction *t = transaction_of(client);
+    report->queued_commands = transaction_queued(client);
+    report->queued_memory = t->memory;
+    report->memory += t->memory;
+}
 
 /* The queue */
 
@@ -34,14 +73,14 @@ static enum filter_answer refuse_ask(struct client *client, const struct command
                                      const struct slice *argv, const char **error) {
     static char text[96];
     (void)argc, (void)argv;
-    if (!client->queued_commands) return FILTER_PASS;
+    if (!transaction_opened(client)) return FILTER_PASS;
     snprintf(text, sizeof text, "ERR Command '%s' not allowed inside a transaction", command->full_name);
     *error = text;
     return FILTER_REFUSE;
 }
 
 static void enqueue(struct client *client, struct command *command, int argc, const struct slice *argv) {
-    struct transaction *t = client->transaction;
+    struct transaction *t = transaction_of(client);
     bool own = argv == client->reader.argv;
     size_t bytes = 0;
     for (int i = 0; i < argc; i++) bytes += argv[i].len < REQUEST_LARGE_MIN ? argv[i].len : 0;
@@ -67,14 +106,14 @@ static void enqueue(struct client *client, struct command *command, int argc, co
     *t->last = queued;
     t->last = &queued->next;
     t->memory += mem_size(queued);
-    client->queued_commands++;
-    client->queued_flags |= command->spec->flags;
+    t->count++;
+    t->flags |= command->spec->flags;
 }
 
 static enum filter_answer queue_ask(struct client *client, const struct command *command, int argc,
                                     const struct slice *argv, const char **error) {
     (void)error;
-    if (!client->queued_commands || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
+    if (!transaction_opened(client) || command->spec->flags & CMD_NOT_QUEUED) return FILTER_PASS;
     /* A transaction that is already dirty will not run: its commands need not be kept. */
     struct command *queued = (struct command *)(uintptr_t)command;
     if (!(client->flags & (CLIENT_DIRTY_WATCH | CLIENT_DIRTY_QUEUE))) enqueue(client, queued, argc, argv);
@@ -90,9 +129,7 @@ static void transaction_open(struct client *client) {
     struct transaction *t = mem_calloc(1, sizeof *t);
     t->last = &t->first;
     t->memory = mem_size(t);
-    client->transaction = t;
-    client->queued_commands = 1;
-    client->queued_flags = 0;
+    client_set_state(client, &watcher, t);
     if (open_count++ == 0) {
         dispatch_add_filter(&refuse_filter);
         dispatch_add_filter(&queue_filter);
@@ -101,10 +138,8 @@ static void transaction_open(struct client *client) {
 
 /* Closes the client's transaction; the caller frees the queued commands. */
 static struct transaction *transaction_close(struct client *client) {
-    struct transaction *t = client->transaction;
-    client->transaction = NULL;
-    client->queued_commands = 0;
-    client->queued_flags = 0;
+    struct transaction *t = transaction_of(client);
+    client_set_state(client, &watcher, NULL);
     client->flags &= ~(uint32_t)CLIENT_DIRTY_QUEUE;
     if (--open_count == 0) {
         dispatch_remove_filter(&refuse_filter);
@@ -133,27 +168,23 @@ static void transaction_free(struct transaction *t) {
 }
 
 void transaction_mark_dirty(struct client *client) {
-    struct transaction *t = client->transaction;
-    if (!client->queued_commands) return;
+    struct transaction *t = transaction_opened(client);
+    if (!t) return;
     queue_free(t);
     t->first = NULL;
     t->last = &t->first;
     t->memory = mem_size(t);
-    client->queued_commands = 1;
-    client->queued_flags = 0;
+    t->count = 0;
+    t->flags = 0;
 }
 
 static void transaction_drop(struct client *client) {
-    if (client->queued_commands) transaction_free(transaction_close(client));
+    if (transaction_opened(client)) transaction_free(transaction_close(client));
     unwatch_all(client);
 }
 
-size_t transaction_memory(const struct client *client) {
-    return client->transaction ? client->transaction->memory : 0;
-}
-
 struct blob *transaction_take_blob(const struct call *call, int index) {
-    struct queued *queued = call->client->transaction->runs;
+    struct queued *queued = transaction_of(call->client)->runs;
     if (!queued || call->argv != queued->argv) return NULL;
     for (uint32_t i = 0; i < queued->blob_count; i++)
         if (queued->blobs[i].index == index) return queued->blobs[i].blob ? blob_hold(queued->blobs[i].blob) : NULL;
@@ -161,7 +192,7 @@ struct blob *transaction_take_blob(const struct call *call, int index) {
 }
 
 struct blob *transaction_find_blob(const struct client *client, struct slice argument) {
-    const struct queued *queued = client->transaction->runs;
+    const struct queued *queued = transaction_of(client)->runs;
     for (uint32_t i = 0; queued && i < queued->blob_count; i++) {
         struct blob *blob = queued->blobs[i].blob;
         if (blob && blob->data == argument.data && blob->len == argument.len) return blob;
@@ -177,7 +208,7 @@ static void multi_run(struct call *call) {
 }
 
 static void discard_run(struct call *call) {
-    if (!call->client->queued_commands) {
+    if (!transaction_opened(call->client)) {
         reply_error(call->reply, "ERR DISCARD without MULTI");
         return;
     }
@@ -187,12 +218,13 @@ static void discard_run(struct call *call) {
 
 /* Calls the commands as the client's own. One of them may free the client; its memory stays until the end of the turn,
  * and this function owns the transaction meanwhile. */
-static void run_queued(struct call *call, struct transaction *t, int count) {
+static void run_queued(struct call *call, struct transaction *t) {
     struct client *client = call->client;
     struct command *exec = client->current;
-    client->transaction = t; /* for the blobs of the arguments */
+    t->running = true;
+    client_set_state(client, &watcher, t); /* for the blobs of the arguments */
     client->flags |= CLIENT_DENY_BLOCKING;
-    reply_array(call->reply, (size_t)count);
+    reply_array(call->reply, (size_t)t->count);
     propagate_begin();
     for (struct queued *queued = t->first; queued; queued = queued->next) {
         struct call_start start;
@@ -203,7 +235,7 @@ static void run_queued(struct call *call, struct transaction *t, int count) {
     }
     propagate_end();
     client->flags &= ~(uint32_t)CLIENT_DENY_BLOCKING;
-    client->transaction = NULL;
+    client_set_state(client, &watcher, NULL);
     client->current = exec;
     client->redacted = 0;
     client->reply.failed = false; /* a failed command does not make EXEC fail */
@@ -213,13 +245,12 @@ static void run_queued(struct call *call, struct transaction *t, int count) {
 
 static void exec_run(struct call *call) {
     struct client *client = call->client;
-    if (!client->queued_commands) {
+    if (!transaction_opened(client)) {
         reply_error(call->reply, "ERR EXEC without MULTI");
         return;
     }
     if (watch_expired(client)) client->flags |= CLIENT_DIRTY_WATCH;
     bool dirty = client->flags & CLIENT_DIRTY_QUEUE, changed = client->flags & CLIENT_DIRTY_WATCH;
-    int count = client->queued_commands - 1;
     struct transaction *t = transaction_close(client);
     unwatch_all(client);
     if (dirty)
@@ -227,7 +258,7 @@ static void exec_run(struct call *call) {
     else if (changed)
         reply_null_array(call->reply);
     else
-        run_queued(call, t, count);
+        run_queued(call, t);
     transaction_free(t);
 }
 
@@ -253,11 +284,9 @@ static bool refused(struct client *client, const struct command *command, const 
         return true;
     }
     transaction_mark_dirty(client);
-    if (client->queued_commands) client->flags |= CLIENT_DIRTY_QUEUE;
+    if (transaction_opened(client)) client->flags |= CLIENT_DIRTY_QUEUE;
     return false;
 }
-
-static struct client_watcher watcher = {.freed = transaction_drop, .reset = transaction_drop};
 
 void transactions_init(void) {
     dispatch_refused = refused;

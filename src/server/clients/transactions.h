@@ -10,16 +10,17 @@
 #include "server/command/command.h"
 
 struct blob;
-struct watch_list;
 
 /* Registers with dispatch and clients. Call it once, at start. */
 void transactions_init(void);
 /* The client's open transaction, if any, will fail: its queued commands need not be kept. The caller records the reason
  * in the client's flags. */
 void transaction_mark_dirty(struct client *client);
-/* Bytes used by the client's open transaction. */
-size_t transaction_memory(const struct client *client);
-/* The blob of an argument of the queued call that runs; see call_take_blob(). NULL: none. */
+int transaction_queued(const struct client *client);     /* commands queued; -1: the client has no open transaction */
+uint32_t transaction_flags(const struct client *client); /* command flags of all of them */
+bool transaction_runs(const struct client *client);      /* EXEC is calling them */
+/* The blob of an argument of the queued call that runs; see call_take_blob(). NULL: none. Only if transaction_runs().
+ */
 struct blob *transaction_take_blob(const struct call *call, int index);
 /* The blob that contains the bytes of `argument` of that call, without a reference. NULL: none. */
 struct blob *transaction_find_blob(const struct client *client, struct slice argument);
@@ -28,6 +29,7 @@ extern const struct command_spec transaction_commands[];
 /* watch.c. A client whose watched keys have changed has CLIENT_DIRTY_WATCH. */
 void watch_key(struct client *client, struct db *db, struct slice key);
 void unwatch_all(struct client *client);         /* also clears CLIENT_DIRTY_WATCH */
+int watch_count(const struct client *client);    /* keys that it watches */
 size_t watch_keys(void);                         /* number of keys watched by any client */
 bool watch_expired(const struct client *client); /* a watched key has expired since */
 #endif

@@ -39,10 +39,19 @@ static bool removing_expired;
 static struct list dirty_lists = {
     .head = {&dirty_lists.head, &dirty_lists.head}}; /* watch lists to free after all keys were checked */
 
+static void client_freed(struct client *client);
+static void client_reported(const struct client *client, struct client_report *report);
+static struct client_watcher watcher = {.freed = client_freed, .reset = client_freed, .report = client_reported};
+
+static struct watch_list *watches_of(const struct client *client) {
+    return client_state(client, &watcher);
+}
+
 static void mark_dirty(struct client *client) {
     client->flags |= CLIENT_DIRTY_WATCH;
     transaction_mark_dirty(client);
-    if (!list_is_linked(&client->watches->dirty_link)) list_append(&dirty_lists, &client->watches->dirty_link);
+    struct watch_list *own = watches_of(client);
+    if (!list_is_linked(&own->dirty_link)) list_append(&dirty_lists, &own->dirty_link);
 }
 
 static void watches_drop(struct client *client);
@@ -109,12 +118,13 @@ static struct store_listener listener = {
 
 /* Searches the shorter of the two lists: one client may watch many keys, and many clients one key. */
 static bool is_watched_by(struct watched_key *key, struct client *client) {
-    if (key->watches.len < client->watches->watches.len) {
+    struct list *own = &watches_of(client)->watches;
+    if (key->watches.len < own->len) {
         list_each(&key->watches, link) {
             if (container_of(link, struct watch, of_key)->client == client) return true;
         }
     } else {
-        list_each(&client->watches->watches, link) {
+        list_each(own, link) {
             if (container_of(link, struct watch, of_client)->key == key) return true;
         }
     }
@@ -124,10 +134,12 @@ static bool is_watched_by(struct watched_key *key, struct client *client) {
 void watch_key(struct client *client, struct db *db, struct slice name) {
     struct db_key room;
     if (!watched) watched = hashtable_new(&watched_type);
-    if (!client->watches) {
-        client->watches = mem_alloc(sizeof *client->watches);
-        *client->watches = (struct watch_list){.client = client};
-        list_init(&client->watches->watches);
+    struct watch_list *own = watches_of(client);
+    if (!own) {
+        own = mem_alloc(sizeof *own);
+        *own = (struct watch_list){.client = client};
+        list_init(&own->watches);
+        client_set_state(client, &watcher, own);
     }
     struct slice full = db_key_make(&room, db, name);
     struct watched_key *key = hashtable_find(watched, full);
@@ -145,17 +157,31 @@ void watch_key(struct client *client, struct db *db, struct slice name) {
     struct entry *entry = db_find(db, name, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
     *watch = (struct watch){.key = key, .client = client, .expired = entry && entry_is_expired(entry)};
     list_append(&key->watches, &watch->of_key);
-    list_append(&client->watches->watches, &watch->of_client);
-    client->watched_keys++;
+    list_append(&own->watches, &watch->of_client);
 }
 
 void unwatch_all(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_DIRTY_WATCH;
-    if (client->watches) watches_drop(client);
+    if (watches_of(client)) watches_drop(client);
+}
+
+static void client_freed(struct client *client) {
+    unwatch_all(client);
+}
+
+int watch_count(const struct client *client) {
+    const struct watch_list *own = watches_of(client);
+    return own ? (int)own->watches.len : 0;
+}
+
+static void client_reported(const struct client *client, struct client_report *report) {
+    report->watched_keys = watch_count(client);
+    report->memory += (size_t)report->watched_keys * sizeof(struct watch) + sizeof(struct watch_list);
 }
 
 static void watches_drop(struct client *client) {
-    list_each(&client->watches->watches, link) {
+    struct watch_list *own = watches_of(client);
+    list_each(&own->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_client);
         struct watched_key *key = watch->key;
         list_remove(&key->watches, &watch->of_key);
@@ -165,15 +191,16 @@ static void watches_drop(struct client *client) {
         }
         mem_free(watch);
     }
-    mem_free(client->watches);
-    client->watches = NULL;
-    client->watched_keys = 0;
+    if (list_is_linked(&own->dirty_link)) list_remove(&dirty_lists, &own->dirty_link);
+    client_set_state(client, &watcher, NULL);
+    mem_free(own);
     if (hashtable_size(watched) == 0) store_events_unlisten(&listener);
 }
 
 bool watch_expired(const struct client *client) {
-    if (!client->watches) return false;
-    list_each(&client->watches->watches, link) {
+    struct watch_list *own = watches_of(client);
+    if (!own) return false;
+    list_each(&own->watches, link) {
         struct watch *watch = container_of(link, struct watch, of_client);
         if (watch->expired) continue;
         struct entry *entry = db_find(db_key_db(watched_name(watch->key)), db_key_name(watched_name(watch->key)),

@@ -85,7 +85,7 @@ struct pending {
 /* The blob of the client's request that contains `argument`. */
 static struct blob *argument_blob(const struct client *client, struct slice argument) {
     if (likely(argument.len < REQUEST_LARGE_MIN)) return NULL;
-    if (unlikely(client->transaction != NULL)) return transaction_find_blob(client, argument);
+    if (unlikely(client->states != NULL) && transaction_runs(client)) return transaction_find_blob(client, argument);
     return request_find_blob(&client->reader, argument);
 }
 
@@ -131,7 +131,7 @@ void call_propagate_nothing(struct call *call) {
 struct blob *call_take_blob(struct call *call, int index) {
     struct client *client = call->client;
     if (!client) return NULL;
-    if (unlikely(client->transaction != NULL)) return transaction_take_blob(call, index);
+    if (unlikely(client->states != NULL) && transaction_runs(client)) return transaction_take_blob(call, index);
     return call->argv == client->reader.argv ? request_take_blob(&client->reader, index) : NULL;
 }
 
@@ -245,8 +245,8 @@ static void call_run(struct client *client, struct command *command, int argc, c
         call_changes(&self, db_id(db), repeated, together);
         if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
         running = self.outer;
-        if (client->pushes && !running) client_pushes_write(client);
-        if (client->held_replies && client->conn)
+        if (!running) client_pushes_write(client);
+        if (reply_barrier_replies(client) && client->conn)
             client_flush_later(client); /* no reply was written: frees the held replies */
         return;
     }
@@ -262,7 +262,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
         latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
     if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
     running = self.outer;
-    if (unlikely(client->pushes != NULL) && !running) client_pushes_write(client);
+    if (unlikely(client->states != NULL) && !running) client_pushes_write(client);
     if (unlikely(blocking_ready) && !running) blocking_serve();
     /* The clock is read once a turn of the loop. After a slow command the next commands of the turn get a fresh one.
      */
@@ -351,7 +351,7 @@ static __attribute__((noinline)) void refuse_arity(struct client *client, struct
 
 uint32_t dispatch_flags(const struct client *client, const struct command *command) {
     uint32_t flags = command->spec->flags;
-    return flags & CMD_RUNS_QUEUED ? flags | client->queued_flags : flags;
+    return flags & CMD_RUNS_QUEUED ? flags | transaction_flags(client) : flags;
 }
 
 /* Returns true if a filter stopped the request. */

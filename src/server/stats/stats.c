@@ -123,7 +123,7 @@ static void clients_write(struct output *out) {
     int watching = 0, pubsub = 0, blocked = 0;
     list_each(clients_all(), link) {
         const struct client *client = container_of(link, struct client, link);
-        watching += client->watched_keys != 0;
+        watching += watch_count(client) != 0;
         pubsub += (client->flags & CLIENT_PUBSUB) != 0;
         blocked += client->holds != 0;
     }
