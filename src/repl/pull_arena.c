@@ -1,0 +1,185 @@
+/* pull_arena.c: see pull_arena.h. */
+#include "repl/pull_arena.h"
+#include "lib/crc32c.h"
+#include "lib/memory.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { IDLE_MS = 1000, CACHE_LINE = 64 };
+
+/* Header of a slot. Written by the child before the chunk is published. */
+struct slot {
+    uint32_t length, checksum;
+    uint64_t keys;
+};
+
+/* Shared between the server and the child, apart from the chunks. */
+struct shared {
+    _Alignas(CACHE_LINE) _Atomic uint64_t published; /* written by the child */
+    _Atomic bool complete;
+    _Alignas(CACHE_LINE) _Atomic uint64_t released; /* written by the server */
+    _Atomic bool waiting;                           /* the child waits for `released` to grow; set by the child */
+    struct slot slots[];
+};
+
+struct pull_arena {
+    struct shared *shared;
+    size_t shared_size;
+    char *chunks;
+    uint64_t slots;
+    int filled_fd, released_fd; /* events: a chunk was published; a chunk was released */
+    /* The child's state */
+    uint64_t number; /* of the chunk that is being filled */
+    uint32_t used;   /* bytes of it */
+    uint64_t keys;
+    void (*idle)(void);
+};
+
+static void *map_shared(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+struct pull_arena *pull_arena_new(size_t memory) {
+    struct pull_arena *arena = mem_calloc(1, sizeof *arena);
+    arena->slots = memory / PULL_CHUNK_SIZE;
+    if (arena->slots < PULL_SLOTS_MIN) arena->slots = PULL_SLOTS_MIN;
+    if (arena->slots > PULL_SLOTS_MAX) arena->slots = PULL_SLOTS_MAX;
+    arena->shared_size = sizeof *arena->shared + arena->slots * sizeof *arena->shared->slots;
+    arena->shared = map_shared(arena->shared_size);
+    arena->chunks = map_shared(arena->slots * PULL_CHUNK_SIZE);
+    arena->filled_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    arena->released_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (arena->shared && arena->chunks && arena->filled_fd >= 0 && arena->released_fd >= 0) return arena;
+    int error = errno;
+    pull_arena_free(arena);
+    errno = error;
+    return NULL;
+}
+
+void pull_arena_free(struct pull_arena *arena) {
+    if (!arena) return;
+    if (arena->shared) munmap(arena->shared, arena->shared_size);
+    if (arena->chunks) munmap(arena->chunks, arena->slots * PULL_CHUNK_SIZE);
+    if (arena->filled_fd >= 0) close(arena->filled_fd);
+    if (arena->released_fd >= 0) close(arena->released_fd);
+    mem_free(arena);
+}
+
+void *pull_arena_memory(const struct pull_arena *arena, size_t *size) {
+    *size = arena->slots * PULL_CHUNK_SIZE;
+    return arena->chunks;
+}
+uint64_t pull_arena_slots(const struct pull_arena *arena) {
+    return arena->slots;
+}
+
+static char *chunk_at(const struct pull_arena *arena, uint64_t number) {
+    return arena->chunks + number % arena->slots * PULL_CHUNK_SIZE;
+}
+static struct slot *slot_at(const struct pull_arena *arena, uint64_t number) {
+    return &arena->shared->slots[number % arena->slots];
+}
+static void raise_event(int fd) {
+    uint64_t one = 1;
+    if (write(fd, &one, sizeof one) < 0) return; /* EAGAIN: the counter is full, so the descriptor is readable */
+}
+static void reset_event(int fd) {
+    uint64_t count;
+    if (read(fd, &count, sizeof count) < 0) return; /* EAGAIN: no event */
+}
+
+/* In the server */
+
+int pull_arena_fd(const struct pull_arena *arena) {
+    return arena->filled_fd;
+}
+uint64_t pull_arena_published(struct pull_arena *arena) {
+    reset_event(arena->filled_fd);
+    return atomic_load_explicit(&arena->shared->published, memory_order_acquire);
+}
+bool pull_arena_chunk(const struct pull_arena *arena, uint64_t number, struct pull_chunk *chunk) {
+    const struct slot *slot = slot_at(arena, number);
+    *chunk = (struct pull_chunk){
+        .bytes = chunk_at(arena, number), .length = slot->length, .checksum = slot->checksum, .keys = slot->keys};
+    return chunk->length > 0 && chunk->length <= PULL_CHUNK_SIZE;
+}
+void pull_arena_release(struct pull_arena *arena, uint64_t count) {
+    if (count <= pull_arena_released(arena)) return;
+    atomic_store(&arena->shared->released, count);
+    if (atomic_load(&arena->shared->waiting)) raise_event(arena->released_fd);
+}
+uint64_t pull_arena_released(const struct pull_arena *arena) {
+    return atomic_load_explicit(&arena->shared->released, memory_order_relaxed);
+}
+bool pull_arena_complete(const struct pull_arena *arena) {
+    return atomic_load_explicit(&arena->shared->complete, memory_order_acquire);
+}
+
+/* In the child */
+
+void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]) {
+    fds[0] = arena->filled_fd;
+    fds[1] = arena->released_fd;
+}
+void pull_arena_set_keys(struct pull_arena *arena, uint64_t keys) {
+    arena->keys = keys;
+}
+
+static bool slot_is_free(const struct pull_arena *arena) {
+    return arena->number - atomic_load(&arena->shared->released) < arena->slots;
+}
+
+/* `waiting` is set before `released` is read again, and the server stores `released` before it reads `waiting`: one of
+ * them sees the other's store. */
+static void wait_for_slot(struct pull_arena *arena) {
+    while (!slot_is_free(arena)) {
+        atomic_store(&arena->shared->waiting, true);
+        if (!slot_is_free(arena)) {
+            struct pollfd event = {.fd = arena->released_fd, .events = POLLIN};
+            if (poll(&event, 1, IDLE_MS) == 0 && arena->idle) arena->idle();
+        }
+        atomic_store(&arena->shared->waiting, false);
+        reset_event(arena->released_fd);
+    }
+}
+
+static void publish(struct pull_arena *arena) {
+    *slot_at(arena, arena->number) = (struct slot){
+        .length = arena->used, .checksum = crc32c(0, chunk_at(arena, arena->number), arena->used), .keys = arena->keys};
+    arena->number++;
+    arena->used = 0;
+    atomic_store_explicit(&arena->shared->published, arena->number, memory_order_release);
+    raise_event(arena->filled_fd);
+}
+
+static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
+    struct pull_arena *arena = sink->context;
+    const char *from = bytes;
+    while (len) {
+        if (!arena->used) wait_for_slot(arena);
+        size_t space = PULL_CHUNK_SIZE - arena->used, step = len < space ? len : space;
+        memcpy(chunk_at(arena, arena->number) + arena->used, from, step);
+        arena->used += (uint32_t)step;
+        from += step, len -= step;
+        if (arena->used == PULL_CHUNK_SIZE) publish(arena);
+    }
+    return 0;
+}
+
+void pull_arena_sink(struct pull_arena *arena, struct sink *sink, void (*idle)(void)) {
+    static const struct sink_ops ops = {chunk_write};
+    arena->idle = idle;
+    sink_init(sink, &ops, arena);
+}
+
+void pull_arena_finish(struct pull_arena *arena) {
+    if (arena->used) publish(arena);
+    atomic_store_explicit(&arena->shared->complete, true, memory_order_release);
+    raise_event(arena->filled_fd);
+}

@@ -1,0 +1,68 @@
+/* pull_arena.h: the snapshot of a pulled full synchronization (pull_primary.h): a ring of chunks in shared memory. A
+ * child process fills them, replicas read them by one-sided RDMA READ, and the server says when they may be reused.
+ *
+ *   child                            server                              replicas
+ *     writes RDB bytes to chunk n
+ *     published = n + 1       ---->    sends its descriptor         ---->   READ chunk n
+ *                                      released = n + 1             <----   acknowledge chunk n
+ *     reuses the memory       <----
+ *
+ * Chunk n lies in slot n modulo the number of slots. Two counters in shared memory, each with one writer, order the
+ * hand-over; an event descriptor for each direction wakes the side that waits. The server never waits. The child waits
+ * when all slots are in use.
+ *
+ * The chunks are a mapping of their own, apart from the counters, so that a key for the chunks opens nothing else. The
+ * memory holds zeros or bytes of this snapshot: each snapshot has an arena of its own. It must be registered with a
+ * device after the fork only: kernels before 5.12 hide registered memory from children that are forked later.
+ *
+ * An arena belongs to the thread that made it; the functions of the child are for the forked process. */
+#ifndef REPL_PULL_ARENA_H
+#define REPL_PULL_ARENA_H
+#include "persist/sink.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    PULL_CHUNK_SIZE = 1024 * 1024,
+    PULL_SLOTS_MIN = 4,
+    PULL_SLOTS_MAX = 16384,
+};
+
+struct pull_chunk {
+    const char *bytes;
+    uint32_t length;   /* 1 to PULL_CHUNK_SIZE */
+    uint32_t checksum; /* CRC-32C of the bytes */
+    uint64_t keys;     /* saved when the chunk was filled, for displaying progress */
+};
+
+struct pull_arena;
+/* Maps about `memory` bytes of chunks, PULL_SLOTS_MIN slots at least. NULL: errno. */
+struct pull_arena *pull_arena_new(size_t memory);
+/* Unmaps it. No window may be open on it (net/rdma_read.h), and the child must have ended. NULL is accepted. */
+void pull_arena_free(struct pull_arena *arena);
+void *pull_arena_memory(const struct pull_arena *arena, size_t *size); /* the chunks, whole pages */
+uint64_t pull_arena_slots(const struct pull_arena *arena);
+
+/* In the server */
+/* Becomes readable when chunks were published; pull_arena_published() resets it. */
+int pull_arena_fd(const struct pull_arena *arena);
+uint64_t pull_arena_published(struct pull_arena *arena);
+/* Chunk `number` is published and not released. False: its header is damaged; the arena must not be used further. */
+bool pull_arena_chunk(const struct pull_arena *arena, uint64_t number, struct pull_chunk *chunk);
+/* Chunks before `count` may be overwritten. Never more than are published. */
+void pull_arena_release(struct pull_arena *arena, uint64_t count);
+uint64_t pull_arena_released(const struct pull_arena *arena);
+/* The child has published its last chunk, and the snapshot is complete. Read it before pull_arena_published(). */
+bool pull_arena_complete(const struct pull_arena *arena);
+
+/* In the child */
+enum { PULL_CHILD_FDS = 2 };
+void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]); /* to keep open: child_job.keep */
+/* A sink that writes into chunks. `idle` is called each second while the child waits for a free slot; it may end the
+ * process. */
+void pull_arena_sink(struct pull_arena *arena, struct sink *sink, void (*idle)(void));
+void pull_arena_set_keys(struct pull_arena *arena, uint64_t keys);
+/* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. */
+void pull_arena_finish(struct pull_arena *arena);
+#endif

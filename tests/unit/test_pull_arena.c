@@ -1,0 +1,150 @@
+/* The arena of a pulled full synchronization: bytes arrive in order and unchanged, the child waits for released chunks
+ * and is woken by them, and the end of a snapshot is known only when it is complete. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "lib/crc32c.h"
+#include "repl/pull_arena.h"
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 60000, PIECE_MAX = 300000 };
+
+static char byte_at(uint64_t offset) {
+    return (char)(offset * 2654435761u >> 13);
+}
+
+/* The child: writes `total` bytes in pieces of changing size. */
+static pid_t start_child(struct pull_arena *arena, uint64_t total, bool finishes) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid) return pid;
+    static char piece[PIECE_MAX];
+    struct sink sink;
+    pull_arena_sink(arena, &sink, NULL);
+    for (uint64_t done = 0, turn = 1; done < total; turn++) {
+        size_t len = (size_t)(turn * 7919 % PIECE_MAX) + 1;
+        if (len > total - done) len = (size_t)(total - done);
+        for (size_t i = 0; i < len; i++) piece[i] = byte_at(done + i);
+        output_write(&sink.out, (struct slice){piece, len});
+        done += len;
+        pull_arena_set_keys(arena, turn);
+    }
+    int result = sink_flush(&sink);
+    sink_free(&sink);
+    if (finishes) pull_arena_finish(arena);
+    _exit(result == 0 ? 0 : 1);
+}
+static void wait_child(pid_t pid) {
+    int state;
+    assert_int_equal(waitpid(pid, &state, 0), pid);
+    assert_true(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+}
+static void wait_event(struct pull_arena *arena) {
+    struct pollfd event = {.fd = pull_arena_fd(arena), .events = POLLIN};
+    assert_int_equal(poll(&event, 1, PATIENCE_MS), 1);
+}
+/* Checks chunk `number` and returns its length. */
+static uint32_t check_chunk(struct pull_arena *arena, uint64_t number, uint64_t offset) {
+    struct pull_chunk chunk;
+    assert_true(pull_arena_chunk(arena, number, &chunk));
+    for (uint32_t i = 0; i < chunk.length; i++) assert_int_equal(chunk.bytes[i], byte_at(offset + i));
+    assert_int_equal(chunk.checksum, crc32c(0, chunk.bytes, chunk.length));
+    return chunk.length;
+}
+
+/* Reads a whole snapshot, each chunk as soon as it is there. */
+static void transfer(uint64_t total) {
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE);
+    assert_non_null(arena);
+    pid_t pid = start_child(arena, total, true);
+    uint64_t offset = 0, number = 0;
+    for (;;) {
+        bool complete = pull_arena_complete(arena);
+        uint64_t published = pull_arena_published(arena);
+        for (; number < published; number++) {
+            offset += check_chunk(arena, number, offset);
+            pull_arena_release(arena, number + 1);
+        }
+        if (complete) break;
+        wait_event(arena);
+    }
+    assert_int_equal(offset, total);
+    assert_int_equal(number, (total + PULL_CHUNK_SIZE - 1) / PULL_CHUNK_SIZE);
+    wait_child(pid);
+    pull_arena_free(arena);
+}
+static void a_snapshot_arrives_unchanged_through_fewer_slots_than_chunks(void **state) {
+    transfer(23 * (uint64_t)PULL_CHUNK_SIZE + 12345);
+}
+static void a_snapshot_may_end_with_a_chunk_or_be_empty(void **state) {
+    transfer(2 * (uint64_t)PULL_CHUNK_SIZE);
+    transfer(1);
+    transfer(0);
+}
+
+static void the_child_waits_while_no_chunk_is_released(void **state) {
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE);
+    assert_non_null(arena);
+    uint64_t total = (PULL_SLOTS_MIN + 1) * (uint64_t)PULL_CHUNK_SIZE;
+    pid_t pid = start_child(arena, total, true);
+    while (pull_arena_published(arena) < PULL_SLOTS_MIN) wait_event(arena);
+    /* All slots are filled, and no more can be published; the first chunks stay as they are. */
+    assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+    assert_int_equal(pull_arena_published(arena), PULL_SLOTS_MIN);
+    assert_false(pull_arena_complete(arena));
+    uint64_t offset = 0;
+    for (uint64_t number = 0; number < PULL_SLOTS_MIN; number++) offset += check_chunk(arena, number, offset);
+    pull_arena_release(arena, 1);
+    while (!pull_arena_complete(arena)) wait_event(arena), (void)pull_arena_published(arena);
+    assert_int_equal(pull_arena_published(arena), PULL_SLOTS_MIN + 1);
+    offset += check_chunk(arena, PULL_SLOTS_MIN, offset);
+    assert_int_equal(offset, total);
+    wait_child(pid);
+    pull_arena_free(arena);
+}
+
+static void a_snapshot_without_its_end_is_not_complete(void **state) {
+    struct pull_arena *arena = pull_arena_new(PULL_SLOTS_MIN * PULL_CHUNK_SIZE);
+    assert_non_null(arena);
+    wait_child(start_child(arena, PULL_CHUNK_SIZE + 1, false));
+    assert_int_equal(pull_arena_published(arena), 1);
+    assert_false(pull_arena_complete(arena));
+    pull_arena_free(arena);
+}
+
+static void the_memory_asked_for_bounds_the_chunks(void **state) {
+    static const struct {
+        size_t memory;
+        uint64_t slots;
+    } cases[] = {{0, PULL_SLOTS_MIN}, {9 * PULL_CHUNK_SIZE + 5, 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct pull_arena *arena = pull_arena_new(cases[i].memory);
+        assert_non_null(arena);
+        size_t size;
+        assert_non_null(pull_arena_memory(arena, &size));
+        assert_int_equal(pull_arena_slots(arena), cases[i].slots);
+        assert_int_equal(size, cases[i].slots * PULL_CHUNK_SIZE);
+        pull_arena_free(arena);
+    }
+    pull_arena_free(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_snapshot_arrives_unchanged_through_fewer_slots_than_chunks),
+        cmocka_unit_test(a_snapshot_may_end_with_a_chunk_or_be_empty),
+        cmocka_unit_test(the_child_waits_while_no_chunk_is_released),
+        cmocka_unit_test(a_snapshot_without_its_end_is_not_complete),
+        cmocka_unit_test(the_memory_asked_for_bounds_the_chunks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
