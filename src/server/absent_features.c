@@ -6,6 +6,7 @@
  * modules, outside a cluster. No command pretends to succeed. A change that adds such a feature moves its commands and
  * options into the feature's own directory. */
 #include "server/absent_features.h"
+#include "lib/hash_slot.h"
 #include "lib/number.h"
 #include "lib/random.h"
 #include "server/clients/blocking.h"
@@ -186,26 +187,8 @@ static void module_help_run(struct call *call) {
 
 /* Cluster mode: disabled. The slot of a key is defined all the same. */
 
-enum { CLUSTER_SLOTS = 16384 };
-
-/* CRC-16/XMODEM: polynomial 0x1021, initial value 0, not reflected. */
-static uint16_t crc16(struct slice text) {
-    uint16_t crc = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        crc ^= (uint16_t)((unsigned char)text.data[i] << 8);
-        for (int bit = 0; bit < 8; bit++) crc = (uint16_t)(crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1);
-    }
-    return crc;
-}
-/* If a key contains text between braces, only that text is hashed. */
-static struct slice hash_tag(struct slice key) {
-    const char *open = key.len ? memchr(key.data, '{', key.len) : NULL;
-    if (!open) return key;
-    const char *tag = open + 1, *end = key.data + key.len, *close = memchr(tag, '}', (size_t)(end - tag));
-    return close && close > tag ? (struct slice){tag, (size_t)(close - tag)} : key;
-}
 static void keyslot_run(struct call *call) {
-    reply_integer(call->reply, crc16(hash_tag(call->argv[2])) % CLUSTER_SLOTS);
+    reply_integer(call->reply, hash_slot(call->argv[2]));
 }
 static void cluster_disabled_run(struct call *call) {
     reply_error(call->reply, "ERR This instance has cluster support disabled");

@@ -4,30 +4,19 @@
  * of its target node: no redirection, and all nodes share the load. Tags are found by trial: there are 238328 tags of
  * three letters for 16384 slots. */
 #include "tools/benchmark.h"
+#include "lib/hash_slot.h"
 #include "lib/memory.h"
 #include "tools/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SLOTS = 16384 };
-
-/* CRC-16/XMODEM, the hash of cluster keys. */
-static uint16_t crc16(const char *data, size_t len) {
-    uint16_t crc = 0;
-    for (size_t i = 0; i < len; i++) {
-        crc ^= (uint16_t)((unsigned char)data[i] << 8);
-        for (int bit = 0; bit < 8; bit++) crc = (uint16_t)(crc & 0x8000 ? crc << 1 ^ 0x1021 : crc << 1);
-    }
-    return crc;
-}
-
 static char (*tags_make(void))[3] {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-    char(*tags)[3] = mem_calloc(SLOTS, sizeof *tags);
+    char(*tags)[3] = mem_calloc(HASH_SLOTS, sizeof *tags);
     enum { LETTERS = sizeof letters - 1 };
     for (int i = 0; i < LETTERS * LETTERS * LETTERS; i++) {
         char tag[3] = {letters[i / LETTERS / LETTERS], letters[i / LETTERS % LETTERS], letters[i % LETTERS]};
-        memcpy(tags[crc16(tag, 3) % SLOTS], tag, 3);
+        memcpy(tags[hash_slot((struct slice){tag, 3})], tag, 3);
     }
     return tags;
 }
@@ -72,7 +61,7 @@ static bool slots_read(struct bench_cluster *cluster, const struct endpoint *fir
         if (range->type != RESP_ARRAY || range->count < 3 || range->children[2].count < 2) return false;
         int64_t from = range->children[0].integer, to = range->children[1].integer;
         const struct resp_value *primary = &range->children[2];
-        if (from < 0 || to >= SLOTS || from > to) return false;
+        if (from < 0 || to >= HASH_SLOTS || from > to) return false;
         struct slice host = primary->children[0].text.len ? primary->children[0].text : slice_of(first->host);
         struct bench_node *node = node_find(cluster, first, host, (int)primary->children[1].integer);
         size_t count = (size_t)node->slots_count + (size_t)(to - from + 1);
