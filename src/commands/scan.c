@@ -4,6 +4,7 @@
 #include "commands/scan.h"
 #include "commands/spec.h"
 #include "lib/glob.h"
+#include "lib/hash_slot.h"
 #include "lib/memory.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ static void keys_run(struct call *call) {
     size_t found = 0;
     struct reply_deferred deferred;
     reply_deferred_begin(call->reply, &deferred);
-    struct db_iterator *iterator = db_iterate(call->db);
+    struct db_iterator *iterator = db_iterate(call->db, all ? -1 : hash_slot_of_pattern(pattern));
     for (struct entry *entry; (entry = db_iterate_next(iterator));) {
         struct slice key = entry_key(entry);
         if ((!all && !glob_match(pattern, key, false)) || entry_is_expired(entry)) continue;
@@ -136,9 +137,10 @@ static void scan_run(struct call *call) {
     struct output *outer = call->reply->out;
     call->reply->out = &memory.out;
     /* In a sparse table many steps find nothing; limiting the steps, too, limits the time of one call. */
+    int slot = scan.match ? hash_slot_of_pattern(scan.pattern) : -1;
     uint64_t steps = count > INT64_MAX / 10 ? (uint64_t)INT64_MAX : (uint64_t)count * 10;
     do {
-        cursor = db_scan(call->db, cursor, scan_seen, &scan);
+        cursor = db_scan(call->db, slot, cursor, scan_seen, &scan);
     } while (cursor != 0 && --steps > 0 && scan.sampled < (uint64_t)count);
     call->reply->out = outer;
 

@@ -278,7 +278,7 @@ int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_chi
         if (!db_size(db)) continue;
         command(&sink->out, "SELECT", 1);
         bulk_number(&sink->out, id);
-        struct db_iterator *it = db_iterate(db);
+        struct db_iterator *it = db_iterate(db, -1);
         for (struct entry *entry; !sink_error(sink) && (entry = db_iterate_next(it));) {
             write_entry(&sink->out, entry);
             keys++;

@@ -90,8 +90,11 @@ void hashtable_set_seed(const uint8_t new_seed[16]) {
 
 /* --- Keys --- */
 
+static inline uint64_t type_hash(const struct hashtable_type *type, struct slice key) {
+    return type->ignore_case ? siphash_nocase(key.data, key.len, seed) : siphash(key.data, key.len, seed);
+}
 static inline uint64_t hash_of(const struct hashtable *table, struct slice key) {
-    return table->type->ignore_case ? siphash_nocase(key.data, key.len, seed) : siphash(key.data, key.len, seed);
+    return type_hash(table->type, key);
 }
 static inline uint8_t hash_byte(uint64_t hash) {
     return (uint8_t)(hash >> 56);
@@ -326,12 +329,15 @@ bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds) {
 
 /* --- Creation and destruction --- */
 
+static void seed_once(void) {
+    if (likely(seeded)) return;
+    uint8_t bytes[16];
+    random_bytes(bytes, sizeof(bytes));
+    hashtable_set_seed(bytes);
+}
+
 struct hashtable *hashtable_new(const struct hashtable_type *type) {
-    if (unlikely(!seeded)) {
-        uint8_t bytes[16];
-        random_bytes(bytes, sizeof(bytes));
-        hashtable_set_seed(bytes);
-    }
+    seed_once();
     struct hashtable *table = mem_calloc(1, sizeof(*table));
     table->type = type;
     return table;
@@ -419,6 +425,19 @@ void **hashtable_find_slot(struct hashtable *table, struct slice key) {
                                                                            : NULL;
 }
 
+/* Prefetches the entries of the key's bucket that have its hash byte, and the child of the bucket. */
+static void prefetch_matches(const struct hashtable *table, uint64_t hash) {
+    for (int a = 0; a < 2 && table->arrays[a].buckets; a++) {
+        const struct bucket *b = &table->arrays[a].buckets[hash & table->arrays[a].mask];
+        for (unsigned matches = bucket_matches(b, hash_byte(hash)); matches; matches &= matches - 1) {
+            const char *entry = b->entries[__builtin_ctz(matches)];
+            __builtin_prefetch(entry);
+            __builtin_prefetch(entry + SECOND_LINE);
+        }
+        if (bucket_chained(b)) __builtin_prefetch(bucket_child(b));
+    }
+}
+
 void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_t count) {
     uint64_t hashes[HASHTABLE_PREFETCH_MAX];
     if (!table->used) return;
@@ -428,16 +447,7 @@ void hashtable_prefetch(struct hashtable *table, const struct slice *keys, size_
         for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
             __builtin_prefetch(&table->arrays[a].buckets[hashes[i] & table->arrays[a].mask]);
     }
-    for (size_t i = 0; i < count; i++)
-        for (int a = 0; a < 2 && table->arrays[a].buckets; a++) {
-            const struct bucket *b = &table->arrays[a].buckets[hashes[i] & table->arrays[a].mask];
-            for (unsigned matches = bucket_matches(b, hash_byte(hashes[i])); matches; matches &= matches - 1) {
-                const char *entry = b->entries[__builtin_ctz(matches)];
-                __builtin_prefetch(entry);
-                __builtin_prefetch(entry + SECOND_LINE);
-            }
-            if (bucket_chained(b)) __builtin_prefetch(bucket_child(b));
-        }
+    for (size_t i = 0; i < count; i++) prefetch_matches(table, hashes[i]);
 }
 
 void **hashtable_find_or_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position) {
@@ -449,6 +459,13 @@ void **hashtable_find_or_prepare(struct hashtable *table, struct slice key, stru
 void hashtable_prefetch_position(struct hashtable *table, const struct hashtable_position *position) {
     for (int a = 0; a < 2 && table->arrays[a].buckets; a++)
         __builtin_prefetch(&table->arrays[a].buckets[position->hash & table->arrays[a].mask], 1);
+}
+void hashtable_prefetch_entries(struct hashtable *table, const struct hashtable_position *position) {
+    prefetch_matches(table, position->hash);
+}
+void hashtable_locate(const struct hashtable_type *type, struct slice key, struct hashtable_position *position) {
+    seed_once();
+    position->hash = type_hash(type, key);
 }
 void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position) {
     position->hash = hash_of(table, key);
@@ -629,42 +646,49 @@ size_t hashtable_sample(struct hashtable *table, void **entries, size_t count) {
 
 /* --- Description --- */
 
-static size_t describe_array(const struct hashtable *table, int which, char *text, size_t size, bool full) {
-    enum { LENGTHS = 32 };
-    const struct array *a = &table->arrays[which];
-    size_t entries = 0, chained = 0, longest = 0, lengths[LENGTHS] = {0};
+static void array_stats_add(const struct array *a, struct hashtable_stats *stats) {
     for (size_t i = 0; i <= a->mask; i++) {
         size_t count = chain_count(&a->buckets[i]);
-        entries += count;
-        chained += bucket_chained(&a->buckets[i]);
-        if (count > longest) longest = count;
-        lengths[count < LENGTHS ? count : LENGTHS - 1]++;
+        stats->entries += count;
+        stats->chained += bucket_chained(&a->buckets[i]);
+        if (count > stats->longest) stats->longest = count;
+        stats->lengths[count < HASHTABLE_LENGTHS ? count : HASHTABLE_LENGTHS - 1]++;
     }
-    size_t buckets = a->mask + 1;
+    stats->buckets += a->mask + 1;
+}
+
+void hashtable_stats_add(const struct hashtable *table, struct hashtable_stats stats[2]) {
+    for (int i = 0; i < 2 && table->arrays[i].buckets; i++) array_stats_add(&table->arrays[i], &stats[i]);
+}
+
+static size_t describe_arrays(const struct hashtable_stats *stats, int which, char *text, size_t size, bool full) {
+    double buckets = (double)stats->buckets;
     int len = snprintf(text, size,
                        "Hash table %d stats (%s):\n table size: %zu\n number of elements: %zu\n buckets: %zu\n"
                        " chained buckets: %zu (%.2f%%)\n entries per bucket: %.2f\n most entries in a bucket: %zu\n",
-                       which, which ? "rehashing target" : "main hash table", buckets * SLOTS, entries, buckets,
-                       chained, 100.0 * (double)chained / (double)buckets, (double)entries / (double)buckets, longest);
+                       which, which ? "rehashing target" : "main hash table", stats->buckets * SLOTS, stats->entries,
+                       stats->buckets, stats->chained, 100.0 * (double)stats->chained / buckets,
+                       (double)stats->entries / buckets, stats->longest);
     size_t used = len > 0 && (size_t)len < size ? (size_t)len : size;
-    for (size_t i = 0; full && i < LENGTHS && used < size; i++) {
-        if (!lengths[i]) continue;
+    for (size_t i = 0; full && i < HASHTABLE_LENGTHS && used < size; i++) {
+        if (!stats->lengths[i]) continue;
         len = snprintf(text + used, size - used, " %s%zu entries: %zu buckets (%.2f%%)\n",
-                       i == LENGTHS - 1 ? ">= " : "", i, lengths[i], 100.0 * (double)lengths[i] / (double)buckets);
+                       i == HASHTABLE_LENGTHS - 1 ? ">= " : "", i, stats->lengths[i],
+                       100.0 * (double)stats->lengths[i] / buckets);
         used = len > 0 && (size_t)len < size - used ? used + (size_t)len : size;
     }
     return used;
 }
 
-size_t hashtable_describe(struct hashtable *table, char *text, size_t size, bool full) {
+size_t hashtable_describe(const struct hashtable_stats stats[2], char *text, size_t size, bool full) {
     if (!size) return 0;
     size_t used = 0;
     text[0] = '\0';
-    if (!table->arrays[0].buckets) {
+    if (!stats[0].buckets) {
         int len = snprintf(text, size, "No stats available for empty hash tables\n");
         return len > 0 && (size_t)len < size ? (size_t)len : size - 1;
     }
-    for (int i = 0; i < 2 && table->arrays[i].buckets && used < size; i++)
-        used += describe_array(table, i, text + used, size - used, full);
+    for (int i = 0; i < 2 && stats[i].buckets && used < size; i++)
+        used += describe_arrays(&stats[i], i, text + used, size - used, full);
     return used < size ? used : size - 1;
 }

@@ -44,9 +44,12 @@ void hashtable_add_at(struct hashtable *table, struct hashtable_position *positi
 /* The same in separate steps, for adding many entries: hashtable_prepare() fills the position and prefetches the bucket
  * of a key; hashtable_find_at() searches it later. The position stays valid when the table changes, and it is valid for
  * the same key in every table that does not ignore case: hashtable_prefetch_position() prefetches the bucket of another
- * table. */
+ * table. hashtable_prefetch_entries() reads a bucket that has been prefetched, and prefetches the entries in it that
+ * may have the key. hashtable_locate() fills the position before there is a table. */
+void hashtable_locate(const struct hashtable_type *type, struct slice key, struct hashtable_position *position);
 void hashtable_prepare(struct hashtable *table, struct slice key, struct hashtable_position *position);
 void hashtable_prefetch_position(struct hashtable *table, const struct hashtable_position *position);
+void hashtable_prefetch_entries(struct hashtable *table, const struct hashtable_position *position);
 void **hashtable_find_at(struct hashtable *table, struct slice key, const struct hashtable_position *position);
 void *hashtable_pop(struct hashtable *table,
                     struct slice key); /* removes the entry and returns it; the caller owns it */
@@ -84,6 +87,13 @@ bool hashtable_rehash_for(struct hashtable *table, uint64_t microseconds); /* tr
 enum hashtable_resizing { HASHTABLE_RESIZE, HASHTABLE_RESIZE_AVOID, HASHTABLE_RESIZE_FORBID };
 void hashtable_set_resizing(enum hashtable_resizing policy);
 void hashtable_set_seed(const uint8_t seed[16]); /* call it before creating the first table */
-/* Writes the text of DEBUG HTSTATS. */
-size_t hashtable_describe(struct hashtable *table, char *text, size_t size, bool full);
+/* Statistics of the arrays of one or more tables: [0] the arrays in use, [1] those that entries move to. */
+enum { HASHTABLE_LENGTHS = 32 };
+struct hashtable_stats {
+    size_t buckets, entries, chained, longest; /* longest: most entries in a bucket and its children */
+    size_t lengths[HASHTABLE_LENGTHS];         /* buckets with so many entries; the last one: and more */
+};
+void hashtable_stats_add(const struct hashtable *table, struct hashtable_stats stats[2]);
+/* Writes the text of DEBUG HTSTATS; returns its length, below `size`. */
+size_t hashtable_describe(const struct hashtable_stats stats[2], char *text, size_t size, bool full);
 #endif

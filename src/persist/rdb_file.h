@@ -11,13 +11,15 @@
  *     0xfd  EXPIRETIME        of the next key: seconds since the epoch, 4 bytes, little-endian, signed
  *     0xfc  EXPIRETIME_MS     milliseconds, 8 bytes, little-endian, signed
  *     0xfb  RESIZEDB          keys of the database, and how many of them expire: two lengths
- *     0xfa  AUX               name and value, strings. Unknown names are ignored
+ *     0xfa  AUX               name and value, strings. Unknown names are ignored. "slot-info" precedes the keys of a
+ *                             hash slot in files of a cluster: slot, keys, keys that expire, and keys with fields that
+ *                             expire, as decimal numbers with commas between them
  *     0xf9  FREQ              LFU counter of the next key, 1 byte
  *     0xf8  IDLE              idle seconds of the next key, a length
  *     0xf7  MODULE_AUX        data of a module, which this server does not have
  *     0xf6  FUNCTION_PRE_GA   function library of a release candidate of Redis 7.0: refused
  *     0xf5  FUNCTION2         code of a function library, a string
- *     0xf4  SLOT_INFO         hash slot, its keys, and how many of them expire: three lengths
+ *     0xf4  SLOT_INFO         hash slot, its keys, and how many of them expire: three lengths. Files of Valkey 8
  *     0xf3  SLOT_IMPORT       a slot migration that is under way: name, count, pairs of first and last slot
  *     below                   type of a value, then its key, a string, and the value
  *

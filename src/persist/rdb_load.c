@@ -1,9 +1,10 @@
 /* rdb_load.c: reading RDB files; see rdb_file.h.
  *
  * Keys go into their databases through a `struct bulk` (store/bulk.h), which fetches the buckets of the tables ahead.
- * Tables get their final size before the first key: RESIZEDB tells it. That is a claim, which the bytes that are left
- * bound. */
+ * Tables get their final size before the first key. RESIZEDB announces it for a database, SLOT_INFO or the AUX field
+ * "slot-info" for a hash slot. The announced sizes may be wrong, so the bytes that are left in the file bound them. */
 #include "lib/clock.h"
+#include "lib/hash_slot.h"
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "persist/rdb.h"
@@ -30,6 +31,8 @@ struct load {
     struct bulk bulk;
     struct source_buffer key, value;
     struct db *db;
+    uint64_t
+        slot_room; /* keys for which tables of slots may still be expanded: no more than the file can hold in all */
     /* Of the next key. -1: not given */
     int64_t expire_at, idle_seconds, frequency;
 };
@@ -63,6 +66,31 @@ static bool read_version(struct load *load) {
 
 /* --- Records --- */
 
+/* The most keys that the rest of the file can hold. */
+static uint64_t keys_left(const struct load *load) {
+    uint64_t left = source_left(load->source);
+    return left == UINT64_MAX ? RESIZE_UNKNOWN_MAX : left / KEY_BYTES_MIN;
+}
+
+static void expand_slot(struct load *load, uint64_t slot, uint64_t keys, uint64_t expires) {
+    if (slot >= HASH_SLOTS) return;
+    if (keys > load->slot_room) keys = load->slot_room;
+    if (expires > keys) expires = keys;
+    load->slot_room -= keys;
+    db_expand_slot(load->db, (unsigned)slot, (size_t)keys, (size_t)expires);
+}
+
+/* A text that is not as expected is ignored like an unknown name: it is only a hint. */
+static void read_slot_info(struct load *load, struct slice text) {
+    uint64_t numbers[4];
+    for (int i = 0; i < 4; i++) {
+        const char *comma = i < 3 && text.len ? memchr(text.data, ',', text.len) : text.data + text.len;
+        if (!comma || !parse_uint64((struct slice){text.data, (size_t)(comma - text.data)}, &numbers[i])) return;
+        if (i < 3) text = (struct slice){comma + 1, text.len - (size_t)(comma + 1 - text.data)};
+    }
+    expand_slot(load, numbers[0], numbers[1], numbers[2]);
+}
+
 static bool read_aux(struct load *load) {
     struct slice name, value;
     uint64_t number;
@@ -73,6 +101,7 @@ static bool read_aux(struct load *load) {
     if (counts && slice_equal(name, SLICE("ctime"))) result->created_at = (int64_t)number;
     if (counts && slice_equal(name, SLICE("used-mem"))) result->used_memory = number;
     if (counts && slice_equal(name, SLICE("aof-base"))) result->aof_base = number != 0;
+    if (slice_equal(name, SLICE("slot-info"))) read_slot_info(load, value);
     if (!load->params->aux || load->params->aux(load->params->context, load->source, name, value)) return true;
     return source_fail(load->source, -EINVAL, "a field of the header is refused");
 }
@@ -98,11 +127,18 @@ static bool read_select(struct load *load) {
 
 static bool read_resize(struct load *load) {
     uint64_t keys = rdb_read_length(&load->in), expires = rdb_read_length(&load->in);
-    uint64_t left = source_left(load->source), most = left == UINT64_MAX ? RESIZE_UNKNOWN_MAX : left / KEY_BYTES_MIN;
+    uint64_t most = keys_left(load);
     if (load->source->failed) return false;
     if (keys > most) keys = most;
     if (expires > keys) expires = keys;
     db_expand(load->db, (size_t)keys, (size_t)expires);
+    return true;
+}
+
+static bool read_slot_sizes(struct load *load) {
+    uint64_t slot = rdb_read_length(&load->in), keys = rdb_read_length(&load->in), expires = rdb_read_length(&load->in);
+    if (load->source->failed) return false;
+    expand_slot(load, slot, keys, expires);
     return true;
 }
 
@@ -215,9 +251,7 @@ static bool read_record(struct load *load, uint8_t code) {
     case RDB_OPCODE_RESIZEDB: return read_resize(load);
     case RDB_OPCODE_AUX: return read_aux(load);
     case RDB_OPCODE_FUNCTION2: return read_library(load);
-    case RDB_OPCODE_SLOT_INFO:
-        for (int i = 0; i < 3; i++) rdb_read_length(in);
-        break;
+    case RDB_OPCODE_SLOT_INFO: return read_slot_sizes(load);
     case RDB_OPCODE_SLOT_IMPORT: return read_slot_import(load);
     case RDB_OPCODE_MODULE_AUX: return refuse_module(load);
     case RDB_OPCODE_FUNCTION_PRE_GA:
@@ -254,6 +288,7 @@ int rdb_load(struct source *source, struct keyspace *keyspace, const struct rdb_
     *result = (struct rdb_load_result){0};
     load.expire_at = load.idle_seconds = load.frequency = -1;
     load.db = keyspace_db(keyspace, 0);
+    load.slot_room = keys_left(&load);
     rdb_reader_init(&load.in, source);
     load.in.check_duplicates = params->check_duplicates;
     load.in.skip_expired = params->skip_expired;

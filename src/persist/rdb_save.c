@@ -1,5 +1,6 @@
 /* rdb_save.c: writing RDB files; see rdb_file.h. */
 #include "lib/clock.h"
+#include "lib/hash_slot.h"
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "lib/version.h"
@@ -64,17 +65,25 @@ static void write_key(struct output *out, const struct entry *entry, enum rdb_ac
     rdb_write_value(out, entry);
 }
 
+/* "slot-info": the slot, and its keys, keys with an expiry, and keys with items that expire. */
+static void write_slot_info(struct output *out, struct db *db, unsigned slot) {
+    char text[4 * NUMBER_TEXT_MAX];
+    struct db_slot_size size = db_slot_size(db, slot);
+    int len = snprintf(text, sizeof text, "%u,%zu,%zu,%zu", slot, size.keys, size.expires, size.expiring);
+    write_aux(out, SLICE("slot-info"), (struct slice){text, (size_t)len});
+}
+
 static int write_db(struct sink *sink, struct db *db, const struct rdb_save_params *params, int version,
                     uint64_t *keys) {
     struct output *out = &sink->out;
-    int error = 0;
+    int error = 0, slot = -1;
     write_byte(out, RDB_OPCODE_SELECTDB);
     rdb_write_length(out, (uint64_t)db_id(db));
     write_byte(out, RDB_OPCODE_RESIZEDB);
     rdb_write_length(out, db_size(db));
     rdb_write_length(out, db_expires(db));
     struct entry *ahead[AHEAD] = {NULL};
-    struct db_iterator *it = db_iterate(db);
+    struct db_iterator *it = db_iterate(db, -1);
     for (size_t at = 0, left = db_size(db) + AHEAD; left && !error; at = (at + 1) % AHEAD, left--) {
         struct entry *entry = ahead[at];
         if ((ahead[at] = db_iterate_next(it))) entry_prefetch_value(ahead[at]);
@@ -82,6 +91,10 @@ static int write_db(struct sink *sink, struct db *db, const struct rdb_save_para
         if (rdb_value_version(entry) > version) {
             error = -ENOTSUP;
             break;
+        }
+        if (db_is_per_slot(db) && (int)hash_slot(entry_key(entry)) != slot) {
+            slot = (int)hash_slot(entry_key(entry));
+            write_slot_info(out, db, (unsigned)slot);
         }
         write_key(out, entry, params->access);
         if (params->key_saved) params->key_saved(params->context);

@@ -25,6 +25,7 @@ static struct list parts = {.head = {&parts.head, &parts.head}};
 static struct event_timer cron_timer;
 static uint32_t stands_still;
 static int databases, hz;
+static bool keyspace_per_slot;
 
 void server_add_part(struct server_part *part) {
     list_append(&parts, &part->link);
@@ -105,7 +106,8 @@ static const char *apply_hz(void) {
 
 void server_start(void) {
     server.loop = event_loop_new(); /* after daemonizing, which changes the descriptors */
-    server.keyspace = keyspace_new(databases, &store_events);
+    server.keyspace =
+        keyspace_per_slot ? keyspace_new_per_slot(databases, &store_events) : keyspace_new(databases, &store_events);
     apply_hz();
     client_eviction_start();
     each_part(start);
@@ -131,6 +133,12 @@ const struct config_option server_options[] = {
      .min = 1,
      .max = INT32_MAX,
      .help = "Number of databases."},
+    {.name = "keyspace-per-slot", /* for tests, until there is a cluster mode */
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_IMMUTABLE | CONFIG_HIDDEN,
+     .value = &keyspace_per_slot,
+     .initial = "no",
+     .help = "Keep the keys of each hash slot in a table of its own."},
     {.name = "hz",
      .type = CONFIG_INT,
      .value = &hz,

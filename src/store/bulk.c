@@ -17,10 +17,10 @@ void entry_discard(struct entry *e) {
 }
 
 void db_add_entry(struct db *db, struct entry *e) {
-    struct hashtable_position position;
-    void **slot = db_find_slot(db, entry_key_inline(e), &position);
-    if (slot) { /* the caller broke the contract; the new entry wins */
-        struct entry *old = *slot;
+    struct key_position position;
+    void **ref = db_find_ref(db, entry_key_inline(e), &position);
+    if (ref) { /* the caller broke the contract; the new entry wins */
+        struct entry *old = *ref;
         db_unlink(db, old);
         entry_dispose(old, store_settings.lazy_server_del);
     }
@@ -33,19 +33,18 @@ void bulk_init(struct bulk *bulk, bool replace) {
 }
 
 static bool insert(struct bulk *bulk, struct bulk_item *item) {
-    void **slot = hashtable_find_at(item->db->keys, entry_key_inline(item->entry), &item->position);
-    if (__builtin_expect(slot != NULL, 0)) {
+    void **ref = key_tables_find_at(&item->db->keys, entry_key_inline(item->entry), &item->position);
+    if (__builtin_expect(ref != NULL, 0)) {
         if (!bulk->replace) {
             bulk->duplicate = item->entry;
             return false;
         }
-        struct entry *old = *slot;
+        struct entry *old = *ref;
         db_unlink(item->db, old);
         entry_dispose(old, false);
     }
-    hashtable_add_at(item->db->keys, &item->position, item->entry);
-    if (entry_expires(item->entry)) /* all tables use the same hash */
-        hashtable_add_at(db_expires_table(item->db), &item->position, item->entry);
+    key_tables_add_at(&item->db->keys, &item->position, item->entry);
+    if (entry_expires(item->entry)) key_tables_add_at(&item->db->expires, &item->position, item->entry);
     return true;
 }
 
@@ -68,8 +67,8 @@ bool bulk_add(struct bulk *bulk, struct db *db, struct entry *entry) {
     }
     struct bulk_item *item = &bulk->items[(bulk->first + bulk->count++) % BULK_KEPT];
     *item = (struct bulk_item){.db = db, .entry = entry};
-    hashtable_prepare(db->keys, entry_key_inline(entry), &item->position);
-    if (entry_expires(entry)) hashtable_prefetch_position(db_expires_table(db), &item->position);
+    key_tables_prepare(&db->keys, entry_key_inline(entry), &item->position);
+    if (entry_expires(entry)) key_tables_prefetch_position(&db->expires, &item->position);
     return true;
 }
 

@@ -7,7 +7,7 @@
  * The bulk calls no hook: nothing observes a data set that is being loaded. */
 #ifndef STORE_BULK_H
 #define STORE_BULK_H
-#include "lib/hashtable.h"
+#include "store/key_tables.h"
 #include "store/keyspace.h"
 
 /* Create entries outside any database. The key is copied. expire_at: ms since the epoch, -1: never. */
@@ -30,7 +30,7 @@ struct bulk {
     struct bulk_item {
         struct db *db;
         struct entry *entry;
-        struct hashtable_position position;
+        struct key_position position;
     } items[BULK_KEPT];
 };
 void bulk_init(struct bulk *bulk, bool replace);

@@ -81,8 +81,8 @@ static void pool_offer(int db, const struct entry *e, enum eviction_kind kind) {
     candidate_fill(&pool.at[slot], db, key, score);
 }
 
-static struct hashtable *choice(struct db *db, bool volatile_only) {
-    return volatile_only ? db->expires : db->keys;
+static const struct key_tables *choice(const struct db *db, bool volatile_only) {
+    return volatile_only ? &db->expires : &db->keys;
 }
 
 /* Samples all databases. Returns the number of keys to choose from. */
@@ -93,10 +93,9 @@ static size_t pool_sample(struct keyspace *k, const struct eviction *eviction, b
                      : eviction->samples > SAMPLES_MAX ? SAMPLES_MAX
                                                        : (size_t)eviction->samples;
     for (int i = 0; i < k->databases; i++) {
-        struct hashtable *table = choice(&k->db[i], volatile_only);
-        if (!table || !hashtable_size(table)) continue;
-        keys += hashtable_size(table);
-        size_t got = hashtable_sample(table, entries, samples);
+        const struct key_tables *tables = choice(&k->db[i], volatile_only);
+        keys += key_tables_size(tables);
+        size_t got = key_tables_sample(tables, entries, samples);
         for (size_t n = 0; n < got; n++) pool_offer(i, entries[n], eviction->kind);
     }
     return keys;
@@ -107,8 +106,7 @@ static struct entry *pool_take(struct keyspace *k, bool volatile_only, struct db
         struct candidate *c = &pool.at[pool.order[--pool.count]];
         struct entry *e = NULL;
         *db = keyspace_db(k, c->db);
-        struct hashtable *table = *db ? choice(*db, volatile_only) : NULL;
-        if (table) e = hashtable_find(table, (struct slice){c->key, c->len});
+        if (*db) e = key_tables_find(choice(*db, volatile_only), (struct slice){c->key, c->len});
         candidate_drop(c);
         if (e) return e;
     }
@@ -134,8 +132,7 @@ static struct entry *choose_any(struct keyspace *k, bool volatile_only, struct d
     static int turn;
     for (int i = 0; i < k->databases; i++) {
         *db = &k->db[(unsigned)turn++ % (unsigned)k->databases];
-        struct hashtable *table = choice(*db, volatile_only);
-        struct entry *e = table ? hashtable_random(table) : NULL;
+        struct entry *e = key_tables_random(choice(*db, volatile_only));
         if (e) return e;
     }
     return NULL;

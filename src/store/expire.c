@@ -66,10 +66,10 @@ static bool cycle_round(struct db *db, struct cycle *cycle) {
     size_t sampled = 0, expired = 0;
     for (size_t steps = cycle->keys_per_round * 20; steps && sampled < cycle->keys_per_round; steps--) {
         batch.sampled = batch.expired_count = 0;
-        db->expire_cursor = hashtable_scan(db->expires, db->expire_cursor, batch_see, &batch);
+        db->expire_cursor = key_tables_scan(&db->expires, -1, db->expire_cursor, batch_see, &batch);
         for (size_t i = 0; i < batch.expired_count; i++) db_expire_entry(db, batch.expired[i]);
         sampled += batch.sampled, expired += batch.expired_count;
-        if (!hashtable_size(db->expires)) break;
+        if (!db_expires(db)) break;
     }
     if (batch.alive) {
         int64_t average = batch.ttl_sum / (int64_t)batch.alive;

@@ -1,9 +1,10 @@
 /* keyspace.c: the databases: lookup, insertion, deletion, renaming and iteration; see keyspace.h.
  *
  * A database has a table of its entries, a second table of the entries with an expiry, and a heap of the values with
- * items that expire. An entry may move when it changes; db_reshape(), the only place where an entry of a table moves,
- * then updates both tables. It searches their slots before it frees the old memory, because a search compares keys,
- * which are part of the entries. */
+ * items that expire. Either of the two is a table for each hash slot if the keyspace was created so: key_tables.h makes
+ * it one table for the code here. An entry may move when it changes; db_reshape(), the only place where an entry of a
+ * table moves, then updates both tables. It searches their slots before it frees the old memory, because a search
+ * compares keys, which are part of the entries. */
 #include "store/keyspace.h"
 #include "lib/background.h"
 #include "lib/memory.h"
@@ -36,7 +37,7 @@ static void ignore_fields(struct db *db, struct slice key, const struct slice *f
 static void ignore_flush(struct db *db, size_t keys) {}
 static void ignore_swap(struct db *a, struct db *b) {}
 
-struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
+static struct keyspace *keyspace_make(int databases, const struct store_hooks *hooks, bool per_slot) {
     struct keyspace *k = mem_calloc(1, sizeof(*k) + (size_t)databases * sizeof(struct db));
     if (hooks) k->hooks = *hooks;
     if (!k->hooks.changed) k->hooks.changed = ignore_key;
@@ -47,16 +48,25 @@ struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
     if (!k->hooks.swapped) k->hooks.swapped = ignore_swap;
     k->databases = databases;
     for (int i = 0; i < databases; i++)
-        k->db[i] = (struct db){.keyspace = k, .id = i, .keys = hashtable_new(&keys_type)};
+        k->db[i] = (struct db){.keyspace = k,
+                               .id = i,
+                               .keys = key_tables_init(&keys_type, per_slot),
+                               .expires = key_tables_init(&expires_type, per_slot)};
     return k;
+}
+struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
+    return keyspace_make(databases, hooks, false);
+}
+struct keyspace *keyspace_new_per_slot(int databases, const struct store_hooks *hooks) {
+    return keyspace_make(databases, hooks, true);
 }
 
 void keyspace_free(struct keyspace *k) {
     if (!k) return;
     for (int i = 0; i < k->databases; i++) {
         heap_clear(&k->db[i].expiring_values);
-        hashtable_free(k->db[i].expires);
-        hashtable_free(k->db[i].keys);
+        key_tables_free(&k->db[i].expires);
+        key_tables_free(&k->db[i].keys);
     }
     mem_free(k);
 }
@@ -71,10 +81,10 @@ int db_id(const struct db *db) {
     return db->id;
 }
 size_t db_size(const struct db *db) {
-    return hashtable_size(db->keys);
+    return key_tables_size(&db->keys);
 }
 size_t db_expires(const struct db *db) {
-    return db->expires ? hashtable_size(db->expires) : 0;
+    return key_tables_size(&db->expires);
 }
 size_t db_expiring(const struct db *db) {
     return db->expiring_values.len;
@@ -82,35 +92,39 @@ size_t db_expiring(const struct db *db) {
 int64_t db_average_ttl(const struct db *db) {
     return db->average_ttl;
 }
-size_t db_overhead(const struct db *db) {
-    return hashtable_memory(db->keys) + (db->expires ? hashtable_memory(db->expires) : 0) +
-           db->expiring_values.capacity * sizeof(void *);
+size_t db_keys_overhead(const struct db *db) {
+    return key_tables_memory(&db->keys) + db->expiring_values.capacity * sizeof(void *);
 }
-struct hashtable *db_table(struct db *db) {
-    return db->keys;
+size_t db_expires_overhead(const struct db *db) {
+    return key_tables_memory(&db->expires);
 }
-struct hashtable *db_expires_table(struct db *db) {
-    if (!db->expires) db->expires = hashtable_new(&expires_type);
-    return db->expires;
+int db_rehashing(const struct db *db) {
+    return key_tables_rehashing(&db->keys) + key_tables_rehashing(&db->expires);
+}
+void db_keys_stats(const struct db *db, struct hashtable_stats stats[2]) {
+    key_tables_stats(&db->keys, stats);
+}
+void db_expires_stats(const struct db *db, struct hashtable_stats stats[2]) {
+    key_tables_stats(&db->expires, stats);
 }
 
 /* --- Entries and tables --- */
 
-struct entry *db_reshape(struct db *db, struct entry *e, void **slot, struct entry_shape shape) {
+struct entry *db_reshape(struct db *db, struct entry *e, void **ref, struct entry_shape shape) {
     bool expired_before = entry_expires(e), moves = !entry_fits(e, shape);
-    if (expired_before && !shape.expires) hashtable_pop(db->expires, entry_key_inline(e));
+    if (expired_before && !shape.expires) key_tables_pop(&db->expires, entry_key_inline(e));
     void **in_expires = NULL;
     if (moves) {
-        if (!slot) slot = hashtable_find_slot(db->keys, entry_key_inline(e));
-        if (expired_before && shape.expires) in_expires = hashtable_find_slot(db->expires, entry_key_inline(e));
+        if (!ref) ref = key_tables_find_ref(&db->keys, entry_key_inline(e));
+        if (expired_before && shape.expires) in_expires = key_tables_find_ref(&db->expires, entry_key_inline(e));
     }
     e = entry_reshape(e, shape);
     if (moves) {
-        *slot = e;
+        *ref = e;
         if (in_expires) *in_expires = e;
         if (__builtin_expect(entry_is_timed(e), 0)) entry_expiring_value(e)->entry = e;
     }
-    if (shape.expires && !expired_before) hashtable_add(db_expires_table(db), e);
+    if (shape.expires && !expired_before) key_tables_add(&db->expires, e);
     return e;
 }
 
@@ -139,29 +153,29 @@ void db_expiring_renumber(struct db *db, struct entry *e, int64_t next_at) {
 
 void db_unlink(struct db *db, struct entry *e) {
     db_value_leaves(db, e);
-    if (entry_expires(e)) hashtable_pop(db->expires, entry_key_inline(e));
-    hashtable_pop(db->keys, entry_key_inline(e));
+    if (entry_expires(e)) key_tables_pop(&db->expires, entry_key_inline(e));
+    key_tables_pop(&db->keys, entry_key_inline(e));
 }
 
-void db_link(struct db *db, struct hashtable_position *position, struct entry *e) {
-    hashtable_add_at(db->keys, position, e);
-    if (entry_expires(e)) hashtable_add(db_expires_table(db), e);
+void db_link(struct db *db, struct key_position *position, struct entry *e) {
+    key_tables_add_at(&db->keys, position, e);
+    if (entry_expires(e)) key_tables_add_at(&db->expires, position, e);
     if (__builtin_expect(entry_is_timed(e), 0)) db_expiring_join(db, e);
 }
 
-void **db_find_slot(struct db *db, struct slice key, struct hashtable_position *position) {
-    void **slot = hashtable_find_or_prepare(db->keys, key, position);
-    if (slot && entry_is_expired(*slot)) {
-        db_expire_entry(db, *slot);
-        slot = NULL; /* the position is a hash and stays valid */
+void **db_find_ref(struct db *db, struct slice key, struct key_position *position) {
+    void **ref = key_tables_find_or_prepare(&db->keys, key, position);
+    if (ref && entry_is_expired(*ref)) {
+        db_expire_entry(db, *ref);
+        ref = NULL; /* the position stays valid */
     }
-    return slot;
+    return ref;
 }
 
 /* --- Lookup --- */
 
 struct entry *db_find(struct db *db, struct slice key, int flags) {
-    struct entry *e = hashtable_find(db->keys, key);
+    struct entry *e = key_tables_find(&db->keys, key);
     if (e && __builtin_expect(entry_expires(e), 0) && !(flags & LOOKUP_NOEXPIRE) && entry_is_expired(e)) {
         /* A writer must have the expired key removed, even on a replica. */
         if (!store_settings.keep_expired || flags & LOOKUP_WRITE) db_expire_entry(db, e);
@@ -179,22 +193,23 @@ struct entry *db_find(struct db *db, struct slice key, int flags) {
 
 bool db_prefetch_pays(const struct db *db) {
     enum { CACHED_KEYS = 20000 }; /* about 1.3 MB */
-    return hashtable_size(db->keys) > CACHED_KEYS;
+    return db_size(db) > CACHED_KEYS;
 }
 
 void db_prefetch(struct db *db, const struct slice *keys, size_t count) {
-    if (count > 1 && db_prefetch_pays(db)) hashtable_prefetch(db->keys, keys, count);
+    if (count > 1 && db_prefetch_pays(db)) key_tables_prefetch(&db->keys, keys, count);
 }
 
 /* --- Insertion, deletion, moves --- */
 
 struct entry *db_add_value(struct db *db, struct slice key, enum value_type type, enum value_encoding encoding,
                            void *value) {
-    struct hashtable_position position;
-    void **slot = db_find_slot(db, key, &position);
-    if (slot) { /* the caller broke the contract; the new entry wins */
-        db_unlink(db, *slot);
-        entry_dispose(*slot, store_settings.lazy_server_del);
+    struct key_position position;
+    void **ref = db_find_ref(db, key, &position);
+    if (ref) { /* the caller broke the contract; the new entry wins */
+        struct entry *old = *ref;
+        db_unlink(db, old);
+        entry_dispose(old, store_settings.lazy_server_del);
     }
     struct entry *e = entry_make(key, (struct entry_shape){0});
     e->type = type;
@@ -215,10 +230,10 @@ void db_changed(struct db *db, struct slice key) {
 }
 
 bool db_delete(struct db *db, struct slice key, bool lazy) {
-    struct entry *e = hashtable_pop(db->keys, key);
+    struct entry *e = key_tables_pop(&db->keys, key);
     if (!e) return false;
     db_value_leaves(db, e);
-    if (entry_expires(e)) hashtable_pop(db->expires, entry_key_inline(e));
+    if (entry_expires(e)) key_tables_pop(&db->expires, entry_key_inline(e));
     hook_changed(db, e);
     entry_dispose(e, lazy);
     return true;
@@ -252,20 +267,20 @@ static struct entry *entry_under_key(const struct entry *from, struct slice key)
 }
 
 struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db, struct slice to) {
-    struct entry *old = hashtable_find(from_db->keys, from);
+    struct entry *old = key_tables_find(&from_db->keys, from);
     if (!old) return NULL;
     if (from_db == to_db && slice_equal(from, to)) return old;
     /* `to` may point into the replaced entry: create everything new before freeing anything old. */
     struct entry *e = entry_under_key(old, to);
-    struct entry *replaced = hashtable_find(to_db->keys, to);
+    struct entry *replaced = key_tables_find(&to_db->keys, to);
     if (replaced && entry_is_expired(replaced)) {
         db_expire_entry(to_db, replaced);
         replaced = NULL;
     }
     db_unlink(from_db, old);
     if (replaced) db_unlink(to_db, replaced);
-    struct hashtable_position position;
-    hashtable_find_or_prepare(to_db->keys, entry_key_inline(e), &position);
+    struct key_position position;
+    key_tables_find_or_prepare(&to_db->keys, entry_key_inline(e), &position);
     db_link(to_db, &position, e);
     hook_changed(from_db, old);
     hook_changed(to_db, e);
@@ -275,16 +290,16 @@ struct entry *db_rename(struct db *from_db, struct slice from, struct db *to_db,
 }
 
 struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, struct slice to) {
-    struct hashtable_position position;
+    struct key_position position;
     struct entry *e = entry_under_key(from, to);
     e->access = access_new();
     if (entry_has_blob(from))
         *(void **)entry_value_word(e) = blob_hold(entry_pointer(from)); /* the first writer makes a copy */
     else if (from->type != TYPE_STRING)
         *(void **)entry_value_word(e) = value_copy(from);
-    void **slot = db_find_slot(to_db, entry_key_inline(e), &position);
-    if (slot) {
-        struct entry *replaced = *slot;
+    void **ref = db_find_ref(to_db, entry_key_inline(e), &position);
+    if (ref) {
+        struct entry *replaced = *ref;
         db_unlink(to_db, replaced);
         entry_dispose(replaced, store_settings.lazy_server_del);
     }
@@ -296,43 +311,40 @@ struct entry *db_copy(struct db *from_db, struct entry *from, struct db *to_db, 
 /* --- Whole databases --- */
 
 struct flush_job {
-    struct hashtable *keys, *expires;
+    struct key_tables keys, expires;
     size_t count;
 };
 
+static void flush_tables(struct flush_job *job) {
+    key_tables_free(&job->expires); /* first the tables that do not own the entries */
+    key_tables_free(&job->keys);
+}
+
 static void flush_run(void *arg) {
     struct flush_job *job = arg;
-    hashtable_free(job->expires); /* free the table that does not own the entries first */
-    hashtable_free(job->keys);
+    flush_tables(job);
     atomic_fetch_sub_explicit(&store_lazyfree.pending, job->count, memory_order_relaxed);
     atomic_fetch_add_explicit(&store_lazyfree.freed, job->count, memory_order_relaxed);
     mem_free(job);
 }
 
 size_t db_flush(struct db *db, bool lazy) {
-    size_t count = db_size(db);
-    db->keyspace->hooks.flushed(db, count);
-    struct hashtable *keys = db->keys, *expires = db->expires;
+    struct flush_job flushed = {db->keys, db->expires, db_size(db)};
+    db->keyspace->hooks.flushed(db, flushed.count);
     heap_clear(&db->expiring_values);
-    if (!count) { /* an empty table may still have large arrays */
-        hashtable_clear(keys);
-        if (expires) hashtable_clear(expires);
+    db->keys = key_tables_init(&keys_type, flushed.keys.per_slot);
+    db->expires = key_tables_init(&expires_type, flushed.expires.per_slot);
+    if (lazy && flushed.count) {
+        struct flush_job *job = mem_alloc(sizeof(*job));
+        *job = flushed;
+        atomic_fetch_add_explicit(&store_lazyfree.pending, flushed.count, memory_order_relaxed);
+        background_submit(BACKGROUND_LAZY_FREE, flush_run, job);
     } else {
-        db->keys = hashtable_new(&keys_type);
-        db->expires = NULL;
-        if (lazy) {
-            struct flush_job *job = mem_alloc(sizeof(*job));
-            *job = (struct flush_job){keys, expires, count};
-            atomic_fetch_add_explicit(&store_lazyfree.pending, count, memory_order_relaxed);
-            background_submit(BACKGROUND_LAZY_FREE, flush_run, job);
-        } else {
-            hashtable_free(expires);
-            hashtable_free(keys);
-        }
+        flush_tables(&flushed); /* an empty table may still have large arrays */
     }
     db->average_ttl = 0;
     db->expire_cursor = 0;
-    return count;
+    return flushed.count;
 }
 
 void db_swap(struct db *a, struct db *b) {
@@ -346,8 +358,12 @@ void db_swap(struct db *a, struct db *b) {
 }
 
 void db_expand(struct db *db, size_t keys, size_t expires) {
-    hashtable_expand(db->keys, keys);
-    if (expires) hashtable_expand(db_expires_table(db), expires);
+    key_tables_expand(&db->keys, keys);
+    key_tables_expand(&db->expires, expires);
+}
+void db_expand_slot(struct db *db, unsigned slot, size_t keys, size_t expires) {
+    key_tables_expand_slot(&db->keys, slot, keys);
+    key_tables_expand_slot(&db->expires, slot, expires);
 }
 
 /* --- Iteration --- */
@@ -361,16 +377,17 @@ static void scan_seen(void *context, void *entry) {
     const struct scan_context *scan = context;
     scan->visit(scan->context, entry);
 }
-uint64_t db_scan(struct db *db, uint64_t cursor, void (*visit)(void *context, struct entry *entry), void *context) {
+uint64_t db_scan(struct db *db, int slot, uint64_t cursor, void (*visit)(void *context, struct entry *entry),
+                 void *context) {
     struct scan_context scan = {visit, context};
-    return hashtable_scan(db->keys, cursor, scan_seen, &scan);
+    return key_tables_scan(&db->keys, slot, cursor, scan_seen, &scan);
 }
 
 /* Expired keys found on the way are deleted, so their number falls. If they must stay and possibly all keys have
  * expired, one of them is returned in the end. */
 struct entry *db_random(struct db *db) {
     for (int tries = 100;; tries--) {
-        struct entry *e = hashtable_random(db->keys);
+        struct entry *e = key_tables_random(&db->keys);
         if (!e || !entry_is_expired(e)) return e;
         if (!store_settings.keep_expired)
             db_expire_entry(db, e);
@@ -380,29 +397,69 @@ struct entry *db_random(struct db *db) {
 }
 
 struct db_iterator {
-    struct hashtable_iterator table;
+    struct key_tables_iterator keys;
 };
-struct db_iterator *db_iterate(struct db *db) {
+struct db_iterator *db_iterate(struct db *db, int slot) {
     struct db_iterator *it = mem_alloc(sizeof(*it));
-    hashtable_iterator_open(&it->table, db->keys);
+    key_tables_iterator_open(&it->keys, &db->keys, slot);
     return it;
 }
 struct entry *db_iterate_next(struct db_iterator *it) {
-    return hashtable_iterator_next(&it->table);
+    return key_tables_iterator_next(&it->keys);
 }
 void db_iterate_end(struct db_iterator *it) {
-    hashtable_iterator_close(&it->table);
+    key_tables_iterator_close(&it->keys);
     mem_free(it);
 }
+
+/* --- Hash slots --- */
+
+bool db_is_per_slot(const struct db *db) {
+    return db->keys.per_slot;
+}
+
+size_t db_slot_keys(struct db *db, unsigned slot, size_t max, void (*visit)(void *context, struct entry *entry),
+                    void *context) {
+    struct key_tables_iterator it;
+    size_t count = 0;
+    key_tables_iterator_open(&it, &db->keys, (int)slot);
+    for (struct entry *e; count < max && (e = key_tables_iterator_next(&it));) {
+        if (!db->keys.per_slot && hash_slot(entry_key_inline(e)) != slot) continue;
+        if (visit) visit(context, e);
+        count++;
+    }
+    key_tables_iterator_close(&it);
+    return count;
+}
+
+static void slot_count_entry(void *context, struct entry *e) {
+    struct db_slot_size *size = context;
+    size->keys++;
+    size->expires += entry_expires(e);
+    size->expiring += entry_is_timed(e);
+}
+
+struct db_slot_size db_slot_size(struct db *db, unsigned slot) {
+    struct db_slot_size size = {0};
+    if (db->keys.per_slot && !db_expiring(db)) {
+        size.keys = key_tables_slot_size(&db->keys, slot);
+        size.expires = key_tables_slot_size(&db->expires, slot);
+    } else {
+        db_slot_keys(db, slot, SIZE_MAX, slot_count_entry, &size);
+    }
+    return size;
+}
+
+/* --- Rehashing --- */
 
 bool keyspace_rehash(struct keyspace *k, uint64_t microseconds) {
     uint64_t now = clock_monotonic_us(), end = now + microseconds;
     for (int left = 2 * k->databases; left > 0; left--) {
         struct db *db = &k->db[k->rehash_turn / 2];
-        struct hashtable *table = k->rehash_turn % 2 ? db->expires : db->keys;
-        if (table && hashtable_is_rehashing(table)) {
+        struct key_tables *tables = k->rehash_turn % 2 ? &db->expires : &db->keys;
+        if (key_tables_rehashing(tables)) {
             if (now >= end) return true;
-            if (hashtable_rehash_for(table, end - now)) return true;
+            if (key_tables_rehash_for(tables, end - now)) return true;
             now = clock_monotonic_us();
         }
         k->rehash_turn = (k->rehash_turn + 1) % (2 * k->databases);

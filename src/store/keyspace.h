@@ -7,6 +7,7 @@
  * Everything belongs to the thread that owns the store. Time is the cached clock (lib/clock.h). */
 #ifndef STORE_KEYSPACE_H
 #define STORE_KEYSPACE_H
+#include "lib/hashtable.h"
 #include "store/entry.h"
 
 struct keyspace;
@@ -55,7 +56,10 @@ struct store_lazyfree {
 };
 extern struct store_lazyfree store_lazyfree;
 
+/* The keys of a database are in one hash table, or in one for each hash slot of a cluster. The functions below work
+ * alike on both. */
 struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks);
+struct keyspace *keyspace_new_per_slot(int databases, const struct store_hooks *hooks);
 void keyspace_free(struct keyspace *keyspace);
 int keyspace_databases(const struct keyspace *keyspace);
 struct db *keyspace_db(struct keyspace *keyspace, int id); /* NULL: no such database */
@@ -64,9 +68,12 @@ size_t db_size(const struct db *db);     /* keys, including expired keys that ar
 size_t db_expires(const struct db *db);  /* keys with an expiry */
 size_t db_expiring(const struct db *db); /* keys whose value has items with an expiry: fields of hashes */
 int64_t db_average_ttl(const struct db *db);
-size_t db_overhead(const struct db *db);   /* bytes of the tables */
-struct hashtable *db_table(struct db *db); /* for DEBUG HTSTATS and snapshots */
-struct hashtable *db_expires_table(struct db *db);
+size_t db_keys_overhead(const struct db *db);    /* bytes of the tables of keys, without the entries */
+size_t db_expires_overhead(const struct db *db); /* bytes of the tables of keys with an expiry */
+int db_rehashing(const struct db *db);           /* tables that are being resized */
+/* Add the statistics of all tables, for DEBUG HTSTATS. */
+void db_keys_stats(const struct db *db, struct hashtable_stats stats[2]);
+void db_expires_stats(const struct db *db, struct hashtable_stats stats[2]);
 
 /* Lookup. An expired key is missing, and a lookup deletes it (not on a replica). */
 enum {
@@ -121,17 +128,34 @@ struct entry *db_copy(struct db *from_db, struct entry *entry, struct db *to_db,
                       struct slice to);    /* the target must not exist */
 size_t db_flush(struct db *db, bool lazy); /* returns the number of keys deleted */
 void db_swap(struct db *a, struct db *b);  /* swaps the contents: pointers to struct db keep their numbers */
-void db_expand(struct db *db, size_t keys, size_t expires); /* preallocates the tables before loading */
+/* Preallocate before loading: the table of all keys, or the table of a slot. The one that does not exist is ignored. */
+void db_expand(struct db *db, size_t keys, size_t expires);
+void db_expand_slot(struct db *db, unsigned slot, size_t keys, size_t expires);
 
-/* Iteration. */
-uint64_t db_scan(struct db *db, uint64_t cursor, void (*visit)(void *context, struct entry *entry), void *context);
+/* Iteration. `slot`: visit only this hash slot if it has a table of its own, otherwise all keys; -1: all keys. So a
+ * caller that knows the slot of all keys it looks for saves a search of the others. */
+/* As hashtable_scan(); one call visits one bucket. Any number is a valid cursor. */
+uint64_t db_scan(struct db *db, int slot, uint64_t cursor, void (*visit)(void *context, struct entry *entry),
+                 void *context);
 struct entry *db_random(struct db *db); /* an unexpired key if one can be found; NULL: empty */
 struct db_iterator;
-struct db_iterator *
-db_iterate(struct db *db); /* all entries, including expired ones; the database must not change meanwhile */
+/* All entries, including expired ones, in the order of their slots if these have tables. The database must not change
+ * meanwhile. */
+struct db_iterator *db_iterate(struct db *db, int slot);
 struct entry *db_iterate_next(struct db_iterator *iterator);
 void db_iterate_end(struct db_iterator *iterator);
 bool entry_is_expired(const struct entry *entry);
+
+/* Hash slots (lib/hash_slot.h). With a single table the functions search all keys. */
+bool db_is_per_slot(const struct db *db); /* each slot has a table */
+struct db_slot_size {
+    size_t keys, expires, expiring; /* as db_size(), db_expires(), db_expiring() */
+};
+struct db_slot_size db_slot_size(struct db *db, unsigned slot);
+/* Visits up to `max` keys of a slot, including expired ones, and returns their number: for CLUSTER GETKEYSINSLOT. The
+ * database must not change meanwhile. `visit` may be NULL. */
+size_t db_slot_keys(struct db *db, unsigned slot, size_t max, void (*visit)(void *context, struct entry *entry),
+                    void *context);
 
 /* Background work of the cron and of each event loop iteration. */
 /* Deletes expired keys and fields within the time limit given by active_expire_effort; fast: the short cycle before the

@@ -2,16 +2,16 @@
  * store/ only. */
 #ifndef STORE_KEYSPACE_LAYOUT_H
 #define STORE_KEYSPACE_LAYOUT_H
-#include "lib/hashtable.h"
 #include "lib/heap.h"
 #include "store/entry_layout.h"
+#include "store/key_tables.h"
 #include "store/keyspace.h"
 
 struct db {
     struct keyspace *keyspace;
     int id;
-    struct hashtable *keys;      /* owns the entries */
-    struct hashtable *expires;   /* the entries with an expiry; NULL until there is one */
+    struct key_tables keys;      /* own the entries */
+    struct key_tables expires;   /* the entries with an expiry */
     struct heap expiring_values; /* struct expiring_value, ordered by next_at */
     int64_t average_ttl;         /* ms, estimated by the expiry cycle */
     uint64_t expire_cursor;      /* where the expiry cycle continues in `expires` */
@@ -23,7 +23,7 @@ struct keyspace {
     int expire_db;            /* the database where the expiry cycle continues */
     int field_expire_db;      /* the database where the field expiry cycle continues */
     bool field_expire_behind; /* the field expiry cycle ran out of time */
-    int rehash_turn;          /* the next table of keyspace_rehash(): two per database */
+    int rehash_turn;          /* where keyspace_rehash() continues: `keys` and `expires` of each database */
     struct db db[];
 };
 
@@ -52,9 +52,9 @@ static inline void hook_changed(struct db *db, const struct entry *e) {
     db->keyspace->hooks.changed(db, entry_key_inline(e));
 }
 
-/* Gives an entry of the table a shape, and updates the tables if it moves. `slot` is the slot of the entry in the
- * table; NULL: search it if needed. An entry that gains or loses its expiry is added to or removed from `expires`. */
-struct entry *db_reshape(struct db *db, struct entry *entry, void **slot, struct entry_shape shape);
+/* Gives an entry of the tables a shape, and updates the tables if it moves. `ref` is the pointer to the entry in
+ * `keys`; NULL: search it if needed. An entry that gains or loses its expiry is added to or removed from `expires`. */
+struct entry *db_reshape(struct db *db, struct entry *entry, void **ref, struct entry_shape shape);
 
 /* Called before an entry's value is replaced or the entry is removed. */
 static inline void db_value_leaves(struct db *db, struct entry *e) {
@@ -62,11 +62,11 @@ static inline void db_value_leaves(struct db *db, struct entry *e) {
 }
 /* Removes an entry from the tables. The caller owns it afterwards. */
 void db_unlink(struct db *db, struct entry *entry);
-/* Adds an entry at a position of db->keys, and to `expires` if it has an expiry. */
-void db_link(struct db *db, struct hashtable_position *position, struct entry *entry);
-/* Searches the slot for a key: returns the slot of the existing entry, or NULL and sets the position for db_link().
+/* Adds an entry at a position, and to `expires` if it has an expiry. */
+void db_link(struct db *db, struct key_position *position, struct entry *entry);
+/* Searches a key: returns the pointer to the existing entry in `keys`, or NULL, and sets the position for db_link().
  * Removes an expired entry first. */
-void **db_find_slot(struct db *db, struct slice key, struct hashtable_position *position);
+void **db_find_ref(struct db *db, struct slice key, struct key_position *position);
 /* Calls the hooks, counts and removes an expired entry. */
 void db_expire_entry(struct db *db, struct entry *entry);
 #endif

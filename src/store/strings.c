@@ -63,7 +63,7 @@ static bool value_lies_in(const struct string_value *v, const struct entry *e) {
 /* The new expiry of the entry: a time, none, or the current one. */
 enum { EXPIRE_NONE = -1, EXPIRE_KEEP = -2 };
 
-static struct entry *value_replace(struct db *db, struct entry *e, void **slot, struct string_value *v,
+static struct entry *value_replace(struct db *db, struct entry *e, void **ref, struct string_value *v,
                                    int64_t expire_at) {
     bool expires = expire_at == EXPIRE_KEEP ? entry_expires(e) : expire_at != EXPIRE_NONE;
     struct entry_shape shape = value_shape(v, expires), now = entry_shape_of(e);
@@ -75,7 +75,7 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **slot, 
         }
         db_value_leaves(db, e);
         entry_free_value(e, store_settings.lazy_server_del);
-        e = db_reshape(db, e, slot, shape);
+        e = db_reshape(db, e, ref, shape);
     }
     value_write(e, v);
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;
@@ -88,10 +88,10 @@ static struct entry *value_replace(struct db *db, struct entry *e, void **slot, 
 
 static struct entry *value_set(struct db *db, struct slice key, struct string_value *v, int64_t expire_at,
                                bool *existed) {
-    struct hashtable_position position;
-    void **slot = db_find_slot(db, key, &position);
-    *existed = slot != NULL;
-    if (slot) return value_replace(db, *slot, slot, v, expire_at);
+    struct key_position position;
+    void **ref = db_find_ref(db, key, &position);
+    *existed = ref != NULL;
+    if (ref) return value_replace(db, *ref, ref, v, expire_at);
     struct entry *e = entry_make(key, value_shape(v, expire_at >= 0));
     value_write(e, v);
     if (expire_at >= 0) *entry_expiry_word(e) = expire_at;

@@ -1,6 +1,7 @@
 /* RDB files: a saved data set is loaded unchanged, from memory and from a file; corruption at any position is rejected.
  */
 #include "lib/clock.h"
+#include "lib/hash_slot.h"
 #include "lib/intset.h"
 #include "lib/memory.h"
 #include "lib/number.h"
@@ -195,17 +196,20 @@ static void assert_same(struct keyspace *a, struct keyspace *b) {
         assert_int_equal(db_size(from), db_size(to));
         assert_int_equal(db_expires(from), db_expires(to));
         assert_int_equal(db_expiring(from), db_expiring(to));
-        struct db_iterator *it = db_iterate(from);
+        struct db_iterator *it = db_iterate(from, -1);
         for (struct entry *entry; (entry = db_iterate_next(it));) assert_same_key(from, to, entry);
         db_iterate_end(it);
     }
 }
 
-static struct keyspace *data_set(bool expiring_fields) {
-    struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
+static void fill_databases(struct keyspace *keyspace, bool expiring_fields) {
     fill(keyspace_db(keyspace, 0));
     db_set_string(keyspace_db(keyspace, 3), SLICE("k"), SLICE("v"), NULL, false);
     if (expiring_fields) add_expiring_fields(keyspace_db(keyspace, 3));
+}
+static struct keyspace *data_set(bool expiring_fields) {
+    struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
+    fill_databases(keyspace, expiring_fields);
     return keyspace;
 }
 
@@ -228,6 +232,88 @@ static void a_saved_data_set_is_loaded_unchanged(void **state) {
         keyspace_free(copy);
         keyspace_free(keyspace);
     }
+}
+
+/* Files of a keyspace with a table for each hash slot tell the sizes of the slots. Both kinds load both kinds. */
+static void files_with_slots_are_loaded_by_all(void **state) {
+    (void)state;
+    for (int from = 0; from < 2; from++)
+        for (int to = 0; to < 2; to++)
+            for (int fields = 0; fields < 2; fields++) {
+                struct keyspace *keyspace = (from ? keyspace_new_per_slot : keyspace_new)(DATABASES, NULL);
+                struct keyspace *copy = (to ? keyspace_new_per_slot : keyspace_new)(DATABASES, NULL);
+                struct memory_output file;
+                struct rdb_load_result result;
+                fill_databases(keyspace, fields);
+                save(keyspace, &file, NULL);
+                struct slice bytes = memory_output_slice(&file);
+                assert_int_equal(memmem(bytes.data, bytes.len, "slot-info", 9) != NULL, from);
+                assert_int_equal(load(copy, bytes, NULL, &result), 0);
+                assert_same(keyspace, copy);
+                memory_output_free(&file);
+                keyspace_free(copy);
+                keyspace_free(keyspace);
+            }
+}
+
+static void the_sizes_of_slots_are_those_of_valkey(void **state) {
+    (void)state;
+    struct keyspace *keyspace = keyspace_new_per_slot(DATABASES, NULL);
+    struct db *db = keyspace_db(keyspace, 0);
+    db_set_string(db, SLICE("c"), SLICE("hello"), NULL, false);
+    db_set_expire(db, db_set_string(db, SLICE("b"), SLICE("2"), NULL, false), clock_ms() + 100000);
+    db_set_string(db, SLICE("{a}x"), SLICE("3"), NULL, false);
+    db_set_string(db, SLICE("a"), SLICE("1"), NULL, false);
+    struct memory_output file;
+    save(keyspace, &file, NULL);
+    struct slice bytes = memory_output_slice(&file);
+    static const char *const infos[] = {"\xfa\x09slot-info\x0a"
+                                        "3300,1,1,0",
+                                        "\xfa\x09slot-info\x0a"
+                                        "7365,1,0,0",
+                                        "\xfa\x09slot-info\x0b"
+                                        "15495,2,0,0"};
+    const char *at = bytes.data;
+    for (int i = 0; i < 3; i++) {
+        at = memmem(at, (size_t)(bytes.data + bytes.len - at), infos[i], strlen(infos[i]));
+        assert_non_null(at);
+    }
+    memory_output_free(&file);
+    keyspace_free(keyspace);
+}
+
+/* Sizes of slots are hints: whatever they say, the file is loaded, with memory that its length bounds. */
+static void wrong_sizes_of_slots_do_no_harm(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "",          ",,,",      "1,2,3",   "16384,1,1,1", "1,18446744073709551615,18446744073709551615,0",
+        "1,1,1,1,1", "-1,1,1,1", "x,1,1,1", "1,2,3,",      "0,18446744073709551616,1,1"};
+    struct memory_output file;
+    memory_output_init(&file);
+    output_write(&file.out, SLICE("REDIS0011"));
+    for (int slot = 0; slot < HASH_SLOTS; slot += 16)
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+            output_write(&file.out, SLICE("\xfa\x09slot-info"));
+            rdb_write_string(&file.out, slice_of(texts[i]));
+            char text[64];
+            snprintf(text, sizeof text, "%d,100000000,100000000,0", slot);
+            output_write(&file.out, SLICE("\xfa\x09slot-info"));
+            rdb_write_string(&file.out, slice_of(text));
+        }
+    output_write(&file.out,
+                 SLICE("\xf4\x01\x80\x7f\xff\xff\xff\x80\x7f\xff\xff\xff")); /* SLOT_INFO: slot 1, 2^31 - 1 keys */
+    output_write(&file.out, SLICE("\x00\x01"
+                                  "k\x01"
+                                  "v\xff"
+                                  "\0\0\0\0\0\0\0\0"));
+    struct keyspace *copy = keyspace_new_per_slot(DATABASES, NULL);
+    struct rdb_load_result result;
+    size_t before = mem_used();
+    assert_int_equal(load(copy, memory_output_slice(&file), NULL, &result), 0);
+    assert_int_equal(db_size(keyspace_db(copy, 0)), 1);
+    assert_true(mem_used() - before < 64 * memory_output_slice(&file).len);
+    memory_output_free(&file);
+    keyspace_free(copy);
 }
 
 static FILE *temporary(void) {
@@ -507,6 +593,9 @@ static void loading_can_be_cancelled(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_data_set_is_loaded_unchanged),
+        cmocka_unit_test(files_with_slots_are_loaded_by_all),
+        cmocka_unit_test(the_sizes_of_slots_are_those_of_valkey),
+        cmocka_unit_test(wrong_sizes_of_slots_do_no_harm),
         cmocka_unit_test(files_are_written_and_read_in_pieces),
         cmocka_unit_test(input_of_unknown_size_is_read_as_it_arrives),
         cmocka_unit_test(a_truncated_file_is_rejected_at_its_end),

@@ -54,7 +54,7 @@ static void run_digest(struct call *call) {
         struct db *db = keyspace_db(server.keyspace, id);
         if (!db_size(db)) continue;
         digest_mix_number(&whole, (uint32_t)id);
-        struct db_iterator *it = db_iterate(db);
+        struct db_iterator *it = db_iterate(db, -1);
         for (struct entry *entry; (entry = db_iterate_next(it));) {
             struct digest digest = {{0}};
             digest_mix(&digest, entry_key(entry));
@@ -128,11 +128,12 @@ static void run_sdslen(struct call *call) {
     reply_status(call->reply, text);
 }
 enum { DESCRIPTION_MAX = 64 * 1024 };
-static void describe_table(struct memory_output *text, const char *title, struct hashtable *table, bool full) {
+static void describe_tables(struct memory_output *text, const char *title, const struct hashtable_stats stats[2],
+                            bool full) {
     char *description = mem_alloc(DESCRIPTION_MAX);
-    size_t len = hashtable_describe(table, description, DESCRIPTION_MAX, full);
+    size_t len = hashtable_describe(stats, description, DESCRIPTION_MAX, full);
     output_write(&text->out, slice_of(title));
-    output_write(&text->out, (struct slice){description, len < DESCRIPTION_MAX ? len : DESCRIPTION_MAX - 1});
+    output_write(&text->out, (struct slice){description, len});
     mem_free(description);
 }
 static void run_htstats(struct call *call) {
@@ -149,8 +150,11 @@ static void run_htstats(struct call *call) {
     bool full = call->argc == 4 && slice_is(call->argv[3], "full");
     struct memory_output text;
     memory_output_init(&text);
-    describe_table(&text, "[Dictionary HT]\n", db_table(db), full);
-    describe_table(&text, "[Expires HT]\n", db_expires_table(db), full);
+    struct hashtable_stats keys[2] = {{0}}, expires[2] = {{0}};
+    db_keys_stats(db, keys);
+    db_expires_stats(db, expires);
+    describe_tables(&text, "[Dictionary HT]\n", keys, full);
+    describe_tables(&text, "[Expires HT]\n", expires, full);
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }
@@ -166,9 +170,11 @@ static void run_htstats_key(struct call *call) {
         reply_error(call->reply, "ERR The value stored at the specified key is not represented using an hash table");
         return;
     }
+    struct hashtable_stats stats[2] = {{0}};
     struct memory_output text;
     memory_output_init(&text);
-    describe_table(&text, "", table, call->argc == 4 && slice_is(call->argv[3], "full"));
+    hashtable_stats_add(table, stats);
+    describe_tables(&text, "", stats, call->argc == 4 && slice_is(call->argv[3], "full"));
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }

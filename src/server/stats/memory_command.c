@@ -1,5 +1,4 @@
 /* memory_command.c: MEMORY USAGE, STATS, DOCTOR, PURGE, MALLOC-STATS, HELP. */
-#include "lib/hashtable.h"
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "server/clients/client.h"
@@ -58,9 +57,8 @@ static size_t reply_databases(struct reply *reply) {
         snprintf(name, sizeof name, "db.%d", id);
         reply_bulk_text(reply, name);
         reply_map(reply, 2);
-        size_t expires = hashtable_memory(db_expires_table(db)), all = db_overhead(db);
-        integer_field(reply, "overhead.hashtable.main", (int64_t)(all > expires ? all - expires : all));
-        integer_field(reply, "overhead.hashtable.expires", (int64_t)expires);
+        integer_field(reply, "overhead.hashtable.main", (int64_t)db_keys_overhead(db));
+        integer_field(reply, "overhead.hashtable.expires", (int64_t)db_expires_overhead(db));
         count++;
     }
     return count;

@@ -3,7 +3,6 @@
  * The cron samples the bytes in use to find the peak; it misses a peak between two samples, but counting on each
  * allocation would cost more. Everything else is read on request. */
 #include "server/stats/memory_report.h"
-#include "lib/hashtable.h"
 #include "server/clients/client.h"
 
 static size_t peak, startup;
@@ -28,9 +27,8 @@ static void add_databases(struct memory_report *report) {
     for (int id = 0; id < keyspace_databases(server.keyspace); id++) {
         struct db *db = keyspace_db(server.keyspace, id);
         report->keys += db_size(db);
-        report->tables += db_overhead(db);
-        report->databases_rehashing +=
-            hashtable_is_rehashing(db_table(db)) + hashtable_is_rehashing(db_expires_table(db));
+        report->tables += db_keys_overhead(db) + db_expires_overhead(db);
+        report->databases_rehashing += db_rehashing(db);
     }
 }
 static void add_clients(struct memory_report *report) {

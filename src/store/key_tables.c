@@ -1,0 +1,321 @@
+/* key_tables.c: see key_tables.h. */
+#include "store/key_tables.h"
+#include "lib/clock.h"
+#include "lib/fenwick.h"
+#include "lib/memory.h"
+#include "lib/random.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+
+enum { WORD_BITS = 64 };
+
+struct slot_tables {
+    size_t sums[HASH_SLOTS + 1];                /* a Fenwick tree of the numbers of keys */
+    struct hashtable *tables[HASH_SLOTS];       /* NULL: no keys */
+    uint64_t rehashing[HASH_SLOTS / WORD_BITS]; /* bitmap: tables that are being resized */
+    int rehashing_count;
+    unsigned rehash_slot; /* where key_tables_rehash_for() continues */
+    size_t memory;        /* of the tables, without this structure */
+};
+
+/* --- Tables of slots --- */
+
+size_t slot_tables_size(const struct slot_tables *slots) {
+    return slots->sums[HASH_SLOTS];
+}
+struct hashtable *slot_tables_table(const struct slot_tables *slots, unsigned slot) {
+    return slots->tables[slot];
+}
+
+size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot) {
+    const struct hashtable *table = tables->slots ? tables->slots->tables[slot] : NULL;
+    return table ? hashtable_size(table) : 0;
+}
+
+/* The first slot with keys from this one on; HASH_SLOTS: none. */
+static unsigned slot_with_keys(const struct slot_tables *slots, unsigned slot) {
+    if (slot < HASH_SLOTS && slots->tables[slot]) return slot;
+    return (unsigned)fenwick_find(slots->sums, HASH_SLOTS, fenwick_below(slots->sums, slot));
+}
+
+/* The slot of a random key. There must be one. */
+static unsigned slot_of_random_key(const struct slot_tables *slots) {
+    return (unsigned)fenwick_find(slots->sums, HASH_SLOTS, random_below(slot_tables_size(slots)));
+}
+
+/* Called after a change of a table, which had `before` bytes. */
+static void slot_changed(struct slot_tables *slots, unsigned slot, size_t before) {
+    const struct hashtable *table = slots->tables[slot];
+    slots->memory += hashtable_memory(table) - before;
+    uint64_t *word = &slots->rehashing[slot / WORD_BITS], bit = (uint64_t)1 << slot % WORD_BITS;
+    bool rehashing = hashtable_is_rehashing(table);
+    if (likely(rehashing == ((*word & bit) != 0))) return;
+    *word ^= bit;
+    slots->rehashing_count += rehashing ? 1 : -1;
+}
+
+static struct hashtable *slot_table_make(struct key_tables *tables, unsigned slot) {
+    if (!tables->slots) tables->slots = mem_calloc(1, sizeof(*tables->slots));
+    struct hashtable **table = &tables->slots->tables[slot];
+    if (!*table) {
+        *table = hashtable_new(tables->type);
+        tables->slots->memory += hashtable_memory(*table);
+    }
+    return *table;
+}
+
+/* Frees the table of a slot without keys. */
+static void slot_table_free(struct slot_tables *slots, unsigned slot) {
+    size_t before = hashtable_memory(slots->tables[slot]);
+    hashtable_clear(slots->tables[slot]);
+    slot_changed(slots, slot, before);
+    slots->memory -= hashtable_memory(slots->tables[slot]);
+    hashtable_free(slots->tables[slot]);
+    slots->tables[slot] = NULL;
+}
+
+/* --- All tables --- */
+
+void key_tables_free(struct key_tables *tables) {
+    hashtable_free(tables->table);
+    if (tables->slots)
+        for (unsigned slot = 0; slot < HASH_SLOTS; slot++) hashtable_free(tables->slots->tables[slot]);
+    mem_free(tables->slots);
+    *tables = key_tables_init(tables->type, tables->per_slot);
+}
+
+size_t key_tables_memory(const struct key_tables *tables) {
+    if (key_tables_is_single(tables)) return hashtable_memory(tables->table);
+    return tables->slots ? sizeof(*tables->slots) + tables->slots->memory : 0;
+}
+
+int key_tables_rehashing(const struct key_tables *tables) {
+    if (key_tables_is_single(tables)) return hashtable_is_rehashing(tables->table);
+    return tables->slots ? tables->slots->rehashing_count : 0;
+}
+
+static struct hashtable *single_table(struct key_tables *tables) {
+    if (!tables->table) tables->table = hashtable_new(tables->type);
+    return tables->table;
+}
+
+void key_tables_expand(struct key_tables *tables, size_t keys) {
+    if (keys && !tables->per_slot) hashtable_expand(single_table(tables), keys);
+}
+
+void key_tables_expand_slot(struct key_tables *tables, unsigned slot, size_t keys) {
+    if (!keys || !tables->per_slot) return;
+    struct hashtable *table = slot_table_make(tables, slot);
+    size_t before = hashtable_memory(table);
+    hashtable_expand(table, keys);
+    slot_changed(tables->slots, slot, before);
+}
+
+/* The first table that is being resized, from this slot on and around to slot 0. There must be one. */
+static unsigned slot_rehashing(const struct slot_tables *slots, unsigned slot) {
+    enum { WORDS = HASH_SLOTS / WORD_BITS };
+    unsigned at = slot / WORD_BITS;
+    uint64_t word = slots->rehashing[at] & ~(uint64_t)0 << slot % WORD_BITS;
+    while (!word) at = (at + 1) % WORDS, word = slots->rehashing[at];
+    return at * WORD_BITS + (unsigned)__builtin_ctzll(word);
+}
+
+bool key_tables_rehash_for(struct key_tables *tables, uint64_t microseconds) {
+    if (key_tables_is_single(tables)) return hashtable_rehash_for(tables->table, microseconds);
+    struct slot_tables *slots = tables->slots;
+    if (!slots || !slots->rehashing_count) return false;
+    uint64_t now = clock_monotonic_us(), end = now + microseconds;
+    for (int left = slots->rehashing_count; left; left--) {
+        if (now >= end) return true;
+        unsigned slot = slot_rehashing(slots, slots->rehash_slot);
+        size_t before = hashtable_memory(slots->tables[slot]);
+        bool undone = hashtable_rehash_for(slots->tables[slot], end - now);
+        slot_changed(slots, slot, before);
+        if (undone) return true;
+        slots->rehash_slot = (slot + 1) % HASH_SLOTS;
+        now = clock_monotonic_us();
+    }
+    return false;
+}
+
+void key_tables_stats(const struct key_tables *tables, struct hashtable_stats stats[2]) {
+    if (key_tables_is_single(tables)) hashtable_stats_add(tables->table, stats);
+    if (!tables->slots) return;
+    for (unsigned slot = 0; (slot = slot_with_keys(tables->slots, slot)) < HASH_SLOTS; slot++)
+        hashtable_stats_add(tables->slots->tables[slot], stats);
+}
+
+/* --- Changes, and searches for a position --- */
+
+/* The table at a position; NULL: none yet. */
+static struct hashtable *table_at(const struct key_tables *tables, const struct key_position *position) {
+    if (key_tables_is_single(tables)) return tables->table;
+    return tables->slots ? tables->slots->tables[position->slot] : NULL;
+}
+
+void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct slice key,
+                                       struct key_position *position) {
+    position->slot = tables->per_slot ? hash_slot(key) : 0;
+    struct hashtable *table = table_at(tables, position);
+    if (table) return hashtable_find_or_prepare(table, key, &position->hash);
+    hashtable_locate(tables->type, key, &position->hash);
+    return NULL;
+}
+
+void key_tables_slow_add_at(struct key_tables *tables, struct key_position *position, void *entry) {
+    if (!tables->per_slot) {
+        hashtable_add_at(single_table(tables), &position->hash, entry);
+        return;
+    }
+    struct hashtable *table = slot_table_make(tables, position->slot);
+    size_t before = hashtable_memory(table);
+    hashtable_add_at(table, &position->hash, entry);
+    fenwick_add(tables->slots->sums, HASH_SLOTS, position->slot, 1);
+    slot_changed(tables->slots, position->slot, before);
+}
+
+void *key_tables_slow_pop(struct key_tables *tables, struct slice key) {
+    struct slot_tables *slots = tables->slots;
+    unsigned slot = slots ? hash_slot(key) : 0;
+    struct hashtable *table = slots ? slots->tables[slot] : NULL;
+    if (!table) return NULL;
+    size_t before = hashtable_memory(table);
+    void *entry = hashtable_pop(table, key);
+    if (!entry) return NULL;
+    fenwick_add(slots->sums, HASH_SLOTS, slot, SIZE_MAX);
+    slot_changed(slots, slot, before);
+    if (!hashtable_size(table)) slot_table_free(slots, slot);
+    return entry;
+}
+
+/* --- Prefetching --- */
+
+void key_tables_prepare(const struct key_tables *tables, struct slice key, struct key_position *position) {
+    position->slot = tables->per_slot ? hash_slot(key) : 0;
+    struct hashtable *table = table_at(tables, position);
+    if (table)
+        hashtable_prepare(table, key, &position->hash);
+    else
+        hashtable_locate(tables->type, key, &position->hash);
+}
+void key_tables_prefetch_position(const struct key_tables *tables, const struct key_position *position) {
+    struct hashtable *table = table_at(tables, position);
+    if (table) hashtable_prefetch_position(table, &position->hash);
+}
+void **key_tables_find_at(const struct key_tables *tables, struct slice key, const struct key_position *position) {
+    struct hashtable *table = table_at(tables, position);
+    return table ? hashtable_find_at(table, key, &position->hash) : NULL;
+}
+
+/* Step by step for all keys: the tables, their buckets, the entries. */
+void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count) {
+    struct hashtable *of_keys[HASHTABLE_PREFETCH_MAX];
+    struct hashtable_position positions[HASHTABLE_PREFETCH_MAX];
+    if (!tables->slots) return;
+    if (count > HASHTABLE_PREFETCH_MAX) count = HASHTABLE_PREFETCH_MAX;
+    for (size_t i = 0; i < count; i++) {
+        of_keys[i] = tables->slots->tables[hash_slot(keys[i])];
+        __builtin_prefetch(of_keys[i]);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (of_keys[i]) hashtable_prepare(of_keys[i], keys[i], &positions[i]);
+    for (size_t i = 0; i < count; i++)
+        if (of_keys[i]) hashtable_prefetch_entries(of_keys[i], &positions[i]);
+}
+
+/* --- Iteration --- */
+
+/* The cursor at the first bucket of a slot; at HASH_SLOTS the scan is complete. */
+static uint64_t cursor_at(unsigned slot) {
+    return slot < HASH_SLOTS ? slot : 0;
+}
+
+static uint64_t slots_scan(const struct slot_tables *slots, int only, uint64_t cursor,
+                           void (*visit)(void *context, void *entry), void *context) {
+    unsigned slot = cursor % HASH_SLOTS;
+    if (only >= 0 && slot != (unsigned)only) {
+        if (slot > (unsigned)only) return 0;
+        cursor = slot = (unsigned)only;
+    }
+    if (!slots->tables[slot]) {
+        cursor = slot = only >= 0 ? HASH_SLOTS : slot_with_keys(slots, slot);
+        if (slot == HASH_SLOTS) return 0;
+    }
+    uint64_t next = hashtable_scan(slots->tables[slot], cursor >> HASH_SLOT_BITS, visit, context);
+    if (next) return next << HASH_SLOT_BITS | slot;
+    return only >= 0 ? 0 : cursor_at(slot_with_keys(slots, slot + 1));
+}
+
+uint64_t key_tables_scan(const struct key_tables *tables, int slot, uint64_t cursor,
+                         void (*visit)(void *context, void *entry), void *context) {
+    if (key_tables_is_single(tables)) return hashtable_scan(tables->table, cursor, visit, context);
+    return tables->slots ? slots_scan(tables->slots, slot, cursor, visit, context) : 0;
+}
+
+static void iterator_start(struct key_tables_iterator *it, unsigned slot) {
+    struct slot_tables *slots = it->tables->slots;
+    it->current = -1;
+    if (slot == HASH_SLOTS || !slots->tables[slot]) return;
+    it->current = (int)slot;
+    hashtable_iterator_open(&it->table, slots->tables[slot]);
+}
+static void iterator_stop(struct key_tables_iterator *it) {
+    if (it->current < 0) return;
+    struct slot_tables *slots = it->tables->slots;
+    size_t before = slots ? hashtable_memory(slots->tables[it->current]) : 0;
+    hashtable_iterator_close(&it->table);
+    if (slots) slot_changed(slots, (unsigned)it->current, before); /* the table may shrink now */
+}
+
+void key_tables_iterator_open(struct key_tables_iterator *it, struct key_tables *tables, int slot) {
+    *it = (struct key_tables_iterator){.tables = tables, .current = -1, .only = slot >= 0};
+    if (key_tables_is_single(tables)) {
+        it->current = 0;
+        hashtable_iterator_open(&it->table, tables->table);
+    } else if (tables->slots) {
+        iterator_start(it, slot >= 0 ? (unsigned)slot : slot_with_keys(tables->slots, 0));
+    }
+}
+
+void *key_tables_iterator_next(struct key_tables_iterator *it) {
+    while (it->current >= 0) {
+        void *entry = hashtable_iterator_next(&it->table);
+        if (entry || !it->tables->slots) return entry;
+        if (it->only) return NULL;
+        iterator_stop(it);
+        iterator_start(it, slot_with_keys(it->tables->slots, (unsigned)it->current + 1));
+    }
+    return NULL;
+}
+
+void key_tables_iterator_close(struct key_tables_iterator *it) {
+    iterator_stop(it);
+    it->current = -1;
+}
+
+/* --- Random entries --- */
+
+void *key_tables_random(const struct key_tables *tables) {
+    if (key_tables_is_single(tables)) return hashtable_random(tables->table);
+    if (!tables->slots || !slot_tables_size(tables->slots)) return NULL;
+    return hashtable_random(tables->slots->tables[slot_of_random_key(tables->slots)]);
+}
+
+/* From the table of a random key on, around to slot 0. */
+static size_t slots_sample(const struct slot_tables *slots, void **entries, size_t count) {
+    size_t got = 0;
+    if (count > slot_tables_size(slots)) count = slot_tables_size(slots);
+    if (!count) return 0;
+    unsigned first = slot_of_random_key(slots), slot = first;
+    do {
+        got += hashtable_sample(slots->tables[slot], entries + got, count - got);
+        slot = slot_with_keys(slots, slot + 1);
+        if (slot == HASH_SLOTS) slot = slot_with_keys(slots, 0);
+    } while (got < count && slot != first);
+    return got;
+}
+
+size_t key_tables_sample(const struct key_tables *tables, void **entries, size_t count) {
+    if (key_tables_is_single(tables)) return hashtable_sample(tables->table, entries, count);
+    return tables->slots ? slots_sample(tables->slots, entries, count) : 0;
+}

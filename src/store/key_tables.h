@@ -1,0 +1,129 @@
+/* key_tables.h: the hash tables of a database, which act as one table. For store/ only.
+ *
+ * A database has either one table, or one for each hash slot of a cluster, so that the keys of a slot can be counted,
+ * listed, moved and deleted without a search of all keys. A table is created with its first key, or when it is
+ * expanded. The table of a slot is freed with its last key.
+ *
+ * An array of 16384 pointers leads to the tables of the slots. A Fenwick tree over the sizes of the tables gives the
+ * table that holds the n-th key, so that a random key is uniform over all keys, and the next table with keys. Both take
+ * 256 KiB and are allocated with the first key of the database. A bitmap has the tables that are being resized.
+ *
+ * The entries are those of keyspace.h; other comments are those of lib/hashtable.h. */
+#ifndef STORE_KEY_TABLES_H
+#define STORE_KEY_TABLES_H
+#include "lib/hash_slot.h"
+#include "lib/hashtable.h"
+
+struct slot_tables; /* private */
+struct key_tables {
+    const struct hashtable_type *type;
+    struct hashtable *table;   /* NULL: no keys, or a table for each slot */
+    struct slot_tables *slots; /* NULL: no keys, or a single table */
+    bool per_slot;
+};
+/* The result of a search, for key_tables_add_at(). It stays valid when the tables change, and for all tables of the
+ * database. */
+struct key_position {
+    struct hashtable_position hash;
+    unsigned slot; /* not used for a single table */
+};
+
+static inline struct key_tables key_tables_init(const struct hashtable_type *type, bool per_slot) {
+    return (struct key_tables){.type = type, .per_slot = per_slot};
+}
+/* Frees all tables, and their entries if the type says so; any thread. The struct then has no keys. */
+void key_tables_free(struct key_tables *tables);
+size_t key_tables_memory(const struct key_tables *tables); /* bytes of the tables, without the entries */
+int key_tables_rehashing(const struct key_tables *tables); /* tables that are being resized */
+/* Resize once for this number of keys: a single table, or the table of a slot. For the other kind they do nothing. */
+void key_tables_expand(struct key_tables *tables, size_t keys);
+void key_tables_expand_slot(struct key_tables *tables, unsigned slot, size_t keys);
+/* Continues resizing for at most this time and a few buckets more. True: not finished. */
+bool key_tables_rehash_for(struct key_tables *tables, uint64_t microseconds);
+void key_tables_stats(const struct key_tables *tables, struct hashtable_stats stats[2]); /* adds to `stats` */
+
+/* Scan. With a table for each slot, the low 14 bits of the cursor are the slot, the others the cursor in its table, and
+ * a call visits one bucket of one table. slot: only this one, or -1: all; a single table has all keys in any case. */
+uint64_t key_tables_scan(const struct key_tables *tables, int slot, uint64_t cursor,
+                         void (*visit)(void *context, void *entry), void *context);
+/* Iteration, in the order of the slots. The tables must not change meanwhile. slot: as for the scan. */
+struct key_tables_iterator {
+    struct key_tables *tables;
+    struct hashtable_iterator table;
+    int current; /* the open table: its slot; 0 for a single table; -1: none */
+    bool only;   /* no other slot */
+};
+void key_tables_iterator_open(struct key_tables_iterator *it, struct key_tables *tables, int slot);
+void *key_tables_iterator_next(struct key_tables_iterator *it); /* NULL: no more entries */
+void key_tables_iterator_close(struct key_tables_iterator *it);
+
+void *key_tables_random(const struct key_tables *tables); /* uniform; NULL: no keys */
+size_t key_tables_sample(const struct key_tables *tables, void **entries, size_t count);
+
+size_t key_tables_slot_size(const struct key_tables *tables, unsigned slot); /* 0 for a single table */
+
+/* The inline functions below serve a single table themselves, and leave the rest to these: a table for each slot, and a
+ * table that does not exist yet. */
+size_t slot_tables_size(const struct slot_tables *slots);
+struct hashtable *slot_tables_table(const struct slot_tables *slots, unsigned slot); /* NULL: no keys */
+void **key_tables_slow_find_or_prepare(const struct key_tables *tables, struct slice key,
+                                       struct key_position *position);
+void key_tables_slow_add_at(struct key_tables *tables, struct key_position *position, void *entry);
+void *key_tables_slow_pop(struct key_tables *tables, struct slice key);
+void key_tables_slow_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count);
+
+static inline bool key_tables_is_single(const struct key_tables *tables) {
+    return __builtin_expect(tables->table != NULL, 1);
+}
+static inline size_t key_tables_size(const struct key_tables *tables) {
+    if (key_tables_is_single(tables)) return hashtable_size(tables->table);
+    return tables->slots ? slot_tables_size(tables->slots) : 0;
+}
+/* The table that has a key if there is one; NULL: none yet. */
+static inline struct hashtable *key_tables_table(const struct key_tables *tables, struct slice key) {
+    if (key_tables_is_single(tables)) return tables->table;
+    return tables->slots ? slot_tables_table(tables->slots, hash_slot(key)) : NULL;
+}
+
+/* Lookup and changes. */
+static inline void *key_tables_find(const struct key_tables *tables, struct slice key) {
+    struct hashtable *table = key_tables_table(tables, key);
+    return table ? hashtable_find(table, key) : NULL;
+}
+/* Returns the address of the pointer in the table, for an entry that moves. */
+static inline void **key_tables_find_ref(const struct key_tables *tables, struct slice key) {
+    struct hashtable *table = key_tables_table(tables, key);
+    return table ? hashtable_find_slot(table, key) : NULL;
+}
+static inline void **key_tables_find_or_prepare(const struct key_tables *tables, struct slice key,
+                                                struct key_position *position) {
+    if (key_tables_is_single(tables)) return hashtable_find_or_prepare(tables->table, key, &position->hash);
+    return key_tables_slow_find_or_prepare(tables, key, position);
+}
+static inline void key_tables_add_at(struct key_tables *tables, struct key_position *position, void *entry) {
+    if (key_tables_is_single(tables))
+        hashtable_add_at(tables->table, &position->hash, entry);
+    else
+        key_tables_slow_add_at(tables, position, entry);
+}
+static inline bool key_tables_add(struct key_tables *tables, void *entry) {
+    struct key_position position;
+    if (key_tables_find_or_prepare(tables, tables->type->key(entry), &position)) return false;
+    key_tables_add_at(tables, &position, entry);
+    return true;
+}
+static inline void *key_tables_pop(struct key_tables *tables, struct slice key) {
+    return key_tables_is_single(tables) ? hashtable_pop(tables->table, key) : key_tables_slow_pop(tables, key);
+}
+
+/* Prefetching. */
+void key_tables_prepare(const struct key_tables *tables, struct slice key, struct key_position *position);
+void key_tables_prefetch_position(const struct key_tables *tables, const struct key_position *position);
+void **key_tables_find_at(const struct key_tables *tables, struct slice key, const struct key_position *position);
+static inline void key_tables_prefetch(const struct key_tables *tables, const struct slice *keys, size_t count) {
+    if (key_tables_is_single(tables))
+        hashtable_prefetch(tables->table, keys, count);
+    else
+        key_tables_slow_prefetch(tables, keys, count);
+}
+#endif
