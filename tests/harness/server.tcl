@@ -107,6 +107,7 @@ proc server_start {options} {
             dict set settings rdma-port $port
         }
         if {$::opt(io_threads)} {dict set settings io-threads $::opt(io_threads)}
+        if {$::opt(slots)} {dict set settings keyspace-per-slot yes}
         foreach {k v} [dict get $o overrides] {dict set settings $k $v}
         set text ""
         dict for {k v} $settings {
