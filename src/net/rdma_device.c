@@ -52,7 +52,9 @@ static struct list registry;             /* of rdma_loops */
 static struct rdma_stats finished_stats; /* of loops that are gone */
 
 static void process_init(void) {
-    ibv_fork_init(); /* before anything is registered */
+    /* Before anything is registered. Where the kernel copies pinned pages of private memory it is not needed, and must
+     * not be called: libibverbs would hide all registered memory from children, values included (rdma_values.h). */
+    if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) ibv_fork_init();
     list_init(&registry);
 }
 

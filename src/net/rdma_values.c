@@ -8,6 +8,7 @@
 #include "net/rdma_connection.h"
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -31,7 +32,9 @@ void rdma_values_changed(void) {
 void rdma_values_start(void) {
     if (started) return;
     started = true;
-    usable = ibv_is_fork_initialized() == IBV_FORK_UNNEEDED && value_arena_open();
+    /* With these variables libibverbs hides all registered memory from children. */
+    bool hidden = getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE");
+    usable = !hidden && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED && value_arena_open();
     rdma_values_changed();
 }
 

@@ -12,8 +12,9 @@
  *
  * Fork
  *   A child must be able to read all values as they were at the fork. Where registered memory is hidden from children
- *   (kernels before 5.12) or not protected at all, values are not registered and this module is off:
- *   ibv_is_fork_initialized() must return IBV_FORK_UNNEEDED. Newer kernels copy pinned pages of private memory when the
+ *   (kernels before 5.12, or the environment variables RDMAV_FORK_SAFE and IBV_FORK_SAFE) or not protected at all,
+ *   values are not registered and this module is off: ibv_is_fork_initialized() must return IBV_FORK_UNNEEDED, and
+ *   ibv_fork_init() is not called then. Newer kernels copy pinned pages of private memory when the
  *   process forks, half a second for a gigabyte. Regions are shared mappings, which the kernel does not copy
  *   (value_arena.h). */
 #ifndef NET_RDMA_VALUES_H

@@ -176,7 +176,7 @@ proc spawn_text {p} {
     return $out
 }
 
-# The lines the server has written since a position, at most the last 15.
+# The lines the server has written since a position: the last 15, or the report of a crash.
 proc log_since {id from} {
     set out ""
     foreach {f at} [list $::server($id,log) $from $::server($id,err) 0] {
@@ -187,7 +187,10 @@ proc log_since {id from} {
         close $ch
         if {$t eq ""} continue
         set lines [split $t \n]
-        if {[llength $lines] > 15} {set lines [concat [list "... ([llength $lines] lines)"] [lrange $lines end-14 end]]}
+        set crash [lsearch -glob $lines "*BUG REPORT START*"]
+        if {$crash >= 0} {
+            set lines [lrange $lines $crash $crash+45]
+        } elseif {[llength $lines] > 15} {set lines [concat [list "... ([llength $lines] lines)"] [lrange $lines end-14 end]]}
         foreach l $lines {append out "      | [printable [string trimright $l \r] 300]\n"}
     }
     return $out

@@ -19,6 +19,9 @@ start_server {} {
         r config set rdb-key-save-delay 5000
         assert_equal "Background saving started" [r bgsave]
         r config set rdb-key-save-delay 0
+        # The child waits until everything has changed.
+        regexp {Background saving started by pid (\d+)} [file_bytes [srv log]] -> child
+        exec kill -STOP $child
         # Overwritten in place, deleted and allocated anew, while the child reads.
         fill after
         for {set i 0} {$i < 64} {incr i 2} {r del large:$i}
@@ -28,6 +31,7 @@ start_server {} {
         r flushdb async
         fill last
         assert_equal 1 [saving]
+        exec kill -CONT $child
         wait_for_condition 30000 {[saving] eq "0"}
         assert_equal ok [info_field persistence rdb_last_bgsave_status]
         assert_equal [value 100000 last-7] [r get large:7]

@@ -14,7 +14,7 @@ struct config {
     uint32_t comp_vectors;
     uint32_t cm_timeout_ms, timewait_ms;
     uint32_t iwarp;    /* 1: devices say that they are iWARP */
-    uint32_t dontfork; /* 1: ibv_fork_init hides regions from children, as with kernels before 5.12 */
+    uint32_t dontfork; /* 1: as with kernels before 5.12, a child shares no registered memory safely unless ibv_fork_init was called */
 };
 
 const struct config *config(void);

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -144,6 +145,12 @@ static bool stays_private(unsigned int access) {
     return !(access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) && !config()->dontfork;
 }
 
+/* After ibv_fork_init() a child lacks these pages, too, as long as they are registered. */
+static void advise_private(const struct mr *mr, int advice) {
+    uint64_t va = (uint64_t)(uintptr_t)mr->ib.addr;
+    if (pages_fork_safe()) madvise((void *)(uintptr_t)round_down(va, PAGE), mr->pinned, advice);
+}
+
 static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access) {
     int err = fault_errno(FAULT_REG_MR);
     uint64_t va = (uint64_t)(uintptr_t)addr;
@@ -171,6 +178,7 @@ static struct ibv_mr *mr_register(struct ibv_pd *pd, void *addr, size_t length, 
         errno = err;
         return NULL;
     }
+    if (stays_private(access)) advise_private(mr, MADV_DONTFORK);
     atomic_fetch_add(&to_pd(pd)->users, 1);
     stats_inc(mrs);
     stats_add(registered_bytes, length);
@@ -212,6 +220,7 @@ SR_EXPORT int ibv_dereg_mr(struct ibv_mr *ib) {
     if (load_relaxed(&arena_mr_slots()[mr->index].key) != ib->lkey) return EINVAL; /* a second time */
     store_release(&arena_mr_slots()[mr->index].key, 0);
     qp_quiesce_all();
+    if (stays_private(arena_mr_slots()[mr->index].access)) advise_private(mr, MADV_DOFORK);
     pages_release(&mr->hold);
     if (mr->segs_off) arena_free(ARENA_RING, mr->segs_off, arena_mr_slots()[mr->index].nseg * sizeof(struct mr_seg));
     mr->segs_off = 0;
@@ -222,8 +231,9 @@ SR_EXPORT int ibv_dereg_mr(struct ibv_mr *ib) {
     return 0;
 }
 
+/* Hides regions from children also where the kernel copies them, as libibverbs does. */
 SR_EXPORT int ibv_fork_init(void) {
-    if (config()->dontfork) pages_fork_init();
+    pages_fork_init();
     return 0;
 }
 
