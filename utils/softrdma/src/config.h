@@ -14,7 +14,8 @@ struct config {
     uint32_t comp_vectors;
     uint32_t cm_timeout_ms, timewait_ms;
     uint32_t iwarp;    /* 1: devices say that they are iWARP */
-    uint32_t dontfork; /* 1: as with kernels before 5.12, a child shares no registered memory safely unless ibv_fork_init was called */
+    uint32_t dontfork; /* 1: as with kernels before 5.12, a child shares no registered memory safely unless
+                          ibv_fork_init was called */
 };
 
 const struct config *config(void);
