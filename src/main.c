@@ -7,6 +7,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "pubsub/pubsub.h"
+#include "repl/repl.h"
 #include "server/clients/auth.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
@@ -66,6 +67,7 @@ static void parts_register(void) {
     config_register(type_options);
     config_register(durability_options);
     config_register(aof_options);
+    config_register(repl_replica_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);
@@ -84,6 +86,7 @@ static void parts_register(void) {
     commands_register(snapshot_commands);
     commands_register(aof_commands);
     commands_register(pubsub_commands);
+    commands_register(repl_replica_commands);
     commands_register(absent_features_commands);
     data_commands_register();
 
@@ -109,6 +112,7 @@ static void parts_register(void) {
     server_add_part(&rdma_info_part);
     server_add_part(&aof_part); /* its child must be gone before the snapshot that SHUTDOWN may write */
     server_add_part(&snapshot_part);
+    server_add_part(&repl_replica_part);
 }
 
 static void version_print(void) {

@@ -46,6 +46,7 @@ struct sync_job {
     struct aof_buffer buffer; /* to be written; may be empty */
     size_t done;              /* bytes of it that are written */
     uint64_t sequence;        /* of the last command whose reply it releases; 0: of none */
+    uint64_t covers;          /* of the last command that fdatasync() brings to the disk */
     uint64_t began_us, us;    /* by the cached clock of the main thread; what it took */
     int error;
 };
@@ -59,6 +60,7 @@ static struct {
     bool delay_counted;          /* of the write that is going on */
     uint64_t synced_us, logged_us;
     uint64_t delayed;
+    uint64_t written_sequence, synced_sequence; /* of the last command written whole, and on the disk */
     /* Gathering. */
     struct event_timer timer;
     uint64_t group_end_us, group_us; /* when the last group was done, and how long it took */
@@ -168,6 +170,7 @@ static void write_start(bool sync) {
 static void sync_start(bool releases) {
     sync_state.unsynced = false;
     sync_state.syncing = job_new(true);
+    sync_state.syncing->covers = sync_state.written_sequence;
     if (!releases) sync_state.syncing->sequence = 0;
     background_submit(BACKGROUND_FSYNC, job_run, sync_state.syncing);
 }
@@ -179,7 +182,10 @@ static void sync_finish(struct sync_job *job) {
         sync_failed(job->error);
     else
         sync_succeeded();
-    if (!job->error) reply_barrier_release(&aof_barrier, job->sequence);
+    if (!job->error) {
+        sync_state.synced_sequence = job->covers;
+        reply_barrier_release(&aof_barrier, job->sequence);
+    }
     aof_buffer_free(&job->buffer);
 }
 
@@ -195,7 +201,9 @@ static void write_finish(struct sync_job *job) {
         return;
     }
     write_succeeded(len);
+    sync_state.written_sequence = job->sequence;
     if (job->sync) {
+        sync_state.synced_sequence = job->sequence;
         sync_state.unsynced = false;
         sync_state.synced_us = clock_mono();
         sync_state.group_end_us = clock_monotonic_us();
@@ -271,6 +279,7 @@ static bool write_buffer(void) {
         return false;
     }
     write_succeeded(len);
+    sync_state.written_sequence = aof_append_sequence();
     aof_buffer_clear(buffer);
     return true;
 }
@@ -317,6 +326,7 @@ int aof_sync_all(void) {
     if (!error) {
         sync_state.unsynced = false;
         sync_state.synced_us = clock_mono();
+        sync_state.synced_sequence = sync_state.written_sequence;
         sync_succeeded();
     }
     /* With `always` only now: the replies promise that the writes are on the disk. */
@@ -356,6 +366,10 @@ void aof_sync_stop(void) {
     reply_barrier_disarm(&aof_barrier);
 }
 
+bool aof_synced(uint64_t *offset) {
+    *offset = sync_state.synced_sequence;
+    return aof.state == AOF_ON;
+}
 size_t aof_sync_pending(void) {
     return background_pending(BACKGROUND_FSYNC);
 }

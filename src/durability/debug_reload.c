@@ -20,7 +20,7 @@ static void run_reload(struct call *call) {
             return;
         }
     }
-    if (server.loading) {
+    if (server.loading || server.async_loading) {
         reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
         return;
     }

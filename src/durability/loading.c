@@ -43,6 +43,8 @@ static enum filter_answer refuse_command(struct client *client, const struct com
     return FILTER_REFUSE;
 }
 static struct command_filter filter = {.order = FILTER_LOADING, .ask = refuse_command};
+static struct command_filter async_filter = {
+    .order = FILTER_LOADING, .flags = CMD_NO_ASYNC_LOADING, .ask = refuse_command};
 
 static void log_progress(int64_t now) {
     const struct loading_state *s = &loading_state;
@@ -87,8 +89,9 @@ void loading_begin(uint64_t total, enum loading_service service) {
     run.before = 0;
     run.service = service;
     run.turned_us = clock_mono();
-    server.loading = true;
-    dispatch_add_filter(&filter);
+    server.async_loading = service == LOADING_SERVES_OLD;
+    server.loading = !server.async_loading;
+    dispatch_add_filter(server.loading ? &filter : &async_filter);
 }
 
 void loading_attach(struct source *source) {
@@ -103,8 +106,8 @@ void loading_detach(void) {
 }
 
 void loading_end(void) {
-    dispatch_remove_filter(&filter);
-    server.loading = false;
+    dispatch_remove_filter(server.loading ? &filter : &async_filter);
+    server.loading = server.async_loading = false;
     run.source = NULL;
     clock_update();
 }
@@ -139,15 +142,19 @@ static bool has_magic(int fd) {
     return got == (ssize_t)sizeof magic && rdb_is_magic(magic, sizeof magic);
 }
 
+static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, bool keep_expired) {
+    return (struct rdb_load_params){.relaxed_version = durability_settings.version_check == VERSION_CHECK_RELAXED,
+                                    .ignore_checksum = !durability_settings.checksum,
+                                    .check_duplicates = durability_settings.sanitize == SANITIZE_YES,
+                                    .skip_expired = !keep_expired,
+                                    .duplicates = duplicates,
+                                    .aux = log_aux,
+                                    .key_loaded = key_loaded};
+}
+
 static int read_source(struct source *source, enum rdb_duplicate_key duplicates, bool keep_expired,
                        struct rdb_load_result *result) {
-    struct rdb_load_params params = {.relaxed_version = durability_settings.version_check == VERSION_CHECK_RELAXED,
-                                     .ignore_checksum = !durability_settings.checksum,
-                                     .check_duplicates = durability_settings.sanitize == SANITIZE_YES,
-                                     .skip_expired = !keep_expired,
-                                     .duplicates = duplicates,
-                                     .aux = log_aux,
-                                     .key_loaded = key_loaded};
+    struct rdb_load_params params = load_params(duplicates, keep_expired);
     int error = rdb_load(source, server.keyspace, &params, result);
     return error < 0 ? error : 0;
 }
@@ -214,6 +221,26 @@ int loading_read_base(struct source *source, const char *name) {
         return error;
     }
     if (result.aof_base) log_notice("RDB is base AOF");
+    loaded(&result);
+    return 0;
+}
+
+static bool (*copy_aux)(void *context, struct source *source, struct slice name, struct slice value);
+static bool log_copy_aux(void *context, struct source *source, struct slice name, struct slice value) {
+    return log_aux(context, source, name, value) && copy_aux(context, source, name, value);
+}
+
+int loading_read_copy(struct source *source, struct keyspace *into,
+                      bool (*aux)(void *context, struct source *source, struct slice name, struct slice value)) {
+    struct rdb_load_result result = {0};
+    struct rdb_load_params params = load_params(RDB_DUPLICATE_REFUSED, true);
+    copy_aux = aux;
+    params.aux = log_copy_aux;
+    int error = rdb_load(source, into, &params, &result);
+    if (error < 0) {
+        log_failure("of the primary", error, &result);
+        return error;
+    }
     loaded(&result);
     return 0;
 }

@@ -19,7 +19,11 @@ struct loading_state {
 };
 extern struct loading_state loading_state;
 
-enum loading_service { LOADING_SERVES, LOADING_BLOCKS /* nobody is served meanwhile: DEBUG RELOAD */ };
+enum loading_service {
+    LOADING_SERVES,     /* clients get LOADING errors for commands on data */
+    LOADING_SERVES_OLD, /* the data set is loaded into another keyspace: clients use the old one */
+    LOADING_BLOCKS      /* nobody is served meanwhile: DEBUG RELOAD */
+};
 void loading_begin(uint64_t total, enum loading_service service);
 void loading_attach(struct source *source); /* its progress is the loading's */
 void loading_detach(void);                  /* it was read; another may be attached */
@@ -32,6 +36,12 @@ int loading_read_base(struct source *source, const char *name);
 /* Loads an RDB file. `flush` empties the databases first, when the file looks like one. Logs what it finds and what
  * fails. 0, or a negative errno: -ENOENT where there is no file, else those of rdb_load(). */
 int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates);
+
+/* Reads the full copy of a primary, from a source that is attached, into a keyspace whose databases are empty. `aux` is
+ * called for each AUX field. Logs what it finds. 0, or the negative errno of rdb_load(), which was logged; what was
+ * read so far is in the keyspace then. */
+int loading_read_copy(struct source *source, struct keyspace *into,
+                      bool (*aux)(void *context, struct source *source, struct slice name, struct slice value));
 
 /* At start: loads what is there, or ends the process where it cannot be read. Clients are served meanwhile. */
 void loading_at_start(void);

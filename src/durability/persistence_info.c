@@ -56,13 +56,13 @@ static void write_loading(struct output *out) {
 
 static void write_persistence(struct output *out) {
     info_line(out, "loading:%d", server.loading);
-    info_line(out, "async_loading:0");
+    info_line(out, "async_loading:%d", server.async_loading);
     write_child(out);
     write_snapshots(out);
     aof_info(out);
     write_absent(out);
     aof_info_sizes(out);
-    if (server.loading) write_loading(out);
+    if (server.loading || server.async_loading) write_loading(out);
 }
 
 static void reset(void) {

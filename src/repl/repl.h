@@ -69,6 +69,12 @@ size_t repl_replicas_online(void);
 /* The offset up to which at least `count` replicas have acknowledged the stream (`fsynced`: have it on disk). */
 int64_t repl_acknowledged(size_t count, bool fsynced);
 
+/* --- Roles (replica.c): what REPLICAOF does --- */
+/* `failover`: PSYNC asks the primary to hand over to this server (FAILOVER). */
+void repl_follow(struct slice host, int port, bool failover);
+void repl_lead(void);
+int repl_stream_db(void); /* of a replica: the database selected in the stream at role->offset */
+
 /* Tables, registered in main.c. */
 extern const struct config_option repl_primary_options[], repl_replica_options[];
 extern const struct command_spec repl_primary_commands[], repl_replica_commands[], wait_commands[], failover_commands[];

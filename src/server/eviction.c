@@ -8,6 +8,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
+#include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
 #include "server/stats/latency_monitor.h"
@@ -122,7 +123,9 @@ static enum filter_answer memory_ask(struct client *client, const struct command
                                      const struct slice *argv, const char **error) {
     (void)argc, (void)argv;
     if (__builtin_expect(!excess(NULL), 1) && !exceeded_since_us) return FILTER_PASS;
-    if (evict_now_and_later() || !(dispatch_flags(client, command) & CMD_DENYOOM)) return FILTER_PASS;
+    bool needs_memory = dispatch_flags(client, command) & CMD_DENYOOM;
+    /* A replica that refused a command of its primary would no longer have its data. */
+    if (evict_now_and_later() || !needs_memory || client->flags & CLIENT_PRIMARY) return FILTER_PASS;
     *error = "OOM command not allowed when used memory > 'maxmemory'.";
     return FILTER_REFUSE;
 }

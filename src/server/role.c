@@ -13,6 +13,7 @@
 
 static struct role current;
 const struct role *const role = &current;
+struct role_sync role_sync;
 static bool read_only, serve_stale, ignore_maxmemory, started;
 static struct list listeners = {.head = {&listeners.head, &listeners.head}};
 static const char *const link_names[] = {[ROLE_LINK_CONNECT] = "connect",
@@ -111,20 +112,33 @@ void role_heard(void) {
 
 /* ROLE and INFO */
 
+static long long seconds_since(int64_t now, int64_t since_ms) {
+    return since_ms ? (long long)(now - since_ms) / 1000 : -1LL;
+}
+
+static void write_sync(struct output *out, int64_t now) {
+    long long total = role_sync.total, read = role_sync.read;
+    if (total < 0) total = 0;
+    info_line(out, "master_sync_total_bytes:%lld\r\nmaster_sync_read_bytes:%lld\r\nmaster_sync_left_bytes:%lld", total,
+              read, total - read);
+    info_line(out, "master_sync_perc:%.2f", total ? (double)read * 100 / (double)total : 0.0);
+    info_line(out, "master_sync_last_io_seconds_ago:%lld", seconds_since(now, role_sync.heard_ms));
+}
+
+/* Without a position in a history the offsets are 1, as Valkey shows them. */
 static void write_info_of_replica(struct output *out) {
     bool up = current.link == ROLE_LINK_CONNECTED;
-    int64_t now = clock_ms();
+    int64_t now = clock_ms(), offset = role_sync.known_offset ? current.offset : 1;
     info_line(out, "role:slave\r\nmaster_host:%s\r\nmaster_port:%d\r\nmaster_link_status:%s", current.host,
               current.port, up ? "up" : "down");
-    info_line(out, "master_last_io_seconds_ago:%lld",
-              up && current.heard_ms ? (long long)(now - current.heard_ms) / 1000 : -1LL);
+    info_line(out, "master_last_io_seconds_ago:%lld", up ? seconds_since(now, current.heard_ms) : -1LL);
     info_line(out, "master_sync_in_progress:%d", current.link == ROLE_LINK_SYNC);
-    info_line(out, "slave_read_repl_offset:%lld\r\nslave_repl_offset:%lld", (long long)current.offset,
-              (long long)current.offset);
-    info_line(out, "replicas_repl_buffer_size:0\r\nreplicas_repl_buffer_peak:0");
-    if (!up)
-        info_line(out, "master_link_down_since_seconds:%lld",
-                  current.link_since_ms ? (long long)(now - current.link_since_ms) / 1000 : -1LL);
+    info_line(out, "slave_read_repl_offset:%lld\r\nslave_repl_offset:%lld", (long long)(offset + role_sync.read_ahead),
+              (long long)offset);
+    info_line(out, "replicas_repl_buffer_size:%zu\r\nreplicas_repl_buffer_peak:%zu", role_sync.buffer,
+              role_sync.buffer_peak);
+    if (current.link == ROLE_LINK_SYNC) write_sync(out, now);
+    if (!up) info_line(out, "master_link_down_since_seconds:%lld", seconds_since(now, current.link_since_ms));
     info_line(out, "slave_priority:%lld\r\nslave_read_only:%d\r\nreplica_announced:%lld",
               (long long)config_number("replica-priority"), read_only, (long long)config_number("replica-announced"));
 }

@@ -44,6 +44,16 @@ static inline bool role_is_replica(void) {
 void role_follow(struct slice host, int port); /* becomes a replica, or one of another primary; the link is down */
 void role_lead(void);                          /* becomes a primary */
 void role_set_link(enum role_link link);
+/* What INFO shows of a replica's link besides. Kept by replication. */
+struct role_sync {
+    bool known_offset;          /* the replica has a position in a history: offsets are shown as they are */
+    int64_t read_ahead;         /* bytes of the stream received and not executed (a transaction that is not complete) */
+    int64_t total, read;        /* the full copy: bytes, those received; total -1: unknown */
+    int64_t heard_ms;           /* wall clock: last bytes of the full copy */
+    size_t buffer, buffer_peak; /* bytes of the stream received while the full copy is loaded (dual channel) */
+    uint64_t errors;            /* commands of the stream that failed: unexpected_error_replies */
+};
+extern struct role_sync role_sync;
 void role_set_offset(int64_t offset);
 void role_heard(void);             /* bytes have arrived from the primary */
 bool role_ignores_maxmemory(void); /* a replica whose primary evicts for both */

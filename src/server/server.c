@@ -116,8 +116,20 @@ void server_start(void) {
     event_timer_set(server.loop, &cron_timer, 1000, cron);
 }
 
+static void (*outside_task)(void);
+
+void server_run_outside(void (*task)(void)) {
+    outside_task = task;
+    event_loop_stop(server.loop);
+}
+
 void server_run(void) {
-    event_loop_run(server.loop);
+    for (;;) {
+        event_loop_run(server.loop);
+        void (*task)(void) = outside_task;
+        outside_task = NULL;
+        if (task) task();
+    }
 }
 
 void server_flushed_all(void) {

@@ -17,8 +17,9 @@ struct server {
     int64_t started_ms;
     const char *executable; /* absolute path */
     const char *mode;       /* "standalone" */
-    bool loading;
-    bool cron_paused; /* DEBUG PAUSE-CRON */
+    bool loading;           /* a data set is being loaded; clients cannot use the data */
+    bool async_loading;     /* a data set is being loaded into other databases; clients use the old data */
+    bool cron_paused;       /* DEBUG PAUSE-CRON */
     int hz;
     uint64_t dirty; /* changes since the last save */
 };
@@ -67,5 +68,8 @@ bool server_deletion_paused_for(int reasons); /* true if any of them holds */
 void server_init(const char *executable); /* before anything is registered: clocks, seeds, signals */
 void server_start(void);                  /* loop, keyspace, parts, cron: the loop may run from here on */
 void server_run(void);                    /* until the server stops; does not return */
+/* Runs a task once this turn of the loop is over, outside of it. The task may turn the loop itself, and these turns are
+ * whole ones (hooks, deferred work): loading a data set that a connection brings. One task at a time. */
+void server_run_outside(void (*task)(void));
 
 #endif

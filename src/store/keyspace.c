@@ -347,14 +347,29 @@ size_t db_flush(struct db *db, bool lazy) {
     return flushed.count;
 }
 
-void db_swap(struct db *a, struct db *b) {
-    if (a == b) return;
-    a->keyspace->hooks.swapped(a, b);
+static void swap_contents(struct db *a, struct db *b) {
     struct db saved = *a;
     a->keys = b->keys, a->expires = b->expires, a->expiring_values = b->expiring_values;
     a->average_ttl = b->average_ttl, a->expire_cursor = b->expire_cursor;
     b->keys = saved.keys, b->expires = saved.expires, b->expiring_values = saved.expiring_values;
     b->average_ttl = saved.average_ttl, b->expire_cursor = saved.expire_cursor;
+}
+
+void db_swap(struct db *a, struct db *b) {
+    if (a == b) return;
+    a->keyspace->hooks.swapped(a, b);
+    swap_contents(a, b);
+}
+
+void keyspace_replace(struct keyspace *k, struct keyspace *with) {
+    for (int i = 0; i < k->databases; i++) {
+        struct db *db = &k->db[i];
+        if (with) {
+            k->hooks.flushed(db, db_size(db));
+            swap_contents(db, &with->db[i]);
+        }
+        k->hooks.swapped(db, db);
+    }
 }
 
 void db_expand(struct db *db, size_t keys, size_t expires) {

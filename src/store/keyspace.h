@@ -26,7 +26,9 @@ struct store_hooks {
     void (*fields_expired)(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all);
     void (*flushed)(struct db *db,
                     size_t keys); /* called before a whole database is emptied; no other hook is called for its keys */
-    void (*swapped)(struct db *a, struct db *b); /* called before two databases are swapped */
+    /* Called before two databases are swapped. Called with the same database twice after its contents were replaced as
+     * a whole (keyspace_replace()). */
+    void (*swapped)(struct db *a, struct db *b);
 };
 /* Settings, set by the configuration. */
 struct store_settings {
@@ -128,6 +130,9 @@ struct entry *db_copy(struct db *from_db, struct entry *entry, struct db *to_db,
                       struct slice to);    /* the target must not exist */
 size_t db_flush(struct db *db, bool lazy); /* returns the number of keys deleted */
 void db_swap(struct db *a, struct db *b);  /* swaps the contents: pointers to struct db keep their numbers */
+/* Replaces the contents of all databases by those of another keyspace with as many databases, which has the old
+ * contents afterwards. NULL: the contents were loaded in place, into empty databases; only reports the change. */
+void keyspace_replace(struct keyspace *keyspace, struct keyspace *with);
 /* Preallocate before loading: the table of all keys, or the table of a slot. The one that does not exist is ignored. */
 void db_expand(struct db *db, size_t keys, size_t expires);
 void db_expand_slot(struct db *db, unsigned slot, size_t keys, size_t expires);

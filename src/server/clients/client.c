@@ -388,6 +388,10 @@ static void client_turn(struct client *client) {
  * parsed again, unless parts of it have left the input (large arguments). */
 static void turn_resume(struct client *client) {
     if (client->holds) return; /* held again since it was queued: its release queues it again */
+    if (client->resume) {
+        client->resume(client);
+        return;
+    }
     if (client->held && (client->threaded || !client->reader.larges_count)) {
         client->held = false;
         if (!client->threaded) request_done(&client->reader);

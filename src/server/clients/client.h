@@ -57,6 +57,8 @@ struct client {
     bool held;           /* the reader holds a whole request that waits for client_release() */
     bool waits_for_turn; /* its turn ended with input left; reading is off */
     uint8_t holds;       /* client_hold() calls without client_release() */
+    void (*resume)(struct client *client); /* called after the release, in place of the client's turn: the client's
+                                              owner executes its requests. NULL: client.c does */
     struct request_reader reader;
     size_t used;                 /* bytes of the input executed in this turn and not consumed yet */
     struct list_link turn_link;  /* in the queue for its next turn */
@@ -100,6 +102,8 @@ void client_accept(struct listener *listener, struct connection *conn);
 /* Executes a command for a client as if it had sent it: for scripts, replica links, AOF loading. The reply goes to
  * client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);
+
+void client_retarget(struct client *client); /* sets reply.out after CLIENT_REPLY_OFF or a similar flag has changed */
 
 /* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply).
  * Other writers to a client (messages, monitors, replicas) call client_flush_later(), and client_check_output() after

@@ -3,9 +3,8 @@
 #define SERVER_CLIENT_PRIVATE_H
 #include "server/clients/client.h"
 
-void client_retarget(struct client *client); /* sets reply.out according to the client's flags */
-void client_flush(struct client *client);    /* at the end of a turn, now or before the loop waits; frees a client that
-                                                must be closed and has nothing left to send */
+void client_flush(struct client *client); /* at the end of a turn, now or before the loop waits; frees a client that
+                                             must be closed and has nothing left to send */
 void client_flush_forget(struct client *client);
 void client_count_bytes(struct client *client); /* adds the bytes since the last call to client_stats */
 /* Sizes for the COMMANDLOG of a call that dispatch_call executes. client_call_starts runs before it, client_call_ends

@@ -127,7 +127,7 @@ static int collect(struct call *call, struct setting *settings) {
             return -1;
         }
         const char *reason = refuse(call, entry, settings, count);
-        if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && server.loading) {
+        if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && (server.loading || server.async_loading)) {
             reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
             return -1;
         }

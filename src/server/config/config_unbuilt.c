@@ -51,17 +51,6 @@ static const char *check_ipv6(const struct config_option *option, struct slice t
     struct in6_addr address;
     return !text.len || inet_pton(AF_INET6, text.data, &address) == 1 ? NULL : "Invalid IPv6 address";
 }
-static const char *check_primary(const struct config_option *option, struct slice text) {
-    if (!text.len) return NULL;
-    const char *space = memchr(text.data, ' ', text.len);
-    if (!space || memchr(space + 1, ' ', text.len - (size_t)(space + 1 - text.data)))
-        return "wrong number of arguments";
-    struct slice port = {space + 1, text.len - (size_t)(space + 1 - text.data)};
-    int64_t number;
-    if (slice_is(port, "one")) return NULL; /* "no one" */
-    if (!parse_int64(port, &number) || number < 0 || number > 65535) return "Invalid primary port";
-    return "This build has no replication; the server would accept writes and serve other data than its primary";
-}
 static const char *check_no_cluster(const struct config_option *option, struct slice text) {
     return slice_is(text, "no")
                ? NULL
@@ -126,10 +115,6 @@ const struct config_directive config_directives_basic[] = {{"rename-command", 2,
                                                            {"lua-replicate-commands", 1, 1, ignore},
                                                            {NULL, 0, 0, NULL}};
 
-static const struct config_name diskless_loads[] = {
-    {"disabled", 0}, {"on-empty-db", 1}, {"swapdb", 2}, {"flush-before-load", 3}, {NULL, 0}};
-static const struct config_name propagation_errors[] = {
-    {"ignore", 0}, {"panic", 1}, {"panic-on-replicas", 2}, {NULL, 0}};
 static const struct config_name config_saves[] = {{"sync", 0}, {"best-effort", 1}, {NULL, 0}};
 static const struct config_name endpoint_types[] = {{"ip", 0}, {"hostname", 1}, {"unknown-endpoint", 2}, {NULL, 0}};
 static const struct config_name pubsub_defaults[] = {{"allchannels", 0}, {"resetchannels", 1}, {NULL, 0}};
@@ -137,45 +122,6 @@ static const struct config_name tls_auths[] = {{"no", 0}, {"yes", 1}, {"optional
 static const struct config_name tls_users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
     /* Replication. */
-    {.name = "rdb-del-sync-files", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "replicaof",
-     .alias = "slaveof",
-     .type = CONFIG_STRINGS,
-     .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE | CONFIG_MULTI_ARG,
-     .initial = "",
-     .check = check_primary},
-    {.name = "primaryauth",
-     .alias = "masterauth",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT | CONFIG_SENSITIVE,
-     .initial = ""},
-    {.name = "primaryuser", .alias = "masteruser", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "replica-lazy-flush",
-     .alias = "slave-lazy-flush",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "yes"},
-    {.name = "replica-ignore-disk-write-errors", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "replica-priority",
-     .alias = "slave-priority",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "100",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "replica-announced", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "replica-announce-ip",
-     .alias = "slave-announce-ip",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = ""},
-    {.name = "replica-announce-port",
-     .alias = "slave-announce-port",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "0",
-     .min = 0,
-     .max = 65535},
     {.name = "repl-diskless-sync", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
     {.name = "repl-diskless-sync-delay",
      .type = CONFIG_INT,
@@ -189,11 +135,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "0",
      .min = 0,
      .max = INT32_MAX},
-    {.name = "repl-diskless-load",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_NOT_BUILT | CONFIG_DENY_LOADING,
-     .initial = "disabled",
-     .names = diskless_loads},
     {.name = "dual-channel-replication-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "repl-ping-replica-period",
      .alias = "repl-ping-slave-period",
@@ -224,11 +165,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "3600",
      .min = 0,
      .max = INT64_MAX},
-    {.name = "propagation-error-behavior",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "ignore",
-     .names = propagation_errors},
     /* Cluster. */
     {.name = "cluster-enabled",
      .type = CONFIG_BOOL,

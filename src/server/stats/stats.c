@@ -17,6 +17,7 @@
 #include "server/clients/listeners.h"
 #include "server/process/process.h"
 #include "server/process/child.h"
+#include "server/role.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 #include "server/clients/transactions.h"
@@ -219,8 +220,9 @@ static void stats_write_rest(struct output *out) {
         "migrate_cached_sockets",   "slave_expires_tracked_keys", "active_defrag_hits",
         "active_defrag_misses",     "active_defrag_key_hits",     "active_defrag_key_misses",
         "total_active_defrag_time", "current_active_defrag_time", "tracking_total_keys",
-        "tracking_total_items",     "tracking_total_prefixes",    "unexpected_error_replies"};
+        "tracking_total_items",     "tracking_total_prefixes"};
     for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
+    line(out, "unexpected_error_replies:%llu", ull(role_sync.errors));
     line(out, "total_error_replies:%llu", ull(errorstats_total()));
     line(out, "dump_payload_sanitizations:0");
     line(out, "total_reads_processed:%llu", ull(client_stats.reads));

@@ -1,0 +1,656 @@
+/* replica.c: the link of a replica to its primary: connection, handshake, partial synchronization, retry.
+ *
+ * The link is a state machine on one connection. The replica sends PING; then, together, AUTH and the REPLCONF commands
+ * that describe it; then PSYNC with the position up to which it has the history. The primary accepts (+CONTINUE), sends
+ * a full copy (+FULLRESYNC), or asks for a second connection (+DUALCHANNELSYNC). Primaries that do not know a REPLCONF
+ * option, or PSYNC, answer with errors; the handshake then goes on without it.
+ *
+ * Whatever fails ends in replica_link_lost(): the connection is closed and the next attempt begins within a second.
+ * The position (repl_history->id and role->offset) survives a lost link, REPLICAOF to another primary, and
+ * REPLICAOF NO ONE, so that the next PSYNC may be partial. It is forgotten when a full copy begins to replace the
+ * data.
+ *
+ * The connection may be of any transport: replica_dial() chooses. */
+#include "repl/replica.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "repl/repl_stream.h"
+#include "resp/request.h"
+#include "server/clients/blocking.h"
+#include "server/clients/client.h"
+#include "server/clients/listeners.h"
+#include "server/command/dispatch.h"
+#include "server/role.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum phase {
+    PHASE_OFF,     /* not a replica */
+    PHASE_WAIT,    /* no connection: the cron tries again */
+    PHASE_CONNECT, /* the connection is being made */
+    PHASE_PING,    /* waiting for the answer to PING, and so on */
+    PHASE_DESCRIBE,
+    PHASE_PSYNC,
+    PHASE_HEADER, /* +FULLRESYNC was received; the header of the copy comes next */
+    PHASE_COPY,   /* sync_load.c or dual_channel.c has the connection */
+    PHASE_STREAM  /* apply.c has it */
+};
+
+static struct {
+    enum phase phase;
+    struct connection *conn;
+    uint64_t heard_us;             /* monotonic: last sign of life during the handshake */
+    bool has_position;             /* the data are those of repl_history->id at role->offset */
+    bool failover;                 /* the next PSYNC asks the primary to hand over (FAILOVER) */
+    bool dual;                     /* dual_channel.c has the connection */
+    int stream_db;                 /* the database selected in the stream at the position */
+    char history[REPL_ID_LEN + 1]; /* of +FULLRESYNC */
+    int64_t offset;
+    const char *answers[5]; /* PHASE_DESCRIBE: what the answers to come are about, in order */
+    int answers_count, answers_next;
+} link;
+
+struct replica_settings replica_settings;
+
+/* Closing and waiting */
+
+static void handshake_close(void) {
+    if (link.phase == PHASE_COPY) {
+        if (link.dual) dual_channel_cancel();
+        sync_cancel();
+    }
+    link.dual = false;
+    if (link.phase == PHASE_STREAM)
+        apply_stop();
+    else if (link.conn)
+        conn_close(link.conn);
+    link.conn = NULL;
+}
+
+void replica_link_lost(void) {
+    if (link.phase == PHASE_OFF) return;
+    handshake_close();
+    link.phase = PHASE_WAIT;
+    role_sync.read_ahead = 0;
+    role_set_link(ROLE_LINK_CONNECT);
+}
+
+void replica_forget_position(void) {
+    link.has_position = role_sync.known_offset = false;
+}
+
+static void fail(const char *what, const char *reply) {
+    log_warning(what, reply);
+    replica_link_lost();
+}
+
+/* Sending */
+
+void replica_send(struct connection *conn, int argc, const struct slice *argv) {
+    request_write(&conn->out, argc, argv);
+    conn_flush(conn);
+}
+
+void replica_send_auth(struct connection *conn) {
+    struct slice user = slice_of(replica_settings.primary_user), password = slice_of(replica_settings.primary_auth);
+    if (!password.len) return;
+    if (user.len)
+        replica_send(conn, 3, (struct slice[]){SLICE("AUTH"), user, password});
+    else
+        replica_send(conn, 2, (struct slice[]){SLICE("AUTH"), password});
+}
+
+int replica_listening_port(void) {
+    return replica_settings.announce_port ? replica_settings.announce_port : listeners_port();
+}
+
+static void expect(const char *what) {
+    link.answers[link.answers_count++] = what;
+}
+
+static void send_description(struct connection *conn) {
+    char port[12];
+    link.answers_count = link.answers_next = 0;
+    if (*replica_settings.primary_auth) {
+        replica_send_auth(conn);
+        expect("AUTH");
+    }
+    snprintf(port, sizeof port, "%d", replica_listening_port());
+    replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("listening-port"), slice_of(port)});
+    expect("listening-port");
+    if (*replica_settings.announce_ip) {
+        replica_send(conn, 3,
+                     (struct slice[]){SLICE("REPLCONF"), SLICE("ip-address"), slice_of(replica_settings.announce_ip)});
+        expect("ip-address");
+    }
+    struct slice capa = SLICE("capa"),
+                 words[] = {SLICE("REPLCONF"), capa, SLICE("eof"), capa, SLICE("psync2"), capa, SLICE("dual-channel")};
+    replica_send(conn, repl_settings.dual_channel ? 7 : 5, words);
+    expect("capa");
+    replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("version"), SLICE(SERVER_VERSION)});
+    expect("version");
+}
+
+static void send_psync(struct connection *conn) {
+    char offset[24] = "-1";
+    struct slice id = SLICE("?");
+    if (link.has_position) {
+        snprintf(offset, sizeof offset, "%lld", (long long)role->offset + 1);
+        id = slice_of(repl_history->id);
+        log_notice("Trying a partial resynchronization (request %s:%s).", id.data, offset);
+    } else {
+        log_notice("Partial resynchronization not possible (no cached primary)");
+    }
+    struct slice words[] = {SLICE("PSYNC"), id, slice_of(offset), SLICE("FAILOVER")};
+    replica_send(conn, link.failover ? 4 : 3, words);
+}
+
+/* Receiving */
+
+int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX]) {
+    struct slice in = conn_peek(conn);
+    size_t window = in.len < REPLICA_LINE_MAX ? in.len : REPLICA_LINE_MAX;
+    const char *end = window ? memchr(in.data, '\n', window) : NULL;
+    if (!end) return in.len >= REPLICA_LINE_MAX ? -2 : -1;
+    size_t len = (size_t)(end - in.data), text = len && end[-1] == '\r' ? len - 1 : len;
+    memcpy(line, in.data, text);
+    line[text] = 0;
+    conn_consume(conn, len + 1);
+    return (int)text;
+}
+
+static bool starts(const char *line, const char *with) {
+    return strncmp(line, with, strlen(with)) == 0;
+}
+
+static void got_ping(const char *line) {
+    /* Errors that AUTH will mend, in the words of several versions. */
+    if (line[0] != '+' && !starts(line, "-NOAUTH") && !starts(line, "-NOPERM") &&
+        !starts(line, "-ERR operation not permitted")) {
+        fail("Error reply to PING from primary: '%s'", line);
+        return;
+    }
+    log_notice("Primary replied to PING, replication can continue...");
+    send_description(link.conn);
+    link.phase = PHASE_DESCRIBE;
+}
+
+static void got_description(const char *line) {
+    const char *what = link.answers[link.answers_next++];
+    if (line[0] == '-') {
+        if (strcmp(what, "AUTH") == 0) {
+            fail("Unable to AUTH to PRIMARY: %s", line);
+            return;
+        }
+        log_notice("(Non critical) Primary does not understand REPLCONF %s: %s", what, line);
+    }
+    if (link.answers_next < link.answers_count) return;
+    send_psync(link.conn);
+    link.phase = PHASE_PSYNC;
+}
+
+static bool is_id(const char *text, size_t len) {
+    return len == REPL_ID_LEN && strspn(text, "0123456789abcdefABCDEF") >= REPL_ID_LEN;
+}
+
+static void got_full_resync(const char *line) {
+    const char *id = line + strlen("+FULLRESYNC "), *space = strchr(id, ' ');
+    int64_t offset;
+    if (!space || !is_id(id, (size_t)(space - id)) || !parse_int64(slice_of(space + 1), &offset) || offset < 0 ||
+        offset > INT64_MAX / 2) {
+        fail("Primary replied with wrong +FULLRESYNC syntax: %s", line);
+        return;
+    }
+    memcpy(link.history, id, REPL_ID_LEN);
+    link.history[REPL_ID_LEN] = 0;
+    link.offset = offset;
+    log_notice("Full resync from primary: %s:%lld", link.history, (long long)offset);
+    link.phase = PHASE_HEADER;
+}
+
+static void follow_stream(struct connection *conn, int db) {
+    link.conn = conn;
+    link.has_position = role_sync.known_offset = true;
+    link.phase = PHASE_STREAM;
+    link.failover = false;
+    role_set_link(ROLE_LINK_CONNECTED);
+    if (!repl_stream_has_backlog()) repl_stream_create_backlog();
+    apply_start(conn, db);
+}
+
+static void got_continue(const char *line) {
+    const char *id = starts(line, "+CONTINUE ") ? line + strlen("+CONTINUE ") : "";
+    if (*id && !is_id(id, strlen(id))) {
+        fail("Primary replied with wrong +CONTINUE syntax: %s", line);
+        return;
+    }
+    log_notice("Successful partial resynchronization with primary.");
+    if (*id && strcmp(id, repl_history->id) != 0) {
+        log_notice("Primary replication ID changed to %s", id);
+        repl_history_rename(slice_of(id));
+        repl_disconnect_replicas("the primary's replication ID changed");
+    }
+    log_notice("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
+    follow_stream(link.conn, link.stream_db);
+}
+
+/* The data are given up for a copy of another history, or of a later point of this one, only when the copy is there. */
+static void got_old_full_copy(void) {
+    memset(link.history, '0', REPL_ID_LEN);
+    link.history[REPL_ID_LEN] = 0;
+    link.offset = 0;
+    link.phase = PHASE_HEADER;
+}
+
+static void dual_channel_done(bool synchronized) {
+    link.dual = false;
+    if (!synchronized) replica_link_lost();
+}
+
+static void got_psync(const char *line) {
+    if (starts(line, "+FULLRESYNC ")) {
+        got_full_resync(line);
+    } else if (strcmp(line, "+CONTINUE") == 0 || starts(line, "+CONTINUE ")) {
+        if (link.has_position)
+            got_continue(line);
+        else
+            fail("Primary continues a history that this replica did not ask for: %s", line);
+    } else if (starts(line, "+DUALCHANNELSYNC")) {
+        log_notice("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
+        link.phase = PHASE_COPY;
+        link.dual = true;
+        role_set_link(ROLE_LINK_SYNC);
+        dual_channel_start(link.conn, dual_channel_done);
+    } else if (starts(line, "-NOMASTERLINK") || starts(line, "-LOADING")) {
+        log_notice("Primary is currently unable to PSYNC but should be in the future: %s", line);
+        replica_link_lost();
+    } else {
+        if (starts(line, "-ERR"))
+            log_notice("Primary does not support PSYNC or is in error state (reply: %s)", line);
+        else
+            log_warning("Unexpected reply to PSYNC from primary: %s", line);
+        log_notice("Retrying with SYNC...");
+        output_write(&link.conn->out, SLICE("SYNC\r\n"));
+        conn_flush(link.conn);
+        got_old_full_copy();
+    }
+}
+
+static void copy_done(int db) {
+    struct connection *conn = link.conn;
+    if (db < 0) {
+        replica_link_lost();
+        return;
+    }
+    replica_synchronized(conn, slice_of(link.history), link.offset, db);
+}
+
+void replica_synchronized(struct connection *conn, struct slice id, int64_t offset, int db) {
+    repl_history_adopt(id, offset);
+    follow_stream(conn, db);
+    log_notice("PRIMARY <-> REPLICA sync: Finished with success");
+}
+
+static void got_header(const char *line) {
+    if (line[0] == '-') {
+        fail("PRIMARY aborted replication with an error: %s", line + 1);
+        return;
+    }
+    if (line[0] != '$') {
+        fail("Bad protocol from PRIMARY, the first byte is not '$' (we received '%s'), are you sure the host and port "
+             "are right?",
+             line);
+        return;
+    }
+    link.phase = PHASE_COPY;
+    if (!sync_start(link.conn, line, slice_of(link.history), copy_done)) replica_link_lost();
+}
+
+static void readable(struct connection *conn) {
+    char line[REPLICA_LINE_MAX];
+    link.heard_us = clock_mono();
+    while (conn == link.conn && link.phase < PHASE_COPY) {
+        int len = replica_read_line(conn, line);
+        if (len == -1) return;
+        if (len == -2) {
+            fail("Bad protocol from PRIMARY: %s", "a line of the handshake does not end");
+            return;
+        }
+        if (len == 0) continue;
+        switch (link.phase) {
+        case PHASE_PING: got_ping(line); break;
+        case PHASE_DESCRIBE: got_description(line); break;
+        case PHASE_PSYNC: got_psync(line); break;
+        case PHASE_HEADER: got_header(line); break;
+        default: fail("Unexpected message from PRIMARY: %s", line); return;
+        }
+    }
+}
+
+static void closed(struct connection *conn) {
+    static const char *const during[] = {[PHASE_CONNECT] = "connecting",
+                                         [PHASE_PING] = "waiting for PONG",
+                                         [PHASE_DESCRIBE] = "the handshake",
+                                         [PHASE_PSYNC] = "waiting for PSYNC",
+                                         [PHASE_HEADER] = "waiting for the full copy"};
+    if (link.phase == PHASE_CONNECT)
+        log_warning("Error condition on socket for SYNC: %s", conn_error_text(conn));
+    else
+        log_warning("The primary closed the connection during %s: %s",
+                    link.phase <= PHASE_HEADER && during[link.phase] ? during[link.phase] : "the synchronization",
+                    conn->error ? conn_error_text(conn) : "end of the connection");
+    replica_link_lost();
+}
+
+/* Connecting */
+
+static void connected(struct connection *conn) {
+    log_notice("Non blocking connect for SYNC fired the event.");
+    link.heard_us = clock_mono();
+    link.phase = PHASE_PING;
+    role_set_link(ROLE_LINK_HANDSHAKE);
+    replica_send(conn, 1, (struct slice[]){SLICE("PING")});
+}
+
+static const struct connection_events events = {.connected = connected, .readable = readable, .closed = closed};
+
+static const struct transport *link_transport(void) {
+    return &transport_tcp;
+}
+
+struct connection *replica_dial(const struct connection_events *dial_events) {
+    return conn_connect(link_transport(), server.loop,
+                        &(struct connect_options){.host = role->host,
+                                                  .port = role->port,
+                                                  .timeout_ms = (uint32_t)(repl_timeout_us() / 1000),
+                                                  .events = dial_events});
+}
+
+static void connect_now(void) {
+    log_notice("Connecting to PRIMARY %s:%d", role->host, role->port);
+    link.phase = PHASE_CONNECT;
+    link.heard_us = clock_mono();
+    link.conn = replica_dial(&events);
+    log_notice("PRIMARY <-> REPLICA sync started");
+    role_set_link(ROLE_LINK_CONNECTING);
+}
+
+/* Roles */
+
+/* Clients that wait for keys would wait for what a replica's clients cannot do. */
+static void disconnect_blocked_clients(const struct client *caller) {
+    list_each(clients_all(), list_link) {
+        struct client *client = container_of(list_link, struct client, link);
+        if (client == caller) continue;
+        if (client_unblock(client, "UNBLOCKED force unblock from blocking operation, instance state changed (master -> "
+                                   "replica?)"))
+            client_free_after_reply(client);
+    }
+}
+
+void repl_follow(struct slice host, int port, bool failover) {
+    bool was_replica = role->is_replica;
+    const struct call *call = dispatch_running();
+    handshake_close();
+    if (!was_replica) {
+        disconnect_blocked_clients(call ? call->client : NULL);
+        log_notice("Before turning into a replica, using my own primary parameters to synthesize a cached primary: I "
+                   "may be able to synchronize with the new primary with just a partial transfer.");
+        link.has_position = role_sync.known_offset = true;
+        link.stream_db = 0;
+    }
+    role_follow(host, port);
+    repl_disconnect_replicas("the primary of this server changed");
+    link.phase = PHASE_WAIT;
+    link.failover = failover;
+    connect_now();
+}
+
+void repl_lead(void) {
+    if (!role->is_replica) return;
+    handshake_close();
+    link.phase = PHASE_OFF;
+    link.failover = false;
+    if (link.has_position) log_notice("Discarding previously cached primary state.");
+    link.has_position = role_sync.known_offset = false;
+    role_sync.read_ahead = 0;
+    repl_history_branch();
+    repl_disconnect_replicas("this server became a primary");
+    role_lead();
+}
+
+int repl_stream_db(void) {
+    return apply_is_running() ? apply_db() : link.stream_db;
+}
+
+static void replicaof_run(struct call *call) {
+    struct slice host = call->argv[1], port_text = call->argv[2];
+    int64_t port;
+    if (slice_is(host, "no") && slice_is(port_text, "one")) {
+        if (role->is_replica) {
+            repl_lead();
+            log_notice("PRIMARY MODE enabled (user request from '%s')", client_log_text(call->client));
+        }
+        reply_ok(call->reply);
+        return;
+    }
+    if (call->client->flags & CLIENT_REPLICA) {
+        reply_error(call->reply, "ERR Command is not valid when client is a replica.");
+        return;
+    }
+    if (!parse_int64(port_text, &port) || port < 0 || port > 65535) {
+        reply_error(call->reply, "ERR Invalid master port");
+        return;
+    }
+    if (role->is_replica && slice_is(host, role->host) && role->port == port) {
+        log_notice("REPLICAOF would result into synchronization with the primary we are already connected with. No "
+                   "operation performed.");
+        reply_status(call->reply, "OK Already connected to specified master");
+        return;
+    }
+    repl_follow(host, (int)port, false);
+    log_notice("REPLICAOF %.*s:%d enabled (user request from '%s')", (int)host.len, host.data, (int)port,
+               client_log_text(call->client));
+    reply_ok(call->reply);
+}
+
+/* The cron */
+
+static void check_timeout(void) {
+    if (clock_mono() - link.heard_us <= repl_timeout_us()) return;
+    if (link.phase >= PHASE_CONNECT && link.phase <= PHASE_HEADER) {
+        log_warning("Timeout connecting to the PRIMARY...");
+        replica_link_lost();
+    } else if (link.phase == PHASE_STREAM && (uint64_t)(clock_ms() - role->heard_ms) * 1000 > repl_timeout_us()) {
+        log_warning("PRIMARY timeout: no data nor PING received...");
+        replica_link_lost();
+    }
+}
+
+static void cron(void) {
+    static uint64_t last_us;
+    if (link.phase == PHASE_OFF || server.loading || server.async_loading) return;
+    if (clock_mono() - last_us < 1000000) return;
+    last_us = clock_mono();
+    check_timeout();
+    if (link.phase == PHASE_COPY) {
+        if (link.dual) dual_channel_cron();
+        if (link.phase == PHASE_COPY) sync_check_timeout();
+    } else if (link.phase == PHASE_STREAM) {
+        apply_cron();
+    } else if (link.phase == PHASE_WAIT) {
+        connect_now();
+    }
+}
+
+/* The configuration made this server a replica. It connects when the data set is loaded, whose AUX fields may give it
+ * a position. */
+static void start(void) {
+    if (role->is_replica) link.phase = PHASE_WAIT;
+}
+
+static void before_wait(void) {
+    static bool begun;
+    apply_before_wait();
+    if (begun || server.loading) return;
+    begun = true;
+    if (link.phase != PHASE_WAIT) return;
+    link.has_position = role_sync.known_offset = role->offset > 0;
+    connect_now();
+}
+
+/* The client of the stream knows its database until it is freed. */
+void replica_stream_ended(int db) {
+    link.stream_db = db;
+    if (link.phase != PHASE_STREAM) return;
+    link.conn = NULL;
+    link.phase = PHASE_WAIT;
+    role_set_link(ROLE_LINK_CONNECT);
+}
+
+struct server_part repl_replica_part = {
+    .name = "replica", .start = start, .cron = cron, .before_wait = before_wait, .stop = sync_stop};
+
+/* Options */
+
+static const char *set_replicaof(const struct config_option *option, int count, const struct slice *words) {
+    int64_t port;
+    (void)option;
+    if (count == 0) return NULL;
+    if (count != 2) return "wrong number of arguments";
+    if (slice_is(words[0], "no") && slice_is(words[1], "one")) {
+        role_lead();
+        return NULL;
+    }
+    if (!parse_int64(words[1], &port) || port < 0 || port > 65535) return "Invalid primary port";
+    role_follow(words[0], (int)port);
+    return NULL;
+}
+
+static void get_replicaof(const struct config_option *option, struct output *out) {
+    char port[12];
+    (void)option;
+    if (!role->is_replica) return;
+    output_write(out, slice_of(role->host));
+    snprintf(port, sizeof port, " %d", role->port);
+    output_write(out, slice_of(port));
+}
+
+static void rewrite_replicaof(const struct config_option *option, struct output *out) {
+    if (!role->is_replica) return;
+    output_write(out, SLICE("replicaof "));
+    get_replicaof(option, out);
+}
+
+static const struct config_name diskless_loads[] = {{"disabled", DISKLESS_LOAD_DISABLED},
+                                                    {"on-empty-db", DISKLESS_LOAD_ON_EMPTY},
+                                                    {"swapdb", DISKLESS_LOAD_SWAP},
+                                                    {"flush-before-load", DISKLESS_LOAD_FLUSH},
+                                                    {NULL, 0}};
+static const struct config_name error_behaviors[] = {
+    {"ignore", ERRORS_IGNORED}, {"panic", ERRORS_PANIC}, {"panic-on-replicas", ERRORS_PANIC_ON_REPLICAS}, {NULL, 0}};
+
+const struct config_option repl_replica_options[] = {
+    {.name = "replicaof",
+     .alias = "slaveof",
+     .type = CONFIG_CUSTOM,
+     .flags = CONFIG_IMMUTABLE | CONFIG_MULTI_ARG,
+     .initial = "",
+     .set = set_replicaof,
+     .get = get_replicaof,
+     .rewrite = rewrite_replicaof,
+     .help = "Host and port of the primary that this server is a replica of."},
+    {.name = "primaryauth",
+     .alias = "masterauth",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_SENSITIVE,
+     .value = &replica_settings.primary_auth,
+     .initial = "",
+     .help = "The password that a replica sends to its primary."},
+    {.name = "primaryuser",
+     .alias = "masteruser",
+     .type = CONFIG_STRING,
+     .value = &replica_settings.primary_user,
+     .initial = "",
+     .help = "The user as which a replica authenticates; empty: the default user."},
+    {.name = "replica-lazy-flush",
+     .alias = "slave-lazy-flush",
+     .type = CONFIG_BOOL,
+     .value = &replica_settings.lazy_flush,
+     .initial = "yes",
+     .help = "A full synchronization frees the old data in the background."},
+    {.name = "replica-ignore-disk-write-errors",
+     .type = CONFIG_BOOL,
+     .value = &replica_settings.ignore_disk_errors,
+     .initial = "no",
+     .help = "A replica that cannot write to its disk executes the commands of its primary all the same."},
+    {.name = "replica-priority",
+     .alias = "slave-priority",
+     .type = CONFIG_INT,
+     .value = &replica_settings.priority,
+     .initial = "100",
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "Sentinel promotes the replica with the lowest priority; 0: never this one."},
+    {.name = "replica-announced",
+     .type = CONFIG_BOOL,
+     .value = &replica_settings.announced,
+     .initial = "yes",
+     .help = "Sentinel shows the replica to its clients."},
+    {.name = "replica-announce-ip",
+     .alias = "slave-announce-ip",
+     .type = CONFIG_STRING,
+     .value = &replica_settings.announce_ip,
+     .initial = "",
+     .help = "The address that a replica tells its primary; empty: that of its connection."},
+    {.name = "replica-announce-port",
+     .alias = "slave-announce-port",
+     .type = CONFIG_INT,
+     .value = &replica_settings.announce_port,
+     .initial = "0",
+     .min = 0,
+     .max = 65535,
+     .help = "The port that a replica tells its primary; 0: the one it listens on."},
+    {.name = "repl-diskless-load",
+     .type = CONFIG_ENUM,
+     .flags = CONFIG_DENY_LOADING,
+     .value = &replica_settings.diskless_load,
+     .initial = "disabled",
+     .names = diskless_loads,
+     .help = "When a replica loads the full copy straight from the connection, without a file."},
+    {.name = "rdb-del-sync-files",
+     .type = CONFIG_BOOL,
+     .value = &replica_settings.delete_sync_files,
+     .initial = "no",
+     .help = "Delete the file of a full synchronization after it was loaded, where nothing else is kept on disk."},
+    {.name = "propagation-error-behavior",
+     .type = CONFIG_ENUM,
+     .value = &replica_settings.error_behavior,
+     .initial = "ignore",
+     .names = error_behaviors,
+     .help = "What happens when a command of the primary's stream fails."},
+    {.name = NULL},
+};
+
+#define OF_REPLICATION                                                                                                 \
+    .run = replicaof_run, .arity = 3, .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_STALE | CMD_NO_ASYNC_LOADING,            \
+    .group = GROUP_SERVER, .complexity = "O(1)"
+
+const struct command_spec repl_replica_commands[] = {
+    {.name = "replicaof",
+     OF_REPLICATION,
+     .since = "5.0.0",
+     .summary = "Makes the server a replica of another one, or a primary.",
+     .syntax = "args(host-port{host:string port:integer}|no-one{NO ONE})"},
+    {.name = "slaveof",
+     OF_REPLICATION,
+     .since = "1.0.0",
+     .summary = "Makes the server a replica of another one, or a primary.",
+     .syntax = "args(host-port{host:string port:integer}|no-one{NO ONE})",
+     .deprecated_since = "5.0.0",
+     .replaced_by = "`REPLICAOF`"},
+    {.name = NULL},
+};

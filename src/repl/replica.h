@@ -1,0 +1,84 @@
+/* replica.h: what the files of the replica's side share. See repl.h for the whole.
+ *
+ *     replica.c       owns the link: connects, shakes hands, asks for a synchronization, and starts over when the link
+ *                     breaks
+ *     sync_load.c     has a connection while a full copy arrives and is loaded
+ *     dual_channel.c  has a second connection, for the full copy; uses sync_load.c
+ *     apply.c         has the connection while the stream is followed
+ *
+ * Main thread only. */
+#ifndef REPL_REPLICA_H
+#define REPL_REPLICA_H
+#include "lib/slice.h"
+#include "net/connection.h"
+#include "repl/repl.h"
+#include "repl/repl_settings.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct replica_settings {
+    char *primary_auth, *primary_user, *announce_ip;
+    int announce_port, priority;
+    bool announced, lazy_flush, ignore_disk_errors, delete_sync_files;
+    int diskless_load;  /* enum diskless_load */
+    int error_behavior; /* enum error_behavior */
+};
+enum diskless_load { DISKLESS_LOAD_DISABLED, DISKLESS_LOAD_ON_EMPTY, DISKLESS_LOAD_SWAP, DISKLESS_LOAD_FLUSH };
+enum error_behavior { ERRORS_IGNORED, ERRORS_PANIC, ERRORS_PANIC_ON_REPLICAS };
+extern struct replica_settings replica_settings;
+
+/* --- replica.c --- */
+/* The connection of the link is lost or useless. Closes it; the next attempt comes within a second. A position in the
+ * history that is known is kept, for a partial synchronization. */
+void replica_link_lost(void);
+/* The data are no longer those of a position in the history: the next synchronization is a full one. */
+void replica_forget_position(void);
+/* The full copy is loaded: the data are those of the history `id` at `offset`. Follows the stream, which `conn` brings,
+ * from there. `db`: the database selected in the stream. */
+void replica_synchronized(struct connection *conn, struct slice id, int64_t offset, int db);
+/* Opens a connection to the primary over the transport of the link. */
+struct connection *replica_dial(const struct connection_events *events);
+/* Reads a line of a handshake from the connection: without its end, NUL-terminated. Empty lines are the primary's sign
+ * that it is alive. Returns its length, -1 where the line is not complete, -2 where it has no end within the size. */
+enum { REPLICA_LINE_MAX = 1024 };
+int replica_read_line(struct connection *conn, char line[static REPLICA_LINE_MAX]);
+void replica_send(struct connection *conn, int argc, const struct slice *argv);
+void replica_send_auth(struct connection *conn); /* where an option gives a password */
+int replica_listening_port(void);                /* the port to announce */
+
+void replica_stream_ended(int db); /* apply.c: the connection is closed */
+static inline uint64_t repl_timeout_us(void) {
+    enum { UNSET_S = 60 };
+    return (uint64_t)(repl_settings.timeout ? repl_settings.timeout : UNSET_S) * 1000000;
+}
+
+/* --- sync_load.c --- */
+/* Receives the full copy that `header` begins ("$<bytes>", "$EOF:<mark>") from the connection, and loads it. The
+ * connection's events belong to sync_load.c until `done` is called, which happens outside of the connection's
+ * handlers. `history`: the id of the copy's history. Returns false if the header is malformed, which was logged.
+ *
+ * done(db): db is the database that is selected in the stream at the copy's offset, or -1: it failed, which was logged.
+ */
+bool sync_start(struct connection *conn, const char *header, struct slice history, void (*done)(int db));
+void sync_cancel(void); /* `done` is not called. Only while the copy is being received, not while it is loaded */
+bool sync_is_loading(void);
+void sync_broken(const char *reason); /* another connection that the synchronization needs is lost: it fails */
+void sync_check_timeout(void);        /* each second */
+void sync_stop(void);                 /* the server stops */
+
+/* --- dual_channel.c --- */
+/* The primary answered PSYNC with +DUALCHANNELSYNC: `conn` is the main channel. done(true): replica_synchronized() has
+ * been called. done(false): the channels failed; the caller closes `conn`. */
+void dual_channel_start(struct connection *conn, void (*done)(bool synchronized));
+void dual_channel_cancel(void);
+void dual_channel_cron(void); /* each second */
+
+/* --- apply.c --- */
+/* Follows the stream that the connection brings. */
+void apply_start(struct connection *conn, int db);
+void apply_stop(void); /* closes the connection; keeps the position */
+bool apply_is_running(void);
+int apply_db(void);    /* the database selected in the stream, now or when it broke */
+void apply_cron(void); /* each second: acknowledges */
+void apply_before_wait(void);
+#endif

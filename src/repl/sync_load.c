@@ -1,0 +1,483 @@
+/* sync_load.c: the full synchronization on the replica: receives the primary's copy (an RDB file) and loads it.
+ *
+ * The primary announces the copy's size ("$1234"), or ends the copy with a mark of 40 random bytes that it announces
+ * ("$EOF:<mark>").
+ *
+ * repl-diskless-load decides where the copy goes. Into a temporary file, which is loaded once it is complete and
+ * replaces `dbfilename` when it proved good. Or straight into memory, into the databases (their old contents are freed
+ * first) or, with swapdb, into a second keyspace that replaces the first at the end. With swapdb clients use the old
+ * data meanwhile if the copy continues the same history; and a copy that turns out broken costs nothing.
+ *
+ * The load runs outside of the loop's turns (server_run_outside). It pulls bytes from the connection through a source,
+ * which turns the loop while there are none. So memory is bounded: a buffer of the source, and what the connection
+ * receives ahead. The primary hears a newline each second, since nothing else tells it that the replica is alive.
+ *
+ * If the load fails, no half of a data set stays: the databases are emptied, or, with swapdb, left as they were. */
+#include "durability/aof.h"
+#include "durability/durability.h"
+#include "durability/loading.h"
+#include "durability/save_points.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "persist/sink.h"
+#include "repl/repl_stream.h"
+#include "repl/replica.h"
+#include "server/process/child.h"
+#include "server/role.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    MARK_LEN = 40,
+    NAME_MAX_LEN = 64,
+    AHEAD_MAX = 16 * 1024 * 1024, /* bytes that the connection may receive ahead of the load */
+    SYNC_INTERVAL = 4 * 1024 * 1024,
+    WAIT_US = 100 * 1000,
+    NEWLINE_US = 1000 * 1000
+};
+
+static struct {
+    enum { COPY_NONE, COPY_RECEIVING, COPY_READY, COPY_LOADING } state;
+    struct connection *conn;
+    void (*done)(int db);
+    char history[REPL_ID_LEN + 1];
+    int64_t size; /* -1: until the mark */
+    uint64_t received;
+    char mark[MARK_LEN];
+    uint64_t heard_us, newline_us;
+    bool ended;       /* the connection is */
+    char reason[256]; /* why the load is to stop; empty: go on */
+    int db;           /* AUX repl-stream-db */
+    /* To a file. */
+    bool to_file;
+    int fd;
+    char name[NAME_MAX_LEN];
+    struct sink sink;
+    char tail[MARK_LEN]; /* bytes that may be a part of the mark, and are not written yet */
+    size_t tail_len;
+} copy;
+
+static void close_file(bool keep) {
+    if (!copy.to_file || copy.fd < 0) return;
+    sink_free(&copy.sink);
+    close(copy.fd);
+    copy.fd = -1;
+    if (!keep) unlink(copy.name);
+}
+
+static void finish(int db) {
+    void (*done)(int db) = copy.done;
+    copy.state = COPY_NONE;
+    copy.conn = NULL;
+    done(db);
+}
+
+static void fail(void) {
+    close_file(false);
+    finish(-1);
+}
+
+void sync_cancel(void) {
+    if (copy.state == COPY_NONE || copy.state == COPY_LOADING) return;
+    close_file(false);
+    if (copy.state == COPY_READY && copy.to_file) unlink(copy.name);
+    copy.state = COPY_NONE;
+    copy.conn = NULL;
+}
+
+bool sync_is_loading(void) {
+    return copy.state == COPY_LOADING;
+}
+
+void sync_broken(const char *reason) {
+    if (copy.state == COPY_LOADING) {
+        snprintf(copy.reason, sizeof copy.reason, "%s", reason);
+    } else if (copy.state != COPY_NONE) {
+        log_warning("PRIMARY <-> REPLICA sync: %s", reason);
+        fail();
+    }
+}
+
+static bool timed_out(void) {
+    return clock_mono() - copy.heard_us > repl_timeout_us();
+}
+
+static const char timeout_text[] = "Timeout receiving bulk data from PRIMARY... If the problem persists try to set the "
+                                   "'repl-timeout' parameter in valkey.conf to a larger value.";
+
+void sync_check_timeout(void) {
+    if (copy.state != COPY_RECEIVING || !timed_out()) return;
+    log_warning("%s", timeout_text);
+    fail();
+}
+
+static void heard(size_t bytes) {
+    copy.received += bytes;
+    copy.heard_us = clock_mono();
+    role_sync.read = (int64_t)copy.received;
+    role_sync.heard_ms = clock_ms();
+    if (clock_mono() - copy.newline_us < NEWLINE_US) return;
+    copy.newline_us = clock_mono();
+    if (!conn_is_open(copy.conn)) return;
+    output_write(&copy.conn->out, SLICE("\n"));
+    conn_flush(copy.conn);
+}
+
+/* Loading */
+
+static ssize_t conn_read(struct source *source, void *to, size_t len) {
+    struct connection *conn = copy.conn;
+    if (copy.size >= 0 && (uint64_t)copy.size - copy.received < len)
+        len = (size_t)((uint64_t)copy.size - copy.received);
+    if (len == 0) return 0;
+    for (;;) {
+        if (copy.reason[0]) {
+            source_fail(source, -ECANCELED, "%s", copy.reason);
+            return -ECANCELED;
+        }
+        size_t got = conn->in_len < len ? conn->in_len : len;
+        if (!got && copy.ended) return 0;
+        conn_receive_into(conn, to, got ? got : len);
+        if (!got) {
+            event_loop_turn(server.loop, WAIT_US);
+            got = len - conn->sink_len;
+            conn_receive_into(conn, NULL, 0);
+        }
+        if (got) {
+            heard(got);
+            return (ssize_t)got;
+        }
+        if (timed_out()) snprintf(copy.reason, sizeof copy.reason, "%s", timeout_text);
+    }
+}
+static const struct source_ops conn_ops = {conn_read};
+
+static bool read_aux(void *context, struct source *source, struct slice name, struct slice value) {
+    int64_t db;
+    (void)context, (void)source;
+    if (slice_is(name, "repl-stream-db") && parse_int64(value, &db) && db >= 0 &&
+        db < keyspace_databases(server.keyspace))
+        copy.db = (int)db;
+    return true;
+}
+
+static void flush_all(void) {
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        db_flush(keyspace_db(server.keyspace, id), replica_settings.lazy_flush);
+}
+
+/* A copy that does not begin as an RDB file does must not cost the data. */
+static bool begins_well(struct source *source) {
+    source_want(source, RDB_MAGIC_BYTES);
+    if (source->end - source->at >= RDB_MAGIC_BYTES && rdb_is_magic(source->at, RDB_MAGIC_BYTES)) {
+        log_notice("RDB signature and version check passed. Flushing old data");
+        return true;
+    }
+    log_warning("The copy of the primary does not begin as an RDB file does%s%s", source->failed ? ": " : "",
+                source->failed ? source->reason : "");
+    return false;
+}
+
+static bool read_mark(struct source *source) {
+    char mark[MARK_LEN];
+    if (copy.size >= 0 || copy.to_file) {
+        if (source_at_end(source)) return true;
+        log_warning("Replication full sync: the copy goes on after its end, at offset %llu",
+                    (unsigned long long)source_offset(source));
+        return false;
+    }
+    if (!source_read(source, mark, sizeof mark) || memcmp(mark, copy.mark, sizeof mark) != 0) {
+        log_warning("Replication stream EOF marker is broken");
+        return false;
+    }
+    if (source->at == source->end) return true;
+    log_warning("The primary sent its stream before the copy was acknowledged");
+    return false;
+}
+
+/* Replaces the data by those of the source. *replaced: the old data are gone, whether or not it succeeded. */
+static bool load(struct source *source, bool swap, bool *replaced) {
+    struct keyspace *into = server.keyspace;
+    *replaced = false;
+    if (swap) {
+        into = keyspace_new(keyspace_databases(server.keyspace), NULL);
+    } else {
+        if (!begins_well(source)) return false;
+        replica_forget_position();
+        repl_disconnect_replicas("a full synchronization replaces the data");
+        repl_history_new();
+        flush_all();
+        *replaced = true;
+    }
+    bool ok = loading_read_copy(source, into, read_aux) == 0 && read_mark(source);
+    if (ok && swap) {
+        log_notice("PRIMARY <-> REPLICA sync: Swapping active DB with loaded DB");
+        repl_disconnect_replicas("a full synchronization replaces the data");
+        keyspace_replace(server.keyspace, into);
+        *replaced = true;
+        log_notice("PRIMARY <-> REPLICA sync: Discarding old DB in background");
+    } else if (ok) {
+        keyspace_replace(server.keyspace, NULL);
+    } else if (!swap) {
+        log_notice("PRIMARY <-> REPLICA sync: Discarding the half-loaded data");
+        flush_all();
+    }
+    if (swap) {
+        for (int id = 0; id < keyspace_databases(into); id++) db_flush(keyspace_db(into, id), true);
+        keyspace_free(into);
+    }
+    return ok;
+}
+
+static bool load_source(struct source *source, uint64_t total, bool swap) {
+    bool async = swap && memcmp(copy.history, repl_history->id, REPL_ID_LEN) == 0, replaced;
+    log_notice("PRIMARY <-> REPLICA sync: Loading DB in memory");
+    loading_begin(total, async ? LOADING_SERVES_OLD : LOADING_SERVES);
+    loading_attach(source);
+    bool ok = load(source, swap, &replaced);
+    loading_detach();
+    loading_end();
+    if (ok && replaced) server.dirty = 0;
+    if (ok) aof_restart();
+    return ok;
+}
+
+static void keep_file(void) {
+    if (replica_settings.delete_sync_files && !save_points_count() && !aof_is_configured()) {
+        log_notice("Removing the RDB file obtained from the primary. This replica has persistence disabled");
+        unlink(copy.name);
+    } else if (rename(copy.name, durability_settings.file_name) < 0) {
+        log_warning("Failed trying to rename the temp DB into %s in PRIMARY <-> REPLICA synchronization: %s",
+                    durability_settings.file_name, strerror(errno));
+        unlink(copy.name);
+    }
+}
+
+static bool load_file(void) {
+    struct source source;
+    int fd = open(copy.name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        log_warning("The copy of the primary cannot be read: %s", strerror(errno));
+        return false;
+    }
+    log_notice("Loading the RDB and finalizing primary-replica sync...");
+    source_init_fd(&source, fd);
+    bool ok = load_source(&source, source_left(&source), false);
+    source_free(&source);
+    close(fd);
+    if (ok)
+        keep_file();
+    else
+        unlink(copy.name);
+    return ok;
+}
+
+static bool load_connection(void) {
+    struct source source;
+    bool swap = replica_settings.diskless_load == DISKLESS_LOAD_SWAP;
+    source_init(&source, &conn_ops, NULL, copy.size >= 0 ? (uint64_t)copy.size : UINT64_MAX);
+    bool ok = load_source(&source, copy.size >= 0 ? (uint64_t)copy.size : 0, swap);
+    source_free(&source);
+    return ok;
+}
+
+/* The task that runs outside of the loop's turns. */
+static void load_task(void) {
+    if (copy.state != COPY_READY) return; /* canceled meanwhile */
+    copy.state = COPY_LOADING;
+    if (child_kind() == CHILD_RDB) {
+        log_notice("Replica is about to load the RDB file received from the primary, but there is a pending RDB child "
+                   "running. Killing process %ld and removing its temp file to avoid any race",
+                   (long)child_pid());
+        child_kill_wait();
+    }
+    bool ok = copy.to_file ? load_file() : load_connection();
+    if (!ok) log_warning("Failed trying to load the PRIMARY synchronization DB, check server logs.");
+    if (ok && copy.reason[0]) {
+        log_warning("PRIMARY <-> REPLICA sync: %s", copy.reason);
+        ok = false;
+    }
+    finish(ok ? copy.db : -1);
+}
+
+static void start_load(void) {
+    copy.state = COPY_READY;
+    server_run_outside(load_task);
+}
+
+/* Receiving into a file */
+
+static bool write_out(struct slice bytes) {
+    output_write(&copy.sink.out, bytes);
+    if (sink_error(&copy.sink) == 0) return true;
+    log_warning("Write error or short write writing to the DB dump file needed for PRIMARY <-> REPLICA "
+                "synchronization: %s",
+                strerror(-sink_error(&copy.sink)));
+    fail();
+    return false;
+}
+
+static void file_complete(void) {
+    int error = sink_sync(&copy.sink);
+    if (error < 0) {
+        log_warning("Failed trying to sync the temp DB to disk in PRIMARY <-> REPLICA synchronization: %s",
+                    strerror(-error));
+        fail();
+        return;
+    }
+    close_file(true);
+    conn_set_reading(copy.conn, false); /* the stream waits at the primary until the data are loaded */
+    log_notice("PRIMARY <-> REPLICA sync: Done downloading RDB");
+    start_load();
+}
+
+/* Writes what cannot be a part of the mark. Returns how many of the bytes belong to the copy; *found: the mark is
+ * there. -1: failed. */
+static ssize_t write_to_mark(struct slice in, bool *found) {
+    char joined[2 * MARK_LEN];
+    size_t head = in.len < MARK_LEN ? in.len : MARK_LEN, len = copy.tail_len + head;
+    memcpy(joined, copy.tail, copy.tail_len);
+    memcpy(joined + copy.tail_len, in.data, head);
+    const char *at = memmem(joined, len, copy.mark, MARK_LEN);
+    *found = true;
+    if (at) {
+        size_t before = (size_t)(at - joined);
+        if (!write_out((struct slice){joined, before})) return -1;
+        return (ssize_t)(before + MARK_LEN - copy.tail_len);
+    }
+    at = memmem(in.data, in.len, copy.mark, MARK_LEN);
+    if (at) {
+        if (!write_out((struct slice){copy.tail, copy.tail_len})) return -1;
+        if (!write_out((struct slice){in.data, (size_t)(at - in.data)})) return -1;
+        return at - in.data + MARK_LEN;
+    }
+    *found = false;
+    if (in.len >= MARK_LEN) {
+        if (!write_out((struct slice){copy.tail, copy.tail_len})) return -1;
+        if (!write_out((struct slice){in.data, in.len - MARK_LEN})) return -1;
+        memcpy(copy.tail, in.data + in.len - MARK_LEN, MARK_LEN);
+        copy.tail_len = MARK_LEN;
+    } else {
+        size_t keep = len < MARK_LEN ? len : MARK_LEN;
+        if (!write_out((struct slice){joined, len - keep})) return -1;
+        memcpy(copy.tail, joined + len - keep, keep);
+        copy.tail_len = keep;
+    }
+    return (ssize_t)in.len;
+}
+
+static void file_readable(struct connection *conn) {
+    struct slice in = conn_peek(conn);
+    bool complete = false;
+    ssize_t used;
+    if (copy.state != COPY_RECEIVING || !in.len) return;
+    if (copy.size >= 0) {
+        uint64_t left = (uint64_t)copy.size - copy.received;
+        if (in.len > left) in.len = (size_t)left;
+        used = write_out(in) ? (ssize_t)in.len : -1;
+        complete = used >= 0 && (uint64_t)used == left;
+    } else {
+        used = write_to_mark(in, &complete);
+    }
+    if (used < 0) return;
+    conn_consume(conn, (size_t)used);
+    heard((size_t)used);
+    if (complete) file_complete();
+}
+
+static void file_closed(struct connection *conn) {
+    if (copy.state != COPY_RECEIVING) {
+        copy.ended = true;
+        return;
+    }
+    log_warning("I/O error trying to sync with PRIMARY: %s", conn->error ? conn_error_text(conn) : "connection lost");
+    fail();
+}
+static const struct connection_events file_events = {.readable = file_readable, .closed = file_closed};
+
+static bool open_file(void) {
+    snprintf(copy.name, sizeof copy.name, "temp-%lld.%ld.rdb", (long long)(clock_ms() / 1000), (long)getpid());
+    copy.fd = open(copy.name, O_CREAT | O_WRONLY | O_EXCL | O_CLOEXEC, 0644);
+    if (copy.fd < 0) {
+        log_warning("Opening the temp file needed for PRIMARY <-> REPLICA synchronization: %s", strerror(errno));
+        return false;
+    }
+    sink_init_fd(&copy.sink, copy.fd);
+    copy.sink.sync_interval = SYNC_INTERVAL;
+    return true;
+}
+
+/* Receiving into memory */
+
+static void load_readable(struct connection *conn) {
+    (void)conn;
+    copy.heard_us = clock_mono();
+}
+static void load_closed(struct connection *conn) {
+    (void)conn;
+    copy.ended = true;
+}
+static const struct connection_events load_events = {.readable = load_readable, .closed = load_closed};
+
+static bool loads_directly(void) {
+    if (replica_settings.diskless_load != DISKLESS_LOAD_ON_EMPTY)
+        return replica_settings.diskless_load != DISKLESS_LOAD_DISABLED;
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        if (db_size(keyspace_db(server.keyspace, id))) return false;
+    return true;
+}
+
+static bool parse_header(const char *header) {
+    static const char mark[] = "$EOF:";
+    copy.size = -1;
+    if (strncmp(header, mark, strlen(mark)) == 0) {
+        if (strlen(header) != strlen(mark) + MARK_LEN) return false;
+        memcpy(copy.mark, header + strlen(mark), MARK_LEN);
+        return true;
+    }
+    return parse_int64(slice_of(header + 1), &copy.size) && copy.size > 0;
+}
+
+bool sync_start(struct connection *conn, const char *header, struct slice history, void (*done)(int db)) {
+    memset(&copy, 0, sizeof copy);
+    copy.fd = -1;
+    if (!parse_header(header)) {
+        log_warning("Bad protocol from PRIMARY, the header of the copy is '%s'", header);
+        return false;
+    }
+    copy.conn = conn;
+    copy.done = done;
+    memcpy(copy.history, history.data, REPL_ID_LEN);
+    copy.heard_us = copy.newline_us = clock_mono();
+    copy.to_file = !loads_directly();
+    role_sync.total = copy.size;
+    role_sync.read = 0;
+    role_sync.heard_ms = clock_ms();
+    role_set_link(ROLE_LINK_SYNC);
+    const char *where = copy.to_file ? "to disk" : "to parser";
+    if (copy.size >= 0)
+        log_notice("PRIMARY <-> REPLICA sync: receiving %lld bytes from primary %s", (long long)copy.size, where);
+    else
+        log_notice("PRIMARY <-> REPLICA sync: receiving streamed RDB from primary with EOF %s", where);
+    if (copy.to_file && !open_file()) return false;
+    conn_set_in_limit(conn, AHEAD_MAX);
+    conn->events = copy.to_file ? &file_events : &load_events;
+    copy.state = COPY_RECEIVING;
+    if (copy.to_file)
+        file_readable(conn); /* the copy may have come with its header */
+    else
+        start_load();
+    return true;
+}
+
+/* The server stops: the temporary file goes. */
+void sync_stop(void) {
+    if (copy.state == COPY_NONE || !copy.to_file) return;
+    close_file(false);
+    unlink(copy.name);
+}
