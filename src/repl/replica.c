@@ -539,12 +539,6 @@ static void get_replicaof(const struct config_option *option, struct output *out
     output_write(out, slice_of(port));
 }
 
-static void rewrite_replicaof(const struct config_option *option, struct output *out) {
-    if (!role->is_replica) return;
-    output_write(out, SLICE("replicaof "));
-    get_replicaof(option, out);
-}
-
 static const struct config_name diskless_loads[] = {{"disabled", DISKLESS_LOAD_DISABLED},
                                                     {"on-empty-db", DISKLESS_LOAD_ON_EMPTY},
                                                     {"swapdb", DISKLESS_LOAD_SWAP},
@@ -561,7 +555,6 @@ const struct config_option repl_replica_options[] = {
      .initial = "",
      .set = set_replicaof,
      .get = get_replicaof,
-     .rewrite = rewrite_replicaof,
      .help = "Host and port of the primary that this server is a replica of."},
     {.name = "primaryauth",
      .alias = "masterauth",

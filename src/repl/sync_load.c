@@ -205,7 +205,7 @@ static bool load(struct source *source, bool swap, bool *replaced) {
     struct keyspace *into = server.keyspace;
     *replaced = false;
     if (swap) {
-        into = keyspace_new(keyspace_databases(server.keyspace), NULL);
+        into = keyspace_new_like(server.keyspace);
     } else {
         if (!begins_well(source)) return false;
         replica_forget_position();

@@ -60,6 +60,9 @@ struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks) {
 struct keyspace *keyspace_new_per_slot(int databases, const struct store_hooks *hooks) {
     return keyspace_make(databases, hooks, true);
 }
+struct keyspace *keyspace_new_like(const struct keyspace *k) {
+    return keyspace_make(k->databases, NULL, k->db[0].keys.per_slot);
+}
 
 void keyspace_free(struct keyspace *k) {
     if (!k) return;

@@ -62,6 +62,8 @@ extern struct store_lazyfree store_lazyfree;
  * alike on both. */
 struct keyspace *keyspace_new(int databases, const struct store_hooks *hooks);
 struct keyspace *keyspace_new_per_slot(int databases, const struct store_hooks *hooks);
+struct keyspace *
+keyspace_new_like(const struct keyspace *keyspace); /* empty, of the same kind and size, without hooks */
 void keyspace_free(struct keyspace *keyspace);
 int keyspace_databases(const struct keyspace *keyspace);
 struct db *keyspace_db(struct keyspace *keyspace, int id); /* NULL: no such database */
@@ -130,8 +132,8 @@ struct entry *db_copy(struct db *from_db, struct entry *entry, struct db *to_db,
                       struct slice to);    /* the target must not exist */
 size_t db_flush(struct db *db, bool lazy); /* returns the number of keys deleted */
 void db_swap(struct db *a, struct db *b);  /* swaps the contents: pointers to struct db keep their numbers */
-/* Replaces the contents of all databases by those of another keyspace with as many databases, which has the old
- * contents afterwards. NULL: the contents were loaded in place, into empty databases; only reports the change. */
+/* Replaces the contents of all databases by those of another keyspace of the same kind and size, which has the
+ * old contents afterwards. NULL: the contents were loaded in place, into empty databases; only reports the change. */
 void keyspace_replace(struct keyspace *keyspace, struct keyspace *with);
 /* Preallocate before loading: the table of all keys, or the table of a slot. The one that does not exist is ignored. */
 void db_expand(struct db *db, size_t keys, size_t expires);

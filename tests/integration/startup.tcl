@@ -21,8 +21,6 @@ test "a line with an unknown option is refused, with its number" {
 
 test "options that would cost data or safety without their feature are refused" -needs {ours 1} {
     foreach {line why} {
-        {replicaof 127.0.0.1 6379} {This build has no replication; *}
-        {slaveof 127.0.0.1 6379} {This build has no replication; *}
         {cluster-enabled yes} {This build has no cluster mode; *}
         {tls-port 6380} {This build has no TLS}
         {tls-replication yes} {This build has no TLS}
