@@ -21,6 +21,11 @@
  *   end of the loop's iteration.
  *   When the peer closes or the transport fails, `closed` is called once, with conn->error (0: orderly end). The owner
  *   then calls conn_close(). Bytes received before the end are still delivered first.
+ *   After an orderly end over a socket, output can still be sent until conn_close(): the peer may have shut down its
+ *   sending direction only. Over RDMA it is discarded.
+ *   A connection whose owner leaves its input unconsumed may have bytes that it cannot deliver yet (remote.h). It calls
+ *   `hung_up`, once, when the end has come behind such bytes. An owner that may never consume its input then calls
+ *   conn_close(); any other owner ignores it, and gets those bytes and `closed` later.
  *   Output written before conn_close() is still sent: over RDMA until the peer's device has it (2 seconds at most),
  *   over a socket as far as the kernel accepts it at once. Wait for conn_pending() == 0 where that is not enough. The
  *   peer receives all that the kernel accepted, even if the peer goes on sending (stream.h).
@@ -60,6 +65,7 @@ struct connection_events {
     void (*readable)(struct connection *conn);  /* more bytes in conn_peek(), or progress of conn_receive_into() */
     void (*drained)(struct connection *conn);   /* what was queued has gone out; may be NULL */
     void (*closed)(struct connection *conn);    /* conn->error, conn_error_text() */
+    void (*hung_up)(struct connection *conn);   /* the end has come behind undelivered bytes; may be NULL */
 };
 
 struct connection {
@@ -71,6 +77,7 @@ struct connection {
     enum connection_state state;
     int error; /* errno of the failure */
     bool reading_paused;
+    bool hung_up;       /* `hung_up` was called */
     bool wants_drained; /* set before conn_flush() to get `drained`. A connection on another thread reports it only
                            then */
     bool trusted;       /* the owner trusts the peer; see conn_set_trusted() */

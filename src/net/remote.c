@@ -35,12 +35,13 @@ struct remote {
     struct message *shown;                  /* conn.in points into it */
     struct message *arrived, **arrived_end; /* received, not shown yet */
     size_t arrived_size;                    /* bytes of them and of `shown` */
+    size_t arrived_len;                     /* bytes of the stream in them */
     struct message *room;                   /* that conn.out writes to; may be `shown` */
     struct message *sealed, **sealed_end;   /* for the next flush */
     size_t sealed_len;                      /* output in them */
     uint64_t handed;                        /* bytes of output given to the end */
     bool shown_room_used;                   /* the reply space of `shown` must not be used again */
-    bool showing, drain_asked;
+    bool showing, drain_asked, reads_on;
     char *error_note;
     struct event_deferred resume;
 };
@@ -127,15 +128,22 @@ static void count(_Atomic uint64_t *counter) { /* that one thread writes */
 }
 
 static void tell_drained(struct remote_end *end) {
-    if (!end->drain_asked || (!end->ended && conn_pending(end->conn))) return;
+    if (!end->drain_asked || conn_pending(end->conn)) return;
     end->drain_asked = false;
-    struct message *message = remote_message_new(sizeof *message);
-    message->number = end->ended; /* if set, no more output will ever be sent */
-    send_home(end, message, MESSAGE_DRAINED);
+    send_home(end, remote_message_new(sizeof(struct message)), MESSAGE_DRAINED);
 }
 
 static void set_reading(struct remote_end *end) {
     if (!end->ended) conn_set_reading(end->conn, !end->full && !end->paused);
+}
+
+/* Pauses reading while too much is at home. */
+static void bound_reading(struct remote_end *end) {
+    size_t limit = end->full ? REMOTE_AT_HOME_MAX / 2 : REMOTE_AT_HOME_MAX;
+    bool full = end->at_home >= limit && !end->reads_on;
+    if (full == end->full) return;
+    end->full = full;
+    set_reading(end);
 }
 
 void remote_end_pause(struct remote_end *end, bool pause) {
@@ -147,9 +155,7 @@ void remote_send_input(struct remote_end *end, struct message *message) {
     end->at_home += message->size;
     message->sent = atomic_load_explicit(&end->sent, memory_order_relaxed);
     send_home(end, message, MESSAGE_INPUT);
-    if (end->full || end->at_home < REMOTE_AT_HOME_MAX) return;
-    end->full = true;
-    set_reading(end);
+    bound_reading(end);
 }
 
 static void end_readable(struct connection *conn) {
@@ -215,11 +221,9 @@ static void flush_dirty(struct remote_worker *worker) {
     while (worker->dirty.len) {
         struct remote_end *end = container_of(list_first(&worker->dirty), struct remote_end, dirty_link);
         list_remove(&worker->dirty, &end->dirty_link);
-        if (!end->ended) {
-            count(&worker->writes);
-            conn_flush(end->conn);
-            note(end);
-        }
+        count(&worker->writes);
+        conn_flush(end->conn);
+        note(end);
         tell_drained(end);
     }
 }
@@ -251,10 +255,7 @@ static void take_output(struct remote_end *end, struct message *message) {
 static void take_back(struct remote_end *end, struct message *message) {
     end->at_home -= message->size;
     conn_set_trusted(end->conn, message->trusted);
-    if (end->full && end->at_home < REMOTE_AT_HOME_MAX / 2) {
-        end->full = false;
-        set_reading(end);
-    }
+    bound_reading(end);
     if (!end->ended && end->worker->ops->returned) end->worker->ops->returned(end, message);
 }
 
@@ -265,6 +266,10 @@ static void at_end(struct event_post *post) {
     case MESSAGE_INPUT:
         take_output(end, message);
         take_back(end, message);
+        break;
+    case MESSAGE_READ_ON:
+        end->reads_on = message->number;
+        bound_reading(end);
         break;
     case MESSAGE_OUTPUT: take_output(end, message); break;
     case MESSAGE_TRUST: conn_set_trusted(end->conn, message->trusted); break;
@@ -325,7 +330,7 @@ static struct message *room_leave(struct remote *r, size_t more) {
 }
 
 static bool takes_output(const struct remote *r) {
-    return r->end && r->conn.state == CONN_OPEN;
+    return r->end && !r->conn.error;
 }
 
 static void drop_output(struct output *out) {
@@ -385,10 +390,15 @@ static void ask_sent(const struct remote *r) {
 
 static size_t remote_pending(const struct connection *conn) {
     const struct remote *r = remote_of(conn);
-    if (conn->state != CONN_OPEN) return 0;
+    if (!takes_output(r)) return 0;
     uint64_t all = produced(r);
     if (all - conn->bytes_out > TRUST_PENDING) ask_sent(r);
     return (size_t)(all - conn->bytes_out);
+}
+
+static void read_on(struct remote *r, bool on) {
+    r->reads_on = on;
+    tell_end(r, MESSAGE_READ_ON, on);
 }
 
 /* The shown message is consumed: it returns, with the replies in it. */
@@ -402,6 +412,7 @@ static void retire(struct remote *r) {
     r->shown = NULL;
     r->conn.in = NULL;
     r->conn.in_len = 0;
+    if (r->reads_on) read_on(r, false);
     r->arrived_size -= message->size;
     message->trusted = r->conn.trusted;
     seal(r, message);
@@ -448,6 +459,7 @@ static void show_input(struct remote *r, struct message *message) {
     conn->in = message->bytes;
     conn->in_len = message->len;
     conn->bytes_in += message->stream_len;
+    r->arrived_len -= message->stream_len;
     r->showing = true;
     conn->events->readable(conn);
     r->showing = false;
@@ -470,9 +482,18 @@ static struct message *arrived_pop(struct remote *r) {
     return message;
 }
 
+/* The user has left its input unconsumed. If there is much of it, the end reads on regardless. */
+static void input_left(struct remote *r) {
+    bool on = r->arrived_size >= REMOTE_AT_HOME_MAX / 2 && remote_unread(&r->conn) < r->conn.in_limit;
+    if (on != r->reads_on) read_on(r, on);
+}
+
 static void show_next(struct remote *r) {
     while (r->arrived && r->end && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
-        if (r->shown && r->conn.in_len) return;
+        if (r->shown && r->conn.in_len) {
+            input_left(r);
+            return;
+        }
         if (r->shown) retire(r);
         struct message *message = arrived_pop(r);
         if (message->kind == MESSAGE_INPUT)
@@ -487,18 +508,27 @@ static void home_input(struct remote *r, struct message *message) {
         remote_message_drop(message);
         return;
     }
-    if (message->kind == MESSAGE_INPUT) {
+    struct connection *conn = &r->conn;
+    bool ends = message->kind == MESSAGE_ENDED;
+    if (!ends) {
         r->arrived_size += message->size;
-        if (message->sent > r->conn.bytes_out) r->conn.bytes_out = message->sent;
-    } else if (r->shown && r->conn.in_len && !r->showing && !r->conn.reading_paused && r->conn.state == CONN_OPEN) {
-        /* The handler left its input for later: tell it that no waiter needs the answer. */
-        show_end(r, message);
-        return;
+        r->arrived_len += message->stream_len;
+        if (message->sent > conn->bytes_out) conn->bytes_out = message->sent;
     }
     message->post.next = NULL;
     *r->arrived_end = message;
     r->arrived_end = (struct message **)&message->post.next;
     show_next(r);
+    if (!r->arrived || conn->state != CONN_OPEN || r->showing) return;
+    /* The message waits behind unconsumed input. */
+    if (ends) {
+        conn->hung_up = true;
+        if (conn->events->hung_up) conn->events->hung_up(conn);
+    } else if (!conn->reading_paused && r->arrived_size >= REMOTE_AT_HOME_MAX / 2) {
+        r->showing = true;
+        conn->events->readable(conn);
+        r->showing = false;
+    }
 }
 
 static void remote_consume(struct connection *conn, size_t len) {
@@ -633,12 +663,12 @@ static void home_open(struct remote *r, struct opened_message *about) {
     r->worker->ops->accepted(conn);
 }
 
-static void home_drained(struct remote *r, const struct message *message) {
+static void home_drained(struct remote *r) {
     struct connection *conn = &r->conn;
     r->drain_asked = false;
-    if (conn->state != CONN_OPEN) return;
+    if (!r->end) return;
     ask_sent(r);
-    if (!message->number && remote_pending(conn)) /* more was written since */
+    if (remote_pending(conn)) /* more was written since */
         remote_flush(conn);
     else if (conn->events->drained)
         conn->events->drained(conn);
@@ -651,7 +681,7 @@ static void at_home(struct event_post *post) {
     case MESSAGE_OPENED: home_open(r, (struct opened_message *)message); return;
     case MESSAGE_INPUT:
     case MESSAGE_ENDED: home_input(r, message); return;
-    case MESSAGE_DRAINED: home_drained(r, message); break;
+    case MESSAGE_DRAINED: home_drained(r); break;
     case MESSAGE_GONE:
         r->worker->count--;
         event_loop_defer(r->conn.loop, &r->conn.deferred, remote_free);
@@ -659,6 +689,10 @@ static void at_home(struct event_post *post) {
     default: break;
     }
     remote_message_drop(message);
+}
+
+size_t remote_unread(const struct connection *conn) {
+    return conn->in_len + remote_of(conn)->arrived_len;
 }
 
 struct message *remote_shown(const struct connection *conn) {

@@ -13,14 +13,17 @@
  *   memory that belongs to one thread at a time. It goes through the two outboxes of the worker (event_loop.h: posts),
  *   so the messages of a connection arrive in the order in which they were sent.
  *     end to home   OPENED, INPUT, DRAINED (if requested), ENDED (peer closed or transport failed), GONE (the last)
- *     home to end   INPUT returned, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, CLOSE (the last)
+ *     home to end   INPUT returned, READ_ON, OUTPUT, TRUST, KEEPALIVE, ASK_DRAINED, CLOSE (the last)
  *
  * Input
  *   The end's user (remote_worker_ops.readable, on the worker's thread) examines the real connection's bytes, copies
  *   those that are worth a message into an INPUT message and consumes them. The home half exposes the bytes of one
  *   message after the other and calls `readable` for each. A consumed message returns with the next flush. So the real
  *   connection goes on receiving while its requests are executed. The input at home is limited: beyond
- *   REMOTE_AT_HOME_MAX bytes the end pauses reading.
+ *   REMOTE_AT_HOME_MAX bytes the end pauses reading, because the user is slower than the peer. This limit is lifted
+ *   (READ_ON) while the user leaves its input unconsumed with reading on: the peer's end may be behind the bytes of a
+ *   user that waits for something else, and over TCP only reading finds it. Then conn->in_limit is the limit, of
+ *   remote_unread(), and `readable` is called for such messages although they cannot be exposed yet.
  *
  * Output
  *   conn->out writes into the reply space of an INPUT message. The returning message carries the reply, so neither
@@ -31,7 +34,7 @@
  * Lifetime
  *   Home closes a connection by CLOSE, after the output. The end closes the real connection, frees itself and answers
  *   GONE; until then the home half stays, closed. The end never goes by itself: when the peer closes, it sends ENDED
- * and waits for CLOSE.
+ * and waits for CLOSE. `closed` follows the input before it; if that input waits, `hung_up` is called first.
  *
  * Shared
  *   The end writes counters and sizes as relaxed atomics, which home displays. A lock protects the text `described`.
@@ -58,6 +61,7 @@ enum message_kind {
     MESSAGE_DRAINED,
     MESSAGE_ENDED,
     MESSAGE_GONE,
+    MESSAGE_READ_ON,
     MESSAGE_OUTPUT,
     MESSAGE_TRUST,
     MESSAGE_KEEPALIVE,
@@ -68,7 +72,7 @@ enum message_kind {
 struct message {
     struct event_post post; /* must be first */
     enum message_kind kind;
-    int number;   /* ENDED: errno; KEEPALIVE: seconds */
+    int number;   /* ENDED: errno; KEEPALIVE: seconds; READ_ON: whether */
     bool trusted; /* INPUT returned, TRUST: conn->trusted */
     struct remote *home;
     struct remote_end *end;
@@ -94,6 +98,7 @@ struct remote_end {
     size_t at_home;     /* bytes of input that are at home */
     uint64_t taken_out; /* bytes of output received from home */
     bool full;          /* reading is paused until messages return */
+    bool reads_on;      /* REMOTE_AT_HOME_MAX is lifted */
     bool paused;        /* the user paused it, remote_end_pause() */
     bool ended, drain_asked;
     /* Values that home displays. */
@@ -143,5 +148,6 @@ void remote_message_drop(struct message *message);
 
 /* For the home thread. */
 bool conn_is_remote(const struct connection *conn);
+size_t remote_unread(const struct connection *conn);         /* bytes that are at home and not consumed */
 struct message *remote_shown(const struct connection *conn); /* the message that conn->in points into, or NULL */
 #endif

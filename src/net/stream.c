@@ -190,8 +190,9 @@ static void seal(struct stream *s) {
     s->chunk_start = s->conn.out.pos;
 }
 
+/* A peer that has ended without an error may have shut down only its sending direction. */
 static bool takes_output(const struct stream *s) {
-    return s->conn.state <= CONN_OPEN && !s->conn.error && !s->write_error;
+    return s->conn.state != CONN_CLOSED && !s->conn.error && !s->write_error;
 }
 
 static void stream_make_room(struct output *out, size_t len) {
@@ -253,8 +254,11 @@ static void fail_later(struct stream *s, int error) {
 static void end_now(struct stream *s, int error) {
     s->conn.error = error;
     s->conn.state = CONN_ENDED;
-    drop_output(s);
-    event_watch_remove(s->conn.loop, &s->watch);
+    if (error) {
+        drop_output(s);
+        event_watch_remove(s->conn.loop, &s->watch);
+    } else
+        update_interest(s);
     event_timer_cancel(s->conn.loop, &s->timer);
     s->conn.events->closed(&s->conn);
 }
@@ -339,12 +343,12 @@ static int write_all(struct stream *s) {
 static void write_failed(struct stream *s, int error) {
     s->write_error = error;
     drop_output(s);
-    if (!(s->watch.mask & EVENT_READ)) fail_later(s, error);
+    if (s->conn.state == CONN_OPEN && !(s->watch.mask & EVENT_READ)) fail_later(s, error);
 }
 
 void stream_flush(struct connection *conn) {
     struct stream *s = stream_of(conn);
-    if (s->blocked || conn->state != CONN_OPEN || !takes_output(s)) return;
+    if (s->blocked || conn->state < CONN_OPEN || !takes_output(s)) return;
     int result = write_all(s);
     if (result == 0) return;
     if (result < 0)
@@ -375,13 +379,18 @@ static void queue_input(struct stream *s) {
 
 static void update_interest(struct stream *s) {
     struct connection *conn = &s->conn;
-    if (conn->state != CONN_OPEN || conn->error) return;
-    bool wants = !conn->reading_paused && (conn->sink || conn->in_len < conn->in_limit);
+    bool open = conn->state == CONN_OPEN;
+    if ((!open && conn->state != CONN_ENDED) || conn->error) return;
+    bool wants = open && !conn->reading_paused && (conn->sink || conn->in_len < conn->in_limit);
     if (wants && s->io->has_input) queue_input(s);
     int mask = (wants ? EVENT_READ : 0) | (s->blocked || s->wants_write ? EVENT_WRITE : 0);
     if (mask == s->watch.mask) return;
     int result = event_watch_set(conn->loop, &s->watch, s->fd, mask, stream_ready);
-    if (result < 0) fail_later(s, -result);
+    if (result >= 0) return;
+    if (open)
+        fail_later(s, -result);
+    else
+        write_failed(s, -result);
 }
 
 void stream_set_reading(struct connection *conn) {
@@ -493,9 +502,10 @@ static void stream_ready(struct event_watch *watch, int mask) {
         } else if (result == 0) {
             s->blocked = false;
             update_interest(s);
-            if (conn->events->drained) conn->events->drained(conn);
-            if (conn->state != CONN_OPEN || conn->error) return;
         }
+        bool over = result < 0 && conn->state == CONN_ENDED; /* nothing else reports that the queue is gone */
+        if ((result == 0 || over) && conn->events->drained) conn->events->drained(conn);
+        if (conn->state != CONN_OPEN || conn->error) return;
     }
     if (s->wants_write && mask & EVENT_WRITE) {
         s->wants_write = false;
@@ -600,7 +610,7 @@ static bool linger_begin(struct stream *s) {
 void stream_close(struct connection *conn) {
     struct stream *s = stream_of(conn);
     bool open = conn->state == CONN_OPEN;
-    if (open && takes_output(s)) write_all(s); /* send what the socket accepts at once */
+    if (conn->state >= CONN_OPEN && takes_output(s)) write_all(s); /* send what the socket accepts at once */
     conn->state = CONN_CLOSED;
     conn->in_len = 0;
     conn->sink = NULL;

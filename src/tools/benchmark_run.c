@@ -264,7 +264,8 @@ static void on_closed(struct connection *conn) {
     run_fail(w, BENCH_FAILED, text);
 }
 
-static const struct connection_events events = {on_connected, on_readable, NULL, on_closed};
+static const struct connection_events events = {
+    .connected = on_connected, .readable = on_readable, .closed = on_closed};
 
 static void client_connect(struct client *client) {
     memset(&client->counter, 0, sizeof client->counter);

@@ -48,7 +48,7 @@ static void end_free(struct remote_end *end) {
 
 /* The user of the connection. */
 static struct connection *conn;
-static int readables, draineds, closeds;
+static int readables, draineds, closeds, hung_ups;
 static void (*on_readable)(struct connection *conn);
 static void user_readable(struct connection *c) {
     readables++;
@@ -60,8 +60,11 @@ static void user_drained(struct connection *c) {
 static void user_closed(struct connection *c) {
     closeds++;
 }
+static void user_hung_up(struct connection *c) {
+    hung_ups++;
+}
 static const struct connection_events events = {
-    .readable = user_readable, .drained = user_drained, .closed = user_closed};
+    .readable = user_readable, .drained = user_drained, .closed = user_closed, .hung_up = user_hung_up};
 static void accepted(struct connection *c) {
     conn = c;
     c->events = &events;
@@ -93,7 +96,7 @@ static int setup(void **state) {
     pthread_create(&thread, NULL, run, away);
     conn = NULL;
     on_readable = NULL;
-    readables = draineds = closeds = 0;
+    readables = draineds = closeds = hung_ups = 0;
     return 0;
 }
 #define turn_until(condition)                                                                                          \
@@ -221,7 +224,62 @@ static void a_connection_with_unread_input_is_notified_of_the_end(void **state) 
     assert_int_equal(write(fd, "kept", 4), 4);
     turn_until(readables == 1);
     close(fd);
+    turn_until(hung_ups == 1);
+    assert_int_equal(closeds, 0);
+    conn_consume(conn, 4);
     turn_until(closeds == 1);
+    assert_int_equal(hung_ups, 1);
+}
+
+static void the_end_is_found_behind_much_unread_input(void **state) {
+    enum { LEN = 8 * 1024 * 1024 };
+    int fd = dial();
+    char *much = mem_calloc(1, LEN);
+    for (size_t sent = 0; sent < LEN;) {
+        ssize_t n = send(fd, much + sent, LEN - sent, MSG_DONTWAIT);
+        if (n > 0) sent += (size_t)n;
+        event_loop_turn(home, 1000);
+    }
+    mem_free(much);
+    assert_true(readables > 1); /* for input that cannot be exposed yet, too */
+    close(fd);
+    turn_until(hung_ups == 1);
+    assert_int_equal(remote_unread(conn), LEN);
+    assert_int_equal(closeds, 0);
+}
+
+static void unread_input_is_limited(void **state) {
+    enum { LIMIT = 2 * 1024 * 1024 };
+    int fd = dial();
+    conn_set_in_limit(conn, LIMIT);
+    char *much = mem_calloc(1, 64 * 1024);
+    for (int idle = 0; idle < 50;) {
+        idle = send(fd, much, 64 * 1024, MSG_DONTWAIT) > 0 ? 0 : idle + 1;
+        event_loop_turn(home, 1000);
+    }
+    mem_free(much);
+    assert_true(remote_unread(conn) >= LIMIT);
+    assert_true(remote_unread(conn) < 2 * LIMIT);
+    close(fd);
+}
+
+static void a_peer_that_only_stops_sending_gets_output(void **state) {
+    enum { LEN = 4 * 1024 * 1024 };
+    int fd = dial();
+    on_readable = echo;
+    assert_int_equal(write(fd, "x", 1), 1);
+    shutdown(fd, SHUT_WR);
+    turn_until(closeds == 1);
+    char *text = mem_calloc(1, LEN + 1);
+    output_write(&conn->out, slice_make(text, LEN));
+    conn->wants_drained = true;
+    conn_flush(conn);
+    receive(fd, text, LEN + 1);
+    assert_int_equal(text[0], 'x');
+    turn_until(draineds == 1);
+    assert_int_equal(conn_pending(conn), 0);
+    mem_free(text);
+    close(fd);
 }
 
 static void large_blobs_and_long_output_count_as_pending_until_they_arrive(void **state) {
@@ -304,6 +362,9 @@ int main(void) {
         TEST(input_that_is_left_stays_and_replies_leave_all_the_same),
         TEST(pausing_holds_input_and_the_end_back),
         TEST(a_connection_with_unread_input_is_notified_of_the_end),
+        TEST(the_end_is_found_behind_much_unread_input),
+        TEST(unread_input_is_limited),
+        TEST(a_peer_that_only_stops_sending_gets_output),
         TEST(large_blobs_and_long_output_count_as_pending_until_they_arrive),
         TEST(closing_inside_a_handler_sends_what_was_written),
         TEST(reading_stops_while_too_much_is_at_home),

@@ -248,7 +248,8 @@ static __attribute__((noinline)) void query_limit_close(struct client *client, s
 }
 
 static __attribute__((noinline)) bool query_limit_passed(struct client *client) {
-    size_t size = client->conn->in_len + client->reader.memory;
+    const struct connection *conn = client->conn;
+    size_t size = client->threaded ? remote_unread(conn) : conn->in_len + client->reader.memory;
     if (size < (size_t)client_settings.query_buffer_limit) return false;
     query_limit_close(client, size);
     return true;
@@ -357,6 +358,25 @@ static enum turn_end turn_execute(struct client *client) {
     return turn_loop(&turn, true);
 }
 
+/* Whether the client executes nothing until something happens that may never happen: it is blocked, or paused. A reply
+ * barrier does not count. */
+static bool client_waits(const struct client *client) {
+    return client->holds > reply_barrier_holds_requests(client);
+}
+
+bool client_has_turn(const struct client *client) {
+    return list_is_linked(&client->turn_link) || client->waits_for_turn || reply_barrier_holds_requests(client);
+}
+
+static void client_closed(struct connection *conn);
+
+/* Frees a client that waits although its peer has gone. Returns whether it did. */
+static bool waits_in_vain(struct client *client) {
+    if (__builtin_expect(!client->conn->hung_up, 1) || !client_waits(client)) return false;
+    client_closed(client->conn);
+    return true;
+}
+
 static void turn_finish(struct client *client, enum turn_end end) {
     struct connection *conn = client->conn;
     if (client->flags & CLIENT_CLOSING) return;
@@ -370,12 +390,22 @@ static void turn_finish(struct client *client, enum turn_end end) {
     client->waits_for_turn = over;
     if (over) turn_queue(client);
     if (end == TURN_HELD) client->held = true;
-    if (end == TURN_HELD || (client->flags & CLIENT_CLOSE_AFTER_REPLY)) conn_set_reading(conn, false);
-    client_flush(client);
+    if (client->flags & CLIENT_CLOSE_AFTER_REPLY) conn_set_reading(conn, false);
+    if (!waits_in_vain(client)) client_flush(client);
+}
+
+/* Input has arrived for a client that executes nothing now. Receiving goes on, because the end of the connection may be
+ * behind that input, so its size is limited. */
+static __attribute__((noinline)) void input_waits(struct client *client) {
+    if (client->flags & CLIENT_STOPS || !client->holds) return;
+    if (!waits_in_vain(client)) query_limit_passed(client);
 }
 
 static void client_turn(struct client *client) {
-    if (client->holds || client->held || (client->flags & CLIENT_STOPS) || client->conn->sink_len) return;
+    if (client->holds || client->held || (client->flags & CLIENT_STOPS) || client->conn->sink_len) {
+        input_waits(client);
+        return;
+    }
     dispatch_ticks = ticks_now();
     produced_start(client);
     client->active_ms = clock_ms();
@@ -395,13 +425,15 @@ static void turn_resume(struct client *client) {
     if (client->held && (client->threaded || !client->reader.larges_count)) {
         client->held = false;
         if (!client->threaded) request_done(&client->reader);
-        conn_set_reading(client->conn, true);
     }
     if (client->held) {
         request_moved(&client->reader, conn_peek(client->conn));
         dispatch_ticks = ticks_now();
         produced_start(client);
-        if (!request_execute(client)) return;
+        if (!request_execute(client)) {
+            waits_in_vain(client);
+            return;
+        }
         if (client->flags & CLIENT_CLOSING) return;
         client->held = false;
         conn_consume(client->conn, client->reader.size);
@@ -410,7 +442,6 @@ static void turn_resume(struct client *client) {
             client_flush(client);
             return;
         }
-        conn_set_reading(client->conn, true);
     }
     client_turn(client);
 }
@@ -440,15 +471,30 @@ static void client_drained(struct connection *conn) {
 
 static void client_closed(struct connection *conn) {
     struct client *client = conn->owner;
+    bool late = !conn->error && !client_waits(client) &&
+                (reply_barrier_replies(client) || conn_pending(conn) || client_has_turn(client));
     if (conn->error)
         log_verbose("Error on the connection of a client: %s (%s)", conn_error_text(conn), client_log_text(client));
     else
         log_verbose("Client closed connection %s", client_log_text(client));
-    client_free(client);
+    if (!late) {
+        client_free(client);
+        return;
+    }
+    /* A peer that has only shut down its sending direction still gets its replies. client_output.c frees the client
+     * after the last one, and the cron if it takes too long. */
+    client->active_ms = clock_ms();
+    client_flush_later(client);
+}
+
+/* Requests that were received before the end of the connection are executed, except those behind a request that waits.
+ */
+static void client_hung_up(struct connection *conn) {
+    waits_in_vain(conn->owner);
 }
 
 static const struct connection_events client_connection_events = {
-    .readable = client_readable, .drained = client_drained, .closed = client_closed};
+    .readable = client_readable, .drained = client_drained, .closed = client_closed, .hung_up = client_hung_up};
 
 /* Refuses a connection with an error. */
 static void connection_refuse(struct connection *conn, const char *error) {

@@ -168,8 +168,12 @@ static void recent_turn(int second) {
     }
 }
 
+/* A client whose peer has ended, and which still has replies for it after this time. */
+enum { ENDED_MS = 2000 };
+
 /* A client that has been idle for too long. */
 static bool client_is_stale(const struct client *client) {
+    if (client->conn->state != CONN_OPEN && clock_ms() - client->active_ms > ENDED_MS) return true;
     if (!client_settings.timeout || client->holds) return false;
     if (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PUBSUB)) return false;
     return clock_ms() - client->active_ms > (int64_t)client_settings.timeout * 1000;
@@ -195,7 +199,7 @@ void clients_cron(int hz) {
         if (client_memory_bounded) client_memory_note(client);
         if (!(client->flags & CLIENT_REPLICA)) round_memory += client_memory(client);
         if (client_is_stale(client)) {
-            log_verbose("Closing idle client");
+            if (client->conn->state == CONN_OPEN) log_verbose("Closing idle client");
             client_free(client);
         } else {
             client_check_output(client);

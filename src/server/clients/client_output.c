@@ -36,6 +36,8 @@ void client_flush_forget(struct client *client) {
 
 static void flush_now(struct client *client) {
     bool held = __builtin_expect(reply_barrier_replies(client) != NULL, 0) && reply_barrier_holds(client);
+    if (__builtin_expect(client->conn->state != CONN_OPEN, 0) && !client_has_turn(client))
+        client->flags |= CLIENT_CLOSE_AFTER_REPLY; /* the peer sends nothing more */
     bool closes = client->flags & CLIENT_CLOSE_AFTER_REPLY && !held;
     client_stats.writes++;
     client->conn->wants_drained = closes;

@@ -17,6 +17,8 @@ struct call_start {
 void client_call_starts(struct client *client, struct call_start *start);
 void client_call_ends(struct client *client, const struct call_start *start, int argc, const struct slice *argv,
                       size_t request_size);
+/* Whether the client will execute requests that it has received, at the latest when a reply barrier releases it. */
+bool client_has_turn(const struct client *client);
 void client_cron_forget(struct client *client);
 void client_pause_forget(struct client *client);
 extern bool client_memory_bounded; /* maxmemory-clients is set: keep client->memory_noted up to date */

@@ -104,6 +104,11 @@ size_t reply_barrier_held(const struct client *client) {
     return held ? held->size + (is_writing(held) ? (size_t)(held->out.pos - held->last->data) : 0) : 0;
 }
 
+bool reply_barrier_holds_requests(const struct client *client) {
+    const struct held_replies *held = reply_barrier_replies(client);
+    return held && held->requests_end;
+}
+
 static struct held_replies *held_new(struct client *client) {
     struct held_replies *held = mem_calloc(1, sizeof *held);
     held->out.ops = &held_ops;

@@ -67,6 +67,8 @@ struct output *reply_barrier_push_output(struct client *client);
 bool reply_barrier_holds(struct client *client);
 /* A reply (or an error) to one of its requests was added to its held replies. */
 void reply_barrier_replied(struct client *client);
+/* Whether the client executes nothing until its replies are released: it is held by one client_hold(). */
+bool reply_barrier_holds_requests(const struct client *client);
 size_t reply_barrier_held(const struct client *client); /* bytes */
 struct output *held_replies_output(struct held_replies *held);
 /* Flushes the replies that were released within a command; before the loop waits. */
