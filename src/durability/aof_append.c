@@ -1,31 +1,26 @@
 /* aof_append.c: from propagated commands to bytes for the file.
  *
- * A command is written as a client would send it. SELECT is written where the database changes. Commands that belong
- * together stand between MULTI and EXEC; as one command needs neither, MULTI is put before the first of them when the
- * second comes.
- *
- * Values that are in a blob are not copied: the buffer holds a reference until they are written. */
+ * server/command/propagation_writer.h formats the commands. Values that are in a blob are not copied: the buffer holds
+ * a reference until they are written. */
 #include "durability/aof_private.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "resp/request.h"
-#include "server/command/propagate.h"
+#include "server/command/propagation_writer.h"
 #include <errno.h>
 #include <limits.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { REFERENCE_MIN = 16 * 1024, KEPT_MAX = 1024 * 1024, IOVECS = 64 };
+enum { KEPT_MAX = 1024 * 1024, IOVECS = 64 };
 
 static struct {
     struct aof_buffer buffer;
     struct propagation_listener listener;
-    int db;             /* the one selected in the file; -1: none */
+    struct propagation_writer writer;
     int64_t second;     /* of the last timestamp */
-    bool group;         /* between begin and end */
-    size_t group_start; /* where its first command stands in the buffer */
-    uint64_t group_commands;
+    size_t group_start; /* where the group's first command stands in the buffer */
     uint64_t sequence;
     bool listening;
 } append;
@@ -34,9 +29,33 @@ struct reply_barrier aof_barrier;
 
 /* The buffer */
 
+static void reference_add(struct aof_buffer *buffer, struct blob *blob, size_t at) {
+    if (buffer->count == buffer->capacity) {
+        buffer->capacity = buffer->capacity ? buffer->capacity * 2 : 16;
+        buffer->references = mem_realloc(buffer->references, buffer->capacity * sizeof *buffer->references);
+    }
+    buffer->references[buffer->count++] = (struct aof_reference){at, blob};
+    buffer->blob_bytes += blob->len;
+}
+
+static void share(struct output *out, struct blob *blob) {
+    struct aof_buffer *buffer = container_of(out, struct aof_buffer, bytes.out);
+    reference_add(buffer, blob, memory_output_slice(&buffer->bytes).len);
+}
+
+/* The memory output, which copies, with references added. */
+static void bytes_init(struct memory_output *bytes) {
+    static struct output_ops ops;
+    memory_output_init(bytes);
+    ops = *bytes->out.ops;
+    ops.share = share;
+    ops.share_min = OUTPUT_SHARE_MIN;
+    bytes->out.ops = &ops;
+}
+
 void aof_buffer_init(struct aof_buffer *buffer) {
     *buffer = (struct aof_buffer){0};
-    memory_output_init(&buffer->bytes);
+    bytes_init(&buffer->bytes);
 }
 
 static void references_release(struct aof_buffer *buffer) {
@@ -55,19 +74,10 @@ void aof_buffer_clear(struct aof_buffer *buffer) {
     references_release(buffer);
     if (buffer->bytes.capacity > KEPT_MAX) {
         memory_output_free(&buffer->bytes);
-        memory_output_init(&buffer->bytes);
+        bytes_init(&buffer->bytes);
     } else {
         memory_output_clear(&buffer->bytes);
     }
-}
-
-static void reference_add(struct aof_buffer *buffer, struct blob *blob, size_t at) {
-    if (buffer->count == buffer->capacity) {
-        buffer->capacity = buffer->capacity ? buffer->capacity * 2 : 16;
-        buffer->references = mem_realloc(buffer->references, buffer->capacity * sizeof *buffer->references);
-    }
-    buffer->references[buffer->count++] = (struct aof_reference){at, blob_hold(blob)};
-    buffer->blob_bytes += blob->len;
 }
 
 void aof_buffer_join(struct aof_buffer *buffer, struct aof_buffer *tail) {
@@ -75,7 +85,7 @@ void aof_buffer_join(struct aof_buffer *buffer, struct aof_buffer *tail) {
     size_t before = memory_output_slice(&buffer->bytes).len;
     output_write(&buffer->bytes.out, bytes);
     for (size_t i = 0; i < tail->count; i++)
-        reference_add(buffer, tail->references[i].blob, before + tail->references[i].at);
+        reference_add(buffer, blob_hold(tail->references[i].blob), before + tail->references[i].at);
     aof_buffer_free(tail);
 }
 
@@ -131,23 +141,6 @@ static size_t position(void) {
     return memory_output_slice(&append.buffer.bytes).len;
 }
 
-static void write_head(char kind, uint64_t number) {
-    char *at = output_reserve(out(), NUMBER_TEXT_MAX + 3);
-    size_t len = 0;
-    at[len++] = kind;
-    len += format_uint64(at + len, number);
-    at[len++] = '\r';
-    at[len++] = '\n';
-    output_commit(out(), len);
-}
-
-static void write_select(int db) {
-    char text[NUMBER_TEXT_MAX];
-    struct slice argv[] = {SLICE("SELECT"), {text, format_int64(text, db)}};
-    request_write(out(), 2, argv);
-    append.db = db;
-}
-
 static void write_timestamp(void) {
     int64_t second = clock_ms() / 1000;
     if (second <= append.second) return;
@@ -158,63 +151,42 @@ static void write_timestamp(void) {
     output_write(out(), SLICE("\r\n"));
 }
 
-static void write_command(const struct propagation *p) {
-    write_head('*', (uint64_t)p->argc);
-    for (int i = 0; i < p->argc; i++) {
-        struct blob *blob = propagation_blob(p, i);
-        write_head('$', p->argv[i].len);
-        if (blob && blob->len == p->argv[i].len && blob->len >= REFERENCE_MIN)
-            reference_add(&append.buffer, blob, position());
-        else
-            output_write(out(), p->argv[i]);
-        output_write(out(), SLICE("\r\n"));
-    }
+static void mark(struct propagation_writer *writer) {
+    append.group_start = position();
 }
 
-/* Puts MULTI before what the group has written so far. */
-static void insert_multi(void) {
-    struct slice multi = SLICE("*1\r\n$5\r\nMULTI\r\n");
+static void insert(struct propagation_writer *writer, struct slice bytes) {
     size_t len = position() - append.group_start;
-    output_reserve(out(), multi.len);
+    output_reserve(out(), bytes.len);
     char *from = append.buffer.bytes.data + append.group_start;
-    memmove(from + multi.len, from, len);
-    memcpy(from, multi.data, multi.len);
-    output_commit(out(), multi.len);
+    memmove(from + bytes.len, from, len);
+    memcpy(from, bytes.data, bytes.len);
+    output_commit(out(), bytes.len);
     for (size_t i = append.buffer.count; i > 0 && append.buffer.references[i - 1].at >= append.group_start; i--)
-        append.buffer.references[i - 1].at += multi.len;
+        append.buffer.references[i - 1].at += bytes.len;
 }
 
 static void on_command(struct propagation_listener *self, const struct propagation *p) {
-    (void)self;
-    bool first = !append.group || append.group_commands == 0;
+    bool first = !append.writer.in_group || append.writer.commands == 0;
     if (first && aof_settings.timestamps) write_timestamp();
-    if (first) append.group_start = position();
-    if (!first && append.group_commands == 1) insert_multi();
-    if (p->db != append.db) write_select(p->db);
-    write_command(p);
-    append.group_commands++;
+    propagation_writer_command(&append.writer, p);
     append.sequence = reply_barrier_issue(&aof_barrier);
 }
 
 static void on_begin(struct propagation_listener *self, int db) {
-    (void)self, (void)db;
-    append.group = true;
-    append.group_commands = 0;
+    propagation_writer_begin(&append.writer);
 }
 
 void aof_append_seal(void) {
-    if (append.group && append.group_commands > 1) output_write(out(), SLICE("*1\r\n$4\r\nEXEC\r\n"));
-    append.group_commands = 0;
+    propagation_writer_seal(&append.writer);
 }
 
 static void on_end(struct propagation_listener *self) {
-    (void)self;
-    aof_append_seal();
-    append.group = false;
+    propagation_writer_end(&append.writer);
 }
 
 bool aof_append_in_group(void) {
-    return append.listening && append.group;
+    return append.listening && append.writer.in_group;
 }
 
 void aof_append_start(void) {
@@ -222,7 +194,7 @@ void aof_append_start(void) {
     aof_buffer_init(&append.buffer);
     append.listener =
         (struct propagation_listener){.command = on_command, .begin = on_begin, .end = on_end, .changes_only = true};
-    append.group = false;
+    append.writer = (struct propagation_writer){.out = out(), .mark = mark, .insert = insert};
     append.sequence = 0;
     aof_append_select();
     propagate_listen(&append.listener);
@@ -237,7 +209,7 @@ void aof_append_stop(void) {
 }
 
 void aof_append_select(void) {
-    append.db = -1;
+    append.writer.db = -1;
     append.second = 0;
 }
 

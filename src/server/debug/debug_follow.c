@@ -4,62 +4,36 @@
  * with RESET. */
 #include "server/debug/debug_follow.h"
 #include "lib/memory.h"
-#include "lib/number.h"
 #include "server/clients/subscribers.h"
-#include "server/command/propagate.h"
+#include "server/command/propagation_writer.h"
 
 static struct subscribers followers;
-static int selected = -1;            /* the database that the followers have selected */
-static bool together;                /* between begin and end */
-static size_t pending_count;         /* commands in `pending`, or already sent, since begin */
-static struct memory_output pending; /* the first command: a second one decides that a MULTI is needed */
+static struct memory_output pending; /* a group's first command waits here for the second one, which needs MULTI */
 
-static void write_head(struct output *out, char kind, size_t number) {
-    char text[NUMBER_TEXT_MAX + 3];
-    text[0] = kind;
-    size_t len = 1 + format_uint64(text + 1, number);
-    memcpy(text + len, "\r\n", 2);
-    output_write(out, (struct slice){text, len + 2});
+static void mark(struct propagation_writer *writer) {} /* `pending` is empty where a group begins */
+static void insert(struct propagation_writer *writer, struct slice bytes) {
+    struct memory_output first = pending;
+    memory_output_init(&pending);
+    output_write(&pending.out, bytes);
+    output_write(&pending.out, memory_output_slice(&first));
+    memory_output_free(&first);
 }
-static void write_request(struct output *out, int argc, const struct slice *argv) {
-    write_head(out, '*', (size_t)argc);
-    for (int i = 0; i < argc; i++) {
-        write_head(out, '$', argv[i].len);
-        output_write(out, argv[i]);
-        output_write(out, SLICE("\r\n"));
-    }
-}
+static struct propagation_writer writer = {.out = &pending.out, .mark = mark, .insert = insert};
+
 static void send_pending(void) {
     subscribers_send(&followers, memory_output_slice(&pending));
     memory_output_clear(&pending);
 }
 
 static void follow_command(struct propagation_listener *self, const struct propagation *propagation) {
-    int db = propagation->db;
-    if (db != selected) {
-        char text[NUMBER_TEXT_MAX];
-        selected = db;
-        write_request(&pending.out, 2, (struct slice[]){SLICE("SELECT"), {text, format_int64(text, db)}});
-    }
-    if (together && pending_count == 1) {
-        struct memory_output first = pending;
-        memory_output_init(&pending);
-        write_request(&pending.out, 1, (struct slice[]){SLICE("MULTI")});
-        output_write(&pending.out, memory_output_slice(&first));
-        memory_output_free(&first);
-    }
-    write_request(&pending.out, propagation->argc, propagation->argv);
-    pending_count++;
-    if (!together || pending_count > 1) send_pending();
+    propagation_writer_command(&writer, propagation);
+    if (!writer.in_group || writer.commands > 1) send_pending();
 }
 static void follow_begin(struct propagation_listener *self, int db) {
-    together = true;
-    pending_count = 0;
+    propagation_writer_begin(&writer);
 }
 static void follow_end(struct propagation_listener *self) {
-    if (pending_count > 1) write_request(&pending.out, 1, (struct slice[]){SLICE("EXEC")});
-    together = false;
-    pending_count = 0;
+    propagation_writer_end(&writer);
     send_pending();
 }
 static struct propagation_listener listener = {.command = follow_command, .begin = follow_begin, .end = follow_end};
@@ -81,11 +55,10 @@ static void run_follow(struct call *call) {
         subscribers_join(&followers, call->client);
         if (followers.count == 1) {
             memory_output_init(&pending);
-            together = false;
-            pending_count = 0;
+            writer.in_group = false;
             propagate_listen(&listener);
         }
-        selected = -1;
+        writer.db = -1;
     }
     reply_ok(call->reply);
 }
