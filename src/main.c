@@ -45,7 +45,6 @@ static void parts_register(void) {
     config_register(config_options_server);
     config_register(config_options_unbuilt);
     config_register_directives(config_directives_basic);
-    config_register(absent_features_options);
     config_register(server_options);
     config_register(client_options);
     config_register(client_eviction_options);
@@ -68,6 +67,8 @@ static void parts_register(void) {
     config_register(durability_options);
     config_register(aof_options);
     config_register(repl_replica_options);
+    config_register(repl_primary_options);
+    config_register(wait_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);
@@ -87,6 +88,7 @@ static void parts_register(void) {
     commands_register(aof_commands);
     commands_register(pubsub_commands);
     commands_register(repl_replica_commands);
+    commands_register(repl_primary_commands);
     commands_register(absent_features_commands);
     data_commands_register();
 
@@ -98,12 +100,14 @@ static void parts_register(void) {
     debug_register(debug_reload_subcommands);
     debug_register(role_debug_subcommands);
     debug_register(aof_debug_subcommands);
+    debug_register(repl_debug_subcommands);
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(rdma_sections);
     info_register(pubsub_sections);
     info_register(info_sections_basic);
     info_register(persistence_sections);
+    info_register(repl_sections);
 
     server_add_part(&io_threads_part);
     server_add_part(&eviction_part);
@@ -113,6 +117,7 @@ static void parts_register(void) {
     server_add_part(&aof_part); /* its child must be gone before the snapshot that SHUTDOWN may write */
     server_add_part(&snapshot_part);
     server_add_part(&repl_replica_part);
+    server_add_part(&repl_primary_part);
 }
 
 static void version_print(void) {
@@ -212,12 +217,12 @@ int main(int argc, char **argv) {
     banner();
     if (!listeners_start()) exit(1);
     process_write_pid_file();
-    absent_features_start();
     process_title();
     stats_started();
     log_notice("PID: %d", (int)getpid());
     log_notice("Server initialized");
     loading_at_start();
+    repl_history_loaded();
     listeners_log_ready();
     process_notify_ready();
     server_run();

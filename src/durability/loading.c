@@ -114,7 +114,10 @@ void loading_end(void) {
 
 /* RDB files */
 
+void (*loading_aux)(struct slice name, struct slice value);
+
 static bool log_aux(void *context, struct source *source, struct slice name, struct slice value) {
+    if (loading_aux) loading_aux(name, value);
     if (slice_is(name, "valkey-ver")) {
         log_notice("Loading RDB produced by Valkey version %.*s", (int)value.len, value.data);
     } else if (slice_is(name, "redis-ver")) {

@@ -28,6 +28,8 @@ void loading_begin(uint64_t total, enum loading_service service);
 void loading_attach(struct source *source); /* its progress is the loading's */
 void loading_detach(void);                  /* it was read; another may be attached */
 void loading_end(void);
+/* Called for each AUX field of an RDB file that is loaded. NULL: no module asks for them. */
+extern void (*loading_aux)(struct slice name, struct slice value);
 /* Loads an RDB file that an append-only file begins with, from a source that is attached; what follows stays in the
  * source. Keys that have expired are kept: the commands behind it count on them. Logs what it finds and what fails. 0
  * or a negative errno. */

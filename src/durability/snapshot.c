@@ -46,6 +46,22 @@ static enum rdb_access kept_access(void) {
     return policy & POLICY_LFU ? RDB_ACCESS_FREQUENCY : policy & POLICY_LRU ? RDB_ACCESS_IDLE : RDB_ACCESS_NONE;
 }
 
+size_t (*snapshot_aux)(struct rdb_aux fields[static SNAPSHOT_AUX_MAX]);
+
+int snapshot_write_to(struct sink *sink, const struct snapshot_content *content) {
+    struct rdb_aux aux[SNAPSHOT_AUX_MAX];
+    uint64_t keys = 0;
+    struct rdb_save_params params = {.aux = aux,
+                                     .aux_count = snapshot_aux ? snapshot_aux(aux) : 0,
+                                     .access = kept_access(),
+                                     .progress = progress,
+                                     .key_saved = durability_settings.key_save_delay ? key_saved : NULL,
+                                     .context = &keys,
+                                     .version = content->version,
+                                     .without_keys = content->without_keys};
+    return rdb_save(sink, server.keyspace, &params);
+}
+
 static void temp_name(char name[TEMP_NAME_MAX], pid_t pid) {
     snprintf(name, TEMP_NAME_MAX, "temp-%d.rdb", (int)pid);
 }
@@ -60,15 +76,10 @@ static int write_file(const char *name) {
         return -error;
     }
     struct sink sink;
-    uint64_t keys = 0;
-    struct rdb_save_params params = {.access = kept_access(),
-                                     .progress = progress,
-                                     .key_saved = durability_settings.key_save_delay ? key_saved : NULL,
-                                     .context = &keys};
     sink_init_fd(&sink, fd);
     sink.checksum = durability_settings.checksum;
     sink.sync_interval = durability_settings.incremental_fsync ? SYNC_INTERVAL : 0;
-    int result = rdb_save(&sink, server.keyspace, &params);
+    int result = snapshot_write_to(&sink, &(struct snapshot_content){0});
     if (result >= 0) result = sink_sync(&sink);
     sink_free(&sink);
     if (close(fd) < 0 && result >= 0) result = -errno; /* some network file systems tell of a full disk only here */
@@ -158,6 +169,11 @@ static void remove_temp_file(pid_t pid) {
 }
 
 static pid_t saving_pid;
+static struct list listeners = {.head = {&listeners.head, &listeners.head}};
+
+void snapshot_listen(struct snapshot_listener *listener) {
+    list_append(&listeners, &listener->link);
+}
 
 static void done(struct child_job *job, int status, int signal) {
     int64_t now = clock_ms();
@@ -178,6 +194,7 @@ static void done(struct child_job *job, int status, int signal) {
         snapshot_state.last_cow = child_last_cow();
         set_failed(false);
     }
+    list_each(&listeners, link) container_of(link, struct snapshot_listener, link)->done(!signal && !status);
 }
 
 static struct child_job job = {

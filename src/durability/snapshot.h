@@ -1,6 +1,8 @@
 /* snapshot.h: writes the data set to an RDB file, and what is known of the snapshots so far. */
 #ifndef DURABILITY_SNAPSHOT_H
 #define DURABILITY_SNAPSHOT_H
+#include "lib/list.h"
+#include "persist/rdb_file.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,6 +18,26 @@ struct snapshot_state {
     bool scheduled;          /* a background save starts as soon as no other child runs */
 };
 extern struct snapshot_state snapshot_state;
+
+/* What a snapshot contains; all zeros: everything, in the oldest version of the format that holds it. */
+struct snapshot_content {
+    int version; /* as in struct rdb_save_params */
+    bool without_keys, without_libraries;
+};
+/* Writes the data set to a sink, as rdb_save() does, with what the options and other modules add. In this process or in
+ * a child. */
+int snapshot_write_to(struct sink *sink, const struct snapshot_content *content);
+/* AUX fields of another module: writes at most SNAPSHOT_AUX_MAX fields, whose bytes stay valid, and returns how many.
+ * NULL: there are none. */
+enum { SNAPSHOT_AUX_MAX = 8 };
+extern size_t (*snapshot_aux)(struct rdb_aux fields[static SNAPSHOT_AUX_MAX]);
+
+/* Called after each background save, once its state is noted. */
+struct snapshot_listener {
+    struct list_link link;
+    void (*done)(bool success);
+};
+void snapshot_listen(struct snapshot_listener *listener);
 
 /* Writes the file `name` in the working directory: a temporary file first, then fsync(), rename() and fsync() of the
  * directory, so that `name` is either the old file or the whole new one. Logs what fails and removes the temporary

@@ -43,6 +43,7 @@ struct rdb_save_params {
     size_t aux_count;
     const struct slice *libraries; /* code of function libraries */
     size_t library_count;
+    bool without_keys; /* function libraries only (REPLCONF rdb-filter-only) */
     bool aof_base;
     enum rdb_access {
         RDB_ACCESS_NONE,

@@ -118,7 +118,7 @@ int rdb_save(struct sink *sink, struct keyspace *keyspace, const struct rdb_save
     write_head(&sink->out, params, version);
     for (int id = 0; id < keyspace_databases(keyspace) && !error; id++) {
         struct db *db = keyspace_db(keyspace, id);
-        if (db_size(db)) error = write_db(sink, db, params, version, &keys);
+        if (db_size(db) && !params->without_keys) error = write_db(sink, db, params, version, &keys);
     }
     if (error) return error;
     write_byte(&sink->out, RDB_OPCODE_EOF);

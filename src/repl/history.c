@@ -3,9 +3,13 @@
  * A server starts with a random id. RDB files name the id and the offset of the data in them (AUX fields repl-id and
  * repl-offset), so a server that restarts can continue: a replica asks its primary for the bytes from that offset on,
  * and a primary keeps the old id as its second id, so that its replicas need no full synchronization. */
+#include "durability/loading.h"
+#include "durability/snapshot.h"
 #include "lib/log.h"
+#include "lib/number.h"
 #include "lib/random.h"
 #include "repl/repl.h"
+#include "repl/repl_feed.h"
 #include "repl/repl_stream.h"
 #include "server/role.h"
 #include <string.h>
@@ -67,10 +71,51 @@ void repl_history_restore(struct slice id, int64_t offset) {
     if (role_is_replica()) return;
     second_from_id(offset);
     random_hex(history.id, REPL_ID_LEN);
+    repl_stream_create_backlog(); /* what changes from here on must reach the replicas that come back */
 }
 
 bool repl_history_has(struct slice id, int64_t offset) {
     if (id.len != REPL_ID_LEN) return false;
     if (slice_is(id, history.id)) return true;
     return slice_is(id, history.second_id) && offset <= history.second_offset;
+}
+
+/* AUX fields */
+
+static struct {
+    char id[REPL_ID_LEN];
+    int64_t offset; /* -1: not given */
+    bool has_id;
+} loaded = {.offset = -1};
+
+/* Without a backlog changes are in no stream, and the offset does not tell which data a file holds. */
+static size_t write_aux(struct rdb_aux fields[static SNAPSHOT_AUX_MAX]) {
+    static char db_text[NUMBER_TEXT_MAX], offset_text[NUMBER_TEXT_MAX];
+    int db = role_is_replica() ? repl_stream_db() : repl_feed_db();
+    if (!repl_stream_has_backlog()) return 0;
+    fields[0] = (struct rdb_aux){SLICE("repl-stream-db"), {db_text, format_int64(db_text, db < 0 ? 0 : db)}};
+    fields[1] = (struct rdb_aux){SLICE("repl-id"), id_slice(history.id)};
+    fields[2] = (struct rdb_aux){SLICE("repl-offset"), {offset_text, format_int64(offset_text, role->offset)}};
+    return 3;
+}
+
+static void read_aux(struct slice name, struct slice value) {
+    if (slice_is(name, "repl-id")) {
+        loaded.has_id = value.len == REPL_ID_LEN;
+        if (loaded.has_id) memcpy(loaded.id, value.data, REPL_ID_LEN);
+    } else if (slice_is(name, "repl-offset")) {
+        if (!parse_int64(value, &loaded.offset) || loaded.offset < 0) loaded.offset = -1;
+    }
+}
+
+void repl_history_start(void) {
+    snapshot_aux = write_aux;
+    loading_aux = read_aux;
+    repl_history_new();
+}
+
+void repl_history_loaded(void) {
+    loading_aux = NULL;
+    if (loaded.has_id && loaded.offset >= 0)
+        repl_history_restore((struct slice){loaded.id, REPL_ID_LEN}, loaded.offset);
 }

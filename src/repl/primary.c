@@ -1,14 +1,330 @@
-/* primary.c: the replicas of this server. See repl.h. */
-#include "repl/repl.h"
-#include "repl/repl_settings.h"
-#include "repl/repl_stream.h"
+/* primary.c: the replicas of this server: sending the stream, acknowledgements, and what happens with time: PING,
+ * timeouts, the end of the backlog. See primary.h and repl.h.
+ *
+ * Replicas receive the stream before the loop waits: each reader writes to its connection until the connection has
+ * REPLICA_SEND_AHEAD bytes queued, and goes on when they are sent. So what a slow replica has not read stays in the
+ * shared stream, once, and client-output-buffer-limit bounds the distance. */
+#include "repl/primary.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "repl/repl_feed.h"
+#include "server/command/dispatch.h"
+#include "server/role.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/socket.h>
 
-struct repl_settings repl_settings = {.backlog_size = 10 * 1024 * 1024};
+enum { SEND_STEP = 256 * 1024, SEND_TURN = 8 * 1024 * 1024, CRON_MS = 1000 };
+const int REPLICA_SEND_AHEAD = 1024 * 1024;
+
+struct list replicas = {.head = {&replicas.head, &replicas.head}};
+static int64_t alone_since_ms; /* 0: there are replicas */
+static struct event_timer send_again;
+
+/* State of a client */
+
+static void replica_freed(struct client *client);
+static void replica_reset(struct client *client);
+static void replica_drained(struct client *client);
+static void replica_report(const struct client *client, struct client_report *report);
+static struct client_watcher watcher = {
+    .freed = replica_freed, .reset = replica_reset, .drained = replica_drained, .report = replica_report};
+
+struct replica *replica_find(const struct client *client) {
+    return client_state(client, &watcher);
+}
+
+struct replica *replica_get(struct client *client) {
+    struct replica *replica = replica_find(client);
+    if (replica) return replica;
+    replica = mem_calloc(1, sizeof *replica);
+    replica->client = client;
+    replica->file = -1;
+    client_set_state(client, &watcher, replica);
+    return replica;
+}
+
+static void replica_free(struct replica *replica) {
+    client_set_state(replica->client, &watcher, NULL);
+    mem_free(replica->address);
+    mem_free(replica);
+}
+
+/* A replica must not touch the data: its replies would be taken for the stream. */
+static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
+                                   const struct slice *argv, const char **error) {
+    if (!(client->flags & CLIENT_REPLICA)) return FILTER_PASS;
+    *error = "ERR Replica can't interact with the keyspace";
+    return FILTER_REFUSE;
+}
+static struct command_filter data_filter = {
+    .order = FILTER_MONITOR, .flags = CMD_READONLY | CMD_WRITE, .ask = data_ask};
+
+void replica_join(struct replica *replica) {
+    replica->client->flags |= CLIENT_REPLICA;
+    replica->acked_ms = replica->progress_ms = clock_ms();
+    if (!replicas.len) dispatch_add_filter(&data_filter);
+    list_append(&replicas, &replica->link);
+    alone_since_ms = 0;
+    int on = 0, fd = replica->client->conn->transport->fd(replica->client->conn);
+    if (repl_settings.disable_nodelay && fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+static void replica_leave(struct replica *replica) {
+    if (!list_is_linked(&replica->link)) return;
+    log_notice(replica->rdb_channel ? "Dual channel replication: Replica %s rdb channel disconnected."
+                                    : "Connection with replica %s lost.",
+               replica_name(replica));
+    list_remove(&replicas, &replica->link);
+    repl_stream_detach(&replica->reader);
+    full_sync_forget(replica);
+    if (replicas.len) return;
+    dispatch_remove_filter(&data_filter);
+    alone_since_ms = clock_ms();
+}
+
+static void replica_freed(struct client *client) {
+    struct replica *replica = replica_find(client);
+    if (!replica) return;
+    replica_leave(replica);
+    replica_free(replica);
+}
+
+static void replica_reset(struct client *client) {
+    struct replica *replica = replica_find(client);
+    if (replica && !list_is_linked(&replica->link)) replica_free(replica);
+}
+
+static void replica_report(const struct client *client, struct client_report *report) {
+    const struct replica *replica = replica_find(client);
+    report->memory += mem_size(replica);
+    if (replica->reader.block) report->held_output += repl_stream_reader_lag(&replica->reader);
+}
+
+void replica_close(struct replica *replica) {
+    client_free(replica->client);
+}
 
 void repl_disconnect_replicas(const char *reason) {
-    (void)reason;
+    if (replicas.len) log_notice("Disconnecting all replicas: %s", reason);
+    list_each(&replicas, link) replica_close(replica_of(link));
 }
 
-size_t repl_replicas_online(void) {
-    return 0;
+int64_t repl_alone_since_ms(void) {
+    return alone_since_ms;
 }
+
+/* Names */
+
+struct slice replica_address(const struct replica *replica, struct address *space) {
+    if (replica->address) return slice_of(replica->address);
+    const struct connection *conn = replica->client->conn;
+    if (!conn || !conn->transport->address(conn, true, space)) return SLICE("");
+    return slice_of(space->host);
+}
+
+const char *replica_name(const struct replica *replica) {
+    static char name[REPLICA_ADDRESS_MAX + 16];
+    struct address space;
+    struct slice address = replica_address(replica, &space);
+    bool bare = memchr(address.data, ':', address.len) == NULL;
+    if (replica->port)
+        snprintf(name, sizeof name, bare ? "%.*s:%d" : "[%.*s]:%d", (int)address.len, address.data, replica->port);
+    else
+        snprintf(name, sizeof name, "client id #%llu", (unsigned long long)replica->client->id);
+    return name;
+}
+
+const char *replica_state_name(const struct replica *replica) {
+    static const char *const names[] = {[REPLICA_HANDSHAKE] = "handshake",  [REPLICA_WAITS] = "wait_bgsave",
+                                        [REPLICA_FILE] = "wait_bgsave",     [REPLICA_FILE_TRANSFER] = "send_bulk",
+                                        [REPLICA_TRANSFER] = "wait_bgsave", [REPLICA_MAIN_CHANNEL] = "bg_transfer",
+                                        [REPLICA_ONLINE] = "online",        [REPLICA_DONE] = "rdb_transmitted"};
+    return names[replica->state];
+}
+
+const char *replica_type_name(const struct replica *replica) {
+    if (replica->rdb_channel) return "rdb-channel";
+    return replica->state == REPLICA_MAIN_CHANNEL ? "main-channel" : "replica";
+}
+
+/* Sending */
+
+void replica_write(struct replica *replica, struct slice bytes) {
+    struct connection *conn = replica->client->conn;
+    if (!conn) return;
+    output_write(&conn->out, bytes);
+    conn_flush(conn);
+}
+
+static uint64_t send_continue(struct event_timer *timer) {
+    return 0; /* the turn that this timer caused ends with before_wait() */
+}
+
+void replica_send(struct replica *replica) {
+    struct client *client = replica->client;
+    struct connection *conn = client->conn;
+    bool sends = replica->state == REPLICA_ONLINE || replica->state == REPLICA_MAIN_CHANNEL;
+    if (!sends || replica->awaits_ack || !replica->reader.block || !conn || client->flags & CLIENT_CLOSE_AFTER_REPLY)
+        return;
+    size_t sent = 0, step;
+    while (conn_is_open(conn) && conn_pending(conn) < (size_t)REPLICA_SEND_AHEAD && sent < SEND_TURN) {
+        step = repl_stream_read(&replica->reader, &conn->out, SEND_STEP);
+        if (!step) break;
+        conn->wants_drained = true;
+        conn_flush(conn);
+        sent += step;
+    }
+    if (sent >= SEND_TURN && !send_again.heap_index) event_timer_set(server.loop, &send_again, 0, send_continue);
+    if (sent || repl_stream_reader_lag(&replica->reader)) client_check_output(client);
+}
+
+static void replica_drained(struct client *client) {
+    struct replica *replica = replica_find(client);
+    if (!replica || !list_is_linked(&replica->link)) return;
+    if (replica->state == REPLICA_FILE_TRANSFER || replica->state == REPLICA_TRANSFER)
+        full_sync_send(replica);
+    else
+        replica_send(replica);
+}
+
+static void before_wait(void) {
+    if (__builtin_expect(!replicas.len, 1)) return;
+    list_each(&replicas, link) replica_send(replica_of(link));
+}
+
+void replica_synchronized(struct replica *replica, bool await_ack) {
+    if (replica->rdb_only) {
+        replica->state = REPLICA_DONE;
+        log_notice("RDB transfer completed, rdb only replica (%s) should be disconnected asap", replica_name(replica));
+        client_free_after_reply(replica->client);
+        return;
+    }
+    replica->state = REPLICA_ONLINE;
+    replica->acked_ms = clock_ms();
+    /* A replica that does not know PSYNC acknowledges nothing. */
+    replica->awaits_ack = await_ack && replica->psync;
+    log_notice("Synchronization with replica %s succeeded", replica_name(replica));
+    replica_send(replica);
+}
+
+void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsynced) {
+    if (offset > replica->acked) replica->acked = offset;
+    if (fsynced > replica->fsynced) replica->fsynced = fsynced;
+    replica->acked_ms = clock_ms();
+    if (replica->state == REPLICA_MAIN_CHANNEL) {
+        replica->state = REPLICA_ONLINE;
+        log_notice("Synchronization with replica %s succeeded", replica_name(replica));
+    }
+    if (replica->awaits_ack && replica->state == REPLICA_ONLINE) {
+        replica->awaits_ack = false;
+        replica_send(replica);
+    }
+    if (repl_ack_received) repl_ack_received();
+}
+void (*repl_ack_received)(void);
+
+size_t repl_replicas_online(void) {
+    size_t count = 0;
+    list_each(&replicas, link) count += replica_is_online(replica_of(link));
+    return count;
+}
+
+int64_t repl_acknowledged(size_t count, bool fsynced) {
+    /* The count-th largest offset: the largest one that `count` replicas have reached. */
+    int64_t best = -1;
+    list_each(&replicas, candidate) {
+        const struct replica *one = replica_of(candidate);
+        int64_t offset = fsynced ? one->fsynced : one->acked;
+        size_t reached = 0;
+        if (!replica_is_online(one) || offset <= best) continue;
+        list_each(&replicas, link) {
+            const struct replica *other = replica_of(link);
+            reached += replica_is_online(other) && (fsynced ? other->fsynced : other->acked) >= offset;
+        }
+        if (reached >= count) best = offset;
+    }
+    return best;
+}
+
+/* With time */
+
+static bool is_paused_for_failover(void) {
+    return clients_paused() != PAUSE_NONE && repl_failover_running();
+}
+
+/* A replica that waits must not take the silence for a broken link. */
+static void keep_alive(void) {
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->state == REPLICA_WAITS || replica->state == REPLICA_FILE) replica_write(replica, SLICE("\n"));
+    }
+}
+
+static void close_silent(int64_t now) {
+    int64_t limit = (int64_t)repl_settings.timeout * 1000;
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        const struct connection *conn = replica->client->conn;
+        if (conn->bytes_out != replica->progress_bytes || !conn_pending(conn)) {
+            replica->progress_bytes = conn->bytes_out;
+            replica->progress_ms = now;
+        }
+        bool streams = replica->state == REPLICA_ONLINE && replica->psync;
+        bool transfers = replica->state == REPLICA_TRANSFER || replica->state == REPLICA_FILE_TRANSFER ||
+                         replica->state == REPLICA_DONE;
+        if (streams && now - replica->acked_ms > limit) {
+            log_warning("Disconnecting timedout replica (streaming sync): %s", replica_name(replica));
+            replica_close(replica);
+        } else if (transfers && now - replica->progress_ms > limit) {
+            log_warning("Disconnecting timedout replica (full sync): %s", replica_name(replica));
+            replica_close(replica);
+        }
+    }
+}
+
+/* Without replicas nobody reads the backlog, but it costs memory, and each write a copy. What is written from here on
+ * is in no stream: a replica that returns must not take it for the history that it knows. */
+static void free_idle_backlog(int64_t now) {
+    if (!alone_since_ms || !repl_settings.backlog_ttl || !repl_stream_has_backlog() || role_is_replica()) return;
+    if ((now - alone_since_ms) / 1000 <= repl_settings.backlog_ttl) return;
+    repl_history_new();
+    repl_stream_free_backlog();
+    log_notice("Replication backlog freed after %lld seconds without connected replicas.",
+               (long long)repl_settings.backlog_ttl);
+}
+
+static void cron(void) {
+    static int64_t next_ms;
+    static int64_t seconds;
+    int64_t now = clock_ms();
+    if (now < next_ms) return;
+    next_ms = now + CRON_MS;
+    if (replicas.len && seconds++ % repl_settings.ping_period == 0 && !is_paused_for_failover()) repl_feed_ping();
+    keep_alive();
+    close_silent(now);
+    free_idle_backlog(now);
+    full_sync_cron();
+}
+
+static void start(void) {
+    static struct role_listener listener = {.changed = repl_feed_update};
+    role_listen(&listener);
+    repl_history_start();
+    alone_since_ms = clock_ms();
+    full_sync_start();
+    repl_wait_start();
+    repl_info_start();
+}
+
+static void stop(void) {
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        replica_send(replica);
+    }
+}
+
+struct server_part repl_primary_part = {
+    .name = "replicas", .start = start, .cron = cron, .before_wait = before_wait, .stop = stop};

@@ -64,6 +64,10 @@ void repl_history_restore(struct slice id, int64_t offset);
 /* Does the history, up to and without `offset`, belong to id? */
 bool repl_history_has(struct slice id, int64_t offset);
 
+/* At start, before and after the data set is loaded: reads the AUX fields, and restores the history they name. */
+void repl_history_start(void);
+void repl_history_loaded(void);
+
 /* --- What other features ask --- */
 size_t repl_replicas_online(void);
 /* The offset up to which at least `count` replicas have acknowledged the stream (`fsynced`: have it on disk). */
@@ -76,7 +80,7 @@ void repl_lead(void);
 int repl_stream_db(void); /* of a replica: the database selected in the stream at role->offset */
 
 /* Tables, registered in main.c. */
-extern const struct config_option repl_primary_options[], repl_replica_options[];
+extern const struct config_option repl_primary_options[], repl_replica_options[], wait_options[];
 extern const struct command_spec repl_primary_commands[], repl_replica_commands[], wait_commands[], failover_commands[];
 extern const struct info_section repl_sections[];
 extern const struct debug_subcommand repl_debug_subcommands[];

@@ -11,6 +11,7 @@
  * Without a backlog and without readers the list is empty. */
 #include "repl/repl_stream.h"
 #include "lib/memory.h"
+#include "repl/repl_feed.h"
 #include "repl/repl_settings.h"
 #include "server/role.h"
 #include <assert.h>
@@ -35,7 +36,7 @@ static struct {
     struct repl_stream_reader backlog;
     size_t next_size; /* of the next block */
     size_t memory, peak;
-    struct repl_stream_block *mark; /* repl_stream_mark() */
+    struct repl_stream_block *mark; /* repl_stream_mark(); it is not freed */
     size_t mark_used;
 } stream = {.blocks = {.head = {&stream.blocks.head, &stream.blocks.head}},
             .readers = {.head = {&stream.readers.head, &stream.readers.head}},
@@ -109,7 +110,7 @@ static void append_block(struct repl_stream_block *block) {
 static void free_unread_blocks(void) {
     struct repl_stream_block *block;
     bool keep_last = stream.readers.len || stream.backlog.block;
-    while ((block = first_block()) && !block->pins && !(keep_last && block == last_block())) {
+    while ((block = first_block()) && !block->pins && block != stream.mark && !(keep_last && block == last_block())) {
         list_remove(&stream.blocks, &block->link);
         stream.memory -= block->memory;
         if (block->blob) blob_release(block->blob);
@@ -199,7 +200,6 @@ void repl_stream_mark(void) {
     if (!last_block() || last_block()->blob) make_room(repl_stream_output(), 1);
     stream.mark = last_block();
     stream.mark_used = block_len(stream.mark);
-    stream.mark->pins++; /* trim_backlog() must not free it */
 }
 
 static void shift_blocks_after(struct repl_stream_block *block, size_t by) {
@@ -238,9 +238,7 @@ void repl_stream_insert_at_mark(struct slice bytes) {
 }
 
 void repl_stream_unmark(void) {
-    stream.mark->pins--;
     stream.mark = NULL;
-    free_unread_blocks();
 }
 
 /* The backlog */
@@ -261,11 +259,13 @@ void repl_stream_create_backlog(void) {
     if (stream.backlog.block) return;
     struct repl_stream_block *last = block_at_end();
     enter(&stream.backlog, last, block_len(last));
+    repl_feed_update();
 }
 
 void repl_stream_free_backlog(void) {
     enter(&stream.backlog, NULL, 0);
     free_unread_blocks();
+    repl_feed_update();
 }
 
 void repl_stream_resize_backlog(void) {
@@ -285,6 +285,7 @@ int64_t repl_stream_backlog_len(void) {
 static void attach(struct repl_stream_reader *reader, struct repl_stream_block *block, size_t used) {
     enter(reader, block, used);
     list_append(&stream.readers, &reader->link);
+    if (stream.readers.len == 1) repl_feed_update();
 }
 
 bool repl_stream_attach(struct repl_stream_reader *reader, int64_t offset) {
@@ -307,11 +308,17 @@ void repl_stream_attach_end(struct repl_stream_reader *reader) {
     attach(reader, last, block_len(last));
 }
 
+void repl_stream_attach_like(struct repl_stream_reader *reader, const struct repl_stream_reader *other) {
+    reader->block = NULL;
+    attach(reader, other->block, other->used);
+}
+
 void repl_stream_detach(struct repl_stream_reader *reader) {
     if (!reader->block) return;
     list_remove(&stream.readers, &reader->link);
     enter(reader, NULL, 0);
     free_unread_blocks();
+    if (!stream.readers.len) repl_feed_update();
 }
 
 int64_t repl_stream_reader_offset(const struct repl_stream_reader *reader) {

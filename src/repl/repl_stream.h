@@ -46,7 +46,7 @@ void repl_stream_written(void);
  * mark and unmark. */
 void repl_stream_mark(void);
 void repl_stream_insert_at_mark(struct slice bytes);
-void repl_stream_unmark(void);
+void repl_stream_unmark(void); /* may be called without a mark */
 
 /* The backlog. It is created for the first replica (and on a replica after a full synchronization) and freed
  * repl-backlog-ttl seconds after the last replica left. */
@@ -61,6 +61,7 @@ int64_t repl_stream_backlog_len(void);
 /* Readers. Attach at an offset that the backlog covers, or at the end; false: it does not cover it. */
 bool repl_stream_attach(struct repl_stream_reader *reader, int64_t offset);
 void repl_stream_attach_end(struct repl_stream_reader *reader);
+void repl_stream_attach_like(struct repl_stream_reader *reader, const struct repl_stream_reader *other); /* attached */
 void repl_stream_detach(struct repl_stream_reader *reader);
 int64_t repl_stream_reader_offset(const struct repl_stream_reader *reader);
 uint64_t repl_stream_reader_lag(const struct repl_stream_reader *reader); /* bytes from its position to the end */

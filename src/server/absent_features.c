@@ -42,55 +42,6 @@ static void wait_run(struct call *call) {
         call_block(call, &(struct blocking){.timeout_ms = timeout_ms, .timed_out = reply_no_replicas});
 }
 
-static int min_replicas, min_replicas_lag;
-
-static enum filter_answer refuse_write(struct client *client, const struct command *command, int argc,
-                                       const struct slice *argv, const char **error) {
-    if (client->flags & CLIENT_PRIMARY || role_is_replica()) return FILTER_PASS;
-    *error = "NOREPLICAS Not enough good replicas to write.";
-    return FILTER_REFUSE;
-}
-static struct command_filter replicas_filter = {.order = FILTER_REPLICAS, .flags = CMD_WRITE, .ask = refuse_write};
-
-bool replicas_required(void) {
-    return min_replicas && min_replicas_lag;
-}
-static const char *apply_min_replicas(void) {
-    static bool refuses;
-    if (replicas_required() == refuses) return NULL;
-    refuses = !refuses;
-    if (refuses)
-        dispatch_add_filter(&replicas_filter);
-    else
-        dispatch_remove_filter(&replicas_filter);
-    return NULL;
-}
-void absent_features_start(void) {
-    apply_min_replicas();
-}
-
-const struct config_option absent_features_options[] = {
-    {.name = "min-replicas-to-write",
-     .alias = "min-slaves-to-write",
-     .type = CONFIG_INT,
-     .value = &min_replicas,
-     .initial = "0",
-     .min = 0,
-     .max = INT32_MAX,
-     .apply = apply_min_replicas,
-     .help = "Refuse writes while fewer replicas than this are connected. This build has none: any number refuses."},
-    {.name = "min-replicas-max-lag",
-     .alias = "min-slaves-max-lag",
-     .type = CONFIG_INT,
-     .value = &min_replicas_lag,
-     .initial = "10",
-     .min = 0,
-     .max = INT32_MAX,
-     .apply = apply_min_replicas,
-     .help = "Seconds since a replica's last message after which it does not count; 0: min-replicas-to-write is off."},
-    {.name = NULL},
-};
-
 /* Users: only "default" exists */
 
 static void whoami_run(struct call *call) {

@@ -150,13 +150,18 @@ void role_write_info(struct output *out) {
         info_line(out, "role:master");
 }
 
+void (*role_write_replicas)(struct reply *reply);
+
 static void role_run(struct call *call) {
     struct reply *reply = call->reply;
     if (!current.is_replica) {
         reply_array(reply, 3);
         reply_bulk_text(reply, "master");
         reply_integer(reply, current.offset);
-        reply_array(reply, 0);
+        if (role_write_replicas)
+            role_write_replicas(reply);
+        else
+            reply_array(reply, 0);
         return;
     }
     reply_array(reply, 5);

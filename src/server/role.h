@@ -65,6 +65,8 @@ struct role_listener {
 };
 void role_listen(struct role_listener *listener);
 
+/* Writes the array of replicas in a primary's reply to ROLE. Set by replication; NULL: there are none. */
+extern void (*role_write_replicas)(struct reply *reply);
 void role_start(void); /* at start, once the role is known: the log shows the role from here on */
 struct output;
 void role_write_info(struct output *out); /* the first lines of INFO replication, up to the list of replicas */

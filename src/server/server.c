@@ -77,8 +77,8 @@ static void before_wait(void *context) {
     (void)context;
     shutdown_on_signal();
     if (!stands_still && !server.loading) keyspace_expire_cycle(server.keyspace, true, server.hz);
+    if (blocking_ready) blocking_serve(); /* what is served is propagated, which the parts then send and write */
     each_part(before_wait);
-    if (blocking_ready) blocking_serve();
     if (reply_barrier_pending) reply_barrier_flush();
     clients_flush();
     clients_evict();

@@ -466,7 +466,10 @@ static void client_readable(struct connection *conn) {
 static void client_drained(struct connection *conn) {
     struct client *client = conn->owner;
     client_count_bytes(client);
-    if (client->flags & CLIENT_CLOSE_AFTER_REPLY && !reply_barrier_replies(client)) client_free(client);
+    if (client->flags & CLIENT_CLOSE_AFTER_REPLY && !reply_barrier_replies(client))
+        client_free(client);
+    else if (client->states)
+        client_events_notify_drained(client);
 }
 
 static void client_closed(struct connection *conn) {
@@ -600,6 +603,13 @@ void client_events_notify_freed(struct client *client) {
     list_each(&watchers, link) {
         struct client_watcher *watcher = container_of(link, struct client_watcher, link);
         if (watcher->freed) watcher->freed(client);
+    }
+}
+
+void client_events_notify_drained(struct client *client) {
+    list_each(&watchers, link) {
+        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
+        if (watcher->drained && client_state(client, watcher)) watcher->drained(client);
     }
 }
 

@@ -161,10 +161,11 @@ struct client_report { /* what features contribute to CLIENT LIST and to the mem
     size_t memory;
 };
 struct client_watcher {
-    struct list_link link;                                                     /* private */
-    unsigned slot;                                                             /* private; 0: not registered */
-    void (*freed)(struct client *client);                                      /* may be NULL */
-    void (*reset)(struct client *client);                                      /* RESET; may be NULL */
+    struct list_link link;                  /* private */
+    unsigned slot;                          /* private; 0: not registered */
+    void (*freed)(struct client *client);   /* may be NULL */
+    void (*reset)(struct client *client);   /* RESET; may be NULL */
+    void (*drained)(struct client *client); /* its connection has sent what was queued; if it has state; may be NULL */
     void (*report)(const struct client *client, struct client_report *report); /* if it has state; may be NULL. Adds */
 };
 void clients_watch(struct client_watcher *watcher);

@@ -158,7 +158,9 @@ bool client_check_output(struct client *client) {
     if (__builtin_expect(!client->authenticated, 0) && owed_before_auth(client)) return limit_passed(client);
     const struct client_limit *limit = &client_settings.limits[client_class(client)];
     if (__builtin_expect(!(limit->hard | limit->soft), 1) || !client->conn) return true;
-    size_t pending = conn_pending(client->conn) + reply_barrier_held(client);
+    struct client_report report;
+    client_report(client, &report);
+    size_t pending = conn_pending(client->conn) + report.held_output;
     if (pending <= OUTPUT_FREE) pending = 0;
     if (limit->hard && pending >= limit->hard) return limit_passed(client);
     if (!limit->soft || pending < limit->soft) {

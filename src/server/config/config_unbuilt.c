@@ -68,14 +68,6 @@ static const char *check_no_tls(const struct config_option *option, struct slice
     log_warning("Option '%s' cannot be enabled: %s", option->name, no_tls);
     return "Unable to update TLS configuration. Check server logs.";
 }
-/* Replication needs space for its smallest block. */
-static int64_t backlog_size;
-static const char *raise_backlog_size(void) {
-    enum { LEAST = 16 * 1024 };
-    if (backlog_size < LEAST) backlog_size = LEAST;
-    return NULL;
-}
-
 static const char no_users[] =
     "This build has no users with rights of their own; starting without them would let everybody in";
 static const char *check_no_users(const struct config_option *option, struct slice text) {
@@ -122,49 +114,7 @@ static const struct config_name tls_auths[] = {{"no", 0}, {"yes", 1}, {"optional
 static const struct config_name tls_users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
     /* Replication. */
-    {.name = "repl-diskless-sync", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "repl-diskless-sync-delay",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "5",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "repl-diskless-sync-max-replicas",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "0",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "dual-channel-replication-enabled", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "repl-ping-replica-period",
-     .alias = "repl-ping-slave-period",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "10",
-     .min = 1,
-     .max = INT32_MAX},
-    {.name = "repl-timeout",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "60",
-     .min = 1,
-     .max = INT32_MAX},
-    {.name = "repl-disable-tcp-nodelay", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
-    {.name = "repl-backlog-size",
-     .type = CONFIG_MEMORY,
-     .flags = CONFIG_NOT_BUILT,
-     .value = &backlog_size,
-     .initial = "10mb",
-     .min = 1,
-     .max = INT64_MAX,
-     .apply = raise_backlog_size},
-    {.name = "repl-backlog-ttl",
-     .type = CONFIG_INT64,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "3600",
-     .min = 0,
-     .max = INT64_MAX},
     /* Cluster. */
     {.name = "cluster-enabled",
      .type = CONFIG_BOOL,

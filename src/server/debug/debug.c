@@ -126,11 +126,6 @@ static void run_stringmatch_test(struct call *call) {
     for (int i = 0; i < ROUNDS; i++) glob_match(random_text(pattern), random_text(text), i & 1);
     reply_status(call->reply, "Apparently the server did not crash: test passed");
 }
-static void run_change_repl_id(struct call *call) {
-    log_warning("Changing replication IDs after receiving change-repl-id");
-    info_change_replication_id();
-    reply_ok(call->reply);
-}
 static void run_set_active_expire(struct call *call) {
     store_settings.active_expire = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
@@ -249,8 +244,6 @@ static const struct debug_subcommand general[] = {
     {"assert", 0, 0, run_assert, HELP("ASSERT", "    Crash as a failed assertion does.")},
     {"blocking-visited", 0, 0, run_blocking_visited,
      HELP("BLOCKING-VISITED", "    How many waits of blocked clients were looked at to serve keys, since the start.")},
-    {"change-repl-id", 0, 0, run_change_repl_id,
-     HELP("CHANGE-REPL-ID", "    Take another replication id, so that no replica can go on where it was.")},
     {"config-rewrite-force-all", 0, 0, run_config_rewrite,
      HELP("CONFIG-REWRITE-FORCE-ALL", "    As CONFIG REWRITE, but writes every option, those at their default too.")},
     {"dict-resizing", 1, 1, run_dict_resizing,

@@ -16,6 +16,5 @@ void info_line(struct output *out, const char *format, ...)
 void info_reset(void);                     /* calls all sections' reset */
 /* Writes the INFO reply for these arguments (crash reports use it too). */
 void info_write(struct output *out, int count, const struct slice *names);
-void info_change_replication_id(void);
-extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace, part of replication */
+extern const struct info_section info_sections_basic[]; /* memory, modules, cluster, keyspace */
 #endif

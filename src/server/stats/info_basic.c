@@ -1,13 +1,11 @@
 /* info_basic.c: INFO sections of the store (memory, keyspace) and of features that are not in this build (modules,
- * cluster, part of replication). A change that adds a feature registers its section and removes the one here. */
+ * cluster). A change that adds a feature registers its section and removes the one here. */
 #include "lib/background.h"
 #include "lib/number.h"
-#include "lib/random.h"
-#include "server/absent_features.h"
 #include "server/config/config.h"
+#include "server/eviction.h"
 #include "server/stats/info.h"
 #include "server/stats/memory_report.h"
-#include "server/role.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 
@@ -55,8 +53,10 @@ static void write_memory(struct output *out) {
     info_line(out, "rss_overhead_bytes:%lld", (long long)r.rss_overhead_bytes);
     info_line(out, "mem_fragmentation_ratio:%.2f", r.fragmentation);
     info_line(out, "mem_fragmentation_bytes:%lld", (long long)r.fragmentation_bytes);
-    info_line(out, "mem_not_counted_for_evict:0\r\nmem_replication_backlog:0\r\nmem_total_replication_buffers:0\r\nmem_"
-                   "replicas_repl_buffer:0");
+    line_size(out, "mem_not_counted_for_evict", eviction_not_counted());
+    line_size(out, "mem_replication_backlog", r.replication_backlog);
+    line_size(out, "mem_total_replication_buffers", r.replication_backlog + r.replication_replicas);
+    line_size(out, "mem_replicas_repl_buffer", r.replication_replicas);
     line_size(out, "mem_clients_slaves", r.clients_replicas);
     line_size(out, "mem_clients_normal", r.clients_normal);
     info_line(out, "mem_cluster_links:0\r\nmem_cluster_slot_import:0\r\nmem_cluster_slot_export:0\r\nmem_aof_buffer:0");
@@ -65,23 +65,6 @@ static void write_memory(struct output *out) {
     info_line(out, "active_defrag_running:0");
     info_line(out, "lazyfree_pending_objects:%zu", background_pending(BACKGROUND_LAZY_FREE));
     info_line(out, "lazyfreed_objects:%llu", (unsigned long long)store_lazyfree.freed);
-}
-static char replication_id[41];
-void info_change_replication_id(void) {
-    random_hex(replication_id, 40);
-}
-static void write_replication(struct output *out) {
-    if (!*replication_id) info_change_replication_id();
-    role_write_info(out);
-    info_line(out, "connected_slaves:0");
-    if (replicas_required()) info_line(out, "min_slaves_good_slaves:0");
-    info_line(out, "replicas_waiting_psync:0\r\nmaster_failover_state:no-failover");
-    info_line(out, "master_replid:%.40s", replication_id);
-    info_line(out, "master_replid2:%040d", 0);
-    info_line(out, "master_repl_offset:%lld\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0",
-              (long long)role->offset);
-    info_line(out, "repl_backlog_size:%lld", (long long)config_number("repl-backlog-size"));
-    info_line(out, "repl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0");
 }
 /* This build has no TLS and no certificates. */
 static void write_tls(struct output *out) {
@@ -109,7 +92,6 @@ static void write_keyspace(struct output *out) {
 const struct info_section info_sections_basic[] = {
     {.name = "tls", .title = "TLS", .order = 15, .when = INFO_ALL_ONLY, .write = write_tls},
     {.name = "memory", .title = "Memory", .order = 30, .write = write_memory},
-    {.name = "replication", .title = "Replication", .order = 60, .write = write_replication},
     {.name = "modules", .title = "Modules", .order = 80, .write = write_nothing},
     {.name = "cluster", .title = "Cluster", .order = 120, .write = write_cluster},
     {.name = "cluster_info", .title = "Cluster Info", .order = 121, .when = INFO_ALL_ONLY, .write = write_nothing},

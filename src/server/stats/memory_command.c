@@ -72,8 +72,8 @@ static void run_stats(struct call *call) {
     integer_field(reply, "peak.allocated", (int64_t)r.peak);
     integer_field(reply, "total.allocated", (int64_t)r.used);
     integer_field(reply, "startup.allocated", (int64_t)r.startup);
-    integer_field(reply, "replication.backlog", 0);
-    integer_field(reply, "replicas.repl.buffer", 0);
+    integer_field(reply, "replication.backlog", (int64_t)r.replication_backlog);
+    integer_field(reply, "replicas.repl.buffer", (int64_t)r.replication_replicas);
     integer_field(reply, "clients.slaves", (int64_t)r.clients_replicas);
     integer_field(reply, "clients.normal", (int64_t)r.clients_normal);
     integer_field(reply, "cluster.links", 0);

@@ -40,6 +40,8 @@ static void add_clients(struct memory_report *report) {
             report->clients_normal += client_memory(client);
     }
 }
+void (*memory_report_replication)(struct memory_report *report);
+
 void memory_report_make(struct memory_report *report) {
     *report = (struct memory_report){0};
     look();
@@ -49,7 +51,9 @@ void memory_report_make(struct memory_report *report) {
     report->startup = startup;
     add_clients(report);
     add_databases(report);
-    report->overhead = report->startup + report->clients_normal + report->clients_replicas + report->tables;
+    if (memory_report_replication) memory_report_replication(report);
+    report->overhead = report->startup + report->clients_normal + report->clients_replicas + report->tables +
+                       report->replication_backlog;
     report->dataset = report->used > report->overhead ? report->used - report->overhead : 0;
     size_t since_start = report->used > report->startup ? report->used - report->startup : 0;
     report->bytes_per_key = report->keys ? since_start / report->keys : 0;

@@ -8,6 +8,7 @@ struct memory_report {
     struct mem_stats allocator;
     size_t used, peak, startup; /* bytes in use: now, at most, and after the start */
     size_t clients_normal, clients_replicas;
+    size_t replication_backlog, replication_replicas; /* of the replication stream */
     size_t tables, tables_rehashing; /* hash tables of the keyspace; of these, the old tables of resizes in progress */
     int databases_rehashing;
     size_t overhead; /* everything except keys and values */
@@ -18,5 +19,7 @@ struct memory_report {
     int64_t allocator_frag_bytes, allocator_rss_bytes, rss_overhead_bytes, fragmentation_bytes;
 };
 void memory_report_make(struct memory_report *report);
+/* Fills in the memory of the replication stream. Set by replication; NULL: there is none. */
+extern void (*memory_report_replication)(struct memory_report *report);
 extern struct server_part memory_report_part; /* samples the peak */
 #endif

@@ -35,7 +35,9 @@ enum { SAMPLES = 16, SAMPLE_MS = 100, MEASURE_TICKS_SAMPLES = 50 };
 struct rate {
     uint64_t last_value, samples[SAMPLES];
 };
-static struct rate commands_rate, input_rate, output_rate, cycles_rate, duration_rate;
+struct replication_stats replication_stats;
+static struct rate commands_rate, input_rate, output_rate, cycles_rate, duration_rate, repl_input_rate,
+    repl_output_rate;
 static int sample_index;
 static uint64_t last_sample_us;
 static size_t memory_peak, memory_startup;
@@ -61,6 +63,8 @@ void stats_sample(void) {
     rate_add(&commands_rate, dispatch_commands, elapsed);
     rate_add(&input_rate, client_stats.bytes_in, elapsed);
     rate_add(&output_rate, client_stats.bytes_out, elapsed);
+    rate_add(&repl_input_rate, replication_stats.bytes_in, elapsed);
+    rate_add(&repl_output_rate, replication_stats.bytes_out, elapsed);
     rate_add(&cycles_rate, loop->turns, elapsed);
     rate_add(&duration_rate, loop->busy_us, elapsed);
     sample_index = (sample_index + 1) % SAMPLES;
@@ -175,18 +179,18 @@ static void stats_write_traffic(struct output *out) {
     line(out, "instantaneous_ops_per_sec:%llu", ull(rate_mean(&commands_rate)));
     line(out, "total_net_input_bytes:%llu", ull(client_stats.bytes_in));
     line(out, "total_net_output_bytes:%llu", ull(client_stats.bytes_out));
-    line(out, "total_net_repl_input_bytes:0");
-    line(out, "total_net_repl_output_bytes:0");
+    line(out, "total_net_repl_input_bytes:%llu", ull(replication_stats.bytes_in));
+    line(out, "total_net_repl_output_bytes:%llu", ull(replication_stats.bytes_out));
     line(out, "total_net_cluster_slot_import_bytes:0");
     line(out, "total_net_cluster_slot_export_bytes:0");
     line(out, "instantaneous_input_kbps:%.2f", (double)rate_mean(&input_rate) / 1024);
     line(out, "instantaneous_output_kbps:%.2f", (double)rate_mean(&output_rate) / 1024);
-    line(out, "instantaneous_input_repl_kbps:0.00");
-    line(out, "instantaneous_output_repl_kbps:0.00");
+    line(out, "instantaneous_input_repl_kbps:%.2f", (double)rate_mean(&repl_input_rate) / 1024);
+    line(out, "instantaneous_output_repl_kbps:%.2f", (double)rate_mean(&repl_output_rate) / 1024);
     line(out, "rejected_connections:%llu", ull(client_stats.rejected));
-    line(out, "sync_full:0");
-    line(out, "sync_partial_ok:0");
-    line(out, "sync_partial_err:0");
+    line(out, "sync_full:%llu", ull(replication_stats.full));
+    line(out, "sync_partial_ok:%llu", ull(replication_stats.partial_ok));
+    line(out, "sync_partial_err:%llu", ull(replication_stats.partial_refused));
 }
 
 static void stats_write_store(struct output *out) {
@@ -256,7 +260,9 @@ static void stats_reset(void) {
     dispatch_commands = dispatch_ticks_total = 0;
     store_stats = (struct store_stats){0};
     atomic_store_explicit(&store_lazyfree.freed, 0, memory_order_relaxed);
+    replication_stats = (struct replication_stats){0};
     commands_rate.last_value = input_rate.last_value = output_rate.last_value = 0;
+    repl_input_rate.last_value = repl_output_rate.last_value = 0;
     memset(commands_rate.samples, 0, sizeof commands_rate.samples);
     memset(input_rate.samples, 0, sizeof input_rate.samples);
     memset(output_rate.samples, 0, sizeof output_rate.samples);

@@ -8,6 +8,13 @@ void stats_sample(void); /* called by the cron: rates per second, peak of memory
 size_t stats_memory_peak(void);
 size_t stats_memory_startup(void);
 void stats_started(void); /* end of start-up: memory allocated so far is not data */
+/* Counted by replication. */
+struct replication_stats {
+    uint64_t full, partial_ok,
+        partial_refused;          /* synchronizations that this primary has begun; refused: partial ones */
+    uint64_t bytes_in, bytes_out; /* of the replication stream and full copies */
+};
+extern struct replication_stats replication_stats;
 extern const struct info_section stats_sections[];
 extern const struct config_option stats_options[], server_options[] /* server.c */;
 #endif

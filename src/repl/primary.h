@@ -1,0 +1,117 @@
+/* primary.h: the replicas of this server, as the files of the primary's side share them. Main thread only.
+ *
+ * A replica is a client. Its state here begins with its first REPLCONF; with PSYNC or SYNC it enters the list of
+ * replicas. It then goes through these states:
+ *
+ *     full synchronization from a file     WAITS, FILE, FILE_TRANSFER, ONLINE
+ *     through a pipe                       WAITS, TRANSFER, ONLINE; the stream begins with its first acknowledgement
+ *     partial synchronization              ONLINE
+ *     on two connections                   WAITS, TRANSFER, DONE on the RDB channel; MAIN_CHANNEL, ONLINE on the other
+ *
+ * From the snapshot's offset on its reader pins the stream (repl_stream.h), so nothing is copied while it waits. */
+#ifndef REPL_PRIMARY_H
+#define REPL_PRIMARY_H
+#include "repl/repl.h"
+#include "repl/repl_settings.h"
+#include "repl/repl_stream.h"
+#include "server/clients/client.h"
+
+enum replica_state {
+    REPLICA_HANDSHAKE,     /* not in the list of replicas */
+    REPLICA_WAITS,         /* for a snapshot to begin */
+    REPLICA_FILE,          /* for the snapshot that is being written to a file */
+    REPLICA_FILE_TRANSFER, /* the file is being sent */
+    REPLICA_TRANSFER,      /* the snapshot is sent while it is produced */
+    REPLICA_MAIN_CHANNEL,  /* the full copy comes on another connection; the stream is sent already */
+    REPLICA_ONLINE,
+    REPLICA_DONE /* got the RDB file that it asked for, nothing else follows */
+};
+enum replica_capability { CAPA_EOF = 1, CAPA_PSYNC2 = 2, CAPA_DUAL_CHANNEL = 4 };
+enum replica_filter { FILTER_NO_DATA = 1, FILTER_NO_FUNCTIONS = 2 }; /* REPLCONF rdb-filter-only */
+
+struct replica {
+    struct list_link link;
+    struct client *client;
+    enum replica_state state;
+    /* As announced by REPLCONF. */
+    int port;
+    char *address; /* NULL: the connection's */
+    unsigned capabilities, filter;
+    int version;                /* 0xMMmmpp; 0: not announced */
+    bool rdb_only, rdb_channel; /* gets the RDB file and nothing else; as one half of a dual-channel replica */
+    uint64_t rdb_client_id;     /* main channel: the client of its RDB channel; 0: none */
+    /* The stream. */
+    struct repl_stream_reader reader;
+    bool psync;       /* it sent PSYNC, not SYNC: it acknowledges, and understands +FULLRESYNC */
+    bool awaits_ack;  /* online, but the stream begins with its first acknowledgement */
+    int64_t acked;    /* offset */
+    int64_t fsynced;  /* offset that its append-only file has on disk */
+    int64_t acked_ms; /* when the last acknowledgement came */
+    /* The full synchronization. */
+    int64_t waits_since_ms;
+    int file; /* -1: none */
+    uint64_t file_left;
+    uint64_t progress_bytes; /* sent when it was last seen to take some */
+    int64_t progress_ms;
+};
+
+enum { REPLICA_ADDRESS_MAX = 255 };
+/* The state of a client; replica_find(): NULL if it sent neither REPLCONF nor PSYNC nor SYNC. */
+struct replica *replica_find(const struct client *client);
+struct replica *replica_get(struct client *client);
+void replica_join(struct replica *replica); /* enters the list; its state is set */
+void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsynced);
+
+extern struct list replicas; /* of struct replica; all but those in the handshake */
+
+/* "127.0.0.1:6380" for the log; static. */
+const char *replica_name(const struct replica *replica);
+const char *replica_state_name(const struct replica *replica); /* as INFO shows it */
+const char *replica_type_name(const struct replica *replica);
+struct slice replica_address(const struct replica *replica, struct address *space);
+static inline struct replica *replica_of(struct list_link *link) {
+    return container_of(link, struct replica, link);
+}
+static inline bool replica_is_online(const struct replica *replica) {
+    return replica->state == REPLICA_ONLINE;
+}
+/* Writes to the replica's connection, past the reply barrier, and sends. */
+void replica_write(struct replica *replica, struct slice bytes);
+void replica_send(struct replica *replica); /* as much of the stream as the connection takes */
+void replica_close(struct replica *replica);
+/* The full copy is delivered: the replica goes online, or is done. `await_ack`: it must load the copy before it reads
+ * on (its first acknowledgement says so). */
+void replica_synchronized(struct replica *replica, bool await_ack);
+extern const int REPLICA_SEND_AHEAD; /* bytes in a connection's queue beyond which nothing is added */
+
+/* --- full_sync.c --- */
+/* The replica waits for a snapshot: one that runs, or the next one. */
+void full_sync_request(struct replica *replica);
+void full_sync_send(struct replica *replica);   /* its connection has taken what was queued */
+void full_sync_forget(struct replica *replica); /* it is closed */
+void full_sync_cron(void);                      /* once a second */
+void full_sync_start(void);                     /* at start */
+/* Tells the replica where the copy begins and pins the stream from there on: "+FULLRESYNC id offset". */
+void full_sync_announce(struct replica *replica);
+
+/* The main channel of a dual-channel replica that has not connected yet: the stream is kept for it from the snapshot's
+ * offset on. Attaches the replica's reader. False: there is none for it. */
+bool full_sync_main_channel(struct replica *replica, int64_t offset);
+bool full_sync_knows_rdb_client(uint64_t id);
+size_t full_sync_main_channels_awaited(void); /* replicas_waiting_psync */
+
+/* Called after each acknowledgement. Set by wait.c. */
+extern void (*repl_ack_received)(void);
+/* --- failover.c --- */
+/* PSYNC with the argument FAILOVER: the primary hands its role to this replica. False: refused, with an error reply. */
+bool repl_failover_asked(struct call *call);
+bool repl_failover_running(void);
+const char *repl_failover_state(void); /* as INFO shows it */
+/* --- wait.c --- */
+void repl_wait_start(void);
+bool repl_min_replicas_set(void); /* min-replicas-to-write and min-replicas-max-lag */
+size_t repl_good_replicas(void);  /* online, with an acknowledgement in the last min-replicas-max-lag seconds */
+/* --- repl_info.c --- */
+void repl_info_start(void);
+int64_t repl_alone_since_ms(void); /* since when there is no replica; 0: there is one */
+#endif

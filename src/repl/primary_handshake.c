@@ -1,0 +1,296 @@
+/* primary_handshake.c: REPLCONF, PSYNC and SYNC: what a replica says about itself, and whether it continues the stream
+ * or needs a full synchronization. See primary.h. */
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "repl/primary.h"
+#include "resp/request.h"
+#include "server/clients/reply_barrier.h"
+#include "server/role.h"
+#include "server/stats/stats.h"
+#include <stdio.h>
+
+/* REPLCONF */
+
+static const char *parse_version(struct slice text, int *version) {
+    int64_t parts[3];
+    for (int i = 0; i < 3; i++) {
+        const char *dot = text.len ? memchr(text.data, '.', text.len) : NULL;
+        size_t len = i < 2 ? (dot ? (size_t)(dot - text.data) : 0) : text.len;
+        if (!parse_int64((struct slice){text.data, len}, &parts[i]) || parts[i] < 0 || parts[i] > 255) return "";
+        text.data += len + (i < 2), text.len -= len + (i < 2);
+    }
+    *version = (int)(parts[0] << 16 | parts[1] << 8 | parts[2]);
+    return NULL;
+}
+
+static bool parse_flag(struct reply *reply, struct slice text, bool *flag) {
+    int64_t number;
+    if (!parse_int64(text, &number)) {
+        reply_not_integer(reply);
+    } else if (number < 0 || number > 1) {
+        reply_error(reply, "ERR value is out of range, value must between 0 and 1");
+    } else {
+        *flag = number;
+        return true;
+    }
+    return false;
+}
+
+static bool parse_filter(struct reply *reply, struct slice text, unsigned *filter) {
+    struct slice *words;
+    int count = words_split(text, &words);
+    if (count < 0) {
+        reply_error(reply, "ERR Missing rdb-filter-only values");
+        return false;
+    }
+    *filter = FILTER_NO_DATA | FILTER_NO_FUNCTIONS;
+    bool known = true;
+    for (int i = 0; i < count && known; i++) {
+        known = slice_is(words[i], "functions");
+        if (known)
+            *filter &= ~(unsigned)FILTER_NO_FUNCTIONS;
+        else
+            reply_error_format(reply, "ERR Unsupported rdb-filter-only option: %.*s",
+                               (int)(words[i].len > 128 ? 128 : words[i].len), words[i].data);
+    }
+    words_free(words, count);
+    return known;
+}
+
+/* An acknowledgement gets no reply. */
+static void replconf_ack(struct call *call, int at) {
+    struct replica *replica = replica_find(call->client);
+    int64_t offset, fsynced = -1;
+    if (!replica || !list_is_linked(&replica->link) || !parse_int64(call->argv[at + 1], &offset)) return;
+    if (call->argc > at + 3 && slice_is(call->argv[at + 2], "fack") && !parse_int64(call->argv[at + 3], &fsynced))
+        return;
+    replica_acknowledged(replica, offset, fsynced);
+}
+
+/* Returns false if it has replied with an error. */
+static bool replconf_set(struct call *call, struct slice option, struct slice value) {
+    struct replica *replica = replica_get(call->client);
+    struct reply *reply = call->reply;
+    int64_t number;
+    if (slice_is(option, "listening-port")) {
+        if (!parse_int64(value, &number) || number < INT32_MIN || number > INT32_MAX) {
+            reply_not_integer(reply);
+            return false;
+        }
+        replica->port = (int)number;
+    } else if (slice_is(option, "ip-address")) {
+        if (value.len > REPLICA_ADDRESS_MAX) {
+            reply_error_format(reply, "ERR REPLCONF ip-address provided by replica instance is too long: %zu bytes",
+                               value.len);
+            return false;
+        }
+        mem_free(replica->address);
+        replica->address = value.len ? mem_strndup(value.data, value.len) : NULL;
+    } else if (slice_is(option, "capa")) { /* unknown ones are ignored */
+        if (slice_is(value, "eof")) replica->capabilities |= CAPA_EOF;
+        if (slice_is(value, "psync2")) replica->capabilities |= CAPA_PSYNC2;
+        if (slice_is(value, "dual-channel")) replica->capabilities |= CAPA_DUAL_CHANNEL;
+    } else if (slice_is(option, "version")) {
+        if (parse_version(value, &replica->version)) {
+            reply_error_format(reply, "ERR Unrecognized version format: %.*s", (int)(value.len > 128 ? 128 : value.len),
+                               value.data);
+            return false;
+        }
+    } else if (slice_is(option, "rdb-only")) {
+        return parse_flag(reply, value, &replica->rdb_only);
+    } else if (slice_is(option, "rdb-channel")) {
+        return parse_flag(reply, value, &replica->rdb_channel);
+    } else if (slice_is(option, "rdb-filter-only")) {
+        return parse_filter(reply, value, &replica->filter);
+    } else if (slice_is(option, "set-rdb-client-id")) {
+        if (!parse_int64(value, &number)) {
+            reply_not_integer(reply);
+            return false;
+        }
+        if (number <= 0 || !full_sync_knows_rdb_client((uint64_t)number)) {
+            reply_error_format(reply, "ERR Unrecognized RDB client id %lld", (long long)number);
+            return false;
+        }
+        replica->rdb_client_id = (uint64_t)number;
+    } else if (slice_is(option, "set-cluster-node-id")) {
+        reply_error(reply, "ERR This instance has cluster support disabled");
+        return false;
+    } else {
+        reply_error_format(reply, "ERR Unrecognized REPLCONF option: %.*s", (int)(option.len > 128 ? 128 : option.len),
+                           option.data);
+        return false;
+    }
+    return true;
+}
+
+static void replconf_run(struct call *call) {
+    if (call->argc % 2 == 0) {
+        reply_syntax_error(call->reply);
+        return;
+    }
+    for (int i = 1; i < call->argc; i += 2) {
+        if (slice_is(call->argv[i], "ack")) {
+            replconf_ack(call, i);
+            return;
+        }
+        if (slice_is(call->argv[i], "getack")) return; /* only the stream of a primary asks: apply.c answers */
+        if (!replconf_set(call, call->argv[i], call->argv[i + 1])) return;
+    }
+    reply_ok(call->reply);
+}
+
+/* PSYNC and SYNC */
+
+static void log_refused_id(const struct replica *replica, struct slice id, int64_t offset) {
+    if (slice_is(id, "?")) {
+        log_notice("Full resync requested by replica %s", replica_name(replica));
+    } else if (slice_is(id, repl_history->second_id)) {
+        log_notice("Partial resynchronization not accepted: Requested offset for second ID was %lld, but I can reply "
+                   "up to %lld",
+                   (long long)offset, (long long)repl_history->second_offset + 1);
+    } else {
+        log_notice("Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '%.*s', my "
+                   "replication IDs are '%s' and '%s')",
+                   (int)(id.len > REPL_ID_LEN ? REPL_ID_LEN : id.len), id.data, repl_history->id,
+                   repl_history->second_id);
+    }
+}
+
+/* `offset` is the first byte that the replica wants, counted from 1. */
+static bool stream_attach(struct replica *replica, int64_t offset) {
+    if (offset < 1) return false;
+    if (replica->rdb_client_id) return full_sync_main_channel(replica, offset - 1);
+    return repl_stream_has_backlog() && repl_stream_attach(&replica->reader, offset - 1);
+}
+
+static bool partial_sync(struct replica *replica, struct slice id, int64_t offset) {
+    if (!repl_history_has(id, offset - 1)) {
+        log_refused_id(replica, id, offset);
+        return false;
+    }
+    if (!stream_attach(replica, offset)) {
+        log_notice("Unable to partial resync with replica %s for lack of backlog (Replica request was: %lld).",
+                   replica_name(replica), (long long)offset);
+        if (offset > role->offset + 1)
+            log_warning("Warning: replica %s tried to PSYNC with an offset that is greater than the primary "
+                        "replication offset.",
+                        replica_name(replica));
+        return false;
+    }
+    bool main_channel = replica->rdb_client_id;
+    replica->state = main_channel ? REPLICA_MAIN_CHANNEL : REPLICA_ONLINE;
+    replica->acked = offset - 1;
+    replica_join(replica);
+    char answer[REPL_ID_LEN + 16];
+    int len = replica->capabilities & CAPA_PSYNC2
+                  ? snprintf(answer, sizeof answer, "+CONTINUE %s\r\n", repl_history->id)
+                  : snprintf(answer, sizeof answer, "+CONTINUE\r\n");
+    log_notice("Partial resynchronization request from %s accepted. Sending %llu bytes of backlog starting from offset "
+               "%lld.",
+               replica_name(replica), (unsigned long long)repl_stream_reader_lag(&replica->reader), (long long)offset);
+    replica_write(replica, (struct slice){answer, (size_t)len});
+    replica_send(replica);
+    return true;
+}
+
+static bool takes_dual_channel(const struct replica *replica) {
+    return repl_settings.dual_channel && repl_settings.diskless_sync && replica->capabilities & CAPA_DUAL_CHANNEL &&
+           replica->capabilities & CAPA_EOF && !replica->rdb_only && !replica->filter;
+}
+
+/* Refuses a request that cannot be served in the present state. */
+static bool sync_refused(struct call *call) {
+    if (role_is_replica() && role->link != ROLE_LINK_CONNECTED) {
+        reply_error(call->reply, "NOMASTERLINK Can't SYNC while not connected with my master");
+    } else if (conn_pending(call->client->conn) || reply_barrier_held(call->client)) {
+        reply_error(call->reply, "ERR SYNC and PSYNC are invalid with pending output");
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void create_history(void) {
+    if (repl_stream_has_backlog()) return;
+    if (!role_is_replica()) repl_history_new();
+    repl_stream_create_backlog();
+    log_notice("Replication backlog created, my new replication IDs are '%s' and '%s'", repl_history->id,
+               repl_history->second_id);
+}
+
+static void synchronize(struct call *call, bool psync, struct slice id, int64_t offset) {
+    struct replica *replica = replica_get(call->client);
+    log_notice("Replica %s asks for synchronization", replica_name(replica));
+    replica->psync = psync;
+    if (psync && partial_sync(replica, id, offset)) {
+        replication_stats.partial_ok++;
+        return;
+    }
+    if (psync && !slice_is(id, "?")) replication_stats.partial_refused++;
+    replica->rdb_client_id = 0;
+    if (psync && takes_dual_channel(replica)) {
+        log_notice("Dual channel replication: Replica %s is capable of dual channel synchronization, and partial sync "
+                   "isn't possible. Full sync will continue with dedicated RDB channel.",
+                   replica_name(replica));
+        reply_status(call->reply, "DUALCHANNELSYNC");
+        return;
+    }
+    replication_stats.full++;
+    create_history();
+    replica->state = REPLICA_WAITS;
+    replica->waits_since_ms = clock_ms();
+    replica_join(replica);
+    full_sync_request(replica);
+}
+
+static bool is_replica(const struct client *client) {
+    return client->flags & CLIENT_REPLICA;
+}
+
+static void psync_run(struct call *call) {
+    int64_t offset;
+    if (is_replica(call->client) || !call->client->conn) return;
+    if (call->argc > 3 && slice_is(call->argv[3], "failover") && !repl_failover_asked(call)) return;
+    if (sync_refused(call)) return;
+    if (!parse_int64(call->argv[2], &offset)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    synchronize(call, true, call->argv[1], offset);
+}
+
+static void sync_run(struct call *call) {
+    if (is_replica(call->client) || !call->client->conn || sync_refused(call)) return;
+    synchronize(call, false, SLICE("?"), -1);
+}
+
+#define OF_REPLICAS .categories = CAT_ADMIN | CAT_DANGEROUS, .group = GROUP_SERVER
+
+const struct command_spec repl_primary_commands[] = {
+    {.name = "replconf",
+     .run = replconf_run,
+     .arity = -1,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_LOADING | CMD_STALE | CMD_ALLOW_BUSY | CMD_SYSCMD,
+     OF_REPLICAS,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Tells the primary about a replica, and acknowledges the replication stream."},
+    {.name = "psync",
+     .run = psync_run,
+     .arity = -3,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING | CMD_NO_MULTI,
+     OF_REPLICAS,
+     .since = "2.8.0",
+     .summary = "Makes the connection a replica, which continues the replication stream if it can.",
+     .syntax = "replicationid:string offset:integer"},
+    {.name = "sync",
+     .run = sync_run,
+     .arity = 1,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_NO_ASYNC_LOADING | CMD_NO_MULTI,
+     OF_REPLICAS,
+     .since = "1.0.0",
+     .summary = "Makes the connection a replica, which receives a full copy."},
+    {.name = NULL},
+};

@@ -1,0 +1,68 @@
+/* repl_feed.c: see repl_feed.h. The commands are formatted in the stream's last block, so a command costs one copy of
+ * its arguments, however many replicas there are. */
+#include "repl/repl_feed.h"
+#include "repl/repl_stream.h"
+#include "resp/request.h"
+#include "server/command/propagation_writer.h"
+#include "server/role.h"
+
+static void mark(struct propagation_writer *writer) {
+    repl_stream_mark();
+}
+static void insert(struct propagation_writer *writer, struct slice bytes) {
+    repl_stream_insert_at_mark(bytes);
+}
+static struct propagation_writer writer = {.mark = mark, .insert = insert, .db = -1};
+
+static void on_command(struct propagation_listener *self, const struct propagation *propagation) {
+    propagation_writer_command(&writer, propagation);
+    repl_stream_written();
+}
+static void on_begin(struct propagation_listener *self, int db) {
+    propagation_writer_begin(&writer);
+}
+static void on_end(struct propagation_listener *self) {
+    propagation_writer_end(&writer);
+    repl_stream_unmark();
+    repl_stream_written();
+}
+static struct propagation_listener listener = {.command = on_command, .begin = on_begin, .end = on_end};
+
+static bool listens(void) {
+    return list_is_linked(&listener.link);
+}
+
+void repl_feed_update(void) {
+    bool wanted = repl_stream_active() && !role_is_replica();
+    if (wanted == listens()) return;
+    if (wanted) {
+        writer.out = repl_stream_output();
+        writer.in_group = false;
+        writer.db = -1;
+        propagate_listen(&listener);
+    } else {
+        propagate_unlisten(&listener);
+        repl_stream_unmark();
+    }
+}
+
+void repl_feed_select_again(void) {
+    writer.db = -1;
+}
+
+int repl_feed_db(void) {
+    return writer.db;
+}
+
+void repl_feed_ping(void) {
+    if (!listens()) return;
+    request_write(repl_stream_output(), 1, &SLICE("PING"));
+    repl_stream_written();
+}
+
+void repl_feed_getack(void) {
+    struct slice argv[] = {SLICE("REPLCONF"), SLICE("GETACK"), SLICE("*")};
+    if (!listens()) return;
+    request_write(repl_stream_output(), 3, argv);
+    repl_stream_written();
+}

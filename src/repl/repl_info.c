@@ -1,0 +1,77 @@
+/* repl_info.c: INFO replication, the replicas in ROLE, and what replication adds to INFO memory and stats. */
+#include "lib/clock.h"
+#include "repl/primary.h"
+#include "server/eviction.h"
+#include "server/role.h"
+#include "server/stats/memory_report.h"
+
+static void write_replica(struct output *out, int number, const struct replica *replica) {
+    struct address space;
+    struct slice address = replica_address(replica, &space);
+    long long lag = replica->state == REPLICA_ONLINE ? (long long)(clock_ms() - replica->acked_ms) / 1000 : 0;
+    info_line(out, "slave%d:ip=%.*s,port=%d,state=%s,offset=%lld,lag=%lld,type=%s,transport=%s", number,
+              (int)address.len, address.data, replica->port, replica_state_name(replica), (long long)replica->acked,
+              lag, replica_type_name(replica), replica->client->conn->transport->name);
+}
+
+static void write_replicas(struct output *out) {
+    int number = 0;
+    info_line(out, "connected_slaves:%zu", replicas.len);
+    if (repl_min_replicas_set()) info_line(out, "min_slaves_good_slaves:%zu", repl_good_replicas());
+    list_each(&replicas, link) {
+        const struct replica *replica = replica_of(link);
+        if (replica->client->conn) write_replica(out, number++, replica);
+    }
+}
+
+static void write_replication(struct output *out) {
+    bool active = repl_stream_has_backlog();
+    role_write_info(out);
+    write_replicas(out);
+    info_line(out, "replicas_waiting_psync:%zu", full_sync_main_channels_awaited());
+    info_line(out, "master_failover_state:%s", repl_failover_state());
+    info_line(out, "master_replid:%s\r\nmaster_replid2:%s", repl_history->id, repl_history->second_id);
+    info_line(out, "master_repl_offset:%lld", (long long)role->offset);
+    info_line(out, "second_repl_offset:%lld",
+              repl_history->second_offset < 0 ? -1LL : (long long)repl_history->second_offset + 1);
+    info_line(out, "repl_backlog_active:%d", active);
+    info_line(out, "repl_backlog_size:%lld", (long long)repl_settings.backlog_size);
+    info_line(out, "repl_backlog_first_byte_offset:%lld", active ? (long long)repl_stream_backlog_start() + 1 : 0LL);
+    info_line(out, "repl_backlog_histlen:%lld", active ? (long long)repl_stream_backlog_len() : 0LL);
+}
+
+const struct info_section repl_sections[] = {
+    {.name = "replication", .title = "Replication", .order = 60, .write = write_replication},
+    {.name = NULL},
+};
+
+static void write_role(struct reply *reply) {
+    reply_array(reply, repl_replicas_online());
+    list_each(&replicas, link) {
+        const struct replica *replica = replica_of(link);
+        struct address space;
+        if (!replica_is_online(replica)) continue;
+        reply_array(reply, 3);
+        reply_bulk(reply, replica_address(replica, &space));
+        reply_bulk_integer(reply, replica->port);
+        reply_bulk_integer(reply, replica->acked);
+    }
+}
+
+static void report_memory(struct memory_report *report) {
+    struct repl_stream_memory memory = repl_stream_memory();
+    report->replication_backlog = memory.backlog;
+    report->replication_replicas = memory.replicas;
+}
+
+/* The stream grows because replicas are slow: evicting keys for it would send them even more. */
+static size_t uncounted(void) {
+    return repl_stream_memory().replicas;
+}
+
+void repl_info_start(void) {
+    static struct uncounted_memory memory = {.bytes = uncounted};
+    eviction_leave_out(&memory);
+    role_write_replicas = write_role;
+    memory_report_replication = report_memory;
+}

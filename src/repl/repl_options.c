@@ -1,0 +1,88 @@
+/* repl_options.c: the options and DEBUG subcommands of the primary's side. */
+#include "lib/log.h"
+#include "repl/primary.h"
+
+struct repl_settings repl_settings;
+
+static const char *apply_backlog_size(void) {
+    enum { LEAST = 16 * 1024 };
+    if (repl_settings.backlog_size < LEAST) repl_settings.backlog_size = LEAST;
+    repl_stream_resize_backlog();
+    return NULL;
+}
+
+const struct config_option repl_primary_options[] = {
+    {.name = "repl-diskless-sync",
+     .type = CONFIG_BOOL,
+     .value = &repl_settings.diskless_sync,
+     .initial = "yes",
+     .help = "A full copy is sent to replicas while it is produced, without a file on disk."},
+    {.name = "repl-diskless-sync-delay",
+     .type = CONFIG_INT,
+     .value = &repl_settings.diskless_delay,
+     .initial = "5",
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "Seconds that such a copy waits for further replicas to share it."},
+    {.name = "repl-diskless-sync-max-replicas",
+     .type = CONFIG_INT,
+     .value = &repl_settings.diskless_max_replicas,
+     .initial = "0",
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "Replicas waiting for a copy that end the delay; 0: only time ends it."},
+    {.name = "dual-channel-replication-enabled",
+     .type = CONFIG_BOOL,
+     .value = &repl_settings.dual_channel,
+     .initial = "no",
+     .help = "A full copy comes on a connection of its own, and the stream beside it."},
+    {.name = "repl-ping-replica-period",
+     .alias = "repl-ping-slave-period",
+     .type = CONFIG_INT,
+     .value = &repl_settings.ping_period,
+     .initial = "10",
+     .min = 1,
+     .max = INT32_MAX,
+     .help = "Seconds between two PINGs that a primary sends to its replicas."},
+    {.name = "repl-timeout",
+     .type = CONFIG_INT,
+     .value = &repl_settings.timeout,
+     .initial = "60",
+     .min = 1,
+     .max = INT32_MAX,
+     .help = "Seconds of silence after which a link between primary and replica counts as broken."},
+    {.name = "repl-disable-tcp-nodelay",
+     .type = CONFIG_BOOL,
+     .value = &repl_settings.disable_nodelay,
+     .initial = "no",
+     .help = "Let the kernel gather small writes to replicas: fewer packets, later arrival."},
+    {.name = "repl-backlog-size",
+     .type = CONFIG_MEMORY,
+     .value = &repl_settings.backlog_size,
+     .initial = "10mb",
+     .min = 1,
+     .max = INT64_MAX,
+     .apply = apply_backlog_size,
+     .help = "Bytes of the replication stream kept for replicas that lost their link."},
+    {.name = "repl-backlog-ttl",
+     .type = CONFIG_INT64,
+     .value = &repl_settings.backlog_ttl,
+     .initial = "3600",
+     .min = 0,
+     .max = INT64_MAX,
+     .help = "Seconds without replicas after which that memory is freed; 0: never."},
+    {.name = NULL},
+};
+
+static void run_change_repl_id(struct call *call) {
+    log_warning("Changing replication IDs after receiving change-repl-id");
+    repl_history_new();
+    reply_ok(call->reply);
+}
+
+const struct debug_subcommand repl_debug_subcommands[] = {
+    {"change-repl-id", 0, 0, run_change_repl_id,
+     (const char *const[]){"CHANGE-REPL-ID",
+                           "    Take another replication id: replicas that reconnect need a full synchronization.",
+                           NULL}},
+    {NULL, 0, 0, NULL, NULL}};
