@@ -145,7 +145,7 @@ static void file_send(struct replica *replica) {
     if (replica->file_left) return;
     close(replica->file);
     replica->file = -1;
-    replica_synchronized(replica, false);
+    replica_put_online(replica, false);
 }
 
 static bool file_open(struct replica *replica) {
@@ -259,7 +259,7 @@ static void transfer_finish(void) {
         log_notice("Streamed RDB transfer with replica %s succeeded (socket). Waiting for REPLCONF ACK from replica to "
                    "enable streaming",
                    replica_name(replica));
-        replica_synchronized(replica, true);
+        replica_put_online(replica, true);
     }
     full_sync_cron();
 }

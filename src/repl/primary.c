@@ -163,7 +163,7 @@ static uint64_t send_continue(struct event_timer *timer) {
     return 0; /* the turn that this timer caused ends with before_wait() */
 }
 
-void replica_send(struct replica *replica) {
+void replica_send_stream(struct replica *replica) {
     struct client *client = replica->client;
     struct connection *conn = client->conn;
     bool sends = replica->state == REPLICA_ONLINE || replica->state == REPLICA_MAIN_CHANNEL;
@@ -187,15 +187,15 @@ static void replica_drained(struct client *client) {
     if (replica->state == REPLICA_FILE_TRANSFER || replica->state == REPLICA_TRANSFER)
         full_sync_send(replica);
     else
-        replica_send(replica);
+        replica_send_stream(replica);
 }
 
 static void before_wait(void) {
     if (__builtin_expect(!replicas.len, 1)) return;
-    list_each(&replicas, link) replica_send(replica_of(link));
+    list_each(&replicas, link) replica_send_stream(replica_of(link));
 }
 
-void replica_synchronized(struct replica *replica, bool await_ack) {
+void replica_put_online(struct replica *replica, bool await_ack) {
     if (replica->rdb_only) {
         replica->state = REPLICA_DONE;
         log_notice("RDB transfer completed, rdb only replica (%s) should be disconnected asap", replica_name(replica));
@@ -207,7 +207,7 @@ void replica_synchronized(struct replica *replica, bool await_ack) {
     /* A replica that does not know PSYNC acknowledges nothing. */
     replica->awaits_ack = await_ack && replica->psync;
     log_notice("Synchronization with replica %s succeeded", replica_name(replica));
-    replica_send(replica);
+    replica_send_stream(replica);
 }
 
 void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsynced) {
@@ -220,7 +220,7 @@ void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsync
     }
     if (replica->awaits_ack && replica->state == REPLICA_ONLINE) {
         replica->awaits_ack = false;
-        replica_send(replica);
+        replica_send_stream(replica);
     }
     if (repl_ack_received) repl_ack_received();
 }
@@ -322,7 +322,7 @@ static void start(void) {
 static void stop(void) {
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
-        replica_send(replica);
+        replica_send_stream(replica);
     }
 }
 

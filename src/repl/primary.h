@@ -77,11 +77,11 @@ static inline bool replica_is_online(const struct replica *replica) {
 }
 /* Writes to the replica's connection, past the reply barrier, and sends. */
 void replica_write(struct replica *replica, struct slice bytes);
-void replica_send(struct replica *replica); /* as much of the stream as the connection takes */
+void replica_send_stream(struct replica *replica); /* as much of the stream as the connection takes */
 void replica_close(struct replica *replica);
 /* The full copy is delivered: the replica goes online, or is done. `await_ack`: it must load the copy before it reads
  * on (its first acknowledgement says so). */
-void replica_synchronized(struct replica *replica, bool await_ack);
+void replica_put_online(struct replica *replica, bool await_ack);
 extern const int REPLICA_SEND_AHEAD; /* bytes in a connection's queue beyond which nothing is added */
 
 /* --- full_sync.c --- */

@@ -191,7 +191,7 @@ static bool partial_sync(struct replica *replica, struct slice id, int64_t offse
                "%lld.",
                replica_name(replica), (unsigned long long)repl_stream_reader_lag(&replica->reader), (long long)offset);
     replica_write(replica, (struct slice){answer, (size_t)len});
-    replica_send(replica);
+    replica_send_stream(replica);
     return true;
 }
 
