@@ -1,7 +1,249 @@
+/* dual_channel.c: the full copy on a connection of its own, on the replica.
+ *
+ * With dual-channel-replication-enabled on both sides, the primary sends the full copy and the stream at the same time,
+ * on two connections, and need not keep the stream for the replica meanwhile:
+ *
+ *     main channel                                  RDB channel
+ *     PSYNC ? -1
+ *     <- +DUALCHANNELSYNC                           REPLCONF ... rdb-only 1 rdb-channel 1, SYNC
+ *                                                   <- $ENDOFF:<offset> <history> <database> <client id>
+ *     REPLCONF set-rdb-client-id <client id>
+ *     PSYNC <history> <offset + 1>
+ *     <- +CONTINUE, the stream                      <- $EOF:<mark>, the copy
+ *
+ * The stream waits in the receive buffer of the main channel, up to the hard limit of client-output-buffer-limit
+ * replica; above it the primary has to wait. When the copy is loaded, the stream continues from its offset. */
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/number.h"
 #include "repl/replica.h"
-void dual_channel_start(struct connection *conn, void (*done)(bool synchronized)) {
-    (void)conn;
-    done(false);
+#include "server/clients/client.h"
+#include "server/role.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { BUFFER_DEFAULT = 256 * 1024 * 1024 };
+
+static struct {
+    bool running;
+    struct connection *main, *rdb;
+    void (*done)(bool synchronized);
+    uint64_t heard_us;
+    int answers; /* to REPLCONF on the RDB channel, still to come */
+    enum { MAIN_WAITS, MAIN_ID, MAIN_PSYNC, MAIN_STREAM } main_state;
+    enum { RDB_CONNECT, RDB_REPLCONF, RDB_END_OFFSET, RDB_HEADER, RDB_COPY } rdb_state;
+    char history[REPL_ID_LEN + 1], client_id[24], header[REPLICA_LINE_MAX];
+    int64_t offset;
+    int db;
+} dual;
+
+static void close_rdb(void) {
+    if (dual.rdb) conn_close(dual.rdb);
+    dual.rdb = NULL;
 }
-void dual_channel_cancel(void) {}
-void dual_channel_cron(void) {}
+
+void dual_channel_cancel(void) {
+    if (!dual.running) return;
+    dual.running = false;
+    sync_cancel();
+    close_rdb();
+    role_sync.buffer = 0;
+}
+
+static void fail(const char *what, const char *text) {
+    log_warning("Dual channel replication: %s%s%s", what, *text ? ": " : "", text);
+    dual_channel_cancel();
+    dual.done(false);
+}
+
+static void copied(int db) {
+    struct connection *conn = dual.main;
+    void (*done)(bool synchronized) = dual.done;
+    dual.running = false;
+    close_rdb();
+    role_sync.buffer = 0;
+    if (db < 0) {
+        done(false);
+        return;
+    }
+    log_notice("Dual channel replication: Successfully streamed replication data into memory");
+    replica_synchronized(conn, slice_of(dual.history), dual.offset, dual.db >= 0 ? dual.db : db);
+    done(true);
+}
+
+/* Both channels have come to the point where the copy can be loaded. */
+static void load_when_ready(void) {
+    if (dual.main_state != MAIN_STREAM || dual.rdb_state != RDB_HEADER || !*dual.header) return;
+    dual.rdb_state = RDB_COPY;
+    if (!sync_start(dual.rdb, dual.header, slice_of(dual.history), copied))
+        fail("the copy cannot be received", "");
+    else
+        sync_keep_alive(dual.main);
+}
+
+/* The main channel */
+
+static void main_line(const char *line) {
+    switch (dual.main_state) {
+    case MAIN_ID: {
+        if (line[0] != '+') {
+            fail("the primary refuses the id of the RDB channel", line);
+            return;
+        }
+        char offset[24];
+        snprintf(offset, sizeof offset, "%lld", (long long)dual.offset + 1);
+        log_notice("Dual channel replication: Trying a partial resynchronization using main channel (request %s:%s).",
+                   dual.history, offset);
+        replica_send(dual.main, 3, (struct slice[]){SLICE("PSYNC"), slice_of(dual.history), slice_of(offset)});
+        dual.main_state = MAIN_PSYNC;
+        return;
+    }
+    case MAIN_PSYNC:
+        if (strncmp(line, "+CONTINUE", strlen("+CONTINUE")) != 0) {
+            fail("the primary refuses to continue on the main channel", line);
+            return;
+        }
+        log_notice("Dual channel replication: PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization, "
+                   "RDB load in background.");
+        dual.main_state = MAIN_STREAM;
+        load_when_ready();
+        return;
+    default: fail("unexpected message on the main channel", line);
+    }
+}
+
+static void main_readable(struct connection *conn) {
+    char line[REPLICA_LINE_MAX];
+    dual.heard_us = clock_mono();
+    while (dual.running && dual.main_state != MAIN_STREAM) {
+        int len = replica_read_line(conn, line);
+        if (len == -1) return;
+        if (len == -2) {
+            fail("a line of the main channel does not end", "");
+            return;
+        }
+        if (len) main_line(line);
+    }
+    if (!dual.running) return;
+    role_sync.buffer = conn->in_len;
+    if (role_sync.buffer > role_sync.buffer_peak) role_sync.buffer_peak = role_sync.buffer;
+}
+
+static void main_closed(struct connection *conn) {
+    const char *why = conn->error ? conn_error_text(conn) : "end of the connection";
+    if (dual.rdb_state == RDB_COPY) { /* perhaps it is being loaded, which ends in copied() */
+        char text[160];
+        snprintf(text, sizeof text, "the main channel is lost: %.100s", why);
+        sync_broken(text);
+    } else {
+        fail("the main channel is lost", why);
+    }
+}
+static const struct connection_events main_events = {.readable = main_readable, .closed = main_closed};
+
+/* The RDB channel */
+
+static void rdb_connected(struct connection *conn) {
+    char port[12];
+    dual.heard_us = clock_mono();
+    dual.answers = 1 + (*replica_settings.primary_auth != 0) + (*replica_settings.announce_ip != 0);
+    replica_send_auth(conn);
+    snprintf(port, sizeof port, "%d", replica_listening_port());
+    replica_send(conn, 11,
+                 (struct slice[]){SLICE("REPLCONF"), SLICE("capa"), SLICE("eof"), SLICE("rdb-only"), SLICE("1"),
+                                  SLICE("rdb-channel"), SLICE("1"), SLICE("listening-port"), slice_of(port),
+                                  SLICE("version"), SLICE(SERVER_VERSION)});
+    if (*replica_settings.announce_ip)
+        replica_send(conn, 3,
+                     (struct slice[]){SLICE("REPLCONF"), SLICE("ip-address"), slice_of(replica_settings.announce_ip)});
+    dual.rdb_state = RDB_REPLCONF;
+}
+
+/* "$ENDOFF:<offset> <history> <database> <client id>" */
+static bool parse_end_offset(const char *line) {
+    static const char head[] = "$ENDOFF:";
+    char words[4][48];
+    int64_t db, id;
+    if (strncmp(line, head, strlen(head)) != 0) return false;
+    if (sscanf(line + strlen(head), "%47s %47s %47s %47s", words[0], words[1], words[2], words[3]) != 4) return false;
+    if (!parse_int64(slice_of(words[0]), &dual.offset) || dual.offset < 0 || dual.offset > INT64_MAX / 2) return false;
+    if (strlen(words[1]) != REPL_ID_LEN) return false;
+    if (!parse_int64(slice_of(words[2]), &db) || db >= keyspace_databases(server.keyspace)) return false;
+    if (!parse_int64(slice_of(words[3]), &id) || id < 0) return false;
+    memcpy(dual.history, words[1], REPL_ID_LEN + 1);
+    dual.db = db < 0 ? -1 : (int)db;
+    snprintf(dual.client_id, sizeof dual.client_id, "%lld", (long long)id);
+    return true;
+}
+
+static void rdb_line(const char *line) {
+    switch (dual.rdb_state) {
+    case RDB_REPLCONF:
+        if (line[0] != '+') {
+            fail("the primary refuses the RDB channel", line);
+        } else if (--dual.answers == 0) {
+            output_write(&dual.rdb->out, SLICE("SYNC\r\n"));
+            conn_flush(dual.rdb);
+            dual.rdb_state = RDB_END_OFFSET;
+        }
+        return;
+    case RDB_END_OFFSET:
+        if (!parse_end_offset(line)) {
+            fail("the primary does not announce the end offset of the copy", line);
+            return;
+        }
+        replica_send(dual.main, 3,
+                     (struct slice[]){SLICE("REPLCONF"), SLICE("set-rdb-client-id"), slice_of(dual.client_id)});
+        dual.main_state = MAIN_ID;
+        dual.rdb_state = RDB_HEADER;
+        return;
+    default:
+        if (line[0] != '$') {
+            fail("the RDB channel brings no copy", line);
+            return;
+        }
+        snprintf(dual.header, sizeof dual.header, "%s", line);
+        load_when_ready();
+    }
+}
+
+static void rdb_readable(struct connection *conn) {
+    char line[REPLICA_LINE_MAX];
+    dual.heard_us = clock_mono();
+    while (dual.running && conn == dual.rdb && dual.rdb_state < RDB_COPY && !*dual.header) {
+        int len = replica_read_line(conn, line);
+        if (len == -1) return;
+        if (len == -2) {
+            fail("a line of the RDB channel does not end", "");
+            return;
+        }
+        if (len) rdb_line(line);
+    }
+}
+
+static void rdb_closed(struct connection *conn) {
+    fail("the RDB channel is lost", conn->error ? conn_error_text(conn) : "end of the connection");
+}
+static const struct connection_events rdb_events = {
+    .connected = rdb_connected, .readable = rdb_readable, .closed = rdb_closed};
+
+void dual_channel_start(struct connection *conn, void (*done)(bool synchronized)) {
+    const struct client_limit *limit = &client_settings.limits[CLIENT_CLASS_REPLICA];
+    memset(&dual, 0, sizeof dual);
+    dual.running = true;
+    dual.main = conn;
+    dual.done = done;
+    dual.heard_us = clock_mono();
+    role_sync.total = -1;
+    role_sync.read = 0;
+    role_sync.heard_ms = clock_ms();
+    role_sync.buffer = role_sync.buffer_peak = 0;
+    conn->events = &main_events;
+    conn_set_in_limit(conn, limit->hard ? limit->hard : BUFFER_DEFAULT);
+    dual.rdb = replica_dial(&rdb_events);
+}
+
+void dual_channel_cron(void) {
+    if (!dual.running || dual.rdb_state == RDB_COPY || clock_mono() - dual.heard_us <= repl_timeout_us()) return;
+    fail("timeout", "");
+}

@@ -62,9 +62,10 @@ static inline uint64_t repl_timeout_us(void) {
 bool sync_start(struct connection *conn, const char *header, struct slice history, void (*done)(int db));
 void sync_cancel(void); /* `done` is not called. Only while the copy is being received, not while it is loaded */
 bool sync_is_loading(void);
-void sync_broken(const char *reason); /* another connection that the synchronization needs is lost: it fails */
-void sync_check_timeout(void);        /* each second */
-void sync_stop(void);                 /* the server stops */
+void sync_broken(const char *reason);          /* another connection that the synchronization needs is lost: it fails */
+void sync_check_timeout(void);                 /* each second */
+void sync_keep_alive(struct connection *conn); /* this one gets a newline each second, too */
+void sync_stop(void);                          /* the server stops */
 
 /* --- dual_channel.c --- */
 /* The primary answered PSYNC with +DUALCHANNELSYNC: `conn` is the main channel. done(true): replica_synchronized() has

@@ -43,7 +43,7 @@ enum {
 
 static struct {
     enum { COPY_NONE, COPY_RECEIVING, COPY_READY, COPY_LOADING } state;
-    struct connection *conn;
+    struct connection *conn, *other; /* other: kept alive, too; NULL: none */
     void (*done)(int db);
     char history[REPL_ID_LEN + 1];
     int64_t size; /* -1: until the mark */
@@ -116,6 +116,16 @@ void sync_check_timeout(void) {
     fail();
 }
 
+void sync_keep_alive(struct connection *conn) {
+    copy.other = conn;
+}
+
+static void send_newline(struct connection *conn) {
+    if (!conn || !conn_is_open(conn)) return;
+    output_write(&conn->out, SLICE("\n"));
+    conn_flush(conn);
+}
+
 static void heard(size_t bytes) {
     copy.received += bytes;
     copy.heard_us = clock_mono();
@@ -123,9 +133,8 @@ static void heard(size_t bytes) {
     role_sync.heard_ms = clock_ms();
     if (clock_mono() - copy.newline_us < NEWLINE_US) return;
     copy.newline_us = clock_mono();
-    if (!conn_is_open(copy.conn)) return;
-    output_write(&copy.conn->out, SLICE("\n"));
-    conn_flush(copy.conn);
+    send_newline(copy.conn);
+    send_newline(copy.other);
 }
 
 /* Loading */
