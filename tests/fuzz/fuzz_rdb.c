@@ -1,5 +1,6 @@
 /* RDB files of any bytes: damage is refused with a reason, memory is bounded by what the file holds, and a file that is
- * accepted gives the same keys however it arrives, and again when it is saved and loaded. */
+ * accepted gives the same keys however it arrives, in one table or a table for each hash slot, and again when it is
+ * saved and loaded. */
 #include "fuzz.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -99,13 +100,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size) memcpy(exact, data, size);
     struct slice file = {exact, size};
     struct rdb_load_result result;
-    struct keyspace *first = keyspace_new(DATABASES, NULL), *second = keyspace_new(DATABASES, NULL);
+    struct keyspace *first = keyspace_new(DATABASES, NULL), *second = keyspace_new_per_slot(DATABASES, NULL);
     int error = load(first, file, false, true, &result);
     int other = load(second, file, true, true, &result);
     FUZZ_CHECK((error == 0) == (other == 0), "from memory %d, from a connection %d", error, other);
     if (!error) {
         FUZZ_CHECK(keys_of(first) == keys_of(second), "%zu and %zu keys", keys_of(first), keys_of(second));
         save_and_load(first);
+        save_and_load(second);
     }
     keyspace_free(second);
     keyspace_free(first);

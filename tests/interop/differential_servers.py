@@ -156,8 +156,8 @@ class Server:
 
     CLIENTS = 4
 
-    def __init__(self, name, program, directory, clock):
-        self.name, self.program, self.clock = name, program, clock
+    def __init__(self, name, program, directory, clock, arguments=()):
+        self.name, self.program, self.clock, self.arguments = name, program, clock, arguments
         self.directory = os.path.join(directory, name)
         os.makedirs(self.directory, exist_ok=True)
         self.clients, self.defaults = [], {}
@@ -171,7 +171,7 @@ class Server:
         self.log = open(os.path.join(self.directory, "output"), "wb")
         self.process = subprocess.Popen(
             [self.program, "--port", str(self.port), "--save", "", "--dir", self.directory, "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0",
-             "--repl-timeout", "1000000000", "--repl-ping-replica-period", "100000000"],
+             "--repl-timeout", "1000000000", "--repl-ping-replica-period", "100000000", *self.arguments],
             env=self.clock.environment(), stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
         for _ in range(400):
             try:

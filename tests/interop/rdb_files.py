@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import tempfile
+import time
 from contextlib import ExitStack
 
 from common import Client, Report, Server, genuine, installed, ours, run
@@ -107,6 +108,47 @@ def exchange(label, source, target, fields_expire, encodings=True):
         compare(label, names, a, b, encodings)
         if not fields_expire and encodings:
             report.equal(label + ": digest of all", a.call("DEBUG", "DIGEST"), b.call("DEBUG", "DIGEST"))
+
+
+# --- Hash slots ---
+
+PER_SLOT = ("--keyspace-per-slot", "yes")
+
+
+def slot_infos(path):
+    """What a file says of the sizes of slots, in its order."""
+    with open(path, "rb") as f:
+        return re.findall(rb"\xfa\x09slot-info.([0-9]+,[0-9]+,[0-9]+,[0-9]+)", f.read(), re.S)
+
+
+def cluster_node(stack):
+    """A genuine server that is a whole cluster."""
+    node = stack.enter_context(Server(newest, "--cluster-enabled", "yes", "--cluster-databases", "16", *DEBUG))
+    client = Client(node.port)
+    client.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    end = time.time() + 20
+    while b"cluster_state:ok" not in client.call("CLUSTER", "INFO") and time.time() < end:
+        time.sleep(0.05)
+    return node, client
+
+
+def slots():
+    """Files of a cluster, and of a server of ours that keeps each slot in a table, read by either kind; both say the same of their slots."""
+    with ExitStack() as stack:
+        node, a = cluster_node(stack)
+        names = make_all(a, True)
+        path = saved(node, a)
+        infos = slot_infos(path)
+        report.check("a file of a cluster has the sizes of slots", len(infos) > 10, infos)
+        for label, arguments in (("a table for each slot", PER_SLOT), ("one table", ())):
+            us = stack.enter_context(Loaded(ours(), path, *arguments, *DEBUG))
+            b = Client(us.port)
+            compare("from a cluster to " + label, names, a, b)
+            assert str(b.call("SAVE")) == "OK"
+            us_path = os.path.join(us.copy, "copy.rdb")
+            report.equal("the slots in a file of ours, " + label, infos if arguments else [], slot_infos(us_path))
+            them = stack.enter_context(Loaded(newest, us_path, *DEBUG))
+            compare("from ours with %s to the newest" % label, names, b, Client(them.port))
 
 
 def magic(path):
@@ -281,6 +323,7 @@ try:
         exchange("from ours to the newest", ours(), newest, True)
         exchange("from the newest to ours", newest, ours(), True)
         exchange("from ours to the newest without fields that expire", ours(), newest, False)
+        slots()
         old_versions(newest, directory)
     else:
         report.missing("the newest genuine server", "GENUINE_VALKEY is not set")
