@@ -100,7 +100,7 @@ SERVER_LAYERS := store persist server commands durability repl pubsub script acl
 sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
 rdma_sources := $(wildcard src/net/rdma*.c)
 COMMON := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)),$(call sources,$(COMMON_LAYERS)))
-SERVER := $(call sources,$(SERVER_LAYERS))
+SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),src/repl/pull_primary.c src/repl/pull_replica.c),$(call sources,$(SERVER_LAYERS)))
 TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark% src/tools/check%,$(wildcard src/tools/*.c))
 # The tools that check files know the formats, and with them the values.
 CHECK_SHARED := $(call sources,store persist) $(filter-out %_main.c,$(wildcard src/tools/check*.c))

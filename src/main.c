@@ -7,6 +7,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "pubsub/pubsub.h"
+#include "repl/link_transport.h"
 #include "repl/repl.h"
 #include "server/clients/auth.h"
 #include "server/clients/blocking.h"
@@ -69,6 +70,7 @@ static void parts_register(void) {
     config_register(repl_replica_options);
     config_register(repl_primary_options);
     config_register(wait_options);
+    config_register(link_transport_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);

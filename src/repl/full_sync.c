@@ -21,6 +21,7 @@
 #include "lib/random.h"
 #include "persist/rdb.h"
 #include "repl/primary.h"
+#include "repl/pull_primary.h"
 #include "repl/repl_feed.h"
 #include "server/process/child.h"
 #include "server/role.h"
@@ -116,7 +117,7 @@ void full_sync_announce(struct replica *replica) {
 }
 
 static bool same_snapshot(const struct replica *a, const struct replica *b) {
-    return a->filter == b->filter && a->rdb_channel == b->rdb_channel;
+    return a->filter == b->filter && a->rdb_channel == b->rdb_channel && full_sync_pulls(a) == full_sync_pulls(b);
 }
 
 /* --- From a file --- */
@@ -365,8 +366,12 @@ static int transfer_start(const struct snapshot_content *content) {
 
 /* --- Which replicas a snapshot is for --- */
 
+/* Those that would fetch a snapshot wait as long as another one is held. */
 static struct replica *first_waiting(void) {
-    list_each(&replicas, link) if (replica_of(link)->state == REPLICA_WAITS) return replica_of(link);
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->state == REPLICA_WAITS && !(pull_active() && full_sync_pulls(replica))) return replica;
+    }
     return NULL;
 }
 
@@ -390,6 +395,12 @@ static void fail_waiting(const struct replica *first) {
 /* Starts a snapshot for the replica that has waited longest and all that can share it. */
 static void start_snapshot(void) {
     struct replica *first = first_waiting();
+    if (first && full_sync_pulls(first)) {
+        repl_feed_select_again();
+        if (full_sync_pull_start()) return;
+        first = first_waiting();
+    }
+    if (!first || child_active()) return; /* the cron tries again */
     bool by_socket = repl_settings.diskless_sync || first->filter || first->rdb_channel;
     struct snapshot_content content = {.version = RDB_VERSION,
                                        .without_keys = first->filter & FILTER_NO_DATA,
@@ -420,7 +431,9 @@ static void start_snapshot(void) {
 }
 
 void full_sync_request(struct replica *replica) {
-    if (transfer.running) {
+    if (full_sync_pulls(replica) && full_sync_pull_join(replica)) {
+        log_notice("Replica %s joins the snapshot that other replicas fetch", replica_name(replica));
+    } else if (transfer.running) {
         log_notice("Current BGSAVE has socket target. Waiting for next BGSAVE for SYNC");
     } else if (snapshot_running()) {
         const struct replica *other = replica->filter ? NULL : waiting_for_file(replica);
@@ -476,6 +489,8 @@ void full_sync_forget(struct replica *replica) {
         channel->rdb_done_ms = clock_ms();
     else if (channel)
         awaited_drop(channel);
+    pull_leave(replica->pull);
+    replica->pull = NULL;
     if (replica->state != REPLICA_TRANSFER || !transfer.running || transfer.exited) return;
     if (transfer_receivers()) {
         transfer_resume();

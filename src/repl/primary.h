@@ -22,11 +22,12 @@ enum replica_state {
     REPLICA_FILE,          /* for the snapshot that is being written to a file */
     REPLICA_FILE_TRANSFER, /* the file is being sent */
     REPLICA_TRANSFER,      /* the snapshot is sent while it is produced */
+    REPLICA_PULL,          /* it fetches the snapshot by RDMA READ: pull_primary.h */
     REPLICA_MAIN_CHANNEL,  /* the full copy comes on another connection; the stream is sent already */
     REPLICA_ONLINE,
     REPLICA_DONE /* got the RDB file that it asked for, nothing else follows */
 };
-enum replica_capability { CAPA_EOF = 1, CAPA_PSYNC2 = 2, CAPA_DUAL_CHANNEL = 4 };
+enum replica_capability { CAPA_EOF = 1, CAPA_PSYNC2 = 2, CAPA_DUAL_CHANNEL = 4, CAPA_RDMA_PULL = 8 };
 enum replica_filter { FILTER_NO_DATA = 1, FILTER_NO_FUNCTIONS = 2 }; /* REPLCONF rdb-filter-only */
 
 struct replica {
@@ -38,6 +39,7 @@ struct replica {
     char *address; /* NULL: the connection's */
     unsigned capabilities, filter;
     int version;                /* 0xMMmmpp; 0: not announced */
+    int rdma_port;              /* at which it can be reached by RDMA; 0: not announced */
     bool rdb_only, rdb_channel; /* gets the RDB file and nothing else; as one half of a dual-channel replica */
     uint64_t rdb_client_id;     /* main channel: the client of its RDB channel; 0: none */
     /* The stream. */
@@ -48,6 +50,8 @@ struct replica {
     int64_t fsynced;  /* offset that its append-only file has on disk */
     int64_t acked_ms; /* when the last acknowledgement came */
     /* The full synchronization. */
+    struct pull_reader *pull; /* REPLICA_PULL */
+    bool pull_refused;        /* its memory cannot be registered: it gets an ordinary copy */
     int64_t waits_since_ms;
     int file; /* -1: none */
     uint64_t file_left;
@@ -94,6 +98,16 @@ void full_sync_start(void);                     /* at start */
 /* Tells the replica where the copy begins and pins the stream from there on: "+FULLRESYNC id offset". */
 void full_sync_announce(struct replica *replica);
 
+/* --- full_sync_pull.c --- */
+/* Whether the replica can fetch a snapshot by RDMA READ. */
+bool full_sync_pulls(const struct replica *replica);
+/* Starts a snapshot for all replicas that wait and can fetch it. False: they need an ordinary copy. */
+bool full_sync_pull_start(void);
+/* The replica takes part in the snapshot that is held. False: it must wait for the next one. */
+bool full_sync_pull_join(struct replica *replica);
+void full_sync_pulled(struct replica *replica, int64_t chunks); /* REPLCONF PULLED */
+
+/* --- full_sync.c --- */
 /* The main channel of a dual-channel replica that has not connected yet: the stream is kept for it from the snapshot's
  * offset on. Attaches the replica's reader. False: there is none for it. */
 bool full_sync_main_channel(struct replica *replica, int64_t offset);

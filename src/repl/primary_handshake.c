@@ -4,7 +4,9 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "repl/link_transport.h"
 #include "repl/primary.h"
+#include "repl/pull_wire.h"
 #include "resp/request.h"
 #include "server/clients/reply_barrier.h"
 #include "server/role.h"
@@ -92,6 +94,7 @@ static bool replconf_set(struct call *call, struct slice option, struct slice va
         if (slice_is(value, "eof")) replica->capabilities |= CAPA_EOF;
         if (slice_is(value, "psync2")) replica->capabilities |= CAPA_PSYNC2;
         if (slice_is(value, "dual-channel")) replica->capabilities |= CAPA_DUAL_CHANNEL;
+        if (slice_is(value, PULL_CAPABILITY)) replica->capabilities |= CAPA_RDMA_PULL;
     } else if (slice_is(option, "version")) {
         if (parse_version(value, &replica->version)) {
             reply_error_format(reply, "ERR Unrecognized version format: %.*s", (int)(value.len > 128 ? 128 : value.len),
@@ -125,9 +128,38 @@ static bool replconf_set(struct call *call, struct slice option, struct slice va
     return true;
 }
 
+/* The replica says at which port it can be reached by RDMA, and learns ours. */
+static void replconf_rdma_port(struct call *call) {
+    int64_t number;
+    char answer[32];
+    if (!parse_int64(call->argv[2], &number) || number < 0 || number > 65535) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    replica_get(call->client)->rdma_port = (int)number;
+    int own = link_announced_port();
+    snprintf(answer, sizeof answer, own ? "OK %d" : "OK", own);
+    reply_status(call->reply, answer);
+}
+
+/* Chunks were fetched. It gets no reply. */
+static void replconf_pulled(struct call *call) {
+    struct replica *replica = replica_find(call->client);
+    int64_t chunks;
+    if (replica && parse_int64(call->argv[2], &chunks)) full_sync_pulled(replica, chunks);
+}
+
 static void replconf_run(struct call *call) {
     if (call->argc % 2 == 0) {
         reply_syntax_error(call->reply);
+        return;
+    }
+    if (call->argc == 3 && slice_is(call->argv[1], "rdma-port")) {
+        replconf_rdma_port(call);
+        return;
+    }
+    if (call->argc == 3 && slice_is(call->argv[1], "pulled")) {
+        replconf_pulled(call);
         return;
     }
     for (int i = 1; i < call->argc; i += 2) {
@@ -197,7 +229,7 @@ static bool partial_sync(struct replica *replica, struct slice id, int64_t offse
 
 static bool takes_dual_channel(const struct replica *replica) {
     return repl_settings.dual_channel && repl_settings.diskless_sync && replica->capabilities & CAPA_DUAL_CHANNEL &&
-           replica->capabilities & CAPA_EOF && !replica->rdb_only && !replica->filter;
+           replica->capabilities & CAPA_EOF && !replica->rdb_only && !replica->filter && !full_sync_pulls(replica);
 }
 
 /* Refuses a request that cannot be served in the present state. */

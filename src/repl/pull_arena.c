@@ -36,8 +36,7 @@ struct pull_arena {
     /* The child's state */
     uint64_t number; /* of the chunk that is being filled */
     uint32_t used;   /* bytes of it */
-    uint64_t keys;
-    void (*idle)(void);
+    const struct pull_writer *writer;
 };
 
 static void *map_shared(size_t size) {
@@ -127,9 +126,6 @@ void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS
     fds[0] = arena->filled_fd;
     fds[1] = arena->released_fd;
 }
-void pull_arena_set_keys(struct pull_arena *arena, uint64_t keys) {
-    arena->keys = keys;
-}
 
 static bool slot_is_free(const struct pull_arena *arena) {
     return arena->number - atomic_load(&arena->shared->released) < arena->slots;
@@ -142,7 +138,7 @@ static void wait_for_slot(struct pull_arena *arena) {
         atomic_store(&arena->shared->waiting, true);
         if (!slot_is_free(arena)) {
             struct pollfd event = {.fd = arena->released_fd, .events = POLLIN};
-            if (poll(&event, 1, IDLE_MS) == 0 && arena->idle) arena->idle();
+            if (poll(&event, 1, IDLE_MS) == 0) arena->writer->idle();
         }
         atomic_store(&arena->shared->waiting, false);
         reset_event(arena->released_fd);
@@ -150,8 +146,9 @@ static void wait_for_slot(struct pull_arena *arena) {
 }
 
 static void publish(struct pull_arena *arena) {
-    *slot_at(arena, arena->number) = (struct slot){
-        .length = arena->used, .checksum = crc32c(0, chunk_at(arena, arena->number), arena->used), .keys = arena->keys};
+    *slot_at(arena, arena->number) = (struct slot){.length = arena->used,
+                                                   .checksum = crc32c(0, chunk_at(arena, arena->number), arena->used),
+                                                   .keys = arena->writer->keys()};
     arena->number++;
     arena->used = 0;
     atomic_store_explicit(&arena->shared->published, arena->number, memory_order_release);
@@ -172,9 +169,9 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
     return 0;
 }
 
-void pull_arena_sink(struct pull_arena *arena, struct sink *sink, void (*idle)(void)) {
+void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer) {
     static const struct sink_ops ops = {chunk_write};
-    arena->idle = idle;
+    arena->writer = writer;
     sink_init(sink, &ops, arena);
 }
 

@@ -59,10 +59,12 @@ bool pull_arena_complete(const struct pull_arena *arena);
 /* In the child */
 enum { PULL_CHILD_FDS = 2 };
 void pull_arena_child_fds(const struct pull_arena *arena, int fds[PULL_CHILD_FDS]); /* to keep open: child_job.keep */
-/* A sink that writes into chunks. `idle` is called each second while the child waits for a free slot; it may end the
- * process. */
-void pull_arena_sink(struct pull_arena *arena, struct sink *sink, void (*idle)(void));
-void pull_arena_set_keys(struct pull_arena *arena, uint64_t keys);
+/* A sink that writes into chunks. */
+struct pull_writer {
+    void (*idle)(void);     /* called each second while the child waits for a free slot; may end the process */
+    uint64_t (*keys)(void); /* number of keys written so far; noted in each chunk */
+};
+void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer);
 /* Publishes the last chunk and marks the snapshot complete. Call it after sink_flush() succeeded. */
 void pull_arena_finish(struct pull_arena *arena);
 #endif

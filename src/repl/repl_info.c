@@ -1,17 +1,22 @@
 /* repl_info.c: INFO replication, the replicas in ROLE, and what replication adds to INFO memory and stats. */
 #include "lib/clock.h"
+#include "repl/link_transport.h"
 #include "repl/primary.h"
 #include "server/eviction.h"
 #include "server/role.h"
 #include "server/stats/memory_report.h"
+#include <stdio.h>
+#include <string.h>
 
 static void write_replica(struct output *out, int number, const struct replica *replica) {
     struct address space;
     struct slice address = replica_address(replica, &space);
+    char rdma_port[32] = "";
+    if (replica->rdma_port) snprintf(rdma_port, sizeof rdma_port, ",rdma_port=%d", replica->rdma_port);
     long long lag = replica->state == REPLICA_ONLINE ? (long long)(clock_ms() - replica->acked_ms) / 1000 : 0;
-    info_line(out, "slave%d:ip=%.*s,port=%d,state=%s,offset=%lld,lag=%lld,type=%s,transport=%s", number,
+    info_line(out, "slave%d:ip=%.*s,port=%d,state=%s,offset=%lld,lag=%lld,type=%s,transport=%s%s", number,
               (int)address.len, address.data, replica->port, replica_state_name(replica), (long long)replica->acked,
-              lag, replica_type_name(replica), replica->client->conn->transport->name);
+              lag, replica_type_name(replica), replica->client->conn->transport->name, rdma_port);
 }
 
 static void write_replicas(struct output *out) {
@@ -27,6 +32,7 @@ static void write_replicas(struct output *out) {
 static void write_replication(struct output *out) {
     bool active = repl_stream_has_backlog();
     role_write_info(out);
+    link_write_info(out);
     write_replicas(out);
     info_line(out, "replicas_waiting_psync:%zu", full_sync_main_channels_awaited());
     info_line(out, "master_failover_state:%s", repl_failover_state());
@@ -51,10 +57,12 @@ static void write_role(struct reply *reply) {
         const struct replica *replica = replica_of(link);
         struct address space;
         if (!replica_is_online(replica)) continue;
-        reply_array(reply, 3);
+        bool rdma = strcmp(link_transport_name(replica->client->conn), "rdma") == 0;
+        reply_array(reply, rdma ? 4 : 3);
         reply_bulk(reply, replica_address(replica, &space));
         reply_bulk_integer(reply, replica->port);
         reply_bulk_integer(reply, replica->acked);
+        if (rdma) reply_bulk_text(reply, "rdma");
     }
 }
 

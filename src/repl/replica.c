@@ -16,6 +16,9 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "repl/link_transport.h"
+#include "repl/pull_replica.h"
+#include "repl/pull_wire.h"
 #include "repl/repl_stream.h"
 #include "resp/request.h"
 #include "server/clients/blocking.h"
@@ -26,6 +29,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* After so many failed fetches in a row the replica asks for an ordinary copy. */
+enum { PULLS_FAILED_MAX = 2 };
 
 enum phase {
     PHASE_OFF,     /* not a replica */
@@ -49,7 +55,8 @@ static struct {
     int stream_db;                 /* the database selected in the stream at the position */
     char history[REPL_ID_LEN + 1]; /* of +FULLRESYNC */
     int64_t offset;
-    const char *answers[5]; /* PHASE_DESCRIBE: what the answers to come are about, in order */
+    unsigned pulls_failed;  /* full copies in a row that were to be fetched by RDMA READ and failed */
+    const char *answers[8]; /* PHASE_DESCRIBE: what the answers to come are about, in order */
     int answers_count, answers_next;
 } link;
 
@@ -126,6 +133,15 @@ static void send_description(struct connection *conn) {
                      (struct slice[]){SLICE("REPLCONF"), SLICE("ip-address"), slice_of(replica_settings.announce_ip)});
         expect("ip-address");
     }
+    if (link_asks_port()) {
+        snprintf(port, sizeof port, "%d", link_announced_port());
+        replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("rdma-port"), slice_of(port)});
+        expect("rdma-port");
+    }
+    if (pull_fetch_possible(conn) && link.pulls_failed < PULLS_FAILED_MAX) {
+        replica_send(conn, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("capa"), SLICE(PULL_CAPABILITY)});
+        expect("capa " PULL_CAPABILITY);
+    }
     struct slice capa = SLICE("capa"),
                  words[] = {SLICE("REPLCONF"), capa, SLICE("eof"), capa, SLICE("psync2"), capa, SLICE("dual-channel")};
     replica_send(conn, repl_settings.dual_channel ? 7 : 5, words);
@@ -178,8 +194,15 @@ static void got_ping(const char *line) {
     link.phase = PHASE_DESCRIBE;
 }
 
+static void connect_now(void);
+
 static void got_description(const char *line) {
     const char *what = link.answers[link.answers_next++];
+    if (strcmp(what, "rdma-port") == 0 && link_learn_port(link.conn, slice_of(line))) {
+        replica_link_lost();
+        connect_now();
+        return;
+    }
     if (line[0] == '-') {
         if (strcmp(what, "AUTH") == 0) {
             fail("Unable to AUTH to PRIMARY: %s", line);
@@ -281,6 +304,10 @@ static void got_psync(const char *line) {
 
 static void copy_done(int db) {
     struct connection *conn = link.conn;
+    if (db >= 0)
+        link.pulls_failed = 0;
+    else if (sync_was_pulled())
+        link.pulls_failed++;
     if (db < 0) {
         replica_link_lost();
         return;
@@ -306,7 +333,10 @@ static void got_header(const char *line) {
         return;
     }
     link.phase = PHASE_COPY;
-    if (!sync_start(link.conn, line, slice_of(link.history), copy_done)) replica_link_lost();
+    if (!sync_start(link.conn, line, slice_of(link.history), copy_done)) {
+        if (sync_was_pulled()) link.pulls_failed = PULLS_FAILED_MAX;
+        replica_link_lost();
+    }
 }
 
 static void readable(struct connection *conn) {
@@ -336,6 +366,11 @@ static void closed(struct connection *conn) {
                                          [PHASE_DESCRIBE] = "the handshake",
                                          [PHASE_PSYNC] = "waiting for PSYNC",
                                          [PHASE_HEADER] = "waiting for the full copy"};
+    if (link.phase == PHASE_CONNECT && link_connect_failed(conn, conn_error_text(conn))) {
+        conn_close(conn);
+        connect_now();
+        return;
+    }
     if (link.phase == PHASE_CONNECT)
         log_warning("Error condition on socket for SYNC: %s", conn_error_text(conn));
     else
@@ -349,6 +384,7 @@ static void closed(struct connection *conn) {
 
 static void connected(struct connection *conn) {
     log_notice("Non blocking connect for SYNC fired the event.");
+    link_connected(conn);
     link.heard_us = clock_mono();
     link.phase = PHASE_PING;
     role_set_link(ROLE_LINK_HANDSHAKE);
@@ -357,16 +393,8 @@ static void connected(struct connection *conn) {
 
 static const struct connection_events events = {.connected = connected, .readable = readable, .closed = closed};
 
-static const struct transport *link_transport(void) {
-    return &transport_tcp;
-}
-
 struct connection *replica_dial(const struct connection_events *dial_events) {
-    return conn_connect(link_transport(), server.loop,
-                        &(struct connect_options){.host = role->host,
-                                                  .port = role->port,
-                                                  .timeout_ms = (uint32_t)(repl_timeout_us() / 1000),
-                                                  .events = dial_events});
+    return link_connect(dial_events, (uint32_t)(repl_timeout_us() / 1000));
 }
 
 static void connect_now(void) {

@@ -22,6 +22,8 @@
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "persist/sink.h"
+#include "repl/pull_replica.h"
+#include "repl/pull_wire.h"
 #include "repl/repl_stream.h"
 #include "repl/replica.h"
 #include "server/process/child.h"
@@ -38,7 +40,8 @@ enum {
     AHEAD_MAX = 16 * 1024 * 1024, /* bytes that the connection may receive ahead of the load */
     SYNC_INTERVAL = 4 * 1024 * 1024,
     WAIT_US = 100 * 1000,
-    NEWLINE_US = 1000 * 1000
+    NEWLINE_US = 1000 * 1000,
+    PROGRESS_US = 5000 * 1000 /* between two lines of progress in the log */
 };
 
 static struct {
@@ -49,10 +52,12 @@ static struct {
     int64_t size; /* -1: until the mark */
     uint64_t received;
     char mark[MARK_LEN];
-    uint64_t heard_us, newline_us;
-    bool ended;       /* the connection is */
-    char reason[256]; /* why the load is to stop; empty: go on */
-    int db;           /* AUX repl-stream-db */
+    uint64_t heard_us, newline_us, reported_us;
+    bool ended;               /* the connection is */
+    char reason[256];         /* why the load is to stop; empty: go on */
+    int db;                   /* AUX repl-stream-db */
+    struct pull_fetch *fetch; /* the copy is fetched by RDMA READ; NULL: it comes through the connection */
+    bool pulled;
     /* To a file. */
     bool to_file;
     int fd;
@@ -72,6 +77,8 @@ static void close_file(bool keep) {
 
 static void finish(int db) {
     void (*done)(int db) = copy.done;
+    pull_fetch_free(copy.fetch);
+    copy.fetch = NULL;
     copy.state = COPY_NONE;
     copy.conn = NULL;
     done(db);
@@ -86,8 +93,14 @@ void sync_cancel(void) {
     if (copy.state == COPY_NONE || copy.state == COPY_LOADING) return;
     close_file(false);
     if (copy.state == COPY_READY && copy.to_file) unlink(copy.name);
+    pull_fetch_free(copy.fetch);
+    copy.fetch = NULL;
     copy.state = COPY_NONE;
     copy.conn = NULL;
+}
+
+bool sync_was_pulled(void) {
+    return copy.pulled;
 }
 
 bool sync_is_loading(void) {
@@ -166,6 +179,33 @@ static ssize_t conn_read(struct source *source, void *to, size_t len) {
 }
 static const struct source_ops conn_ops = {conn_read};
 
+/* Logs the progress of a fetch every PROGRESS_US. */
+static void report_progress(void) {
+    struct pull_progress progress;
+    if (clock_mono() - copy.reported_us < PROGRESS_US || !pull_fetch_progress(&progress)) return;
+    copy.reported_us = clock_mono();
+    log_notice("PRIMARY <-> REPLICA sync: fetched %.1f%% of the keys, %.1f MB, %.1f MB/s, %lld seconds left",
+               progress.percent, (double)progress.bytes / 1e6, progress.bytes_per_second / 1e6,
+               (long long)progress.seconds_left);
+}
+
+static ssize_t fetch_read(struct source *source, void *to, size_t len) {
+    if (copy.reason[0]) {
+        source_fail(source, -ECANCELED, "%s", copy.reason);
+        return -ECANCELED;
+    }
+    ssize_t got = pull_fetch_read(copy.fetch, to, len);
+    if (got < 0) source_fail(source, (int)got, "%s", pull_fetch_error(copy.fetch));
+    if (got <= 0) return got;
+    copy.received += (uint64_t)got;
+    copy.heard_us = clock_mono();
+    role_sync.read = (int64_t)copy.received;
+    role_sync.heard_ms = clock_ms();
+    report_progress();
+    return got;
+}
+static const struct source_ops fetch_ops = {fetch_read};
+
 static bool read_aux(void *context, struct source *source, struct slice name, struct slice value) {
     int64_t db;
     (void)context, (void)source;
@@ -194,7 +234,7 @@ static bool begins_well(struct source *source) {
 
 static bool read_mark(struct source *source) {
     char mark[MARK_LEN];
-    if (copy.size >= 0 || copy.to_file) {
+    if (copy.size >= 0 || copy.to_file || copy.fetch) {
         if (source_at_end(source)) return true;
         log_warning("Replication full sync: the copy goes on after its end, at offset %llu",
                     (unsigned long long)source_offset(source));
@@ -289,7 +329,7 @@ static bool load_file(void) {
 static bool load_connection(void) {
     struct source source;
     bool swap = replica_settings.diskless_load == DISKLESS_LOAD_SWAP;
-    source_init(&source, &conn_ops, NULL, copy.size >= 0 ? (uint64_t)copy.size : UINT64_MAX);
+    source_init(&source, copy.fetch ? &fetch_ops : &conn_ops, NULL, copy.size >= 0 ? (uint64_t)copy.size : UINT64_MAX);
     bool ok = load_source(&source, copy.size >= 0 ? (uint64_t)copy.size : 0, swap);
     source_free(&source);
     return ok;
@@ -434,6 +474,7 @@ static void load_closed(struct connection *conn) {
 static const struct connection_events load_events = {.readable = load_readable, .closed = load_closed};
 
 static bool loads_directly(void) {
+    if (copy.fetch) return true;
     if (replica_settings.diskless_load != DISKLESS_LOAD_ON_EMPTY)
         return replica_settings.diskless_load != DISKLESS_LOAD_DISABLED;
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
@@ -444,6 +485,13 @@ static bool loads_directly(void) {
 static bool parse_header(const char *header) {
     static const char mark[] = "$EOF:";
     copy.size = -1;
+    if (strncmp(header, PULL_HEADER, strlen(PULL_HEADER)) == 0) {
+        const char *error = NULL;
+        copy.pulled = true;
+        copy.fetch = pull_fetch_new(copy.conn, slice_of(header), &error);
+        if (!copy.fetch) log_warning("PRIMARY <-> REPLICA sync: The copy cannot be fetched: %s", error);
+        return copy.fetch != NULL;
+    }
     if (strncmp(header, mark, strlen(mark)) == 0) {
         if (strlen(header) != strlen(mark) + MARK_LEN) return false;
         memcpy(copy.mark, header + strlen(mark), MARK_LEN);
@@ -455,11 +503,11 @@ static bool parse_header(const char *header) {
 bool sync_start(struct connection *conn, const char *header, struct slice history, void (*done)(int db)) {
     memset(&copy, 0, sizeof copy);
     copy.fd = -1;
+    copy.conn = conn;
     if (!parse_header(header)) {
         log_warning("Bad protocol from PRIMARY, the header of the copy is '%s'", header);
         return false;
     }
-    copy.conn = conn;
     copy.done = done;
     memcpy(copy.history, history.data, REPL_ID_LEN);
     copy.heard_us = copy.newline_us = clock_mono();
@@ -469,7 +517,10 @@ bool sync_start(struct connection *conn, const char *header, struct slice histor
     role_sync.heard_ms = clock_ms();
     role_set_link(ROLE_LINK_SYNC);
     const char *where = copy.to_file ? "to disk" : "to parser";
-    if (copy.size >= 0)
+    copy.reported_us = clock_mono();
+    if (copy.fetch)
+        log_notice("PRIMARY <-> REPLICA sync: fetching the snapshot of the primary by RDMA READ");
+    else if (copy.size >= 0)
         log_notice("PRIMARY <-> REPLICA sync: receiving %lld bytes from primary %s", (long long)copy.size, where);
     else
         log_notice("PRIMARY <-> REPLICA sync: receiving streamed RDB from primary with EOF %s", where);

@@ -164,12 +164,14 @@ static void role_run(struct call *call) {
             reply_array(reply, 0);
         return;
     }
-    reply_array(reply, 5);
+    bool rdma = role_sync.transport && strcmp(role_sync.transport, "rdma") == 0;
+    reply_array(reply, rdma ? 6 : 5);
     reply_bulk_text(reply, "slave");
     reply_bulk_text(reply, current.host);
     reply_integer(reply, current.port);
     reply_bulk_text(reply, link_names[current.link]);
     reply_integer(reply, current.link == ROLE_LINK_CONNECTED ? current.offset : -1);
+    if (rdma) reply_bulk_text(reply, role_sync.transport);
 }
 
 /* For tests */

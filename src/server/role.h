@@ -51,6 +51,7 @@ struct role_sync {
     int64_t total, read;        /* the full copy: bytes, those received; total -1: unknown */
     int64_t heard_ms;           /* wall clock: last bytes of the full copy */
     size_t buffer, buffer_peak; /* bytes of the stream received while the full copy is loaded (dual channel) */
+    const char *transport;      /* of the link: "rdma", or "tcp" where RDMA was tried; NULL: not shown */
     uint64_t errors;            /* commands of the stream that failed: unexpected_error_replies */
 };
 extern struct role_sync role_sync;

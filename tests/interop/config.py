@@ -27,7 +27,8 @@ if version < (9, 1):
 # Ours only: RDMA beyond the options of the genuine server, and what earlier versions had.
 OWN = {"immediate-reply", "rdma-ack-timeout-ms", "rdma-authentication-timeout-ms", "rdma-busy-poll-us", "rdma-traffic-class", "rdma-connect-timeout-ms", "rdma-features",
        "rdma-keepalive-ms", "rdma-max-clients", "rdma-max-registered-memory", "rdma-max-unauthenticated-memory", "rdma-rx-initial-size",
-       "rdma-send-memory", "rdma-zero-copy-min"}
+       "rdma-send-memory", "rdma-zero-copy-min", "rdma-replication", "rdma-replication-max-wait", "rdma-replication-snapshot-memory",
+       "replica-announce-rdma-port"}
 # How the servers were started here.
 STARTED = {"port", "dir", "bind", "pidfile", "logfile", "save", "unixsocket"}
 # CONFIG GET shows these by their exact names only.

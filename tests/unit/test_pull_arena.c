@@ -22,6 +22,13 @@ static char byte_at(uint64_t offset) {
     return (char)(offset * 2654435761u >> 13);
 }
 
+static void writer_idle(void) {}
+static uint64_t writer_turn;
+static uint64_t writer_keys(void) {
+    return writer_turn;
+}
+static const struct pull_writer writer = {.idle = writer_idle, .keys = writer_keys};
+
 /* The child: writes `total` bytes in pieces of changing size. */
 static pid_t start_child(struct pull_arena *arena, uint64_t total, bool finishes) {
     pid_t pid = fork();
@@ -29,14 +36,14 @@ static pid_t start_child(struct pull_arena *arena, uint64_t total, bool finishes
     if (pid) return pid;
     static char piece[PIECE_MAX];
     struct sink sink;
-    pull_arena_sink(arena, &sink, NULL);
+    pull_arena_sink(arena, &sink, &writer);
     for (uint64_t done = 0, turn = 1; done < total; turn++) {
         size_t len = (size_t)(turn * 7919 % PIECE_MAX) + 1;
         if (len > total - done) len = (size_t)(total - done);
         for (size_t i = 0; i < len; i++) piece[i] = byte_at(done + i);
         output_write(&sink.out, (struct slice){piece, len});
         done += len;
-        pull_arena_set_keys(arena, turn);
+        writer_turn = turn;
     }
     int result = sink_flush(&sink);
     sink_free(&sink);

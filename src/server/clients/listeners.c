@@ -186,6 +186,9 @@ void listeners_log_ready(void) {
     }
 }
 
+int listeners_rdma_port(void) {
+    return rdma_group.count ? rdma_group.listeners[0]->address.port : 0;
+}
 int listeners_port(void) {
     return port;
 }

@@ -10,6 +10,7 @@ void listeners_stop(void);                                    /* closes all, bef
 void listeners_log_ready(void);                               /* "Ready to accept connections tcp" … */
 void listeners_info(struct output *out);                      /* listenerN lines of INFO server */
 int listeners_port(void);                                     /* of TCP */
+int listeners_rdma_port(void);                                /* 0: no listener */
 const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */
 const char *listeners_unix_path(void);
 #endif

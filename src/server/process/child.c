@@ -198,6 +198,10 @@ void child_report(uint64_t keys) {
     if (clock_monotonic_us() >= self.next_report_us) report();
 }
 
+uint64_t child_reported_keys(void) {
+    return self.keys;
+}
+
 void child_report_end(void) {
     if (!self.yes) return;
     report();

@@ -61,7 +61,8 @@ void child_kill_wait(void);
  * the sizes. */
 void child_report(uint64_t keys);
 void child_report_end(void);
-bool child_is_self(void); /* this process is a child */
+uint64_t child_reported_keys(void); /* the number last passed to child_report() */
+bool child_is_self(void);           /* this process is a child */
 
 /* What the server knows of the running child; zeros if none runs. Bytes, keys, seconds since the last report. */
 struct child_progress {

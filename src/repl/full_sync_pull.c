@@ -1,0 +1,117 @@
+/* full_sync_pull.c: the full synchronization that replicas fetch by RDMA READ, as one of the ways in full_sync.c: which
+ * replicas can fetch, when they take part, and what happens to them at the end. pull_primary.h does the work. */
+#include "durability/snapshot.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "persist/rdb.h"
+#include "repl/primary.h"
+#include "repl/pull_primary.h"
+#include "server/role.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { VERSION_9 = 0x090000 };
+
+bool full_sync_pulls(const struct replica *replica) {
+    return replica->capabilities & CAPA_RDMA_PULL && !replica->pull_refused && replica->psync && !replica->rdb_only &&
+           !replica->rdb_channel && !replica->filter && replica->version >= VERSION_9 && pull_possible(replica->client);
+}
+
+/* In the child. */
+static int save(struct sink *sink) {
+    return snapshot_write_to(sink, &(struct snapshot_content){.version = RDB_VERSION});
+}
+
+static void delivered(void *owner) {
+    struct replica *replica = owner;
+    replica->pull = NULL;
+    log_notice("Replica %s has fetched the snapshot. Waiting for REPLCONF ACK from replica to enable streaming",
+               replica_name(replica));
+    replica_put_online(replica, true);
+}
+
+static void failed(void *owner, const char *reason) {
+    struct replica *replica = owner;
+    replica->pull = NULL;
+    log_warning("SYNC failed. Replica %s could not fetch the snapshot: %s", replica_name(replica), reason);
+    replica_close(replica);
+}
+
+/* Replicas that came too late to join. They are started by the loop's next turn: the caller may be in the middle of
+ * something. */
+static uint64_t start_next(struct event_timer *timer) {
+    full_sync_cron();
+    return 0;
+}
+static void ended(void) {
+    static struct event_timer timer;
+    event_timer_set(server.loop, &timer, 0, start_next);
+}
+
+static bool awaited(void) {
+    list_each(&replicas, link) {
+        const struct replica *replica = replica_of(link);
+        if (replica->state == REPLICA_WAITS && full_sync_pulls(replica)) return true;
+    }
+    return false;
+}
+
+static const struct pull_events events = {
+    .save = save, .delivered = delivered, .failed = failed, .ended = ended, .awaited = awaited};
+
+/* The memory must be registered before +FULLRESYNC is sent: after it there is no way back to an ordinary copy. */
+static bool take_part(struct replica *replica, const struct repl_stream_reader *position) {
+    const char *error;
+    replica->pull = pull_join(replica->client, replica, &error);
+    if (!replica->pull) {
+        log_warning("Replica %s cannot fetch the snapshot by RDMA READ: %s. It gets an ordinary copy",
+                    replica_name(replica), error);
+        replica->pull_refused = true;
+        return false;
+    }
+    replica->state = REPLICA_PULL;
+    replica->progress_ms = clock_ms();
+    if (position) {
+        char line[REPL_ID_LEN + 48];
+        int64_t offset = repl_stream_reader_offset(position);
+        replica->acked = offset;
+        repl_stream_attach_like(&replica->reader, position);
+        int len = snprintf(line, sizeof line, "+FULLRESYNC %s %lld\r\n", repl_history->id, (long long)offset);
+        replica_write(replica, (struct slice){line, (size_t)len});
+    } else {
+        full_sync_announce(replica);
+    }
+    pull_begin(replica->pull);
+    return true;
+}
+
+bool full_sync_pull_start(void) {
+    int result = pull_start(&events);
+    bool any = false;
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->state != REPLICA_WAITS || !full_sync_pulls(replica)) continue;
+        if (result < 0)
+            replica->pull_refused = true;
+        else
+            any |= take_part(replica, NULL);
+    }
+    if (result < 0) log_warning("Can't start the snapshot for replicas that fetch it: %s", strerror(-result));
+    return any;
+}
+
+bool full_sync_pull_join(struct replica *replica) {
+    if (!pull_joinable()) return false;
+    list_each(&replicas, link) {
+        const struct replica *other = replica_of(link);
+        if (other->pull) return take_part(replica, &other->reader);
+    }
+    return false;
+}
+
+void full_sync_pulled(struct replica *replica, int64_t chunks) {
+    if (!replica->pull || pull_taken(replica->pull, chunks)) return;
+    log_warning("Replica %s acknowledged a chunk that it was not offered. Closing its connection",
+                replica_name(replica));
+    replica_close(replica);
+}

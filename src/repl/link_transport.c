@@ -1,0 +1,162 @@
+/* link_transport.c: see link_transport.h. Here are also the options of replication over RDMA, which a build without
+ * RDMA knows, too, so that the same configuration file loads. */
+#include "repl/link_transport.h"
+#include "lib/log.h"
+#include "lib/number.h"
+#include "repl/pull_primary.h"
+#include "repl/pull_replica.h"
+#include "server/clients/listeners.h"
+#include "server/config/rdma_options.h"
+#include "server/role.h"
+#include "server/server.h"
+#include "server/stats/info.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { RDMA_TIMEOUT_MS = 5000, REASON_MAX = 160 };
+
+struct pull_settings pull_settings;
+static bool rdma_replication;
+static int announce_rdma_port;
+
+static struct {
+    bool listens;   /* for changes of the role */
+    bool tcp_next;  /* RDMA has just failed */
+    bool fell_back; /* the present link is TCP because of that */
+    int known_port; /* the primary's RDMA port, as it told; 0: the port of REPLICAOF */
+    int tried_port; /* of the last connect by RDMA */
+    char reason[REASON_MAX];
+} next;
+
+static void primary_changed(void) {
+    next.known_port = 0;
+    next.tcp_next = next.fell_back = false;
+    next.reason[0] = 0;
+}
+
+static bool wants_rdma(void) {
+    return rdma_replication && transport_find("rdma");
+}
+
+struct connection *link_connect(const struct connection_events *events, uint32_t timeout_ms) {
+    role_sync.transport = NULL;
+    static struct role_listener listener = {.changed = primary_changed};
+    if (!next.listens) role_listen(&listener);
+    next.listens = true;
+    bool rdma = wants_rdma() && !next.tcp_next;
+    struct connect_options options = {
+        .host = role->host, .port = role->port, .timeout_ms = timeout_ms, .events = events};
+    next.fell_back = next.tcp_next;
+    next.tcp_next = false;
+    if (!rdma) return conn_connect(&transport_tcp, server.loop, &options);
+    if (next.known_port) options.port = next.known_port;
+    if (timeout_ms > RDMA_TIMEOUT_MS) options.timeout_ms = RDMA_TIMEOUT_MS;
+    next.tried_port = options.port;
+    return conn_connect(transport_find("rdma"), server.loop, &options);
+}
+
+bool link_connect_failed(const struct connection *conn, const char *error) {
+    if (conn->transport != transport_find("rdma")) return false;
+    if (strcmp(next.reason, error) != 0) /* once for each reason: the attempt is repeated with each connect */
+        log_warning("PRIMARY <-> REPLICA sync: No RDMA connection to %s:%d (%s). Using TCP", role->host,
+                    next.tried_port, error);
+    snprintf(next.reason, sizeof next.reason, "%s", error);
+    next.tcp_next = true;
+    next.known_port = 0; /* the primary may have another one by now */
+    return true;
+}
+
+void link_connected(const struct connection *conn) {
+    if (wants_rdma() || conn->transport == transport_find("rdma")) role_sync.transport = conn->transport->name;
+    if (conn->transport != transport_find("rdma")) return;
+    if (next.reason[0]) log_notice("PRIMARY <-> REPLICA sync: The link uses RDMA again");
+    next.reason[0] = 0;
+}
+
+bool link_asks_port(void) {
+    return wants_rdma();
+}
+
+bool link_learn_port(const struct connection *conn, struct slice answer) {
+    int64_t port;
+    struct slice prefix = SLICE("+OK ");
+    if (answer.len <= prefix.len || memcmp(answer.data, prefix.data, prefix.len) != 0) return false;
+    if (!parse_int64(slice_make(answer.data + prefix.len, answer.len - prefix.len), &port)) return false;
+    if (port <= 0 || port > 65535) return false;
+    next.known_port = (int)port;
+    bool over_tcp = conn->transport != transport_find("rdma");
+    if (!over_tcp || port == next.tried_port) return false;
+    log_notice("PRIMARY <-> REPLICA sync: The primary listens for RDMA on port %d. Connecting there", (int)port);
+    return true;
+}
+
+int link_announced_port(void) {
+    return announce_rdma_port ? announce_rdma_port : listeners_rdma_port();
+}
+const char *link_transport_name(const struct connection *conn) {
+    return conn && conn->transport == transport_find("rdma") ? "rdma" : "tcp";
+}
+
+/* INFO */
+
+static void write_replica_info(struct output *out) {
+    struct pull_progress progress;
+    if (!role_sync.transport) return;
+    info_line(out, "master_link_transport:%s", role_sync.transport);
+    if (next.fell_back) info_line(out, "master_link_rdma_error:%s", next.reason);
+    if (!pull_fetch_progress(&progress)) return;
+    info_line(out, "master_sync_rdma_read_bytes:%llu\r\nmaster_sync_rdma_read_percent:%.2f",
+              (unsigned long long)progress.bytes, progress.percent);
+    info_line(out, "master_sync_rdma_read_mb_per_second:%.2f\r\nmaster_sync_rdma_read_seconds_left:%lld",
+              progress.bytes_per_second / 1e6, (long long)progress.seconds_left);
+}
+
+static void write_primary_info(struct output *out) {
+    struct pull_status status;
+    pull_read_status(&status);
+    if (!status.snapshots) return;
+    info_line(out, "rdma_sync_snapshots:%llu\r\nrdma_sync_delivered:%llu\r\nrdma_sync_dropped_slow:%llu",
+              (unsigned long long)status.snapshots, (unsigned long long)status.delivered,
+              (unsigned long long)status.dropped_slow);
+    info_line(out, "rdma_sync_replicas:%u\r\nrdma_sync_memory:%llu", status.readers, (unsigned long long)status.memory);
+    if (!status.memory) return;
+    info_line(out, "rdma_sync_bytes:%llu\r\nrdma_sync_percent:%.2f\r\nrdma_sync_mb_per_second:%.2f",
+              (unsigned long long)status.bytes, status.percent, status.bytes_per_second / 1e6);
+    info_line(out, "rdma_sync_seconds_left:%lld", (long long)status.seconds_left);
+}
+
+void link_write_info(struct output *out) {
+    if (role_is_replica()) write_replica_info(out);
+    write_primary_info(out);
+}
+
+const struct config_option link_transport_options[] = {
+    {.name = "rdma-replication",
+     .type = CONFIG_BOOL,
+     .value = &rdma_replication,
+     .initial = "no",
+     .check = rdma_option_check,
+     .help = "A replica connects to its primary by RDMA, and over TCP where that fails."},
+    {.name = "replica-announce-rdma-port",
+     .type = CONFIG_INT,
+     .value = &announce_rdma_port,
+     .initial = "0",
+     .min = 0,
+     .max = 65535,
+     .help = "The RDMA port that this server tells its primary and its replicas; 0: the one it listens on."},
+    {.name = "rdma-replication-snapshot-memory",
+     .type = CONFIG_MEMORY,
+     .value = &pull_settings.snapshot_memory,
+     .initial = "67108864",
+     .min = 4 * 1024 * 1024,
+     .max = 16LL * 1024 * 1024 * 1024,
+     .help = "Memory for the chunks of a snapshot that replicas fetch by RDMA READ, in bytes."},
+    {.name = "rdma-replication-max-wait",
+     .type = CONFIG_INT,
+     .value = &pull_settings.max_wait_ms,
+     .initial = "5000",
+     .min = 0,
+     .max = INT32_MAX,
+     .help = "Milliseconds for which one replica may keep others waiting while they fetch a snapshot."},
+    {.name = NULL},
+};

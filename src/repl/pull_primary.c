@@ -1,0 +1,399 @@
+/* pull_primary.c: see pull_primary.h. */
+#include "repl/pull_primary.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "net/rdma.h"
+#include "net/rdma_read.h"
+#include "persist/rdb.h"
+#include "repl/pull_arena.h"
+#include "repl/pull_replica.h"
+#include "repl/pull_wire.h"
+#include "repl/repl_settings.h"
+#include "server/process/child.h"
+#include "server/role.h"
+#include "server/server.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    TICK_US = 100 * 1000,
+    ALIVE_US = 1000 * 1000,  /* between two empty lines, while there is nothing else to send */
+    REPORT_US = 5000 * 1000, /* between two lines of progress in the log */
+    SPARE_PART = 4           /* chunks are kept for replicas to join until 1/SPARE_PART of them is free */
+};
+
+struct pull_reader {
+    struct list_link link;
+    struct client *client;
+    void *owner;
+    struct rdma_window window;
+    uint64_t announced, taken; /* chunks */
+    uint64_t taken_bytes, taken_keys;
+    uint64_t began_us, sent_us;
+    uint64_t heard_bytes,
+        heard_us;        /* bytes received from the client at the last tick that saw new ones, and its time */
+    uint64_t charged_us; /* for which others waited for it */
+    bool begun, told_end;
+};
+
+static struct {
+    struct pull_arena *arena; /* NULL: no snapshot is held */
+    const struct pull_events *events;
+    struct event_watch filled;
+    struct event_timer tick;
+    struct list readers;
+    int64_t offset;
+    uint64_t published, bytes, keys; /* chunks that were announced, and what they hold */
+    uint64_t *ends;                  /* by slot: bytes up to the end of its chunk, */
+    uint64_t *end_keys;              /* and keys */
+    bool complete, child_runs, damaged;
+    uint64_t ticked_us, reported_us;
+    uint64_t snapshots, delivered, dropped_slow;
+} pull = {.filled.fd = -1};
+
+static struct child_job job;
+
+bool pull_possible(const struct client *client) {
+    return client->conn && !client->threaded && client->conn->transport == &transport_rdma &&
+           conn_is_open(client->conn);
+}
+bool pull_active(void) {
+    return pull.arena != NULL;
+}
+bool pull_joinable(void) {
+    return pull.arena && !pull.damaged && (pull.child_runs || pull.complete) && pull_arena_released(pull.arena) == 0;
+}
+int64_t pull_offset(void) {
+    return pull.offset;
+}
+
+/* The child */
+
+static void child_idle(void) {
+    child_report(child_reported_keys()); /* ends the child if the server is gone */
+}
+static int child_run(struct child_job *child) {
+    static const struct pull_writer writer = {.idle = child_idle, .keys = child_reported_keys};
+    struct sink sink;
+    pull_arena_sink(pull.arena, &sink, &writer);
+    rdb_settings.compression = false; /* it takes longer than reading the bytes */
+    int result = pull.events->save(&sink);
+    if (result >= 0) result = sink_flush(&sink);
+    sink_free(&sink);
+    if (result < 0) {
+        log_warning("Write error while producing the snapshot for replicas: %s", strerror(-result));
+        return 1;
+    }
+    child_report(child->keys_total);
+    pull_arena_finish(pull.arena);
+    child_report_end();
+    return 0;
+}
+
+/* Readers */
+
+static void reader_send(struct pull_reader *reader, const char *text, int len) {
+    output_write(&reader->client->conn->out, slice_make(text, (size_t)len));
+    client_flush_later(reader->client);
+    reader->sent_us = clock_monotonic_us();
+}
+
+static void reader_remove(struct pull_reader *reader) {
+    rdma_window_close(&reader->window);
+    list_remove(&pull.readers, &reader->link);
+    mem_free(reader);
+}
+
+/* The snapshot is needed no longer when all replicas are done. */
+static void end_if_unused(void) {
+    if (!pull.arena || pull.readers.len) return;
+    if (pull.child_runs) {
+        if (!pull.complete && child_kind() == CHILD_REPLICATION) child_kill();
+        return; /* child_done() comes back here */
+    }
+    event_watch_remove(server.loop, &pull.filled);
+    event_timer_cancel(server.loop, &pull.tick);
+    pull_arena_free(pull.arena);
+    pull.arena = NULL;
+    mem_free(pull.ends);
+    mem_free(pull.end_keys);
+    pull.ends = pull.end_keys = NULL;
+    pull.events->ended();
+}
+
+static void reader_fail(struct pull_reader *reader, const char *reason) {
+    void *owner = reader->owner;
+    char text[PULL_LINE_MAX];
+    int len = snprintf(text, sizeof text, "-ERR %s\r\n", reason);
+    reader_send(reader, text, len);
+    reader_remove(reader);
+    pull.events->failed(owner, reason);
+}
+static void fail_all(const char *reason) {
+    while (pull.readers.len) reader_fail(container_of(list_first(&pull.readers), struct pull_reader, link), reason);
+}
+
+/* Sends the descriptors that the replica does not have yet. */
+static void reader_announce(struct pull_reader *reader) {
+    char text[PULL_LINE_MAX];
+    if (!reader->begun) return;
+    for (; reader->announced < pull.published; reader->announced++) {
+        struct pull_chunk chunk;
+        if (!pull_arena_chunk(pull.arena, reader->announced, &chunk)) {
+            pull.damaged = true; /* the tick ends it */
+            return;
+        }
+        int len = snprintf(text, sizeof text, PULL_CHUNK "%llu %llu %u %u %u %llu\r\n",
+                           (unsigned long long)reader->announced, (unsigned long long)(uintptr_t)chunk.bytes,
+                           chunk.length, reader->window.rkey, chunk.checksum, (unsigned long long)chunk.keys);
+        reader_send(reader, text, len);
+    }
+    if (!pull.complete || reader->told_end) return;
+    int len = snprintf(text, sizeof text, PULL_END "%llu %llu\r\n", (unsigned long long)pull.published,
+                       (unsigned long long)pull.bytes);
+    reader_send(reader, text, len);
+    reader->told_end = true;
+}
+
+static bool reader_finish(struct pull_reader *reader) {
+    if (!reader->told_end || reader->taken != pull.published) return false;
+    void *owner = reader->owner;
+    reader_remove(reader);
+    pull.delivered++;
+    pull.events->delivered(owner);
+    return true;
+}
+
+static struct pull_reader *slowest_reader(void) {
+    struct pull_reader *slowest = NULL;
+    list_each(&pull.readers, link) {
+        struct pull_reader *reader = container_of(link, struct pull_reader, link);
+        if (!slowest || reader->taken < slowest->taken) slowest = reader;
+    }
+    return slowest;
+}
+
+/* Lets the child reuse chunks that all replicas have. The first release ends joining, so it is put off while the child
+ * has free chunks. */
+static void release_chunks(void) {
+    const struct pull_reader *slowest = slowest_reader();
+    if (!slowest) return;
+    uint64_t slots = pull_arena_slots(pull.arena);
+    if (pull_arena_released(pull.arena) == 0 && (pull.complete || pull.published + slots / SPARE_PART < slots)) return;
+    pull_arena_release(pull.arena, slowest->taken);
+}
+
+/* Chunks were published, or the snapshot is complete. */
+static void look_at_arena(void) {
+    bool complete = pull_arena_complete(pull.arena);
+    uint64_t published = pull_arena_published(pull.arena), slots = pull_arena_slots(pull.arena);
+    for (; pull.published < published; pull.published++) {
+        struct pull_chunk chunk;
+        if (published - pull_arena_released(pull.arena) > slots ||
+            !pull_arena_chunk(pull.arena, pull.published, &chunk)) {
+            pull.damaged = true;
+            return;
+        }
+        pull.bytes += chunk.length;
+        pull.keys = chunk.keys;
+        pull.ends[pull.published % slots] = pull.bytes;
+        pull.end_keys[pull.published % slots] = pull.keys;
+    }
+    pull.complete = complete;
+    release_chunks();
+    list_each(&pull.readers, link) {
+        struct pull_reader *reader = container_of(link, struct pull_reader, link);
+        reader_announce(reader);
+        reader_finish(reader); /* an empty snapshot, or all chunks were taken before its end was known */
+    }
+    end_if_unused();
+}
+static void filled_ready(struct event_watch *watch, int mask) {
+    if (pull.arena && !pull.damaged) look_at_arena();
+}
+
+/* Whether a replica waits because the slowest one has not fetched its chunks. */
+static bool others_wait_for(const struct pull_reader *slowest) {
+    if (pull.complete) return pull.events->awaited();
+    if (pull.published - pull_arena_released(pull.arena) < pull_arena_slots(pull.arena)) return false;
+    list_each(&pull.readers, link) {
+        const struct pull_reader *reader = container_of(link, struct pull_reader, link);
+        if (reader != slowest && reader->taken == pull.published) return true;
+    }
+    return pull.events->awaited();
+}
+
+static void charge_slowest(uint64_t elapsed_us) {
+    struct pull_reader *slowest = slowest_reader();
+    if (!slowest || slowest->taken == pull.published || !others_wait_for(slowest)) return;
+    slowest->charged_us += elapsed_us;
+    if (slowest->charged_us <= (uint64_t)pull_settings.max_wait_ms * 1000) return;
+    pull.dropped_slow++;
+    log_warning("Replica %s kept others waiting for more than %d ms in a pulled synchronization: dropping it",
+                client_log_text(slowest->client), pull_settings.max_wait_ms);
+    reader_fail(slowest, "the replica is too slow for the others: rdma-replication-max-wait");
+    release_chunks();
+}
+
+static struct pull_progress reader_progress(const struct pull_reader *reader) {
+    return pull_progress_of(reader->taken_bytes, reader->taken_keys, job.keys_total,
+                            clock_monotonic_us() - reader->began_us);
+}
+
+static void report(void) {
+    const struct pull_reader *slowest = slowest_reader();
+    if (!slowest) return;
+    struct pull_progress progress = reader_progress(slowest);
+    log_notice("Pulled synchronization: %zu replicas, the slowest has %.1f%% of the keys, %.1f MB/s, %lld seconds left",
+               pull.readers.len, progress.percent, progress.bytes_per_second / 1e6, (long long)progress.seconds_left);
+}
+
+static uint64_t tick(struct event_timer *timer) {
+    uint64_t now = clock_monotonic_us(), elapsed = now - pull.ticked_us;
+    pull.ticked_us = now;
+    if (pull.damaged) fail_all("the snapshot is damaged");
+    charge_slowest(elapsed < 10 * TICK_US ? elapsed : 10 * TICK_US); /* a stall of this thread is nobody's fault */
+    list_each(&pull.readers, link) {
+        struct pull_reader *reader = container_of(link, struct pull_reader, link);
+        if (reader->client->conn->bytes_in != reader->heard_bytes) {
+            reader->heard_bytes = reader->client->conn->bytes_in;
+            reader->heard_us = now;
+        } else if (now - reader->heard_us > (uint64_t)repl_settings.timeout * 1000000) {
+            log_warning("Disconnecting timedout replica (pulled synchronization): %s", client_log_text(reader->client));
+            reader_fail(reader, "nothing was heard from the replica: repl-timeout");
+            continue;
+        }
+        if (now - reader->sent_us > ALIVE_US) reader_send(reader, "\n", 1);
+    }
+    if (now - pull.reported_us >= REPORT_US) {
+        pull.reported_us = now;
+        report();
+    }
+    end_if_unused();
+    return pull.arena ? TICK_US : 0;
+}
+
+struct pull_reader *pull_join(struct client *client, void *owner, const char **error) {
+    struct pull_reader *reader = mem_calloc(1, sizeof *reader);
+    size_t size;
+    void *memory = pull_arena_memory(pull.arena, &size);
+    int result = rdma_window_open(client->conn, RDMA_WINDOW_OFFERED, memory, size, &reader->window);
+    if (result < 0) {
+        mem_free(reader);
+        *error = result == -EDQUOT ? "rdma-max-registered-memory leaves no memory for it" : strerror(-result);
+        end_if_unused();
+        return NULL;
+    }
+    reader->client = client;
+    reader->owner = owner;
+    reader->began_us = reader->heard_us = clock_monotonic_us();
+    reader->heard_bytes = client->conn->bytes_in;
+    list_append(&pull.readers, &reader->link);
+    return reader;
+}
+
+void pull_begin(struct pull_reader *reader) {
+    char text[PULL_LINE_MAX];
+    int len =
+        snprintf(text, sizeof text, PULL_HEADER "%d %llu\r\n", PULL_CHUNK_SIZE, (unsigned long long)job.keys_total);
+    reader_send(reader, text, len);
+    reader->begun = true;
+    reader_announce(reader);
+}
+
+void pull_leave(struct pull_reader *reader) {
+    if (!reader) return;
+    reader_remove(reader);
+    release_chunks();
+    end_if_unused();
+}
+
+bool pull_taken(struct pull_reader *reader, int64_t count) {
+    if (count < 0 || (uint64_t)count <= reader->taken || (uint64_t)count > reader->announced)
+        return count >= 0 && (uint64_t)count == reader->announced && reader->announced == 0;
+    uint64_t slot = ((uint64_t)count - 1) % pull_arena_slots(pull.arena);
+    reader->taken = (uint64_t)count;
+    reader->taken_bytes = pull.ends[slot];
+    reader->taken_keys = pull.end_keys[slot];
+    bool finished = reader_finish(reader);
+    release_chunks();
+    if (finished) end_if_unused();
+    return true;
+}
+
+/* The snapshot */
+
+static void child_done(struct child_job *child, int status, int signal) {
+    pull.child_runs = false;
+    look_at_arena(); /* the last chunks may be published and not noticed yet; may end the snapshot */
+    if (!pull.arena || pull.complete) return;
+    if (signal)
+        log_warning("The snapshot for replicas was terminated by signal %d", signal);
+    else
+        log_warning("The snapshot for replicas failed");
+    fail_all("the primary could not produce the snapshot");
+    end_if_unused();
+}
+
+int pull_start(const struct pull_events *events) {
+    static int keep[PULL_CHILD_FDS];
+    if (pull.arena || child_active()) return -EBUSY;
+    struct pull_arena *arena = pull_arena_new((size_t)pull_settings.snapshot_memory);
+    if (!arena) return -errno;
+    if (!pull.snapshots) list_init(&pull.readers);
+    pull.arena = arena;
+    pull.events = events;
+    pull.offset = role->offset;
+    pull.published = pull.bytes = pull.keys = 0;
+    pull.complete = pull.damaged = false;
+    pull_arena_child_fds(arena, keep);
+    job = (struct child_job){.kind = CHILD_REPLICATION,
+                             .title = "valkey-rdb-to-replicas",
+                             .log_name = "RDB",
+                             .keep = keep,
+                             .keep_count = PULL_CHILD_FDS,
+                             .run = child_run,
+                             .done = child_done};
+    int result = event_watch_set(server.loop, &pull.filled, pull_arena_fd(arena), EVENT_READ, filled_ready);
+    pid_t pid = result < 0 ? (pid_t)result : child_start(&job);
+    if (pid < 0) {
+        event_watch_remove(server.loop, &pull.filled);
+        pull_arena_free(arena);
+        pull.arena = NULL;
+        return (int)pid;
+    }
+    pull.ends = mem_calloc(pull_arena_slots(arena), sizeof *pull.ends);
+    pull.end_keys = mem_calloc(pull_arena_slots(arena), sizeof *pull.end_keys);
+    pull.child_runs = true;
+    pull.snapshots++;
+    pull.ticked_us = pull.reported_us = clock_monotonic_us();
+    event_timer_set(server.loop, &pull.tick, TICK_US, tick);
+    log_notice("Background RDB transfer started by pid %d: replicas fetch the snapshot by RDMA READ", (int)pid);
+    return 0;
+}
+
+/* INFO */
+
+void pull_read_status(struct pull_status *status) {
+    *status = (struct pull_status){.seconds_left = -1,
+                                   .snapshots = pull.snapshots,
+                                   .delivered = pull.delivered,
+                                   .dropped_slow = pull.dropped_slow};
+    if (!pull.arena) return;
+    size_t size;
+    (void)pull_arena_memory(pull.arena, &size);
+    status->memory = size;
+    status->bytes = pull.bytes;
+    status->readers = (unsigned)pull.readers.len;
+    const struct pull_reader *slowest = slowest_reader();
+    if (!slowest) return;
+    struct pull_progress progress = reader_progress(slowest);
+    status->percent = progress.percent;
+    status->bytes_per_second = progress.bytes_per_second;
+    status->seconds_left = progress.seconds_left;
+}
+double pull_reader_percent(const struct pull_reader *reader) {
+    return reader_progress(reader).percent;
+}
