@@ -91,6 +91,7 @@ static void parts_register(void) {
     commands_register(pubsub_commands);
     commands_register(repl_replica_commands);
     commands_register(repl_primary_commands);
+    commands_register(wait_commands);
     commands_register(absent_features_commands);
     data_commands_register();
 
@@ -119,6 +120,7 @@ static void parts_register(void) {
     server_add_part(&aof_part); /* its child must be gone before the snapshot that SHUTDOWN may write */
     server_add_part(&snapshot_part);
     server_add_part(&repl_replica_part);
+    server_add_part(&wait_part); /* asks for acknowledgements before the stream is sent */
     server_add_part(&repl_primary_part);
 }
 

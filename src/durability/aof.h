@@ -45,8 +45,12 @@ void aof_find_at_start(void);
 void aof_info(struct output *out);       /* lines of INFO persistence */
 void aof_info_sizes(struct output *out); /* more of them, after those of others; none where the file is off */
 void aof_reset_stats(void);
-/* The last command on the disk, as a propagation_offset(). False: the file is off, or does not count yet. */
-bool aof_synced(uint64_t *offset);
+/* Commands appended to the file, and how many of them are on the disk. The counts only grow. False: the file is off, or
+ * does not count yet. */
+struct aof_progress {
+    uint64_t appended, synced;
+};
+bool aof_progress(struct aof_progress *progress);
 /* The data set was replaced as a whole (DEBUG RELOAD, a full synchronization): what the files say does not lead to it
  * any more. Starts a rewrite from it. */
 void aof_restart(void);

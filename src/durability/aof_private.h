@@ -70,7 +70,7 @@ void aof_append_start(void);             /* listens to what is propagated */
 void aof_append_stop(void);
 void aof_append_select(void);                  /* the next command is preceded by SELECT: another file begins */
 struct aof_buffer *aof_append_buffer(void);    /* what is not written yet */
-uint64_t aof_append_sequence(void);            /* propagation_offset() of the last command in it */
+uint64_t aof_append_sequence(void);            /* of the reply barrier, of the last command in it */
 void aof_append_swap(struct aof_buffer *with); /* exchanges the buffer for another one */
 /* Commands that belong together are being appended: the buffer must not be taken, so that no file ends between them. */
 bool aof_append_in_group(void);

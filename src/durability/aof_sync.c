@@ -366,8 +366,8 @@ void aof_sync_stop(void) {
     reply_barrier_disarm(&aof_barrier);
 }
 
-bool aof_synced(uint64_t *offset) {
-    *offset = sync_state.synced_sequence;
+bool aof_progress(struct aof_progress *progress) {
+    *progress = (struct aof_progress){aof_append_sequence(), sync_state.synced_sequence};
     return aof.state == AOF_ON;
 }
 size_t aof_sync_pending(void) {

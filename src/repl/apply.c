@@ -95,17 +95,17 @@ static void kept_pass_on(void) {
 /* Acknowledgements */
 
 /* The offset up to which the stream's commands are in the append-only file on the disk; -1: the file is off. The file
- * counts propagated commands, the stream bytes: the offset of the last command propagated at some moment is noted, and
- * counts once the file has that command. */
+ * counts commands, the stream bytes: the offset at which the file has some number of commands is noted, and counts once
+ * all of these are on the disk. */
 static int64_t fsynced_offset(void) {
     static uint64_t noted_command;
     static int64_t noted_offset, fsynced;
-    uint64_t on_disk;
-    if (!aof_synced(&on_disk)) return noted_offset = fsynced = -1;
-    if (on_disk >= propagation_offset()) return noted_offset = fsynced = role->offset;
-    if (on_disk >= noted_command) {
+    struct aof_progress file;
+    if (!aof_progress(&file)) return noted_offset = fsynced = -1;
+    if (file.synced >= file.appended) return noted_offset = fsynced = role->offset;
+    if (file.synced >= noted_command) {
         fsynced = noted_offset;
-        noted_command = propagation_offset();
+        noted_command = file.appended;
         noted_offset = role->offset;
     }
     return fsynced < 0 ? 0 : fsynced;

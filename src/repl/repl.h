@@ -84,7 +84,7 @@ extern const struct config_option repl_primary_options[], repl_replica_options[]
 extern const struct command_spec repl_primary_commands[], repl_replica_commands[], wait_commands[], failover_commands[];
 extern const struct info_section repl_sections[];
 extern const struct debug_subcommand repl_debug_subcommands[];
-extern struct server_part repl_primary_part, repl_replica_part;
+extern struct server_part wait_part, repl_primary_part, repl_replica_part;
 
 /* The replica's connection changed roles: every replica of this server is disconnected, so that it synchronizes with
  * the new history (a partial synchronization where it can). */

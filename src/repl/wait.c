@@ -1,10 +1,214 @@
-/* wait.c: min-replicas-to-write: a primary refuses writes while too few replicas follow it. */
+/* wait.c: WAIT, WAITAOF, and min-replicas-to-write.
+ *
+ * After each call that has written to the stream or the append-only file, the position of both is noted for the client.
+ * WAIT counts the replicas that have acknowledged the noted offset. If they are too few the client waits, and replicas
+ * are asked to acknowledge at once (REPLCONF GETACK), so that no wait lasts until their next regular acknowledgement.
+ * Positions are noted only while there are replicas or an append-only file.
+ *
+ * Replies are written before the loop waits: acknowledgements arrive within calls of the replicas' own. */
+#include "durability/aof.h"
 #include "lib/clock.h"
+#include "lib/memory.h"
+#include "lib/number.h"
 #include "repl/primary.h"
+#include "repl/repl_feed.h"
+#include "server/clients/blocking.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
 
 static int min_replicas, max_lag;
+
+/* --- What a client has written --- */
+
+struct written {
+    struct client *client;
+    struct list_link waiting; /* in the list of clients that wait */
+    int64_t offset;           /* of the stream behind the client's last write */
+    uint64_t appended;        /* commands in the append-only file then */
+};
+static struct list waiting = {.head = {&waiting.head, &waiting.head}};
+static int64_t seen_offset;
+static uint64_t seen_appended;
+static bool acknowledged, asks;
+static uint64_t seen_synced;
+
+static void forget(struct client *client);
+static struct client_watcher watcher = {.freed = forget};
+
+static void forget(struct client *client) {
+    struct written *written = client_state(client, &watcher);
+    if (!written) return;
+    if (list_is_linked(&written->waiting)) list_remove(&waiting, &written->waiting);
+    client_set_state(client, &watcher, NULL);
+    mem_free(written);
+}
+
+static struct written *written_by(struct client *client) {
+    struct written *written = client_state(client, &watcher);
+    if (written) return written;
+    written = mem_calloc(1, sizeof *written);
+    written->client = client;
+    client_set_state(client, &watcher, written);
+    return written;
+}
+
+static void note_write(struct call *call, uint64_t ticks) {
+    (void)ticks;
+    struct aof_progress file = {0};
+    aof_progress(&file);
+    if (role->offset == seen_offset && file.appended == seen_appended) return;
+    seen_offset = role->offset;
+    seen_appended = file.appended;
+    if (!call->client->conn || call->client->flags & (CLIENT_PRIMARY | CLIENT_REPLICA)) return;
+    struct written *written = written_by(call->client);
+    written->offset = seen_offset;
+    written->appended = seen_appended;
+}
+static struct call_observer observer = {.after = note_write};
+
+/* Notes nothing where nothing can be waited for. */
+static void observe(void) {
+    struct aof_progress file;
+    bool wanted = !role_is_replica() && (repl_stream_active() || aof_progress(&file));
+    if (wanted == list_is_linked(&observer.link)) return;
+    if (wanted)
+        dispatch_observe(&observer);
+    else
+        dispatch_unobserve(&observer);
+}
+
+/* --- WAIT, WAITAOF --- */
+
+static size_t replicas_at(int64_t offset, bool fsynced) {
+    size_t count = 0;
+    list_each(&replicas, link) {
+        const struct replica *replica = replica_of(link);
+        count += replica_is_online(replica) && (fsynced ? replica->fsynced : replica->acked) >= offset;
+    }
+    return count;
+}
+
+static bool must_reply(const struct client *client) {
+    return !client->conn || client->flags & CLIENT_DENY_BLOCKING;
+}
+
+static void wait_more(struct call *call, int64_t timeout_ms) {
+    struct written *written = written_by(call->client);
+    if (!list_is_linked(&written->waiting)) {
+        list_append(&waiting, &written->waiting);
+        asks = true;
+    }
+    call_block(call, &(struct blocking){.timeout_ms = timeout_ms, .call_at_end = true});
+}
+
+static void wait_no_more(struct client *client) {
+    struct written *written = client_state(client, &watcher);
+    if (written && list_is_linked(&written->waiting)) list_remove(&waiting, &written->waiting);
+}
+
+static void wait_run(struct call *call) {
+    int64_t wanted, timeout_ms;
+    if (role_is_replica()) {
+        reply_error(call->reply, "ERR WAIT cannot be used with replica instances. Please also note that if a replica "
+                                 "is configured to be writable (which is not the default) writes to replicas are just "
+                                 "local and are not propagated.");
+        return;
+    }
+    if (!parse_int64(call->argv[1], &wanted)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    if (!call_timeout_milliseconds(call, 2, &timeout_ms)) return;
+    const struct written *written = client_state(call->client, &watcher);
+    size_t count = replicas_at(written ? written->offset : 0, false);
+    if ((int64_t)count < wanted && !must_reply(call->client)) {
+        wait_more(call, timeout_ms);
+        return;
+    }
+    wait_no_more(call->client);
+    reply_integer(call->reply, (int64_t)count);
+}
+
+/* The client's writes are in the append-only file on the disk. */
+static bool is_local(const struct written *written) {
+    struct aof_progress file;
+    return aof_progress(&file) && (!written || file.synced >= written->appended);
+}
+
+static bool waitaof_parse(struct call *call, int64_t *local, int64_t *wanted, int64_t *timeout_ms) {
+    if (!parse_int64(call->argv[1], local)) {
+        reply_not_integer(call->reply);
+        return false;
+    }
+    if (*local < 0 || *local > 1) {
+        reply_error(call->reply, "ERR value is out of range, value must between 0 and 1");
+        return false;
+    }
+    if (!parse_int64(call->argv[2], wanted)) {
+        reply_not_integer(call->reply);
+        return false;
+    }
+    if (*wanted < 0) {
+        reply_error(call->reply, "ERR value is out of range, must be positive");
+        return false;
+    }
+    return call_timeout_milliseconds(call, 3, timeout_ms);
+}
+
+static void waitaof_run(struct call *call) {
+    int64_t local, wanted, timeout_ms;
+    if (!waitaof_parse(call, &local, &wanted, &timeout_ms)) return;
+    if (role_is_replica()) {
+        reply_error(call->reply, "ERR WAITAOF cannot be used with replica instances. Please also note that writes to "
+                                 "replicas are just local and are not propagated.");
+        return;
+    }
+    if (local && !aof_is_configured()) {
+        wait_no_more(call->client);
+        reply_error(call->reply, "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+        return;
+    }
+    const struct written *written = client_state(call->client, &watcher);
+    bool is_synced = is_local(written);
+    size_t count = replicas_at(written ? written->offset : 0, true);
+    if ((is_synced < local || (int64_t)count < wanted) && !must_reply(call->client)) {
+        wait_more(call, timeout_ms);
+        return;
+    }
+    wait_no_more(call->client);
+    reply_array(call->reply, 2);
+    reply_integer(call->reply, is_synced);
+    reply_integer(call->reply, (int64_t)count);
+}
+
+static void set_acknowledged(void) {
+    acknowledged = true;
+}
+
+/* Calls the commands of all waiting clients again when something they may wait for has happened. */
+static void serve(void) {
+    struct aof_progress file = {0};
+    aof_progress(&file);
+    if (!acknowledged && file.synced == seen_synced) return;
+    acknowledged = false;
+    seen_synced = file.synced;
+    list_each(&waiting, link) {
+        struct client *client = container_of(link, struct written, waiting)->client;
+        /* False: it has a reply, or an error has ended its wait, or it is closed (its memory stays for this turn). */
+        if (!blocking_call_again(client)) wait_no_more(client);
+    }
+}
+
+static void before_wait(void) {
+    observe();
+    if (__builtin_expect(!waiting.len, 1)) return;
+    serve();
+    /* Behind the writes of all clients that began to wait in this turn. */
+    if (asks && replicas.len) repl_feed_getack();
+    asks = false;
+}
+
+/* --- min-replicas-to-write --- */
 
 bool repl_min_replicas_set(void) {
     return min_replicas && max_lag;
@@ -40,7 +244,39 @@ static const char *apply_min_replicas(void) {
 
 void repl_wait_start(void) {
     apply_min_replicas();
+    repl_ack_received = set_acknowledged;
+    clients_watch(&watcher);
 }
+
+struct server_part wait_part = {.name = "wait", .before_wait = before_wait};
+
+static const char *const wait_tips[] = {"request_policy:all_shards", "response_policy:agg_min", NULL};
+
+const struct command_spec wait_commands[] = {
+    {.name = "wait",
+     .run = wait_run,
+     .arity = 3,
+     .flags = CMD_BLOCKING,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_GENERIC,
+     .since = "3.0.0",
+     .complexity = "O(1)",
+     .summary = "Waits until replicas have acknowledged the connection's writes.",
+     .syntax = "numreplicas:integer timeout:integer",
+     .tips = wait_tips},
+    {.name = "waitaof",
+     .run = waitaof_run,
+     .arity = 4,
+     .flags = CMD_BLOCKING,
+     .categories = CAT_CONNECTION,
+     .group = GROUP_GENERIC,
+     .since = "7.2.0",
+     .complexity = "O(1)",
+     .summary = "Waits until the connection's writes are on the disk of this server and of replicas.",
+     .syntax = "numlocal:integer numreplicas:integer timeout:integer",
+     .tips = wait_tips},
+    {.name = NULL},
+};
 
 const struct config_option wait_options[] = {
     {.name = "min-replicas-to-write",

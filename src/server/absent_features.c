@@ -1,46 +1,18 @@
-/* absent_features.c: the answers to commands about replication, users, modules and cluster mode, which the server does
- * not have.
+/* absent_features.c: the answers to commands about users, modules and cluster mode, which the server does not have.
  *
- * Client libraries send some of these commands when they connect: WAIT, ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT. Each
- * answer is the one Valkey gives in the state this server is in: a primary without replicas, with one user, without
- * modules, outside a cluster. No command pretends to succeed. A change that adds such a feature moves its commands and
- * options into the feature's own directory. */
+ * Client libraries send some of these commands when they connect: ACL WHOAMI, MODULE LIST, CLUSTER KEYSLOT. Each answer
+ * is the one Valkey gives in the state this server is in: with one user, without modules, outside a cluster. No command
+ * pretends to succeed. A change that adds such a feature moves its commands and options into the feature's own
+ * directory. */
 #include "server/absent_features.h"
 #include "lib/hash_slot.h"
 #include "lib/number.h"
 #include "lib/random.h"
-#include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
 #include "server/command/command_names.h"
 #include "server/command/dispatch.h"
 #include "server/command/help.h"
-#include "server/role.h"
-
-/* Replication: a primary without replicas */
-
-static void reply_no_replicas(struct reply *reply) {
-    reply_integer(reply, 0);
-}
-
-/* No replica will ever acknowledge a write, so a client that asks for at least one waits for its whole timeout. */
-static void wait_run(struct call *call) {
-    int64_t replicas, timeout_ms;
-    if (role_is_replica()) {
-        reply_error(call->reply, "ERR WAIT cannot be used with replica instances. Please also note that writes to "
-                                 "replicas are just local and are not propagated.");
-        return;
-    }
-    if (!parse_int64(call->argv[1], &replicas)) {
-        reply_not_integer(call->reply);
-        return;
-    }
-    if (!call_timeout_milliseconds(call, 2, &timeout_ms)) return;
-    if (replicas <= 0)
-        reply_no_replicas(call->reply);
-    else
-        call_block(call, &(struct blocking){.timeout_ms = timeout_ms, .timed_out = reply_no_replicas});
-}
 
 /* Users: only "default" exists */
 
@@ -149,7 +121,6 @@ static void cluster_disabled_run(struct call *call) {
 #define TOLD     .group = GROUP_SERVER, .complexity = "O(1)"
 #define OF_NODES .run = cluster_disabled_run, .flags = CMD_LOADING | CMD_STALE, .group = GROUP_CLUSTER
 
-static const char *const wait_tips[] = {"request_policy:all_shards", "response_policy:agg_min", NULL};
 static const char *const unordered[] = {"nondeterministic_output_order", NULL};
 static const char *const nondeterministic[] = {"nondeterministic_output", NULL};
 
@@ -300,16 +271,5 @@ const struct command_spec absent_features_commands[] = {
      .complexity = "Depends on the subcommand.",
      .summary = "A container for commands about modules.",
      .subcommands = module_subcommands},
-    {.name = "wait",
-     .run = wait_run,
-     .arity = 3,
-     .flags = CMD_BLOCKING,
-     .categories = CAT_CONNECTION,
-     .group = GROUP_GENERIC,
-     .since = "3.0.0",
-     .complexity = "O(1)",
-     .summary = "Waits until replicas have acknowledged the connection's writes.",
-     .syntax = "numreplicas:integer timeout:integer",
-     .tips = wait_tips},
     {.name = NULL},
 };

@@ -32,7 +32,7 @@ struct blocked {
     struct client *client;
     struct command *command;
     enum value_type type;
-    bool unless_present;
+    bool unless_present, call_at_end;
     void (*timed_out)(struct reply *reply);
     struct event_timer timer;
     int wait_count;
@@ -182,9 +182,18 @@ static uint64_t time_is_up(struct event_timer *timer) {
     return 0;
 }
 
+static void call_again(struct blocked *blocked);
+
 bool client_unblock(struct client *client, const char *error) {
     struct blocked *blocked = client_state(client, &watcher);
     if (!blocked) return false;
+    if (!error && blocked->call_at_end) {
+        uint32_t before = client->flags & CLIENT_DENY_BLOCKING;
+        client->flags |= CLIENT_DENY_BLOCKING;
+        call_again(blocked);
+        if (!before) client->flags &= ~(uint32_t)CLIENT_DENY_BLOCKING;
+        return true;
+    }
     blocked->command->calls++;
     if (error) blocked->command->rejected++;
     if (error)
@@ -204,6 +213,7 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
                                 .command = call->client->current,
                                 .type = how->type,
                                 .unless_present = how->unless_present,
+                                .call_at_end = how->call_at_end,
                                 .timed_out = how->timed_out,
                                 .argc = call->argc};
     char *at = (char *)&blocked->argv[call->argc];
@@ -265,6 +275,12 @@ static void call_again(struct blocked *blocked) {
     called = NULL;
     if (client->flags & CLIENT_CLOSING) return; /* the wait is already freed */
     if (!called_blocks) unblock(blocked);
+}
+
+bool blocking_call_again(struct client *client) {
+    struct blocked *blocked = client_state(client, &watcher);
+    if (blocked) call_again(blocked);
+    return client_state(client, &watcher) != NULL;
 }
 
 /* Calls the commands that wait for a key, each once, in the order in which they began to wait. Clients that begin to

@@ -21,6 +21,8 @@ struct blocking {
     bool unless_present;      /* also if the key is missing or has another type: the handler replies with an error
                                  (XREADGROUP) */
     int64_t timeout_ms;       /* 0: no limit */
+    bool call_at_end;         /* the command is called again when the time is up or CLIENT UNBLOCK ends the wait, with
+                                 CLIENT_DENY_BLOCKING: it must reply then. Also called so where it may not block */
     void (*timed_out)(struct reply *reply); /* the reply after the timeout; NULL: a null array */
     void (*refused)(struct reply *reply);   /* the reply if blocking is not allowed; NULL: as timed_out */
     const struct slice *argv; /* the command to keep and call again, with the call's argument count; NULL: the call's
@@ -35,6 +37,9 @@ bool call_timeout_milliseconds(struct call *call, int index, int64_t *timeout_ms
 /* CLIENT UNBLOCK: ends the wait as if it had timed out, or with `error` if that is not NULL. Returns false if the
  * client does not wait. */
 bool client_unblock(struct client *client, const char *error);
+/* Calls the command of a waiting client again, for commands that wait for something else than keys. Not within a call
+ * of another client. False: the client waits no more, or did not wait. */
+bool blocking_call_again(struct client *client);
 size_t clients_blocked(void);
 size_t blocking_keys(bool unless_present_only);
 uint64_t blocking_visited(void); /* waits visited to serve keys since the start: the cost of serving */
