@@ -21,9 +21,8 @@ proc count_up {c n} {
 set have_benchmark [list file [file join $::root src valkey-benchmark] ours 1]
 
 start_server {overrides {io-threads 4} tags {io-threads}} {
-    test "io-threads is what the file says, and cannot be changed while it runs" -needs {ours 1} {
+    test "io-threads is what the file says" -needs {ours 1} {
         assert_equal 4 [config_get io-threads]
-        assert_error_like "*can't set immutable config*" {r config set io-threads 2}
         assert_equal 1 [info_field server io_threads_active]
     }
 
@@ -315,5 +314,72 @@ start_server {overrides {io-threads 3} tags {io-threads}} {
         assert_closed $watcher
         kill_process KILL [spawn_pid $load]
         catch {spawn_wait $load}
+    }
+}
+
+# Threads of the server's process whose name begins with io_thread_.
+proc io_threads_of {pid} {
+    set count 0
+    foreach name [glob -nocomplain /proc/$pid/task/*/comm] {
+        if {![catch {file_bytes $name} text] && [string match io_thread_* $text]} {incr count}
+    }
+    return $count
+}
+
+start_server {overrides {io-threads 1} tags {io-threads}} {
+    test "CONFIG SET io-threads refuses what is out of range" {
+        foreach n {0 -1 257 x ""} {assert_error_like "ERR CONFIG SET failed*" {r config set io-threads $n}}
+        assert_equal 1 [config_get io-threads]
+    }
+
+    test "CONFIG SET io-threads adds threads, which serve new connections" -needs {ours 1} {
+        set before [new_client]
+        set reads [info_field stats io_threaded_reads_processed]
+        assert_typed +OK config set io-threads 4
+        assert_equal 4 [config_get io-threads]
+        wait_for_condition 5000 {[io_threads_of [srv pid]] == 3}
+        $before ping
+        assert_equal $reads [info_field stats io_threaded_reads_processed]
+        set after [new_client]
+        $after ping
+        assert_morethan [info_field stats io_threaded_reads_processed] $reads
+        assert_equal 1 [info_field server io_threads_active]
+        $before -close
+        $after -close
+    }
+
+    test "with fewer io-threads connections stay where they are, and the threads are used again" -needs {ours 1} {
+        r config set io-threads 4
+        set clients {}
+        for {set i 0} {$i < 6} {incr i} {lappend clients [set c [new_client]]; $c ping}
+        r config set io-threads 1
+        set reads [info_field stats io_threaded_reads_processed]
+        foreach c $clients {count_up $c 200}
+        assert_morethan [info_field stats io_threaded_reads_processed] $reads
+        set reads [info_field stats io_threaded_reads_processed]
+        set late [new_client]
+        count_up $late 200
+        assert_equal $reads [info_field stats io_threaded_reads_processed]
+        assert_equal 0 [info_field server io_threads_active]
+        r config set io-threads 5
+        wait_for_condition 5000 {[io_threads_of [srv pid]] == 4}
+        foreach c [concat $clients $late] {
+            count_up $c 200
+            $c -close
+        }
+    }
+
+    test "io-threads changes under load, and no reply is lost" -needs $have_benchmark {
+        set load [benchmark -n [scaled 60000 2000] -c 20 -P 4 -d 200 -t set,get,incr]
+        set clients {}
+        foreach n {4 1 8 2 16 3 1 6 1 2} {
+            assert_typed +OK config set io-threads $n
+            lappend clients [set c [new_client]]
+            $c set big:$n [string repeat $n 100000]
+            foreach one $clients {count_up $one 100}
+        }
+        foreach n {4 8 16} {assert_equal [string repeat $n 100000] [r get big:$n]}
+        benchmark_end $load
+        foreach c $clients {$c -close}
     }
 }

@@ -114,7 +114,6 @@ KNOWN = {
     "slot-migration-max-failover-repl-bytes": ({"18446744073709551615"}, "2^64-1 is out of range, not -1"),
     "rdma-rx-size": (None, "can be changed at run time"),
     "rdma-completion-vector": (None, "can be changed at run time"),
-    "io-threads": (None, "is fixed at start"),
 }
 
 flags = ["--enable-protected-configs", "yes", "--enable-debug-command", "yes"]

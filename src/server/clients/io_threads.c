@@ -16,6 +16,7 @@
 #include "net/remote.h"
 #include "server/clients/auth.h"
 #include "server/clients/client.h"
+#include "server/process/process.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -72,8 +73,11 @@ struct io_thread {
     size_t requests_capacity, argv_capacity, count, argc;
 };
 
-static struct io_thread *threads;
-static int threads_wanted, threads_running;
+/* The first `threads_serving` of the threads get new connections. The others serve those that they already have. A
+ * thread that was started runs until the process ends: its queue pairs cannot move to another thread, and without
+ * connections it sleeps. */
+static struct io_thread *threads[THREADS_MAX];
+static int threads_wanted, threads_serving, threads_started;
 
 /* The options that I/O threads need. */
 static struct {
@@ -82,7 +86,7 @@ static struct {
 } published;
 
 static void publish(void) {
-    if (!threads_running) return;
+    if (!threads_started) return;
     atomic_store_explicit(&published.bulk_max, client_settings.bulk_max, memory_order_relaxed);
     atomic_store_explicit(&published.query_limit, client_settings.query_buffer_limit, memory_order_relaxed);
     atomic_store_explicit(&published.auth_required, auth_required(), memory_order_relaxed);
@@ -281,23 +285,24 @@ static void thread_stop(struct event_post *post) {
 /* --- Main thread --- */
 
 int io_threads_count(void) {
-    return threads_running;
+    return threads_serving;
 }
 int io_threads_descriptors(void) {
-    return (threads_wanted - 1) * DESCRIPTORS;
+    int started = threads_wanted - 1 > threads_started ? threads_wanted - 1 : threads_started;
+    return started * DESCRIPTORS;
 }
 
 uint64_t io_threads_reads(void) {
     uint64_t sum = 0;
-    for (int i = 0; i < threads_running; i++)
-        sum += atomic_load_explicit(&threads[i].worker.reads, memory_order_relaxed);
+    for (int i = 0; i < threads_started; i++)
+        sum += atomic_load_explicit(&threads[i]->worker.reads, memory_order_relaxed);
     return sum;
 }
 
 uint64_t io_threads_writes(void) {
     uint64_t sum = 0;
-    for (int i = 0; i < threads_running; i++)
-        sum += atomic_load_explicit(&threads[i].worker.writes, memory_order_relaxed);
+    for (int i = 0; i < threads_started; i++)
+        sum += atomic_load_explicit(&threads[i]->worker.writes, memory_order_relaxed);
     return sum;
 }
 
@@ -306,54 +311,70 @@ uint64_t io_threads_writes(void) {
 static struct event_loop *place(struct listener *listener) {
     static int turn;
     struct io_thread *best = NULL;
-    for (int i = 0; i < threads_running; i++) {
-        struct io_thread *thread = &threads[(turn + i) % threads_running];
+    for (int i = 0; i < threads_serving; i++) {
+        struct io_thread *thread = threads[(turn + i) % threads_serving];
         if (listener->transport->join && !thread->rdma) continue;
         if (!best || thread->worker.count < best->worker.count) best = thread;
     }
     if (!best) return NULL;
-    turn = best->number % threads_running;
+    turn = best->number % threads_serving;
     return best->worker.loop;
 }
 
 void io_threads_place(struct listen_options *options) {
-    if (!threads_running) return;
     options->place = place;
     options->arrived = remote_arrived;
 }
 
-static void start(void) {
-    if (threads_wanted <= 1) return;
+/* Starts thread `number`. Returns 0 or an errno. */
+static int thread_start(int number) {
     const struct transport *rdma = transport_find("rdma");
-    threads = mem_calloc((size_t)threads_wanted - 1, sizeof *threads);
-    threads_running = threads_wanted - 1;
-    publish();
+    struct io_thread *thread = mem_calloc(1, sizeof *thread);
+    struct event_loop *loop = event_loop_new();
+    remote_worker_init(&thread->worker, loop, server.loop, &worker_ops);
+    thread->number = number;
+    thread->rdma = rdma && rdma->join && rdma->join(loop);
     sigset_t all, before; /* the main thread handles all signals */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 0; i < threads_running; i++) {
-        struct io_thread *thread = &threads[i];
-        struct event_loop *loop = event_loop_new();
-        remote_worker_init(&thread->worker, loop, server.loop, &worker_ops);
-        thread->number = i + 1;
-        thread->rdma = rdma && rdma->join && rdma->join(loop);
-        int error = pthread_create(&thread->id, NULL, thread_run, thread);
-        if (error) {
-            log_warning("Fatal: Can't initialize IO thread: %s", strerror(error));
-            exit(1);
-        }
-    }
+    int error = pthread_create(&thread->id, NULL, thread_run, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        event_loop_free(loop);
+        mem_free(thread);
+        return error;
+    }
+    threads[threads_started++] = thread;
+    return 0;
+}
+
+static const char *threads_apply(void) {
+    if (threads_started < threads_wanted - 1 && !process_raise_open_files())
+        return "The operating system does not allow as many open files as maxclients and the threads need";
+    while (threads_started < threads_wanted - 1) {
+        int error = thread_start(threads_started + 1);
+        if (error) return config_reason("Can't initialize IO thread: %s", strerror(error));
+    }
+    threads_serving = threads_wanted - 1;
+    publish();
+    return NULL;
+}
+
+static void start(void) {
+    const char *error = threads_apply();
+    if (!error) return;
+    log_warning("Fatal: %s", error);
+    exit(1);
 }
 
 /* Sends all replies that were written, then stops. */
 static void stop(void) {
-    for (int i = 0; i < threads_running; i++) {
-        event_outbox_publish(&threads[i].worker.to_loop);
-        threads[i].stop.run = thread_stop;
-        event_loop_post(threads[i].worker.loop, &threads[i].stop);
+    for (int i = 0; i < threads_started; i++) {
+        event_outbox_publish(&threads[i]->worker.to_loop);
+        threads[i]->stop.run = thread_stop;
+        event_loop_post(threads[i]->worker.loop, &threads[i]->stop);
     }
-    for (int i = 0; i < threads_running; i++) pthread_join(threads[i].id, NULL);
+    for (int i = 0; i < threads_started; i++) pthread_join(threads[i]->id, NULL);
 }
 
 struct server_part io_threads_part = {.name = "io-threads", .start = start, .before_wait = publish, .stop = stop};
@@ -416,8 +437,8 @@ void io_batch_prefetch(struct io_batch *batch, struct db *db) {
 const struct config_option io_threads_options[] = {
     {.name = "io-threads",
      .type = CONFIG_INT,
-     .flags = CONFIG_IMMUTABLE,
      .value = &threads_wanted,
+     .apply = threads_apply,
      .initial = "1",
      .min = 1,
      .max = THREADS_MAX,

@@ -3,8 +3,9 @@
  *
  * Ownership. Each I/O thread runs its own event loop, and over RDMA it has its own device context, completion queue,
  * receive queue and send memory. The main thread accepts connections and assigns each to one of the loops permanently;
- * from then on only that thread touches the connection, its queue pair included. Clients, their table and flags,
- * command execution, replication and INFO belong to the main thread, as without I/O threads.
+ * CONFIG SET io-threads changes which threads get new connections. From then on only that thread touches the
+ * connection, its queue pair included. Clients, their table and flags, command execution, replication and INFO belong
+ * to the main thread, as without I/O threads.
  *
  * Data path. The I/O thread parses requests in place in the receive memory, as the main thread would, and makes a batch
  * of the complete ones: the parsed arguments and one copy of their bytes, which the main thread's cache needs anyway.
@@ -34,7 +35,7 @@
 
 struct db;
 
-int io_threads_count(void);       /* without the main thread */
+int io_threads_count(void);       /* that get new connections; without the main thread */
 int io_threads_descriptors(void); /* file descriptors that the threads use */
 uint64_t io_threads_reads(void);
 uint64_t io_threads_writes(void);

@@ -228,6 +228,16 @@ static void get_oom_values(const struct config_option *option, struct output *ou
 
 /* Open files */
 
+bool process_raise_open_files(void) {
+    rlim_t wanted = (rlim_t)client_settings.maxclients + RESERVED_FILES + (rlim_t)io_threads_descriptors();
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return false;
+    if (limit.rlim_cur >= wanted) return true;
+    limit.rlim_cur = wanted;
+    if (limit.rlim_max < wanted) limit.rlim_max = wanted;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 void process_adjust_open_files(void) {
     const int reserved = RESERVED_FILES + io_threads_descriptors();
     rlim_t wanted = (rlim_t)client_settings.maxclients + (rlim_t)reserved;

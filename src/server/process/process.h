@@ -10,6 +10,7 @@ bool process_daemonizes(void);
 void process_setup(void); /* CPUs, OOM score */
 void process_write_pid_file(void);
 void process_adjust_open_files(void); /* for maxclients; may lower it */
+bool process_raise_open_files(void);  /* as far as maxclients and the I/O threads need; false: not possible */
 void process_notify_ready(void);      /* to the supervisor */
 void process_notify_stopping(void);
 void process_remove_files(void);     /* pid file; async-signal-safe */
