@@ -17,6 +17,7 @@
 #include "server/stats/commandlog.h"
 #include "server/config/config.h"
 #include "server/debug/debug.h"
+#include "server/debug/debug_clients.h"
 #include "server/process/crash.h"
 #include "server/eviction.h"
 #include "server/stats/info.h"
@@ -33,6 +34,7 @@
 #include "server/role.h"
 #include "server/server.h"
 #include "server/config/settings.h"
+#include "server/process/restart.h"
 #include "server/process/shutdown.h"
 #include "server/stats/stats.h"
 #include "server/clients/transactions.h"
@@ -101,6 +103,8 @@ static void parts_register(void) {
     debug_register_own();
     debug_register(rdma_debug_subcommands);
     debug_register(debug_reload_subcommands);
+    debug_register(restart_debug_subcommands);
+    debug_register(debug_client_subcommands);
     debug_register(role_debug_subcommands);
     debug_register(aof_debug_subcommands);
     debug_register(repl_debug_subcommands);
@@ -190,6 +194,7 @@ static void banner(void) {
 int main(int argc, char **argv) {
     setlocale(LC_COLLATE, "");
     process_keep_arguments(argc, argv);
+    restart_init(argv);
     early_arguments(argc, argv);
     char executable[4096];
     ssize_t len = readlink("/proc/self/exe", executable, sizeof executable - 1);

@@ -206,6 +206,10 @@ bool entry_string_int64(const struct entry *e, int64_t *value) {
     return parse_int64(entry_string(e, text), value);
 }
 
+size_t entry_header_size(void) {
+    return sizeof(struct entry);
+}
+
 size_t entry_memory(const struct entry *e, size_t samples) {
     size_t bytes = mem_size(e) + sizeof(void *); /* and its slot in the table */
     if (entry_has_blob(e))

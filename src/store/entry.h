@@ -41,6 +41,7 @@ enum value_encoding entry_encoding(const struct entry *entry); /* as reported by
 int64_t entry_expire_at(const struct entry *entry);            /* ms since the epoch, -1: never */
 void *entry_value(const struct entry *entry);                  /* the structure of a type other than string */
 void entry_prefetch_value(const struct entry *entry); /* starts fetching what the entry points at from memory */
+size_t entry_header_size(void);                       /* bytes of an entry without its key and value */
 size_t entry_memory(const struct entry *entry, size_t samples); /* as reported by MEMORY USAGE */
 /* The access field (24 bits): LRU clock or LFU counter, depending on maxmemory-policy. */
 uint32_t entry_idle_seconds(const struct entry *entry);

@@ -275,6 +275,8 @@ start_server {tags {debug}} {
             {debug replybuffer peak-reset-time never} +OK {debug replybuffer peak-reset-time 10} +OK {debug replybuffer peak-reset-time reset} +OK
             {debug replybuffer peak-reset-time x} "-ERR value is not an integer or out of range"
             {debug replybuffer foo 1} "-ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP."
+            {debug hashtable-can-abort-shrink 0} +OK {debug client-enforce-reply-list 1} +OK {debug client-enforce-reply-list 0} +OK
+            {debug client-enforce-reply-list} "-ERR unknown subcommand or wrong number of arguments for 'client-enforce-reply-list'. Try DEBUG HELP."
             {debug set-disable-deny-scripts 0} +OK {debug set-active-expire 0} +OK {debug set-active-expire 1} +OK {debug quicklist-packed-threshold 0} +OK
             {debug jmap} "-ERR unknown subcommand or wrong number of arguments for 'jmap'. Try DEBUG HELP."
             {debug ziplist k} "-ERR unknown subcommand or wrong number of arguments for 'ziplist'. Try DEBUG HELP."
@@ -297,8 +299,124 @@ start_server {tags {debug}} {
 
     test "DEBUG HELP names what there is" {
         set help [r debug help]
-        foreach word {DIGEST HTSTATS LISTPACK OBJECT QUICKLIST QUICKLIST-PACKED-THRESHOLD RELOAD REPLICATE SDSLEN SET-SKIP-CHECKSUM-VALIDATION SLEEP STRINGMATCH-TEST} {
+        foreach word {CLIENT-EVICTION CRASH-AND-RECOVER DIGEST HTSTATS LISTPACK OBJECT QUICKLIST QUICKLIST-PACKED-THRESHOLD RELOAD REPLICATE SDSLEN SET-SKIP-CHECKSUM-VALIDATION SLEEP STRINGMATCH-TEST} {
             if {[lsearch -glob $help "$word*"] < 0} {fail "$word is not in the help"}
         }
+    }
+}
+
+# The server has started again, in the same process: connects to it.
+proc wait_restarted {} {
+    set pid [srv pid]
+    wait_for_condition 15000 {
+        ![catch {
+            reconnect
+            r ping
+        }]
+    }
+    assert_equal $pid [info_field server process_id]
+}
+proc assert_disconnected {args} {
+    assert {[catch {r {*}$args} error]}
+    assert_match "client: connection closed*" $error
+}
+
+start_server {overrides {save {3600 1}} args {--maxclients 500} tags {debug}} {
+    test "DEBUG RESTART keeps data, configuration and arguments" -needs {version 9.0} {
+        r set kept 1
+        r config set maxmemory 100mb
+        assert_disconnected debug restart
+        wait_restarted
+        assert_equal 1 [r get kept]
+        assert_equal {104857600 500} [list [config_get maxmemory] [config_get maxclients]]
+    }
+
+    test "DEBUG CRASH-AND-RECOVER loses what is not saved, and waits before it starts again" -needs {version 9.0} {
+        r set lost 1
+        r config set maxmemory 50mb
+        set began [clock milliseconds]
+        assert_disconnected debug crash-and-recover 300
+        wait_restarted
+        assert {[clock milliseconds] - $began >= 300}
+        assert_equal {1 0 104857600} [list [r get kept] [r exists lost] [config_get maxmemory]]
+    }
+
+    test "DEBUG RESTART refuses a delay that is no number" -needs {version 9.0} {
+        assert_error "ERR value is not an integer or out of range" {r debug restart x}
+        assert_error "ERR value is not an integer or out of range" {r debug crash-and-recover 1.5}
+    }
+
+    test "DEBUG RESTART fails if the configuration cannot be rewritten" -needs {version 9.0} {
+        set conf [srv conf]
+        file rename $conf $conf.moved
+        file mkdir $conf
+        assert_error "ERR failed to restart the server. Check server logs." {r debug restart}
+        assert_equal PONG [r ping]
+        file delete $conf
+        file rename $conf.moved $conf
+    }
+}
+
+start_server {overrides {io-threads 3 appendonly yes} tags {debug}} {
+    test "DEBUG RESTART and CRASH-AND-RECOVER with I/O threads and an append-only file" -needs {version 9.0} {
+        set clients {}
+        for {set i 0} {$i < 10} {incr i} {lappend clients [set c [new_client]]; $c set key:$i v}
+        foreach how {restart crash-and-recover} {
+            assert_disconnected debug $how
+            wait_restarted
+            assert_equal 10 [r dbsize]
+            foreach c $clients {$c -close}
+            set clients [list [set c [new_client]]]
+            assert_equal PONG [$c ping]
+        }
+    }
+}
+
+start_server {tags {debug}} {
+    test "DEBUG CLIENT-EVICTION sorts clients by their memory" -needs {version 9.0} {
+        assert_error "ERR maxmemory-clients is disabled." {r debug client-eviction}
+        r config set maxmemory-clients 1gb
+        set big [new_client]
+        $big client no-evict off
+        $big -send set k [string repeat x 100]
+        $big -read
+        wait_for_condition 5000 {[regexp -all {clients: [1-9]} [r debug client-eviction]] >= 1}
+        set lines [split [string trimright [r debug client-eviction]] "\n"]
+        assert_equal 19 [llength $lines]
+        assert_match {bucket          0 -      32767: tot-mem: *, clients: *} [lindex $lines 0]
+        assert_match {bucket 2147483648 - 4294967295: tot-mem:          0, clients: 0} [lindex $lines 17]
+        assert_match {bucket 4294967296+            : tot-mem:          0, clients: 0} [lindex $lines 18]
+        set before [regexp -inline {bucket    1048576.*?clients: (\d+)} [r debug client-eviction]]
+        assert_equal 0 [lindex $before 1]
+        $big multi
+        $big set k [string repeat y 1500000]
+        wait_for_condition 5000 {[regexp {bucket    1048576[^\n]*clients: 1} [r debug client-eviction]]}
+        $big -close
+        r config set maxmemory-clients 0
+    }
+
+    test "DEBUG keeps a client that is killed, and reads nothing from it" -needs {version 9.0} {
+        replies {
+            {debug protect-client 999999} "-ERR No such client"
+            {debug protect-client x} "-ERR Invalid client id"
+            {debug protect-client} "-ERR unknown subcommand or wrong number of arguments for 'protect-client'. Try DEBUG HELP."
+        }
+        set c [new_client]
+        set id [$c client id]
+        assert_typed +OK debug protect-client $id
+        $c -send set protected 1
+        assert_equal 1 [r client kill id $id]
+        assert_match "*flags=A *" [r client list id $id]
+        assert_equal 0 [r exists protected]
+        assert_equal "" [$c -available]
+        $c -close
+        r config set maxmemory-clients 1mb
+        assert_equal PONG [r ping]
+        assert_match "*flags=A *" [r client list id $id]
+        r config set maxmemory-clients 0
+    }
+
+    test "DEBUG STRUCTSIZE" -needs {version 9.0} {
+        assert_match {bits:* robj:* dictentry:* sdshdr5:* sdshdr8:* sdshdr16:* sdshdr32:* sdshdr64:* } [r debug structsize]
     }
 }

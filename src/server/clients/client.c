@@ -28,7 +28,7 @@
 enum {
     TURN_US = 1000,
     REQUEST_COPY_MIN = 1024 * 1024, /* smaller requests are not checked for memory for a copy */
-    CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY,
+    CLIENT_STOPS = CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY | CLIENT_PROTECTED,
     CLIENT_SKIPS = CLIENT_REPLY_SKIP | CLIENT_REPLY_SKIP_NEXT
 };
 
@@ -94,6 +94,10 @@ static void client_memory_free(struct event_deferred *deferred) {
 
 void client_free(struct client *client) {
     if (client->flags & CLIENT_CLOSING) return;
+    if (__builtin_expect(client->flags & CLIENT_PROTECTED, 0)) {
+        client->flags |= CLIENT_CLOSE_WANTED;
+        return;
+    }
     client->flags |= CLIENT_CLOSING;
     client_events_notify_freed(client);
     client->reply.out = &nowhere.out;
@@ -114,6 +118,12 @@ void client_free(struct client *client) {
         event_loop_defer(server.loop, &client->deferred, client_memory_free);
     else
         client_memory_free(&client->deferred);
+}
+
+void client_protect(struct client *client) {
+    client->flags |= CLIENT_PROTECTED;
+    if (client->conn) conn_set_reading(client->conn, false);
+    client_memory_forget(client);
 }
 
 void client_free_after_reply(struct client *client) {

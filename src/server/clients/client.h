@@ -34,7 +34,9 @@ enum client_flag {
     CLIENT_DIRTY_QUEUE = 1 << 17 /* a command was refused while it was queued */,
     CLIENT_DENY_BLOCKING = 1 << 18 /* within EXEC or a script: commands must not block */,
     CLIENT_CALLED_AGAIN = 1 << 19, /* the running command blocked before and is called again */
-    CLIENT_LOADER = 1 << 20        /* executes the contents of a file: nothing is propagated */
+    CLIENT_LOADER = 1 << 20,       /* executes the contents of a file: nothing is propagated */
+    CLIENT_PROTECTED = 1 << 21,    /* client_protect() */
+    CLIENT_CLOSE_WANTED = 1 << 22  /* client_free() was called for a protected client */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,
@@ -88,6 +90,8 @@ struct client *client_new(struct connection *conn); /* conn NULL: internal */
 void client_free(struct client *client); /* callable at any time, also while the client's own command runs; its memory
                                             is freed at the end of the turn */
 void client_free_after_reply(struct client *client);
+/* DEBUG PROTECT-CLIENT: nothing more is read from the client, and client_free() only notes that it was called. */
+void client_protect(struct client *client);
 struct client *client_by_id(uint64_t id);
 struct list *clients_all(void); /* those with a connection, oldest first */
 size_t clients_count(void);
@@ -196,7 +200,9 @@ struct client_stats {
 };
 extern struct client_stats client_stats;
 extern const struct config_option client_options[], client_eviction_options[];
-void clients_evict(void); /* maxmemory-clients; before the loop waits */
+void clients_evict(void);                            /* maxmemory-clients; before the loop waits */
+bool clients_memory_is_limited(void);                /* maxmemory-clients is set */
+size_t client_limited_memory(struct client *client); /* bytes that count against it, if it is set; 0: not evictable */
 uint64_t clients_evicted(void);
 void clients_evicted_reset(void);
 void client_eviction_start(void);

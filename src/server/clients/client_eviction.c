@@ -21,7 +21,7 @@ void clients_evicted_reset(void) {
 }
 
 static bool may_be_evicted(const struct client *client) {
-    return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY));
+    return !(client->flags & (CLIENT_NO_EVICT | CLIENT_REPLICA | CLIENT_PRIMARY | CLIENT_PROTECTED));
 }
 
 /* The memory the client has caused. Receive memory that its transport reserves for every connection (RDMA) does not
@@ -37,6 +37,14 @@ void client_memory_note(struct client *client) {
     size_t now = may_be_evicted(client) ? share(client) : 0;
     total += now - client->memory_noted;
     client->memory_noted = now;
+}
+
+bool clients_memory_is_limited(void) {
+    return client_memory_bounded;
+}
+size_t client_limited_memory(struct client *client) {
+    client_memory_note(client);
+    return client->memory_noted;
 }
 
 void client_memory_forget(struct client *client) {

@@ -61,7 +61,7 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
                    {client->holds, 'b'},
                    {client->flags & CLIENT_DIRTY_WATCH, 'd'},
                    {client->flags & CLIENT_CLOSE_AFTER_REPLY, 'c'},
-                   {client->flags & CLIENT_CLOSING, 'A'},
+                   {client->flags & (CLIENT_CLOSING | CLIENT_CLOSE_WANTED), 'A'},
                    {client->conn && strcmp(client->conn->transport->name, "unix") == 0, 'U'},
                    {client->flags & CLIENT_READONLY, 'r'},
                    {client->flags & CLIENT_NO_EVICT, 'e'},

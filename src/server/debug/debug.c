@@ -2,6 +2,7 @@
  * Its subcommands are not registered as commands of their own. Those about values and databases are in debug_data.c.
  */
 #include "server/debug/debug.h"
+#include "lib/blob.h"
 #include "lib/glob.h"
 #include "lib/hashtable.h"
 #include "lib/log.h"
@@ -20,6 +21,7 @@
 #include "server/command/propagate.h"
 #include "server/process/child.h"
 #include "server/server.h"
+#include "store/entry.h"
 #include "server/config/settings.h"
 #include <errno.h>
 #include <signal.h>
@@ -166,7 +168,18 @@ static void run_pause_cron(struct call *call) {
     server.cron_paused = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
 }
-/* Switches of features that are not in this build: tests reset them at their end without checking for them. */
+/* In the format of Valkey. The server has no struct for a string in an entry, which knows its length; a large string is
+ * a blob. */
+static void run_structsize(struct call *call) {
+    char text[160];
+    size_t blob = sizeof(struct blob);
+    int len = snprintf(text, sizeof text,
+                       "bits:%d robj:%zu dictentry:%zu sdshdr5:%zu sdshdr8:%zu sdshdr16:%zu sdshdr32:%zu sdshdr64:%zu ",
+                       (int)sizeof(void *) * 8, entry_header_size(), sizeof(void *), (size_t)0, (size_t)0, (size_t)0,
+                       blob, blob);
+    reply_bulk(call->reply, (struct slice){text, (size_t)len});
+}
+/* Switches of mechanisms that this server does not have: tests reset them at their end without checking for them. */
 static void run_without_effect(struct call *call) {
     reply_ok(call->reply);
 }
@@ -276,6 +289,10 @@ static const struct debug_subcommand general[] = {
     {"stringmatch-test", 0, 0, run_stringmatch_test,
      HELP("STRINGMATCH-TEST", "    Match random texts with random patterns.")},
     {"sleep", 1, 1, run_sleep, HELP("SLEEP <seconds>", "    Do nothing at all for so long; fractions are fine.")},
+    {"hashtable-can-abort-shrink", 1, 1, run_without_effect,
+     HELP("HASHTABLE-CAN-ABORT-SHRINK <0|1>",
+          "    Accepted for tests; hash tables grow and shrink by single buckets here.")},
+    {"structsize", 0, 0, run_structsize, HELP("STRUCTSIZE", "    Show the sizes of basic structs.")},
     {"help", 0, 0, run_help, NULL},
     {NULL, 0, 0, NULL, NULL}};
 

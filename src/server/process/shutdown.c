@@ -29,6 +29,8 @@ static struct {
     uint64_t client_id; /* the client that waits for SHUTDOWN, 0: none */
 } shutdown_;
 
+static void (*finish_by)(void); /* NULL: exit */
+
 static _Noreturn void finish(void) {
     listeners_stop();
     reply_barrier_flush();
@@ -40,6 +42,7 @@ static _Noreturn void finish(void) {
     }
     process_remove_files();
     log_warning("Valkey is now ready to exit, bye bye...");
+    if (finish_by) finish_by();
     exit(0);
 }
 
@@ -61,6 +64,12 @@ static bool prepare_and_finish(int flags) {
         return false;
     }
     finish();
+}
+
+void shutdown_and_then(void (*end)(void)) {
+    finish_by = end;
+    prepare_and_finish(0);
+    finish_by = NULL;
 }
 
 bool server_shutdown(int flags) {

@@ -5,5 +5,8 @@
 extern const struct config_option shutdown_options[];
 void shutdown_catch_signals(void); /* SIGTERM, SIGINT: request a shutdown; SIGPIPE, SIGHUP: ignored */
 void shutdown_on_signal(void);     /* each turn: starts the shutdown that a signal requested */
-void shutdown_continue(void);      /* cron: continues a shutdown that waits */
+/* Shuts the server down as SHUTDOWN NOW does and calls `end`, which must not return, in place of exit(). Returns only
+ * if a part refuses. */
+void shutdown_and_then(void (*end)(void));
+void shutdown_continue(void); /* cron: continues a shutdown that waits */
 #endif

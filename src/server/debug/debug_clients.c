@@ -1,0 +1,71 @@
+/* debug_clients.c: the subcommands of DEBUG about clients. */
+#include "server/debug/debug_clients.h"
+#include "lib/number.h"
+#include "server/clients/client.h"
+#include <stdio.h>
+
+/* CLIENT-EVICTION: how many clients use how much memory of maxmemory-clients, by powers of two. */
+
+enum { BUCKET_FIRST_BITS = 15, BUCKETS = 19 };
+
+static int bucket_of(size_t bytes) {
+    int bucket = 0;
+    while (bucket < BUCKETS - 1 && bytes >> (BUCKET_FIRST_BITS + bucket)) bucket++;
+    return bucket;
+}
+
+static void run_client_eviction(struct call *call) {
+    if (!clients_memory_is_limited()) {
+        reply_error(call->reply, "ERR maxmemory-clients is disabled.");
+        return;
+    }
+    size_t bytes[BUCKETS] = {0}, counts[BUCKETS] = {0};
+    list_each(clients_all(), link) {
+        struct client *client = container_of(link, struct client, link);
+        size_t used = client_limited_memory(client);
+        if (!used) continue; /* cannot be evicted */
+        bytes[bucket_of(used)] += used;
+        counts[bucket_of(used)]++;
+    }
+    char text[BUCKETS * 96];
+    size_t len = 0;
+    for (int i = 0; i < BUCKETS; i++) {
+        unsigned long long from = i ? 1ULL << (BUCKET_FIRST_BITS + i - 1) : 0, to = 1ULL << (BUCKET_FIRST_BITS + i);
+        char range[48];
+        snprintf(range, sizeof range, i < BUCKETS - 1 ? "%10llu - %10llu" : "%10llu+            ", from, to - 1);
+        len += (size_t)snprintf(text + len, sizeof text - len, "bucket %s: tot-mem: %10zu, clients: %zu\n", range,
+                                bytes[i], counts[i]);
+    }
+    reply_verbatim(call->reply, "txt", (struct slice){text, len});
+}
+
+static void run_protect_client(struct call *call) {
+    int64_t id;
+    struct client *client = NULL;
+    if (!parse_int64(call->argv[2], &id) || id < 0)
+        reply_error(call->reply, "ERR Invalid client id");
+    else if (!(client = client_by_id((uint64_t)id)))
+        reply_error(call->reply, "ERR No such client");
+    else {
+        client_protect(client);
+        reply_ok(call->reply);
+    }
+}
+
+/* Replies are written directly to send memory, which has no static buffer to avoid. */
+static void run_enforce_reply_list(struct call *call) {
+    reply_ok(call->reply);
+}
+
+#define HELP(...)                                                                                                      \
+    (const char *const[]) {                                                                                            \
+        __VA_ARGS__, NULL                                                                                              \
+    }
+const struct debug_subcommand debug_client_subcommands[] = {
+    {"client-enforce-reply-list", 1, 1, run_enforce_reply_list,
+     HELP("CLIENT-ENFORCE-REPLY-LIST <0|1>", "    Accepted for tests; replies have no static buffer here.")},
+    {"client-eviction", 0, 0, run_client_eviction,
+     HELP("CLIENT-EVICTION", "    Show how many clients use how much memory (maxmemory-clients).")},
+    {"protect-client", 1, 1, run_protect_client,
+     HELP("PROTECT-CLIENT <id>", "    Read nothing more from a client, and never free it.")},
+    {NULL, 0, 0, NULL, NULL}};
