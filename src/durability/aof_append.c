@@ -192,8 +192,8 @@ bool aof_append_in_group(void) {
 void aof_append_start(void) {
     if (append.listening) return;
     aof_buffer_init(&append.buffer);
-    append.listener =
-        (struct propagation_listener){.command = on_command, .begin = on_begin, .end = on_end, .changes_only = true};
+    append.listener = (struct propagation_listener){
+        .command = on_command, .begin = on_begin, .end = on_end, .changes_only = true, .target = PROPAGATE_AOF};
     append.writer = (struct propagation_writer){.out = out(), .mark = mark, .insert = insert};
     append.sequence = 0;
     aof_append_select();

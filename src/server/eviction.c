@@ -23,7 +23,7 @@ enum { TENACITY_DEFAULT = 10, TENACITY_MAX = 100, US_PER_TENACITY = 50, TIMER_US
 static int samples, tenacity;
 static struct event_timer timer;
 static struct list uncounted = {.head = {&uncounted.head, &uncounted.head}};
-static bool gate_added;
+static bool gate_added, out_of_memory;
 static uint64_t exceeded_since_us, exceeded_total_us;
 
 void eviction_leave_out(struct uncounted_memory *memory) {
@@ -109,6 +109,7 @@ static bool evict(bool *more) {
 static uint64_t evict_more(struct event_timer *self) {
     (void)self;
     bool more;
+    if (dispatch_running()) return TIMER_US; /* a script serves the loop: its keys must not change meanwhile */
     evict(&more);
     return more ? TIMER_US : 0;
 }
@@ -122,12 +123,18 @@ static bool evict_now_and_later(void) {
 static enum filter_answer memory_ask(struct client *client, const struct command *command, int argc,
                                      const struct slice *argv, const char **error) {
     (void)argc, (void)argv;
+    out_of_memory = false;
     if (__builtin_expect(!excess(NULL), 1) && !exceeded_since_us) return FILTER_PASS;
     bool needs_memory = dispatch_flags(client, command) & CMD_DENYOOM;
     /* A replica that refused a command of its primary would no longer have its data. */
-    if (evict_now_and_later() || !needs_memory || client->flags & CLIENT_PRIMARY) return FILTER_PASS;
+    out_of_memory = !evict_now_and_later();
+    if (!out_of_memory || !needs_memory || client->flags & CLIENT_PRIMARY) return FILTER_PASS;
     *error = "OOM command not allowed when used memory > 'maxmemory'.";
     return FILTER_REFUSE;
+}
+
+bool eviction_out_of_memory(void) {
+    return gate_added && out_of_memory;
 }
 
 static struct command_filter memory_filter = {.order = FILTER_MEMORY, .ask = memory_ask};
@@ -141,7 +148,10 @@ static const char *apply_maxmemory(void) {
             dispatch_remove_filter(&memory_filter);
         gate_added = wanted;
     }
-    if (!wanted) exceeded_note(false);
+    if (!wanted) {
+        exceeded_note(false);
+        out_of_memory = false;
+    }
     if (wanted && excess(NULL)) {
         log_warning("WARNING: the new maxmemory value set via CONFIG SET (%llu) is smaller than the current memory "
                     "usage (%zu). This will result in key "

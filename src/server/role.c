@@ -64,6 +64,10 @@ static const char *role_apply(void) {
     return NULL;
 }
 
+bool role_is_stale(void) {
+    return list_is_linked(&stale_filter.link);
+}
+
 bool role_ignores_maxmemory(void) {
     return current.is_replica && ignore_maxmemory;
 }

@@ -57,6 +57,7 @@ struct role_sync {
 extern struct role_sync role_sync;
 void role_set_offset(int64_t offset);
 void role_heard(void);             /* bytes have arrived from the primary */
+bool role_is_stale(void);          /* a replica that refuses commands on its data: the link is down */
 bool role_ignores_maxmemory(void); /* a replica whose primary evicts for both */
 
 /* Called after the role changes, or the primary of a replica. */

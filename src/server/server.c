@@ -9,6 +9,7 @@
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
 #include "server/clients/reply_barrier.h"
+#include "server/command/dispatch.h"
 #include "server/config/config.h"
 #include "server/stats/latency_monitor.h"
 #include "server/process/process.h"
@@ -59,7 +60,8 @@ bool server_deletion_paused_for(int reasons) {
 
 static uint64_t cron(struct event_timer *timer) {
     (void)timer;
-    if (server.cron_paused) return 1000000 / (uint64_t)server.hz;
+    /* A script that serves the loop must not see its keys expire. */
+    if (server.cron_paused || dispatch_running()) return 1000000 / (uint64_t)server.hz;
     stats_sample();
     clients_cron(server.hz);
     if (!stands_still && !server.loading) {

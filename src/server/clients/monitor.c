@@ -51,14 +51,18 @@ static void write_line(const struct call *call, struct output *out) {
     output_write(out, SLICE("\r\n"));
 }
 
-static void observe(struct call *call, uint64_t ticks) {
-    (void)ticks;
-    if (call->command->spec->flags & (CMD_SKIP_MONITOR | CMD_ADMIN)) return;
+void monitor_show(const struct call *call) {
+    if (!monitors.count) return;
     struct memory_output line;
     memory_output_init(&line);
     write_line(call, &line.out);
     subscribers_send(&monitors, memory_output_slice(&line));
     memory_output_free(&line);
+}
+
+static void observe(struct call *call, uint64_t ticks) {
+    (void)ticks;
+    if (!(call->command->spec->flags & (CMD_SKIP_MONITOR | CMD_ADMIN))) monitor_show(call);
 }
 static struct call_observer observer = {.after = observe};
 

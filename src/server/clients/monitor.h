@@ -2,5 +2,7 @@
 #ifndef SERVER_MONITOR_H
 #define SERVER_MONITOR_H
 #include "server/command/command.h"
+/* Shows a call of a command with CMD_SKIP_MONITOR, before it runs: scripts, whose commands follow it. */
+void monitor_show(const struct call *call);
 extern const struct command_spec monitor_commands[];
 #endif

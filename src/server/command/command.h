@@ -70,7 +70,8 @@ enum command_flag {
     CMD_ONLY_SENTINEL = 1 << 22,
     CMD_SYSCMD = 1 << 23 /* for developers; COMMAND DOCS says so */,
     CMD_RUNS_QUEUED = 1 << 24, /* EXEC: filters treat it like the commands it will run. Not shown */
-    CMD_NOT_QUEUED = 1 << 25   /* runs at once even if a transaction is open. Not shown */
+    CMD_NOT_QUEUED = 1 << 25,  /* runs at once even if a transaction is open. Not shown */
+    CMD_RUNS_SCRIPT = 1 << 26  /* EVAL, FCALL: may run any command. Not shown */
 };
 /* ACL categories. @read, @write, @slow, @fast, @admin, @dangerous, @blocking, @pubsub follow from the flags and need
  * not be given. */

@@ -351,7 +351,19 @@ static __attribute__((noinline)) void refuse_arity(struct client *client, struct
 
 uint32_t dispatch_flags(const struct client *client, const struct command *command) {
     uint32_t flags = command->spec->flags;
-    return flags & CMD_RUNS_QUEUED ? flags | transaction_flags(client) : flags;
+    if (flags & CMD_RUNS_QUEUED) flags |= transaction_flags(client);
+    return flags & CMD_RUNS_SCRIPT ? flags | CMD_MAY_REPLICATE : flags;
+}
+
+const char *dispatch_ask(struct client *client, const struct command *command, uint32_t flags, int argc,
+                         const struct slice *argv, uint32_t orders) {
+    list_each(&filters, link) {
+        struct command_filter *gate = container_of(link, struct command_filter, link);
+        if (!(FILTER_BIT(gate->order) & orders) || (gate->flags && !(gate->flags & flags))) continue;
+        const char *error = NULL;
+        if (gate->ask(client, command, argc, argv, &error) == FILTER_REFUSE) return error;
+    }
+    return NULL;
 }
 
 /* Returns true if a filter stopped the request. */

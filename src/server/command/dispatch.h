@@ -43,7 +43,7 @@ struct command_filter {
 };
 void dispatch_add_filter(struct command_filter *gate);
 void dispatch_remove_filter(struct command_filter *gate);
-/* Flags of the command for filters: EXEC also has those of all commands it will run. */
+/* Flags of the command for filters: EXEC also has those of all commands it will run, and a script may replicate. */
 uint32_t dispatch_flags(const struct client *client, const struct command *command);
 /* Called for each request that was refused before it ran (its transaction becomes dirty); `command` is NULL if unknown.
  * May be NULL. Returns true if it has replied. */
@@ -56,6 +56,12 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
 void dispatch_refuse(struct client *client, const char *error);
 /* Runs a command that was already checked (EXEC, scripts). */
 void dispatch_call(struct client *client, struct command *command, int argc, const struct slice *argv);
+
+/* Asks the filters of some kinds, a set of 1u << (order / 10), about a command that has the given flags, and does not
+ * run it. Returns the error of the first filter that refuses it, NULL: none. For commands of scripts. */
+#define FILTER_BIT(order) (1u << (order) / 10)
+const char *dispatch_ask(struct client *client, const struct command *command, uint32_t flags, int argc,
+                         const struct slice *argv, uint32_t orders);
 
 /* Called for each call (`before` for MONITOR). The struct belongs to its owner. */
 struct call_observer {

@@ -8,6 +8,7 @@ static struct list listeners = {.head = {&listeners.head, &listeners.head}};
 static int depth;
 static enum propagation_origin origin;
 static uint64_t offset;
+static int targets = PROPAGATE_ALL;
 
 void propagate_listen(struct propagation_listener *listener) {
     listener->begun = false;
@@ -17,7 +18,7 @@ void propagate_unlisten(struct propagation_listener *listener) {
     list_remove(&listeners, &listener->link);
 }
 bool propagate_wanted(void) {
-    return listeners.len != 0 && origin != PROPAGATION_LOADING;
+    return listeners.len != 0 && origin != PROPAGATION_LOADING && targets;
 }
 uint64_t propagation_offset(void) {
     return offset;
@@ -29,6 +30,12 @@ enum propagation_origin propagation_set_origin(enum propagation_origin now) {
     return before;
 }
 
+int propagation_set_targets(int now) {
+    int before = targets;
+    targets = now;
+    return before;
+}
+
 static void hand_out(struct propagation *propagation) {
     if (!propagate_wanted()) return;
     propagation->origin = origin;
@@ -36,6 +43,7 @@ static void hand_out(struct propagation *propagation) {
     list_each(&listeners, link) {
         struct propagation_listener *listener = container_of(link, struct propagation_listener, link);
         if (propagation->is_message && listener->changes_only) continue;
+        if (listener->target && !(listener->target & targets)) continue;
         if (depth && !listener->begun) {
             listener->begun = true;
             if (listener->begin) listener->begin(listener, propagation->db);

@@ -36,13 +36,21 @@ static inline struct blob *propagation_blob(const struct propagation *propagatio
     return propagation->blobs ? propagation->blobs[index] : NULL;
 }
 
+/* Where a script sends its effects (set_repl). A listener with a target receives what is meant for it. */
+enum propagation_target {
+    PROPAGATE_ANY, /* of a listener: receives what has a target */
+    PROPAGATE_AOF = 1,
+    PROPAGATE_REPLICAS = 2,
+    PROPAGATE_ALL = PROPAGATE_AOF | PROPAGATE_REPLICAS
+};
 struct propagation_listener {
     struct list_link link;
     void (*command)(struct propagation_listener *self, const struct propagation *propagation);
     void (*begin)(struct propagation_listener *self, int db); /* may be NULL */
     void (*end)(struct propagation_listener *self);           /* may be NULL */
     bool changes_only;                                        /* no messages */
-    bool begun;                                               /* private: begin was called, end was not */
+    enum propagation_target target;
+    bool begun; /* private: begin was called, end was not */
 };
 /* May be called at any time outside a callback, also between begin and end; a callback may remove its own listener. */
 void propagate_listen(struct propagation_listener *listener);
@@ -60,4 +68,7 @@ uint64_t propagation_offset(void);
 /* Sets the origin of all following propagation and returns the previous one, which the caller restores. Dispatch does
  * so around the calls of a client with CLIENT_PRIMARY or CLIENT_LOADER. */
 enum propagation_origin propagation_set_origin(enum propagation_origin origin);
+/* Sets the targets, a set of propagation_target, of all following propagation and returns the previous set, which the
+ * caller restores. Without a target nothing is propagated. */
+int propagation_set_targets(int targets);
 #endif
