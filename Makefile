@@ -57,6 +57,9 @@ ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifneq ($(call found,liblzf),yes)
     $(error liblzf was not found; `make install-deps` installs what is missing)
   endif
+  ifneq ($(call found,lua5.1 lua5.1-bitop),yes)
+    $(error Lua 5.1 and its bitop library were not found; `make install-deps` installs them (Debian: liblua5.1-0-dev, lua-bitop-dev))
+  endif
 endif
 
 include deps/packages.mk
@@ -69,7 +72,7 @@ ifeq ($(WERROR),yes)
 WARNINGS += -Werror
 endif
 override CFLAGS += -std=c11 -D_GNU_SOURCE -pthread $(OPTIMIZATION) $(DEBUG_FLAGS) -fno-omit-frame-pointer -fno-strict-aliasing $(WARNINGS)
-override CPPFLAGS += -Isrc -I$(B) $(CFLAGS_LZF)
+override CPPFLAGS += -Isrc -I$(B) $(CFLAGS_LZF) $(CFLAGS_LUA)
 override LDFLAGS += -pthread -rdynamic
 LIBS := $(LIBS_LIB)
 ifneq ($(SANITIZER),)

@@ -9,6 +9,7 @@
 #include "pubsub/pubsub.h"
 #include "repl/link_transport.h"
 #include "repl/repl.h"
+#include "script/script.h"
 #include "server/clients/auth.h"
 #include "server/clients/blocking.h"
 #include "server/clients/client.h"
@@ -73,6 +74,7 @@ static void parts_register(void) {
     config_register(repl_primary_options);
     config_register(wait_options);
     config_register(link_transport_options);
+    config_register(script_options);
 
     commands_register(connection_commands);
     commands_register(client_commands);
@@ -95,11 +97,14 @@ static void parts_register(void) {
     commands_register(repl_primary_commands);
     commands_register(wait_commands);
     commands_register(absent_features_commands);
+    commands_register(script_commands);
+    commands_register(function_commands);
     data_commands_register();
 
     transactions_init();
     blocking_init();
     pubsub_init();
+    script_init();
     debug_register_own();
     debug_register(rdma_debug_subcommands);
     debug_register(debug_reload_subcommands);

@@ -5,6 +5,7 @@
 #include "durability/aof_private.h"
 #include "durability/durability.h"
 #include "lib/number.h"
+#include "server/script_hooks.h"
 #include "server/process/child.h"
 #include "store/hash.h"
 #include "store/list_type.h"
@@ -273,6 +274,13 @@ static void write_entry(struct output *out, const struct entry *entry) {
 
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child) {
     uint64_t keys = 0;
+    const struct slice *libraries;
+    size_t count = script_hooks ? script_hooks->libraries(&libraries) : 0;
+    for (size_t i = 0; i < count; i++) {
+        command(&sink->out, "FUNCTION", 2);
+        bulk(&sink->out, SLICE("LOAD"));
+        bulk(&sink->out, libraries[i]);
+    }
     for (int id = 0; id < keyspace_databases(keyspace); id++) {
         struct db *db = keyspace_db(keyspace, id);
         if (!db_size(db)) continue;

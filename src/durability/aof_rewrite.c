@@ -18,6 +18,7 @@
 #include "lib/memory.h"
 #include "persist/rdb_file.h"
 #include "server/process/child.h"
+#include "server/script_hooks.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -56,6 +57,7 @@ int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool i
                                      .progress = on_progress,
                                      .key_saved = in_child && durability_settings.key_save_delay ? on_key : NULL,
                                      .context = &in_child};
+    if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
     int error =
         as_rdb ? rdb_save(&sink, server.keyspace, &params) : aof_commands_write(&sink, server.keyspace, in_child);
     if (!error) error = sink_sync(&sink);

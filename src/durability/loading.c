@@ -15,6 +15,7 @@
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
+#include "server/script_hooks.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -138,6 +139,11 @@ static bool log_aux(void *context, struct source *source, struct slice name, str
     return true;
 }
 
+static bool load_library(void *context, struct source *source, struct slice code) {
+    const char *error = script_hooks ? script_hooks->load_library(code) : NULL;
+    return !error || source_fail(source, -EINVAL, "Failed loading a function library: %s", error);
+}
+
 /* Does the file begin as an RDB file does? Asked before the data in memory is given up for it. */
 static bool has_magic(int fd) {
     char magic[RDB_MAGIC_BYTES];
@@ -152,6 +158,7 @@ static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, boo
                                     .skip_expired = !keep_expired,
                                     .duplicates = duplicates,
                                     .aux = log_aux,
+                                    .library = load_library,
                                     .key_loaded = key_loaded};
 }
 

@@ -11,6 +11,7 @@
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/process/child.h"
+#include "server/script_hooks.h"
 #include "server/stats/latency_monitor.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -59,6 +60,7 @@ int snapshot_write_to(struct sink *sink, const struct snapshot_content *content)
                                      .context = &keys,
                                      .version = content->version,
                                      .without_keys = content->without_keys};
+    if (script_hooks) params.library_count = script_hooks->libraries(&params.libraries);
     return rdb_save(sink, server.keyspace, &params);
 }
 

@@ -327,7 +327,7 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "0",
      .min = 0,
      .max = INT32_MAX},
-    /* Access control, scripts, protocol. */
+    /* Access control, protocol. */
     {.name = "aclfile",
      .type = CONFIG_STRING,
      .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE,
@@ -344,17 +344,6 @@ const struct config_option config_options_unbuilt[] = {
      .flags = CONFIG_NOT_BUILT,
      .initial = "resetchannels",
      .names = pubsub_defaults},
-    {.name = "busy-reply-threshold",
-     .alias = "lua-time-limit",
-     .type = CONFIG_INT64,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "5000",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "lua-enable-insecure-api",
-     .type = CONFIG_BOOL,
-     .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN,
-     .initial = "no"},
     {.name = "extended-redis-compatibility", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     /* Threads, sockets, start-up. */
     {.name = "events-per-io-thread",

@@ -4,6 +4,7 @@
 #include "lib/number.h"
 #include "server/config/config.h"
 #include "server/eviction.h"
+#include "server/script_hooks.h"
 #include "server/stats/info.h"
 #include "server/stats/memory_report.h"
 #include "server/server.h"
@@ -19,6 +20,21 @@ static void line_size(struct output *out, const char *name, size_t bytes) {
     info_line(out, "%s:%zu", name, bytes);
 }
 
+static void write_script_memory(struct output *out) {
+    struct script_usage usage;
+    char human[32];
+    script_usage_read(&usage);
+    line_size(out, "used_memory_lua", usage.vm_eval);
+    line_size(out, "used_memory_vm_eval", usage.vm_eval);
+    info_line(out, "used_memory_lua_human:%.*s", (int)format_bytes_human(human, usage.vm_eval), human);
+    line_size(out, "used_memory_scripts_eval", usage.scripts_bytes);
+    info_line(out, "number_of_cached_scripts:%zu\r\nnumber_of_functions:%zu\r\nnumber_of_libraries:%zu", usage.scripts,
+              usage.functions, usage.libraries);
+    line_size(out, "used_memory_vm_functions", usage.vm_functions);
+    line_bytes(out, "used_memory_vm_total", usage.vm_eval + usage.vm_functions);
+    line_size(out, "used_memory_functions", usage.functions_bytes);
+    line_bytes(out, "used_memory_scripts", usage.scripts_bytes + usage.functions_bytes);
+}
 static void write_memory(struct output *out) {
     struct memory_report r;
     memory_report_make(&r);
@@ -35,14 +51,7 @@ static void write_memory(struct output *out) {
     line_size(out, "allocator_resident", r.allocator.resident);
     line_size(out, "allocator_muzzy", r.allocator.muzzy);
     line_bytes(out, "total_system_memory", r.allocator.total_system);
-    /* There is no script engine, so it uses no memory. */
-    info_line(
-        out,
-        "used_memory_lua:0\r\nused_memory_vm_eval:0\r\nused_memory_lua_human:0B\r\nused_memory_scripts_eval:"
-        "0\r\nnumber_of_cached_scripts:0\r\n"
-        "number_of_functions:0\r\nnumber_of_libraries:0\r\nused_memory_vm_functions:0\r\nused_memory_vm_total:0\r\n"
-        "used_memory_vm_total_human:0B\r\nused_memory_functions:0\r\nused_memory_scripts:0\r\nused_memory_scripts_"
-        "human:0B");
+    write_script_memory(out);
     line_bytes(out, "maxmemory", (uint64_t)server_settings.maxmemory);
     info_line(out, "maxmemory_policy:%s", maxmemory_policy_name());
     info_line(out, "allocator_frag_ratio:%.2f", r.allocator_frag);
@@ -72,9 +81,12 @@ static void write_tls(struct output *out) {
     for (size_t i = 0; i < sizeof certificates / sizeof *certificates; i++)
         info_line(out, "tls_%s_cert_serial:none\r\ntls_%s_cert_expires_in_seconds:0", certificates[i], certificates[i]);
 }
-/* There are no script engines. */
 static void write_engines(struct output *out) {
-    info_line(out, "engines_count:0\r\nengines_total_used_memory:0\r\nengines_total_memory_overhead:0");
+    struct script_usage usage;
+    script_usage_read(&usage);
+    size_t used = usage.vm_eval + usage.vm_functions;
+    info_line(out, "engines_count:1\r\nengines_total_used_memory:%zu\r\nengines_total_memory_overhead:0", used);
+    info_line(out, "engine_0:name=LUA,module=lua,abi_version=4,used_memory=%zu,memory_overhead=0", used);
 }
 static void write_nothing(struct output *out) {}
 static void write_cluster(struct output *out) {

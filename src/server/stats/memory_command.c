@@ -1,6 +1,7 @@
 /* memory_command.c: MEMORY USAGE, STATS, DOCTOR, PURGE, MALLOC-STATS, HELP. */
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "server/script_hooks.h"
 #include "server/clients/client.h"
 #include "server/command/command.h"
 #include "server/command/help.h"
@@ -64,8 +65,10 @@ static size_t reply_databases(struct reply *reply) {
     return count;
 }
 static void run_stats(struct call *call) {
+    struct script_usage scripts;
     struct memory_report r;
     memory_report_make(&r);
+    script_usage_read(&scripts);
     struct reply *reply = call->reply;
     struct reply_deferred deferred;
     reply_deferred_begin(reply, &deferred);
@@ -80,8 +83,8 @@ static void run_stats(struct call *call) {
     integer_field(reply, "cluster.slot_import", 0);
     integer_field(reply, "cluster.slot_export", 0);
     integer_field(reply, "aof.buffer", 0);
-    integer_field(reply, "lua.caches", 0);
-    integer_field(reply, "functions.caches", 0);
+    integer_field(reply, "lua.caches", (int64_t)scripts.scripts_bytes);
+    integer_field(reply, "functions.caches", (int64_t)scripts.functions_bytes);
     size_t databases = reply_databases(reply);
     integer_field(reply, "overhead.db.hashtable.lut", (int64_t)r.tables);
     integer_field(reply, "overhead.db.hashtable.rehashing", (int64_t)r.tables_rehashing);

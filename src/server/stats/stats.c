@@ -18,6 +18,7 @@
 #include "server/process/process.h"
 #include "server/process/child.h"
 #include "server/role.h"
+#include "server/script_hooks.h"
 #include "server/server.h"
 #include "server/config/settings.h"
 #include "server/clients/transactions.h"
@@ -203,7 +204,9 @@ static void stats_write_store(struct output *out) {
     line(out, "expire_cycle_cpu_milliseconds:%llu", ull(store_stats.expire_cycle_us / 1000));
     line(out, "evicted_keys:%llu", ull(store_stats.evicted_keys));
     line(out, "evicted_clients:%llu", ull(clients_evicted()));
-    line(out, "evicted_scripts:0");
+    struct script_usage scripts;
+    script_usage_read(&scripts);
+    line(out, "evicted_scripts:%llu", ull(scripts.evicted));
     line(out, "total_eviction_exceeded_time:%llu", ull(eviction_exceeded_us(true) / 1000));
     line(out, "current_eviction_exceeded_time:%llu", ull(eviction_exceeded_us(false) / 1000));
     line(out, "keyspace_hits:%llu", ull(store_stats.hits));

@@ -1,0 +1,273 @@
+/* function.c: see function.h.
+ *
+ * Libraries and functions are in a struct functions. Loading checks the whole new library before anything changes. A
+ * restored set is built beside the present one, in an interpreter of its own, since its code may do anything while it
+ * is loaded. */
+#include "script/function.h"
+#include "lib/background.h"
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "lib/ticks.h"
+#include "script/script_shebang.h"
+#include "server/server.h"
+#include <lauxlib.h>
+#include <stdio.h>
+
+enum { LOAD_LIMIT_US = 500000, SHOWN_MAX = 128 };
+
+/* A set of libraries with its interpreter. */
+static struct functions {
+    lua_State *vm;
+    struct list libraries;
+    struct hashtable *by_name, *functions;
+    size_t bytes;
+} current;
+
+static struct slice *codes;
+static char error_text[SHOWN_MAX + 128];
+
+static struct slice library_name(const void *entry) {
+    return ((const struct library *)entry)->name;
+}
+static struct slice function_name(const void *entry) {
+    const struct function *function = entry;
+    return (struct slice){function->name, function->name_len};
+}
+static const struct hashtable_type library_type = {.key = library_name};
+static const struct hashtable_type function_type = {.key = function_name, .ignore_case = true};
+
+static void set_init(struct functions *set) {
+    *set = (struct functions){.vm = lua_vm_new(LUA_VM_FUNCTIONS),
+                              .by_name = hashtable_new(&library_type),
+                              .functions = hashtable_new(&function_type)};
+    list_init(&set->libraries);
+}
+
+static struct functions *present(void) {
+    if (!current.vm) set_init(&current);
+    return &current;
+}
+
+static void function_free(lua_State *vm, struct function *function) {
+    if (vm) lua_vm_release(vm, function->reference);
+    mem_free(function->name);
+    mem_free(function->description);
+    mem_free(function);
+}
+
+/* `vm` NULL: the interpreter is freed as a whole. */
+static void library_free(lua_State *vm, struct library *library) {
+    while (library->functions.len) {
+        struct function *function = container_of(list_first(&library->functions), struct function, link);
+        list_remove(&library->functions, &function->link);
+        function_free(vm, function);
+    }
+    mem_free(library);
+}
+
+static void free_vm(void *vm) {
+    lua_vm_free(vm);
+}
+
+static void set_free(struct functions *set, bool in_background) {
+    if (!set->vm) return;
+    while (set->libraries.len) {
+        struct library *library = container_of(list_first(&set->libraries), struct library, link);
+        list_remove(&set->libraries, &library->link);
+        library_free(NULL, library);
+    }
+    hashtable_free(set->by_name);
+    hashtable_free(set->functions);
+    if (in_background)
+        background_submit(BACKGROUND_LAZY_FREE, free_vm, set->vm);
+    else
+        lua_vm_free(set->vm);
+    *set = (struct functions){0};
+}
+
+struct list *libraries_all(void) {
+    return &present()->libraries;
+}
+struct function *function_find(struct slice name) {
+    return current.vm ? hashtable_find(current.functions, name) : NULL;
+}
+lua_State *function_vm(void) {
+    return present()->vm;
+}
+
+void function_stats(struct function_stats *stats) {
+    *stats = (struct function_stats){0};
+    if (!current.vm) return;
+    *stats = (struct function_stats){.libraries = current.libraries.len,
+                                     .functions = hashtable_size(current.functions),
+                                     .bytes = current.bytes,
+                                     .vm_bytes = lua_vm_memory(current.vm)};
+}
+
+size_t libraries_code(const struct slice **out) {
+    size_t count = 0;
+    if (!current.vm) return 0;
+    codes = mem_realloc(codes, (current.libraries.len + 1) * sizeof *codes);
+    list_each(&current.libraries, link) codes[count++] = container_of(link, struct library, link)->code;
+    *out = codes;
+    return count;
+}
+
+/* Loading */
+
+struct loading {
+    struct lua_registration registration; /* must be first */
+    lua_State *vm;
+    struct library *library;
+    const char *error;
+};
+
+static bool name_ok(struct slice name) {
+    for (size_t i = 0; i < name.len; i++) {
+        char c = name.data[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
+    }
+    return name.len > 0;
+}
+
+static bool has_function(struct library *library, struct slice name) {
+    list_each(&library->functions, link) {
+        struct slice other = function_name(container_of(link, struct function, link));
+        if (other.len == name.len && strncasecmp(other.data, name.data, name.len) == 0) return true;
+    }
+    return false;
+}
+
+static void add_function(struct lua_registration *registration, const struct lua_function *given) {
+    struct loading *loading = (struct loading *)registration;
+    if (loading->error) {
+        lua_vm_release(loading->vm, given->reference);
+        return;
+    }
+    if (!name_ok(given->name))
+        loading->error = "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least "
+                         "one character long";
+    else if (has_function(loading->library, given->name))
+        loading->error = "ERR Function already exists in the library";
+    struct function *function = mem_alloc(sizeof *function);
+    *function = (struct function){.library = loading->library,
+                                  .name = mem_strndup(given->name.data, given->name.len),
+                                  .name_len = given->name.len,
+                                  .flags = given->flags,
+                                  .reference = given->reference};
+    if (given->description.data) {
+        function->description = mem_strndup(given->description.data, given->description.len);
+        function->description_len = given->description.len;
+    }
+    list_append(&loading->library->functions, &function->link);
+    loading->library->bytes += mem_size(function) + mem_size(function->name);
+}
+
+/* The first function of the library whose name another library than `except` has; NULL: none. */
+static struct function *find_clash(struct functions *set, struct library *library, const struct library *except) {
+    list_each(&library->functions, link) {
+        struct function *function = container_of(link, struct function, link);
+        struct function *other = hashtable_find(set->functions, function_name(function));
+        if (other && other->library != except) return function;
+    }
+    return NULL;
+}
+
+static void library_detach(struct functions *set, struct library *library) {
+    list_each(&library->functions, link)
+        hashtable_pop(set->functions, function_name(container_of(link, struct function, link)));
+    hashtable_pop(set->by_name, library->name);
+    list_remove(&set->libraries, &library->link);
+    set->bytes -= library->bytes;
+}
+
+static void library_attach(struct functions *set, struct library *library) {
+    list_each(&library->functions, link) hashtable_add(set->functions, container_of(link, struct function, link));
+    hashtable_add(set->by_name, library);
+    list_append(&set->libraries, &library->link);
+    set->bytes += library->bytes;
+}
+
+static struct library *library_new(struct slice name, struct slice code) {
+    struct library *library = mem_alloc(sizeof *library + name.len + code.len);
+    char *at = (char *)(library + 1);
+    memcpy(at, name.data, name.len);
+    memcpy(at + name.len, code.data, code.len);
+    *library = (struct library){.name = {at, name.len}, .code = {at + name.len, code.len}};
+    list_init(&library->functions);
+    library->bytes = mem_size(library);
+    return library;
+}
+
+static const char *shown_error(const char *format, struct slice name) {
+    snprintf(error_text, sizeof error_text, format, (int)(name.len < SHOWN_MAX ? name.len : SHOWN_MAX), name.data);
+    return error_text;
+}
+
+static const char *set_load(struct functions *set, struct slice code, bool replaces, bool limited,
+                            struct library **added) {
+    struct script_shebang shebang;
+    const char *error = library_shebang_read(code, &shebang);
+    if (error) return error;
+    struct library *old = hashtable_find(set->by_name, shebang.name);
+    if (old && !replaces) return shown_error("ERR Library '%.*s' already exists", shebang.name);
+    struct library *library = library_new(shebang.name, code);
+    struct loading loading = {.registration = {.add = add_function}, .vm = set->vm, .library = library};
+    if (limited) loading.registration.deadline = ticks_now() + ticks_of_us(LOAD_LIMIT_US);
+    error = lua_vm_load_library(set->vm, shebang.code, &loading.registration);
+    if (!error) error = loading.error;
+    if (!error && !library->functions.len) error = "ERR No functions registered";
+    struct function *clash = error ? NULL : find_clash(set, library, old);
+    if (clash) error = shown_error("ERR Function %.*s already exists", function_name(clash));
+    if (error) {
+        library_free(set->vm, library);
+        return error;
+    }
+    if (old) {
+        library_detach(set, old);
+        library_free(set->vm, old);
+    }
+    library_attach(set, library);
+    if (added) *added = library;
+    return NULL;
+}
+
+const char *library_load(struct slice code, bool replaces, struct library **added) {
+    return set_load(present(), code, replaces, !server.loading, added);
+}
+
+bool library_delete(struct slice name) {
+    struct library *library = current.vm ? hashtable_find(current.by_name, name) : NULL;
+    if (!library) return false;
+    library_detach(&current, library);
+    library_free(current.vm, library);
+    return true;
+}
+
+void libraries_flush(bool in_background) {
+    set_free(&current, in_background);
+}
+
+const char *libraries_restore(const struct slice *texts, size_t count, enum library_restore policy) {
+    struct functions next;
+    const char *error = NULL;
+    set_init(&next);
+    if (policy != LIBRARY_RESTORE_FLUSH)
+        list_each(&present()->libraries, link) if (!error) error =
+            set_load(&next, container_of(link, struct library, link)->code, false, false, NULL);
+    for (size_t i = 0; i < count && !error; i++)
+        error = set_load(&next, texts[i], policy == LIBRARY_RESTORE_REPLACE, true, NULL);
+    if (error) {
+        set_free(&next, false);
+        return error;
+    }
+    set_free(&current, false);
+    current = next;
+    list_init(&current.libraries);
+    while (next.libraries.len) {
+        struct list_link *link = list_first(&next.libraries);
+        list_remove(&next.libraries, link);
+        list_append(&current.libraries, link);
+    }
+    return NULL;
+}

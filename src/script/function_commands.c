@@ -1,0 +1,497 @@
+/* function_commands.c: FUNCTION, FCALL and FCALL_RO. */
+#include "commands/spec.h"
+#include "lib/crc64.h"
+#include "lib/glob.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "persist/rdb.h"
+#include "persist/rdb_opcodes.h"
+#include "persist/source.h"
+#include "script/function.h"
+#include "script/script.h"
+#include "script/script_run.h"
+#include "server/clients/client.h"
+#include "server/clients/monitor.h"
+#include "server/command/help.h"
+#include <endian.h>
+#include <stdio.h>
+
+enum { FIRST_KEY_ARGUMENT = 3 };
+
+/* FCALL */
+
+static void fcall(struct call *call, bool read_only) {
+    int64_t count;
+    struct script_run run;
+    monitor_show(call);
+    struct function *function = function_find(call->argv[1]);
+    if (!function) {
+        reply_error(call->reply, "ERR Function not found");
+        return;
+    }
+    const char *error = NULL;
+    if (!parse_int64(call->argv[2], &count))
+        error = "ERR Bad number of keys provided";
+    else if (count > call->argc - FIRST_KEY_ARGUMENT)
+        error = "ERR Number of keys can't be greater than number of args";
+    else if (count < 0)
+        error = "ERR Number of keys can't be negative";
+    if (error) {
+        reply_error(call->reply, error);
+        return;
+    }
+    struct lua_arguments arguments = {.key_count = (int)count,
+                                      .argument_count = call->argc - FIRST_KEY_ARGUMENT - (int)count,
+                                      .keys = call->argv + FIRST_KEY_ARGUMENT,
+                                      .arguments = call->argv + FIRST_KEY_ARGUMENT + count};
+    if (!script_begin(&run, call, function->name, function->flags, read_only)) return;
+    run.is_function = true;
+    lua_vm_run(function_vm(), LUA_VM_FUNCTIONS, function->reference, &arguments, call);
+    script_end(&run);
+}
+static void fcall_run(struct call *call) {
+    fcall(call, false);
+}
+static void fcall_ro_run(struct call *call) {
+    fcall(call, true);
+}
+
+/* Changes */
+
+static void refuse_arguments(struct call *call) {
+    enum { SHOWN_MAX = 128 };
+    struct slice name = call->argv[1];
+    reply_error_format(call->reply,
+                       "ERR unknown subcommand or wrong number of arguments for '%.*s'. Try FUNCTION HELP.",
+                       (int)(name.len < SHOWN_MAX ? name.len : SHOWN_MAX), name.data);
+}
+
+static void load_run(struct call *call) {
+    bool replaces = false;
+    struct library *library;
+    for (int i = 2; i < call->argc - 1; i++) {
+        if (!slice_is(call->argv[i], "replace")) {
+            reply_error_format(call->reply, "ERR Unknown option given: %.*s", (int)call->argv[i].len,
+                               call->argv[i].data);
+            return;
+        }
+        replaces = true;
+    }
+    const char *error = library_load(call->argv[call->argc - 1], replaces, &library);
+    if (error) {
+        reply_error(call->reply, error);
+        return;
+    }
+    call->dirty++;
+    reply_bulk(call->reply, library->name);
+}
+
+static void delete_run(struct call *call) {
+    if (!library_delete(call->argv[2])) {
+        reply_error(call->reply, "ERR Library not found");
+        return;
+    }
+    call->dirty++;
+    reply_ok(call->reply);
+}
+
+static void flush_run(struct call *call) {
+    bool in_background = store_settings.lazy_user_flush;
+    if (call->argc > 3) {
+        reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'flush'. Try FUNCTION HELP.");
+        return;
+    }
+    if (call->argc == 3 && slice_is(call->argv[2], "async")) {
+        in_background = true;
+    } else if (call->argc == 3 && slice_is(call->argv[2], "sync")) {
+        in_background = false;
+    } else if (call->argc == 3) {
+        reply_error(call->reply, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
+        return;
+    }
+    libraries_flush(in_background);
+    call->dirty++; /* also where there was none: replicas may have some */
+    reply_ok(call->reply);
+}
+
+/* DUMP and RESTORE. A payload is the records of libraries as in an RDB file, the version of the format in 2 bytes, and
+ * the CRC-64 of all that. */
+
+static void dump_run(struct call *call) {
+    struct memory_output payload;
+    uint16_t version = htole16(RDB_VERSION);
+    memory_output_init(&payload);
+    list_each(libraries_all(), link) {
+        static const char opcode = (char)RDB_OPCODE_FUNCTION2;
+        output_write(&payload.out, slice_make(&opcode, 1));
+        rdb_write_string(&payload.out, container_of(link, struct library, link)->code);
+    }
+    output_write(&payload.out, slice_make(&version, sizeof version));
+    struct slice bytes = memory_output_slice(&payload);
+    uint64_t sum = htole64(crc64(0, bytes.data, bytes.len));
+    output_write(&payload.out, slice_make(&sum, sizeof sum));
+    reply_bulk(call->reply, memory_output_slice(&payload));
+    memory_output_free(&payload);
+}
+
+struct code_list {
+    struct slice *items;
+    size_t count, capacity;
+};
+static void code_list_free(struct code_list *list) {
+    for (size_t i = 0; i < list->count; i++) mem_free((void *)(uintptr_t)list->items[i].data);
+    mem_free(list->items);
+}
+
+/* Reads the libraries of a payload. False: it is malformed. */
+static bool payload_read(struct source *source, struct code_list *list) {
+    struct rdb_reader in;
+    uint8_t opcode;
+    bool good = true;
+    rdb_reader_init(&in, source);
+    while (good && source_left(source) && source_byte(source, &opcode)) {
+        size_t len = 0;
+        uint8_t *code = opcode == RDB_OPCODE_FUNCTION2 ? rdb_read_block(&in, &len) : NULL;
+        good = code != NULL;
+        if (!good) break;
+        if (list->count == list->capacity) {
+            list->capacity = list->capacity ? list->capacity * 2 : 16;
+            list->items = mem_realloc(list->items, list->capacity * sizeof *list->items);
+        }
+        list->items[list->count++] = slice_make(code, len);
+    }
+    rdb_reader_free(&in);
+    return good && !source->failed;
+}
+
+static bool policy_read(struct call *call, enum library_restore *policy) {
+    *policy = LIBRARY_RESTORE_APPEND;
+    if (call->argc == 3) return true;
+    if (call->argc > 4) {
+        refuse_arguments(call);
+        return false;
+    }
+    struct slice word = call->argv[3];
+    if (slice_is(word, "append")) return true;
+    if (slice_is(word, "replace"))
+        *policy = LIBRARY_RESTORE_REPLACE;
+    else if (slice_is(word, "flush"))
+        *policy = LIBRARY_RESTORE_FLUSH;
+    else
+        reply_error(call->reply, "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.");
+    return *policy != LIBRARY_RESTORE_APPEND;
+}
+
+static void restore_run(struct call *call) {
+    enum library_restore policy;
+    struct source source;
+    struct code_list list = {0};
+    if (!policy_read(call, &policy)) return;
+    if (!dump_open(call->argv[2], &source)) {
+        reply_error(call->reply, "ERR DUMP payload version or checksum are wrong");
+        return;
+    }
+    const char *error = "ERR given type is not a function";
+    if (payload_read(&source, &list)) error = libraries_restore(list.items, list.count, policy);
+    if (error) {
+        reply_error(call->reply, error);
+    } else {
+        call->dirty++;
+        reply_ok(call->reply);
+    }
+    code_list_free(&list);
+    source_free(&source);
+}
+
+/* Looking */
+
+static void write_flag(void *context, const char *name) {
+    reply_status(context, name);
+}
+static void count_flag(void *context, const char *name) {
+    (void)name;
+    ++*(size_t *)context;
+}
+
+static void reply_text_or_null(struct reply *reply, const char *text, size_t len) {
+    if (text)
+        reply_bulk(reply, (struct slice){text, len});
+    else
+        reply_null(reply);
+}
+
+static void reply_function(struct reply *reply, const struct function *function) {
+    size_t flags = 0;
+    script_flags_each(function->flags, count_flag, &flags);
+    reply_map(reply, 3);
+    reply_bulk_text(reply, "name");
+    reply_bulk(reply, (struct slice){function->name, function->name_len});
+    reply_bulk_text(reply, "description");
+    reply_text_or_null(reply, function->description, function->description_len);
+    reply_bulk_text(reply, "flags");
+    reply_set(reply, flags);
+    script_flags_each(function->flags, write_flag, reply);
+}
+
+static void reply_library(struct reply *reply, struct library *library, bool with_code) {
+    reply_map(reply, with_code ? 4 : 3);
+    reply_bulk_text(reply, "library_name");
+    reply_bulk(reply, library->name);
+    reply_bulk_text(reply, "engine");
+    reply_bulk_text(reply, "LUA");
+    reply_bulk_text(reply, "functions");
+    reply_array(reply, library->functions.len);
+    list_each(&library->functions, link) reply_function(reply, container_of(link, struct function, link));
+    if (!with_code) return;
+    reply_bulk_text(reply, "library_code");
+    reply_bulk(reply, library->code);
+}
+
+static void list_run(struct call *call) {
+    struct slice pattern = {NULL, 0};
+    bool with_code = false;
+    for (int i = 2; i < call->argc; i++) {
+        struct slice word = call->argv[i];
+        if (!with_code && slice_is(word, "withcode")) {
+            with_code = true;
+        } else if (!pattern.data && slice_is(word, "libraryname")) {
+            if (i + 1 >= call->argc) {
+                reply_error(call->reply, "ERR library name argument was not given");
+                return;
+            }
+            pattern = call->argv[++i];
+        } else {
+            reply_error_format(call->reply, "ERR Unknown argument %.*s", (int)word.len, word.data);
+            return;
+        }
+    }
+    struct reply_deferred deferred;
+    size_t count = 0;
+    reply_deferred_begin(call->reply, &deferred);
+    list_each(libraries_all(), link) {
+        struct library *library = container_of(link, struct library, link);
+        if (pattern.data && !glob_match(pattern, library->name, true)) continue;
+        reply_library(call->reply, library, with_code);
+        count++;
+    }
+    reply_deferred_end(call->reply, &deferred, REPLY_ARRAY, count);
+}
+
+static void reply_running(struct reply *reply) {
+    const struct script_run *run = script_running;
+    if (!run || !run->is_function) {
+        reply_null(reply);
+        return;
+    }
+    reply_map(reply, 3);
+    reply_bulk_text(reply, "name");
+    reply_bulk_text(reply, run->name);
+    reply_bulk_text(reply, "command");
+    reply_array(reply, (size_t)run->call->argc);
+    for (int i = 0; i < run->call->argc; i++) reply_bulk(reply, run->call->argv[i]);
+    reply_bulk_text(reply, "duration_ms");
+    reply_integer(reply, (int64_t)script_running_ms());
+}
+
+static void stats_run(struct call *call) {
+    struct function_stats stats;
+    struct reply *reply = call->reply;
+    /* An EVAL that runs has no statistics here. */
+    if (script_running && !script_running->is_function) {
+        reply_error(reply, "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+        return;
+    }
+    function_stats(&stats);
+    reply_map(reply, 2);
+    reply_bulk_text(reply, "running_script");
+    reply_running(reply);
+    reply_bulk_text(reply, "engines");
+    reply_map(reply, 1);
+    reply_bulk_text(reply, "LUA");
+    reply_map(reply, 2);
+    reply_bulk_text(reply, "libraries_count");
+    reply_integer(reply, (int64_t)stats.libraries);
+    reply_bulk_text(reply, "functions_count");
+    reply_integer(reply, (int64_t)stats.functions);
+}
+
+static void kill_run(struct call *call) {
+    script_kill(call, true);
+}
+
+static void help_run(struct call *call) {
+    static const char *const lines[] = {
+        "LOAD [REPLACE] <FUNCTION CODE>",
+        "    Create a new library with the given library name and code.",
+        "DELETE <LIBRARY NAME>",
+        "    Delete the given library.",
+        "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
+        "    Return general information on all the libraries:",
+        "    * Library name",
+        "    * The engine used to run the Library",
+        "    * Functions list",
+        "    * Library code (if WITHCODE is given)",
+        "    It also possible to get only function that matches a pattern using LIBRARYNAME argument.",
+        "STATS",
+        "    Return information about the current function running:",
+        "    * Function name",
+        "    * Command used to run the function",
+        "    * Duration in MS that the function is running",
+        "    If no function is running, return nil",
+        "    In addition, returns a list of available engines.",
+        "KILL",
+        "    Kill the current running function.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Delete all the libraries.",
+        "    When called without the optional mode argument, the behavior is determined by the",
+        "    lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+        "    * ASYNC: Asynchronously flush the libraries.",
+        "    * SYNC: Synchronously flush the libraries.",
+        "DUMP",
+        "    Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE "
+        "command",
+        "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+        "    Restore the libraries represented by the given payload, it is possible to give a restore policy to",
+        "    control how to handle existing libraries (default APPEND):",
+        "    * FLUSH: delete all existing libraries.",
+        "    * APPEND: appends the restored libraries to the existing libraries. On collision, abort.",
+        "    * REPLACE: appends the restored libraries to the existing libraries, On collision, replace the old",
+        "      libraries with the new libraries (notice that even on this option there is a chance of failure",
+        "      in case of functions name collision with another library).",
+        NULL};
+    reply_help(call->reply, "FUNCTION", lines);
+}
+
+/* Tables */
+
+#define SCRIPTING   .group = GROUP_SCRIPTING, .categories = CAT_SCRIPTING
+#define CHANGES     (CMD_NOSCRIPT | CMD_WRITE)
+#define FCALL_FLAGS (CMD_NOSCRIPT | CMD_SKIP_MONITOR | CMD_NO_MANDATORY_KEYS | CMD_STALE | CMD_MOVABLE_KEYS)
+#define FUNCTION_KEYS(access)                                                                                          \
+    {                                                                                                                  \
+        {                                                                                                              \
+            .flags = (access),                                                                                         \
+            .notes = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE",                 \
+            .begin = BEGIN_INDEX, .index = 2, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1                              \
+        }                                                                                                              \
+    }
+#define EVERYWHERE WORDS("request_policy:all_shards", "response_policy:all_succeeded")
+
+static const struct command_spec function_subcommands[] = {
+    {.name = "delete",
+     .run = delete_run,
+     .arity = 3,
+     .flags = CHANGES,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(1)",
+     .summary = "Deletes a library and its functions.",
+     .syntax = "library-name:string",
+     .tips = EVERYWHERE},
+    {.name = "dump",
+     .run = dump_run,
+     .arity = 2,
+     .flags = CMD_NOSCRIPT,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is the number of functions",
+     .summary = "Returns all libraries as a binary payload."},
+    {.name = "flush",
+     .run = flush_run,
+     .arity = -2,
+     .flags = CHANGES,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is the number of functions deleted",
+     .summary = "Deletes all libraries.",
+     .syntax = "[flush-type(ASYNC|SYNC)]",
+     .tips = EVERYWHERE},
+    {.name = "help",
+     .run = help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "kill",
+     .run = kill_run,
+     .arity = 2,
+     .flags = CMD_NOSCRIPT | CMD_ALLOW_BUSY,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(1)",
+     .summary = "Ends the running function, if it has written nothing.",
+     .tips = WORDS("request_policy:all_shards", "response_policy:one_succeeded")},
+    {.name = "list",
+     .run = list_run,
+     .arity = -2,
+     .flags = CMD_NOSCRIPT,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is the number of functions",
+     .summary = "Lists libraries and their functions.",
+     .syntax = "[LIBRARYNAME library-name-pattern:string] [WITHCODE]",
+     .tips = WORDS("nondeterministic_output_order")},
+    {.name = "load",
+     .run = load_run,
+     .arity = -3,
+     .flags = CHANGES | CMD_DENYOOM,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(1) (considering compilation time is redundant)",
+     .summary = "Creates a library.",
+     .syntax = "[REPLACE] function-code:string",
+     .tips = EVERYWHERE},
+    {.name = "restore",
+     .run = restore_run,
+     .arity = -3,
+     .flags = CHANGES | CMD_DENYOOM,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(N) where N is the number of functions on the payload",
+     .summary = "Creates the libraries of a payload.",
+     .syntax = "serialized-value:string [policy(FLUSH|APPEND|REPLACE)]",
+     .tips = EVERYWHERE},
+    {.name = "stats",
+     .run = stats_run,
+     .arity = 2,
+     .flags = CMD_NOSCRIPT | CMD_ALLOW_BUSY,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "O(1)",
+     .summary = "Shows the running function, and what there is.",
+     .tips = WORDS("nondeterministic_output", "request_policy:all_shards", "response_policy:special")},
+    {.name = NULL},
+};
+
+const struct command_spec function_commands[] = {
+    {.name = "fcall",
+     .run = fcall_run,
+     .arity = -3,
+     .flags = FCALL_FLAGS | CMD_RUNS_SCRIPT,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "Depends on the function that is executed.",
+     .summary = "Calls a function.",
+     .syntax = "function:string numkeys:integer [key:key]... [arg:string]...",
+     .keys = FUNCTION_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {.name = "fcall_ro",
+     .run = fcall_ro_run,
+     .arity = -3,
+     .flags = FCALL_FLAGS | CMD_READONLY,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "Depends on the function that is executed.",
+     .summary = "Calls a function that writes nothing.",
+     .syntax = "function:string numkeys:integer [key:key]... [arg:string]...",
+     .keys = FUNCTION_KEYS(KEY_RO | KEY_ACCESS)},
+    {.name = "function",
+     .arity = -2,
+     .group = GROUP_SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "Depends on subcommand.",
+     .summary = "A container for commands that manage functions.",
+     .subcommands = function_subcommands},
+    {.name = NULL},
+};

@@ -1,0 +1,26 @@
+/* script.h: scripts (EVAL) and functions (FCALL).
+ *
+ *   script_run.h          a script while it runs: commands, busy scripts, kill
+ *   script_eval.c         EVAL, EVALSHA and SCRIPT: the cache of scripts
+ *   function.h            libraries of functions; function_commands.c: FUNCTION, FCALL
+ *   script_shebang.h      the first line of a script or library
+ *   script_options.c      options and INFO
+ *   lua_vm.h              the interpreter: sandbox, conversion of values, `redis`, cjson, cmsgpack, struct */
+#ifndef SCRIPT_SCRIPT_H
+#define SCRIPT_SCRIPT_H
+#include "server/command/command.h"
+#include "server/config/config.h"
+
+extern const struct command_spec script_commands[], function_commands[];
+extern const struct config_option script_options[];
+void script_init(void); /* at start: installs the hooks of the server (server/script_hooks.h) */
+
+/* Between the files of the layer */
+struct script_cache_stats {
+    size_t count, bytes;
+    uint64_t evicted;
+};
+void script_cache_stats(struct script_cache_stats *stats);
+size_t script_vm_memory(void); /* of EVAL */
+void script_cache_flush(bool in_background);
+#endif

@@ -1,0 +1,426 @@
+/* script_eval.c: EVAL, EVALSHA, their read-only forms, and SCRIPT.
+ *
+ * The cache holds every script that was executed or loaded, compiled. It is found by its digest, and by its text: EVAL
+ * of a script that is there computes no digest. Scripts that came by EVAL only are bounded: beyond EVAL_SCRIPTS_MAX the
+ * one that was executed least recently is evicted. Those that SCRIPT LOAD was called for stay, since clients rely on
+ * their digests. */
+#include "commands/spec.h"
+#include "lib/background.h"
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "lib/sha1.h"
+#include "script/lua_vm.h"
+#include "script/script.h"
+#include "script/script_run.h"
+#include "script/script_shebang.h"
+#include "server/clients/client.h"
+#include "server/clients/monitor.h"
+#include "server/command/help.h"
+#include <lauxlib.h>
+#include <stdio.h>
+
+enum { EVAL_SCRIPTS_MAX = 500, DIGEST_TEXT = SHA1_SIZE * 2, FIRST_KEY_ARGUMENT = 3 };
+
+struct script {
+    char digest[DIGEST_TEXT + 1];
+    uint32_t flags;
+    int reference;         /* in the interpreter */
+    bool loaded;           /* by SCRIPT LOAD: never evicted */
+    struct list_link used; /* unless loaded: by when it was last executed */
+    size_t len;
+    char text[];
+};
+
+static lua_State *vm;
+static struct hashtable *by_digest, *by_text;
+static struct list evictable = {.head = {&evictable.head, &evictable.head}};
+static struct script_cache_stats stats;
+
+static struct slice script_digest(const void *entry) {
+    return (struct slice){((const struct script *)entry)->digest, DIGEST_TEXT};
+}
+static struct slice script_text(const void *entry) {
+    const struct script *script = entry;
+    return (struct slice){script->text, script->len};
+}
+static const struct hashtable_type digest_type = {.key = script_digest, .ignore_case = true};
+static const struct hashtable_type text_type = {.key = script_text};
+
+void script_cache_stats(struct script_cache_stats *out) {
+    *out = stats;
+}
+size_t script_vm_memory(void) {
+    return lua_vm_memory(vm);
+}
+
+static void equip(void) {
+    if (vm) return;
+    vm = lua_vm_new(LUA_VM_EVAL);
+    by_digest = hashtable_new(&digest_type);
+    by_text = hashtable_new(&text_type);
+}
+
+/* The cache */
+
+static void script_remove(struct script *script) {
+    hashtable_pop(by_digest, script_digest(script));
+    hashtable_pop(by_text, script_text(script));
+    if (!script->loaded) list_remove(&evictable, &script->used);
+    lua_vm_release(vm, script->reference);
+    stats.count--;
+    stats.bytes -= mem_size(script);
+    mem_free(script);
+}
+
+/* Keeps the cache within its bound. */
+static void make_room(void) {
+    while (evictable.len >= EVAL_SCRIPTS_MAX) {
+        script_remove(container_of(list_first(&evictable), struct script, used));
+        stats.evicted++;
+    }
+}
+
+static void digest_of(struct slice text, char out[static DIGEST_TEXT + 1]) {
+    unsigned char digest[SHA1_SIZE];
+    sha1_digest(text, digest);
+    for (int i = 0; i < SHA1_SIZE; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* Compiles a script and adds it. Returns NULL after replying with an error. */
+static struct script *script_add(struct call *call, struct slice text, bool loaded) {
+    struct script_shebang shebang = {.flags = SCRIPT_WITHOUT_SHEBANG, .code = text};
+    const char *error = script_has_shebang(text) ? script_shebang_read(text, &shebang) : NULL;
+    if (error) {
+        reply_error(call->reply, error);
+        return NULL;
+    }
+    int reference = lua_vm_compile(vm, shebang.code, "@user_script", &error);
+    if (reference == LUA_NOREF) {
+        reply_error_format(call->reply, "ERR Error compiling script (new function): %s", error);
+        return NULL;
+    }
+    if (!loaded) make_room();
+    struct script *script = mem_alloc(sizeof *script + text.len);
+    *script = (struct script){.flags = shebang.flags, .reference = reference, .loaded = loaded, .len = text.len};
+    digest_of(text, script->digest);
+    if (text.len) memcpy(script->text, text.data, text.len);
+    hashtable_add(by_digest, script);
+    hashtable_add(by_text, script);
+    if (!loaded) list_append(&evictable, &script->used);
+    stats.count++;
+    stats.bytes += mem_size(script);
+    return script;
+}
+
+static void free_vm(void *lua) {
+    lua_vm_free(lua);
+}
+
+void script_cache_flush(bool in_background) {
+    if (!vm) return;
+    struct hashtable_iterator it;
+    hashtable_iterator_open(&it, by_digest);
+    for (void *script; (script = hashtable_iterator_next(&it));) mem_free(script);
+    hashtable_iterator_close(&it);
+    hashtable_free(by_digest);
+    hashtable_free(by_text);
+    list_init(&evictable);
+    stats.count = stats.bytes = 0;
+    if (in_background)
+        background_submit(BACKGROUND_LAZY_FREE, free_vm, vm);
+    else
+        lua_vm_free(vm);
+    vm = NULL;
+}
+
+/* EVAL */
+
+/* Reads the number of keys. False: replied with an error. */
+static bool keys_read(struct call *call, struct lua_arguments *arguments) {
+    int64_t count;
+    if (!parse_int64(call->argv[2], &count)) {
+        reply_not_integer(call->reply);
+        return false;
+    }
+    if (count > call->argc - FIRST_KEY_ARGUMENT) {
+        reply_error(call->reply, "ERR Number of keys can't be greater than number of args");
+        return false;
+    }
+    if (count < 0) {
+        reply_error(call->reply, "ERR Number of keys can't be negative");
+        return false;
+    }
+    *arguments = (struct lua_arguments){.key_count = (int)count,
+                                        .argument_count = call->argc - FIRST_KEY_ARGUMENT - (int)count,
+                                        .keys = call->argv + FIRST_KEY_ARGUMENT,
+                                        .arguments = call->argv + FIRST_KEY_ARGUMENT + count};
+    return true;
+}
+
+static void run(struct call *call, struct script *script, const struct lua_arguments *arguments, bool read_only) {
+    struct script_run run;
+    if (!script->loaded && script->used.next != &evictable.head) {
+        list_remove(&evictable, &script->used);
+        list_append(&evictable, &script->used);
+    }
+    if (!script_begin(&run, call, script->digest, script->flags, read_only)) return;
+    lua_vm_run(vm, LUA_VM_EVAL, script->reference, arguments, call);
+    script_end(&run);
+}
+
+static void eval(struct call *call, bool read_only) {
+    struct lua_arguments arguments;
+    monitor_show(call);
+    if (!keys_read(call, &arguments)) return;
+    equip();
+    struct script *script = hashtable_find(by_text, call->argv[1]);
+    if (!script) script = script_add(call, call->argv[1], false);
+    if (script) run(call, script, &arguments, read_only);
+}
+
+static void evalsha(struct call *call, bool read_only) {
+    struct lua_arguments arguments;
+    monitor_show(call);
+    struct slice digest = call->argv[1];
+    struct script *script = vm && digest.len == DIGEST_TEXT ? hashtable_find(by_digest, digest) : NULL;
+    if (digest.len != DIGEST_TEXT) {
+        reply_error(call->reply, "NOSCRIPT No matching script.");
+        return;
+    }
+    if (!keys_read(call, &arguments)) return;
+    if (script)
+        run(call, script, &arguments, read_only);
+    else
+        reply_error(call->reply, "NOSCRIPT No matching script.");
+}
+
+static void eval_run(struct call *call) {
+    eval(call, false);
+}
+static void eval_ro_run(struct call *call) {
+    eval(call, true);
+}
+static void evalsha_run(struct call *call) {
+    evalsha(call, false);
+}
+static void evalsha_ro_run(struct call *call) {
+    evalsha(call, true);
+}
+
+/* SCRIPT */
+
+static void load_run(struct call *call) {
+    struct slice text = call->argv[2];
+    equip();
+    struct script *script = hashtable_find(by_text, text);
+    if (!script) script = script_add(call, text, true);
+    if (!script) return;
+    if (!script->loaded) {
+        list_remove(&evictable, &script->used);
+        script->loaded = true;
+    }
+    reply_bulk(call->reply, script_digest(script));
+}
+
+static void exists_run(struct call *call) {
+    reply_array(call->reply, (size_t)call->argc - 2);
+    for (int i = 2; i < call->argc; i++)
+        reply_integer(call->reply, vm && hashtable_find(by_digest, call->argv[i]) != NULL);
+}
+
+static void show_run(struct call *call) {
+    struct script *script = vm ? hashtable_find(by_digest, call->argv[2]) : NULL;
+    if (script)
+        reply_bulk(call->reply, script_text(script));
+    else
+        reply_error(call->reply, "NOSCRIPT No matching script.");
+}
+
+static void flush_run(struct call *call) {
+    bool in_background = store_settings.lazy_user_flush;
+    if (call->argc == 3 && slice_is(call->argv[2], "async")) {
+        in_background = true;
+    } else if (call->argc == 3 && slice_is(call->argv[2], "sync")) {
+        in_background = false;
+    } else if (call->argc != 2) {
+        reply_error(call->reply, "ERR SCRIPT FLUSH only support SYNC|ASYNC option");
+        return;
+    }
+    script_cache_flush(in_background);
+    reply_ok(call->reply);
+}
+
+static void kill_run(struct call *call) {
+    script_kill(call, false);
+}
+
+static void debug_run(struct call *call) {
+    struct slice mode = call->argv[2];
+    if (slice_is(mode, "no"))
+        reply_ok(call->reply);
+    else if (slice_is(mode, "yes") || slice_is(mode, "sync"))
+        reply_error(call->reply, "ERR The Lua debugger is not part of this server");
+    else
+        reply_error(call->reply, "ERR Use SCRIPT DEBUG YES/SYNC/NO");
+}
+
+static void help_run(struct call *call) {
+    static const char *const lines[] = {
+        "DEBUG (YES|SYNC|NO) [<engine_name>]",
+        "    Set the debug mode for subsequent scripts executed of the specified engine.",
+        "    Default engine name: 'lua'",
+        "EXISTS <sha1> [<sha1> ...]",
+        "    Return information about the existence of the scripts in the script cache.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Flush the Lua scripts cache. Very dangerous on replicas.",
+        "    When called without the optional mode argument, the behavior is determined",
+        "     by the lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+        "    * ASYNC: Asynchronously flush the scripts cache.",
+        "    * SYNC: Synchronously flush the scripts cache.",
+        "KILL",
+        "    Kill the currently executing Lua script.",
+        "LOAD <script>",
+        "    Load a script into the scripts cache without executing it.",
+        "SHOW <sha1>",
+        "    Show a script from the scripts cache.",
+        NULL};
+    reply_help(call->reply, "SCRIPT", lines);
+}
+
+/* Tables */
+
+#define SCRIPTING  .group = GROUP_SCRIPTING, .categories = CAT_SCRIPTING
+#define EVAL_FLAGS (CMD_NOSCRIPT | CMD_SKIP_MONITOR | CMD_NO_MANDATORY_KEYS | CMD_STALE | CMD_MOVABLE_KEYS)
+#define SUBCOMMAND CMD_NOSCRIPT
+#define SCRIPT_KEYS(access)                                                                                            \
+    {                                                                                                                  \
+        {                                                                                                              \
+            .flags = (access),                                                                                         \
+            .notes = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE",                 \
+            .begin = BEGIN_INDEX, .index = 2, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1                              \
+        }                                                                                                              \
+    }
+#define EVAL_SYNTAX(name) name " numkeys:integer [key:key]... [arg:string]..."
+
+static const struct command_spec script_subcommands[] = {
+    {.name = "debug",
+     .run = debug_run,
+     .arity = 3,
+     .flags = SUBCOMMAND,
+     SCRIPTING,
+     .since = "3.2.0",
+     .complexity = "O(1)",
+     .summary = "Sets the debug mode of server-side Lua scripts.",
+     .syntax = "mode(YES|SYNC|NO)"},
+    {.name = "exists",
+     .run = exists_run,
+     .arity = -3,
+     .flags = SUBCOMMAND,
+     SCRIPTING,
+     .since = "2.6.0",
+     .complexity = "O(N) with N being the number of scripts to check (so checking a single script is an O(1) "
+                   "operation).",
+     .summary = "Tells which scripts are in the cache.",
+     .syntax = "sha1:string...",
+     .tips = WORDS("request_policy:all_shards", "response_policy:agg_logical_and")},
+    {.name = "flush",
+     .run = flush_run,
+     .arity = -2,
+     .flags = SUBCOMMAND,
+     SCRIPTING,
+     .since = "2.6.0",
+     .complexity = "O(N) with N being the number of scripts in cache",
+     .summary = "Removes all scripts from the cache.",
+     .syntax = "[flush-type(ASYNC|SYNC)@6.2.0]",
+     .history = WORDS("6.2.0", "Added the `ASYNC` and `SYNC` flushing mode modifiers."),
+     .tips = WORDS("request_policy:all_nodes", "response_policy:all_succeeded")},
+    {.name = "help",
+     .run = help_run,
+     .arity = 2,
+     .flags = CMD_LOADING | CMD_STALE,
+     SCRIPTING,
+     .since = "5.0.0",
+     .complexity = "O(1)",
+     .summary = "Explains the subcommands."},
+    {.name = "kill",
+     .run = kill_run,
+     .arity = 2,
+     .flags = SUBCOMMAND | CMD_ALLOW_BUSY,
+     SCRIPTING,
+     .since = "2.6.0",
+     .complexity = "O(1)",
+     .summary = "Ends the running script, if it has written nothing.",
+     .tips = WORDS("request_policy:all_shards", "response_policy:one_succeeded")},
+    {.name = "load",
+     .run = load_run,
+     .arity = 3,
+     .flags = SUBCOMMAND | CMD_STALE,
+     SCRIPTING,
+     .since = "2.6.0",
+     .complexity = "O(N) with N being the length in bytes of the script body.",
+     .summary = "Adds a script to the cache.",
+     .syntax = "script:string",
+     .tips = WORDS("request_policy:all_nodes", "response_policy:all_succeeded")},
+    {.name = "show",
+     .run = show_run,
+     .arity = 3,
+     .flags = SUBCOMMAND,
+     SCRIPTING,
+     .since = "8.0.0",
+     .complexity = "O(1).",
+     .summary = "Returns the text of a script in the cache.",
+     .syntax = "sha1:string"},
+    {.name = NULL},
+};
+
+const struct command_spec script_commands[] = {
+    {.name = "eval",
+     .run = eval_run,
+     .arity = -3,
+     .flags = EVAL_FLAGS | CMD_RUNS_SCRIPT,
+     SCRIPTING,
+     .since = "2.6.0",
+     .complexity = "Depends on the script that is executed.",
+     .summary = "Executes a Lua script.",
+     .syntax = EVAL_SYNTAX("script:string"),
+     .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {.name = "eval_ro",
+     .run = eval_ro_run,
+     .arity = -3,
+     .flags = EVAL_FLAGS | CMD_READONLY,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "Depends on the script that is executed.",
+     .summary = "Executes a Lua script that writes nothing.",
+     .syntax = EVAL_SYNTAX("script:string"),
+     .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
+    {.name = "evalsha",
+     .run = evalsha_run,
+     .arity = -3,
+     .flags = EVAL_FLAGS | CMD_RUNS_SCRIPT,
+     SCRIPTING,
+     .since = "2.6.0",
+     .complexity = "Depends on the script that is executed.",
+     .summary = "Executes a Lua script of the cache.",
+     .syntax = EVAL_SYNTAX("sha1:string"),
+     .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+    {.name = "evalsha_ro",
+     .run = evalsha_ro_run,
+     .arity = -3,
+     .flags = EVAL_FLAGS | CMD_READONLY,
+     SCRIPTING,
+     .since = "7.0.0",
+     .complexity = "Depends on the script that is executed.",
+     .summary = "Executes a Lua script of the cache that writes nothing.",
+     .syntax = EVAL_SYNTAX("sha1:string"),
+     .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
+    {.name = "script",
+     .arity = -2,
+     .group = GROUP_SCRIPTING,
+     .since = "2.6.0",
+     .complexity = "Depends on subcommand.",
+     .summary = "A container for commands that manage scripts.",
+     .subcommands = script_subcommands},
+    {.name = NULL},
+};

@@ -1,0 +1,56 @@
+/* script_options.c: options, and what INFO and the files of the data set ask for. */
+#include "script/function.h"
+#include "script/lua_vm.h"
+#include "script/script.h"
+#include "script/script_run.h"
+#include "server/script_hooks.h"
+
+static void usage(struct script_usage *usage) {
+    struct script_cache_stats cache;
+    struct function_stats functions;
+    script_cache_stats(&cache);
+    function_stats(&functions);
+    *usage = (struct script_usage){.vm_eval = script_vm_memory(),
+                                   .vm_functions = functions.vm_bytes,
+                                   .scripts_bytes = cache.bytes,
+                                   .functions_bytes = functions.bytes,
+                                   .scripts = cache.count,
+                                   .libraries = functions.libraries,
+                                   .functions = functions.functions,
+                                   .evicted = cache.evicted};
+}
+
+static const char *load_library(struct slice code) {
+    return library_load(code, true, NULL);
+}
+
+static const struct script_hooks hooks = {.usage = usage, .libraries = libraries_code, .load_library = load_library};
+
+void script_init(void) {
+    script_hooks = &hooks;
+}
+
+/* The interpreter has its functions from its creation on. */
+static const char *apply_insecure_api(void) {
+    if (!script_running) script_cache_flush(false);
+    return NULL;
+}
+
+const struct config_option script_options[] = {
+    {.name = "busy-reply-threshold",
+     .alias = "lua-time-limit",
+     .type = CONFIG_INT64,
+     .value = &script_settings.busy_threshold_ms,
+     .initial = "5000",
+     .min = 0,
+     .max = INT64_MAX,
+     .help = "Milliseconds after which a script is busy: other clients get an error and may end it. 0: never."},
+    {.name = "lua-enable-insecure-api",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_HIDDEN | CONFIG_PROTECTED,
+     .value = &script_settings.insecure_api,
+     .initial = "no",
+     .apply = apply_insecure_api,
+     .help = "Scripts have getfenv, setfenv and newproxy, by which they can leave the sandbox."},
+    {.name = NULL},
+};

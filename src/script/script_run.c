@@ -1,0 +1,271 @@
+/* script_run.c: see script_run.h. */
+#include "script/script_run.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/ticks.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/command/propagate.h"
+#include "server/eviction.h"
+#include "server/role.h"
+#include "server/server.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { REPLY_KEPT_MAX = 64 * 1024, UNKNOWN_SUBCOMMAND_SHOWN = 128 };
+
+struct script_run *script_running;
+struct script_settings script_settings;
+static struct client *caller; /* of commands */
+static struct memory_output replies;
+
+static const struct {
+    const char *name;
+    enum script_flag flag;
+} flag_names[] = {{"no-writes", SCRIPT_NO_WRITES},
+                  {"allow-oom", SCRIPT_ALLOW_OOM},
+                  {"allow-stale", SCRIPT_ALLOW_STALE},
+                  {"no-cluster", SCRIPT_NO_CLUSTER},
+                  {"allow-cross-slot-keys", SCRIPT_ALLOW_CROSS_SLOT}};
+enum { FLAG_NAMES = sizeof flag_names / sizeof *flag_names };
+
+uint32_t script_flag_parse(struct slice name) {
+    for (size_t i = 0; i < FLAG_NAMES; i++)
+        if (slice_equal(name, slice_of(flag_names[i].name))) return flag_names[i].flag;
+    return 0;
+}
+
+void script_flags_each(uint32_t flags, void (*visit)(void *context, const char *name), void *context) {
+    for (size_t i = 0; i < FLAG_NAMES; i++)
+        if (flags & flag_names[i].flag) visit(context, flag_names[i].name);
+}
+
+/* Begin and end */
+
+/* The error for a script that declares by its shebang that it may write, where writes are refused. */
+static const char *refuse_writer(const struct call *call) {
+    enum {
+        ORDERS = FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) | FILTER_BIT(FILTER_READONLY),
+        FLAGS = CMD_WRITE | CMD_DENYOOM
+    };
+    return dispatch_ask(call->client, call->command, FLAGS, call->argc, call->argv, ORDERS);
+}
+
+static const char *refuse_run(const struct script_run *run, bool read_only_command) {
+    uint32_t flags = run->flags, client_flags = run->call->client->flags;
+    bool declared = !(flags & SCRIPT_WITHOUT_SHEBANG), obeys = client_flags & (CLIENT_PRIMARY | CLIENT_LOADER);
+    if (read_only_command && declared && !(flags & SCRIPT_NO_WRITES))
+        return "ERR Can not execute a script with write flag using *_ro command.";
+    if (obeys) return NULL;
+    if (!(flags & SCRIPT_ALLOW_STALE) && role_is_stale())
+        return "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    if (!declared || flags & SCRIPT_NO_WRITES) return NULL;
+    if (run->out_of_memory && !(flags & SCRIPT_ALLOW_OOM))
+        return "OOM command not allowed when used memory > 'maxmemory'.";
+    return refuse_writer(run->call);
+}
+
+static void caller_prepare(const struct client *client) {
+    enum { TAKEN = CLIENT_PRIMARY | CLIENT_LOADER | CLIENT_IMPORT_SOURCE | CLIENT_NO_TOUCH };
+    if (!caller) {
+        caller = client_new(NULL);
+        memory_output_init(&replies);
+        caller->reply.out = &replies.out;
+    }
+    caller->flags = CLIENT_INTERNAL | CLIENT_DENY_BLOCKING | (client->flags & TAKEN);
+    caller->db = client->db;
+    caller->user = client->user;
+    caller->authenticated = true;
+    caller->reply.protocol = 2;
+}
+
+bool script_begin(struct script_run *run, struct call *call, const char *name, uint32_t flags, bool read_only_command) {
+    *run = (struct script_run){.call = call,
+                               .name = name,
+                               .db = call->db,
+                               .flags = flags,
+                               .read_only = read_only_command || flags & SCRIPT_NO_WRITES,
+                               .out_of_memory = eviction_out_of_memory(),
+                               .started = dispatch_ticks};
+    const char *refused = refuse_run(run, read_only_command);
+    if (refused) {
+        reply_error(call->reply, refused);
+        return false;
+    }
+    caller_prepare(call->client);
+    script_running = run;
+    return true;
+}
+
+/* Busy: while clients are served, the calling client is not read from, so that its arguments stay where they are. */
+
+static enum filter_answer busy_ask(struct client *client, const struct command *command, int argc,
+                                   const struct slice *argv, const char **error) {
+    bool shutdown = strcmp(command->spec->name, "shutdown") == 0, nosave = false;
+    for (int i = 1; i < argc; i++) nosave |= slice_is(argv[i], "nosave");
+    if (shutdown ? nosave : command->spec->flags & CMD_ALLOW_BUSY) return FILTER_PASS;
+    *error = "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+    return FILTER_REFUSE;
+}
+static struct command_filter busy_filter = {.order = FILTER_BUSY, .ask = busy_ask};
+
+static void busy_begin(struct script_run *run) {
+    struct client *client = run->call->client;
+    run->busy = true;
+    log_warning("Slow script detected: still in execution after %llu milliseconds. You can try killing the script "
+                "using the %s command. Script name is: %s.",
+                (unsigned long long)script_running_ms(), run->is_function ? "FUNCTION KILL" : "SCRIPT KILL", run->name);
+    dispatch_add_filter(&busy_filter);
+    client_hold(client);
+    if (client->conn) conn_set_reading(client->conn, false);
+}
+
+static void busy_end(struct script_run *run) {
+    struct client *client = run->call->client;
+    dispatch_remove_filter(&busy_filter);
+    if (client->conn && !client->waits_for_turn) conn_set_reading(client->conn, true);
+    client_release(client);
+}
+
+uint64_t script_running_ms(void) {
+    return ticks_to_us(ticks_now() - script_running->started) / 1000;
+}
+
+bool script_poll(void) {
+    struct script_run *run = script_running;
+    if (!run->busy) {
+        if (!script_settings.busy_threshold_ms || script_running_ms() < (uint64_t)script_settings.busy_threshold_ms)
+            return false;
+        busy_begin(run);
+    }
+    event_loop_turn(server.loop, 0);
+    clients_flush();
+    return run->killed;
+}
+
+void script_kill(struct call *call, bool function) {
+    struct script_run *run = script_running;
+    const char *error = NULL;
+    if (!run || !run->busy)
+        error = "NOTBUSY No scripts in execution right now.";
+    else if (run->call->client->flags & CLIENT_PRIMARY)
+        error = "UNKILLABLE The busy script was sent by a master instance in the context of replication and cannot be "
+                "killed.";
+    else if (run->wrote)
+        error = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait "
+                "the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
+    else if (run->is_function != function)
+        error = "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+    if (error) {
+        reply_error(call->reply, error);
+        return;
+    }
+    run->killed = true;
+    reply_ok(call->reply);
+}
+
+void script_end(struct script_run *run) {
+    if (run->busy) busy_end(run);
+    if (run->redirected) propagation_set_targets(run->targets);
+    if (__builtin_expect(replies.capacity > REPLY_KEPT_MAX, 0)) {
+        memory_output_free(&replies);
+        memory_output_init(&replies);
+    }
+    /* The effects have been propagated; the script itself is not. */
+    call_propagate_nothing(run->call);
+    script_running = NULL;
+}
+
+/* Commands */
+
+static const char *refuse_unknown(struct command *parent, const struct slice *argv) {
+    static char text[UNKNOWN_SUBCOMMAND_SHOWN + 128];
+    if (!parent) return "ERR Unknown command called from script";
+    char upper[64];
+    size_t len = 0;
+    for (const char *p = parent->name; *p && len < sizeof upper - 1; p++)
+        upper[len++] = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
+    upper[len] = 0;
+    snprintf(text, sizeof text, "ERR unknown subcommand '%.*s'. Try %s HELP.",
+             argv[1].len > UNKNOWN_SUBCOMMAND_SHOWN ? UNKNOWN_SUBCOMMAND_SHOWN : (int)argv[1].len, argv[1].data, upper);
+    return text;
+}
+
+static struct command *find(int argc, const struct slice *argv, struct command **parent) {
+    struct command *command = caller->last;
+    *parent = NULL;
+    if (command && command_is_named(command, argv[0])) return command;
+    command = command_lookup(argc, argv, parent);
+    caller->last = !command || command->parent || command->subcommands ? NULL : command;
+    return command;
+}
+
+static const char *refuse_by_state(const struct command *command, int argc, const struct slice *argv) {
+    static char text[512];
+    struct script_run *run = script_running;
+    uint32_t flags = command->spec->flags;
+    bool obeys = caller->flags & (CLIENT_PRIMARY | CLIENT_LOADER);
+    const char *error = dispatch_ask(caller, command, flags, argc, argv, FILTER_BIT(FILTER_ACL));
+    if (error) {
+        while (*error && *error != ' ') error++; /* the code is that of the script's own error */
+        snprintf(text, sizeof text, "NOPERM ACL failure in script:%s", error);
+        return text;
+    }
+    if (obeys) return NULL;
+    if (!(flags & CMD_STALE) && role_is_stale()) return "ERR Can not execute the command on a stale replica";
+    enum {
+        ORDERS = FILTER_BIT(FILTER_CLUSTER) | FILTER_BIT(FILTER_DISK) | FILTER_BIT(FILTER_REPLICAS) |
+                 FILTER_BIT(FILTER_READONLY)
+    };
+    error = dispatch_ask(caller, command, flags, argc, argv, ORDERS);
+    if (error) return error;
+    /* A script that has begun to write goes on: half of its writes would be worse. */
+    if (flags & CMD_DENYOOM && run->out_of_memory && !run->wrote && !(run->flags & SCRIPT_ALLOW_OOM))
+        return "OOM command not allowed when used memory > 'maxmemory'.";
+    return NULL;
+}
+
+static const char *refuse(struct command *command, int argc, const struct slice *argv) {
+    uint32_t flags = command->spec->flags;
+    if (!command_arity_ok(command, argc)) return "ERR Wrong number of args calling command from script";
+    if (flags & CMD_NOSCRIPT) return "ERR This Valkey command is not allowed from script";
+    if (flags & CMD_WRITE && script_running->read_only)
+        return "ERR Write commands are not allowed from read-only scripts.";
+    return refuse_by_state(command, argc, argv);
+}
+
+const char *script_call(int argc, const struct slice *argv, struct slice *reply) {
+    struct command *parent, *command = find(argc, argv, &parent);
+    if (!command) return refuse_unknown(parent, argv);
+    const char *error = refuse(command, argc, argv);
+    if (__builtin_expect(error != NULL, 0)) {
+        command->rejected++;
+        return error;
+    }
+    if (command->spec->flags & CMD_WRITE) script_running->wrote = true;
+    memory_output_clear(&replies);
+    dispatch_call(caller, command, argc, argv);
+    *reply = memory_output_slice(&replies);
+    return NULL;
+}
+
+int script_may_call(int argc, const struct slice *argv) {
+    struct command *parent, *command = find(argc, argv, &parent);
+    if (!command) return -1;
+    return !dispatch_ask(caller, command, command->spec->flags, argc, argv, FILTER_BIT(FILTER_ACL));
+}
+
+void script_set_protocol(int protocol) {
+    caller->reply.protocol = (uint8_t)protocol;
+}
+
+int script_protocol(void) {
+    return caller->reply.protocol;
+}
+
+void script_set_targets(int targets) {
+    int before = propagation_set_targets(targets);
+    if (script_running->redirected) return;
+    script_running->redirected = true;
+    script_running->targets = before;
+}

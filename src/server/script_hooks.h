@@ -1,0 +1,25 @@
+/* script_hooks.h: what the server and the files of the data set need of scripts and functions, which are a higher layer
+ * (src/script). It installs these hooks; without them there are no scripts. Main thread only. */
+#ifndef SERVER_SCRIPT_HOOKS_H
+#define SERVER_SCRIPT_HOOKS_H
+#include "lib/slice.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct script_usage {
+    size_t vm_eval, vm_functions;          /* bytes of the interpreters */
+    size_t scripts_bytes, functions_bytes; /* of the texts and tables beside them */
+    size_t scripts, libraries, functions;  /* counts */
+    uint64_t evicted;                      /* scripts, since the start */
+};
+struct script_hooks {
+    void (*usage)(struct script_usage *usage);
+    /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */
+    size_t (*libraries)(const struct slice **codes);
+    /* Loads a library, and replaces the one of its name. Returns NULL, or the error. */
+    const char *(*load_library)(struct slice code);
+};
+extern const struct script_hooks *script_hooks; /* NULL: none */
+void script_usage_read(struct script_usage *usage);
+#endif

@@ -1,0 +1,232 @@
+# EVAL, EVALSHA and SCRIPT: values in both directions, errors, the cache, what is propagated, which commands are refused.
+# seconds: 5
+
+start_server {overrides {enable-debug-command yes} tags {scripting}} {
+    test "a script gets its keys and arguments, and replies with what it returns" {
+        replies {
+            {eval "return 1" 0} :1
+            {eval "return 1.9" 0} :1
+            {eval "return -1.9" 0} :-1
+            {eval "return 'text'" 0} {$text}
+            {eval "return true" 0} :1
+            {eval "return false" 0} nil$
+            {eval "return nil" 0} nil$
+            {eval "return {1, {2, 'x'}, true, false, 3, nil, 4}" 0} {* :1 {* :2 $x} :1 nil$ :3}
+            {eval "return {ok = 'fine'}" 0} +fine
+            {eval "return {err = 'CODE what'}" 0} "-CODE what"
+            {eval "return redis.status_reply('S')" 0} +S
+            {eval "return redis.error_reply('what')" 0} "-ERR what"
+            {eval "return redis.error_reply('-CODE what')" 0} "-CODE what"
+            {eval "return {KEYS\[1\], KEYS\[2\], ARGV\[1\], #KEYS, #ARGV}" 2 k1 k2 a1} {* $k1 $k2 $a1 :2 :1}
+        }
+    }
+
+    test "EVAL checks the number of keys" {
+        replies {
+            {eval "return 1" x} "-ERR value is not an integer or out of range"
+            {eval "return 1" -1} "-ERR Number of keys can't be negative"
+            {eval "return 1" 2 a} "-ERR Number of keys can't be greater than number of args"
+        }
+        arity_errors {eval {eval x} evalsha {evalsha x} eval_ro evalsha_ro}
+    }
+
+    test "replies of commands become Lua values" {
+        r del h; r hset h f v
+        replies {
+            {eval "return redis.call('set', KEYS\[1\], ARGV\[1\])" 1 k v} +OK
+            {eval "return redis.call('get', KEYS\[1\])" 1 k} {$v}
+            {eval "return type(redis.call('get', 'missing'))" 0} {$boolean}
+            {eval "redis.setresp(3) return type(redis.call('get', 'missing'))" 0} {$nil}
+            {eval "return redis.call('hgetall', 'h')" 0} {* $f $v}
+            {eval "redis.setresp(3) return redis.call('hgetall', 'h').map.f" 0} {$v}
+            {eval "return redis.call('echo', 12.0)" 0} {$12}
+            {eval "return redis.call('echo', 0.1)" 0} {$0.1}
+            {eval "return redis.call('echo', 2^53)" 0} {$9007199254740992}
+        }
+        r hello 3
+        assert_equal {f v} [r eval {redis.setresp(3) return redis.call('hgetall', 'h')} 0]
+        assert_typed ,1.5 eval {return {double = 1.5}} 0
+        assert_typed "#t" eval {redis.setresp(3) return true} 0
+        assert_typed "_" eval {return nil} 0
+        r hello 2
+    }
+
+    test "errors have Valkey's words and the position" {
+        replies {
+            {eval "return foo" 0} "-ERR user_script:1: Script attempted to access nonexistent global variable 'foo' script: on @user_script:1."
+            {eval "\n\nerror('x')" 0} "-ERR user_script:3: x script: on @user_script:3."
+            {eval "return redis.call('nosuch')" 0} "-ERR Unknown command called from script script: on @user_script:1."
+            {eval "return redis.call('get')" 0} "-ERR Wrong number of args calling command from script script: on @user_script:1."
+            {eval "return redis.call('get', {})" 0} "-ERR Command arguments must be strings or integers script: on @user_script:1."
+            {eval "return redis.call()" 0} "-ERR Please specify at least one argument for this call script: on @user_script:1."
+            {eval "return redis.pcall('nosuch')" 0} "-ERR Unknown command called from script"
+            {eval "local ok, e = pcall(redis.call, 'nosuch') return e" 0} {$ERR Unknown command called from script}
+            {eval "error({err = 'CODE what'})" 0} "-CODE what script: on @user_script:1."
+            {eval "return (" 0} "-ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>'"
+        }
+        r set k text
+        assert_error "ERR value is not an integer or out of range script: on @user_script:1." {
+            r eval {return redis.call('incr', KEYS[1])} 1 k
+        }
+    }
+
+    test "an error of a command is counted once" {
+        r config resetstat
+        r set k text
+        catch {r eval {return redis.call('incr', KEYS[1])} 1 k}
+        assert_match "*errorstat_ERR:count=1\r*" [r info errorstats]
+        assert_match "*cmdstat_incr:calls=1,*failed_calls=1*" [r info commandstats]
+        assert_match "*cmdstat_eval:calls=1,*failed_calls=1*" [r info commandstats]
+    }
+
+    test "commands that change the connection are refused, blocking ones do not block" {
+        foreach command {{'eval','return 1',0} {'subscribe','c'} {'multi'} {'auth','x'} {'config','get','maxmemory'} {'script','flush'}
+            {'client','id'} {'hello'} {'watch','k'}} {
+            assert_error "ERR This Valkey command is not allowed from script script: on @user_script:1." {
+                r eval "return redis.call($command)" 0
+            }
+        }
+        r del empty
+        assert_typed "nil\$" eval {return redis.call('blpop', 'empty', 0)} 0
+        assert_typed "nil\$" eval {return redis.call('xread', 'block', 0, 'streams', 'empty', '0')} 0
+    }
+
+    test "a script may select another database, and the client stays in its own" {
+        r select 9; r flushdb
+        r eval {redis.call('select', 10) redis.call('set', 'k', 'in10')} 0
+        assert_equal "" [r get k]
+        r select 10
+        assert_equal in10 [r get k]
+        r flushdb; r select 9
+    }
+
+    test "time stands still in a script" {
+        assert_typed :1 eval {
+            local t = redis.call('time')
+            for i = 1, 100000 do local x = i * i end
+            local u = redis.call('time')
+            return t[1] == u[1] and t[2] == u[2]
+        } 0
+    }
+
+    test "scripts are found by their digest, in either case, until SCRIPT FLUSH" {
+        r script flush
+        set sha [r script load "return 'loaded'"]
+        assert_equal loaded [r evalsha $sha 0]
+        assert_equal loaded [r evalsha [string toupper $sha] 0]
+        assert_equal {1 0} [r script exists $sha nosuch]
+        assert_equal "return 'loaded'" [r script show $sha]
+        assert_equal 1 [info_field memory number_of_cached_scripts]
+        assert_morethan [info_field memory used_memory_vm_eval] 1000
+        r script flush async
+        assert_error "NOSCRIPT No matching script." {r evalsha $sha 0}
+        assert_error "NOSCRIPT No matching script." {r script show $sha}
+        assert_error "ERR SCRIPT FLUSH only support SYNC|ASYNC option" {r script flush now}
+        r eval "return 'loaded'" 0
+        assert_equal loaded [r evalsha $sha 0]
+    }
+
+    test "more than 500 scripts of EVAL evict the least recently executed, SCRIPT LOAD keeps its own" {
+        r script flush
+        r config resetstat
+        set evicted [info_field stats evicted_scripts]
+        set kept [r script load "return 'kept'"]
+        r eval "return 'first'" 0
+        for {set i 0} {$i < 499} {incr i} {r eval "return $i" 0}
+        assert_equal 501 [info_field memory number_of_cached_scripts]
+        r eval "return 'first'" 0
+        r eval "return 'one more'" 0
+        assert_equal 501 [info_field memory number_of_cached_scripts]
+        assert_equal [expr {$evicted + 1}] [info_field stats evicted_scripts]
+        assert_equal {1 1} [r script exists $kept [r eval {return redis.sha1hex("return 'first'")} 0]]
+        assert_equal 0 [r script exists [r eval {return redis.sha1hex("return 0")} 0]]
+        r script flush
+    }
+
+    test "the effects of a script are propagated as one transaction, the script is not" {
+        r flushall
+        set f [new_follower]
+        r eval {redis.call('set', 'a', 1) redis.call('get', 'a') redis.call('incr', 'a') return 1} 0
+        assert_equal {MULTI {set a 1} {incr a} EXEC} [heard $f]
+        r eval {return redis.call('set', 'b', 1)} 0
+        assert_equal {{set b 1}} [heard $f]
+        r eval {return redis.call('get', 'b')} 0
+        assert_equal {} [heard $f]
+        catch {r eval {redis.call('set', 'c', 1) redis.call('set', 'd', 2) error('x')} 0}
+        assert_equal {MULTI {set c 1} {set d 2} EXEC} [heard $f]
+        r eval {redis.call('set', 'e', 1) redis.set_repl(redis.REPL_NONE) redis.call('set', 'f', 1)} 0
+        assert_equal {{set e 1}} [heard $f]
+        r multi
+        r set g 1
+        r eval {redis.call('set', 'h', 1)} 0
+        r exec
+        assert_equal {MULTI {set g 1} {set h 1} EXEC} [heard $f]
+        $f -close
+    }
+
+    test "read-only scripts do not write" {
+        set refused "ERR Write commands are not allowed from read-only scripts. script: on @user_script"
+        assert_error "$refused:1." {r eval_ro {return redis.call('set', 'k', 1)} 0}
+        assert_error "$refused:2." {r eval "#!lua flags=no-writes\nreturn redis.call('set', 'k', 1)" 0}
+        assert_equal 1 [r eval_ro {return 1} 0]
+        assert_equal 1 [r evalsha_ro [r script load {return 1}] 0]
+        assert_error "ERR Can not execute a script with write flag using *_ro command." {r eval_ro "#!lua\nreturn 1" 0}
+    }
+
+    test "the shebang line is checked" {
+        replies {
+            {eval "#!lua\nreturn 1" 0} :1
+            {eval "#!lua flags=no-writes,allow-stale,allow-oom,no-cluster,allow-cross-slot-keys\nreturn 1" 0} :1
+            {eval "#!lua flags=\nreturn 1" 0} :1
+            {eval "#!lua flags=nosuch\nreturn 1" 0} "-ERR Unexpected flag in script shebang: nosuch"
+            {eval "#!lua name=x\nreturn 1" 0} "-ERR Unknown lua shebang option: name=x"
+            {eval "#!perl\nreturn 1" 0} "-ERR Could not find scripting engine 'perl'"
+            {eval "#!lua" 0} "-ERR Invalid script shebang"
+            {eval "#!lua\n\nreturn foo" 0} "-ERR user_script:3: Script attempted to access nonexistent global variable 'foo' script: on @user_script:3."
+        }
+    }
+
+    test "out of memory refuses a script's first write, but not those after one that was executed" {
+        r set k v
+        r config set maxmemory 1
+        set oom "OOM command not allowed when used memory > 'maxmemory'."
+        assert_error "$oom script: on @user_script:1." {r eval {return redis.call('set', 'x', 1)} 0}
+        assert_error $oom {r eval "#!lua\nreturn 1" 0}
+        assert_equal v [r eval {return redis.call('get', 'k')} 0]
+        assert_equal v [r eval "#!lua flags=no-writes\nreturn redis.call('get', 'k')" 0]
+        assert_equal OK [r eval "#!lua flags=allow-oom\nreturn redis.call('set', 'x', 1)" 0]
+        assert_equal OK [r eval {redis.call('del', 'k') return redis.call('set', 'x', 1)} 0]
+        r config set maxmemory 0
+    }
+
+    test "a read-only replica refuses the writes of scripts" -needs {ours 1} {
+        r debug role replica 192.0.2.1 7000
+        set refused "READONLY You can't write against a read only replica."
+        assert_error "$refused script: on @user_script:1." {r eval {return redis.call('set', 'x', 1)} 0}
+        assert_error $refused {r eval "#!lua\nreturn 1" 0}
+        assert_equal 1 [r eval {return 1} 0]
+        r config set replica-serve-stale-data no
+        assert_error_like "MASTERDOWN*" {r eval {return 1} 0}
+        assert_equal 1 [r eval "#!lua flags=no-writes,allow-stale\nreturn 1" 0]
+        assert_error "ERR Can not execute the command on a stale replica script: on @user_script:2." {
+            r eval "#!lua flags=no-writes,allow-stale\nreturn redis.call('get', 'x')" 0
+        }
+        r config set replica-serve-stale-data yes
+        r debug role primary
+    }
+
+    test "COMMAND GETKEYS finds the keys of scripts" {
+        assert_equal {a b} [r command getkeys eval "return 1" 2 a b c]
+        assert_equal {a} [r command getkeys evalsha_ro x 1 a c]
+        assert_equal {a} [r command getkeys fcall f 1 a c]
+    }
+
+    test "MONITOR shows a script, and then its commands" {
+        set m [new_client]
+        $m monitor
+        r eval {return redis.call('set', KEYS[1], 1)} 1 k
+        assert_match "*\"eval\"*" [$m -read]
+        assert_match {*\[? lua\] "set" "k" "1"} [$m -read]
+        $m -close
+    }
+}
