@@ -10,6 +10,7 @@
 #include "durability/snapshot.h"
 #include "lib/clock.h"
 #include "lib/log.h"
+#include "lib/memory.h"
 #include "lib/number.h"
 #include "server/clients/client.h"
 #include "server/clients/transactions.h"
@@ -235,6 +236,29 @@ int loading_read_base(struct source *source, const char *name) {
     return 0;
 }
 
+/* The libraries of a copy replace the present ones when all of it has arrived. */
+static struct {
+    struct slice *items;
+    size_t count;
+} copied;
+
+static bool keep_library(void *context, struct source *source, struct slice code) {
+    copied.items = mem_realloc(copied.items, (copied.count + 1) * sizeof *copied.items);
+    copied.items[copied.count++] = (struct slice){mem_strndup(code.data, code.len), code.len};
+    return true;
+}
+
+static bool install_libraries(bool complete) {
+    const char *error = NULL;
+    if (complete && script_hooks) error = script_hooks->replace_libraries(copied.items, copied.count);
+    if (error) log_warning("Failed loading the function libraries of the primary: %s", error);
+    for (size_t i = 0; i < copied.count; i++) mem_free((void *)(uintptr_t)copied.items[i].data);
+    mem_free(copied.items);
+    copied.items = NULL;
+    copied.count = 0;
+    return !error;
+}
+
 static bool (*copy_aux)(void *context, struct source *source, struct slice name, struct slice value);
 static bool log_copy_aux(void *context, struct source *source, struct slice name, struct slice value) {
     return log_aux(context, source, name, value) && copy_aux(context, source, name, value);
@@ -246,7 +270,9 @@ int loading_read_copy(struct source *source, struct keyspace *into,
     struct rdb_load_params params = load_params(RDB_DUPLICATE_REFUSED, true);
     copy_aux = aux;
     params.aux = log_copy_aux;
+    params.library = keep_library;
     int error = rdb_load(source, into, &params, &result);
+    if (!install_libraries(error >= 0) && error >= 0) error = -EINVAL;
     if (error < 0) {
         log_failure("of the primary", error, &result);
         return error;

@@ -26,7 +26,8 @@ static void on_end(struct propagation_listener *self) {
     repl_stream_unmark();
     repl_stream_written();
 }
-static struct propagation_listener listener = {.command = on_command, .begin = on_begin, .end = on_end};
+static struct propagation_listener listener = {
+    .command = on_command, .begin = on_begin, .end = on_end, .target = PROPAGATE_REPLICAS};
 
 static bool listens(void) {
     return list_is_linked(&listener.link);

@@ -256,7 +256,7 @@ const char *libraries_restore(const struct slice *texts, size_t count, enum libr
         list_each(&present()->libraries, link) if (!error) error =
             set_load(&next, container_of(link, struct library, link)->code, false, false, NULL);
     for (size_t i = 0; i < count && !error; i++)
-        error = set_load(&next, texts[i], policy == LIBRARY_RESTORE_REPLACE, true, NULL);
+        error = set_load(&next, texts[i], policy == LIBRARY_RESTORE_REPLACE, !server.loading, NULL);
     if (error) {
         set_free(&next, false);
         return error;

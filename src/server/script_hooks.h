@@ -19,6 +19,8 @@ struct script_hooks {
     size_t (*libraries)(const struct slice **codes);
     /* Loads a library, and replaces the one of its name. Returns NULL, or the error. */
     const char *(*load_library)(struct slice code);
+    /* Replaces all libraries. Returns NULL, or the error; nothing has changed then. */
+    const char *(*replace_libraries)(const struct slice *codes, size_t count);
 };
 extern const struct script_hooks *script_hooks; /* NULL: none */
 void script_usage_read(struct script_usage *usage);
