@@ -311,8 +311,7 @@ void pull_leave(struct pull_reader *reader) {
 }
 
 bool pull_taken(struct pull_reader *reader, int64_t count) {
-    if (count < 0 || (uint64_t)count <= reader->taken || (uint64_t)count > reader->announced)
-        return count >= 0 && (uint64_t)count == reader->announced && reader->announced == 0;
+    if (count <= 0 || (uint64_t)count <= reader->taken || (uint64_t)count > reader->announced) return false;
     uint64_t slot = ((uint64_t)count - 1) % pull_arena_slots(pull.arena);
     reader->taken = (uint64_t)count;
     reader->taken_bytes = pull.ends[slot];

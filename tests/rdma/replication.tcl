@@ -1,0 +1,310 @@
+# Replication over RDMA: the link and its fallback to TCP, the full synchronization that replicas fetch by RDMA READ, and
+# what ends it early. On the software device alone: the replicas need a device that reads.
+# seconds: 40
+
+set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
+
+proc follow {level} {r replicaof [srv $level host] [srv $level port]}
+proc link_up {{level 0}} {expr {[field $level master_link_status] eq "up"}}
+# A field of INFO, of the section replication unless another is named; "" where the server cannot answer.
+proc field {level name {section replication}} {
+    if {[catch {r $level info $section} text]} {return ""}
+    if {![regexp "\n$name:(\[^\r\n\]*)" $text -> value]} {return ""}
+    return $value
+}
+proc wait_up {{level 0}} {wait_for_condition 30000 {[link_up $level]}}
+proc wait_same {a b} {
+    wait_for_condition 30000 {[r $a debug digest] eq [r $b debug digest]} "the data differ"
+}
+proc wait_over {level} {
+    wait_for_condition 30000 {[field $level rdma_sync_memory] eq "0"} "the snapshot's memory is still held"
+}
+proc fill {count size} {
+    for {set i 0} {$i < $count} {incr i} {lappend batch value:$i [string repeat "[format %09d $i]." [expr {$size / 10}]]}
+    r mset {*}$batch
+}
+proc fill_types {} {
+    r set string [string repeat x 100000]
+    r set number 42 ex 10000
+    r rpush list {*}[lrepeat 300 element]
+    r sadd set a b c 1 2 3
+    r zadd zset 1 a 2.5 b
+    r hset hash f v g [string repeat y 5000]
+    r xadd stream 1-1 field value
+    r select 3
+    r set other database
+    r select 0
+}
+proc snapshot_child {level} {
+    regexp -all -line {started by pid (\d+): replicas fetch} [file_bytes [srv $level log]] -> pid
+    return $pid
+}
+
+start_server [list overrides $rdma] {
+    fill_types
+    start_server [list overrides $rdma] {
+        test "a replica connects by RDMA, and both sides say so" -needs $::on_software_device {
+            follow -1
+            wait_up
+            assert_equal rdma [field 0 master_link_transport]
+            assert_match "*,transport=rdma,rdma_port=[srv port]" [field -1 slave0]
+            assert_equal rdma [lindex [r role] 5]
+            assert_equal rdma [lindex [r -1 role] 2 0 3]
+        }
+
+        test "the replica has fetched the full copy by RDMA READ" -needs $::on_software_device {
+            assert_equal 1 [field -1 rdma_sync_snapshots]
+            assert_equal 1 [field -1 rdma_sync_delivered]
+            wait_over -1
+            wait_same -1 0
+            assert_equal 0 [field 0 rdma_read_windows rdma]
+        }
+
+        test "the stream and the acknowledgements take the same link" -needs $::on_software_device {
+            for {set i 0} {$i < 200} {incr i} {r -1 incr counter}
+            r -1 set large [string repeat z 300000]
+            wait_same -1 0
+            assert_equal 200 [r get counter]
+            r -1 set waited 1
+            assert_equal 1 [r -1 wait 1 5000]
+            assert_equal 1 [r get waited]
+        }
+
+        test "a broken link resumes by a partial synchronization, over RDMA again" -needs $::on_software_device {
+            set partial [field -1 sync_partial_ok stats]
+            r -1 client kill type replica
+            r -1 set while broken
+            wait_for_condition 30000 {[field -1 sync_partial_ok stats] > $partial}
+            wait_up
+            wait_same -1 0
+            assert_equal rdma [field 0 master_link_transport]
+            assert_equal 1 [field -1 rdma_sync_snapshots]
+        }
+
+        start_server [list overrides $rdma] {
+            test "a replica of a replica fetches the full copy from it" -needs $::on_software_device {
+                follow -1
+                wait_up
+                wait_same -2 0
+                assert_equal rdma [field 0 master_link_transport]
+                assert_equal 1 [field -1 rdma_sync_delivered]
+                r -2 set chained yes
+                wait_same -2 0
+            }
+        }
+    }
+}
+
+start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb]] {
+    fill 3000 10000
+    start_server [list overrides $rdma] {start_server [list overrides $rdma] {start_server [list overrides $rdma] {
+        test "one snapshot, several times as large as its memory, serves three replicas at once" -needs $::on_software_device {
+            r -3 config set repl-diskless-sync-delay 60 repl-diskless-sync-max-replicas 3
+            foreach level {0 -1 -2} {r $level replicaof [srv -3 host] [srv -3 port]}
+            foreach level {0 -1 -2} {wait_up $level}
+            assert_equal 1 [field -3 rdma_sync_snapshots]
+            assert_equal 3 [field -3 rdma_sync_delivered]
+            foreach level {0 -1 -2} {wait_same -3 $level}
+            wait_over -3
+        }
+    }}}
+}
+
+start_server [list overrides $rdma] {
+    fill 2000 5000
+    start_server [list overrides $rdma] {start_server [list overrides $rdma] {
+        test "a replica that comes while the first chunks are held takes part in the same snapshot" -needs $::on_software_device {
+            r -2 config set rdb-key-save-delay 300
+            r -1 replicaof [srv -2 host] [srv -2 port]
+            wait_for_condition 10000 {[field -2 rdma_sync_replicas] eq 1}
+            r -2 set during 1
+            r replicaof [srv -2 host] [srv -2 port]
+            wait_for_condition 10000 {[field -2 rdma_sync_replicas] eq 2}
+            # Each write during the synchronization arrives once.
+            for {set i 0} {$i < 100} {incr i} {r -2 incr counter; r -2 append text $i,}
+            r -2 config set rdb-key-save-delay 0
+            wait_up -1
+            wait_up 0
+            assert_equal 1 [field -2 rdma_sync_snapshots]
+            wait_same -2 -1
+            wait_same -2 0
+            assert_equal 100 [r get counter]
+        }
+
+        test "progress is shown on both sides while a snapshot is fetched" -needs $::on_software_device {
+            r replicaof no one
+            r flushall
+            r set own history
+            r -2 config set rdb-key-save-delay 1000
+            follow -2
+            wait_for_condition 20000 {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+            assert_range [field 0 master_sync_rdma_read_percent] 0 100
+            assert_range [field -2 rdma_sync_percent] 0 100
+            assert_morethan [field -2 rdma_sync_memory] 1000000
+            r -2 config set rdb-key-save-delay 0
+            wait_up
+            wait_same -2 0
+        }
+    }}
+}
+
+# A snapshot whose child is stopped while chunks are held: the body runs then. Level -1 is the primary.
+proc while_fetching {body} {
+    r -1 config set rdb-key-save-delay 500
+    follow -1
+    wait_for_condition 20000 {[field -1 rdma_sync_bytes] ne "" && [field -1 rdma_sync_bytes] > 0}
+    set child [snapshot_child -1]
+    catch {uplevel 1 $body} result options
+    catch {r -1 config set rdb-key-save-delay 0}
+    return -options $options $result
+}
+
+foreach how {replica-killed child-killed link-cut replica-leaves} {
+    start_server [list overrides $rdma] {
+        fill 2000 5000
+        start_server [list overrides $rdma] {
+            test "a synchronization that ends early gives everything back, and the next one succeeds: $how" -needs $::on_software_device {
+                while_fetching {
+                    switch $how {
+                        replica-killed {
+                            r -1 config set rdb-key-save-delay 0
+                            restart_server -signal KILL
+                            follow -1
+                        }
+                        child-killed {exec kill -KILL [snapshot_child -1]}
+                        link-cut {r -1 client kill type replica}
+                        replica-leaves {
+                            catch {r shutdown nosave}
+                            restart_server
+                        }
+                    }
+                }
+                if {$how eq "replica-leaves"} {follow -1}
+                wait_up
+                wait_same -1 0
+                wait_over -1
+                assert_equal 0 [field -1 rdma_read_windows rdma]
+                assert_morethan [field -1 rdma_sync_snapshots] 1
+            }
+        }
+    }
+}
+
+start_server [list overrides $rdma] {
+    start_server [list overrides $rdma] {
+        test "a primary that is killed while its snapshot is fetched leaves no half of a data set" -needs $::on_software_device {
+            fill 2000 5000
+            r config set rdb-key-save-delay 500
+            r -1 replicaof [srv host] [srv port]
+            wait_for_condition 20000 {[field -1 master_sync_rdma_read_bytes] ne "" && [field -1 master_sync_rdma_read_bytes] > 0}
+            restart_server -signal KILL
+            r set key value
+            wait_up -1
+            wait_same -1 0
+            assert_equal 1 [r -1 dbsize]
+        }
+    }
+}
+
+start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb rdma-replication-max-wait 300]] {
+    fill 3000 10000
+    start_server [list overrides $rdma] {start_server [list overrides $rdma] {
+        test "a replica that stops fetching is dropped when others wait for it" -needs $::on_software_device {
+            r -2 config set repl-diskless-sync-delay 60 repl-diskless-sync-max-replicas 2
+            r -2 config set rdb-key-save-delay 200
+            r replicaof [srv -2 host] [srv -2 port]
+            r -1 replicaof [srv -2 host] [srv -2 port]
+            wait_for_condition 20000 {[field -2 rdma_sync_replicas] eq 2}
+            exec kill -STOP [srv pid]
+            at_test_end [list exec kill -CONT [srv pid]]
+            r -2 config set rdb-key-save-delay 0
+            wait_up -1
+            wait_same -2 -1
+            assert_equal 1 [field -2 rdma_sync_dropped_slow]
+            exec kill -CONT [srv pid]
+            r -2 config set repl-diskless-sync-max-replicas 1
+            wait_up 0
+            wait_same -2 0
+        }
+    }}
+}
+
+start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 64mb rdma-max-registered-memory 48mb]] {
+    fill 500 1000
+    start_server [list overrides $rdma] {
+        test "without memory for the snapshot the full copy comes through the RDMA connection" -needs $::on_software_device {
+            follow -1
+            wait_up
+            wait_same -1 0
+            assert_equal rdma [field 0 master_link_transport]
+            assert_equal 0 [field -1 rdma_sync_delivered]
+            assert [log_has "cannot fetch the snapshot by RDMA READ: rdma-max-registered-memory" 0 -1]
+        }
+    }
+}
+
+start_server [list overrides $rdma] {
+    fill 500 1000
+    start_server [list overrides [list {*}$rdma rdma-max-registered-memory 12mb]] {
+        test "a replica without memory for its buffers asks for an ordinary copy" -needs $::on_software_device {
+            follow -1
+            wait_up
+            wait_same -1 0
+            assert_equal rdma [field 0 master_link_transport]
+            assert_equal 0 [field -1 rdma_sync_delivered]
+        }
+    }
+}
+
+start_server [list no_rdma 1 overrides {repl-diskless-sync-delay 0}] {
+    r set key value
+    start_server [list overrides $rdma] {
+        test "a primary without an RDMA listener is followed over TCP, and by RDMA once it has one" -needs $::on_software_device {
+            follow -1
+            wait_up
+            assert_equal tcp [field 0 master_link_transport]
+            assert_not_equal "" [field 0 master_link_rdma_error]
+            assert [log_has "Using TCP"]
+            wait_same -1 0
+            # On another port than TCP: the primary reports it in the next handshake.
+            r -1 config set rdma-port [free_port] rdma-bind $::opt(rdma_host)
+            r -1 client kill type replica
+            wait_for_condition 30000 {[link_up] && [field 0 master_link_transport] eq "rdma"}
+            assert [log_has "The primary listens for RDMA on port"]
+            assert_equal "" [field 0 master_link_rdma_error]
+            r -1 set key again
+            wait_same -1 0
+        }
+    }
+}
+
+# A scripted replica, over RDMA through the proxy.
+proc ask_for_snapshot {} {
+    set c [new_client -deferring 1]
+    foreach option {{capa eof} {capa psync2} {capa rdma-pull} {version 9.1.0} {listening-port 1}} {
+        $c replconf {*}$option
+        assert_equal OK [$c -read]
+    }
+    $c psync ? -1
+    assert_match "FULLRESYNC *" [$c -read]
+    return $c
+}
+
+start_server [list overrides $rdma] {
+    fill 100 1000
+    foreach {what number} {"was not offered" 1000000 "is negative" -1 "is none" 0} {
+        test "a replica that acknowledges a chunk which $what is disconnected" -needs $::on_software_device {
+            set c [ask_for_snapshot]
+            $c replconf pulled $number
+            assert_closed $c
+            wait_over 0
+            assert_equal 0 [field 0 rdma_read_windows rdma]
+        }
+    }
+
+    test "a client that is no replica acknowledges nothing" -needs $::on_software_device {
+        set c [new_client]
+        $c -send replconf pulled 1
+        assert_equal PONG [$c ping]
+    }
+}
