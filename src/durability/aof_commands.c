@@ -5,8 +5,9 @@
 #include "durability/aof_private.h"
 #include "durability/durability.h"
 #include "lib/number.h"
-#include "server/script_hooks.h"
+#include "resp/request.h"
 #include "server/process/child.h"
+#include "server/script_hooks.h"
 #include "store/hash.h"
 #include "store/list_type.h"
 #include "store/set.h"
@@ -18,46 +19,24 @@ enum { CHUNK = 64 };
 
 /* Writing */
 
-static void head(struct output *out, char kind, uint64_t number) {
-    char *at = output_reserve(out, NUMBER_TEXT_MAX + 3);
-    size_t len = 0;
-    at[len++] = kind;
-    len += format_uint64(at + len, number);
-    at[len++] = '\r';
-    at[len++] = '\n';
-    output_commit(out, len);
-}
-
-static void bulk(struct output *out, struct slice text) {
-    head(out, '$', text.len);
-    output_write(out, text);
-    output_write(out, SLICE("\r\n"));
-}
-
-static void bulk_blob(struct output *out, struct blob *blob) {
-    head(out, '$', blob->len);
-    output_write_blob(out, blob);
-    output_write(out, SLICE("\r\n"));
-}
-
-static void bulk_number(struct output *out, int64_t number) {
+static void write_argument_number(struct output *out, int64_t number) {
     char text[NUMBER_TEXT_MAX];
-    bulk(out, (struct slice){text, format_int64(text, number)});
+    request_write_argument(out, (struct slice){text, format_int64(text, number)});
 }
 
-static void bulk_value(struct output *out, const struct listpack_value *value) {
+static void write_argument_value(struct output *out, const struct listpack_value *value) {
     char text[LISTPACK_TEXT];
-    bulk(out, listpack_value_text(value, text));
+    request_write_argument(out, listpack_value_text(value, text));
 }
 
-static void bulk_id(struct output *out, struct stream_id id) {
+static void write_argument_id(struct output *out, struct stream_id id) {
     char text[STREAM_ID_TEXT];
-    bulk(out, (struct slice){text, stream_id_format(text, id)});
+    request_write_argument(out, (struct slice){text, stream_id_format(text, id)});
 }
 
 static void command(struct output *out, const char *name, size_t arguments) {
-    head(out, '*', arguments + 1);
-    bulk(out, slice_of(name));
+    request_write_count(out, arguments + 1);
+    request_write_argument(out, slice_of(name));
 }
 
 /* Begins a command with the key and the next elements, `width` arguments each, where one begins. */
@@ -65,20 +44,20 @@ static void chunk(struct output *out, const char *name, struct slice key, size_t
     if (done % CHUNK) return;
     size_t count = total - done < CHUNK ? total - done : CHUNK;
     command(out, name, 1 + count * width);
-    bulk(out, key);
+    request_write_argument(out, key);
 }
 
 /* Types */
 
 static void write_string(struct output *out, struct slice key, const struct entry *entry) {
     command(out, "SET", 2);
-    bulk(out, key);
+    request_write_argument(out, key);
     struct blob *blob = entry_blob(entry);
     char text[STRING_NUMBER_TEXT];
     if (blob)
-        bulk_blob(out, blob);
+        request_write_blob(out, blob);
     else
-        bulk(out, entry_string(entry, text));
+        request_write_argument(out, entry_string(entry, text));
 }
 
 static void write_list(struct output *out, struct slice key, const struct entry *entry) {
@@ -88,7 +67,7 @@ static void write_list(struct output *out, struct slice key, const struct entry 
     list_type_iterate(&it, entry, 0, false);
     for (; list_type_next(&it, &element); done++) {
         chunk(out, "RPUSH", key, done, total, 1);
-        bulk_value(out, &element.value);
+        write_argument_value(out, &element.value);
     }
     list_type_iterate_end(&it);
 }
@@ -101,7 +80,7 @@ static void write_set(struct output *out, struct slice key, const struct entry *
     set_iterate(&it, &set);
     for (; set_next(&it, &member); done++) {
         chunk(out, "SADD", key, done, total, 1);
-        bulk_value(out, &member);
+        write_argument_value(out, &member);
     }
     set_iterate_end(&it);
 }
@@ -115,16 +94,16 @@ static void write_zset(struct output *out, struct slice key, const struct entry 
     for (; zset_next(&it, &item); done++) {
         char text[40];
         chunk(out, "ZADD", key, done, total, 2);
-        bulk(out, (struct slice){text, format_double(text, item.score)});
-        bulk_value(out, &item.member);
+        request_write_argument(out, (struct slice){text, format_double(text, item.score)});
+        write_argument_value(out, &item.member);
     }
 }
 
 static void bulk_field_value(struct output *out, const struct hash_value *value) {
     if (value->blob)
-        bulk_blob(out, value->blob);
+        request_write_blob(out, value->blob);
     else
-        bulk(out, value->bytes);
+        request_write_argument(out, value->bytes);
 }
 
 /* Fields that expire first, each with its time; then the others, of which there are as many as the first pass left. */
@@ -139,12 +118,12 @@ static void write_hash(struct output *out, struct slice key, const struct entry 
             continue;
         }
         command(out, "HSETEX", 7);
-        bulk(out, key);
-        bulk(out, SLICE("PXAT"));
-        bulk_number(out, item.expire_at);
-        bulk(out, SLICE("FIELDS"));
-        bulk(out, SLICE("1"));
-        bulk(out, item.field);
+        request_write_argument(out, key);
+        request_write_argument(out, SLICE("PXAT"));
+        write_argument_number(out, item.expire_at);
+        request_write_argument(out, SLICE("FIELDS"));
+        request_write_argument(out, SLICE("1"));
+        request_write_argument(out, item.field);
         bulk_field_value(out, &item.value);
     }
     hash_iterate_end(&it);
@@ -153,7 +132,7 @@ static void write_hash(struct output *out, struct slice key, const struct entry 
     while (hash_next(&it, &item)) {
         if (item.expire_at != HASH_NEVER) continue;
         chunk(out, "HMSET", key, done++, total, 2);
-        bulk(out, item.field);
+        request_write_argument(out, item.field);
         bulk_field_value(out, &item.value);
     }
     hash_iterate_end(&it);
@@ -168,13 +147,13 @@ static void write_entries(struct output *out, struct slice key, const struct str
     stream_iterate(&it, stream, STREAM_ID_MIN, STREAM_ID_MAX, false);
     while (stream_next(&it, &id, &fields)) {
         command(out, "XADD", 2 + 2 * fields);
-        bulk(out, key);
-        bulk_id(out, id);
+        request_write_argument(out, key);
+        write_argument_id(out, id);
         while (fields--) {
             struct slice field, value;
             stream_field(&it, &field, &value);
-            bulk(out, field);
-            bulk(out, value);
+            request_write_argument(out, field);
+            request_write_argument(out, value);
         }
     }
     stream_iterate_end(&it);
@@ -184,12 +163,12 @@ static void write_entries(struct output *out, struct slice key, const struct str
 static void write_empty(struct output *out, struct slice key, const struct stream *stream) {
     struct stream_id id = stream_id_is_zero(stream->last_id) ? (struct stream_id){0, 1} : stream->last_id;
     command(out, "XADD", 6);
-    bulk(out, key);
-    bulk(out, SLICE("MAXLEN"));
-    bulk(out, SLICE("0"));
-    bulk_id(out, id);
-    bulk(out, SLICE("x"));
-    bulk(out, SLICE("y"));
+    request_write_argument(out, key);
+    request_write_argument(out, SLICE("MAXLEN"));
+    request_write_argument(out, SLICE("0"));
+    write_argument_id(out, id);
+    request_write_argument(out, SLICE("x"));
+    request_write_argument(out, SLICE("y"));
 }
 
 static void write_pending(struct output *out, struct slice key, struct slice group,
@@ -198,38 +177,38 @@ static void write_pending(struct output *out, struct slice key, struct slice gro
     stream_pending_iterate(&it, consumer->pending, STREAM_ID_MIN);
     for (struct stream_pending *pending; (pending = stream_pending_next(&it));) {
         command(out, "XCLAIM", 11);
-        bulk(out, key);
-        bulk(out, group);
-        bulk(out, stream_consumer_name(consumer));
-        bulk(out, SLICE("0"));
-        bulk_id(out, it.id);
-        bulk(out, SLICE("TIME"));
-        bulk_number(out, pending->delivered_ms);
-        bulk(out, SLICE("RETRYCOUNT"));
-        bulk_number(out, (int64_t)pending->deliveries);
-        bulk(out, SLICE("JUSTID"));
-        bulk(out, SLICE("FORCE"));
+        request_write_argument(out, key);
+        request_write_argument(out, group);
+        request_write_argument(out, stream_consumer_name(consumer));
+        request_write_argument(out, SLICE("0"));
+        write_argument_id(out, it.id);
+        request_write_argument(out, SLICE("TIME"));
+        write_argument_number(out, pending->delivered_ms);
+        request_write_argument(out, SLICE("RETRYCOUNT"));
+        write_argument_number(out, (int64_t)pending->deliveries);
+        request_write_argument(out, SLICE("JUSTID"));
+        request_write_argument(out, SLICE("FORCE"));
     }
     stream_pending_iterate_end(&it);
 }
 
 static void write_group(struct output *out, struct slice key, struct slice name, const struct stream_group *group) {
     command(out, "XGROUP", 6);
-    bulk(out, SLICE("CREATE"));
-    bulk(out, key);
-    bulk(out, name);
-    bulk_id(out, group->last_id);
-    bulk(out, SLICE("ENTRIESREAD"));
-    bulk_number(out, group->entries_read);
+    request_write_argument(out, SLICE("CREATE"));
+    request_write_argument(out, key);
+    request_write_argument(out, name);
+    write_argument_id(out, group->last_id);
+    request_write_argument(out, SLICE("ENTRIESREAD"));
+    write_argument_number(out, group->entries_read);
     struct radix_iterator it;
     radix_iterator_init(&it, group->consumers);
     for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it)) {
         const struct stream_consumer *consumer = it.value;
         command(out, "XGROUP", 4);
-        bulk(out, SLICE("CREATECONSUMER"));
-        bulk(out, key);
-        bulk(out, name);
-        bulk(out, stream_consumer_name(consumer));
+        request_write_argument(out, SLICE("CREATECONSUMER"));
+        request_write_argument(out, key);
+        request_write_argument(out, name);
+        request_write_argument(out, stream_consumer_name(consumer));
         write_pending(out, key, name, consumer);
     }
     radix_iterator_free(&it);
@@ -242,12 +221,12 @@ static void write_stream(struct output *out, struct slice key, const struct entr
     else
         write_empty(out, key, stream);
     command(out, "XSETID", 6);
-    bulk(out, key);
-    bulk_id(out, stream->last_id);
-    bulk(out, SLICE("ENTRIESADDED"));
-    bulk_number(out, (int64_t)stream->entries_added);
-    bulk(out, SLICE("MAXDELETEDID"));
-    bulk_id(out, stream->max_deleted_id);
+    request_write_argument(out, key);
+    write_argument_id(out, stream->last_id);
+    request_write_argument(out, SLICE("ENTRIESADDED"));
+    write_argument_number(out, (int64_t)stream->entries_added);
+    request_write_argument(out, SLICE("MAXDELETEDID"));
+    write_argument_id(out, stream->max_deleted_id);
     if (!stream->groups) return;
     struct radix_iterator it;
     radix_iterator_init(&it, stream->groups);
@@ -268,8 +247,8 @@ static void write_entry(struct output *out, const struct entry *entry) {
     int64_t at = entry_expire_at(entry);
     if (at < 0) return;
     command(out, "PEXPIREAT", 2);
-    bulk(out, key);
-    bulk_number(out, at);
+    request_write_argument(out, key);
+    write_argument_number(out, at);
 }
 
 int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_child) {
@@ -278,14 +257,14 @@ int aof_commands_write(struct sink *sink, struct keyspace *keyspace, bool in_chi
     size_t count = script_hooks ? script_hooks->libraries(&libraries) : 0;
     for (size_t i = 0; i < count; i++) {
         command(&sink->out, "FUNCTION", 2);
-        bulk(&sink->out, SLICE("LOAD"));
-        bulk(&sink->out, libraries[i]);
+        request_write_argument(&sink->out, SLICE("LOAD"));
+        request_write_argument(&sink->out, libraries[i]);
     }
     for (int id = 0; id < keyspace_databases(keyspace); id++) {
         struct db *db = keyspace_db(keyspace, id);
         if (!db_size(db)) continue;
         command(&sink->out, "SELECT", 1);
-        bulk_number(&sink->out, id);
+        write_argument_number(&sink->out, id);
         struct db_iterator *it = db_iterate(db, -1);
         for (struct entry *entry; !sink_error(sink) && (entry = db_iterate_next(it));) {
             write_entry(&sink->out, entry);

@@ -536,11 +536,23 @@ static void head_write(struct output *out, char type, size_t value) {
     output_commit(out, len + 2);
 }
 
+void request_write_count(struct output *out, size_t argc) {
+    head_write(out, '*', argc);
+}
+
+void request_write_argument(struct output *out, struct slice argument) {
+    head_write(out, '$', argument.len);
+    output_write(out, argument);
+    output_write(out, SLICE("\r\n"));
+}
+
+void request_write_blob(struct output *out, struct blob *argument) {
+    head_write(out, '$', argument->len);
+    output_write_blob(out, argument);
+    output_write(out, SLICE("\r\n"));
+}
+
 void request_write(struct output *out, int argc, const struct slice *argv) {
-    head_write(out, '*', (size_t)argc);
-    for (int i = 0; i < argc; i++) {
-        head_write(out, '$', argv[i].len);
-        output_write(out, argv[i]);
-        output_write(out, SLICE("\r\n"));
-    }
+    request_write_count(out, (size_t)argc);
+    for (int i = 0; i < argc; i++) request_write_argument(out, argv[i]);
 }

@@ -106,7 +106,11 @@ struct blob *request_find_blob(const struct request_reader *reader, struct slice
  * or -1 for unbalanced quotes. Free it with words_free(). */
 int words_split(struct slice line, struct slice **words);
 void words_free(struct slice *words, int count);
-/* Writes a request in RESP (tools, propagation). */
+/* Write a request in RESP (tools, propagation): all of it, or the number of arguments and then each argument. A blob is
+ * written without a copy, as output_write_blob() does. */
 struct output;
 void request_write(struct output *out, int argc, const struct slice *argv);
+void request_write_count(struct output *out, size_t argc);
+void request_write_argument(struct output *out, struct slice argument);
+void request_write_blob(struct output *out, struct blob *argument);
 #endif

@@ -3,16 +3,6 @@
 #include "lib/number.h"
 #include "resp/request.h"
 
-static void write_head(struct output *out, char kind, uint64_t number) {
-    char *at = output_reserve(out, NUMBER_TEXT_MAX + 3);
-    size_t len = 0;
-    at[len++] = kind;
-    len += format_uint64(at + len, number);
-    at[len++] = '\r';
-    at[len++] = '\n';
-    output_commit(out, len);
-}
-
 static void write_select(struct propagation_writer *writer, int db) {
     char text[NUMBER_TEXT_MAX];
     struct slice argv[] = {SLICE("SELECT"), {text, format_int64(text, db)}};
@@ -21,15 +11,13 @@ static void write_select(struct propagation_writer *writer, int db) {
 }
 
 static void write_command(struct output *out, const struct propagation *propagation) {
-    write_head(out, '*', (uint64_t)propagation->argc);
+    request_write_count(out, (size_t)propagation->argc);
     for (int i = 0; i < propagation->argc; i++) {
         struct blob *blob = propagation_blob(propagation, i);
-        write_head(out, '$', propagation->argv[i].len);
         if (blob && blob->len == propagation->argv[i].len)
-            output_write_blob(out, blob);
+            request_write_blob(out, blob);
         else
-            output_write(out, propagation->argv[i]);
-        output_write(out, SLICE("\r\n"));
+            request_write_argument(out, propagation->argv[i]);
     }
 }
 
