@@ -160,16 +160,17 @@ static void chunk_release(struct stream_pool *pool, struct stream_chunk *chunk) 
 
 /* Output */
 
+static void segment_free(struct stream *s, struct segment *segment) {
+    list_remove(&s->segments, &segment->link);
+    if (segment->chunk)
+        chunk_release(s->pool, segment->chunk);
+    else
+        blob_release(segment->blob);
+    mem_free(segment);
+}
+
 static void drop_output(struct stream *s) {
-    while (s->segments.len) {
-        struct segment *segment = container_of(list_first(&s->segments), struct segment, link);
-        list_remove(&s->segments, &segment->link);
-        if (segment->chunk)
-            chunk_release(s->pool, segment->chunk);
-        else
-            blob_release(segment->blob);
-        mem_free(segment);
-    }
+    while (s->segments.len) segment_free(s, container_of(list_first(&s->segments), struct segment, link));
     if (s->chunk) chunk_release(s->pool, s->chunk);
     s->chunk = NULL;
     s->chunk_start = NULL;
@@ -274,12 +275,7 @@ static void advance(struct stream *s, size_t len) {
         s->queued -= part;
         len -= part;
         if (segment->len) break;
-        list_remove(&s->segments, &segment->link);
-        if (segment->chunk)
-            chunk_release(s->pool, segment->chunk);
-        else
-            blob_release(segment->blob);
-        mem_free(segment);
+        segment_free(s, segment);
     }
 }
 
