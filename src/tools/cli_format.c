@@ -11,25 +11,27 @@ static void put_char(struct output *out, char c) {
     output_write(out, (struct slice){&c, 1});
 }
 
-/* The text between the quotes. */
-static void escape(struct output *out, struct slice text) {
+/* What is escaped, and how: as Valkey quotes strings, or as JSON does. */
+struct escapes {
+    const char *characters, *letters; /* \\ and a letter for each of these characters */
+    const char *other;                /* the printf format of other characters that are escaped */
+    unsigned char last;               /* characters from ' ' to this one stand for themselves */
+};
+static const struct escapes quoted_escapes = {"\\\"\n\r\t\a\b", "\\\"nrtab", "\\x%02x", '~'};
+static const struct escapes json_escapes = {"\\\"\n\r\t\f\b", "\\\"nrtfb", "\\u%04x", 0xff};
+
+/* Writes the text between the quotes. */
+static void escape(struct output *out, struct slice text, const struct escapes *escapes) {
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.data[i];
+        const char *at = c ? strchr(escapes->characters, c) : NULL;
         char room[8];
-        switch (c) {
-        case '\\': put(out, "\\\\"); break;
-        case '"': put(out, "\\\""); break;
-        case '\n': put(out, "\\n"); break;
-        case '\r': put(out, "\\r"); break;
-        case '\t': put(out, "\\t"); break;
-        case '\a': put(out, "\\a"); break;
-        case '\b': put(out, "\\b"); break;
-        default:
-            if (c >= ' ' && c <= '~') {
-                put_char(out, (char)c);
-                break;
-            }
-            snprintf(room, sizeof room, "\\x%02x", c);
+        if (at) {
+            output_write(out, (struct slice){(char[]){'\\', escapes->letters[at - escapes->characters]}, 2});
+        } else if (c >= ' ' && c <= escapes->last) {
+            put_char(out, (char)c);
+        } else {
+            snprintf(room, sizeof room, escapes->other, c);
             put(out, room);
         }
     }
@@ -37,7 +39,7 @@ static void escape(struct output *out, struct slice text) {
 
 void format_quoted(struct output *out, struct slice text) {
     put_char(out, '"');
-    escape(out, text);
+    escape(out, text, &quoted_escapes);
     put_char(out, '"');
 }
 
@@ -172,26 +174,7 @@ static void format_csv(struct output *out, const struct resp_value *v) {
 
 static void format_json_text(struct output *out, struct slice text) {
     put_char(out, '"');
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        char room[8];
-        switch (c) {
-        case '\\': put(out, "\\\\"); break;
-        case '"': put(out, "\\\""); break;
-        case '\n': put(out, "\\n"); break;
-        case '\r': put(out, "\\r"); break;
-        case '\t': put(out, "\\t"); break;
-        case '\f': put(out, "\\f"); break;
-        case '\b': put(out, "\\b"); break;
-        default:
-            if (c >= ' ') {
-                put_char(out, (char)c);
-                break;
-            }
-            snprintf(room, sizeof room, "\\u%04x", c);
-            put(out, room);
-        }
-    }
+    escape(out, text, &json_escapes);
     put_char(out, '"');
 }
 
@@ -199,7 +182,7 @@ static void format_json_text(struct output *out, struct slice text) {
 static void format_json_ascii(struct output *out, struct slice text) {
     struct memory_output quoted;
     memory_output_init(&quoted);
-    escape(&quoted.out, text);
+    escape(&quoted.out, text, &quoted_escapes);
     struct slice inner = memory_output_slice(&quoted);
     put_char(out, '"');
     for (size_t i = 0; i < inner.len; i++) {
