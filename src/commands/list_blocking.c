@@ -66,29 +66,19 @@ static void blmpop_run(struct call *call) {
 
 #define BLOCKING_LIST .categories = CAT_LIST, .group = GROUP_LIST
 #define FRACTIONS     .history = WORDS("6.0.0", "`timeout` may have fractions of a second.")
+#define BLOCKING_POP                                                                                                   \
+    .arity = -3, .flags = CMD_WRITE | CMD_BLOCKING, BLOCKING_LIST, .since = "2.0.0",                                   \
+    .complexity = "O(N), where N is the number of keys", .syntax = "key:key... timeout:double", FRACTIONS,             \
+    .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}
 const struct command_spec list_blocking_commands[] = {
     {.name = "blpop",
      .run = blpop_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_BLOCKING,
-     BLOCKING_LIST,
-     .since = "2.0.0",
-     .complexity = "O(N), where N is the number of keys",
-     .summary = "Takes the first element of the first list that has one; waits for it if need be.",
-     .syntax = "key:key... timeout:double",
-     FRACTIONS,
-     .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+     BLOCKING_POP,
+     .summary = "Takes the first element of the first list that has one; waits for it if need be."},
     {.name = "brpop",
      .run = brpop_run,
-     .arity = -3,
-     .flags = CMD_WRITE | CMD_BLOCKING,
-     BLOCKING_LIST,
-     .since = "2.0.0",
-     .complexity = "O(N), where N is the number of keys",
-     .summary = "Takes the last element of the first list that has one; waits for it if need be.",
-     .syntax = "key:key... timeout:double",
-     FRACTIONS,
-     .keys = {KEY_RANGE(1, -2, 1, KEY_RW | KEY_ACCESS | KEY_DELETE)}},
+     BLOCKING_POP,
+     .summary = "Takes the last element of the first list that has one; waits for it if need be."},
     {.name = "blmove",
      .run = blmove_run,
      .arity = 6,

@@ -3,6 +3,7 @@
 #include "commands/commands.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
+#include "server/command/help.h"
 
 /* NULL: no such key; replied. */
 static struct entry *find_object(struct call *call) {
@@ -47,7 +48,6 @@ static void refcount_run(struct call *call) {
 
 static void help_run(struct call *call) {
     static const char *const lines[] = {
-        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         "ENCODING <key>",
         "    Name the representation in which the value of <key> is kept.",
         "FREQ <key>",
@@ -58,12 +58,9 @@ static void help_run(struct call *call) {
         "    maxmemory-policy.",
         "REFCOUNT <key>",
         "    Tell how many references there are to the value of <key>.",
-        "HELP",
-        "    Print this help.",
+        NULL,
     };
-    size_t count = sizeof lines / sizeof *lines;
-    reply_array(call->reply, count);
-    for (size_t i = 0; i < count; i++) reply_status(call->reply, lines[i]);
+    reply_help(call->reply, "OBJECT", lines);
 }
 
 #define OBJECT_SUBCOMMAND(word, function, version, text)                                                               \
@@ -80,16 +77,7 @@ static const struct command_spec object_subcommands[] = {
     OBJECT_SUBCOMMAND("freq", freq_run, "4.0.0", "Tells the logarithmic access counter of a key."),
     OBJECT_SUBCOMMAND("idletime", idletime_run, "2.2.3", "Tells how long a key has not been used."),
     OBJECT_SUBCOMMAND("refcount", refcount_run, "2.2.3", "Tells how many references there are to a value."),
-    {.name = "help",
-     .run = help_run,
-     .arity = 2,
-     .flags = CMD_LOADING | CMD_STALE,
-     .categories = CAT_KEYSPACE,
-     .group = GROUP_GENERIC,
-     .since = "6.2.0",
-     .complexity = "O(1)",
-     .summary = "Explains the subcommands.",
-     .syntax = ""},
+    {HELP_ROW(help_run), .categories = CAT_KEYSPACE, .group = GROUP_GENERIC, .since = "6.2.0"},
     {.name = NULL},
 };
 

@@ -221,14 +221,7 @@ static const struct command_spec xgroup_subcommands[] = {
      .summary = "Deletes a consumer of a consumer group.",
      .syntax = "key:key group:string consumer:string",
      .keys = GROUP_KEY(KEY_RW | KEY_DELETE)},
-    {.name = "help",
-     .run = help_run,
-     .arity = 2,
-     .flags = CMD_LOADING | CMD_STALE,
-     GROUP_COMMAND,
-     .since = "5.0.0",
-     .complexity = "O(1)",
-     .summary = "Explains the subcommands."},
+    {HELP_ROW(help_run), GROUP_COMMAND, .since = "5.0.0"},
     {.name = NULL},
 };
 const struct command_spec stream_group_commands[] = {

@@ -237,15 +237,7 @@ static const struct command_spec xinfo_subcommands[] = {
      .history = WORDS("6.0.0", "`FULL`.", "7.0.0",
                       "`max-deleted-entry-id`, `entries-added`, `recorded-first-entry-id`, `entries-read`, `lag`.",
                       "7.2.0", "`active-time`; `seen-time` counts attempts, too.")},
-    {.name = "help",
-     .run = help_run,
-     .arity = 2,
-     .flags = CMD_LOADING | CMD_STALE,
-     .categories = CAT_STREAM,
-     .group = GROUP_STREAM,
-     .since = "5.0.0",
-     .complexity = "O(1)",
-     .summary = "Explains the subcommands."},
+    {HELP_ROW(help_run), .categories = CAT_STREAM, .group = GROUP_STREAM, .since = "5.0.0"},
     {.name = NULL},
 };
 const struct command_spec stream_info_commands[] = {

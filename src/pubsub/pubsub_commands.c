@@ -211,14 +211,7 @@ static const struct command_spec pubsub_subcommands[] = {
      .complexity = "O(N), where N is the number of shard channels requested",
      .summary = "Counts the subscribers of shard channels.",
      .syntax = "[shardchannel:string]..."},
-    {.name = "help",
-     .run = help_run,
-     .arity = 2,
-     .flags = CMD_LOADING | CMD_STALE,
-     .group = GROUP_PUBSUB,
-     .since = "6.2.0",
-     .complexity = "O(1)",
-     .summary = "Explains the subcommands."},
+    {HELP_ROW(help_run), .group = GROUP_PUBSUB, .since = "6.2.0"},
     {.name = NULL},
 };
 
