@@ -70,8 +70,15 @@ enum rdb_type {
     RDB_STREAM_3 = 21,
     RDB_HASH_EXPIRING = 22
 };
-/* Format versions. Valkey 8 and Redis 7.2 write 11, Valkey 9 writes 80; those between are other products'. */
-enum { RDB_VERSION = 80, RDB_VERSION_COMMON = 11, RDB_VERSION_FOREIGN_MIN = 12, RDB_VERSION_FOREIGN_MAX = 79 };
+/* Format versions. Redis 7.0 reads at most 10, Valkey 8 and Redis 7.2 write 11, Valkey 9 writes 80; those between are
+ * other products'. */
+enum {
+    RDB_VERSION = 80,
+    RDB_VERSION_COMMON = 11,
+    RDB_VERSION_OLD = 10,
+    RDB_VERSION_FOREIGN_MIN = 12,
+    RDB_VERSION_FOREIGN_MAX = 79
+};
 
 struct rdb_settings {
     bool compression;   /* compress strings of more than 20 bytes where that makes them shorter: rdbcompression */
@@ -86,9 +93,11 @@ void rdb_write_blob(struct output *out, struct blob *blob); /* as a string, with
 void rdb_write_int64(struct output *out, int64_t value);    /* as a string */
 void rdb_write_compressed(struct output *out, struct slice packed, size_t length); /* LZF of a string so long */
 void rdb_write_time(struct output *out, int64_t ms);
-enum rdb_type rdb_value_type(const struct entry *entry);
-void rdb_write_value(struct output *out, const struct entry *entry); /* without its type */
-int rdb_value_version(const struct entry *entry);                    /* the least version of the format that has it */
+/* As a file of the version has it: RDB_VERSION_OLD, or at least rdb_value_version(). Version 10 has all values that 11
+ * has, some in another form. */
+enum rdb_type rdb_value_type(const struct entry *entry, int version);
+void rdb_write_value(struct output *out, const struct entry *entry, int version); /* without its type */
+int rdb_value_version(const struct entry *entry); /* the least version of the format that has it */
 
 /* --- Reading: failures are those of the source --- */
 struct rdb_reader {

@@ -389,9 +389,9 @@ void rdb_module_name(uint64_t id, char name[static RDB_MODULE_NAME + 1]) {
 void dump_write(struct output *out, const struct entry *entry) {
     struct memory_output whole;
     memory_output_init(&whole);
-    uint8_t type = (uint8_t)rdb_value_type(entry);
+    uint8_t type = (uint8_t)rdb_value_type(entry, RDB_VERSION);
     write_bytes(&whole.out, &type, 1);
-    rdb_write_value(&whole.out, entry);
+    rdb_write_value(&whole.out, entry, RDB_VERSION);
     /* The least version that can express it: older servers take it, too. */
     uint16_t version = htole16((uint16_t)rdb_value_version(entry));
     write_bytes(&whole.out, &version, 2);

@@ -55,7 +55,7 @@ struct rdb_save_params {
     /* Called after each key; NULL: not (rdb-key-save-delay). */
     void (*key_saved)(void *context);
     void *context; /* of both */
-    int version;   /* 0: the least that holds the data. RDB_VERSION_COMMON, RDB_VERSION: that one */
+    int version;   /* 0: RDB_VERSION_COMMON, or RDB_VERSION if the data need it. RDB_VERSION…: that one */
 };
 /* Writes a file, up to and including its checksum, and flushes the sink. The sink's `checksum` tells whether one is
  * computed (rdbchecksum). The databases must not change meanwhile. 0, or a negative errno. -ENOTSUP: the version asked

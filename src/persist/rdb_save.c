@@ -47,7 +47,7 @@ static void write_head(struct output *out, const struct rdb_save_params *params,
     }
 }
 
-static void write_key(struct output *out, const struct entry *entry, enum rdb_access access) {
+static void write_key(struct output *out, const struct entry *entry, enum rdb_access access, int version) {
     int64_t expire_at = entry_expire_at(entry);
     if (expire_at >= 0) {
         write_byte(out, RDB_OPCODE_EXPIRETIME_MS);
@@ -60,9 +60,9 @@ static void write_key(struct output *out, const struct entry *entry, enum rdb_ac
         write_byte(out, RDB_OPCODE_FREQ);
         write_byte(out, entry_frequency(entry));
     }
-    write_byte(out, (uint8_t)rdb_value_type(entry));
+    write_byte(out, (uint8_t)rdb_value_type(entry, version));
     rdb_write_string(out, entry_key(entry));
-    rdb_write_value(out, entry);
+    rdb_write_value(out, entry, version);
 }
 
 /* "slot-info": the slot, and its keys, keys with an expiry, and keys with items that expire. */
@@ -88,7 +88,7 @@ static int write_db(struct sink *sink, struct db *db, const struct rdb_save_para
         struct entry *entry = ahead[at];
         if ((ahead[at] = db_iterate_next(it))) entry_prefetch_value(ahead[at]);
         if (!entry) continue; /* the first ones, before which there are none */
-        if (rdb_value_version(entry) > version) {
+        if (rdb_value_version(entry) == RDB_VERSION && version < RDB_VERSION) {
             error = -ENOTSUP;
             break;
         }
@@ -96,7 +96,7 @@ static int write_db(struct sink *sink, struct db *db, const struct rdb_save_para
             slot = (int)hash_slot(entry_key(entry));
             write_slot_info(out, db, (unsigned)slot);
         }
-        write_key(out, entry, params->access);
+        write_key(out, entry, params->access, version);
         if (params->key_saved) params->key_saved(params->context);
         if (++*keys % PROGRESS_KEYS) continue;
         if (params->progress) params->progress(params->context, *keys, sink_offset(sink));

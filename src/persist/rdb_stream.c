@@ -37,7 +37,7 @@ static void write_pending(struct output *out, const struct radix_tree *pending, 
     radix_iterator_free(&it);
 }
 
-static void write_group(struct output *out, struct slice name, const struct stream_group *group) {
+static void write_group(struct output *out, struct slice name, const struct stream_group *group, bool active_times) {
     struct radix_iterator it;
     rdb_write_string(out, name);
     write_id(out, group->last_id);
@@ -49,13 +49,13 @@ static void write_group(struct output *out, struct slice name, const struct stre
         const struct stream_consumer *consumer = it.value;
         rdb_write_string(out, it.key);
         rdb_write_time(out, consumer->seen_ms);
-        rdb_write_time(out, consumer->active_ms);
+        if (active_times) rdb_write_time(out, consumer->active_ms);
         write_pending(out, consumer->pending, false);
     }
     radix_iterator_free(&it);
 }
 
-void rdb_write_stream(struct output *out, const struct stream *stream) {
+void rdb_write_stream(struct output *out, const struct stream *stream, bool active_times) {
     write_nodes(out, stream->nodes);
     rdb_write_length(out, stream->length);
     write_id(out, stream->last_id);
@@ -67,7 +67,7 @@ void rdb_write_stream(struct output *out, const struct stream *stream) {
     struct radix_iterator it;
     radix_iterator_init(&it, stream->groups);
     for (bool more = radix_iterator_seek(&it, RADIX_FIRST, SLICE("")); more; more = radix_iterator_next(&it))
-        write_group(out, it.key, it.value);
+        write_group(out, it.key, it.value, active_times);
     radix_iterator_free(&it);
 }
 

@@ -27,7 +27,9 @@
 #include "persist/rdb.h"
 #include "store/stream.h"
 
-void rdb_write_stream(struct output *out, const struct stream *stream); /* as type 21, without the byte that says so */
+/* As type 21, or without the times at which consumers were active as type 19. */
+void rdb_write_stream(struct output *out, const struct stream *stream,
+                      bool active_times); /* as type 21, without the byte that says so */
 /* NULL: damaged, and reading fails from there on. A node without a living entry, which Valkey may leave behind, is
  * dropped, and the first id is looked up, not read. */
 struct stream *rdb_read_stream(struct rdb_reader *in, enum rdb_type type);

@@ -11,21 +11,23 @@
 #include "store/zset.h"
 #include <endian.h>
 
-enum rdb_type rdb_value_type(const struct entry *entry) {
+enum rdb_type rdb_value_type(const struct entry *entry, int version) {
+    bool old = version < RDB_VERSION_COMMON;
     enum value_encoding encoding = entry_encoding(entry);
     bool packed = encoding == ENCODING_LISTPACK;
     switch (entry_type(entry)) {
     case TYPE_LIST: return RDB_LIST_QUICKLIST_2;
     case TYPE_HASH:
         return packed ? RDB_HASH_LISTPACK : encoding == ENCODING_EXPIRING_HASHTABLE ? RDB_HASH_EXPIRING : RDB_HASH;
-    case TYPE_SET: return packed ? RDB_SET_LISTPACK : encoding == ENCODING_INTSET ? RDB_SET_INTSET : RDB_SET;
+    case TYPE_SET:
+        return packed ? (old ? RDB_SET : RDB_SET_LISTPACK) : encoding == ENCODING_INTSET ? RDB_SET_INTSET : RDB_SET;
     case TYPE_ZSET: return packed ? RDB_ZSET_LISTPACK : RDB_ZSET_2;
-    case TYPE_STREAM: return RDB_STREAM_3;
+    case TYPE_STREAM: return old ? RDB_STREAM_2 : RDB_STREAM_3;
     default: return RDB_STRING;
     }
 }
 int rdb_value_version(const struct entry *entry) {
-    return rdb_value_type(entry) == RDB_HASH_EXPIRING ? RDB_VERSION : RDB_VERSION_COMMON;
+    return rdb_value_type(entry, RDB_VERSION) == RDB_HASH_EXPIRING ? RDB_VERSION : RDB_VERSION_COMMON;
 }
 
 static void write_string(struct output *out, const struct entry *entry) {
@@ -101,8 +103,8 @@ static void write_zset(struct output *out, const struct entry *entry) {
     }
 }
 
-void rdb_write_value(struct output *out, const struct entry *entry) {
-    switch (rdb_value_type(entry)) {
+void rdb_write_value(struct output *out, const struct entry *entry, int version) {
+    switch (rdb_value_type(entry, version)) {
     case RDB_STRING: write_string(out, entry); break;
     case RDB_LIST_QUICKLIST_2:
         rdb_write_length(out, list_type_nodes(entry));
@@ -113,7 +115,8 @@ void rdb_write_value(struct output *out, const struct entry *entry) {
     case RDB_SET_INTSET: rdb_write_string(out, slice_make(entry_value(entry), intset_bytes(entry_value(entry)))); break;
     case RDB_SET: write_set(out, entry); break;
     case RDB_ZSET_2: write_zset(out, entry); break;
-    case RDB_STREAM_3: rdb_write_stream(out, stream_of(entry)); break;
+    case RDB_STREAM_2: rdb_write_stream(out, stream_of(entry), false); break;
+    case RDB_STREAM_3: rdb_write_stream(out, stream_of(entry), true); break;
     default: write_listpack(out, entry_value(entry));
     }
 }

@@ -392,6 +392,11 @@ static void fail_waiting(const struct replica *first) {
     }
 }
 
+/* The version that a replica of an unknown version reads for sure: Redis 7 does not tell its own. */
+static int snapshot_version(const struct replica *replica) {
+    return replica->version >= VERSION_9 ? RDB_VERSION : replica->version ? RDB_VERSION_COMMON : RDB_VERSION_OLD;
+}
+
 /* Starts a snapshot for the replica that has waited longest and all that can share it. */
 static void start_snapshot(void) {
     struct replica *first = first_waiting();
@@ -409,7 +414,8 @@ static void start_snapshot(void) {
         const struct replica *replica = replica_of(link);
         if (!snapshot_is_for(replica, first)) continue;
         if (!(replica->capabilities & CAPA_EOF)) by_socket = false;
-        if (replica->version < VERSION_9) content.version = RDB_VERSION_COMMON;
+        int version = snapshot_version(replica);
+        if (version < content.version) content.version = version;
     }
     log_notice("Starting BGSAVE for SYNC with target: %s using: %s", by_socket ? "replicas sockets" : "disk",
                first->rdb_channel ? "dual-channel" : "normal sync");

@@ -144,9 +144,9 @@ static void use_hash(struct db *db, struct slice key, struct entry *entry) {
 }
 
 static void write_typed(struct output *out, const struct entry *entry) {
-    char type = (char)rdb_value_type(entry);
+    char type = (char)rdb_value_type(entry, RDB_VERSION);
     output_write(out, (struct slice){&type, 1});
-    rdb_write_value(out, entry);
+    rdb_write_value(out, entry, RDB_VERSION);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -242,7 +242,7 @@ static void assert_same(const struct model *m, const struct stream *stream) {
 
 static struct stream *written_and_read(const struct stream *stream, struct memory_output *written) {
     memory_output_init(written);
-    rdb_write_stream(&written->out, stream);
+    rdb_write_stream(&written->out, stream, true);
     struct slice bytes = memory_output_slice(written);
     struct source source;
     struct rdb_reader in;
@@ -605,7 +605,7 @@ static void payloads_are_the_bytes_that_valkey_writes(void **state) {
     memory_output_init(&out);
     bool compression = rdb_settings.compression;
     rdb_settings.compression = false;
-    rdb_write_stream(&out.out, stream);
+    rdb_write_stream(&out.out, stream, true);
     assert_int_equal(memory_output_slice(&out).len, sizeof GOLDEN - 1);
     assert_memory_equal(memory_output_slice(&out).data, GOLDEN, sizeof GOLDEN - 1);
     rdb_settings.compression = compression;
@@ -662,7 +662,7 @@ static void groups_that_contradict_themselves_are_refused(void **state) {
 static void assert_refused(const struct stream *stream, const char *what) {
     struct memory_output out;
     memory_output_init(&out);
-    rdb_write_stream(&out.out, stream);
+    rdb_write_stream(&out.out, stream, true);
     struct stream *read = read_all(memory_output_slice(&out), RDB_STREAM_3);
     if (read) fail_msg("%s is accepted", what);
     memory_output_free(&out);

@@ -84,7 +84,7 @@ static void run_digest_value(struct call *call) {
 static size_t serialized_length(const struct entry *entry) {
     struct memory_output bytes;
     memory_output_init(&bytes);
-    rdb_write_value(&bytes.out, entry);
+    rdb_write_value(&bytes.out, entry, RDB_VERSION);
     size_t len = memory_output_slice(&bytes).len;
     memory_output_free(&bytes);
     return len;
