@@ -68,7 +68,7 @@ static void temp_name(char name[TEMP_NAME_MAX], pid_t pid) {
     snprintf(name, TEMP_NAME_MAX, "temp-%d.rdb", (int)pid);
 }
 
-static int write_file(const char *name) {
+static int write_file(const char *name, const struct snapshot_content *content) {
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) {
         int error = errno;
@@ -81,7 +81,7 @@ static int write_file(const char *name) {
     sink_init_fd(&sink, fd);
     sink.checksum = durability_settings.checksum;
     sink.sync_interval = durability_settings.incremental_fsync ? SYNC_INTERVAL : 0;
-    int result = snapshot_write_to(&sink, &(struct snapshot_content){0});
+    int result = snapshot_write_to(&sink, content);
     if (result >= 0) result = sink_sync(&sink);
     sink_free(&sink);
     if (close(fd) < 0 && result >= 0) result = -errno; /* some network file systems tell of a full disk only here */
@@ -98,10 +98,10 @@ static int sync_directory(void) {
     return result;
 }
 
-int snapshot_write(const char *name) {
+static int write_and_rename(const char *name, const struct snapshot_content *content) {
     char temp[TEMP_NAME_MAX], directory[4096];
     temp_name(temp, getpid());
-    int result = write_file(temp);
+    int result = write_file(temp, content);
     if (result < 0) {
         unlink(temp);
         return result;
@@ -120,6 +120,10 @@ int snapshot_write(const char *name) {
     }
     log_notice("DB saved on disk");
     return 0;
+}
+
+int snapshot_write(const char *name) {
+    return write_and_rename(name, &(struct snapshot_content){0});
 }
 
 /* Commands that write are refused while the last background save has failed. The filter is there only then. */
@@ -155,8 +159,10 @@ int snapshot_save(void) {
 
 /* In the background */
 
+static struct snapshot_content saving; /* by the child */
+
 static int run(struct child_job *job) {
-    int result = snapshot_write(durability_settings.file_name);
+    int result = write_and_rename(durability_settings.file_name, &saving);
     if (result < 0) return 1;
     child_report_end();
     return 0;
@@ -207,7 +213,12 @@ bool snapshot_running(void) {
 }
 
 int snapshot_start(void) {
+    return snapshot_start_with(&(struct snapshot_content){0});
+}
+
+int snapshot_start_with(const struct snapshot_content *content) {
     if (child_active()) return -EBUSY;
+    saving = *content;
     snapshot_state.saves++;
     snapshot_state.last_try_ms = clock_ms();
     snapshot_state.changes_before = server.dirty;

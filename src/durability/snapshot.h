@@ -47,5 +47,6 @@ int snapshot_write(const char *name);
 int snapshot_save(void);
 /* As BGSAVE: in a child process. Logs what fails. 0 or a negative errno: -EBUSY where a child runs. */
 int snapshot_start(void);
+int snapshot_start_with(const struct snapshot_content *content);
 bool snapshot_running(void); /* the child that runs writes a snapshot */
 #endif

@@ -101,6 +101,7 @@ void full_sync_announce(struct replica *replica) {
     char line[REPL_ID_LEN + 48];
     int len;
     replica->acked = role->offset;
+    replica->has_acked = false;
     if (replica->rdb_channel) {
         len = snprintf(line, sizeof line, "$ENDOFF:%lld %s %d %llu\r\n", (long long)role->offset, repl_history->id, -1,
                        (unsigned long long)replica->client->id);
@@ -124,7 +125,7 @@ static bool same_snapshot(const struct replica *a, const struct replica *b) {
 
 static void file_send(struct replica *replica) {
     struct connection *conn = replica->client->conn;
-    while (replica->file_left && conn_is_open(conn) && conn_pending(conn) < (size_t)REPLICA_SEND_AHEAD) {
+    while (replica->file_left && conn_is_open(conn) && !replica_is_full(replica)) {
         size_t len = replica->file_left < PIECE ? (size_t)replica->file_left : PIECE;
         struct blob *piece = blob_new(len, len);
         ssize_t got;
@@ -138,10 +139,8 @@ static void file_send(struct replica *replica) {
         }
         piece->len = (size_t)got;
         replica->file_left -= (size_t)got;
-        output_write_blob(&conn->out, piece);
+        replica_pass(replica, piece);
         blob_release(piece);
-        conn->wants_drained = true;
-        conn_flush(conn);
     }
     if (replica->file_left) return;
     close(replica->file);
@@ -178,7 +177,15 @@ static void file_saved(bool success) {
     full_sync_cron();
 }
 
+/* The version that a replica reads for sure: Redis 7 does not tell its own. */
+static int snapshot_version(const struct replica *replica) {
+    return replica->version >= VERSION_9 ? RDB_VERSION : replica->version ? RDB_VERSION_COMMON : RDB_VERSION_OLD;
+}
+
+static int file_version; /* of the file that is being written */
+
 static struct replica *waiting_for_file(const struct replica *like) {
+    if (snapshot_version(like) < file_version) return NULL;
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
         if (replica != like && replica->state == REPLICA_FILE && same_snapshot(replica, like) && replica->reader.block)
@@ -276,8 +283,7 @@ static void transfer_end_pipe(void) {
 static bool transfer_is_full(void) {
     list_each(&replicas, link) {
         const struct replica *replica = replica_of(link);
-        if (replica->state == REPLICA_TRANSFER && conn_pending(replica->client->conn) >= (size_t)REPLICA_SEND_AHEAD)
-            return true;
+        if (replica->state == REPLICA_TRANSFER && replica_is_full(replica)) return true;
     }
     return false;
 }
@@ -285,11 +291,7 @@ static bool transfer_is_full(void) {
 static void transfer_pass(struct blob *piece) {
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
-        struct connection *conn = replica->client->conn;
-        if (replica->state != REPLICA_TRANSFER || !conn_is_open(conn)) continue;
-        output_write_blob(&conn->out, piece);
-        conn->wants_drained = true;
-        conn_flush(conn);
+        if (replica->state == REPLICA_TRANSFER) replica_pass(replica, piece);
     }
 }
 
@@ -392,11 +394,6 @@ static void fail_waiting(const struct replica *first) {
     }
 }
 
-/* The version that a replica of an unknown version reads for sure: Redis 7 does not tell its own. */
-static int snapshot_version(const struct replica *replica) {
-    return replica->version >= VERSION_9 ? RDB_VERSION : replica->version ? RDB_VERSION_COMMON : RDB_VERSION_OLD;
-}
-
 /* Starts a snapshot for the replica that has waited longest and all that can share it. */
 static void start_snapshot(void) {
     struct replica *first = first_waiting();
@@ -420,7 +417,8 @@ static void start_snapshot(void) {
     log_notice("Starting BGSAVE for SYNC with target: %s using: %s", by_socket ? "replicas sockets" : "disk",
                first->rdb_channel ? "dual-channel" : "normal sync");
     repl_feed_select_again();
-    int result = by_socket ? transfer_start(&content) : snapshot_start();
+    if (!by_socket) file_version = content.version;
+    int result = by_socket ? transfer_start(&content) : snapshot_start_with(&content);
     if (result < 0) {
         log_warning("Can't start the snapshot for replicas: %s", strerror(-result));
         fail_waiting(first);

@@ -11,6 +11,7 @@
 #include "repl/repl_feed.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
+#include "server/stats/stats.h"
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ struct replica *replica_get(struct client *client) {
     replica = mem_calloc(1, sizeof *replica);
     replica->client = client;
     replica->file = -1;
+    if (client->conn) client->conn->transport->address(client->conn, true, &replica->peer);
     client_set_state(client, &watcher, replica);
     return replica;
 }
@@ -118,17 +120,13 @@ int64_t repl_alone_since_ms(void) {
 
 /* Names */
 
-struct slice replica_address(const struct replica *replica, struct address *space) {
-    if (replica->address) return slice_of(replica->address);
-    const struct connection *conn = replica->client->conn;
-    if (!conn || !conn->transport->address(conn, true, space)) return SLICE("");
-    return slice_of(space->host);
+struct slice replica_address(const struct replica *replica) {
+    return slice_of(replica->address ? replica->address : replica->peer.host);
 }
 
 const char *replica_name(const struct replica *replica) {
     static char name[REPLICA_ADDRESS_MAX + 16];
-    struct address space;
-    struct slice address = replica_address(replica, &space);
+    struct slice address = replica_address(replica);
     bool bare = memchr(address.data, ':', address.len) == NULL;
     if (replica->port)
         snprintf(name, sizeof name, bare ? "%.*s:%d" : "[%.*s]:%d", (int)address.len, address.data, replica->port);
@@ -157,6 +155,21 @@ void replica_write(struct replica *replica, struct slice bytes) {
     if (!conn) return;
     output_write(&conn->out, bytes);
     conn_flush(conn);
+    replication_stats.bytes_out += bytes.len;
+}
+
+void replica_pass(struct replica *replica, struct blob *blob) {
+    struct connection *conn = replica->client->conn;
+    if (!conn || !conn_is_open(conn)) return;
+    output_write_blob(&conn->out, blob);
+    conn->wants_drained = true;
+    conn_flush(conn);
+    replication_stats.bytes_out += blob->len;
+}
+
+bool replica_is_full(const struct replica *replica) {
+    const struct connection *conn = replica->client->conn;
+    return conn && conn_pending(conn) >= (size_t)REPLICA_SEND_AHEAD;
 }
 
 static uint64_t send_continue(struct event_timer *timer) {
@@ -170,13 +183,14 @@ void replica_send_stream(struct replica *replica) {
     if (!sends || replica->awaits_ack || !replica->reader.block || !conn || client->flags & CLIENT_CLOSE_AFTER_REPLY)
         return;
     size_t sent = 0, step;
-    while (conn_is_open(conn) && conn_pending(conn) < (size_t)REPLICA_SEND_AHEAD && sent < SEND_TURN) {
+    while (conn_is_open(conn) && !replica_is_full(replica) && sent < SEND_TURN) {
         step = repl_stream_read(&replica->reader, &conn->out, SEND_STEP);
         if (!step) break;
         conn->wants_drained = true;
         conn_flush(conn);
         sent += step;
     }
+    replication_stats.bytes_out += sent;
     if (sent >= SEND_TURN && !send_again.heap_index) event_timer_set(server.loop, &send_again, 0, send_continue);
     if (sent || repl_stream_reader_lag(&replica->reader)) client_check_output(client);
 }
@@ -204,8 +218,7 @@ void replica_put_online(struct replica *replica, bool await_ack) {
     }
     replica->state = REPLICA_ONLINE;
     replica->acked_ms = clock_ms();
-    /* A replica that does not know PSYNC acknowledges nothing. */
-    replica->awaits_ack = await_ack && replica->psync;
+    replica->awaits_ack = await_ack && !replica->has_acked;
     log_notice("Synchronization with replica %s succeeded", replica_name(replica));
     replica_send_stream(replica);
 }
@@ -214,6 +227,7 @@ void replica_acknowledged(struct replica *replica, int64_t offset, int64_t fsync
     if (offset > replica->acked) replica->acked = offset;
     if (fsynced > replica->fsynced) replica->fsynced = fsynced;
     replica->acked_ms = clock_ms();
+    replica->has_acked = true;
     if (replica->state == REPLICA_MAIN_CHANNEL) {
         replica->state = REPLICA_ONLINE;
         log_notice("Synchronization with replica %s succeeded", replica_name(replica));

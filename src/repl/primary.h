@@ -36,7 +36,8 @@ struct replica {
     enum replica_state state;
     /* As announced by REPLCONF. */
     int port;
-    char *address; /* NULL: the connection's */
+    char *address;       /* NULL: the connection's */
+    struct address peer; /* of the connection */
     unsigned capabilities, filter;
     int version;                /* 0xMMmmpp; 0: not announced */
     int rdma_port;              /* at which it can be reached by RDMA; 0: not announced */
@@ -45,6 +46,7 @@ struct replica {
     /* The stream. */
     struct repl_stream_reader reader;
     bool psync;       /* it sent PSYNC, not SYNC: it acknowledges, and understands +FULLRESYNC */
+    bool has_acked;   /* since the full copy began: it can have loaded it before the child that wrote it has ended */
     bool awaits_ack;  /* online, but the stream begins with its first acknowledgement */
     int64_t acked;    /* offset */
     int64_t fsynced;  /* offset that its append-only file has on disk */
@@ -72,7 +74,7 @@ extern struct list replicas; /* of struct replica; all but those in the handshak
 const char *replica_name(const struct replica *replica);
 const char *replica_state_name(const struct replica *replica); /* as INFO shows it */
 const char *replica_type_name(const struct replica *replica);
-struct slice replica_address(const struct replica *replica, struct address *space);
+struct slice replica_address(const struct replica *replica);
 static inline struct replica *replica_of(struct list_link *link) {
     return container_of(link, struct replica, link);
 }
@@ -81,7 +83,9 @@ static inline bool replica_is_online(const struct replica *replica) {
 }
 /* Writes to the replica's connection, past the reply barrier, and sends. */
 void replica_write(struct replica *replica, struct slice bytes);
-void replica_send_stream(struct replica *replica); /* as much of the stream as the connection takes */
+void replica_pass(struct replica *replica, struct blob *blob); /* the same with a part of a full copy; shares it */
+bool replica_is_full(const struct replica *replica); /* its connection has REPLICA_SEND_AHEAD bytes queued: wait */
+void replica_send_stream(struct replica *replica);   /* as much of the stream as the connection takes */
 void replica_close(struct replica *replica);
 /* The full copy is delivered: the replica goes online, or is done. `await_ack`: it must load the copy before it reads
  * on (its first acknowledgement says so). */

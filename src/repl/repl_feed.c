@@ -57,7 +57,7 @@ int repl_feed_db(void) {
 
 void repl_feed_ping(void) {
     if (!listens()) return;
-    request_write(repl_stream_output(), 1, &SLICE("PING"));
+    request_write(repl_stream_output(), 1, &SLICE("ping"));
     repl_stream_written();
 }
 

@@ -9,8 +9,7 @@
 #include <string.h>
 
 static void write_replica(struct output *out, int number, const struct replica *replica) {
-    struct address space;
-    struct slice address = replica_address(replica, &space);
+    struct slice address = replica_address(replica);
     char rdma_port[32] = "";
     if (replica->rdma_port) snprintf(rdma_port, sizeof rdma_port, ",rdma_port=%d", replica->rdma_port);
     long long lag = replica->state == REPLICA_ONLINE ? (long long)(clock_ms() - replica->acked_ms) / 1000 : 0;
@@ -55,11 +54,10 @@ static void write_role(struct reply *reply) {
     reply_array(reply, repl_replicas_online());
     list_each(&replicas, link) {
         const struct replica *replica = replica_of(link);
-        struct address space;
         if (!replica_is_online(replica)) continue;
         bool rdma = strcmp(link_transport_name(replica->client->conn), "rdma") == 0;
         reply_array(reply, rdma ? 4 : 3);
-        reply_bulk(reply, replica_address(replica, &space));
+        reply_bulk(reply, replica_address(replica));
         reply_bulk_integer(reply, replica->port);
         reply_bulk_integer(reply, replica->acked);
         if (rdma) reply_bulk_text(reply, "rdma");

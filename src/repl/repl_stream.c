@@ -146,7 +146,8 @@ static void make_room(struct output *out, size_t len) {
     append_block(block_new(size, stream_end()));
     int64_t largest = repl_settings.backlog_size / BLOCKS_IN_BACKLOG; /* the backlog is trimmed by whole blocks */
     if (largest > BLOCK_MAX) largest = BLOCK_MAX;
-    if ((int64_t)stream.next_size * BLOCK_GROWTH <= largest) stream.next_size *= BLOCK_GROWTH;
+    stream.next_size *= BLOCK_GROWTH;
+    if ((int64_t)stream.next_size > largest) stream.next_size = (size_t)largest;
     trim_backlog();
 }
 

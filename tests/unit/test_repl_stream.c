@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-enum { READERS = 5, STEPS = 20000, BACKLOG = 64 * 1024, PIECE_MAX = 300, BLOB_MAX = 40 * 1024, START = 1000 };
+enum { READERS = 5, STEPS = 10000, BACKLOG = 64 * 1024, PIECE_MAX = 300, BLOB_MAX = 40 * 1024, START = 1000 };
 
 static struct {
     struct memory_output all; /* every byte since START */
@@ -52,8 +52,8 @@ static void write_group(void) {
     struct memory_output before = model.all;
     memory_output_init(&model.all);
     repl_stream_mark();
-    for (size_t i = random_below(5); i; i--)
-        if (random_below(4))
+    for (size_t i = random_below(random_below(10) ? 5 : 400); i; i--)
+        if (random_below(30))
             write_bytes();
         else
             write_blob();
