@@ -567,6 +567,14 @@ static void get_replicaof(const struct config_option *option, struct output *out
     output_write(out, slice_of(port));
 }
 
+/* A primary has no such line: genuine servers refuse an empty one. */
+static void rewrite_replicaof(const struct config_option *option, struct output *out) {
+    if (!role->is_replica) return;
+    output_write(out, SLICE("replicaof "));
+    get_replicaof(option, out);
+    output_write(out, SLICE("\n"));
+}
+
 static const struct config_name diskless_loads[] = {{"disabled", DISKLESS_LOAD_DISABLED},
                                                     {"on-empty-db", DISKLESS_LOAD_ON_EMPTY},
                                                     {"swapdb", DISKLESS_LOAD_SWAP},
@@ -583,6 +591,7 @@ const struct config_option repl_replica_options[] = {
      .initial = "",
      .set = set_replicaof,
      .get = get_replicaof,
+     .rewrite = rewrite_replicaof,
      .help = "Host and port of the primary that this server is a replica of."},
     {.name = "primaryauth",
      .alias = "masterauth",

@@ -48,8 +48,7 @@ int replica_listening_port(void);                /* the port to announce */
 
 void replica_stream_ended(int db); /* apply.c: the connection is closed */
 static inline uint64_t repl_timeout_us(void) {
-    enum { UNSET_S = 60 };
-    return (uint64_t)(repl_settings.timeout ? repl_settings.timeout : UNSET_S) * 1000000;
+    return (uint64_t)repl_settings.timeout * 1000000;
 }
 
 /* --- sync_load.c --- */

@@ -12,7 +12,7 @@ set ::test_deadline 0
 set ::at_end {}
 array set ::spawned {}
 
-foreach f {resp assert util server rdma follow rows aof replica} {source [file join $::root tests harness $f.tcl]}
+foreach f {resp assert util server rdma follow rows aof replica primary} {source [file join $::root tests harness $f.tcl]}
 expr {srand($::opt(seed))}
 
 # Everything we start inherits this directory, so that the runner can find it.

@@ -1,0 +1,433 @@
+# The replica's side of replication, against a primary made of Tcl (tests/harness/primary.tcl): the handshake with its
+# refusals, the full copy in all its forms and damages, the stream with its acknowledgements, and what survives a link.
+# seconds: 20
+
+# The server's data as an RDB file, which is then emptied.
+proc rdb_of {commands} {
+    r flushall
+    foreach command $commands {r {*}$command}
+    r save
+    set bytes [file_bytes [file join [srv dir] dump.rdb]]
+    r flushall
+    return $bytes
+}
+set id [string repeat a 40]
+set other [string repeat b 40]
+set mark [string repeat 0123456789 4]
+
+proc follow {port} {r replicaof 127.0.0.1 $port}
+proc lead {} {
+    r replicaof no one
+    primary_close
+}
+proc link {} {info_field replication master_link_status}
+proc link_is {state} {wait_for_condition 10000 {[link] eq $state} {the link is [link]}}
+# A full synchronization with a copy in one piece. Returns the connection.
+proc synchronize {copy {offset 0}} {
+    set port [primary_listen]
+    follow $port
+    primary_handshake chan
+    primary_send $chan "+FULLRESYNC $::id $offset\r\n\$[string length $copy]\r\n$copy"
+    primary_await $chan REPLCONF ACK $offset
+    link_is up
+    return $chan
+}
+proc resp_length {args} {string length [resp_command {*}$args]}
+
+start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout 5 appendonly no} tags {replication}} {
+    set copy [rdb_of {{set a 1} {select 3} {rpush l x y} {select 0}}]
+
+    test "the handshake names port, capabilities and version, and asks to continue the server's own history" -needs {ours 1} {
+        follow [primary_listen]
+        set chan [primary_accept]
+        assert_equal handshake [lindex [r role] 3]
+        assert_equal PING [primary_command $chan]
+        primary_send $chan "+PONG\r\n"
+        assert_equal "REPLCONF listening-port [srv port]" [primary_command $chan]
+        assert_equal "REPLCONF capa eof capa psync2" [primary_command $chan]
+        assert_match "REPLCONF version *.*.*" [primary_command $chan]
+        primary_send $chan "+OK\r\n+OK\r\n+OK\r\n"
+        assert_equal "PSYNC [info_field replication master_replid] [expr {[info_field replication master_repl_offset] + 1}]" \
+            [primary_command $chan]
+        assert_equal down [link]
+        lead
+    }
+
+    test "an announced address, and user and password, are sent" -needs {ours 1} {
+        r config set replica-announce-ip 192.0.2.7 replica-announce-port 4242 primaryuser ann primaryauth secret
+        follow [primary_listen]
+        set chan [primary_accept]
+        assert_equal PING [primary_command $chan]
+        primary_send $chan "-NOAUTH Authentication required.\r\n"
+        assert_equal "AUTH ann secret" [primary_command $chan]
+        assert_equal "REPLCONF listening-port 4242" [primary_command $chan]
+        assert_equal "REPLCONF ip-address 192.0.2.7" [primary_command $chan]
+        r config set replica-announce-ip "" replica-announce-port 0 primaryuser "" primaryauth ""
+        primary_send $chan "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+        primary_await_close $chan
+        wait_for_log "*Unable to AUTH to PRIMARY: -WRONGPASS*"
+        lead
+    }
+
+    test "a primary that knows neither REPLCONF nor PSYNC is asked with SYNC" -needs {ours 1} {
+        follow [primary_listen]
+        set chan [primary_accept]
+        primary_await $chan PING
+        primary_send $chan "-ERR operation not permitted\r\n"
+        for {set i 0} {$i < 3} {incr i} {
+            assert_equal REPLCONF [lindex [primary_command $chan] 0]
+            primary_send $chan "-ERR unknown command\r\n"
+        }
+        assert_equal PSYNC [lindex [primary_command $chan] 0]
+        primary_send $chan "-ERR unknown command 'PSYNC'\r\n"
+        assert_equal SYNC [primary_command $chan]
+        primary_send $chan "\n\n\$[string length $copy]\r\n$copy"
+        link_is up
+        assert_equal 1 [r get a]
+        lead
+    }
+
+    test "a primary that cannot serve yet is asked again" -needs {ours 1} {
+        set port [primary_listen]
+        follow $port
+        foreach answer {"-NOMASTERLINK Can't SYNC while not connected with my master" "-LOADING Valkey is loading"} {
+            primary_handshake chan
+            primary_send $chan "$answer\r\n"
+            primary_await_close $chan
+        }
+        lead
+    }
+
+    test "what is no answer ends the link, and the data stay" -needs {ours 1} {
+        r set mine 1
+        follow [primary_listen]
+        foreach {stage answers} [list \
+            PING {"-ERR no" "+PONG[string repeat x 2000]"} \
+            PSYNC [list "+FULLRESYNC" "+FULLRESYNC $id" "+FULLRESYNC short 0" "+FULLRESYNC $id -1" "+FULLRESYNC $id x" \
+                        "+CONTINUE short" [string repeat y 5000]] \
+            COPY [list "\$-5" "\$0" "\$x" "\$EOF:short" "\$EOF:[string repeat z 41]" ":1" "-ERR no copy" "garbage"]] {
+            foreach answer $answers {
+                set chan [primary_accept]
+                assert_equal PING [primary_command $chan]
+                if {$stage eq "PING"} {
+                    primary_send $chan "[subst $answer]\r\n"
+                } else {
+                    primary_send $chan "+PONG\r\n"
+                    while {[lindex [primary_command $chan] 0] eq "REPLCONF"} {primary_send $chan "+OK\r\n"}
+                    if {$stage eq "COPY"} {set answer "+FULLRESYNC $id 0\r\n$answer"}
+                    primary_send $chan "$answer\r\n"
+                }
+                primary_await_close $chan
+                assert_equal down [link] $answer
+                r debug role link connect
+            }
+        }
+        lead
+        assert_equal 1 [r get mine]
+    }
+
+    foreach {mode setting} {"through a file" disabled "into memory" flush-before-load "beside the old data" swapdb} {
+        test "a full copy of a size arrives $mode, in pieces" -needs {ours 1} {
+            r config set repl-diskless-load $setting
+            r flushall
+            r set old 1
+            follow [primary_listen]
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 1000\r\n\n\n\$[string length $copy]\r\n"
+            wait_for_condition 5000 {[lindex [r role] 3] eq "sync"}
+            foreach byte [split $copy ""] {primary_send $chan $byte}
+            primary_await $chan REPLCONF ACK 1000
+            assert_equal {1 1 {}} [list [r get a] [r dbsize] [r get old]]
+            r select 3
+            assert_equal {x y} [r lrange l 0 -1]
+            r select 0
+            assert_equal "$id 1000" "[info_field replication master_replid] [info_field replication master_repl_offset]"
+            lead
+        }
+
+        test "a full copy with a mark arrives $mode, the mark in pieces" -needs {ours 1} {
+            # What looks like the beginning of the mark is in the data, too.
+            set marked [rdb_of [list {set a 1} [list set b [string range $mark 0 38]x]]]
+            r config set repl-diskless-load $setting rdbcompression no
+            follow [primary_listen]
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 7\r\n\$EOF:$mark\r\n[string range $marked 0 99]"
+            primary_send $chan [string range $marked 100 end]
+            foreach byte [split $mark ""] {primary_send $chan $byte}
+            primary_await $chan REPLCONF ACK 7
+            assert_equal [string range $mark 0 38]x [r get b]
+            link_is up
+            lead
+        }
+
+        test "a copy that does not begin as one costs no data ($mode)" -needs {ours 1} {
+            r config set repl-diskless-load $setting
+            r flushall
+            r set mine 1
+            follow [primary_listen]
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 0\r\n\$20\r\n[string repeat x 20]"
+            primary_await_close $chan
+            link_is down
+            wait_for_condition 5000 {![catch {r get mine} value]}
+            assert_equal 1 [r get mine]
+            lead
+        }
+
+        test "a damaged copy leaves no half of it ($mode)" -needs {ours 1} {
+            r config set repl-diskless-load $setting
+            r flushall
+            r set mine 1
+            set damaged [string range $copy 0 end-12][string repeat \xff 12]
+            follow [primary_listen]
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 0\r\n\$[string length $damaged]\r\n$damaged"
+            primary_await_close $chan
+            link_is down
+            wait_for_condition 5000 {![catch {r dbsize}]}
+            assert_equal [expr {$setting eq "swapdb" ? "1 {} 1" : "0 {} {}"}] [list [r dbsize] [r get a] [r get mine]]
+            wait_for_log "*Error in RDB file of the primary at offset *"
+            lead
+        }
+
+        test "a connection that ends within the copy ($mode)" -needs {ours 1} {
+            r config set repl-diskless-load $setting
+            r flushall
+            r set mine 1
+            follow [primary_listen]
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 0\r\n\$[string length $copy]\r\n[string range $copy 0 end-30]"
+            primary_drop $chan
+            link_is down
+            wait_for_condition 5000 {![catch {r dbsize}]}
+            assert_equal [expr {$setting eq "flush-before-load" ? 0 : 1}] [r dbsize]
+            primary_handshake chan
+            lead
+        }
+    }
+    r config set repl-diskless-load disabled
+
+    test "memory follows the bytes that have arrived, not those that are announced" -needs {ours 1} {
+        foreach setting {disabled flush-before-load swapdb} {
+            r config set repl-diskless-load $setting
+            set before [info_field memory used_memory]
+            follow [primary_listen]
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 0\r\n\$8000000000000000000\r\n[string range $copy 0 end-9]"
+            wait_for_condition 5000 {[info_field replication master_sync_read_bytes] >= [string length $copy] - 9}
+            assert_lessthan [expr {[info_field memory used_memory] - $before}] 8000000
+            assert_equal 8000000000000000000 [info_field replication master_sync_total_bytes]
+            primary_drop $chan
+            link_is down
+            wait_for_condition 5000 {[info_field persistence loading] == 0}
+            lead
+        }
+        r config set repl-diskless-load disabled
+    }
+
+    test "clients use the old data while a later state of the same history is loaded beside it" -needs {ours 1} {
+        r config set repl-diskless-load swapdb
+        set chan [synchronize $copy]
+        primary_drop $chan
+        primary_handshake chan
+        primary_send $chan "+FULLRESYNC $id 500\r\n\$[string length $copy]\r\n[string range $copy 0 end-20]"
+        wait_for_condition 5000 {[info_field persistence async_loading] == 1}
+        assert_equal {0 1} [list [info_field persistence loading] [r get a]]
+        assert_equal "1 [string length $copy]" \
+            "[info_field replication master_sync_in_progress] [info_field replication master_sync_total_bytes]"
+        set w [new_client -tcp 1]
+        $w watch a
+        $w multi
+        $w get a
+        assert_error "LOADING Valkey is loading the dataset in memory" {r replicaof no one}
+        primary_send $chan [string range $copy end-19 end]
+        primary_await $chan REPLCONF ACK 500
+        assert_equal {} [$w exec]
+        assert_equal 0 [info_field persistence async_loading]
+        lead
+        r config set repl-diskless-load disabled
+    }
+
+    test "data of another history are not served while they are replaced" -needs {ours 1} {
+        r config set repl-diskless-load swapdb
+        follow [primary_listen]
+        primary_handshake chan
+        primary_send $chan "+FULLRESYNC $other 0\r\n\$[string length $copy]\r\n[string range $copy 0 end-20]"
+        wait_for_condition 5000 {[info_field persistence loading] == 1}
+        assert_error "LOADING Valkey is loading the dataset in memory" {r get a}
+        primary_send $chan [string range $copy end-19 end]
+        link_is up
+        lead
+        r config set repl-diskless-load disabled
+    }
+
+    test "the stream is executed, and acknowledged up to what was executed" -needs {ours 1} {
+        set chan [synchronize $copy 100]
+        set stream "[resp_command SELECT 0][resp_command SET k v][resp_command INCR n]"
+        primary_send $chan $stream
+        set offset [expr {100 + [string length $stream]}]
+        primary_send $chan [resp_command REPLCONF GETACK *]
+        primary_await $chan REPLCONF ACK $offset
+        incr offset [resp_length REPLCONF GETACK *]
+        assert_equal {v 1} [list [r get k] [r get n]]
+        # A transaction counts when it is complete.
+        set half "[resp_command MULTI][resp_command INCR n]"
+        primary_send $chan $half
+        wait_for_condition 5000 {[info_field replication slave_read_repl_offset] == $offset + [string length $half]}
+        assert_equal $offset [info_field replication slave_repl_offset]
+        primary_await $chan REPLCONF ACK $offset
+        primary_send $chan [resp_command EXEC]
+        incr offset [expr {[string length $half] + [resp_length EXEC]}]
+        wait_for_condition 5000 {[info_field replication slave_repl_offset] == $offset}
+        assert_equal 2 [r get n]
+        # Large arguments, in pieces.
+        set big [string repeat 0123456789abcdef 20000]
+        set bytes [resp_command MSET b1 $big b2 small b3 [string reverse $big]]
+        for {set at 0} {$at < [string length $bytes]} {incr at 50000} {
+            primary_send $chan [string range $bytes $at [expr {$at + 49999}]]
+        }
+        incr offset [string length $bytes]
+        wait_for_condition 5000 {[info_field replication slave_repl_offset] == $offset}
+        assert_equal [list $big small [string reverse $big]] [r mget b1 b2 b3]
+        assert_match "*flags=M*user=(superuser)*" [r client list type primary]
+        lead
+    }
+
+    test "a broken link resumes where the last complete transaction ended, in the database of the stream" -needs {ours 1} {
+        set chan [synchronize $copy 10]
+        set stream "[resp_command SELECT 9][resp_command SET k v]"
+        primary_send $chan "$stream[resp_command MULTI][resp_command SET k half]"
+        set offset [expr {10 + [string length $stream]}]
+        wait_for_condition 5000 {[info_field replication slave_repl_offset] == $offset}
+        primary_drop $chan
+        assert_equal "PSYNC $id [expr {$offset + 1}]" [primary_handshake chan]
+        primary_send $chan "+CONTINUE $other\r\n[resp_command APPEND k 2]"
+        link_is up
+        r select 9
+        wait_for_condition 5000 {[r get k] eq "v2"}
+        r select 0
+        assert_equal "$other $id [expr {$offset + 1}]" \
+            "[info_field replication master_replid] [info_field replication master_replid2] [info_field replication second_repl_offset]"
+        lead
+        assert_equal $other [info_field replication master_replid2]
+    }
+
+    test "a client that kills the primary's connection causes a partial synchronization" -needs {ours 1} {
+        set chan [synchronize $copy 10]
+        r client kill type primary
+        primary_await_close $chan
+        assert_equal "PSYNC $id 11" [primary_handshake chan]
+        lead
+    }
+
+    test "a command of the stream that fails is logged, and the stream goes on" -needs {ours 1} {
+        set chan [synchronize $copy]
+        set from [log_size]
+        primary_send $chan "[resp_command LPUSH a x][resp_command SET after 1]"
+        wait_for_condition 5000 {[r get after] eq "1"}
+        wait_for_log "*== CRITICAL == This replica is sending an error to its primary: '-WRONGTYPE *' after processing the command 'lpush'*" $from
+        assert_equal 1 [info_field stats unexpected_error_replies]
+        primary_send $chan "*1\r\n\$x\r\n"
+        primary_await_close $chan
+        wait_for_log "*Protocol error from the primary*" $from
+        lead
+    }
+
+    test "a silent primary is given up after repl-timeout" -needs {ours 1} {
+        set chan [synchronize $copy]
+        r config set repl-timeout 1
+        primary_await_close $chan
+        wait_for_log "*PRIMARY timeout: no data nor PING received*"
+        set chan [primary_accept]
+        assert_equal PING [primary_command $chan]
+        primary_await_close $chan
+        wait_for_log "*Timeout connecting to the PRIMARY*"
+        foreach setting {disabled swapdb} {
+            r config set repl-diskless-load $setting
+            primary_handshake chan
+            primary_send $chan "+FULLRESYNC $id 0\r\n\$[string length $copy]\r\n[string range $copy 0 20]"
+            primary_await_close $chan
+            wait_for_log "*Timeout receiving bulk data from PRIMARY*"
+        }
+        wait_for_condition 5000 {[info_field persistence loading] == 0}
+        r config set repl-timeout 5 repl-diskless-load disabled
+        lead
+    }
+
+    test "REPLICAOF answers as genuine servers do" -needs {ours 1} {
+        assert_equal OK [r replicaof no one]
+        assert_error "ERR Invalid master port" {r replicaof localhost x}
+        assert_error "ERR Invalid master port" {r replicaof localhost 65536}
+        set port [primary_listen]
+        assert_equal OK [follow $port]
+        assert_equal "OK Already connected to specified master" [follow $port]
+        assert_equal "replicaof {127.0.0.1 $port}" [r config get replicaof]
+        r config rewrite
+        assert_match "*\nreplicaof 127.0.0.1 $port\n*" [file_bytes [srv conf]]
+        lead
+        r config rewrite
+        assert_not_match "*\nreplicaof *" [file_bytes [srv conf]]
+    }
+
+    test "a client that waits for a key is disconnected when the server becomes a replica" -needs {ours 1} {
+        set c [new_client -tcp 1 -deferring 1]
+        $c blpop none 0
+        wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+        follow [primary_listen]
+        assert_error_like "UNBLOCKED *" {$c -read}
+        assert_closed $c
+        lead
+    }
+
+    test "a replica asks for the full copy on a second channel, and follows the first" -needs {ours 1} {
+        foreach setting {disabled swapdb} {
+            r config set dual-channel-replication-enabled yes repl-diskless-load $setting
+            follow [primary_listen]
+            primary_handshake main
+            primary_send $main "+DUALCHANNELSYNC\r\n"
+            set rdb [primary_accept]
+            assert_equal "REPLCONF capa eof rdb-only 1 rdb-channel 1 listening-port [srv port] version *" \
+                [lreplace [primary_command $rdb] end end *]
+            primary_send $rdb "+OK\r\n"
+            assert_equal SYNC [primary_command $rdb]
+            primary_send $rdb "\n\$ENDOFF:70 $id 0 42\r\n"
+            assert_equal {REPLCONF set-rdb-client-id 42} [primary_command $main]
+            primary_send $main "+OK\r\n"
+            assert_equal "PSYNC $id 71" [primary_command $main]
+            primary_send $main "+CONTINUE $id\r\n[resp_command SET a 2]"
+            primary_send $rdb "\$EOF:$mark\r\n[string range $copy 0 end-5]"
+            wait_for_condition 5000 {[info_field replication replicas_repl_buffer_size] == [resp_length SET a 2]}
+            primary_send $rdb "[string range $copy end-4 end]$mark"
+            primary_await $main REPLCONF ACK [expr {70 + [resp_length SET a 2]}]
+            assert_equal 2 [r get a]
+            primary_await_close $rdb
+            assert_equal 0 [info_field replication replicas_repl_buffer_size]
+            lead
+            # Either channel may break, at any stage.
+            foreach stage {offset copy main} {
+                follow [primary_listen]
+                primary_handshake main
+                primary_send $main "+DUALCHANNELSYNC\r\n"
+                set rdb [primary_accept]
+                primary_await $rdb REPLCONF
+                primary_send $rdb "+OK\r\n"
+                assert_equal SYNC [primary_command $rdb]
+                if {$stage ne "offset"} {
+                    primary_send $rdb "\$ENDOFF:70 $id 0 42\r\n"
+                    primary_await $main REPLCONF set-rdb-client-id
+                    primary_send $main "+OK\r\n"
+                    primary_await $main PSYNC
+                    primary_send $main "+CONTINUE\r\n"
+                    primary_send $rdb "\$EOF:$mark\r\n[string range $copy 0 end-5]"
+                }
+                if {$stage eq "main"} {primary_drop $main} else {primary_drop $rdb}
+                primary_await_close [expr {$stage eq "main" ? $rdb : $main}]
+                primary_handshake main
+                wait_for_condition 5000 {[info_field persistence loading] == 0}
+                lead
+            }
+        }
+        r config set dual-channel-replication-enabled no repl-diskless-load disabled
+    }
+}
+primary_close

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Our server as a replica of genuine primaries: random writes of every command while the link is cut again and again, in every mode of the full
+synchronization; then both have the same data, and each link that was cut has resumed with a partial synchronization.
+
+    tests/interop/replication_replica.py [--seed N] [--seconds S] [--primary NAME]
+"""
+import argparse
+import importlib.machinery
+import importlib.util
+import os
+import random
+import socket
+import sys
+import threading
+import time
+
+from common import ROOT, Client, Error, Report, Server, free_port, installed, newest_server, ours
+
+report = Report()
+
+
+def load_generator():
+    """differential-commands as a module: its families make the commands."""
+    path = os.path.join(ROOT, "tests", "interop", "differential-commands")
+    loader = importlib.machinery.SourceFileLoader("differential_commands", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+class Proxy:
+    """Passes connections on to a port, and cuts them on demand."""
+
+    def __init__(self, port):
+        self.port = free_port()
+        self.to = port
+        self.pairs = []
+        self.lock = threading.Lock()
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", self.port))
+        self.listener.listen(50)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                return
+            with self.lock:
+                self.pairs.append((near, far))
+            for a, b in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(a, b), daemon=True).start()
+
+    @staticmethod
+    def _pump(a, b):
+        try:
+            while True:
+                data = a.recv(65536)
+                if not data:
+                    break
+                b.sendall(data)
+        except OSError:
+            pass
+        for s in (a, b):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        """Both directions of every connection, in the middle of whatever passes. Returns how many there were."""
+        with self.lock:
+            pairs, self.pairs = self.pairs, []
+        for pair in pairs:
+            for s in pair:
+                try:
+                    s.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                s.close()
+        return len(pairs)
+
+    def close(self):
+        self.listener.close()
+        self.cut()
+
+
+def info(client, section):
+    reply = client.call("INFO", section)
+    return dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line) if isinstance(reply, bytes) else {}
+
+
+def wait_for(what, seconds=60):
+    end = time.time() + seconds
+    while time.time() < end:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    return None
+
+
+def link_up(client):
+    return info(client, "replication").get("master_link_status") == "up"
+
+
+def same_data(primary, replica):
+    """The digests of both, once the replica has what the primary has sent."""
+    digests = None
+
+    def equal():
+        nonlocal digests
+        offset = info(primary, "replication")["master_repl_offset"]
+        if info(replica, "replication").get("slave_repl_offset") != offset:
+            return False
+        digests = primary.call("DEBUG", "DIGEST"), replica.call("DEBUG", "DIGEST")
+        return digests[0] == digests[1] and offset == info(primary, "replication")["master_repl_offset"]
+    return wait_for(equal, 30), digests
+
+
+class Writer:
+    """Sends random commands of all families to some databases, alone and in transactions."""
+
+    def __init__(self, port, generator, rng):
+        self.generator, self.rng = generator, rng
+        self.families = [generator.FAMILIES[name] for name in generator.SENSIBLE if name not in ("passing",)]
+        self.client = Client(port)
+        self.sent = 0
+
+    def step(self):
+        while True:
+            words = self.rng.choice(self.families)()
+            if not isinstance(words, list) or not words or not isinstance(words[0], str) or any(str(word)[:1] == "@" for word in words):
+                continue
+            name = words[0].upper()
+            # A genuine server makes the string longer for a BITFIELD that fails, and does not tell its replicas.
+            if name not in ("CONFIG", "#CLOCK") and not (name == "BITFIELD" and any(str(word).upper() == "FAIL" for word in words)):
+                return words
+
+    def burst(self, count):
+        batch = [["SELECT", self.rng.randrange(4)]]
+        while len(batch) < count:
+            if self.rng.random() < 0.1:
+                batch += [["MULTI"]] + [self.step() for _ in range(self.rng.randrange(1, 5))] + [["EXEC"]]
+            elif self.rng.random() < 0.01:
+                batch.append(["SET", "large%d" % self.rng.randrange(5), bytes(self.rng.getrandbits(8) for _ in range(64)) * self.rng.randrange(100, 8000)])
+            elif self.rng.random() < 0.02:
+                batch.append(["PUBLISH", "channel", "message"])
+            else:
+                batch.append(self.step())
+        self.client.send_raw(b"".join(Client.encode(*words) for words in batch))
+        for _ in batch:
+            self.client.read()
+        self.sent += len(batch)
+
+
+def follow(name, primary_binary, primary_args, replica_args, generator, seed, seconds):
+    title = "%s, %s" % (name, " ".join(replica_args) or "defaults")
+    rng = random.Random(seed)
+    generator.R.seed(seed)
+    with Server(primary_binary, "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", *primary_args) as primary:
+        proxy = Proxy(primary.port)
+        try:
+            writer = Writer(primary.port, generator, rng)
+            for _ in range(5):
+                writer.burst(100)
+            with Server(ours(), "--enable-debug-command", "yes", "--replicaof", "127.0.0.1 %d" % proxy.port, *replica_args) as replica:
+                follow_and_compare(title, primary, replica, proxy, writer, rng, seconds)
+        finally:
+            proxy.close()
+
+
+def follow_and_compare(title, primary, replica, proxy, writer, rng, seconds):
+    theirs, mine = Client(primary.port), Client(replica.port)
+    if not report.check(title + ": the link comes up", wait_for(lambda: link_up(mine)), replica.output()):
+        return
+    before = info(theirs, "stats")
+    end, cuts = time.time() + seconds, 0
+    while time.time() < end:
+        for _ in range(rng.randrange(1, 12)):
+            writer.burst(rng.randrange(5, 120))
+        if rng.random() < 0.5:
+            cuts += 1 if proxy.cut() else 0
+            if rng.random() < 0.7:
+                writer.burst(50)
+            if not report.check(title + ": the link comes back", wait_for(lambda: link_up(mine)), replica.output()):
+                return
+    ok, digests = same_data(theirs, mine)
+    if not report.check(title + ": the data are equal after %d commands and %d cuts" % (writer.sent, cuts), ok, digests):
+        for db in range(4):
+            compare_keys(theirs, mine, db)
+    after = info(theirs, "stats")
+    report.equal(title + ": no full synchronization after the first", before["sync_full"], after["sync_full"])
+    resumed = int(after["sync_partial_ok"]) - int(before["sync_partial_ok"])
+    report.check(title + ": partial synchronizations", resumed >= cuts, "%d cuts, %d partial" % (cuts, resumed))
+    report.equal(title + ": no command of the stream failed", "0", info(mine, "stats")["unexpected_error_replies"])
+    report.check(title + ": the server runs", replica.alive() and "CRITICAL" not in replica.output(), replica.output())
+
+
+def compare_keys(theirs, mine, db):
+    for client in (theirs, mine):
+        client.call("SELECT", db)
+    keys = set(theirs.call("KEYS", "*")) | set(mine.call("KEYS", "*"))
+    shown = 0
+    for key in sorted(keys):
+        values = [client.call("DEBUG", "DIGEST-VALUE", key) for client in (theirs, mine)]
+        if values[0] != values[1] and shown < 5:
+            shown += 1
+            print("  database %d, key %r: %s" % (db, key, [(c.call("TYPE", key), c.call("PTTL", key), c.call("DUMP", key)[:200]) for c in (theirs, mine)]))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--primary", default="")
+    options = parser.parse_args()
+    if not ours():
+        sys.exit("src/valkey-server is missing: run make")
+    generator = load_generator()
+    newest, why = newest_server()
+    primaries = [("Valkey 9.1", newest, why), ("Valkey of the distribution", installed("valkey-server"), "not installed"),
+                 ("Redis of the distribution", installed("redis-server"), "not installed")]
+    modes = [[], ["--repl-diskless-load", "swapdb", "--appendonly", "yes"], ["--repl-diskless-load", "on-empty-db"],
+             ["--repl-diskless-load", "flush-before-load", "--replica-lazy-flush", "no"]]
+    for name, binary, reason in primaries:
+        if options.primary not in name:
+            continue
+        if not binary:
+            report.missing(name, reason)
+            continue
+        for at, mode in enumerate(modes):
+            primary_args = ["--repl-diskless-sync", "no"] if at == 0 else []
+            follow(name, binary, primary_args, mode, generator, options.seed * 100 + at, options.seconds)
+        if "9.1" in name:
+            dual = ["--dual-channel-replication-enabled", "yes"]
+            follow(name, binary, dual, dual + ["--repl-diskless-load", "swapdb"], generator, options.seed * 100 + 50, options.seconds)
+            follow(name, binary, dual, dual, generator, options.seed * 100 + 51, options.seconds)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
