@@ -7,7 +7,7 @@
 # make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target so long (clang)
 # make install PREFIX=…    make clean   make distclean   make help
 #
-# Options: BUILD_RDMA=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
+# Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
 #          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
 # Each set of options has an object directory of its own under build/, so that changing one rebuilds just what it must.
 
@@ -46,6 +46,19 @@ ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   else ifneq ($(BUILD_RDMA),no)
     $(error BUILD_RDMA=$(BUILD_RDMA) is not known; use yes or no)
   endif
+  ifeq ($(BUILD_TLS),)
+    BUILD_TLS := $(or $(call found,openssl),no)
+    ifeq ($(BUILD_TLS),no)
+      $(info OpenSSL was not found: building without TLS. `make install-deps` installs it.)
+    endif
+  endif
+  ifeq ($(BUILD_TLS),yes)
+    ifneq ($(call found,openssl),yes)
+      $(error BUILD_TLS=yes needs OpenSSL; `make install-deps` installs it, BUILD_TLS=no builds without)
+    endif
+  else ifneq ($(BUILD_TLS),no)
+    $(error BUILD_TLS=$(BUILD_TLS) is not known; use yes or no)
+  endif
   ifeq ($(MALLOC),jemalloc)
     ifneq ($(call found,jemalloc),yes)
       $(error MALLOC=jemalloc needs jemalloc; `make install-deps` installs it, MALLOC=libc builds without)
@@ -64,7 +77,7 @@ endif
 
 include deps/packages.mk
 
-VARIANT := rdma-$(BUILD_RDMA)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
+VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
 B := build/$(subst $(eval) ,,$(VARIANT))
 
 WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wshadow
@@ -89,6 +102,10 @@ ifeq ($(BUILD_RDMA),yes)
 override CPPFLAGS += -DUSE_RDMA
 LIBS += $(LIBS_RDMA)
 endif
+ifeq ($(BUILD_TLS),yes)
+override CPPFLAGS += -DUSE_TLS $(CFLAGS_TLS)
+LIBS += $(LIBS_TLS)
+endif
 ifeq ($(call found,libsystemd),yes)
 override CPPFLAGS += -DUSE_SYSTEMD
 LIBS_SERVER += $(LIBS_SYSTEMD)
@@ -102,7 +119,9 @@ COMMON_LAYERS := lib resp net
 SERVER_LAYERS := store persist server commands durability repl pubsub script acl cluster
 sources = $(foreach layer,$(1),$(wildcard src/$(layer)/*.c src/$(layer)/*/*.c))
 rdma_sources := $(wildcard src/net/rdma*.c)
-COMMON := $(filter-out $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)),$(call sources,$(COMMON_LAYERS)))
+tls_sources := $(wildcard src/net/tls*.c)
+left_out := $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)) $(if $(filter no,$(BUILD_TLS)),$(tls_sources))
+COMMON := $(filter-out $(left_out),$(call sources,$(COMMON_LAYERS)))
 SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),src/repl/pull_primary.c src/repl/pull_replica.c),$(call sources,$(SERVER_LAYERS)))
 TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark% src/tools/check%,$(wildcard src/tools/*.c))
 # The tools that check files know the formats, and with them the values.
@@ -170,7 +189,7 @@ link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,
 $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(call objects,$(filter-out src/lib/clock.c,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(call link_fuzz,$(LIBS_LIB))
+	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
 fuzz_config := $(call objects,src/server/config/config.c src/server/config/config_file.c src/server/config/config_rewrite.c)
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
 $(B)/fuzz/fuzz_restore $(B)/fuzz/fuzz_rdb $(B)/fuzz/fuzz_aof: $(call objects,$(wildcard src/store/*.c src/persist/*.c))

@@ -9,11 +9,17 @@
 #ifdef USE_RDMA
 #include "net/rdma.h"
 #endif
+#ifdef USE_TLS
+#include "net/tls.h"
+#endif
 
 const struct transport *transport_find(const char *name) {
     static const struct transport *const all[] = {
         &transport_tcp,
         &transport_unix,
+#ifdef USE_TLS
+        &transport_tls,
+#endif
 #ifdef USE_RDMA
         &transport_rdma,
 #endif
@@ -75,6 +81,10 @@ void conn_close(struct connection *conn) {
 
 const char *conn_error_text(const struct connection *conn) {
     return conn->transport->error_text(conn);
+}
+
+const char *conn_peer_names(const struct connection *conn) {
+    return conn->transport->peer_names ? conn->transport->peer_names(conn) : NULL;
 }
 
 /* Addresses */

@@ -1,4 +1,4 @@
-/* connection.h: the common interface of all transports (tcp, unix, rdma; later tls).
+/* connection.h: the common interface of all transports (tcp, tls, unix, rdma).
  *
  * A connection exposes received bytes in place (conn_peek) and provides memory for the reply in the buffer that it is
  * sent from (conn->out, an output as in output.h). Code above this header does not depend on the transport, except to
@@ -97,7 +97,7 @@ struct address {
 
 /* The operations of a transport. Callers use the conn_ functions below. */
 struct transport {
-    const char *name;           /* "tcp", "unix", "rdma" */
+    const char *name;           /* "tcp", "tls", "unix", "rdma" */
     const struct stream_io *io; /* how its sockets read and write, stream.h; NULL: it has none */
     /* Sending costs a system call and wakes the peer. It is cheaper to send the replies to several connections one
      * after the other before the loop waits than each of them between two reads. */
@@ -121,13 +121,15 @@ struct transport {
     size_t (*memory)(const struct connection *conn, size_t *input,
                      size_t *output); /* bytes held: in total, for input, for output */
     void (*describe)(const struct connection *conn, char *text,
-                     size_t size); /* "device=… rx=…" for display; may be empty */
+                     size_t size);                            /* "device=… rx=…" for display; may be empty */
+    const char *(*peer_names)(const struct connection *conn); /* conn_peer_names(); may be NULL */
 };
 
 struct connect_options {
     const char *host; /* name, IP address, or path */
     int port;
     const char *source_host; /* NULL: any */
+    const char *server_name; /* TLS: the name to ask for (SNI); NULL: none */
     uint32_t timeout_ms;     /* 0: the transport's default */
     uint32_t mark;           /* SO_MARK, 0: none */
     const struct connection_events *events;
@@ -203,6 +205,9 @@ static inline bool conn_is_open(const struct connection *conn) {
     return conn->state == CONN_OPEN;
 }
 const char *conn_error_text(const struct connection *conn);
+/* The names in the peer's verified certificate that tls_set_peer_names() selects: each ends with a NUL, the last is
+ * followed by an empty one. NULL: there is no certificate, or names were not wanted. */
+const char *conn_peer_names(const struct connection *conn);
 /* False: the family has no IP addresses. */
 struct sockaddr;
 bool address_from(const struct sockaddr *from, struct address *address);
@@ -223,5 +228,6 @@ int conn_wait_readable(struct connection *conn, size_t more_than, int64_t timeou
 int conn_wait_drained(struct connection *conn, int64_t timeout_ms);
 
 extern const struct transport transport_tcp, transport_unix;
-const struct transport *transport_find(const char *name); /* NULL: not compiled in. "rdma" needs BUILD_RDMA=yes */
+const struct transport *
+transport_find(const char *name); /* NULL: not compiled in. "rdma" needs BUILD_RDMA=yes, "tls" BUILD_TLS=yes */
 #endif

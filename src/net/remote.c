@@ -25,6 +25,7 @@ struct opened_message {
     struct address peer, own;
     bool peer_known, own_known, is_local;
     int fd;
+    char *names; /* conn_peer_names() */
 };
 
 struct remote {
@@ -190,6 +191,20 @@ static const struct connection_events end_events = {
 
 static const char worker_key;
 
+static char *names_copy(const char *names) {
+    if (!names) return NULL;
+    size_t len = 0;
+    while (names[len]) len += strlen(names + len) + 1;
+    char *copy = mem_alloc(len + 1);
+    memcpy(copy, names, len + 1);
+    return copy;
+}
+
+static void about_drop(struct message *message) {
+    mem_free(((struct opened_message *)message)->names);
+    mem_free(message);
+}
+
 void remote_arrived(struct connection *conn) {
     struct event_attachment *attachment = event_loop_attachment(conn->loop, &worker_key);
     struct remote_worker *worker = container_of(attachment, struct remote_worker, attachment);
@@ -204,6 +219,8 @@ void remote_arrived(struct connection *conn) {
     about->own_known = conn->transport->address(conn, false, &about->own);
     about->is_local = conn->transport->is_local(conn);
     about->fd = conn->transport->fd(conn);
+    about->names = names_copy(conn_peer_names(conn));
+    about->message.drop = about_drop;
     /* The end creates home's half, so that messages name it from the start; from now on it belongs to home. */
     end->home = mem_calloc(1, sizeof *end->home);
     end->home->end = end;
@@ -553,6 +570,9 @@ static bool remote_address(const struct connection *conn, bool peer, struct addr
 static int remote_fd(const struct connection *conn) {
     return remote_of(conn)->about->fd;
 }
+static const char *remote_peer_names(const struct connection *conn) {
+    return remote_of(conn)->about->names;
+}
 static bool remote_is_local(const struct connection *conn) {
     return remote_of(conn)->about->is_local;
 }
@@ -645,7 +665,8 @@ static const struct transport *proxy_of(const struct transport *real) {
                                         .set_keepalive = remote_set_keepalive,
                                         .error_text = remote_error_text,
                                         .memory = remote_memory,
-                                        .describe = remote_describe};
+                                        .describe = remote_describe,
+                                        .peer_names = remote_peer_names};
     return &proxies[i];
 }
 

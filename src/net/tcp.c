@@ -3,6 +3,7 @@
  * getaddrinfo() resolves names and may wait for a name server; numeric addresses never wait. When a name has several
  * addresses, they are tried one after the other within one time limit. */
 #include "net/stream.h"
+#include "net/tcp.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include <errno.h>
@@ -21,7 +22,7 @@ static void set_flag(int fd, int level, int option, int value) {
 
 /* Addresses */
 
-static bool tcp_address(const struct connection *conn, bool peer, struct address *address) {
+bool tcp_address(const struct connection *conn, bool peer, struct address *address) {
     struct sockaddr_storage found;
     socklen_t len = sizeof found;
     int fd = stream_fd(conn);
@@ -30,13 +31,13 @@ static bool tcp_address(const struct connection *conn, bool peer, struct address
     return address_from((const struct sockaddr *)&found, address);
 }
 
-static bool tcp_is_local(const struct connection *conn) {
+bool tcp_is_local(const struct connection *conn) {
     struct address address;
     if (!tcp_address(conn, true, &address)) return false;
     return address_is_loopback(&address);
 }
 
-static int tcp_set_keepalive(struct connection *conn, int seconds) {
+int tcp_set_keepalive(struct connection *conn, int seconds) {
     int fd = stream_fd(conn), on = seconds > 0, interval = seconds / 3 > 0 ? seconds / 3 : 1, probes = 3;
     if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) < 0) return -errno;
     if (!on) return 0;
@@ -101,7 +102,8 @@ static void tcp_dial_free(struct stream_dial *base) {
     mem_free(dial);
 }
 
-static struct connection *tcp_connect(struct event_loop *loop, const struct connect_options *options) {
+struct connection *tcp_connect(const struct transport *transport, struct event_loop *loop,
+                               const struct connect_options *options) {
     struct tcp_dial *dial = mem_calloc(1, sizeof *dial);
     dial->dial.attempt = tcp_attempt;
     dial->dial.free = tcp_dial_free;
@@ -112,7 +114,7 @@ static struct connection *tcp_connect(struct event_loop *loop, const struct conn
     dial->next = dial->addresses;
     int failure = result == 0 ? 0 : result == EAI_SYSTEM ? errno : EHOSTUNREACH;
     const char *note = result != 0 && result != EAI_SYSTEM ? gai_strerror(result) : NULL;
-    return &stream_connect(loop, &transport_tcp, options, &dial->dial, failure, note)->conn;
+    return &stream_connect(loop, transport, options, &dial->dial, failure, note)->conn;
 }
 
 /* Listening */
@@ -149,8 +151,8 @@ static void tcp_prepare(int fd) {
     set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-static struct listener *tcp_listen(struct event_loop *loop, const struct listen_options *options, char *error,
-                                   size_t error_size) {
+struct listener *tcp_listen(const struct transport *transport, struct event_loop *loop,
+                            const struct listen_options *options, char *error, size_t error_size) {
     const char *host = strcmp(options->host, "*") == 0     ? "0.0.0.0"
                        : strcmp(options->host, "::*") == 0 ? "::"
                                                            : options->host;
@@ -173,7 +175,7 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
     warn_of_somaxconn(options->backlog);
     struct stream_listener *l = mem_calloc(1, sizeof *l);
     l->prepare = tcp_prepare;
-    result = stream_listener_start(l, &transport_tcp, loop, options, fd);
+    result = stream_listener_start(l, transport, loop, options, fd);
     struct sockaddr_storage bound;
     socklen_t len = sizeof bound;
     if (result == 0 && (getsockname(fd, (struct sockaddr *)&bound, &len) < 0 ||
@@ -188,12 +190,20 @@ static struct listener *tcp_listen(struct event_loop *loop, const struct listen_
     return &l->listener;
 }
 
+static struct connection *plain_connect(struct event_loop *loop, const struct connect_options *options) {
+    return tcp_connect(&transport_tcp, loop, options);
+}
+static struct listener *plain_listen(struct event_loop *loop, const struct listen_options *options, char *error,
+                                     size_t error_size) {
+    return tcp_listen(&transport_tcp, loop, options, error, error_size);
+}
+
 const struct transport transport_tcp = {
     .name = "tcp",
     .io = &stream_io_plain,
     .flush_late = true,
-    .connect = tcp_connect,
-    .listen = tcp_listen,
+    .connect = plain_connect,
+    .listen = plain_listen,
     .consume = stream_consume,
     .set_reading = stream_set_reading,
     .flush = stream_flush,

@@ -1,0 +1,13 @@
+/* tcp.h: the parts of tcp.c that every transport over TCP shares. See connection.h for what they do. */
+#ifndef NET_TCP_H
+#define NET_TCP_H
+#include "net/connection.h"
+
+struct connection *tcp_connect(const struct transport *transport, struct event_loop *loop,
+                               const struct connect_options *options);
+struct listener *tcp_listen(const struct transport *transport, struct event_loop *loop,
+                            const struct listen_options *options, char *error, size_t error_size);
+bool tcp_address(const struct connection *conn, bool peer, struct address *address);
+bool tcp_is_local(const struct connection *conn);
+int tcp_set_keepalive(struct connection *conn, int seconds);
+#endif
