@@ -32,6 +32,7 @@
 #include "server/debug/rdma_debug.h"
 #include "server/stats/rdma_info.h"
 #include "server/config/rdma_options.h"
+#include "server/config/tls_options.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/config/settings.h"
@@ -58,6 +59,7 @@ static void parts_register(void) {
     config_register(io_threads_options);
     config_register(listener_options);
     config_register(rdma_options);
+    config_register(tls_options);
     config_register(process_options);
     config_register(process_title_options);
     config_register(shutdown_options);
@@ -116,6 +118,7 @@ static void parts_register(void) {
     server_add_part(&memory_report_part);
     info_register(stats_sections);
     info_register(rdma_sections);
+    info_register(tls_sections);
     info_register(pubsub_sections);
     info_register(info_sections_basic);
     info_register(persistence_sections);
@@ -126,6 +129,7 @@ static void parts_register(void) {
     server_add_part(&commandlog_part);
     server_add_part(&latency_part);
     server_add_part(&rdma_info_part);
+    server_add_part(&tls_part);
     server_add_part(&aof_part); /* its child must be gone before the snapshot that SHUTDOWN may write */
     server_add_part(&snapshot_part);
     server_add_part(&repl_replica_part);

@@ -7,6 +7,7 @@
 #include "repl/pull_replica.h"
 #include "server/clients/listeners.h"
 #include "server/config/rdma_options.h"
+#include "server/config/tls_options.h"
 #include "server/role.h"
 #include "server/server.h"
 #include "server/stats/info.h"
@@ -34,8 +35,9 @@ static void primary_changed(void) {
     next.reason[0] = 0;
 }
 
+/* RDMA is not encrypted: a server that is to replicate by TLS never uses it. */
 static bool wants_rdma(void) {
-    return rdma_replication && transport_find("rdma");
+    return rdma_replication && !tls_for_replication() && transport_find("rdma");
 }
 
 struct connection *link_connect(const struct connection_events *events, uint32_t timeout_ms) {
@@ -48,7 +50,7 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
         .host = role->host, .port = role->port, .timeout_ms = timeout_ms, .events = events};
     next.fell_back = next.tcp_next;
     next.tcp_next = false;
-    if (!rdma) return conn_connect(&transport_tcp, server.loop, &options);
+    if (!rdma) return conn_connect(transport_find(tls_for_replication() ? "tls" : "tcp"), server.loop, &options);
     if (next.known_port) options.port = next.known_port;
     if (timeout_ms > RDMA_TIMEOUT_MS) options.timeout_ms = RDMA_TIMEOUT_MS;
     next.tried_port = options.port;
@@ -94,7 +96,7 @@ int link_announced_port(void) {
     return announce_rdma_port ? announce_rdma_port : listeners_rdma_port();
 }
 const char *link_transport_name(const struct connection *conn) {
-    return conn && conn->transport == transport_find("rdma") ? "rdma" : "tcp";
+    return conn ? conn->transport->name : "tcp";
 }
 
 /* INFO */

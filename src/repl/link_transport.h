@@ -9,6 +9,8 @@
  * failover name the TCP port only, as clients and Sentinel expect. Both sides tell the port at which they can be
  * reached, which replica-announce-rdma-port overrides.
  *
+ * With `tls-replication yes` the replica connects by TLS, and never by RDMA, which is not encrypted.
+ *
  * Main thread only. */
 #ifndef REPL_LINK_TRANSPORT_H
 #define REPL_LINK_TRANSPORT_H
@@ -30,7 +32,7 @@ bool link_asks_port(void);
 bool link_learn_port(const struct connection *conn, struct slice answer);
 /* The RDMA port at which this server can be reached; 0: it cannot. */
 int link_announced_port(void);
-const char *link_transport_name(const struct connection *conn); /* "rdma" or "tcp" */
+const char *link_transport_name(const struct connection *conn); /* "rdma", "tls" or "tcp" */
 /* The transport, why the replica fell back to TCP, and the progress of pulled synchronizations, on both sides. */
 struct output;
 void link_write_info(struct output *out);

@@ -25,6 +25,7 @@
 #include "server/clients/client.h"
 #include "server/clients/listeners.h"
 #include "server/command/dispatch.h"
+#include "server/config/tls_options.h"
 #include "server/role.h"
 #include <errno.h>
 #include <stdio.h>
@@ -111,7 +112,9 @@ void replica_send_auth(struct connection *conn) {
 }
 
 int replica_listening_port(void) {
-    return replica_settings.announce_port ? replica_settings.announce_port : listeners_port();
+    return replica_settings.announce_port ? replica_settings.announce_port
+           : tls_for_replication()        ? listeners_tls_port()
+                                          : listeners_port();
 }
 
 static void expect(const char *what) {

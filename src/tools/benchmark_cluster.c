@@ -29,6 +29,8 @@ static void endpoint_copy(struct endpoint *to, const struct endpoint *from) {
     text_set(&to->password, from->password);
     to->port = from->port;
     to->rdma = from->rdma;
+    to->tls = from->tls;
+    if (from->server_name) text_set(&to->server_name, from->server_name);
 }
 
 static struct bench_node *node_add(struct bench_cluster *cluster, const struct endpoint *endpoint) {

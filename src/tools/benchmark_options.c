@@ -18,6 +18,15 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            " -u <uri>           All at once: valkey://user:password@host:port/db; what is\n"
                            "                    left out keeps its default. rdma:// for RDMA.\n"
                            " --rdma             Connect by RDMA\n"
+                           " --tls              Connect by TLS; valkeys:// in a URI is the same\n"
+                           " --cacert <file>    Certificates of the authorities to trust, PEM\n"
+                           " --cacertdir <dir>  Directory of them. Without both: those of the system\n"
+                           " --insecure         Do not verify the server's certificate\n"
+                           " --cert <file>      Certificate of the client, PEM,\n"
+                           " --key <file>       and its private key\n"
+                           " --sni <host>       Name of the server to ask for in the handshake\n"
+                           " --tls-ciphers <list>  Ciphers of TLS 1.2, see ciphers(1ssl)\n"
+                           " --tls-ciphersuites <list>  Cipher suites of TLS 1.3\n"
                            " --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA\n"
                            " --rdma-busy-poll-us <us>  How long to spin for completions before sleeping\n"
                            "                    (default: 10 where there are CPUs to spare, else 0)\n"
@@ -233,9 +242,8 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
     if (o->duration && counted) fail("Options -n and --duration are mutually exclusive.");
     if (o->duration) o->requests = INT64_MAX / 2;
     if (o->sequential && !o->random_keys) fail("--sequential needs -r");
-    if (o->endpoint.tls) fail("TLS was asked for, but this valkey-benchmark is built without it");
-    if (!endpoint_transport(&o->endpoint))
-        fail("--rdma was asked for, but this valkey-benchmark is built without RDMA (make BUILD_RDMA=yes)");
+    char error[512];
+    if (!endpoint_prepare(&o->endpoint, error, sizeof error)) fail(error);
     if (o->precision < 3) o->precision = 3;
     if (o->threads < 1) o->threads = 1;
     if (o->threads > o->clients) o->threads = o->clients;

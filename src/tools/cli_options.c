@@ -21,6 +21,15 @@ static const char help[] = "valkey-cli " PROJECT_VERSION "\n"
                            "  -u <uri>           All at once: valkey://user:password@host:port/db; what is left\n"
                            "                     out keeps its default. rdma:// for RDMA, unix:// for a socket.\n"
                            "  --rdma             Connect by RDMA.\n"
+                           "  --tls              Connect by TLS; valkeys:// in a URI is the same.\n"
+                           "  --cacert <file>    Certificates of the authorities to trust, PEM.\n"
+                           "  --cacertdir <dir>  Directory of them. Without both: those of the system.\n"
+                           "  --insecure         Do not verify the server's certificate.\n"
+                           "  --cert <file>      Certificate of the client, PEM,\n"
+                           "  --key <file>       and its private key.\n"
+                           "  --sni <host>       Name of the server to ask for in the handshake.\n"
+                           "  --tls-ciphers <list>  Ciphers of TLS 1.2, see ciphers(1ssl).\n"
+                           "  --tls-ciphersuites <list>  Cipher suites of TLS 1.3.\n"
                            "  --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA.\n"
                            "  -t <timeout>       Seconds to wait for the connection, decimals allowed.\n"
                            "                     Default: 0, as long as the system waits.\n"
@@ -288,9 +297,8 @@ static void options_default(struct cli_options *o) {
 
 static void options_check(struct cli_options *o) {
     const struct endpoint *e = &o->endpoint;
-    if (e->tls) fail("%s", "TLS was asked for, but this valkey-cli is built without it.");
-    if (!endpoint_transport(e))
-        fail("%s", "--rdma was asked for, but this valkey-cli is built without RDMA (make BUILD_RDMA=yes).");
+    char error[512];
+    if (!endpoint_prepare(e, error, sizeof error)) fail("%s", error);
     if (o->stdin_last && o->stdin_tag) fail("%s", "Options -x and -X are mutually exclusive.");
     if (o->password_from_options && !o->no_auth_warning) {
         fputs("Warning: Using a password with '-a' or '-u' option on the command line interface may not be "

@@ -5,6 +5,9 @@
 #ifdef USE_RDMA
 #include "net/rdma.h"
 #endif
+#ifdef USE_TLS
+#include "net/tls.h"
+#endif
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -19,6 +22,21 @@ void text_set(char **field, const char *value) {
     *field = copy;
 }
 
+static const struct {
+    const char *option;
+    size_t offset;
+} tls_texts[] = {{"--sni", offsetof(struct endpoint, server_name)},
+                 {"--cacert", offsetof(struct endpoint, ca_file)},
+                 {"--cacertdir", offsetof(struct endpoint, ca_dir)},
+                 {"--cert", offsetof(struct endpoint, cert_file)},
+                 {"--key", offsetof(struct endpoint, key_file)},
+                 {"--tls-ciphers", offsetof(struct endpoint, ciphers)},
+                 {"--tls-ciphersuites", offsetof(struct endpoint, ciphersuites)}};
+
+static char **tls_text(struct endpoint *e, size_t i) {
+    return (char **)(void *)((char *)e + tls_texts[i].offset);
+}
+
 void endpoint_init(struct endpoint *e) {
     memset(e, 0, sizeof *e);
     e->host = mem_strdup("127.0.0.1");
@@ -30,6 +48,7 @@ void endpoint_free(struct endpoint *e) {
     mem_free(e->socket);
     mem_free(e->user);
     mem_free(e->password);
+    for (size_t i = 0; i < sizeof tls_texts / sizeof *tls_texts; i++) mem_free(*tls_text(e, i));
     memset(e, 0, sizeof *e);
 }
 
@@ -123,14 +142,6 @@ bool endpoint_parse_uri(struct endpoint *e, const char *uri, char *error, size_t
     return true;
 }
 
-enum { TLS_NO_ARGUMENT, TLS_ARGUMENT };
-static const struct {
-    const char *name;
-    int arguments;
-} tls_options[] = {{"--tls", TLS_NO_ARGUMENT}, {"--insecure", TLS_NO_ARGUMENT}, {"--sni", TLS_ARGUMENT},
-                   {"--cacert", TLS_ARGUMENT}, {"--cacertdir", TLS_ARGUMENT},   {"--cert", TLS_ARGUMENT},
-                   {"--key", TLS_ARGUMENT},    {"--tls-ciphers", TLS_ARGUMENT}, {"--tls-ciphersuites", TLS_ARGUMENT}};
-
 static int port_parse(struct endpoint *e, const char *text, char *error, size_t error_size) {
     int64_t port;
     if (!parse_int64(slice_of(text), &port) || port < 0 || port > 65535) {
@@ -153,11 +164,15 @@ int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *erro
 #endif
         return 1;
     }
-    for (size_t k = 0; k < sizeof tls_options / sizeof *tls_options; k++) {
-        if (strcmp(name, tls_options[k].name) != 0) continue;
-        if (tls_options[k].arguments && !value) return -1;
-        e->tls = true;
-        return 1 + tls_options[k].arguments;
+    if (strcmp(name, "--tls") == 0 || strcmp(name, "--insecure") == 0) {
+        *(name[2] == 't' ? &e->tls : &e->insecure) = true;
+        return 1;
+    }
+    for (size_t k = 0; k < sizeof tls_texts / sizeof *tls_texts; k++) {
+        if (strcmp(name, tls_texts[k].option) != 0) continue;
+        if (!value) return -1;
+        text_set(tls_text(e, k), value);
+        return 2;
     }
     static const char *const others[] = {"-h", "-p", "-s", "-a", "--pass", "--user", "-u"};
     size_t k = 0, count = sizeof others / sizeof *others;
@@ -177,8 +192,43 @@ int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *erro
     return 2;
 }
 
+static bool tls_prepare(const struct endpoint *e, char *error, size_t error_size) {
+#ifdef USE_TLS
+    const struct tls_settings settings = {.cert_file = e->cert_file,
+                                          .key_file = e->key_file,
+                                          .ca_file = e->ca_file,
+                                          .ca_dir = e->ca_dir,
+                                          .system_ca = !e->ca_file && !e->ca_dir,
+                                          .ciphers = e->ciphers,
+                                          .ciphersuites = e->ciphersuites,
+                                          .auth = e->insecure ? TLS_AUTH_NO : TLS_AUTH_YES};
+    if ((e->cert_file != NULL) != (e->key_file != NULL)) {
+        snprintf(error, error_size, "--cert and --key belong together");
+        return false;
+    }
+    struct tls_context *context = tls_context_new(TLS_CLIENT, &settings, error, error_size);
+    tls_use(TLS_CLIENT, context);
+    return context != NULL;
+#else
+    snprintf(error, error_size, "--tls was asked for, but this program is built without TLS (make BUILD_TLS=yes)");
+    return false;
+#endif
+}
+
+bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size) {
+    if (e->tls && (e->rdma || e->socket)) {
+        snprintf(error, error_size, "TLS needs TCP: use --tls without %s", e->rdma ? "--rdma" : "a Unix socket");
+        return false;
+    }
+    if (e->tls && !tls_prepare(e, error, error_size)) return false;
+    if (endpoint_transport(e)) return true;
+    snprintf(error, error_size, "--rdma was asked for, but this program is built without RDMA (make BUILD_RDMA=yes)");
+    return false;
+}
+
 const struct transport *endpoint_transport(const struct endpoint *e) {
     if (e->rdma) return transport_find("rdma");
+    if (e->tls) return transport_find("tls");
     return e->socket ? &transport_unix : &transport_tcp;
 }
 
@@ -197,6 +247,7 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
     char address[INET6_ADDRSTRLEN];
     struct connect_options options = {.host = path ? e->socket : host_prefer(e, address),
                                       .port = path ? 0 : e->port,
+                                      .server_name = e->server_name,
                                       .timeout_ms = timeout_ms ? timeout_ms : CONNECT_TIMEOUT_MS,
                                       .events = events,
                                       .owner = owner};
@@ -218,5 +269,5 @@ void endpoint_format_transport(const struct endpoint *e, char *text, size_t size
         return;
     }
 #endif
-    snprintf(text, size, "%s", e->socket ? "unix" : "tcp");
+    snprintf(text, size, "%s", e->socket ? "unix" : e->tls ? "tls" : "tcp");
 }

@@ -22,9 +22,6 @@ test "a line with an unknown option is refused, with its number" {
 test "options that would cost data or safety without their feature are refused" -needs {ours 1} {
     foreach {line why} {
         {cluster-enabled yes} {This build has no cluster mode; *}
-        {tls-port 6380} {This build has no TLS}
-        {tls-replication yes} {This build has no TLS}
-        {tls-cluster yes} {This build has no TLS}
         {aclfile users.acl} {This build has no users with rights of their own; *}
         {user alice on >secret} {This build has no users with rights of their own; *}
         {user default off} {This build has no users with rights of their own; *}

@@ -239,9 +239,6 @@ start_server {} {
         lassign [cli --cluster info] code out err
         assert_equal 1 $code
         assert_match "*--cluster*" $err
-        lassign [cli --tls ping] code out err
-        assert_equal 1 $code
-        assert_match "*TLS*" $err
     }
 
     test "--help and --version" {

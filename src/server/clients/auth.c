@@ -5,7 +5,7 @@
 #include "server/clients/user.h"
 
 static bool protected_mode;
-static uint64_t denied;
+static uint64_t denied, denied_certificates;
 
 bool auth_required(void) {
     return user_needs_password(&user_default);
@@ -16,8 +16,11 @@ bool auth_user_exists(struct slice user) {
 uint64_t auth_denied(void) {
     return denied;
 }
+uint64_t auth_denied_certificates(void) {
+    return denied_certificates;
+}
 void auth_reset_stats(void) {
-    denied = 0;
+    denied = denied_certificates = 0;
 }
 
 bool auth_login(struct client *client, struct slice name, struct slice password) {
@@ -30,6 +33,19 @@ bool auth_login(struct client *client, struct slice name, struct slice password)
     client->authenticated = true;
     if (client->conn) conn_set_trusted(client->conn, true);
     return true;
+}
+
+void auth_login_certificate(struct client *client, const char *names) {
+    if (!names || !*names) return;
+    for (; *names; names += strlen(names) + 1) {
+        struct user *user = user_find(slice_of(names));
+        if (!user || !(user->flags & USER_ENABLED)) continue;
+        client->user = user;
+        client->authenticated = true;
+        if (client->conn) conn_set_trusted(client->conn, true);
+        return;
+    }
+    denied_certificates++;
 }
 
 const char *auth_protected_refusal(const struct connection *conn) {

@@ -12,7 +12,11 @@ bool auth_required(void); /* a client must authenticate first */
 /* Authenticates the client as `user` without replying. Returns false for a wrong name or password, and counts it. */
 bool auth_login(struct client *client, struct slice user, struct slice password);
 bool auth_user_exists(struct slice user);
-uint64_t auth_denied(void); /* failed logins */
+/* A client whose certificate has these names (conn_peer_names()) acts as the user with the first of them that may log
+ * in. If there is none, it is as a client without a certificate, and counted. */
+void auth_login_certificate(struct client *client, const char *names);
+uint64_t auth_denied(void);              /* failed logins */
+uint64_t auth_denied_certificates(void); /* certificates without a user */
 void auth_reset_stats(void);
 /* The error text with which protected mode refuses a connection, NULL if the connection is accepted. */
 const char *auth_protected_refusal(const struct connection *conn);

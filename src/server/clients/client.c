@@ -536,6 +536,7 @@ void client_accept(struct listener *listener, struct connection *conn) {
     conn->events = &client_connection_events;
     conn->owner = client;
     client->threaded = conn_is_remote(conn);
+    auth_login_certificate(client, conn_peer_names(conn));
     conn_set_in_limit(conn, (size_t)client_settings.query_buffer_limit);
     if (client_settings.tcp_keepalive && conn->transport->set_keepalive)
         conn->transport->set_keepalive(conn, client_settings.tcp_keepalive);

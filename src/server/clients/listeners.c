@@ -10,6 +10,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "net/connection.h"
+#include "net/stream.h"
 #include "server/clients/client.h"
 #include "server/stats/info.h"
 #include "server/clients/io_threads.h"
@@ -18,12 +19,13 @@
 #include <errno.h>
 #include "server/process/process_title.h"
 #include "server/config/rdma_options.h"
+#include "server/config/tls_options.h"
 #include <stdio.h>
 
 enum { BIND_MAX = 16 };
 
 static struct config_strings bind_addresses, rdma_addresses;
-static int port, rdma_port, backlog, unix_mode, mark, accept_batch;
+static int port, tls_port, rdma_port, backlog, unix_mode, mark, accept_batch, tls_accept_batch;
 static char *unix_path, *unix_group;
 
 struct group {
@@ -37,9 +39,10 @@ struct group {
     int now_port;
 };
 static struct group tcp_group = {.addresses = &bind_addresses, .port = &port};
+static struct group tls_group = {.addresses = &bind_addresses, .port = &tls_port};
 static struct group rdma_group = {.addresses = &rdma_addresses, .port = &rdma_port};
 static struct group unix_group_ = {0};
-static struct group *const groups[] = {&tcp_group, &unix_group_, &rdma_group};
+static struct group *const groups[] = {&tcp_group, &unix_group_, &tls_group, &rdma_group};
 enum { GROUPS = sizeof groups / sizeof *groups };
 static bool started;
 
@@ -55,7 +58,7 @@ static bool error_means_absent(int error) {
 
 static bool has_room(struct listener *listener) {
     (void)listener;
-    return (int64_t)clients_count() < client_settings.maxclients;
+    return (int64_t)(clients_count() + stream_stats.handshakes) < client_settings.maxclients;
 }
 
 /* Opens one address. Returns false if a required address cannot be opened. */
@@ -66,7 +69,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
                                      .backlog = backlog,
                                      .mark = (uint32_t)mark,
                                      .may_wait = optional,
-                                     .accept_batch = accept_batch,
+                                     .accept_batch = group == &tls_group ? tls_accept_batch : accept_batch,
                                      .accepted = client_accept,
                                      .has_room = has_room,
                                      .owner = group};
@@ -82,9 +85,9 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
         if (optional && error_means_absent(reason)) return true;
         if (!group->addresses)
             log_warning("Failed opening Unix socket: bind: %s", strerror(reason));
-        else if (group == &tcp_group)
-            log_warning("Warning: Could not create server TCP listening socket %s:%d: bind: %s", options.host, at_port,
-                        strerror(reason));
+        else if (group == &tcp_group || group == &tls_group)
+            log_warning("Warning: Could not create server %s listening socket %s:%d: bind: %s",
+                        group == &tcp_group ? "TCP" : "TLS", options.host, at_port, strerror(reason));
         else
             log_warning("Warning: %s",
                         error[0] ? error : strerror(reason)); /* the text names transport, address and device */
@@ -131,10 +134,16 @@ static const char *group_reopen(struct group *group, const char *failure) {
 }
 
 static const char *apply_bind(void) {
-    return group_reopen(&tcp_group, "Failed to bind to specified addresses.");
+    static const char failure[] = "Failed to bind to specified addresses.";
+    const char *plain = group_reopen(&tcp_group, failure), *encrypted = group_reopen(&tls_group, failure);
+    return plain ? plain : encrypted;
 }
 static const char *apply_port(void) {
     return group_reopen(&tcp_group, "Unable to listen on this port. Check server logs.");
+}
+static const char *apply_tls_port(void) {
+    if (!tls_options_apply(tls_port != 0)) return "Unable to update TLS configuration. Check server logs.";
+    return group_reopen(&tls_group, "Unable to listen on this port. Check server logs.");
 }
 static const char *apply_rdma(void) {
     return group_reopen(&rdma_group, "Failed to listen on the specified RDMA addresses or port. Check server logs.");
@@ -142,7 +151,8 @@ static const char *apply_rdma(void) {
 
 static const char *apply_accept_batch(void) {
     for (int g = 0; g < GROUPS; g++)
-        for (int i = 0; i < groups[g]->count; i++) groups[g]->listeners[i]->accept_batch = accept_batch;
+        for (int i = 0; i < groups[g]->count; i++)
+            groups[g]->listeners[i]->accept_batch = groups[g] == &tls_group ? tls_accept_batch : accept_batch;
     return NULL;
 }
 
@@ -150,8 +160,13 @@ bool listeners_start(void) {
     rdma_options_apply();
     tcp_group.transport = transport_find("tcp");
     unix_group_.transport = transport_find("unix");
+    tls_group.transport = transport_find("tls");
     rdma_group.transport = transport_find("rdma");
     started = true;
+    if (!tls_options_apply(tls_port != 0)) {
+        log_warning("Failed to configure TLS. Check logs for more info.");
+        return false;
+    }
     bool any = false;
     for (int g = 0; g < GROUPS; g++) {
         struct group *group = groups[g];
@@ -170,6 +185,11 @@ bool listeners_start(void) {
         return false;
     }
     if (!any) log_warning("Configured to not listen anywhere, exiting.");
+    if (tls_group.count && rdma_group.count)
+        log_warning(
+            "WARNING: TLS is on, but RDMA connections are not encrypted: data of clients on rdma-port %d crosses "
+            "the network in the clear. docs/tls.md explains what to do.",
+            rdma_port);
     return any;
 }
 
@@ -190,7 +210,10 @@ int listeners_rdma_port(void) {
     return rdma_group.count ? rdma_group.listeners[0]->address.port : 0;
 }
 int listeners_port(void) {
-    return port;
+    return port ? port : tls_port;
+}
+int listeners_tls_port(void) {
+    return tls_port;
 }
 const char *listeners_unix_path(void) {
     return unix_path;
@@ -198,7 +221,7 @@ const char *listeners_unix_path(void) {
 
 void listeners_info(struct output *out) {
     /* Valkey numbers listeners by their transport: TCP 0, Unix 1, TLS 2, RDMA 3. */
-    static const int numbers[GROUPS] = {0, 1, 3};
+    static const int numbers[GROUPS] = {0, 1, 2, 3};
     for (int g = 0; g < GROUPS; g++) {
         const struct group *group = groups[g];
         if (!group->count) continue;
@@ -216,10 +239,11 @@ void listeners_info(struct output *out) {
 }
 
 const char *listeners_first_address(char *text, size_t size) {
-    if (tcp_group.count) {
-        const char *host = tcp_group.now.items[0];
+    const struct group *sockets = tcp_group.count ? &tcp_group : &tls_group;
+    if (sockets->count) {
+        const char *host = sockets->now.items[0];
         snprintf(text, size, strchr(host, ':') && strcmp(host, "::*") != 0 ? "[%s]:%d" : "%s:%d", host,
-                 tcp_group.now_port);
+                 sockets->now_port);
     } else if (unix_group_.count) {
         snprintf(text, size, "%s", unix_path);
     } else if (rdma_group.count) {
@@ -261,6 +285,23 @@ const struct config_option listener_options[] = {
      .max = 65535,
      .apply = apply_port,
      .help = "TCP port; 0: no TCP."},
+    {.name = "tls-port",
+     .type = CONFIG_INT,
+     .value = &tls_port,
+     .initial = "0",
+     .min = 0,
+     .max = 65535,
+     .check = tls_option_check,
+     .apply = apply_tls_port,
+     .help = "Port for TLS; 0: no TLS."},
+    {.name = "max-new-tls-connections-per-cycle",
+     .type = CONFIG_INT,
+     .value = &tls_accept_batch,
+     .initial = "1",
+     .min = 1,
+     .max = 1000,
+     .apply = apply_accept_batch,
+     .help = "TLS connections accepted in one turn of the loop."},
     {.name = "unixsocket",
      .type = CONFIG_STRING,
      .flags = CONFIG_IMMUTABLE,

@@ -1,4 +1,4 @@
-/* listeners.h: the addresses on which the server listens: bind, port, unixsocket, rdma-bind, rdma-port. */
+/* listeners.h: the addresses on which the server listens: bind, port, tls-port, unixsocket, rdma-bind, rdma-port. */
 #ifndef SERVER_LISTENERS_H
 #define SERVER_LISTENERS_H
 #include "lib/output.h"
@@ -9,7 +9,8 @@ bool listeners_start(void);
 void listeners_stop(void);                                    /* closes all, before the last replies are sent */
 void listeners_log_ready(void);                               /* "Ready to accept connections tcp" … */
 void listeners_info(struct output *out);                      /* listenerN lines of INFO server */
-int listeners_port(void);                                     /* of TCP */
+int listeners_port(void);                                     /* of TCP, or if it has none, of TLS */
+int listeners_tls_port(void);                                 /* 0: none */
 int listeners_rdma_port(void);                                /* 0: no listener */
 const char *listeners_first_address(char *text, size_t size); /* "*:6379", for the process title */
 const char *listeners_unix_path(void);

@@ -5,7 +5,7 @@
  * that such an option has no effect when its value differs from the default. A change that adds a feature moves its
  * options into the feature's own table; the engine aborts on duplicates.
  *
- * Values that would risk data or safety without their feature (users, modules, TLS, a primary, cluster mode) are
+ * Values that would risk data or safety without their feature (users, modules, a primary, cluster mode) are
  * refused instead. */
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -56,18 +56,6 @@ static const char *check_no_cluster(const struct config_option *option, struct s
                ? NULL
                : "This build has no cluster mode; the server would serve keys of slots it does not own";
 }
-/* Without TLS these options would leave clients without an encrypted port, or send data in the clear. */
-static const char no_tls[] = "This build has no TLS";
-static const char *check_no_tls_port(const struct config_option *option, struct slice text) {
-    int64_t port;
-    return parse_int64(text, &port) && port == 0 ? NULL : no_tls;
-}
-static const char *check_no_tls(const struct config_option *option, struct slice text) {
-    if (slice_is(text, "no")) return NULL;
-    if (config_is_loading()) return no_tls;
-    log_warning("Option '%s' cannot be enabled: %s", option->name, no_tls);
-    return "Unable to update TLS configuration. Check server logs.";
-}
 static const char no_users[] =
     "This build has no users with rights of their own; starting without them would let everybody in";
 static const char *check_no_users(const struct config_option *option, struct slice text) {
@@ -110,8 +98,6 @@ const struct config_directive config_directives_basic[] = {{"rename-command", 2,
 static const struct config_name config_saves[] = {{"sync", 0}, {"best-effort", 1}, {NULL, 0}};
 static const struct config_name endpoint_types[] = {{"ip", 0}, {"hostname", 1}, {"unknown-endpoint", 2}, {NULL, 0}};
 static const struct config_name pubsub_defaults[] = {{"allchannels", 0}, {"resetchannels", 1}, {NULL, 0}};
-static const struct config_name tls_auths[] = {{"no", 0}, {"yes", 1}, {"optional", 2}, {NULL, 0}};
-static const struct config_name tls_users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
     /* Replication. */
     {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
@@ -388,61 +374,4 @@ const struct config_option config_options_unbuilt[] = {
      .type = CONFIG_STRING,
      .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE | CONFIG_SENSITIVE,
      .initial = ""},
-    /* TLS. */
-    {.name = "tls-port",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "0",
-     .min = 0,
-     .max = 65535,
-     .check = check_no_tls_port},
-    {.name = "max-new-tls-connections-per-cycle",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "1",
-     .min = 1,
-     .max = 1000},
-    {.name = "tls-cert-file", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-key-file", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-key-file-pass", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT | CONFIG_SENSITIVE, .initial = ""},
-    {.name = "tls-client-cert-file", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-client-key-file", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-client-key-file-pass",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT | CONFIG_SENSITIVE,
-     .initial = ""},
-    {.name = "tls-dh-params-file", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-ca-cert-file", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-ca-cert-dir", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-auth-clients", .type = CONFIG_ENUM, .flags = CONFIG_NOT_BUILT, .initial = "yes", .names = tls_auths},
-    {.name = "tls-auth-clients-user",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "off",
-     .names = tls_users},
-    {.name = "tls-replication", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no", .check = check_no_tls},
-    {.name = "tls-cluster", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no", .check = check_no_tls},
-    {.name = "tls-protocols", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-ciphers", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-ciphersuites", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
-    {.name = "tls-prefer-server-ciphers", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
-    {.name = "tls-session-caching", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
-    {.name = "tls-session-cache-size",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "20480",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "tls-session-cache-timeout",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "300",
-     .min = 0,
-     .max = INT32_MAX},
-    {.name = "tls-auto-reload-interval",
-     .type = CONFIG_INT,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "0",
-     .min = 0,
-     .max = INT32_MAX},
     {.name = NULL}};

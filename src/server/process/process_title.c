@@ -38,14 +38,15 @@ void process_keep_arguments(int argc, char **argv) {
 
 /* Expands the template. Returns false if it names an unknown variable. */
 static bool title_write(const char *program, const char *from, char *title, size_t size) {
-    char address[256];
+    char address[256], tls_port[16];
+    snprintf(tls_port, sizeof tls_port, "%d", listeners_tls_port());
     const struct {
         const char *key, *value;
     } values[] = {{"title", program},
                   {"listen-addr", listeners_first_address(address, sizeof address)},
                   {"server-mode", strcmp(server.mode, "cluster") == 0 ? "[cluster]" : ""},
                   {"port", NULL},
-                  {"tls-port", "0"},
+                  {"tls-port", tls_port},
                   {"unixsocket", listeners_unix_path()},
                   {"config-file", *config_file() ? config_file() : "-"}};
     size_t len = 0;

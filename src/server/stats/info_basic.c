@@ -75,12 +75,6 @@ static void write_memory(struct output *out) {
     info_line(out, "lazyfree_pending_objects:%zu", background_pending(BACKGROUND_LAZY_FREE));
     info_line(out, "lazyfreed_objects:%llu", (unsigned long long)store_lazyfree.freed);
 }
-/* This build has no TLS and no certificates. */
-static void write_tls(struct output *out) {
-    static const char *const certificates[] = {"server", "client", "ca"};
-    for (size_t i = 0; i < sizeof certificates / sizeof *certificates; i++)
-        info_line(out, "tls_%s_cert_serial:none\r\ntls_%s_cert_expires_in_seconds:0", certificates[i], certificates[i]);
-}
 static void write_engines(struct output *out) {
     struct script_usage usage;
     script_usage_read(&usage);
@@ -102,7 +96,6 @@ static void write_keyspace(struct output *out) {
 }
 
 const struct info_section info_sections_basic[] = {
-    {.name = "tls", .title = "TLS", .order = 15, .when = INFO_ALL_ONLY, .write = write_tls},
     {.name = "memory", .title = "Memory", .order = 30, .write = write_memory},
     {.name = "modules", .title = "Modules", .order = 80, .write = write_nothing},
     {.name = "cluster", .title = "Cluster", .order = 120, .write = write_cluster},

@@ -254,7 +254,7 @@ static void stats_write_rest(struct output *out) {
     line(out, "acl_access_denied_cmd:0");
     line(out, "acl_access_denied_key:0");
     line(out, "acl_access_denied_channel:0");
-    line(out, "acl_access_denied_tls_cert:0");
+    line(out, "acl_access_denied_tls_cert:%llu", (unsigned long long)auth_denied_certificates());
     line(out, "acl_access_denied_db:0");
 }
 

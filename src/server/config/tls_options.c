@@ -1,0 +1,318 @@
+/* tls_options.c: see tls_options.h.
+ *
+ * Every change builds new contexts from all options, so a context never changes. If that fails, the old ones stay, and
+ * the option gets its old value back. Outgoing connections have a context of their own: they use the client
+ * certificate, or the server's if there is none, and always verify their peer.
+ *
+ * Files are compared once in tls-auto-reload-interval by what stat() says of them, which costs nothing; reading them
+ * and parsing certificates happens on a background thread. */
+#include "server/config/tls_options.h"
+#include "lib/background.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "net/stream.h"
+#include "server/clients/listeners.h"
+#ifdef USE_TLS
+#include "net/tls.h"
+#endif
+#include <string.h>
+#include <sys/stat.h>
+
+static char *cert_file, *key_file, *key_password, *client_cert_file, *client_key_file, *client_key_password, *dh_file,
+    *ca_file, *ca_dir, *protocols, *ciphers, *ciphersuites;
+static bool replication, cluster, prefer_server_ciphers, session_caching;
+static int auth_clients, auth_user, cache_size, cache_timeout, reload_interval, handshake_timeout_ms;
+
+/* The numbers are those of enum tls_auth and enum tls_names. */
+static const struct config_name auths[] = {{"no", 0}, {"yes", 1}, {"optional", 2}, {NULL, 0}};
+static const struct config_name users[] = {{"CN", 1}, {"URI", 2}, {"off", 0}, {NULL, 0}};
+
+bool tls_for_replication(void) {
+    return replication;
+}
+bool tls_for_cluster(void) {
+    return cluster;
+}
+
+#ifdef USE_TLS
+
+_Static_assert((int)TLS_AUTH_YES == 1 && (int)TLS_AUTH_OPTIONAL == 2, "");
+_Static_assert((int)TLS_NAMES_CN == 1 && (int)TLS_NAMES_URI == 2, "");
+
+const char *tls_option_check(const struct config_option *option, struct slice text) {
+    return NULL;
+}
+
+static bool is_set(const char *text) {
+    return text && text[0];
+}
+
+/* Building contexts. What a background thread builds from has texts of its own. */
+
+struct plan {
+    struct event_post post; /* must be first; to the main loop, when built in the background */
+    struct tls_settings server, client;
+    struct tls_context *server_context, *client_context;
+    char error[512];
+    char *texts[16]; /* owned copies, that the settings point to */
+    int count;
+};
+
+static const char *keep(struct plan *plan, const char *text) {
+    return is_set(text) ? plan->texts[plan->count++] = mem_strdup(text) : NULL;
+}
+
+static struct plan *plan_new(void) {
+    struct plan *plan = mem_calloc(1, sizeof *plan);
+    plan->server = (struct tls_settings){.cert_file = keep(plan, cert_file),
+                                         .key_file = keep(plan, key_file),
+                                         .key_password = keep(plan, key_password),
+                                         .ca_file = keep(plan, ca_file),
+                                         .ca_dir = keep(plan, ca_dir),
+                                         .protocols = keep(plan, protocols),
+                                         .ciphers = keep(plan, ciphers),
+                                         .ciphersuites = keep(plan, ciphersuites),
+                                         .dh_file = keep(plan, dh_file),
+                                         .prefer_server_ciphers = prefer_server_ciphers,
+                                         .session_caching = session_caching,
+                                         .session_cache_size = cache_size,
+                                         .session_cache_timeout = cache_timeout,
+                                         .auth = (enum tls_auth)auth_clients};
+    plan->client = plan->server;
+    plan->client.dh_file = NULL;
+    if (is_set(client_cert_file)) {
+        plan->client.cert_file = keep(plan, client_cert_file);
+        plan->client.key_file = keep(plan, client_key_file);
+        plan->client.key_password = keep(plan, client_key_password);
+    }
+    /* With neither clients to verify nor servers to connect to, authorities are not needed. */
+    if ((replication || cluster) && plan->server.auth == TLS_AUTH_NO && !plan->server.ca_file && !plan->server.ca_dir)
+        plan->server.auth = TLS_AUTH_OPTIONAL; /* fails with the reason */
+    plan->client.auth = plan->server.ca_file || plan->server.ca_dir ? TLS_AUTH_YES : TLS_AUTH_NO;
+    return plan;
+}
+
+static bool plan_build(struct plan *plan) {
+    plan->server_context = tls_context_new(TLS_SERVER, &plan->server, plan->error, sizeof plan->error);
+    if (plan->server_context)
+        plan->client_context = tls_context_new(TLS_CLIENT, &plan->client, plan->error, sizeof plan->error);
+    return plan->client_context != NULL;
+}
+
+static void plan_use(struct plan *plan) {
+    tls_use(TLS_SERVER, plan->server_context);
+    tls_use(TLS_CLIENT, plan->client_context);
+    plan->server_context = plan->client_context = NULL;
+}
+
+static void plan_free(struct plan *plan) {
+    tls_context_free(plan->server_context);
+    tls_context_free(plan->client_context);
+    for (int i = 0; i < plan->count; i++) {
+        explicit_bzero(plan->texts[i], strlen(plan->texts[i])); /* passwords */
+        mem_free(plan->texts[i]);
+    }
+    mem_free(plan);
+}
+
+/* Noticing changes */
+
+struct trace {
+    struct timespec modified;
+    ino_t inode;
+    off_t size;
+};
+enum { FILES = 7 };
+static struct trace traces[FILES]; /* as of the contexts in use */
+static int64_t looked_ms;
+static bool configured, reloading;
+
+static void traces_take(struct trace taken[static FILES]) {
+    const char *const files[FILES] = {cert_file, key_file, client_cert_file, client_key_file, ca_file, ca_dir, dh_file};
+    memset(taken, 0, FILES * sizeof *taken);
+    for (int i = 0; i < FILES; i++) {
+        struct stat found;
+        if (!is_set(files[i]) || stat(files[i], &found) < 0) continue;
+        taken[i].modified = found.st_mtim;
+        taken[i].inode = found.st_ino;
+        taken[i].size = found.st_size;
+    }
+}
+
+static void reload_finished(struct event_post *post) {
+    struct plan *plan = (struct plan *)post;
+    reloading = false;
+    if (!plan->client_context)
+        log_warning("TLS materials could not be reloaded, the previous ones stay: %s", plan->error);
+    else if (!configured)
+        log_notice("TLS was configured anew meanwhile: the reloaded materials are not used");
+    else {
+        plan_use(plan);
+        log_notice("TLS materials reloaded successfully");
+    }
+    plan_free(plan);
+}
+
+static void reload_run(void *argument) {
+    struct plan *plan = argument;
+    plan_build(plan);
+    plan->post.run = reload_finished;
+    event_loop_post(server.loop, &plan->post);
+}
+
+static void reload_cron(void) {
+    if (!configured || !reload_interval || reloading) return;
+    if (clock_ms() - looked_ms < (int64_t)reload_interval * 1000) return;
+    struct trace now[FILES];
+    looked_ms = clock_ms();
+    traces_take(now);
+    if (memcmp(now, traces, sizeof now) == 0) return;
+    memcpy(traces, now, sizeof now);
+    log_notice("TLS materials changed, reloading in background");
+    reloading = true;
+    background_submit(BACKGROUND_LAZY_FREE, reload_run, plan_new());
+}
+
+static void reload_start(void) {
+    event_loop_take_posts(server.loop);
+}
+
+/* Applying */
+
+bool tls_options_apply(bool port_on) {
+    stream_settings.handshake_timeout_ms = (uint32_t)handshake_timeout_ms;
+    tls_set_peer_names((enum tls_names)auth_user);
+    if (!port_on && !replication && !cluster) return true;
+    struct plan *plan = plan_new();
+    bool built = plan_build(plan);
+    if (built) {
+        plan_use(plan);
+        traces_take(traces);
+        looked_ms = clock_ms();
+        configured = true;
+    } else {
+        log_warning("%s", plan->error);
+    }
+    plan_free(plan);
+    return built;
+}
+
+static void write_certificate(struct output *out, const char *name, const struct tls_certificate *certificate) {
+    info_line(out, "tls_%s_cert_serial:%s", name, certificate->serial);
+    info_line(out, "tls_%s_cert_expires_in_seconds:%lld", name, (long long)certificate->expires_in);
+}
+
+static void write_tls(struct output *out) {
+    struct tls_certificates accepting, connecting, none = {{"none", 0}, {"none", 0}};
+    tls_certificates(TLS_SERVER, &accepting);
+    tls_certificates(TLS_CLIENT, &connecting);
+    write_certificate(out, "server", &accepting.own);
+    write_certificate(out, "client", is_set(client_cert_file) ? &connecting.own : &none.own);
+    write_certificate(out, "ca", &accepting.ca);
+    info_line(out, "tls_handshakes:%llu", (unsigned long long)tls_stats.handshakes);
+    info_line(out, "tls_handshakes_resumed:%llu", (unsigned long long)tls_stats.resumed);
+    info_line(out, "tls_handshakes_pending:%llu", (unsigned long long)stream_stats.handshakes);
+    info_line(out, "tls_handshakes_failed:%llu", (unsigned long long)stream_stats.handshakes_failed);
+}
+
+#else /* built without TLS */
+
+const char *tls_option_check(const struct config_option *option, struct slice text) {
+    if (slice_equal(text, slice_of(option->initial))) return NULL;
+    return "This build has no TLS";
+}
+
+bool tls_options_apply(bool port_on) {
+    return true;
+}
+
+static void reload_cron(void) {}
+static void reload_start(void) {}
+
+static void write_tls(struct output *out) {
+    static const char *const certificates[] = {"server", "client", "ca"};
+    for (size_t i = 0; i < sizeof certificates / sizeof *certificates; i++)
+        info_line(out, "tls_%s_cert_serial:none\r\ntls_%s_cert_expires_in_seconds:0", certificates[i], certificates[i]);
+}
+
+#endif
+
+struct server_part tls_part = {.name = "tls", .start = reload_start, .cron = reload_cron};
+
+const struct info_section tls_sections[] = {
+    {.name = "tls", .title = "TLS", .order = 15, .when = INFO_ALL_ONLY, .write = write_tls}, {.name = NULL}};
+
+static const char *apply(void) {
+    return tls_options_apply(listeners_tls_port() != 0) ? NULL
+                                                        : "Unable to update TLS configuration. Check server logs.";
+}
+
+/* clang-format off */
+#define TEXT(option, variable, sentence) \
+    {.name = option, .type = CONFIG_STRING, .value = &(variable), .initial = "", .apply = apply, .help = sentence}
+#define SECRET(option, variable, sentence) \
+    {.name = option, .type = CONFIG_STRING, .flags = CONFIG_SENSITIVE, .value = &(variable), .initial = "", \
+     .apply = apply, .help = sentence}
+#define SWITCH(option, variable, first, sentence) \
+    {.name = option, .type = CONFIG_BOOL, .value = &(variable), .initial = first, .apply = apply, .help = sentence}
+#define NUMBER(option, variable, first, sentence) \
+    {.name = option, .type = CONFIG_INT, .value = &(variable), .initial = first, .min = 0, .max = INT32_MAX, \
+     .apply = apply, .help = sentence}
+/* clang-format on */
+const struct config_option tls_options[] = {
+    TEXT("tls-cert-file", cert_file, "Certificate of the server, PEM."),
+    TEXT("tls-key-file", key_file, "Private key of that certificate, PEM."),
+    SECRET("tls-key-file-pass", key_password, "Password of the private key."),
+    TEXT("tls-client-cert-file", client_cert_file, "Certificate for outgoing connections; empty: the server's."),
+    TEXT("tls-client-key-file", client_key_file, "Private key of the certificate for outgoing connections."),
+    SECRET("tls-client-key-file-pass", client_key_password, "Password of that private key."),
+    TEXT("tls-dh-params-file", dh_file, "Parameters of the Diffie-Hellman key exchange, PEM."),
+    TEXT("tls-ca-cert-file", ca_file, "Trusted certificate authorities, PEM."),
+    TEXT("tls-ca-cert-dir", ca_dir, "Directory of trusted certificate authorities, with the names of openssl rehash."),
+    {.name = "tls-auth-clients",
+     .type = CONFIG_ENUM,
+     .value = &auth_clients,
+     .initial = "yes",
+     .names = auths,
+     .apply = apply,
+     .help = "Must clients have a certificate."},
+    {.name = "tls-auth-clients-user",
+     .type = CONFIG_ENUM,
+     .value = &auth_user,
+     .initial = "off",
+     .names = users,
+     .apply = apply,
+     .help = "Name in a client's certificate that is the name of its user."},
+    {.name = "tls-replication",
+     .type = CONFIG_BOOL,
+     .value = &replication,
+     .initial = "no",
+     .check = tls_option_check,
+     .apply = apply,
+     .help = "TLS between primary and replicas."},
+    {.name = "tls-cluster",
+     .type = CONFIG_BOOL,
+     .value = &cluster,
+     .initial = "no",
+     .check = tls_option_check,
+     .apply = apply,
+     .help = "TLS on the cluster bus."},
+    TEXT("tls-protocols", protocols, "Versions that are allowed; empty: TLSv1.2 TLSv1.3."),
+    TEXT("tls-ciphers", ciphers, "Ciphers of TLS 1.2; empty: the library's default."),
+    TEXT("tls-ciphersuites", ciphersuites, "Cipher suites of TLS 1.3; empty: the library's default."),
+    SWITCH("tls-prefer-server-ciphers", prefer_server_ciphers, "no", "The server's order of ciphers decides."),
+    SWITCH("tls-session-caching", session_caching, "yes", "Clients may resume sessions."),
+    NUMBER("tls-session-cache-size", cache_size, "20480", "Sessions that are cached; 0: no limit."),
+    NUMBER("tls-session-cache-timeout", cache_timeout, "300", "Seconds for which a session can be resumed."),
+    NUMBER("tls-auto-reload-interval", reload_interval, "0", "Seconds between checks of the files; 0: none."),
+    {.name = "tls-handshake-timeout-ms",
+     .type = CONFIG_INT,
+     .value = &handshake_timeout_ms,
+     .initial = "10000",
+     .min = 1,
+     .max = 3600000,
+     .apply = apply,
+     .help = "Time for the handshake of an accepted connection."},
+    {.name = NULL},
+};
