@@ -1,7 +1,7 @@
 # make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli, src/valkey-check-rdb, src/valkey-check-aof
 # make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side
 # make test                builds and runs every test; ends with "N passed, N failed". TEST_PARTS="unit rdma": only these of
-#                          source unit scripts softrdma integration slots rdma tools crash interop; TEST_REPORTS=DIR: JUnit files there
+#                          source unit scripts softrdma integration slots rdma tls tools crash interop; TEST_REPORTS=DIR: JUnit files there
 # make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each kind
 # make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated machine without root)
 # make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target so long (clang)
@@ -129,7 +129,7 @@ CHECK_SHARED := $(call sources,store persist) $(filter-out %_main.c,$(wildcard s
 CLI := $(wildcard src/tools/cli*.c) $(TOOL_SHARED)
 BENCHMARK := $(wildcard src/tools/benchmark*.c) $(TOOL_SHARED)
 UNIT := $(wildcard tests/unit/test_*.c)
-HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%),$(wildcard tests/programs/*.c))
+HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%) $(if $(filter no,$(BUILD_TLS)),tests/programs/tls-%),$(wildcard tests/programs/*.c))
 objects = $(patsubst %.c,$(B)/%.o,$(1))
 
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof

@@ -913,6 +913,12 @@ static bool accept_elsewhere(struct listener *listener, int fd) {
     return true;
 }
 
+/* A peer without a complete handshake cannot be told why it is closed: so it is closed before it costs one. */
+static bool handshake_affordable(struct stream_listener *l) {
+    if (!l->listener.transport->io->handshake || !l->listener.has_room) return true;
+    return l->listener.has_room(&l->listener);
+}
+
 static void accept_ready(struct event_watch *watch, int mask) {
     struct stream_listener *l = container_of(watch, struct stream_listener, watch);
     for (int i = 0; i < l->listener.accept_batch; i++) {
@@ -922,6 +928,10 @@ static void accept_ready(struct event_watch *watch, int mask) {
             if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO || errno == EPERM) continue;
             accept_failed(l, errno);
             return;
+        }
+        if (!handshake_affordable(l)) {
+            close(fd);
+            continue;
         }
         if (l->prepare) l->prepare(fd);
         if (accept_elsewhere(&l->listener, fd)) continue;
@@ -953,6 +963,7 @@ int stream_listener_start(struct stream_listener *l, const struct transport *tra
     l->listener.accepted = options->accepted;
     l->listener.place = options->place;
     l->listener.arrived = options->arrived;
+    l->listener.has_room = options->has_room;
     l->listener.owner = options->owner;
     l->listener.close = listener_stop;
     l->listener.accept_batch = options->accept_batch ? options->accept_batch : ACCEPT_BATCH_DEFAULT;

@@ -16,6 +16,7 @@ proc usage {} {
   --server PATH      server to test (default src/valkey-server; a genuine one works too)
   --ours             treat the server as this project's even if it stands outside of the tree
   --rdma             all clients of the suites speak RDMA
+  --tls              all clients of the suites speak TLS, with certificates made for the run
   --rdma-host IP     the address of the RDMA device (default 127.0.0.1)
   --io-threads N     servers of the suites have so many threads for clients
   --slots            servers of the suites keep the keys of each hash slot in a table of its own
@@ -40,7 +41,7 @@ proc bad {message} {
 }
 
 array set o {
-    single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 launcher {} rdma_host 127.0.0.1 io_threads 0 slots 0
+    single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 tls 0 launcher {} rdma_host 127.0.0.1 io_threads 0 slots 0
     loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0 junit ""
 }
 proc next_value {} {
@@ -71,6 +72,7 @@ for {set at 0} {$at < [llength $argv]} {incr at} {
         --server {set o(server) [next_value]}
         --ours {set o(ours) 1}
         --rdma {set o(rdma) 1}
+        --tls {set o(tls) 1}
         --io-threads {set o(io_threads) [next_number 1]}
         --slots {set o(slots) 1}
         --launcher {set o(launcher) [next_value]}
@@ -141,7 +143,7 @@ if {$o(launcher) ne ""} {
     }
 }
 if {$o(junit) eq "" && [info exists ::env(TEST_REPORTS)] && $::env(TEST_REPORTS) ne ""} {
-    set o(junit) [file join $::env(TEST_REPORTS) $o(suite)[expr {$o(rdma) ? "-rdma" : ""}][expr {$o(slots) ? "-slots" : ""}].xml]
+    set o(junit) [file join $::env(TEST_REPORTS) $o(suite)[expr {$o(rdma) ? "-rdma" : $o(tls) ? "-tls" : ""}][expr {$o(slots) ? "-slots" : ""}].xml]
 }
 if {$o(junit) ne ""} {set o(junit) [file normalize $o(junit)]}
 if {![info exists ::env(VALKEY_TEST_RUN)]} {bad "start it as ./runtest"}
@@ -179,7 +181,7 @@ proc start_next {} {
         set id [incr ::job_n]
         set dir [file join $::run u$id]
         file mkdir $dir
-        set options [list server $o(server) ours $o(ours) rdma $o(rdma) io_threads $o(io_threads) slots $o(slots) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
+        set options [list server $o(server) ours $o(ours) rdma $o(rdma) tls $o(tls) io_threads $o(io_threads) slots $o(slots) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
             durable $o(durable) timeout $o(timeout) only $o(only) allow $o(allow) deny $o(deny) verbose $o(verbose) \
             seed [expr {$o(seed) + $loop - 1}]]
         set chan [open [list | [info nameofexecutable] [file join $::root tests harness worker.tcl] $::root $dir $file $options 2>@1] r]
@@ -335,7 +337,7 @@ proc check_syntax_sent {} {
     lappend ::failures [list (all) "every word of every command's syntax is sent by a suite" tests/$o(suite) "these are not: [join $missing ", "]"]
 }
 
-puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr {$o(rdma) ? "rdma" : "tcp"}],\
+puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr {$o(rdma) ? "rdma" : $o(tls) ? "tls" : "tcp"}],\
     [llength $::queue] suites, seed $o(seed)"
 after 1000 watch
 start_next

@@ -11,7 +11,7 @@
 #   args       further command line arguments
 #   tags       tags of all tests inside
 #   keep_dir   a directory to use instead of a new one (to start on old data)
-#   no_rdma    1: never over RDMA
+#   no_rdma    1: never over RDMA or TLS
 #   wait       0: do not wait until it serves
 
 set ::servers {}          ;# stack of server ids, the innermost last
@@ -106,6 +106,15 @@ proc server_start {options} {
             dict set settings rdma-bind $::opt(rdma_host)
             dict set settings rdma-port $port
         }
+        set tls [expr {$::opt(tls) && ![dict get $o no_rdma]}]
+        if {$tls} {
+            set certificates [certificates]
+            set tls_port [free_port]
+            foreach {k v} [list tls-port $tls_port tls-cert-file server.crt tls-key-file server.key tls-ca-cert-file ca.crt] {
+                dict set settings $k [expr {$k eq "tls-port" ? $v : [file join $certificates $v]}]
+            }
+            set ::server($id,tls_port) $tls_port
+        }
         if {$::opt(io_threads)} {dict set settings io-threads $::opt(io_threads)}
         if {$::opt(slots)} {dict set settings keyspace-per-slot yes}
         foreach {k v} [dict get $o overrides] {dict set settings $k $v}
@@ -128,6 +137,7 @@ proc server_start {options} {
         set ::server($id,options) $o
         set ::server($id,expect_exit) 0
         set ::server($id,rdma) $rdma
+        set ::server($id,tls) $tls
         server_launch $id
         if {![dict get $o wait]} {return $id}
         if {[server_wait_up $id]} break
@@ -187,30 +197,47 @@ proc server_wait_up {id} {
         after $pause
         if {$pause < 40} {incr pause $pause}
     }
-    if {$::server($id,rdma)} {proxy_start $id}
+    if {$::server($id,rdma) || $::server($id,tls)} {proxy_start $id}
     return 1
 }
 
-# One RDMA proxy a server: Tcl cannot speak verbs, so clients connect to the
-# proxy over TCP and it opens one RDMA connection for each of them.
+# The directory of the certificates of this suite; tests/harness/make-certificates says which there are.
+proc certificates {} {
+    set dir [file join $::unit_dir certificates]
+    if {![file isdirectory $dir]} {
+        file mkdir $dir
+        exec [file join $::root tests harness make-certificates] $dir
+    }
+    return $dir
+}
+
+# One proxy a server: Tcl speaks neither verbs nor TLS, so clients connect to the
+# proxy over TCP and it opens one RDMA or TLS connection for each of them.
 proc proxy_start {id} {
-    set helper [tool rdma-proxy]
-    if {$helper eq ""} {error "tests/programs/rdma-proxy is not built: run make"}
+    set kind [expr {$::server($id,rdma) ? "rdma" : "tls"}]
+    set helper [tool $kind-proxy]
+    if {$helper eq ""} {error "tests/programs/$kind-proxy is not built: run make"}
+    if {$kind eq "rdma"} {
+        set command [list {*}$::opt(launcher) $helper --listen-port 0 --rdma-host $::opt(rdma_host) --rdma-port $::server($id,port)]
+    } else {
+        set c [certificates]
+        set command [list $helper --listen-port 0 --host $::server($id,host) --port $::server($id,tls_port) \
+            --cacert $c/ca.crt --cert $c/client.crt --key $c/client.key]
+    }
     set here [pwd]
     cd $::server($id,dir)
-    set chan [open [concat [list |] $::opt(launcher) [list $helper --listen-port 0 --rdma-host $::opt(rdma_host) \
-        --rdma-port $::server($id,port) 2>> $::server($id,dir)/proxy.err]] r+]
+    set chan [open [concat [list |] $command [list 2>> $::server($id,dir)/proxy.err]] r+]
     cd $here
     fconfigure $chan -buffering line -blocking 0
     set end [resp::deadline 10000]
     while {[gets $chan line] < 0} {
         if {[eof $chan]} {
             catch {close $chan}
-            error "the RDMA proxy ended at once: [file_bytes $::server($id,dir)/proxy.err]"
+            error "the proxy ended at once: [file_bytes $::server($id,dir)/proxy.err]"
         }
-        resp::wait_channel $chan readable $end "the RDMA proxy was not ready"
+        resp::wait_channel $chan readable $end "the proxy was not ready"
     }
-    if {![regexp {^ready (\d+)$} $line -> port]} {error "the RDMA proxy said: $line"}
+    if {![regexp {^ready (\d+)$} $line -> port]} {error "the proxy said: $line"}
     set ::server($id,proxy) $chan
     set ::server($id,client_port) $port
 }

@@ -70,8 +70,8 @@ proc test {name args} {
     set o [dict merge {-tags {} -needs {} -timeout 0} [lrange $args 0 end-1]]
     if {![name_wanted $name]} return
     set tags [concat $::tags [dict get $o -tags]]
-    if {$::opt(rdma) && "tcp-only" in $tags} {
-        tell skip $name "makes no sense over the RDMA proxy"
+    if {($::opt(rdma) || $::opt(tls)) && "tcp-only" in $tags} {
+        tell skip $name "makes no sense over the [expr {$::opt(rdma) ? "RDMA" : "TLS"}] proxy"
         return
     }
     if {![tags_allow $tags]} {

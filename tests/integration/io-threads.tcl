@@ -223,7 +223,7 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
         $c -flush
         wait_for_condition 5000 {[regexp {name=threaded [^\n]* tot-net-in=\d+} [r client list]]}
         regexp -line {^id=.* name=threaded .*$} [r client list] line
-        assert_match *transport=[expr {$::opt(rdma) ? "rdma" : "tcp"}]* $line
+        assert_match *transport=[expr {$::opt(rdma) ? "rdma" : $::opt(tls) ? "tls" : "tcp"}]* $line
         $c -write "[string repeat e 30000]\r\n"
         assert_equal 50000 [string length [$c -read]]
     }

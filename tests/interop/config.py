@@ -28,7 +28,7 @@ if version < (9, 1):
 OWN = {"immediate-reply", "rdma-ack-timeout-ms", "rdma-authentication-timeout-ms", "rdma-busy-poll-us", "rdma-traffic-class", "rdma-connect-timeout-ms", "rdma-features",
        "rdma-keepalive-ms", "rdma-max-clients", "rdma-max-registered-memory", "rdma-max-unauthenticated-memory", "rdma-rx-initial-size",
        "rdma-send-memory", "rdma-zero-copy-min", "rdma-replication", "rdma-replication-max-wait", "rdma-replication-snapshot-memory",
-       "replica-announce-rdma-port"}
+       "replica-announce-rdma-port", "tls-handshake-timeout-ms"}
 # How the servers were started here.
 STARTED = {"port", "dir", "bind", "pidfile", "logfile", "save", "unixsocket"}
 # CONFIG GET shows these by their exact names only.
@@ -121,7 +121,7 @@ with Server(ours(), *flags) as a, Server(theirs_binary, *flags) as b:
     mine, theirs = Peer(a), Peer(b)
     all_mine, all_theirs = mine.options("*"), theirs.options("*")
     report.equal("CONFIG GET * names the options of the genuine server", [], sorted(set(all_theirs) - set(all_mine)))
-    report.equal("CONFIG GET * names no other options than RDMA's", [], sorted(set(all_mine) - set(all_theirs) - OWN))
+    report.equal("CONFIG GET * names no other options than those of our own", [], sorted(set(all_mine) - set(all_theirs) - OWN))
     for name in sorted(HIDDEN):
         report.equal("CONFIG GET " + name, theirs.options(name), mine.options(name))
     for name in sorted(set(all_mine) & set(all_theirs) - STARTED):

@@ -1,145 +1,24 @@
-/* rdma-proxy: lets a program that speaks only TCP talk over RDMA.
+/* rdma-proxy: lets a program that speaks only TCP talk over RDMA; see proxy_pairs.h.
  *
- *   rdma-proxy --listen-port 0 --rdma-host H --rdma-port P [--source A]
- *
- * Listens on 127.0.0.1, prints "ready PORT", and carries every accepted connection over an RDMA connection of its own.
- * When one side closes, what it sent before is forwarded and then the other side is closed. A side that does not take
- * what is sent to it stops the reading of the other. Ends when standard input does. */
-#include "lib/log.h"
-#include "lib/memory.h"
-#include "net/connection.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-enum { PENDING_HIGH = 1024 * 1024 };
-
-struct pair;
-struct side {
-    struct connection *conn; /* NULL: closed */
-    struct pair *pair;
-    struct side *other;
-    bool closing; /* to be closed when all is sent */
-};
-struct pair {
-    struct side near, far; /* TCP, RDMA */
-    struct event_deferred deferred;
-};
-
-static struct event_loop *loop;
-static const struct transport *far_transport;
-static const char *far_host, *far_source;
-static int far_port;
-
-static void pair_free(struct event_deferred *deferred) {
-    mem_free(container_of(deferred, struct pair, deferred));
-}
-
-static void side_close(struct side *side) {
-    if (!side->conn) return;
-    conn_close(side->conn);
-    side->conn = NULL;
-    if (!side->other->conn) event_loop_defer(loop, &side->pair->deferred, pair_free);
-}
-
-/* Passes on what has come from `side`, as far as the other takes it. */
-static void forward(struct side *side) {
-    struct connection *from = side->conn, *to = side->other->conn;
-    if (!to) {
-        conn_consume(from, from->in_len);
-        return;
-    }
-    output_write(&to->out, conn_peek(from));
-    conn_consume(from, from->in_len);
-    conn_flush(to);
-    if (conn_pending(to) > PENDING_HIGH) conn_set_reading(from, false);
-}
-
-static void on_readable(struct connection *conn) {
-    forward(conn->owner);
-}
-
-static void on_drained(struct connection *conn) {
-    struct side *side = conn->owner;
-    if (side->closing)
-        side_close(side);
-    else if (side->other->conn)
-        conn_set_reading(side->other->conn, true);
-}
-
-static void on_closed(struct connection *conn) {
-    struct side *side = conn->owner, *other = side->other;
-    if (conn->error) fprintf(stderr, "rdma-proxy: %s: %s\n", conn->transport->name, conn_error_text(conn));
-    side_close(side);
-    if (!other->conn) return;
-    other->closing = true;
-    if (other->conn->state != CONN_CONNECTING && conn_pending(other->conn) == 0) side_close(other);
-}
-
-static void on_connected(struct connection *conn) {
-    struct side *side = conn->owner;
-    conn_flush(conn);
-    if (side->closing && conn_pending(conn) == 0) side_close(side);
-}
-
-static const struct connection_events events = {
-    .connected = on_connected, .readable = on_readable, .drained = on_drained, .closed = on_closed};
-
-static void on_accepted(struct listener *listener, struct connection *conn) {
-    struct pair *pair = mem_calloc(1, sizeof *pair);
-    pair->near = (struct side){.conn = conn, .pair = pair, .other = &pair->far};
-    pair->far = (struct side){.pair = pair, .other = &pair->near};
-    conn->events = &events;
-    conn->owner = &pair->near;
-    struct connect_options options = {.host = far_host,
-                                      .port = far_port,
-                                      .source_host = far_source,
-                                      .timeout_ms = 10000,
-                                      .events = &events,
-                                      .owner = &pair->far};
-    pair->far.conn = conn_connect(far_transport, loop, &options);
-}
-
-static void on_stdin(struct event_watch *watch, int mask) {
-    char text[256];
-    if (read(STDIN_FILENO, text, sizeof text) <= 0) event_loop_stop(loop);
-}
+ *   rdma-proxy --listen-port 0 --rdma-host H --rdma-port P [--source A] */
+#include "proxy_pairs.h"
 
 int main(int argc, char **argv) {
     int port = 0;
+    struct connect_options to = {0};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--listen-port") == 0)
             port = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--rdma-host") == 0)
-            far_host = argv[i + 1];
+            to.host = argv[i + 1];
         else if (strcmp(argv[i], "--source") == 0)
-            far_source = argv[i + 1];
+            to.source_host = argv[i + 1];
         else if (strcmp(argv[i], "--rdma-port") == 0)
-            far_port = atoi(argv[i + 1]);
+            to.port = atoi(argv[i + 1]);
     }
-    if (!far_host || far_port <= 0 || argc % 2 == 0) {
+    if (!to.host || to.port <= 0 || argc % 2 == 0) {
         fprintf(stderr, "usage: rdma-proxy --listen-port PORT --rdma-host HOST --rdma-port PORT\n");
         return 2;
     }
-    log_level = LOG_LEVEL_WARNING;
-    far_transport = transport_find("rdma");
-    loop = event_loop_new();
-    char error[300];
-    struct listen_options options = {
-        .host = "127.0.0.1", .port = port, .backlog = 511, .accept_batch = 100, .accepted = on_accepted};
-    struct listener *listener = conn_listen(&transport_tcp, loop, &options, error, sizeof error);
-    if (!listener) {
-        fprintf(stderr, "rdma-proxy: %s\n", error);
-        return 1;
-    }
-    struct event_watch input = {.fd = -1};
-    /* A regular file or /dev/null as standard input cannot be watched: then there is nothing to wait for. */
-    if (event_watch_set(loop, &input, STDIN_FILENO, EVENT_READ, on_stdin) < 0) return 1;
-    printf("ready %d\n", listener->address.port);
-    fflush(stdout);
-    event_loop_run(loop);
-    listener_close(listener);
-    event_loop_free(loop); /* ends what is still being carried */
-    return 0;
+    return proxy_run("rdma-proxy", port, "rdma", &to);
 }

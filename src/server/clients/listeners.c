@@ -57,8 +57,9 @@ static bool error_means_absent(int error) {
 }
 
 static bool has_room(struct listener *listener) {
-    (void)listener;
-    return (int64_t)(clients_count() + stream_stats.handshakes) < client_settings.maxclients;
+    bool room = (int64_t)(clients_count() + stream_stats.handshakes) < client_settings.maxclients;
+    if (!room && listener->transport == tls_group.transport) client_stats.rejected++; /* closed without a word */
+    return room;
 }
 
 /* Opens one address. Returns false if a required address cannot be opened. */

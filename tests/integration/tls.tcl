@@ -1,0 +1,345 @@
+# TLS: certificates, client certificates and their users, versions, sessions, reloading, and peers that misbehave.
+# seconds: 12
+
+if {[tool tls-proxy] eq "" || [tool openssl] eq ""} {
+    test "TLS" {skip_test "built without TLS, or openssl(1) is not installed"}
+    return
+}
+proc crt {name} {file join [certificates] $name}
+
+# A server with a TLS port; `overrides` come last.
+proc start_tls_server {overrides body} {
+    set port [free_port]
+    set settings [dict merge [list tls-port $port tls-cert-file [crt server.crt] tls-key-file [crt server.key] \
+        tls-ca-cert-file [crt ca.crt]] $overrides]
+    uplevel 1 [list start_server [list no_rdma 1 overrides $settings tags tls] $body]
+}
+proc tls_port {} {config_get tls-port}
+
+# valkey-cli over TLS: {code output-with-errors}.
+proc tls_cli {certificate args} {
+    set own {}
+    if {$certificate ne ""} {set own [list --cert [crt $certificate.crt] --key [crt $certificate.key]]}
+    set got [run [tool valkey-cli] -h 127.0.0.1 -p [tls_port] --tls --cacert [crt ca.crt] {*}$own {*}$args]
+    return [list [dict get $got code] [string trim [dict get $got out][dict get $got err]]]
+}
+# openssl s_client with `input`; what it prints.
+proc s_client {input args} {
+    set got [run -stdin $input [tool openssl] s_client -connect 127.0.0.1:[tls_port] -CAfile [crt ca.crt] -cert [crt client.crt] \
+        -key [crt client.key] {*}$args]
+    return [dict get $got out][dict get $got err]
+}
+# The result of a plain TCP peer that sends `bytes` to the TLS port: whether the server closes.
+proc plain_peer_closed {bytes} {
+    set fd [socket 127.0.0.1 [tls_port]]
+    fconfigure $fd -translation binary -blocking 0 -buffering none
+    puts -nonewline $fd $bytes
+    set end [resp::deadline 10000]
+    while {1} {
+        if {[catch {read $fd}]} break
+        if {[eof $fd]} break
+        if {[clock milliseconds] > $end} {close $fd; return 0}
+        after 5
+    }
+    close $fd
+    return 1
+}
+set reason "Unable to update TLS configuration. Check server logs."
+proc refused_set {args} {
+    assert_error_like "ERR CONFIG SET failed (possibly related to argument '[lindex $args 0]') - $::reason" {r config set {*}$args}
+}
+
+test "the server does not start without what a TLS port needs" {
+    foreach {settings why} {
+        {} {No tls-cert-file configured!}
+        {tls-cert-file server.crt} {No tls-key-file configured!}
+        {tls-cert-file server.crt tls-key-file server.key} {Either tls-ca-cert-file or tls-ca-cert-dir must be specified *}
+        {tls-cert-file nosuch.crt tls-key-file server.key tls-ca-cert-file ca.crt} {Failed to load certificate: *nosuch.crt: error:*No such file or directory}
+        {tls-cert-file server.crt tls-key-file client.key tls-ca-cert-file ca.crt} {Failed to load private key: *client.key: error:*key values mismatch}
+        {tls-cert-file server.crt tls-key-file locked.key tls-ca-cert-file ca.crt} {Failed to load private key: *locked.key: error:*}
+    } {
+        set words [list --port 0 --tls-port [free_port] --dir $::unit_dir]
+        foreach {name file} $settings {lappend words --$name [crt $file]}
+        set got [run_server {*}$words]
+        assert_equal 1 [dict get $got code]
+        assert_match "*# $why*# Failed to configure TLS. Check logs for more info.*" [dict get $got out]
+    }
+}
+
+start_tls_server {tls-auth-clients no} {
+    test "a client connects by TLS and sees so" {
+        assert_equal {0 PONG} [tls_cli "" ping]
+        lassign [tls_cli "" client list] code line
+        set fields [client_fields [lindex [split $line \n] end]]
+        assert_equal {tls default} [list [dict get $fields transport] [dict get $fields user]]
+        assert_match TLSv1.* [dict get $fields tls]
+        assert_equal "name=tls,bind=127.0.0.1,port=[tls_port]" [info_field server listener2]
+        assert {[log_has "Ready to accept connections tls"]}
+    }
+
+    test "large values pass both ways" {
+        set value [string repeat 0123456789abcdef 100000]
+        r set large $value
+        assert_equal $value [lindex [tls_cli "" get large] 1]
+        set got [run -stdin $value [tool valkey-cli] -p [tls_port] --tls --cacert [crt ca.crt] -x set large2]
+        assert_equal OK [string trim [dict get $got out]]
+        assert_equal $value [r get large2]
+    }
+
+    test "the client verifies the server" {
+        foreach {options pattern} [list [list --cacert [crt strange-ca.crt]] "*certificate verify failed*" {} "*certificate verify failed*"] {
+            set got [run [tool valkey-cli] -p [tls_port] --tls {*}$options ping]
+            assert_equal 1 [dict get $got code]
+            assert_match "Could not connect to Valkey at 127.0.0.1:[tls_port]: $pattern" [dict get $got err]
+        }
+        assert_equal "PONG\n" [dict get [run [tool valkey-cli] -p [tls_port] --tls --insecure ping] out]
+        assert_equal "PONG\n" [dict get [run [tool valkey-cli] -u valkeys://127.0.0.1:[tls_port] --cacert [crt ca.crt] ping] out]
+    }
+
+    test "options of the tools that do not fit are refused" {
+        foreach {options pattern} [list [list --cert [crt client.crt]] "--cert and --key belong together*" \
+            [list --cacert /nosuch] "Failed to configure CA certificate(s) file/directory: /nosuch: *" \
+            {--tls-ciphers bogus} "Failed to configure ciphers: bogus*" {--rdma} "TLS needs TCP: use --tls without --rdma*"] {
+            set got [run [tool valkey-cli] -p [tls_port] --tls {*}$options ping]
+            assert_equal 1 [dict get $got code]
+            assert_match $pattern [dict get $got err]
+        }
+    }
+
+    test "the benchmark works over TLS, with threads and pipelines" {
+        set got [run -timeout 60 [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -n [scaled 20000 2000] -c 20 -P 8 --threads 2 \
+            -d 2000 -q -t set,get]
+        assert_equal 0 [dict get $got code] $got
+        assert_match "*GET: * requests per second*" [dict get $got out]
+    }
+
+    test "INFO counts certificates and handshakes" {
+        foreach {name field} {server server_cert ca ca_cert} {
+            assert_regexp {^[0-9A-F]{16,}$} [info_field tls tls_${field}_serial]
+            assert_range [info_field tls tls_${field}_expires_in_seconds] 80000 180000
+        }
+        assert_equal none [info_field tls tls_client_cert_serial]
+        assert_morethan [info_field tls tls_handshakes] 20
+        assert_equal 0 [info_field tls tls_handshakes_pending]
+    }
+
+    test "peers that speak no TLS are closed and counted" {
+        set failed [info_field tls tls_handshakes_failed]
+        r config set loglevel verbose
+        set from [log_size]
+        assert {[plain_peer_closed "*1\r\n\$4\r\nPING\r\n"]}
+        assert {[plain_peer_closed "GET / HTTP/1.1\r\n\r\n"]}
+        assert {[plain_peer_closed [string repeat \x16\x03\x01\xff 5000]]}
+        assert_equal [expr {$failed + 3}] [info_field tls tls_handshakes_failed]
+        assert_match "*Error accepting a client connection: error:*:SSL routines:*(addr=127.0.0.1:* laddr=127.0.0.1:[tls_port])*" [log_text $from]
+        r config set loglevel notice
+    }
+
+    test "a silent peer is closed after tls-handshake-timeout-ms" {
+        r config set tls-handshake-timeout-ms 100
+        assert {[plain_peer_closed ""]}
+        r config set tls-handshake-timeout-ms 60000
+        set fd [socket 127.0.0.1 [tls_port]]
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 1}
+        close $fd
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0}
+    }
+
+    test "peers within their handshake count against maxclients" {
+        r config set maxclients 3
+        at_test_end {r config set maxclients 10000}
+        set held {}
+        for {set i 0} {$i < 2} {incr i} {lappend held [socket 127.0.0.1 [tls_port]]}
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 2}
+        set rejected [info_field stats rejected_connections]
+        assert {[plain_peer_closed ""]}
+        assert_equal [expr {$rejected + 1}] [info_field stats rejected_connections]
+        foreach fd $held {close $fd}
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0}
+        assert_equal {0 PONG} [tls_cli "" ping]
+    }
+
+    test "versions: 1.2 and 1.3 by default, fewer or older ones on request" {
+        assert_match "*Protocol*: TLSv1.2*" [s_client "" -tls1_2]
+        assert_match "*TLSv1.3*" [s_client "" -tls1_3]
+        assert_match "*alert protocol version*" [s_client "" -tls1_1 -cipher ALL:@SECLEVEL=0]
+        r config set tls-protocols TLSv1.3
+        assert_match "*alert protocol version*" [s_client "" -tls1_2]
+        r config set tls-protocols "TLSv1.1 TLSv1.2" tls-ciphers DEFAULT:@SECLEVEL=0
+        assert_match "*Protocol*: TLSv1.1*" [s_client "" -tls1_1 -cipher ALL:@SECLEVEL=0]
+        assert_match "*alert protocol version*" [s_client "" -tls1_3]
+        r config set tls-protocols "" tls-ciphers ""
+    }
+
+    test "ciphers and suites can be chosen" {
+        r config set tls-ciphers ECDHE-ECDSA-CHACHA20-POLY1305 tls-ciphersuites TLS_CHACHA20_POLY1305_SHA256
+        assert_match "*Cipher is ECDHE-ECDSA-CHACHA20-POLY1305*" [s_client "" -tls1_2]
+        assert_match "*Cipher is TLS_CHACHA20_POLY1305_SHA256*" [s_client "" -tls1_3]
+        assert_match "*alert handshake failure*" [s_client "" -tls1_2 -cipher ECDHE-ECDSA-AES128-GCM-SHA256]
+        r config set tls-ciphers "" tls-ciphersuites "" tls-prefer-server-ciphers yes tls-dh-params-file [crt dh.pem]
+        assert_equal {0 PONG} [tls_cli "" ping]
+        r config set tls-prefer-server-ciphers no tls-dh-params-file ""
+    }
+
+    test "sessions are resumed, unless caching is off" {
+        set file [file join [srv dir] session]
+        foreach {caching word} {yes Reused no New} {
+            r config set tls-session-caching $caching
+            foreach version {-tls1_2 -tls1_3} {
+                # Reads the answer, and with it the ticket.
+                s_client "PING\r\nQUIT\r\n" $version -quiet -sess_out $file
+                set resumed [info_field tls tls_handshakes_resumed]
+                set in {}
+                if {[file exists $file]} {set in [list -sess_in $file]}
+                assert_match "*$word, TLSv*" [s_client "" $version {*}$in]
+                assert_equal [expr {$resumed + ($caching eq "yes")}] [info_field tls tls_handshakes_resumed]
+                file delete $file
+            }
+        }
+        r config set tls-session-caching yes
+    }
+
+    test "wrong values are refused, and the present ones stay" {
+        set serial [info_field tls tls_server_cert_serial]
+        foreach {name value why} {
+            tls-cert-file /nosuch {Failed to load certificate: /nosuch: error:*}
+            tls-cert-file {} {No tls-cert-file configured!}
+            tls-protocols {TLSv1.2 SSLv9} {Invalid tls-protocols specified. Use a combination of 'TLSv1', 'TLSv1.1', 'TLSv1.2' and 'TLSv1.3'.}
+            tls-ciphers bogus {Failed to configure ciphers: bogus}
+            tls-ciphersuites bogus {Failed to configure ciphersuites: bogus}
+            tls-dh-params-file /nosuch {Failed to load /nosuch: No such file or directory}
+            tls-ca-cert-file /nosuch {Failed to configure CA certificate(s) file/directory: /nosuch: *}
+        } {
+            set from [log_size]
+            set before [config_get $name]
+            refused_set $name $value
+            assert_match "*# $why*" [log_text $from]
+            assert_equal $before [config_get $name]
+        }
+        refused_set tls-key-file [crt client.key]
+        assert_equal $serial [info_field tls tls_server_cert_serial]
+        assert_equal {0 PONG} [tls_cli "" ping]
+    }
+
+    test "CONFIG SET replaces the certificate for new connections" {
+        set serial [info_field tls tls_server_cert_serial]
+        r config set tls-cert-file [crt strange.crt] tls-key-file [crt strange.key]
+        assert_not_equal $serial [info_field tls tls_server_cert_serial]
+        assert_match {1 *certificate verify failed*} [tls_cli "" ping]
+        r config set tls-cert-file [crt chained.crt] tls-key-file [crt locked.key] tls-key-file-pass secret
+        assert_equal $serial [info_field tls tls_server_cert_serial]
+        assert_equal {0 PONG} [tls_cli "" ping]
+        assert_not_match *secret* [log_text]
+    }
+
+    test "changed files are loaded again by themselves" {
+        set own [file join [srv dir] own]
+        file mkdir $own
+        foreach kind {crt key} {file copy [crt server.$kind] $own/own.$kind}
+        r config set tls-cert-file $own/own.crt tls-key-file $own/own.key tls-key-file-pass "" tls-auto-reload-interval 1
+        set serial [info_field tls tls_server_cert_serial]
+        set from [log_size]
+        # A certificate without its key: the old pair stays.
+        file copy -force [crt other.crt] $own/new.crt
+        file rename -force $own/new.crt $own/own.crt
+        wait_for_log "TLS materials could not be reloaded, the previous ones stay: Failed to load private key: " $from
+        assert_equal $serial [info_field tls tls_server_cert_serial]
+        assert_equal {0 PONG} [tls_cli "" ping]
+        file copy -force [crt other.key] $own/new.key
+        file rename -force $own/new.key $own/own.key
+        wait_for_log "TLS materials reloaded successfully" $from
+        assert_not_equal $serial [info_field tls tls_server_cert_serial]
+        assert_equal {0 PONG} [tls_cli "" ping]
+        r config set tls-auto-reload-interval 0
+    }
+
+    test "CONFIG SET tls-port listens on another port, or on none" {
+        set old [tls_port]
+        set new [free_port]
+        r config set tls-port $new
+        assert_equal {0 PONG} [tls_cli "" ping]
+        r config set tls-port 0
+        assert {[catch {socket 127.0.0.1 $new}]}
+        assert {![info_has server listener2]}
+        r config set tls-port $old
+        assert_equal {0 PONG} [tls_cli "" ping]
+    }
+
+    test "a server may have a TLS port alone" {
+        set c [new_client]
+        $c config set port 0
+        assert_equal [tls_port] [dict get [info_dict [$c info server]] tcp_port]
+        assert_equal {0 PONG} [tls_cli "" ping]
+        $c config set port [srv port]
+    }
+}
+
+start_tls_server {requirepass secret} {
+    r auth secret
+    test "tls-auth-clients: yes, no and optional" {
+        assert_match {1 *} [tls_cli "" ping]
+        assert_equal {0 PONG} [tls_cli client --no-auth-warning -a secret ping]
+        assert_match {1 *} [tls_cli strange --no-auth-warning -a secret ping]
+        r config set tls-auth-clients optional
+        assert_equal {0 PONG} [tls_cli "" --no-auth-warning -a secret ping]
+        assert_match {1 *} [tls_cli strange --no-auth-warning -a secret ping]
+        r config set tls-auth-clients no
+        assert_equal {0 PONG} [tls_cli strange --no-auth-warning -a secret ping]
+        r config set tls-auth-clients yes
+    }
+
+    test "a certificate names its client's user" {
+        assert_match {* {NOAUTH *}} [tls_cli client ping]
+        r config set tls-auth-clients-user CN
+        assert_equal {0 PONG} [tls_cli client ping]
+        assert_equal 0 [info_field stats acl_access_denied_tls_cert]
+        assert_match {* {NOAUTH *}} [tls_cli other ping]
+        assert_equal 1 [info_field stats acl_access_denied_tls_cert]
+        assert_equal {0 PONG} [tls_cli other --no-auth-warning -a secret ping]
+        r config set tls-auth-clients-user URI
+        assert_match {* {NOAUTH *}} [tls_cli client ping]
+        assert_equal 3 [info_field stats acl_access_denied_tls_cert]
+        # A certificate without URIs claims to be nobody.
+        assert_match {* {NOAUTH *}} [tls_cli other ping]
+        assert_equal 3 [info_field stats acl_access_denied_tls_cert]
+        assert_error_like "*argument(s) must be one of the following: CN, URI, off" {r config set tls-auth-clients-user name}
+        r config resetstat
+        assert_equal 0 [info_field stats acl_access_denied_tls_cert]
+        r config set tls-auth-clients-user off
+        assert_match {* {NOAUTH *}} [tls_cli client ping]
+    }
+}
+
+start_tls_server {tls-auth-clients no io-threads 3 tls-auth-clients-user CN requirepass secret} {
+    r auth secret
+    test "I/O threads make handshakes and know users" {
+        r config set tls-auth-clients optional
+        assert_equal {0 PONG} [tls_cli client ping]
+        assert_match {* {NOAUTH *}} [tls_cli "" ping]
+        assert {[plain_peer_closed "PING\r\n"]}
+        set got [run -timeout 60 [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -a secret -n [scaled 20000 2000] -c 20 -P 8 -d 3000 \
+            -q -t set,get]
+        assert_equal 0 [dict get $got code] $got
+        # Contexts are replaced while threads use them.
+        set load [spawn [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -a secret -n [scaled 300 100] -c 10 -k 0 -q -t ping_mbulk]
+        for {set i 0} {$i < 20} {incr i} {r config set tls-session-cache-size [expr {100 + $i}]}
+        assert_equal 0 [dict get [spawn_wait $load 30000] code]
+    }
+}
+
+test "a replica follows its primary by TLS" {
+    start_tls_server {tls-replication yes} {
+        r set before [string repeat x 100000]
+        set primary [tls_port]
+        start_tls_server {tls-replication yes} {
+            r replicaof 127.0.0.1 $primary
+            wait_for_condition 15000 {[info_field replication master_link_status] eq "up"}
+            r -1 set after y
+            wait_for_condition 5000 {[r get after] eq "y"}
+            assert_equal 100000 [r strlen before]
+            assert_match "*slave0:ip=127.0.0.1,port=[tls_port],state=online*" [r -1 info replication]
+            set replica [lsearch -inline -glob [split [r -1 client list] \n] "* flags=S *"]
+            assert_match "* transport=tls *" $replica
+        }
+    }
+}
