@@ -12,7 +12,6 @@
 #include "net/rdma_read.h"
 #include "repl/pull_wire.h"
 #include "repl/repl_settings.h"
-#include "server/server.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,6 +31,7 @@ struct buffer {
 };
 
 struct pull_fetch {
+    struct event_loop *loop;
     struct connection *conn; /* NULL: cancelled */
     struct rdma_window window;
     char *memory;
@@ -120,6 +120,7 @@ struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, 
     uint32_t depth = rdma_read_depth(conn);
     fetch->depth = depth < READS ? depth : READS;
     fetch->conn = conn;
+    fetch->loop = conn->loop;
     fetch->began_us = fetch->heard_us = fetch->sent_us = clock_monotonic_us();
     running = fetch;
     return fetch;
@@ -253,7 +254,7 @@ void pull_fetch_pump(struct pull_fetch *fetch) {
 
 /* Runs the loop once. */
 static void turn(struct pull_fetch *fetch, int64_t wait_us) {
-    event_loop_turn(server.loop, wait_us);
+    event_loop_turn(fetch->loop, wait_us);
     pull_fetch_pump(fetch);
     if (!fetch->conn) return;
     uint64_t now = clock_monotonic_us();

@@ -1,0 +1,296 @@
+/* The replica's half of a pulled full synchronization against primaries of all kinds: the bytes arrive in order, with
+ * several reads in flight; a primary that breaks a rule, a wrong checksum and a key that opens nothing end the fetch
+ * with a reason; a fetch may be cancelled at any time. Both ends run in one loop.
+ *
+ * If the machine has no RDMA device, the program restarts itself under utils/softrdma/softrdma. */
+#ifdef USE_RDMA
+#pragma GCC diagnostic ignored "-Wunused-function" /* only the ends of the suite are used */
+#include "transport_suite.h"
+#include "rdma_device_arranged.h"
+#include "lib/crc32c.h"
+#include "net/rdma.h"
+#include "net/rdma_read.h"
+#include "repl/pull_replica.h"
+#include "repl/pull_wire.h"
+#include "repl/repl_settings.h"
+
+enum { CHUNK = 64 * 1024, CHUNKS = 600, AREA = 40 * CHUNK };
+
+static _Alignas(4096) char bytes[AREA];
+static struct rdma_window offered;
+static struct pull_fetch *fetch;
+
+static int use_rdma(void **state) {
+    suite = (struct suite){.transport = &transport_rdma, .trusting = true};
+    const char *ip = getenv("RDMA_IP");
+    snprintf(suite.host, sizeof suite.host, "%s", ip ? ip : "127.0.0.1");
+    repl_settings.timeout = 60;
+    return 0;
+}
+
+static void ignore(struct end *end) {}
+static int setup(void **state) {
+    for (size_t i = 0; i < AREA; i++) bytes[i] = stream_byte(9, i);
+    memset(&offered, 0, sizeof offered);
+    int result = suite_setup(state);
+    client.on_readable = client.on_closed = server.on_closed = ignore;
+    return result;
+}
+
+/* What the replica acknowledged last. */
+static uint64_t pulled;
+static void primary_hears(struct end *end) {
+    struct slice in = conn_peek(end->conn);
+    static const char word[] = "PULLED\r\n$";
+    size_t used = 0;
+    for (const char *at; (at = memmem(in.data + used, in.len - used, word, sizeof word - 1)) != NULL;) {
+        const char *number = memchr(at + sizeof word - 1, '\n', in.len - (size_t)(at + sizeof word - 1 - in.data));
+        const char *end_of_line = number ? memchr(number + 1, '\n', in.len - (size_t)(number + 1 - in.data)) : NULL;
+        if (!end_of_line) break;
+        uint64_t count = strtoull(number + 1, NULL, 10);
+        assert_true(count > pulled);
+        pulled = count;
+        used = (size_t)(end_of_line + 1 - in.data);
+    }
+    conn_consume(end->conn, used);
+}
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...) {
+    char line[1000];
+    va_list arguments;
+    va_start(arguments, format);
+    int len = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    output_write(&server.conn->out, slice_make(line, (size_t)len));
+    conn_flush(server.conn);
+}
+
+static void begin(void) {
+    const char *error = NULL;
+    char header[64];
+    pulled = 0;
+    open_both();
+    server.on_readable = primary_hears;
+    assert_true(pull_fetch_possible(client.conn));
+    assert_int_equal(rdma_window_open(server.conn, RDMA_WINDOW_OFFERED, bytes, AREA, &offered), 0);
+    snprintf(header, sizeof header, PULL_HEADER "%d %d", (int)CHUNK, (int)CHUNKS);
+    fetch = pull_fetch_new(client.conn, slice_of(header), &error);
+    assert_non_null(fetch);
+}
+static void end(void) {
+    conn_close(client.conn);
+    pull_fetch_free(fetch);
+    turn_until(server.closed == 1);
+}
+
+/* Chunk n shows a part of the area; the area is used again and again. */
+static size_t chunk_at(uint64_t n) {
+    return (size_t)(n * 7 % 40) * CHUNK;
+}
+static void announce(uint64_t n, uint32_t length) {
+    const char *at = bytes + chunk_at(n);
+    say(PULL_CHUNK "%llu %llu %u %u %u %llu\r\n", (unsigned long long)n, (unsigned long long)(uintptr_t)at, length,
+        offered.rkey, crc32c(0, at, length), (unsigned long long)n);
+}
+
+static void expect_chunk(uint64_t n, uint32_t length) {
+    static char got[CHUNK];
+    for (uint32_t have = 0; have < length;) {
+        ssize_t step = pull_fetch_read(fetch, got + have, length - have < 5000 ? length - have : 5000);
+        assert_true(step > 0);
+        have += (uint32_t)step;
+    }
+    assert_memory_equal(got, bytes + chunk_at(n), length);
+}
+static void expect_failure(int error, const char *reason) {
+    char got[100];
+    ssize_t result;
+    while ((result = pull_fetch_read(fetch, got, sizeof got)) > 0) continue;
+    assert_int_equal(result, error);
+    assert_non_null(pull_fetch_error(fetch));
+    assert_non_null(strstr(pull_fetch_error(fetch), reason));
+    assert_int_equal(pull_fetch_read(fetch, got, sizeof got), error);
+    end();
+}
+
+static void chunks_arrive_in_order_and_are_acknowledged(void **state) {
+    struct pull_progress progress;
+    char byte;
+    begin();
+    uint64_t total = 0;
+    for (uint64_t n = 0; n < CHUNKS; n++) {
+        uint32_t length = n % 5 ? CHUNK : 1 + (uint32_t)n;
+        announce(n, length);
+        total += length;
+        if (n % 50 == 0) say("\r\n"); /* alive */
+    }
+    say(PULL_END "%d %llu\r\n", (int)CHUNKS, (unsigned long long)total);
+    for (uint64_t n = 0; n < CHUNKS; n++) {
+        expect_chunk(n, n % 5 ? CHUNK : 1 + (uint32_t)n);
+        assert_true(pull_fetch_progress(&progress));
+        assert_true(progress.keys_total == CHUNKS && progress.percent >= 0 && progress.percent <= 100);
+    }
+    assert_int_equal(pull_fetch_read(fetch, &byte, 1), 0);
+    assert_int_equal(pull_fetch_read(fetch, &byte, 1), 0);
+    assert_null(pull_fetch_error(fetch));
+    turn_until(pulled == CHUNKS);
+    end();
+    assert_false(pull_fetch_progress(&progress));
+}
+
+static void what_follows_the_end_stays_in_the_connection(void **state) {
+    char byte;
+    begin();
+    announce(0, 100);
+    say(PULL_END "1 100\r\n*1\r\n$4\r\nPING\r\n");
+    expect_chunk(0, 100);
+    assert_int_equal(pull_fetch_read(fetch, &byte, 1), 0);
+    turn_until(client.conn->in_len == 14);
+    end();
+}
+
+/* Memory bounds what is fetched ahead of the loader, however much the primary announces. */
+static void no_more_than_the_buffers_is_fetched_ahead(void **state) {
+    begin();
+    for (uint64_t n = 0; n < CHUNKS; n++) announce(n, CHUNK);
+    expect_chunk(0, CHUNK);
+    for (int i = 0; i < 2000; i++) {
+        event_loop_turn(loop, 0);
+        pull_fetch_pump(fetch);
+    }
+    assert_true(pulled > 1 && pulled <= 1 + PULL_FETCH_MEMORY / CHUNK);
+    end();
+}
+
+static void a_primary_that_breaks_a_rule_is_refused(void **state) {
+    static const struct {
+        const char *line, *reason;
+    } cases[] = {
+        {PULL_CHUNK "1 4096 100 1 1 1\r\n", "descriptor"},          /* not the next number */
+        {PULL_CHUNK "0 4096 0 1 1 1\r\n", "descriptor"},            /* no bytes */
+        {PULL_CHUNK "0 4096 65537 1 1 1\r\n", "descriptor"},        /* more than a chunk */
+        {PULL_CHUNK "0 4096 4294967396 1 1 1\r\n", "descriptor"},   /* 2^32 + 100 */
+        {PULL_CHUNK "0 4096 100 4294967296 1 1\r\n", "descriptor"}, /* the key has 32 bits */
+        {PULL_CHUNK "0 4096 100 1 4294967296 1\r\n", "descriptor"}, /* so has the checksum */
+        {PULL_CHUNK "0 4096 100 1 1\r\n", "descriptor"},
+        {PULL_CHUNK "0 4096 100 1 1 1 1\r\n", "descriptor"},
+        {PULL_CHUNK "0 -1 100 1 1 1\r\n", "descriptor"},
+        {PULL_CHUNK "0  4096 100 1 1 1\r\n", "descriptor"},
+        {PULL_CHUNK "\r\n", "descriptor"},
+        {PULL_END "1 0\r\n", "end of the snapshot"},
+        {PULL_END "0 1\r\n", "end of the snapshot"},
+        {PULL_END "0\r\n", "end of the snapshot"},
+        {"+OK\r\n", "unknown message"},
+        {"$5\r\n", "unknown message"},
+        {"-ERR the snapshot failed\r\n", "ERR the snapshot failed"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin();
+        say("%s", cases[i].line);
+        expect_failure(cases[i].line[0] == '-' ? -ECONNABORTED : -EPROTO, cases[i].reason);
+        suite_teardown(state);
+        setup(state);
+    }
+}
+
+static void a_line_without_end_is_refused(void **state) {
+    begin();
+    for (int i = 0; i < 3; i++) say(PULL_CHUNK "%090d", 0);
+    expect_failure(-EPROTO, "too long");
+}
+
+static void a_chunk_with_a_wrong_checksum_is_refused(void **state) {
+    begin();
+    announce(0, 100);
+    say(PULL_CHUNK "1 %llu 100 %u %u 1\r\n", (unsigned long long)(uintptr_t)bytes, offered.rkey,
+        crc32c(0, bytes, 100) + 1);
+    expect_failure(-EILSEQ, "chunk 1 has a wrong checksum");
+}
+
+static void an_address_outside_of_the_window_is_refused_by_the_device(void **state) {
+    begin();
+    say(PULL_CHUNK "0 %llu %d %u 1 1\r\n", (unsigned long long)(uintptr_t)bytes + AREA - 100, (int)CHUNK, offered.rkey);
+    expect_failure(-EACCES, "reading chunk 0 failed");
+}
+
+static void a_revoked_key_opens_nothing(void **state) {
+    begin();
+    announce(0, CHUNK);
+    expect_chunk(0, CHUNK);
+    rdma_window_close(&offered);
+    announce(1, CHUNK);
+    expect_failure(-EACCES, "reading chunk 1 failed");
+}
+
+static void a_primary_that_leaves_ends_the_fetch(void **state) {
+    begin();
+    announce(0, 100);
+    turn_until(client.conn->in_len > 0);
+    conn_close(server.conn);
+    server.closed = 1;
+    expect_failure(-ECONNRESET, "");
+}
+
+static void a_fetch_may_be_cancelled_and_freed_with_reads_in_flight(void **state) {
+    char byte;
+    begin();
+    for (uint64_t n = 0; n < 20; n++) announce(n, CHUNK);
+    turn_until(client.conn->in_len > 500);
+    pull_fetch_pump(fetch);
+    pull_fetch_cancel(fetch);
+    assert_int_equal(pull_fetch_read(fetch, &byte, 1), -ECANCELED);
+    pull_fetch_free(fetch); /* before the connection: the last read frees its memory */
+    conn_close(client.conn);
+    turn_until(server.closed == 1);
+    assert_int_equal(rdma_stats()->windows, 1); /* the primary's */
+}
+
+static void a_malformed_header_begins_nothing(void **state) {
+    static const char *const headers[] = {"$PULL:",
+                                          "$PULL:65536",
+                                          "$PULL:4095 1",
+                                          "$PULL:8388609 1",
+                                          "$PULL:x 1",
+                                          "$PULL:65536 1 1",
+                                          "$PULL:65536 ",
+                                          "$PULL:-65536 1",
+                                          "$EOF:65536 1",
+                                          "$PULL:0 1",
+                                          "$PULL:99999999999999999999 1"};
+    const char *error;
+    open_both();
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        error = NULL;
+        assert_null(pull_fetch_new(client.conn, slice_of(headers[i]), &error));
+        assert_non_null(error);
+    }
+    conn_close(client.conn);
+    turn_until(server.closed == 1);
+}
+
+#define PULL_TEST(name) cmocka_unit_test_setup_teardown(name, setup, suite_teardown)
+
+int main(int argc, char **argv) {
+    (void)argc;
+    if (!rdma_device_arranged(argv[0])) return 1;
+    const struct CMUnitTest tests[] = {
+        PULL_TEST(chunks_arrive_in_order_and_are_acknowledged),
+        PULL_TEST(what_follows_the_end_stays_in_the_connection),
+        PULL_TEST(no_more_than_the_buffers_is_fetched_ahead),
+        PULL_TEST(a_primary_that_breaks_a_rule_is_refused),
+        PULL_TEST(a_line_without_end_is_refused),
+        PULL_TEST(a_chunk_with_a_wrong_checksum_is_refused),
+        PULL_TEST(an_address_outside_of_the_window_is_refused_by_the_device),
+        PULL_TEST(a_revoked_key_opens_nothing),
+        PULL_TEST(a_primary_that_leaves_ends_the_fetch),
+        PULL_TEST(a_fetch_may_be_cancelled_and_freed_with_reads_in_flight),
+        PULL_TEST(a_malformed_header_begins_nothing),
+    };
+    return cmocka_run_group_tests_name("pulled synchronization, replica", tests, use_rdma, NULL);
+}
+#else
+int main(void) {
+    return 0;
+}
+#endif
