@@ -174,6 +174,7 @@ static bool execute(void) {
     struct request_reader *reader = &apply.client->reader;
     if (reader->argc == 0) return true;
     if (is_getack(reader)) {
+        repl_stream_written(); /* the offset includes the requests before it that came in the same bytes */
         send_ack();
         apply.ack_due = true;
         return true;
