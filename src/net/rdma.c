@@ -379,8 +379,8 @@ static const char *rdma_error_text(const struct connection *conn) {
 
 static size_t rdma_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct rdma_connection *c = rdma_of(conn);
-    size_t in =
-        (c->rx ? c->rx->size : 0) + (c->next ? c->next->size : 0) + (c->spare ? c->spare->size : 0) + c->side_size;
+    size_t in = (c->rx ? c->rx->capacity : 0) + (c->next ? c->next->capacity : 0) +
+                (c->spare ? c->spare->capacity : 0) + c->side_size;
     size_t out = rdma_send_memory(c);
     if (input) *input = in;
     if (output) *output = out;

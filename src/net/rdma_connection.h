@@ -87,15 +87,19 @@ struct rdma_connection {
     /* receiving */
     struct rdma_rx *rx;
     uint32_t received, taken;
-    uint32_t room;                     /* bytes the peer may write now */
-    uint32_t rx_least;                 /* the buffer's first size; it never becomes smaller */
-    uint32_t untrusted_bytes;          /* share of max_untrusted, while it is in the list of untrusted connections */
-    uint64_t rx_since_us;              /* when the latest buffer was announced, or the present lap of a ring began */
-    uint32_t rx_messages;              /* messages that arrived in the latest buffer; base protocol */
-    struct rdma_rx *next;              /* the buffer after `rx` */
-    uint32_t next_received;            /* bytes that arrived in it */
-    struct rdma_rx *spare;             /* unused buffer of the size of `rx`, known to this peer; base protocol */
-    uint32_t second_bytes;             /* the second buffer's share of rdma_memory.second_bytes */
+    uint32_t room;            /* bytes the peer may write now */
+    uint32_t rx_least;        /* the buffer's first size; it never becomes smaller */
+    uint32_t untrusted_bytes; /* share of max_untrusted, while it is in the list of untrusted connections */
+    uint64_t rx_since_us;     /* when the latest buffer was announced, or the present lap of a ring began */
+    uint32_t rx_messages;     /* messages that arrived in the latest buffer; base protocol */
+    uint32_t write_length;    /* of the peer's latest complete write; 0: none was complete yet; base protocol */
+    uint32_t write_part;      /* bytes of the present write that filled a buffer; the rest is missing */
+    uint8_t writes_alike;     /* writes of the same length in a row before the latest one, 255 at most */
+    uint8_t size_changes;     /* of the buffer since one ended with a write */
+    struct rdma_rx *next;     /* the buffer after `rx` */
+    uint32_t next_received;   /* bytes that arrived in it */
+    struct rdma_rx *spare;    /* unused buffer of the size of `rx`, known to this peer; base protocol */
+    uint32_t second_bytes;    /* the second buffer's share of rdma_memory.second_bytes */
     uint64_t quiet_at, quiet_since_us; /* bytes received by quiet_since_us, and none since */
     char *side;                        /* the bounce buffer */
     size_t side_size;

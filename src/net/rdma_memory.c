@@ -195,7 +195,7 @@ static void slab_free(struct rdma_memory *memory, struct rdma_slab *slab) {
     *at = slab->next;
     for (size_t i = 0; i < slab->buffer_count; i++) {
         struct rdma_rx *rx = &slab->buffers[i];
-        if (slab->reserved_huge && rx->mr) memory->stats->huge_bytes -= rx->size;
+        if (slab->reserved_huge && rx->mr) memory->stats->huge_bytes -= rx->capacity;
         rdma_unregister(memory, rx->mr, RDMA_MEMORY_RECEIVE);
     }
     if (slab->reserved_huge && slab->mr) memory->stats->huge_bytes -= slab->size;
@@ -364,7 +364,7 @@ static bool add_rx_slab(struct rdma_memory *memory, struct rdma_rx_class *class)
     slab->buffers = mem_calloc(slab->buffer_count, sizeof *slab->buffers);
     for (size_t i = 0; i < slab->buffer_count; i++) {
         struct rdma_rx *rx = &slab->buffers[i];
-        *rx = (struct rdma_rx){.slab = slab, .data = slab->base + i * class->size, .size = class->size};
+        *rx = (struct rdma_rx){.slab = slab, .data = slab->base + i * class->size, .capacity = class->size};
         list_append(&class->cold, &rx->link);
     }
     return true;
@@ -372,16 +372,16 @@ static bool add_rx_slab(struct rdma_memory *memory, struct rdma_rx_class *class)
 
 /* The peer may write; there are no remote reads. */
 static bool rx_register(struct rdma_memory *memory, struct rdma_rx *rx) {
-    rx->mr = rdma_register(memory, rx->data, rx->size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+    rx->mr = rdma_register(memory, rx->data, rx->capacity, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                            RDMA_MEMORY_RECEIVE);
-    if (rx->mr && rx->slab->reserved_huge) memory->stats->huge_bytes += rx->size;
+    if (rx->mr && rx->slab->reserved_huge) memory->stats->huge_bytes += rx->capacity;
     rx->told = false;
     return rx->mr != NULL;
 }
 
 /* False: a peer may still write to it. Then the buffer is never used again, and its slab stays to the end. */
 static bool rx_unregister(struct rdma_memory *memory, struct rdma_rx *rx) {
-    if (rx->slab->reserved_huge) memory->stats->huge_bytes -= rx->size;
+    if (rx->slab->reserved_huge) memory->stats->huge_bytes -= rx->capacity;
     bool good = rdma_unregister(memory, rx->mr, RDMA_MEMORY_RECEIVE);
     rx->mr = NULL;
     return good;
@@ -398,13 +398,13 @@ static void rx_to_cold(struct rdma_memory *memory, struct rdma_rx_class *class, 
         return;
     }
     /* Part of a huge page cannot be returned without splitting it. */
-    if (!slab->whole_pages || madvise(rx->data, rx->size, MADV_DONTNEED) < 0) memset(rx->data, 0, rx->size);
+    if (!slab->whole_pages || madvise(rx->data, rx->capacity, MADV_DONTNEED) < 0) memset(rx->data, 0, rx->capacity);
     list_append(&class->cold, &rx->link);
 }
 
 static void rx_to_ready(struct rdma_memory *memory, struct rdma_rx_class *class, struct rdma_rx *rx) {
     list_prepend(&class->ready, &rx->link); /* the last one given back is the warmest in the caches */
-    memory->rx_kept_bytes += rx->size;
+    memory->rx_kept_bytes += rx->capacity;
     memory->stats->receive_ready++;
 }
 
@@ -418,7 +418,7 @@ static struct rdma_rx *pop(struct list *list) {
 static struct rdma_rx *pop_ready(struct rdma_memory *memory, struct rdma_rx_class *class) {
     struct rdma_rx *rx = pop(&class->ready);
     if (!rx) return NULL;
-    memory->rx_kept_bytes -= rx->size;
+    memory->rx_kept_bytes -= rx->capacity;
     memory->stats->receive_ready--;
     if (class->ready.len < class->ready_low) class->ready_low = class->ready.len;
     return rx;
@@ -430,7 +430,7 @@ static bool unregister_ready(struct rdma_memory *memory, size_t size) {
     for (struct rdma_rx_class *class = memory->classes; class; class = class->next) {
         struct rdma_rx *rx;
         while (freed < size && ((rx = pop(&class->stale)) || (rx = pop_ready(memory, class)))) {
-            freed += rx->size;
+            freed += rx->capacity;
             if (rx_unregister(memory, rx)) rx_to_cold(memory, class, rx);
         }
     }
@@ -440,7 +440,7 @@ static bool unregister_ready(struct rdma_memory *memory, size_t size) {
 static struct rdma_rx *make_ready(struct rdma_memory *memory, struct rdma_rx_class *class) {
     struct rdma_rx *rx = pop(&class->stale);
     if (rx && rx_unregister(memory, rx)) {
-        memset(rx->data, 0, rx->size);
+        memset(rx->data, 0, rx->capacity);
         rx->slab->cold_count++;
         list_append(&class->cold, &rx->link);
     } else if (!class->cold.len && !add_rx_slab(memory, class))
@@ -463,7 +463,9 @@ struct rdma_rx *rdma_rx_take(struct rdma_memory *memory, uint32_t size) {
     struct rdma_rx_class *class = class_of(memory, size);
     struct rdma_rx *rx = pop_ready(memory, class);
     if (!rx) rx = make_ready(memory, class);
-    if (rx) memory->stats->receive_buffers++;
+    if (!rx) return NULL;
+    memory->stats->receive_buffers++;
+    rx->size = rx->capacity;
     return rx;
 }
 
@@ -496,7 +498,7 @@ bool rdma_rx_available(struct rdma_memory *memory, uint32_t size) {
 }
 
 void rdma_rx_give(struct rdma_memory *memory, struct rdma_rx *rx) {
-    struct rdma_rx_class *class = class_of(memory, rx->size);
+    struct rdma_rx_class *class = class_of(memory, rx->capacity);
     memory->stats->receive_buffers--;
     if (rx->told)
         list_append(&class->stale, &rx->link);
@@ -511,10 +513,10 @@ bool rdma_memory_tidy(struct rdma_memory *memory, uint64_t budget_us) {
         struct rdma_rx *rx;
         while ((rx = pop(&class->stale))) {
             if (!rx_unregister(memory, rx)) continue;
-            if (memory->rx_kept_bytes + rx->size > RDMA_RX_KEPT_MOST || rdma_memory_is_short())
+            if (memory->rx_kept_bytes + rx->capacity > RDMA_RX_KEPT_MOST || rdma_memory_is_short())
                 rx_to_cold(memory, class, rx);
             else {
-                memset(rx->data, 0, rx->size);
+                memset(rx->data, 0, rx->capacity);
                 if (rx_register(memory, rx))
                     rx_to_ready(memory, class, rx);
                 else
@@ -532,7 +534,7 @@ static void age_class(struct rdma_memory *memory, struct rdma_rx_class *class) {
     while (go-- > 0 && memory->rx_kept_bytes > RDMA_RX_KEPT_LEAST) {
         struct rdma_rx *rx = container_of(class->ready.head.prev, struct rdma_rx, link);
         list_remove(&class->ready, &rx->link);
-        memory->rx_kept_bytes -= rx->size;
+        memory->rx_kept_bytes -= rx->capacity;
         memory->stats->receive_ready--;
         if (rx_unregister(memory, rx)) rx_to_cold(memory, class, rx);
     }

@@ -65,8 +65,9 @@ struct rdma_rx {
     struct list_link link; /* in its class, while no connection uses it */
     struct rdma_slab *slab;
     char *data;
-    uint32_t size;
-    bool told; /* a peer knows the key: set it before announcing the buffer */
+    uint32_t capacity;
+    uint32_t size; /* that is announced to the peer: `capacity`, or less (rdma_receive.c) */
+    bool told;     /* a peer knows the key: set it before announcing the buffer */
     struct ibv_mr *mr;
 };
 

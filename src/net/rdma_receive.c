@@ -18,6 +18,13 @@
  * by which a client confirms an announcement, and data on its way to the old buffer could not be told from data for the
  * new one.
  *
+ * Writes of one length.  A buffer that ends in the middle of a write makes the client wait for the next one; a buffer
+ * that ends with a write does not, because the client waits for the reply to that write anyway, and the announcement
+ * arrives with the reply. Most clients with large values send many writes of the same length: requests of one kind, or
+ * batches of them. So the announced size is LAP_WRITES times the length of the latest writes where they are alike and
+ * few fit in; the buffer's memory is a little larger. What is missing of the present write comes first, in a buffer of
+ * that size. A peer with writes of other lengths costs CHANGES_MOST changes in vain at most.
+ *
  * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
  * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
  * announced is a change of size. */
@@ -33,9 +40,13 @@ enum {
      * it takes longer than a round trip; and small rings stay in the caches. */
     GROW_RING_BELOW_US = 100,
     SHRINK_ABOVE_US = 500 * 1000, /* one that takes longer than this is larger than it needs to be */
-    LAP_MESSAGES = 32,            /* base protocol: a buffer that fewer messages fill is too small … */
-    LEAP_MOST = 16,               /* how many times as large a buffer becomes at once, at most */
-    GROW_PLAIN_US = 1000 * 1000,  /* … when it is filled within this time */
+    /* Base protocol: a buffer that fewer messages fill within GROW_PLAIN_US is too small. */
+    LAP_MESSAGES = 32,
+    GROW_PLAIN_US = 1000 * 1000,
+    LEAP_MOST = 16,    /* how many times as large a buffer becomes at once, at most */
+    LAP_WRITES = 4,    /* writes in a buffer that ends with a write */
+    CHANGES_MOST = 6,  /* changes of the size since a buffer ended with a write; then the size follows no writes */
+    PART_LEAST = 4096, /* what is missing of a write gets a buffer of its own if it is at least this much */
     SHRINK_PLAIN_US = 10 * 1000 * 1000,
     SECOND_MOST = 8 * 1024 * 1024,    /* bytes of second buffers of a device context */
     SPARE_QUIET_US = 2 * 1000 * 1000, /* the second buffer goes when nothing has arrived for so long */
@@ -69,18 +80,55 @@ bool rdma_receive_allocate(struct rdma_connection *c) {
 /* Sizes are steps from the first size, so that few different sizes are in use and each has its pool. */
 static uint32_t step_below(const struct rdma_connection *c) {
     uint32_t size = c->rx_least;
-    while (size * GROW_FACTOR < c->rx->size) size *= GROW_FACTOR;
+    while (size * GROW_FACTOR < c->rx->capacity) size *= GROW_FACTOR;
     return size;
 }
 
+/* A write of the peer has arrived, or the part of it that filled the buffer. */
+static void note_write(struct rdma_connection *c, uint32_t len) {
+    uint32_t length = c->write_part <= UINT32_MAX - len ? c->write_part + len : 0;
+    if (c->room == 0 && length != c->write_length) {
+        c->write_part = length;
+        return;
+    }
+    c->write_part = 0;
+    if (length != c->write_length) {
+        c->write_length = length;
+        c->writes_alike = 0;
+    } else if (c->writes_alike < UINT8_MAX) {
+        c->writes_alike++;
+    }
+}
+
+/* The lengths of the peer's writes, as far as they can be known, and what is missing of the present one. */
+static bool known_writes(const struct rdma_connection *c, uint32_t *length, uint32_t *missing) {
+    *length = c->write_length;
+    *missing = 0;
+    if (c->size_changes >= CHANGES_MOST) return false;
+    if (!c->write_part) return *length != 0;
+    if (!*length && c->conn.sink_len && c->conn.sink_len < RDMA_RX_SIZE_MAX) /* the argument, and the end of its line */
+        *length = c->write_part + (uint32_t)c->conn.sink_len + 2;
+    if (*length <= c->write_part) return false;
+    *missing = *length - c->write_part;
+    return true;
+}
+
+/* Half of the largest size, since there are two buffers. */
+static uint32_t largest_plain_size(const struct rdma_connection *c) {
+    return whole_pages(largest_size() / 2, c->rx_least, UINT32_MAX);
+}
+
 uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messages, uint64_t took_us) {
-    uint32_t size = c->rx->size, most = whole_pages(largest_size() / 2, c->rx_least, UINT32_MAX), next = c->rx_least;
+    uint32_t size = c->rx->capacity, most = largest_plain_size(c);
+    uint32_t next = c->rx_least, length, missing;
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
     bool few = messages && messages < LAP_MESSAGES && took_us < GROW_PLAIN_US, large = c->conn.sink_len >= size;
     if (size < most && (few || large)) {
         uint64_t wanted = (uint64_t)size / (messages ? messages : 1) * LAP_MESSAGES, leap = (uint64_t)size * LEAP_MOST;
         if (wanted > leap) wanted = leap;
         if (large && wanted < c->conn.sink_len) wanted = c->conn.sink_len;
+        if (known_writes(c, &length, &missing) && length <= most) wanted = missing + (uint64_t)length * LAP_WRITES;
+        if (wanted <= size) return size;
         while (next < most && (next <= size || next < wanted))
             next = next > most / GROW_FACTOR ? most : next * GROW_FACTOR;
         return next;
@@ -89,8 +137,21 @@ uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messa
     return size > c->rx_least && slow ? step_below(c) : size;
 }
 
+/* The size to announce of a buffer of that capacity. */
+static uint32_t fitting_size(const struct rdma_connection *c, uint32_t capacity) {
+    bool changes = capacity != c->rx->capacity; /* in any case */
+    uint32_t same = changes ? capacity : c->rx->size, length, missing;
+    if (!c->conn.trusted || !known_writes(c, &length, &missing)) return same;
+    if (!changes && (!c->writes_alike || c->rx_messages >= LAP_MESSAGES)) return same;
+    if (length > capacity || (!missing && same % length == 0)) return same;
+    if (missing >= PART_LEAST && c->write_length) return missing;
+    uint32_t writes = (capacity - missing) / length;
+    uint32_t size = missing + (writes < LAP_WRITES ? writes : LAP_WRITES) * length;
+    return size ? size : same;
+}
+
 uint32_t rdma_receive_ring_size(const struct rdma_connection *c, uint64_t bytes, uint64_t took_us) {
-    uint32_t size = c->rx->size, most = largest_size();
+    uint32_t size = c->rx->capacity, most = largest_size();
     if (!c->conn.trusted) return size < c->rx_least ? size : c->rx_least;
     uint64_t fill_us = bytes ? took_us * size / bytes : UINT64_MAX;
     bool quick = fill_us < GROW_RING_BELOW_US || c->conn.sink_len >= size;
@@ -103,7 +164,7 @@ uint32_t rdma_receive_ring_size(const struct rdma_connection *c, uint64_t bytes,
 }
 
 struct rdma_rx *rdma_receive_take_other(struct rdma_connection *c, uint32_t size) {
-    bool grow = size > c->rx->size;
+    bool grow = size > c->rx->capacity;
     struct rdma_rx *rx = grow ? rdma_rx_take_to_grow(&c->device->memory, size) : rdma_rx_take(&c->device->memory, size);
     if (rx) *(grow ? &c->owner->stats.grown : &c->owner->stats.shrunk) += 1;
     return rx;
@@ -134,22 +195,47 @@ void rdma_receive_begin(struct rdma_connection *c) {
 /* A buffer for the peer to continue in while the full one is read: of a better size, the spare one, or a further one.
  * NULL: none is available. */
 static struct rdma_rx *take_next(struct rdma_connection *c) {
-    uint32_t size = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
-    struct rdma_rx *rx = size != c->rx->size ? rdma_receive_take_other(c, size) : NULL;
-    if (rx) return rx;
+    uint32_t capacity = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
+    struct rdma_rx *rx = capacity != c->rx->capacity ? rdma_receive_take_other(c, capacity) : NULL;
+    if (rx) {
+        rx->size = fitting_size(c, capacity);
+        return rx;
+    }
     rx = c->spare;
     c->spare = NULL;
-    if (rx || c->device->memory.second_bytes + c->rx->size > SECOND_MOST) return rx;
-    rx = rdma_rx_take_to_grow(&c->device->memory, c->rx->size);
-    if (rx) c->device->memory.second_bytes += c->second_bytes = rx->size;
+    if (!rx && c->device->memory.second_bytes + c->rx->size <= SECOND_MOST) {
+        rx = rdma_rx_take_to_grow(&c->device->memory, c->rx->capacity);
+        if (rx) c->device->memory.second_bytes += c->second_bytes = c->rx->size;
+    }
+    if (rx) rx->size = fitting_size(c, rx->capacity);
     return rx;
+}
+
+/* A buffer is announced whose size is, or is not, that of the one before. */
+static void count_size(struct rdma_connection *c, bool same) {
+    if (!same)
+        c->size_changes += c->size_changes < UINT8_MAX;
+    else if (!c->write_part)
+        c->size_changes = 0; /* the buffer ended with a write */
+}
+
+/* The full buffer is read at once. Whether the next one is better announced after that. */
+static bool later_is_better(const struct rdma_connection *c) {
+    /* The peer waits for the reply to its last write, not for a buffer. It receives both together then, and one buffer
+     * is enough for it. */
+    if (!c->write_part) return rdma_receive_unshown(c) + c->conn.in_len <= c->write_length;
+    /* It has filled its first buffer by its first write. The header of the request tells how much is missing. */
+    return !c->write_length && c->write_part == c->rx->size && c->rx->capacity < largest_plain_size(c);
 }
 
 /* The buffer is full and not read yet. An untrusted peer has one buffer only. */
 static void announce_next(struct rdma_connection *c) {
     if (c->next || c->ring.in || !c->conn.trusted || c->conn.state != CONN_OPEN || c->end_pending) return;
+    if (rdma_may_receive(c) && later_is_better(c)) return;
     c->next = take_next(c);
-    if (c->next) announce(c, c->next);
+    if (!c->next) return;
+    count_size(c, c->next->size == c->rx->size);
+    announce(c, c->next);
 }
 
 void rdma_receive_drop_spare(struct rdma_connection *c) {
@@ -167,7 +253,7 @@ static void enter_next(struct rdma_connection *c) {
     c->received = c->next_received;
     c->next = NULL;
     c->next_received = 0;
-    if (c->spare || old->size != c->rx->size) {
+    if (c->spare || old->capacity != c->rx->capacity) {
         rdma_receive_drop_spare(c);
         rdma_rx_give(&c->device->memory, old);
     } else
@@ -267,8 +353,10 @@ void rdma_receive_settle(struct rdma_connection *c) {
         enter_next(c);
         return;
     }
-    uint32_t size = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
-    if (size != c->rx->size) rdma_receive_switch(c, size);
+    uint32_t capacity = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
+    uint32_t size = fitting_size(c, capacity), before = c->rx->size;
+    if (capacity == c->rx->capacity || rdma_receive_switch(c, capacity)) c->rx->size = size;
+    count_size(c, c->rx->size == before);
     rdma_receive_begin(c);
 }
 
@@ -291,6 +379,7 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
     else {
         c->room -= len;
         c->rx_messages++;
+        if (!c->ring.in) note_write(c, len);
         /* The peer's bytes are in no cache or in another core's. Prefetch them while the rest of the batch of
          * completions is handled. */
         const char *arrived = c->rx->data + c->received;

@@ -37,13 +37,13 @@ static uint32_t size_now(const struct connection *conn) {
 static struct rdma_rx fake_rx;
 static struct rdma_connection fake = {.rx = &fake_rx, .rx_least = SMALL};
 static uint32_t next_size(uint32_t size, uint64_t took_us, size_t sink_len, bool trusted) {
-    fake_rx.size = size;
+    fake_rx.capacity = fake_rx.size = size;
     fake.conn.trusted = trusted;
     fake.conn.sink_len = sink_len;
     return rdma_receive_ring_size(&fake, size, took_us);
 }
 static uint32_t plain_size(uint32_t size, uint32_t messages, uint64_t took_us) {
-    fake_rx.size = size;
+    fake_rx.capacity = fake_rx.size = size;
     fake.conn.trusted = true;
     fake.conn.sink_len = 0;
     return rdma_receive_plain_size(&fake, messages, took_us);
@@ -152,6 +152,73 @@ static void a_connection_begins_small_and_grows_for_a_large_argument(void **stat
     pass_stream(3000000);
     transport_rdma.describe(server.conn, text, sizeof text);
     assert_non_null(strstr(text, largest == LARGE ? "rx=1048576" : "rx=524288"));
+}
+
+/* Buffers that end with the writes of the peer, in the base protocol */
+
+/* One write of `len` bytes; true: a buffer that the peer had filled in the middle of it made it wait. */
+static bool pass_write(uint32_t len) {
+    uint64_t stalls = rdma_stats()->stalls;
+    char *bytes = mem_alloc(len);
+    for (uint32_t i = 0; i < len; i++) bytes[i] = stream_byte(client.send_seed, client.sent + i);
+    turn_until(rdma_of(client.conn)->window > 0);
+    output_write(&client.conn->out, slice_make(bytes, len));
+    mem_free(bytes);
+    conn_flush(client.conn);
+    client.sent = client.to_send += len;
+    turn_until(server.consumed == client.sent);
+    assert_false(server.corrupt);
+    return rdma_stats()->stalls != stalls;
+}
+
+static void buffers_end_with_the_writes_of_a_peer_whose_writes_are_alike(void **state) {
+    static const uint32_t lengths[] = {5000, 16433, 70001, 100003, 24000};
+    open_both();
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        for (int k = 0; k < 300; k++) pass_write(lengths[i]);
+        for (int k = 0; k < 100; k++) assert_false(pass_write(lengths[i]));
+        assert_int_equal(size_now(server.conn) % lengths[i], 0);
+        assert_in_range(size_now(server.conn), lengths[i], 4 * lengths[i]);
+        assert_null(rdma_of(server.conn)->next); /* one buffer is enough for it */
+    }
+    assert_in_range(rdma_of(server.conn)->rx->capacity, 100003, LARGE / 2);
+}
+
+static void writes_of_many_lengths_do_not_change_the_size_again_and_again(void **state) {
+    open_both();
+    uint32_t size = size_now(server.conn);
+    int changes = 0;
+    for (int i = 0; i < 3000; i++) {
+        pass_write(1000 + (uint32_t)random_below(i % 3 ? 3000 : 60000));
+        turn_until(!rdma_of(server.conn)->next);
+        changes += size_now(server.conn) != size;
+        size = size_now(server.conn);
+    }
+    assert_in_range(changes, 1, 10);
+    assert_int_equal(size, LARGE / 2);
+}
+
+/* The header of the first write, which is larger than the buffer, tells its length. */
+static void take_argument(struct end *end) {
+    struct slice in = conn_peek(end->conn);
+    if (end->conn->sink_len || !in.len) return;
+    end_check(end, in.data, in.len);
+    end->consumed += in.len;
+    conn_consume(end->conn, in.len);
+    if (!end->area) conn_receive_into(end->conn, end->area = mem_alloc(60000), 60000 - end->consumed);
+}
+static void the_first_large_argument_tells_the_size_of_the_next_buffer(void **state) {
+    open_both();
+    server.on_readable = take_argument;
+    char bytes[60002];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = stream_byte(client.send_seed, i);
+    turn_until(rdma_of(client.conn)->window > 0);
+    output_write(&client.conn->out, slice_make(bytes, sizeof bytes));
+    conn_flush(client.conn);
+    turn_until(server.area && server.conn->sink_len == 0 && server.consumed == SMALL + 2);
+    assert_int_equal(size_now(server.conn), sizeof bytes - SMALL + 4 * sizeof bytes);
+    assert_memory_equal(server.area, bytes + SMALL, 60000 - SMALL);
+    mem_free(server.area);
 }
 
 /* What is left of the present buffer takes 11 seconds to arrive, as far as the server can tell. */
@@ -735,6 +802,9 @@ int main(int argc, char **argv) {
         SUITE_TEST(sizes_that_are_no_multiples_of_one_another_meet_both_ends),
         SUITE_TEST(a_connection_begins_small_and_grows_for_a_large_argument),
         SUITE_TEST(a_connection_that_has_become_slow_shrinks_step_by_step),
+        SUITE_TEST(buffers_end_with_the_writes_of_a_peer_whose_writes_are_alike),
+        SUITE_TEST(writes_of_many_lengths_do_not_change_the_size_again_and_again),
+        SUITE_TEST(the_first_large_argument_tells_the_size_of_the_next_buffer),
         SUITE_TEST(an_untrusted_connection_keeps_its_first_buffer),
         SUITE_TEST(a_plain_buffer_that_few_messages_fill_grows_once),
         SUITE_TEST(a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read),
