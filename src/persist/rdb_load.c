@@ -2,7 +2,8 @@
  *
  * Keys go into their databases through a `struct bulk` (store/bulk.h), which fetches the buckets of the tables ahead.
  * Tables get their final size before the first key. RESIZEDB announces it for a database, SLOT_INFO or the AUX field
- * "slot-info" for a hash slot. The announced sizes may be wrong, so the bytes that are left in the file bound them. */
+ * "slot-info" for a hash slot. The announced sizes may be wrong: the bytes that are left in the file bound them, or if
+ * these are unknown, the keys that have arrived, and the table of a database grows in steps to its announced size. */
 #include "lib/clock.h"
 #include "lib/hash_slot.h"
 #include "lib/memory.h"
@@ -17,7 +18,8 @@
 
 enum {
     KEY_BYTES_MIN = 3,            /* of a key in a file: type, name, value */
-    RESIZE_UNKNOWN_MAX = 1 << 24, /* keys to make room for where the size of the input is unknown */
+    RESIZE_UNKNOWN_MAX = 1 << 16, /* keys to expand tables for at first if the size of the input is unknown */
+    RESIZE_STEP = 8,              /* keys to expand tables for, for each key that has arrived */
     CHECKSUM_SINCE = 5,           /* version */
     SHOWN_MAX = 60                /* bytes of a key or name in a reason */
 };
@@ -31,8 +33,9 @@ struct load {
     struct bulk bulk;
     struct source_buffer key, value;
     struct db *db;
-    uint64_t
-        slot_room; /* keys for which tables of slots may still be expanded: no more than the file can hold in all */
+    uint64_t announced_keys, announced_expires; /* of the database */
+    uint64_t expanded, arrived;                 /* the size of its table, and its keys since RESIZEDB */
+    uint64_t slot_room;                         /* keys for which tables of slots may still be expanded */
     /* Of the next key. -1: not given */
     int64_t expire_at, idle_seconds, frequency;
 };
@@ -66,7 +69,7 @@ static bool read_version(struct load *load) {
 
 /* --- Records --- */
 
-/* The most keys that the rest of the file can hold. */
+/* The most keys to expand tables for before they arrive: what the rest of the file can hold. */
 static uint64_t keys_left(const struct load *load) {
     uint64_t left = source_left(load->source);
     return left == UINT64_MAX ? RESIZE_UNKNOWN_MAX : left / KEY_BYTES_MIN;
@@ -122,17 +125,30 @@ static bool read_select(struct load *load) {
                            "database %llu in the file, but this server is configured for %d databases",
                            (unsigned long long)id, keyspace_databases(load->keyspace));
     load->db = keyspace_db(load->keyspace, (int)id);
+    load->announced_keys = load->expanded = 0;
     return true;
 }
 
-static bool read_resize(struct load *load) {
-    uint64_t keys = rdb_read_length(&load->in), expires = rdb_read_length(&load->in);
-    uint64_t most = keys_left(load);
-    if (load->source->failed) return false;
-    if (keys > most) keys = most;
-    if (expires > keys) expires = keys;
+static void expand_db(struct load *load, uint64_t most) {
+    uint64_t keys = load->announced_keys < most ? load->announced_keys : most;
+    uint64_t expires = load->announced_expires < keys ? load->announced_expires : keys;
     db_expand(load->db, (size_t)keys, (size_t)expires);
+    load->expanded = keys;
+}
+
+static bool read_resize(struct load *load) {
+    load->announced_keys = rdb_read_length(&load->in);
+    load->announced_expires = rdb_read_length(&load->in);
+    if (load->source->failed) return false;
+    load->arrived = 0;
+    expand_db(load, keys_left(load));
     return true;
+}
+
+static void key_arrived(struct load *load) {
+    load->slot_room += RESIZE_STEP;
+    if (++load->arrived == load->expanded && load->expanded < load->announced_keys)
+        expand_db(load, load->expanded * RESIZE_STEP);
 }
 
 static bool read_slot_sizes(struct load *load) {
@@ -224,6 +240,7 @@ static bool read_key(struct load *load, uint8_t type) {
         set_access(load, entry);
         if (!attached && !bulk_add(&load->bulk, load->db, entry))
             return fail_duplicate(load, entry_key(load->bulk.duplicate));
+        key_arrived(load);
         load->result->keys++;
         load->result->expires += load->expire_at >= 0;
     }

@@ -112,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     keyspace_free(second);
     keyspace_free(first);
     first = keyspace_new(DATABASES, NULL); /* a replica, which keeps what has expired and trusts its primary */
-    load(first, file, false, false, &result);
+    load(first, file, true, false, &result);
     keyspace_free(first);
     mem_free(exact);
     return 0;

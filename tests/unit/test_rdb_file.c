@@ -382,6 +382,41 @@ static void input_of_unknown_size_is_read_as_it_arrives(void **state) {
     keyspace_free(keyspace);
 }
 
+/* Over a connection, the announced size of a database expands its table only as keys arrive. */
+static void announced_sizes_are_believed_as_keys_arrive(void **state) {
+    (void)state;
+    enum { KEYS = 200000 };
+    static const struct source_ops ops = {trickle};
+    for (int all = 0; all < 2; all++) {
+        struct keyspace *copy = keyspace_new(DATABASES, NULL);
+        struct memory_output file;
+        struct rdb_load_result result;
+        struct rdb_load_params params = {.ignore_checksum = true};
+        struct source source;
+        memory_output_init(&file);
+        output_write(&file.out, SLICE("REDIS0011\xfb"));
+        rdb_write_length(&file.out, all ? KEYS : 1 << 30);
+        rdb_write_length(&file.out, all ? KEYS / 10 : 1 << 30);
+        for (int i = 0; i < (all ? KEYS : 1); i++) {
+            char key[20];
+            output_write(&file.out, (struct slice){"\0", 1});
+            rdb_write_string(&file.out, (struct slice){key, (size_t)snprintf(key, sizeof key, "key:%d", i)});
+            rdb_write_string(&file.out, SLICE("v"));
+        }
+        output_write(&file.out, (struct slice){"\xff\0\0\0\0\0\0\0\0", 9});
+        struct slice rest = memory_output_slice(&file);
+        size_t before = mem_used();
+        source_init(&source, &ops, &rest, UINT64_MAX);
+        assert_int_equal(rdb_load(&source, copy, &params, &result), 0);
+        source_free(&source);
+        struct db *db = keyspace_db(copy, 0);
+        assert_int_equal(db_size(db), all ? KEYS : 1);
+        if (!all) assert_true(mem_used() - before < 16 * 1024 * 1024);
+        memory_output_free(&file);
+        keyspace_free(copy);
+    }
+}
+
 static struct keyspace *small_set(void) {
     struct keyspace *keyspace = keyspace_new(DATABASES, NULL);
     struct db *db = keyspace_db(keyspace, 1);
@@ -598,6 +633,7 @@ int main(void) {
         cmocka_unit_test(wrong_sizes_of_slots_do_no_harm),
         cmocka_unit_test(files_are_written_and_read_in_pieces),
         cmocka_unit_test(input_of_unknown_size_is_read_as_it_arrives),
+        cmocka_unit_test(announced_sizes_are_believed_as_keys_arrive),
         cmocka_unit_test(a_truncated_file_is_rejected_at_its_end),
         cmocka_unit_test(every_changed_byte_is_noticed),
         cmocka_unit_test(duplicates_are_refused_or_replace),
