@@ -204,16 +204,19 @@ static const char *shown_error(const char *format, struct slice name) {
     return error_text;
 }
 
-static const char *set_load(struct functions *set, struct slice code, bool replaces, bool limited,
-                            struct library **added) {
+enum { LOAD_REPLACES = 1, LOAD_LIMITED = 2, LOAD_RESTORES = 4 };
+static const char *set_load(struct functions *set, struct slice code, int how, struct library **added) {
     struct script_shebang shebang;
     const char *error = library_shebang_read(code, &shebang);
     if (error) return error;
     struct library *old = hashtable_find(set->by_name, shebang.name);
-    if (old && !replaces) return shown_error("ERR Library '%.*s' already exists", shebang.name);
+    if (old && !(how & LOAD_REPLACES))
+        return shown_error(how & LOAD_RESTORES ? "ERR Library %.*s already exists"
+                                               : "ERR Library '%.*s' already exists",
+                           shebang.name);
     struct library *library = library_new(shebang.name, code);
     struct loading loading = {.registration = {.add = add_function}, .vm = set->vm, .library = library};
-    if (limited) loading.registration.deadline = ticks_now() + ticks_of_us(LOAD_LIMIT_US);
+    if (how & LOAD_LIMITED) loading.registration.deadline = ticks_now() + ticks_of_us(LOAD_LIMIT_US);
     error = lua_vm_load_library(set->vm, shebang.code, &loading.registration);
     if (!error) error = loading.error;
     if (!error && !library->functions.len) error = "ERR No functions registered";
@@ -233,7 +236,7 @@ static const char *set_load(struct functions *set, struct slice code, bool repla
 }
 
 const char *library_load(struct slice code, bool replaces, struct library **added) {
-    return set_load(present(), code, replaces, !server.loading, added);
+    return set_load(present(), code, (replaces ? LOAD_REPLACES : 0) | (server.loading ? 0 : LOAD_LIMITED), added);
 }
 
 bool library_delete(struct slice name) {
@@ -250,13 +253,14 @@ void libraries_flush(bool in_background) {
 
 const char *libraries_restore(const struct slice *texts, size_t count, enum library_restore policy) {
     struct functions next;
+    int how = LOAD_RESTORES | (server.loading ? 0 : LOAD_LIMITED);
     const char *error = NULL;
     set_init(&next);
     if (policy != LIBRARY_RESTORE_FLUSH)
         list_each(&present()->libraries, link) if (!error) error =
-            set_load(&next, container_of(link, struct library, link)->code, false, false, NULL);
+            set_load(&next, container_of(link, struct library, link)->code, LOAD_RESTORES, NULL);
     for (size_t i = 0; i < count && !error; i++)
-        error = set_load(&next, texts[i], policy == LIBRARY_RESTORE_REPLACE, !server.loading, NULL);
+        error = set_load(&next, texts[i], how | (policy == LIBRARY_RESTORE_REPLACE ? LOAD_REPLACES : 0), NULL);
     if (error) {
         set_free(&next, false);
         return error;

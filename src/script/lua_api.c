@@ -37,7 +37,8 @@ int lua_error_handler(lua_State *lua) {
         else if ((text = lua_tolstring(lua, 1, &len)))
             lua_pushlstring(lua, text, len);
         else
-            lua_pushstring(lua, luaL_typename(lua, 1));
+            lua_pushfstring(lua, lua_isnil(lua, 1) ? "nil" : "%s: %p", luaL_typename(lua, 1),
+                            lua_islightuserdata(lua, 1) ? lua_touserdata(lua, 1) : lua_topointer(lua, 1));
         lua_concat(lua, 2);
         lua_setfield(lua, -2, "err");
     }

@@ -412,7 +412,7 @@ static void token_next(struct parser *p, struct token *token) {
             token_fail(token, p, p->at, "invalid number");
         return;
     }
-    if (invalid && *p->at != '+' && p->settings->decode_invalid != INVALID_REFUSED) {
+    if (invalid && p->settings->decode_invalid != INVALID_REFUSED) {
         number_read(p, token);
         return;
     }

@@ -66,11 +66,11 @@ static size_t option_size(struct format *format, char option) {
     }
 }
 
-/* Padding before an option of `size` bytes at `offset`. */
+/* Padding before an option of `size` bytes at `offset`. For sizes that are no power of 2 it is what this formula gives:
+ * formats of scripts rely on it. */
 static size_t padding(const struct format *format, char option, size_t size, size_t offset) {
     if (size == 0 || option == 'c' || option == 'x') return 0;
     size_t align = size < format->align ? size : format->align;
-    if (align <= 1 || (align & (align - 1))) return align <= 1 ? 0 : (align - offset % align) % align;
     return (align - (offset & (align - 1))) & (align - 1);
 }
 
@@ -186,7 +186,7 @@ static size_t push_characters(lua_State *lua, int results, const char *at, size_
     if (size == 0) {
         if (!results || !lua_isnumber(lua, -1)) luaL_error(lua, "format 'c0' needs a previous size");
         lua_Number count = lua_tonumber(lua, -1);
-        luaL_argcheck(lua, count >= 0 && count <= (lua_Number)left, 2, "data string too short");
+        luaL_argcheck(lua, count > -1 && count <= (lua_Number)left, 2, "data string too short");
         size = (size_t)count;
         lua_pop(lua, 1);
     }

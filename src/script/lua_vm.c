@@ -108,19 +108,17 @@ static int runner(lua_State *lua) {
 static void write_error(lua_State *lua, struct output *out, bool *counted) {
     *counted = false;
     if (!lua_istable(lua, -1)) { /* raised without the handler: no memory, or an error in the handler */
-        size_t len = 0;
-        const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tolstring(lua, -1, &len) : NULL;
+        const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : NULL;
         output_write(out, SLICE("ERR "));
-        output_write(out, text ? (struct slice){text, len} : SLICE("unknown error"));
+        output_write(out, slice_of(text ? text : "unknown error"));
         return;
     }
     int table = lua_gettop(lua);
     lua_getfield(lua, table, "ignore_error_stats_update");
     *counted = lua_toboolean(lua, -1);
     lua_getfield(lua, table, "err");
-    size_t len = 0;
-    const char *text = lua_tolstring(lua, -1, &len);
-    output_write(out, text ? (struct slice){text, len} : SLICE("ERR unknown error"));
+    const char *text = lua_tostring(lua, -1);
+    output_write(out, slice_of(text ? text : "ERR unknown error"));
     lua_getfield(lua, table, "source");
     lua_getfield(lua, table, "line");
     const char *source = lua_tostring(lua, -2), *line = lua_tostring(lua, -1);

@@ -257,6 +257,16 @@ static void kill_run(struct call *call) {
 
 static void debug_run(struct call *call) {
     struct slice mode = call->argv[2];
+    if (call->argc > 4) {
+        reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'debug'. Try SCRIPT HELP.");
+        return;
+    }
+    if (call->argc == 4 && !slice_is(call->argv[3], "lua")) {
+        struct slice engine = call->argv[3];
+        reply_error_format(call->reply, "ERR No scripting engine found with name '%.*s' to enable debug",
+                           (int)engine.len, engine.data);
+        return;
+    }
     if (slice_is(mode, "no"))
         reply_ok(call->reply);
     else if (slice_is(mode, "yes") || slice_is(mode, "sync"))
@@ -306,17 +316,17 @@ static void help_run(struct call *call) {
 static const struct command_spec script_subcommands[] = {
     {.name = "debug",
      .run = debug_run,
-     .arity = 3,
+     .arity = -3,
      .flags = SUBCOMMAND,
      SCRIPTING,
      .since = "3.2.0",
      .complexity = "O(1)",
      .summary = "Sets the debug mode of server-side Lua scripts.",
-     .syntax = "mode(YES|SYNC|NO)"},
+     .syntax = "mode(YES|SYNC|NO) [engine:string@9.1.0]"},
     {.name = "exists",
      .run = exists_run,
      .arity = -3,
-     .flags = SUBCOMMAND,
+     .flags = SUBCOMMAND | CMD_STALE,
      SCRIPTING,
      .since = "2.6.0",
      .complexity = "O(N) with N being the number of scripts to check (so checking a single script is an O(1) "
@@ -327,7 +337,7 @@ static const struct command_spec script_subcommands[] = {
     {.name = "flush",
      .run = flush_run,
      .arity = -2,
-     .flags = SUBCOMMAND,
+     .flags = SUBCOMMAND | CMD_STALE,
      SCRIPTING,
      .since = "2.6.0",
      .complexity = "O(N) with N being the number of scripts in cache",
@@ -358,7 +368,7 @@ static const struct command_spec script_subcommands[] = {
     {.name = "show",
      .run = show_run,
      .arity = 3,
-     .flags = SUBCOMMAND,
+     .flags = SUBCOMMAND | CMD_STALE,
      SCRIPTING,
      .since = "8.0.0",
      .complexity = "O(1).",

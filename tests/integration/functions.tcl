@@ -109,7 +109,7 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         r function load [simple a 'a']
         r function load [simple b 'b']
         set payload [r function dump]
-        assert_error "ERR Library 'a' already exists" {r function restore $payload}
+        assert_error "ERR Library a already exists" {r function restore $payload}
         r function flush
         r function load [simple c 'c']
         assert_typed +OK function restore $payload
