@@ -80,6 +80,7 @@ static bool execute(struct loader *loader, int argc, const struct slice *argv) {
                            command ? "wrong number of arguments for '%.*s'"
                                    : "Unknown command '%.*s' reading the append only file",
                            argv[0].len < 64 ? (int)argv[0].len : 64, argv[0].data);
+    loading_state.commands++;
     dispatch_call(loader->client, command, argc, argv);
     if (!loader->client->reply.failed) return true;
     loader->client->reply.failed = false;

@@ -13,6 +13,7 @@
  * temp-appendonly.aof.incr, which no manifest names. */
 #include "durability/aof_private.h"
 #include "durability/durability.h"
+#include "durability/snapshot.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -53,7 +54,10 @@ int aof_base_write(const char *path, bool as_rdb, bool incremental_fsync, bool i
     sink_init_fd(&sink, fd);
     sink.checksum = as_rdb && durability_settings.checksum;
     sink.sync_interval = incremental_fsync ? SYNC_BYTES : 0;
-    struct rdb_save_params params = {.aof_base = true,
+    struct rdb_aux aux[SNAPSHOT_AUX_MAX];
+    struct rdb_save_params params = {.aux = aux,
+                                     .aux_count = snapshot_aux ? snapshot_aux(aux) : 0,
+                                     .aof_base = true,
                                      .progress = on_progress,
                                      .key_saved = in_child && durability_settings.key_save_delay ? on_key : NULL,
                                      .context = &in_child};

@@ -87,7 +87,7 @@ void loading_begin(uint64_t total, enum loading_service service) {
     clock_update();
     loading_state.started_ms = run.logged_ms = clock_ms();
     loading_state.total = total;
-    loading_state.loaded = loading_state.used_memory = loading_state.keys = 0;
+    loading_state.loaded = loading_state.used_memory = loading_state.keys = loading_state.commands = 0;
     run.before = 0;
     run.service = service;
     run.turned_us = clock_mono();
@@ -116,10 +116,11 @@ void loading_end(void) {
 
 /* RDB files */
 
-void (*loading_aux)(struct slice name, struct slice value);
+bool (*loading_aux)(struct slice name, struct slice value);
 
 static bool log_aux(void *context, struct source *source, struct slice name, struct slice value) {
-    if (loading_aux) loading_aux(name, value);
+    struct rdb_load_params *params = context;
+    if (params && loading_aux && loading_aux(name, value)) params->skip_expired = false;
     if (slice_is(name, "valkey-ver")) {
         log_notice("Loading RDB produced by Valkey version %.*s", (int)value.len, value.data);
     } else if (slice_is(name, "redis-ver")) {
@@ -166,6 +167,7 @@ static struct rdb_load_params load_params(enum rdb_duplicate_key duplicates, boo
 static int read_source(struct source *source, enum rdb_duplicate_key duplicates, bool keep_expired,
                        struct rdb_load_result *result) {
     struct rdb_load_params params = load_params(duplicates, keep_expired);
+    params.context = &params;
     int error = rdb_load(source, server.keyspace, &params, result);
     return error < 0 ? error : 0;
 }

@@ -15,6 +15,7 @@ struct loading_state {
     uint64_t total, loaded;           /* bytes */
     uint64_t used_memory;             /* of the server that wrote the file, 0: unknown */
     uint64_t keys;                    /* loaded in this or the last load */
+    uint64_t commands;                /* of an append-only file, executed in this or the last load */
     uint64_t last_keys, last_expired; /* of the last load of an RDB file */
 };
 extern struct loading_state loading_state;
@@ -28,8 +29,9 @@ void loading_begin(uint64_t total, enum loading_service service);
 void loading_attach(struct source *source); /* its progress is the loading's */
 void loading_detach(void);                  /* it was read; another may be attached */
 void loading_end(void);
-/* Called for each AUX field of an RDB file that is loaded. NULL: no module asks for them. */
-extern void (*loading_aux)(struct slice name, struct slice value);
+/* Called for each AUX field of an RDB file that is loaded. True: keys that have expired are loaded, too, as replicas
+ * that continue with this data have them. NULL: no module asks for the fields. */
+extern bool (*loading_aux)(struct slice name, struct slice value);
 /* Loads an RDB file that an append-only file begins with, from a source that is attached; what follows stays in the
  * source. Keys that have expired are kept: the commands behind it count on them. Logs what it finds and what fails. 0
  * or a negative errno. */

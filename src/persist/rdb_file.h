@@ -72,7 +72,9 @@ struct rdb_load_params {
         RDB_DUPLICATE_REFUSED,  /* a key that is there already, or comes twice, is damage */
         RDB_DUPLICATE_REPLACES, /* DEBUG RELOAD NOFLUSH MERGE, replication that keeps data */
     } duplicates;
-    /* Each may be NULL. False: the load fails; the callback tells why with source_fail(). */
+    /* Each may be NULL. False: the load fails; the callback tells why with source_fail(). `aux` may change
+     * skip_expired.
+     */
     bool (*aux)(void *context, struct source *source, struct slice name, struct slice value);
     bool (*library)(void *context, struct source *source, struct slice code); /* NULL: libraries are dropped */
     void (*key_loaded)(void *context);                                        /* after each key (key-load-delay) */

@@ -105,7 +105,10 @@ static bool read_aux(struct load *load) {
     if (counts && slice_equal(name, SLICE("used-mem"))) result->used_memory = number;
     if (counts && slice_equal(name, SLICE("aof-base"))) result->aof_base = number != 0;
     if (slice_equal(name, SLICE("slot-info"))) read_slot_info(load, value);
-    if (!load->params->aux || load->params->aux(load->params->context, load->source, name, value)) return true;
+    if (!load->params->aux || load->params->aux(load->params->context, load->source, name, value)) {
+        load->in.skip_expired = load->params->skip_expired;
+        return true;
+    }
     return source_fail(load->source, -EINVAL, "a field of the header is refused");
 }
 

@@ -99,13 +99,14 @@ static size_t write_aux(struct rdb_aux fields[static SNAPSHOT_AUX_MAX]) {
     return 3;
 }
 
-static void read_aux(struct slice name, struct slice value) {
+static bool read_aux(struct slice name, struct slice value) {
     if (slice_is(name, "repl-id")) {
         loaded.has_id = value.len == REPL_ID_LEN;
         if (loaded.has_id) memcpy(loaded.id, value.data, REPL_ID_LEN);
     } else if (slice_is(name, "repl-offset")) {
         if (!parse_int64(value, &loaded.offset) || loaded.offset < 0) loaded.offset = -1;
     }
+    return loaded.has_id;
 }
 
 void repl_history_start(void) {
@@ -116,6 +117,7 @@ void repl_history_start(void) {
 
 void repl_history_loaded(void) {
     loading_aux = NULL;
-    if (loaded.has_id && loaded.offset >= 0)
+    /* The base of an append-only file tells where it stands; no offset is known behind the commands that follow it. */
+    if (loaded.has_id && loaded.offset >= 0 && !loading_state.commands)
         repl_history_restore((struct slice){loaded.id, REPL_ID_LEN}, loaded.offset);
 }

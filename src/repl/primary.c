@@ -10,6 +10,7 @@
 #include "lib/memory.h"
 #include "repl/repl_feed.h"
 #include "server/command/dispatch.h"
+#include "server/process/child.h"
 #include "server/role.h"
 #include "server/stats/stats.h"
 #include <netinet/in.h>
@@ -333,12 +334,52 @@ static void start(void) {
     repl_info_start();
 }
 
-static void stop(void) {
-    list_each(&replicas, link) {
-        struct replica *replica = replica_of(link);
-        replica_send_stream(replica);
-    }
+/* SHUTDOWN waits until all replicas have what was written, so that nothing is lost if one of them takes over. */
+static bool is_in_sync(const struct replica *replica) {
+    return !replica_is_online(replica) || !replica->psync || replica->acked >= role->offset;
 }
 
-struct server_part repl_primary_part = {
-    .name = "replicas", .start = start, .cron = cron, .before_wait = before_wait, .stop = stop};
+static bool ready_to_stop(void) {
+    static int64_t asked_at = -1;
+    if (role_is_replica()) return true;
+    bool ready = true;
+    list_each(&replicas, link) ready &= is_in_sync(replica_of(link));
+    if (!ready && role->offset != asked_at) {
+        repl_feed_getack();
+        asked_at = role->offset;
+    }
+    return ready;
+}
+
+static void log_lagging(void) {
+    size_t count = 0, in_sync = 0;
+    list_each(&replicas, link) {
+        const struct replica *replica = replica_of(link);
+        if (!replica_is_online(replica)) continue;
+        count++;
+        in_sync += is_in_sync(replica);
+        if (is_in_sync(replica)) continue;
+        log_notice("Lagging replica %s reported offset %lld behind primary, lag=%lld, state=%s.", replica_name(replica),
+                   (long long)(role->offset - replica->acked), (long long)(clock_ms() - replica->acked_ms) / 1000,
+                   replica_state_name(replica));
+    }
+    if (count) log_notice("%zu of %zu replicas are in sync when shutting down.", in_sync, count);
+}
+
+static bool prepare_shutdown(int flags) {
+    if (child_kind() == CHILD_REPLICATION) child_kill_wait();
+    return true;
+}
+
+static void stop(void) {
+    if (!role_is_replica()) log_lagging();
+    list_each(&replicas, link) replica_send_stream(replica_of(link));
+}
+
+struct server_part repl_primary_part = {.name = "replicas",
+                                        .ready_to_stop = ready_to_stop,
+                                        .prepare_shutdown = prepare_shutdown,
+                                        .start = start,
+                                        .cron = cron,
+                                        .before_wait = before_wait,
+                                        .stop = stop};

@@ -75,6 +75,11 @@ proc replica_commands {c} {
     return $out
 }
 
+# Reads the stream up to this command.
+proc replica_commands_until {c command} {
+    while {[$c -read] ne $command} {}
+}
+
 # The position of the stream, and the lines of the replicas in INFO: a list of dictionaries.
 proc repl_offset {} {info_field replication master_repl_offset}
 proc replica_lines {} {

@@ -355,7 +355,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         foreach {field value} {ip 192.0.2.7 port 7777 state online lag 0} {
             assert_equal $value [dict get $line $field]
         }
-        assert_equal [list master [repl_offset] [list [list 192.0.2.7 7777 [repl_offset]]]] [r role]
+        assert_equal [list 192.0.2.7 7777 [repl_offset]] [lrange [lindex [r role] 2 0] 0 2]
+        assert_equal [list master [repl_offset]] [lrange [r role] 0 1]
         assert_equal S [dict get [client_fields [r client list type replica]] flags]
         assert_equal 1 [info_field replication repl_backlog_active]
         assert_equal 1 [r client kill type replica]
@@ -457,6 +458,81 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         assert_match "+FULLRESYNC $now *" [replica_sync $c $id [expr {$offset + 2}]]
         $c -close
         wait_replicas 0
+    }
+}
+
+start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync always} tags {replication}} {
+    test "a replica continues after a restart from an append-only file, where nothing follows its base" -needs {ours 1} {
+        lassign [replica_full_sync] c id
+        r set k v
+        $c -close
+        wait_replicas 0
+        r bgrewriteaof
+        aof_wait_rewritten
+        set offset [repl_offset]
+        restart_server
+        assert_equal [list $id $offset] [list [info_field replication master_replid2] [repl_offset]]
+        set c [replica_connect]
+        assert_match +CONTINUE* [replica_sync $c $id [expr {$offset + 1}]]
+        r set k w
+        assert_equal {{SELECT 0} {set k w}} [replica_commands $c]
+        $c -close
+        restart_server
+        assert_equal [string repeat 0 40] [info_field replication master_replid2]
+    }
+}
+
+start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
+    test "keys that expired while the primary was down are deleted on its replicas" -needs {ours 1} {
+        lassign [replica_full_sync] c id
+        r set soon v px 200
+        r set stays v
+        $c -close
+        wait_replicas 0
+        set offset [repl_offset]
+        r save
+        r debug set-active-expire 0
+        wait_for_condition 5000 {[r pttl soon] == -2}
+        restart_server
+        set c [replica_connect]
+        assert_match +CONTINUE* [replica_sync $c $id [expr {$offset + 1}]]
+        wait_for_condition 5000 {[r dbsize] == 1}
+        assert_equal {{SELECT 0} {UNLINK soon}} [replica_commands $c]
+        $c -close
+        wait_replicas 0
+    }
+
+    test "SHUTDOWN waits until its replicas have acknowledged all writes" {
+        lassign [replica_full_sync] c
+        r set k v
+        set d [new_client]
+        $d -send shutdown nosave
+        wait_for_log "Waiting for replicas before shutting down"
+        replica_commands_until $c {REPLCONF GETACK *}
+        set e [new_client]
+        assert_equal PONG [$e ping]
+        expect_server_exit
+        replica_ack $c [repl_offset]
+        assert_equal 1 [$d -eof]
+        wait_for_log "1 of 1 replicas are in sync when shutting down"
+        foreach client [list $c $d $e] {$client -close}
+        restart_server
+    }
+
+    test "SHUTDOWN tells which replicas lag behind, after shutdown-timeout" {
+        r config set shutdown-timeout 1
+        lassign [replica_full_sync listening-port 7777 capa eof capa psync2] c
+        r set k v
+        set mark [log_size]
+        expect_server_exit
+        set d [new_client]
+        $d -send shutdown nosave
+        assert_equal 1 [$d -eof]
+        wait_for_log "Lagging replica 127.0.0.1:7777 reported offset" $mark
+        wait_for_log "0 of 1 replicas are in sync when shutting down" $mark
+        $c -close
+        $d -close
+        restart_server
     }
 }
 
