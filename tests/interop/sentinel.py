@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Genuine Sentinels watch a group of our servers and fail it over: when the primary is killed and comes back, and when it
-stands still for a while. Each Sentinel version has a group of its own; all run at the same time. Where the software RDMA
-device is built, the servers listen for RDMA, too."""
+"""Genuine Sentinels watch a group of our servers and fail it over: when the primary is killed and comes back, and when
+it is frozen for a while. Each Sentinel version has a group of its own; all run at the same time. Where the software
+RDMA device is built, the servers listen for RDMA, too."""
 import os
 import shutil
 import signal
@@ -80,7 +80,8 @@ class Group:
 
     def begin(self, directory, sentinel, arguments):
         device = os.path.join(ROOT, "utils/softrdma/softrdma")
-        with_rdma = os.access(device, os.X_OK) and os.access(os.path.join(ROOT, "utils/softrdma/libsoftrdma.so"), os.R_OK)
+        library = os.path.join(ROOT, "utils/softrdma/libsoftrdma.so")
+        with_rdma = os.access(device, os.X_OK) and os.access(library, os.R_OK)
         for i in range(3):
             lines = ['save ""', "repl-diskless-sync-delay 0", "enable-debug-command yes"]
             if with_rdma:
@@ -143,7 +144,8 @@ def watch(name, sentinel, arguments, results):
         group = Group(directory, sentinel, arguments)
         for test, stop, resume in (("killed", kill, lambda s: s.start()),
                                    ("frozen", lambda s: s.kill(signal.SIGSTOP), lambda s: s.kill(signal.SIGCONT))):
-            results.append(("%s fails a group over whose primary is %s" % (name, test), *fails_over(group, test, stop, resume)))
+            title = "%s fails a group over whose primary is %s" % (name, test)
+            results.append((title, *fails_over(group, test, stop, resume)))
     except Exception as error:  # a thread's exception would go unnoticed
         results.append(("%s watches a group" % name, False, repr(error)))
     finally:
