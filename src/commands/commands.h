@@ -16,7 +16,8 @@ extern const struct command_spec zset_commands[], zset_range_commands[], zset_al
     zset_blocking_commands[];
 extern const struct command_spec stream_commands[], stream_add_commands[], stream_read_commands[],
     stream_group_commands[], stream_pending_commands[], stream_claim_commands[], stream_info_commands[];
-extern const struct command_spec dump_commands[], geo_commands[], geo_search_commands[], sort_commands[];
+extern const struct command_spec migrate_commands[], dump_commands[], geo_commands[], geo_search_commands[],
+    sort_commands[];
 extern const struct config_option hyperloglog_options[], dump_options[];
 extern const struct config_option type_options[]; /* encoding limits of the types */
 /* DEBUG subcommands that show the types; called by data_commands_register(). */

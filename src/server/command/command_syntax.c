@@ -59,8 +59,11 @@ static bool at_token(const struct reader *r) {
 static char *take_token(struct reader *r) {
     return *r->at == '"' ? take_quoted(r) : take_while(r, is_token_char);
 }
-static bool is_version_char(char c) {
-    return isdigit((unsigned char)c) || c == '.';
+/* "3.0.6"; the dots of "3.0.6..." do not belong to it. */
+static char *take_version(struct reader *r) {
+    const char *start = r->at;
+    while (isdigit((unsigned char)*r->at) || (*r->at == '.' && isdigit((unsigned char)r->at[1]))) r->at++;
+    return mem_strndup(start, (size_t)(r->at - start));
 }
 
 void syntax_free(struct command_argument *argument) {
@@ -151,8 +154,8 @@ static void read_token(struct reader *r, struct command_argument *argument, int 
     for (char *c = argument->name; *c; c++) *c = (char)tolower((unsigned char)*c);
 }
 static void read_versions(struct reader *r, struct command_argument *argument) {
-    if (take(r, '@')) argument->since = take_while(r, is_version_char);
-    if (take(r, '!')) argument->deprecated_since = take_while(r, is_version_char);
+    if (take(r, '@')) argument->since = take_version(r);
+    if (take(r, '!')) argument->deprecated_since = take_version(r);
     if ((argument->since && !*argument->since) || (argument->deprecated_since && !*argument->deprecated_since))
         fail(r, "a version is missing");
 }

@@ -37,6 +37,7 @@ struct rate {
     uint64_t last_value, samples[SAMPLES];
 };
 struct replication_stats replication_stats;
+size_t stats_migrate_connections;
 static struct rate commands_rate, input_rate, output_rate, cycles_rate, duration_rate, repl_input_rate,
     repl_output_rate;
 static int sample_index;
@@ -223,11 +224,12 @@ static void stats_write_rest(struct output *out) {
     const struct event_loop_stats *loop = event_loop_stats(server.loop);
     line(out, "latest_fork_usec:%llu", ull(child_stats.latest_fork_us));
     line(out, "total_forks:%llu", ull(child_stats.total_forks));
-    static const char *const none_yet[] = {
-        "migrate_cached_sockets",   "slave_expires_tracked_keys", "active_defrag_hits",
-        "active_defrag_misses",     "active_defrag_key_hits",     "active_defrag_key_misses",
-        "total_active_defrag_time", "current_active_defrag_time", "tracking_total_keys",
-        "tracking_total_items",     "tracking_total_prefixes"};
+    line(out, "migrate_cached_sockets:%zu", stats_migrate_connections);
+    static const char *const none_yet[] = {"slave_expires_tracked_keys", "active_defrag_hits",
+                                           "active_defrag_misses",       "active_defrag_key_hits",
+                                           "active_defrag_key_misses",   "total_active_defrag_time",
+                                           "current_active_defrag_time", "tracking_total_keys",
+                                           "tracking_total_items",       "tracking_total_prefixes"};
     for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
     line(out, "unexpected_error_replies:%llu", ull(role_sync.errors));
     line(out, "total_error_replies:%llu", ull(errorstats_total()));

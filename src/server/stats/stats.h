@@ -15,6 +15,7 @@ struct replication_stats {
     uint64_t bytes_in, bytes_out; /* of the replication stream and full copies */
 };
 extern struct replication_stats replication_stats;
+extern size_t stats_migrate_connections; /* that MIGRATE keeps */
 extern const struct info_section stats_sections[];
 extern const struct config_option stats_options[], server_options[] /* server.c */;
 #endif
