@@ -331,6 +331,7 @@ static void start(void) {
     alone_since_ms = clock_ms();
     full_sync_start();
     repl_wait_start();
+    repl_redirect_start();
     repl_info_start();
 }
 

@@ -129,6 +129,8 @@ const char *repl_failover_state(void); /* as INFO shows it */
 void repl_wait_start(void);
 bool repl_min_replicas_set(void); /* min-replicas-to-write and min-replicas-max-lag */
 size_t repl_good_replicas(void);  /* online, with an acknowledgement in the last min-replicas-max-lag seconds */
+/* --- redirect.c --- */
+void repl_redirect_start(void);
 /* --- repl_info.c --- */
 void repl_info_start(void);
 int64_t repl_alone_since_ms(void); /* since when there is no replica; 0: there is one */
