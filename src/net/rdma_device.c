@@ -135,6 +135,8 @@ const struct rdma_stats *rdma_stats(void) {
         add_stats(&sum, owner->joined ? &owner->shown : &owner->stats);
     }
     pthread_mutex_unlock(&registry_lock);
+    sum.registered[RDMA_MEMORY_VALUES] = rdma_values_bytes();
+    sum.registered_bytes += rdma_values_bytes();
     return &sum;
 }
 

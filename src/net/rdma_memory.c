@@ -101,30 +101,34 @@ bool rdma_register_claim(struct rdma_memory *memory, size_t size) {
     return charge(size) || (unregister_ready(memory, size) && charge(size));
 }
 
-void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, size_t size, int error,
-                        enum rdma_memory_kind kind) {
-    if (!mr) {
-        atomic_fetch_sub(&registered, size);
-        if (error != EDQUOT) memory->stats->errors[RDMA_ERROR_REGISTRATION]++;
-        return;
-    }
-    memory->stats->memory_regions++;
-    memory->stats->registered_bytes += size;
-    memory->stats->registered[kind] += size;
+void rdma_register_unclaim(size_t size) {
+    atomic_fetch_sub(&registered, size);
 }
 
-bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind) {
-    if (!mr) return true;
-    size_t size = mr->length;
+void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, int error) {
+    if (mr)
+        memory->stats->memory_regions++;
+    else if (error != EDQUOT)
+        memory->stats->errors[RDMA_ERROR_REGISTRATION]++;
+}
+
+bool rdma_unregister_claimed(struct rdma_memory *memory, struct ibv_mr *mr) {
     int error = ibv_dereg_mr(mr);
     if (error)
         log_warning("RDMA: cannot unregister memory (%s): %s", ibv_get_device_name(memory->pd->context->device),
                     strerror(error));
     memory->stats->memory_regions--;
+    return error == 0;
+}
+
+bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind) {
+    if (!mr) return true;
+    size_t size = mr->length;
+    bool done = rdma_unregister_claimed(memory, mr);
     memory->stats->registered_bytes -= size;
     memory->stats->registered[kind] -= size;
-    atomic_fetch_sub(&registered, size);
-    return error == 0;
+    rdma_register_unclaim(size);
+    return done;
 }
 
 void rdma_registration_error(int error, const char *device, char *text, size_t size) {

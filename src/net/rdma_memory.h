@@ -93,12 +93,13 @@ void rdma_memory_free(struct rdma_memory *memory); /* all chunks and buffers mus
 /* Registers memory of any kind, counted and limited. NULL: errno; EDQUOT means the limit. */
 struct ibv_mr *rdma_register(struct rdma_memory *memory, void *base, size_t size, int access,
                              enum rdma_memory_kind kind);
-/* The same in three steps, to register on another thread. rdma_register_claim() reserves the bytes (false: EDQUOT).
- * The other thread then calls ibv_reg_mr() on memory->pd. rdma_register_done() counts the outcome; `mr` NULL: the
- * registration failed with `error`. */
+/* The same in steps, for memory that another thread registers, or several device contexts. The claim reserves the bytes
+ * (false: EDQUOT), once for the process. A thread then calls ibv_reg_mr() on memory->pd, and each context counts its
+ * region with rdma_register_done(); `mr` NULL: the registration failed with `error`. */
 bool rdma_register_claim(struct rdma_memory *memory, size_t size);
-void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, size_t size, int error,
-                        enum rdma_memory_kind kind);
+void rdma_register_unclaim(size_t size);
+void rdma_register_done(struct rdma_memory *memory, const struct ibv_mr *mr, int error);
+bool rdma_unregister_claimed(struct rdma_memory *memory, struct ibv_mr *mr); /* the claim remains */
 /* mr may be NULL. False: the device failed to unregister it; the memory must not be reused. */
 bool rdma_unregister(struct rdma_memory *memory, struct ibv_mr *mr, enum rdma_memory_kind kind);
 uint64_t rdma_registered(void); /* bytes, of the process */

@@ -7,6 +7,7 @@
 #include "lib/memory.h"
 #include "net/rdma_connection.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,44 @@ static void refused(struct rdma_device *device, struct rdma_values *values, int 
     values->failure_told = true;
 }
 
+/* The regions that count as registered memory of the process, and how many device contexts have or make a registration
+ * of each. The lock is taken only when a context adds or removes one. */
+static pthread_mutex_t charges_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t *charges, charges_count; /* by region index */
+static _Atomic uint64_t charged_bytes;
+
+uint64_t rdma_values_bytes(void) {
+    return atomic_load_explicit(&charged_bytes, memory_order_relaxed);
+}
+
+/* False: the limit. */
+static bool charge_region(struct rdma_device *device, const struct value_region *region) {
+    uint64_t bound = rdma_settings.max_registered;
+    pthread_mutex_lock(&charges_lock);
+    if (region->index >= charges_count) {
+        uint32_t count = region->index + 64;
+        charges = mem_realloc(charges, count * sizeof *charges);
+        memset(charges + charges_count, 0, (count - charges_count) * sizeof *charges);
+        charges_count = count;
+    }
+    bool first = charges[region->index] == 0;
+    bool good = !first || ((!bound || rdma_values_bytes() + region->size <= bound / SHARE) &&
+                           rdma_register_claim(&device->memory, region->size));
+    if (good) charges[region->index]++;
+    if (good && first) charged_bytes += region->size;
+    pthread_mutex_unlock(&charges_lock);
+    return good;
+}
+
+static void uncharge_region(const struct value_region *region) {
+    pthread_mutex_lock(&charges_lock);
+    if (--charges[region->index] == 0) {
+        charged_bytes -= region->size;
+        rdma_register_unclaim(region->size);
+    }
+    pthread_mutex_unlock(&charges_lock);
+}
+
 static void make_place(struct rdma_values *values, uint32_t index) {
     if (index < values->count) return;
     uint32_t count = values->count ? values->count : 8;
@@ -76,9 +115,10 @@ static void run_job(void *arg) {
 static void finish_job(struct rdma_device *device, const struct rdma_values_job *job) {
     struct rdma_values *values = &device->values;
     const struct value_region *region = job->region;
-    rdma_register_done(&device->memory, job->mr, region->size, job->error, RDMA_MEMORY_VALUES);
+    rdma_register_done(&device->memory, job->mr, job->error);
     if (!job->mr) {
-        values->bytes -= region->size;
+        values->held--;
+        uncharge_region(region);
         value_arena_release(region);
         refused(device, values, job->error);
         return;
@@ -115,7 +155,7 @@ static void start_job(struct rdma_device *device, const struct value_region *reg
     job->region = region;
     job->next = values->jobs;
     values->jobs = job;
-    values->bytes += region->size;
+    values->held++;
     value_arena_hold(region);
     background_submit(BACKGROUND_LAZY_FREE, run_job, job);
     if (device->memory.work) device->memory.work(&device->memory);
@@ -126,9 +166,7 @@ struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_valu
     if (values->jobs) finish_jobs(device);
     if (values->retry_us && clock_mono() < values->retry_us) return NULL;
     if (!has_job(values, region) && !(region->index < values->count && values->regions[region->index])) {
-        uint64_t bound = rdma_settings.max_registered;
-        if ((bound && values->bytes + region->size > bound / SHARE) ||
-            !rdma_register_claim(&device->memory, region->size)) {
+        if (!charge_region(device, region)) {
             refused(device, values, EDQUOT);
             return NULL;
         }
@@ -141,9 +179,10 @@ struct ibv_mr *rdma_values_register(struct rdma_device *device, struct rdma_valu
 static bool forget(struct rdma_device *device, const struct value_region *region) {
     struct rdma_values *values = &device->values;
     struct ibv_mr *mr = region->index < values->count ? values->regions[region->index] : NULL;
-    if (!mr || !rdma_unregister(&device->memory, mr, RDMA_MEMORY_VALUES)) return false;
+    if (!mr || !rdma_unregister_claimed(&device->memory, mr)) return false;
     values->regions[region->index] = NULL;
-    values->bytes -= region->size;
+    values->held--;
+    uncharge_region(region);
     device->owner->stats.value_regions--;
     return true;
 }
@@ -159,8 +198,8 @@ static bool release(void *device, const struct value_region *region) {
 
 bool rdma_values_tidy(struct rdma_device *device) {
     finish_jobs(device);
-    if (device->values.bytes) value_arena_sweep(holds, release, device);
-    return device->values.bytes != 0;
+    if (device->values.held) value_arena_sweep(holds, release, device);
+    return device->values.held != 0;
 }
 
 void rdma_values_free(struct rdma_device *device) {

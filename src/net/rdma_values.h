@@ -1,7 +1,8 @@
 /* rdma_values.h: sends large values without copying them.
  *
  * Blobs of at least rdma_settings.zero_copy_min bytes are allocated in separate regions of memory (value_arena.h). Each
- * device context that sends a value registers its region, for local reads by the device only. A registration takes up
+ * device context that sends a value registers its region, for local reads by the device only. A region counts once as
+ * registered memory, however many contexts register it: they pin the same pages. A registration takes up
  * to milliseconds, so a background thread does it; until it is done, values are copied to be sent. After that a work
  * request names the value itself. The sender holds a reference to the blob until the request has completed, so a value
  * may be overwritten, deleted or evicted at any time. Only the holder of the single reference may write to a blob, so
@@ -29,7 +30,7 @@ struct rdma_device;
 struct rdma_values {
     struct ibv_mr **regions; /* by region index; NULL: not registered */
     uint32_t count;
-    uint64_t bytes;               /* registered, or being registered */
+    uint32_t held;                /* regions that are registered, or being registered */
     struct rdma_values_job *jobs; /* registrations by the background thread */
     uint64_t retry_us;            /* after a failure: time of the next attempt */
     bool failure_told;
@@ -59,4 +60,5 @@ static inline bool rdma_values_key(struct rdma_device *device, struct rdma_value
 /* Unregisters empty regions. Returns whether any region is still registered. */
 bool rdma_values_tidy(struct rdma_device *device);
 void rdma_values_free(struct rdma_device *device); /* unregisters all; no request may be outstanding */
+uint64_t rdma_values_bytes(void);                  /* of registered regions, in the process */
 #endif

@@ -106,3 +106,25 @@ start_server {overrides {rdma-max-registered-memory 24mb}} {
         assert_lessthan [info_field rdma rdma_registered_value_bytes] [expr {12 * 1024 * 1024 + 1}]
     }
 }
+
+# Each thread registers the memory of the values that it sends; the bytes are pinned once.
+start_server {overrides {io-threads 4}} {
+    test "memory of values counts once, however many threads send them" {
+        r set k [value 3000000]
+        wait_for_condition 5000 {[string length [r get k]] && [info_field rdma rdma_zero_copy_sends] > 0}
+        set values [info_field rdma rdma_registered_value_bytes]
+        assert_morethan $values 3000000
+        set clients [lmap i {1 2 3 4 5 6 7 8} {new_client -deferring 1}]
+        wait_for_condition 5000 {
+            [set before [info_field rdma rdma_zero_copy_bytes]] >= 0 &&
+            [llength [foreach c $clients {$c get k}]] == 0 &&
+            [llength [lmap c $clients {string length [$c -read]}]] == 8 &&
+            [info_field rdma rdma_zero_copy_bytes] - $before == 8 * 3000000
+        }
+        assert_equal $values [info_field rdma rdma_registered_value_bytes]
+        set sum 0
+        foreach use {receive send control value window other} {incr sum [info_field rdma rdma_registered_${use}_bytes]}
+        assert_equal $sum [info_field rdma rdma_registered_bytes]
+        foreach c $clients {$c -close}
+    }
+}

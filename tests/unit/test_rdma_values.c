@@ -336,6 +336,45 @@ static void regions_are_unregistered_when_nothing_is_left_in_them(void **state) 
     assert_false(server.corrupt);
 }
 
+/* A loop of its own stands in for another thread: it has a device context of its own. */
+static void a_region_that_two_device_contexts_register_counts_once(void **state) {
+    struct event_loop *other = event_loop_new();
+    struct end far = {.closed = 0};
+    open_both();
+    struct connection *first = server.conn;
+    struct connect_options options = {
+        .host = suite.host, .port = suite.port, .timeout_ms = 30000, .events = &end_events, .owner = &far};
+    far.conn = conn_connect(&transport_rdma, other, &options);
+    for (uint64_t end = clock_monotonic_us() + 60000000; !conn_is_open(far.conn) || server.conn == first;) {
+        event_loop_turn(loop, 0);
+        event_loop_turn(other, 0);
+        assert_true(clock_monotonic_us() < end);
+    }
+    struct rdma_device *devices[2] = {rdma_of(client.conn)->device, rdma_of(far.conn)->device};
+    assert_ptr_not_equal(devices[0], devices[1]);
+    struct blob *blob = blob_new(40 << 20, 0); /* a region of its own */
+    size_t size = value_arena_region(blob->data)->size;
+    struct rdma_stats before = *rdma_stats();
+    uint64_t registered = rdma_registered();
+    for (int i = 0; i < 2; i++) {
+        uint32_t key;
+        assert_true(rdma_values_key(devices[i], &devices[i]->values, blob->data, &key));
+        assert_int_equal(rdma_stats()->value_regions, before.value_regions + (uint64_t)i + 1);
+        assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_VALUES], before.registered[RDMA_MEMORY_VALUES] + size);
+        assert_int_equal(rdma_stats()->registered_bytes, before.registered_bytes + size);
+        assert_int_equal(rdma_registered(), registered + size);
+    }
+    conn_close(far.conn);
+    event_loop_turn(other, 0);
+    event_loop_free(other); /* its registration goes, the other one stays */
+    assert_int_equal(rdma_stats()->value_regions, before.value_regions + 1);
+    assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_VALUES], before.registered[RDMA_MEMORY_VALUES] + size);
+    blob_release(blob);
+    turn_until(rdma_stats()->registered[RDMA_MEMORY_VALUES] <= before.registered[RDMA_MEMORY_VALUES]);
+    turn_until(server.conn == NULL);
+    server.conn = first;
+}
+
 static void a_forked_child_reads_values_as_they_were(void **state) {
     open_both();
     struct blob *blob = next_blob(200000);
@@ -488,6 +527,7 @@ int main(int argc, char **argv) {
         VALUE_TEST(failed_connections_release_their_values),
         VALUE_TEST(beyond_the_limit_values_are_copied),
         VALUE_TEST(regions_are_unregistered_when_nothing_is_left_in_them),
+        VALUE_TEST(a_region_that_two_device_contexts_register_counts_once),
         VALUE_TEST(a_forked_child_reads_values_as_they_were),
         VALUE_TEST(blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended),
         VALUE_TEST(a_thread_that_reuses_its_blocks_takes_no_lock),
