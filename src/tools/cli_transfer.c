@@ -138,7 +138,7 @@ static void replconf(struct cli *cli, const char *name, const char *value) {
     const struct resp_value *reply = CLI_CALL(cli, "REPLCONF", name, value);
     if (reply->type != RESP_ERROR) return;
     /* A server that does not know the option sends a full snapshot, which is acceptable unless less was requested. */
-    if (strcmp(name, "capa") == 0) return;
+    if (strcmp(name, "capa") == 0 || !*value) return;
     fprintf(stderr, "%s error: %s\n", name, reply->text.data);
     exit(1);
 }
@@ -146,7 +146,8 @@ static void replconf(struct cli *cli, const char *name, const char *value) {
 /* Sends SYNC and reads the header of the reply: the length of the snapshot, or -1 and the mark that ends it. */
 static int64_t sync_begin(struct cli *cli, char mark[EOF_MARK]) {
     struct session *s = &cli->session;
-    session_send(s, 1, (struct slice[]){SLICE("SYNC")});
+    output_write(&s->conn->out, SLICE("SYNC\r\n"));
+    conn_flush(s->conn);
     for (;;) {
         struct slice input = conn_peek(s->conn);
         const char *end = memchr(input.data, '\n', input.len);
@@ -256,13 +257,18 @@ int mode_replica(struct cli *cli) {
     char mark[EOF_MARK];
     cli_connect_or_exit(cli);
     replconf(cli, "capa", "eof");
+    replconf(cli, "rdb-filter-only", ""); /* a snapshot without keys, which would be discarded anyway */
     int64_t size = sync_begin(cli, mark);
     if (size < 0)
-        fprintf(stderr, "SYNC with primary, discarding bytes of bulk transfer until EOF marker...\n");
+        fprintf(stderr, "Full resync with primary, discarding bytes of bulk transfer until EOF marker...\n");
     else
-        fprintf(stderr, "SYNC with primary, discarding %lld bytes of bulk transfer...\n", (long long)size);
+        fprintf(stderr, "Full resync with primary, discarding %lld bytes of bulk transfer...\n", (long long)size);
     uint64_t total = snapshot_read(cli, size, mark, -1);
-    fprintf(stderr, "SYNC done after %llu bytes. Logging commands from primary.\n", (unsigned long long)total);
+    fprintf(stderr, "Full resync done after %llu bytes. Logging commands from primary.\n", (unsigned long long)total);
+    if (size < 0) { /* the primary waits for an acknowledgement before it sends the stream */
+        fprintf(stderr, "sending REPLCONF ACK 0\n");
+        session_send(&cli->session, 3, (struct slice[]){SLICE("REPLCONF"), SLICE("ACK"), SLICE("0")});
+    }
     for (;;) {
         /* Bare line ends between commands are keepalives. */
         struct slice input = conn_peek(cli->session.conn);
