@@ -143,6 +143,7 @@ static enum filter_answer refuse_writes(struct client *client, const struct comm
                                         const struct slice *argv, const char **error) {
     (void)argc, (void)argv;
     static char text[256];
+    if (client->flags & CLIENT_PRIMARY) return FILTER_PASS;
     if (!(dispatch_flags(client, command) & CMD_WRITE) && strcmp(command->spec->name, "ping") != 0) return FILTER_PASS;
     snprintf(text, sizeof text, "MISCONF Errors writing to the AOF file: %s", aof_sync_error_text());
     *error = text;
@@ -150,9 +151,13 @@ static enum filter_answer refuse_writes(struct client *client, const struct comm
 }
 static struct command_filter write_filter = {.order = FILTER_DISK, .ask = refuse_writes};
 
+bool aof_refuses_writes(void) {
+    return aof.state != AOF_OFF && aof_sync_failed();
+}
+
 static void refuse_or_allow_writes(void) {
     static bool refused;
-    bool refuse = aof.state != AOF_OFF && aof_sync_failed();
+    bool refuse = aof_refuses_writes();
     if (refuse == refused) return;
     refused = refuse;
     reply_barrier_pass_reads(refuse);

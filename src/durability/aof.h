@@ -51,6 +51,8 @@ struct aof_progress {
     uint64_t appended, synced;
 };
 bool aof_progress(struct aof_progress *progress);
+/* The file cannot be written. The stream of a primary is executed all the same: what reads it asks. */
+bool aof_refuses_writes(void);
 /* The data set was replaced as a whole (DEBUG RELOAD, a full synchronization): what the files say does not lead to it
  * any more. Starts a rewrite from it. */
 void aof_restart(void);

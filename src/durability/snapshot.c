@@ -8,6 +8,7 @@
 #include "lib/random.h"
 #include "lib/ticks.h"
 #include "persist/rdb_file.h"
+#include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/config/settings.h"
 #include "server/process/child.h"
@@ -126,10 +127,14 @@ int snapshot_write(const char *name) {
     return write_and_rename(name, &(struct snapshot_content){0});
 }
 
+bool snapshot_refuses_writes(void) {
+    return snapshot_state.failed && durability_settings.stop_writes_on_error && save_points_count();
+}
+
 /* Commands that write are refused while the last background save has failed. The filter is there only then. */
 static enum filter_answer refuse_writes(struct client *client, const struct command *command, int argc,
                                         const struct slice *argv, const char **error) {
-    if (!durability_settings.stop_writes_on_error || !save_points_count()) return FILTER_PASS;
+    if (!snapshot_refuses_writes() || client->flags & CLIENT_PRIMARY) return FILTER_PASS;
     if (!(dispatch_flags(client, command) & CMD_WRITE) && strcmp(command->spec->name, "ping") != 0) return FILTER_PASS;
     *error = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. "
              "Commands that may modify the data set are disabled, because this instance is configured to report errors "

@@ -43,6 +43,9 @@ void snapshot_listen(struct snapshot_listener *listener);
  * directory, so that `name` is either the old file or the whole new one. Logs what fails and removes the temporary
  * file. 0 or a negative errno. */
 int snapshot_write(const char *name);
+/* The last background save failed, and stop-writes-on-bgsave-error says what follows. The stream of a primary is
+ * executed all the same: what reads it asks. */
+bool snapshot_refuses_writes(void);
 /* As SAVE: in this process; then nothing is unsaved. */
 int snapshot_save(void);
 /* As BGSAVE: in a child process. Logs what fails. 0 or a negative errno: -EBUSY where a child runs. */

@@ -10,6 +10,7 @@
  *
  * When the connection ends, the client is freed, and role->offset is where the next PSYNC continues. */
 #include "durability/aof.h"
+#include "durability/snapshot.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -27,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IN_LIMIT = 64 * 1024 * 1024 };
+enum { IN_LIMIT = 64 * 1024 * 1024, LOG_INTERVAL_US = 10 * 1000 * 1000 };
 static const struct request_limits limits = {.multibulk_max = 1024 * 1024 * 1024, .bulk_max = INT64_MAX / 4};
 
 /* Bytes that were received and belong to a request, or to a transaction, that is not executed yet. */
@@ -192,9 +193,22 @@ static void receive_large(struct slice input) {
     conn_receive_into(conn, reader->large->data + reader->large_have, reader->large->len - reader->large_have);
 }
 
+/* A replica that went on without its disk would lose, at its next start, changes that its primary counts on. */
+static void check_disk(void) {
+    static uint64_t logged_us;
+    if (!replica_settings.ignore_disk_errors) {
+        log_warning("Replica was unable to write command to disk.");
+        exit(1);
+    }
+    if (logged_us && clock_mono() - logged_us < LOG_INTERVAL_US) return;
+    logged_us = clock_mono();
+    log_warning("Replica is applying a command it is unable to write to disk.");
+}
+
 static void apply_input(void) {
     struct client *client = apply.client;
     if (apply.running || client->holds || client->conn->sink_len) return;
+    if (aof_refuses_writes() || snapshot_refuses_writes()) check_disk();
     apply.running = true;
     dispatch_ticks = ticks_now();
     client->active_ms = clock_ms();

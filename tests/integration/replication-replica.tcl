@@ -1,6 +1,6 @@
 # The replica's side of replication, against a primary made of Tcl (tests/harness/primary.tcl): the handshake with its
 # refusals, the full copy in all its forms and damages, the stream with its acknowledgements, and what survives a link.
-# seconds: 20
+# seconds: 45
 
 # The server's data as an RDB file, which is then emptied.
 proc rdb_of {commands} {
@@ -356,6 +356,7 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
 
     test "REPLICAOF answers as genuine servers do" -needs {ours 1} {
         assert_equal OK [r replicaof no one]
+        assert_equal OK [r slaveof no one]
         assert_error "ERR Invalid master port" {r replicaof localhost x}
         assert_error "ERR Invalid master port" {r replicaof localhost 65536}
         set port [primary_listen]
