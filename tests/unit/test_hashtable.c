@@ -69,76 +69,83 @@ static void empty_table_has_nothing(void **state) {
     hashtable_free(NULL);
 }
 
-static void behaves_like_a_map(void **state) {
-    static struct item *model[NUMBERS];
-    memset(model, 0, sizeof(model));
-    struct hashtable *t = hashtable_new(&items);
-    size_t size = 0, expect_freed = 0;
-    freed = 0;
-    random_seed(1);
-    for (int i = 0; i < 400000; i++) {
-        /* The range of numbers grows and shrinks, and with it the table. */
-        uint32_t range = i / 50000 % 2 ? 300 : NUMBERS;
-        uint32_t n = (uint32_t)random_below(range);
-        switch (random_below(i / 25000 % 2 ? 7 : 5)) {
-        case 0:
-        case 1: {
-            struct item *item = item_new(n);
-            assert_int_equal(hashtable_add(t, item), !model[n]);
-            if (model[n])
-                mem_free(item);
-            else
-                model[n] = item, size++;
-            break;
-        }
-        case 2: {
-            struct hashtable_position spot;
-            void **place = hashtable_find_or_prepare(t, key_of(n), &spot);
-            assert_ptr_equal(place ? *place : NULL, model[n]);
-            struct item *item = item_new(n);
-            item->version = (uint32_t)i;
-            if (place) {
-                mem_free(*place);
-                *place = item;
-            } else {
-                hashtable_add_at(t, &spot, item);
-                size++;
-            }
-            model[n] = item;
-            break;
-        }
-        case 3: {
-            void *found = hashtable_find(t, key_of(n));
-            assert_ptr_equal(found, model[n]);
-            void **place = hashtable_find_slot(t, key_of(n));
-            assert_ptr_equal(place ? *place : NULL, model[n]);
-            break;
-        }
-        case 4:
-            assert_ptr_equal(hashtable_pop(t, key_of(n)), model[n]);
-            if (model[n]) mem_free(model[n]), size--;
-            model[n] = NULL;
-            break;
-        default:
-            if (i / 50000 % 2 == 0) n = (uint32_t)random_below(NUMBERS);
-            expect_freed += model[n] != NULL;
-            assert_int_equal(hashtable_delete(t, key_of(n)), model[n] != NULL);
-            if (model[n]) size--;
-            model[n] = NULL;
-        }
-        assert_int_equal(hashtable_size(t), size);
+static struct item *model[NUMBERS];
+
+static void change_add(struct hashtable *t, uint32_t n) {
+    struct item *item = item_new(n);
+    assert_int_equal(hashtable_add(t, item), !model[n]);
+    if (model[n])
+        mem_free(item);
+    else
+        model[n] = item;
+}
+static void change_put(struct hashtable *t, uint32_t n, uint32_t version) {
+    struct hashtable_position position;
+    void **slot = hashtable_find_or_prepare(t, key_of(n), &position);
+    assert_ptr_equal(slot ? *slot : NULL, model[n]);
+    struct item *item = item_new(n);
+    item->version = version;
+    if (slot) {
+        mem_free(*slot);
+        *slot = item;
+    } else {
+        hashtable_add_at(t, &position, item);
     }
-    assert_int_equal(freed, expect_freed);
+    model[n] = item;
+}
+static void change_pop(struct hashtable *t, uint32_t n) {
+    assert_ptr_equal(hashtable_pop(t, key_of(n)), model[n]);
+    mem_free(model[n]);
+    model[n] = NULL;
+}
+static void change_delete(struct hashtable *t, uint32_t n) {
+    size_t before = freed;
+    assert_int_equal(hashtable_delete(t, key_of(n)), model[n] != NULL);
+    assert_int_equal(freed - before, model[n] != NULL);
+    model[n] = NULL;
+}
+static size_t holds_the_model(struct hashtable *t) {
+    size_t size = 0;
     memset(seen, 0, sizeof(seen));
     uint64_t cursor = 0;
     do cursor = hashtable_scan(t, cursor, mark, NULL);
     while (cursor);
     for (uint32_t n = 0; n < NUMBERS; n++) {
         assert_ptr_equal(hashtable_find(t, key_of(n)), model[n]);
+        void **slot = hashtable_find_slot(t, key_of(n));
+        assert_ptr_equal(slot ? *slot : NULL, model[n]);
         assert_int_equal(seen[n] > 0, model[n] != NULL);
+        size += model[n] != NULL;
     }
+    assert_int_equal(hashtable_size(t), size);
+    return size;
+}
+
+static void behaves_like_a_map(void **state) {
+    struct hashtable *t = hashtable_new(&items);
+    memset(model, 0, sizeof(model));
+    freed = 0;
+    random_seed(1);
+    for (uint32_t i = 0; i < 400000; i++) {
+        /* The range of numbers grows and shrinks, and with it the table. */
+        uint32_t range = i / 50000 % 2 ? 300 : NUMBERS, n = (uint32_t)random_below(range);
+        bool present = model[n];
+        size_t size = hashtable_size(t);
+        switch (random_below(i / 25000 % 2 ? 7 : 5)) {
+        case 0:
+        case 1: change_add(t, n); break;
+        case 2: change_put(t, n, i); break;
+        case 3: assert_ptr_equal(hashtable_find(t, key_of(n)), model[n]); break;
+        case 4: change_pop(t, n); break;
+        default: change_delete(t, n);
+        }
+        assert_int_equal(hashtable_size(t), size + (model[n] != NULL) - present);
+        if (i % 25000 == 0) holds_the_model(t);
+    }
+    size_t size = holds_the_model(t);
+    freed = 0;
     hashtable_free(t);
-    assert_int_equal(freed, expect_freed + size);
+    assert_int_equal(freed, size);
 }
 
 static void all_memory_comes_back(void **state) {

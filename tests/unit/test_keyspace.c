@@ -309,104 +309,110 @@ static void databases_hold_the_model(struct db *dbs[2]) {
     }
 }
 
-static void databases_behave_like_maps(void **state) {
-    struct db *dbs[2] = {keyspace_db(*state, 0), keyspace_db(*state, 1)};
-    memset(model, 0, sizeof(model));
-    char number[STRING_NUMBER_TEXT], *bytes;
-    for (int step = 0; step < 150000; step++) {
-        int d = (int)random_below(2), n = (int)random_below(MODEL_KEYS);
-        struct db *db = dbs[d];
-        struct model *m = &model[d][n];
-        struct slice key = model_key(n);
-        model_expire(m);
-        int action = (int)random_below(12);
-        struct entry *e = action < 3 ? NULL : db_find(db, key, 0);
-        if (action >= 3) assert_int_equal(e != NULL, m->present);
-        switch (action) {
-        case 0:
-        case 1: {
-            bool keep = random_below(2);
-            model_value(m);
-            struct slice value = {m->value, m->len};
-            e = db_set_string(db, key, value, random_below(3) ? NULL : blob_copy(value), keep);
-            if (!keep || !m->present) m->expire = -1;
-            m->present = true;
-            break;
-        }
-        case 2:
-            db_find(db, key, LOOKUP_WRITE); /* it may have expired */
-            assert_int_equal(db_delete(db, key, random_below(2)), m->present);
-            m->present = false;
-            break;
-        case 3:
-        case 4:
-            if (!e) break;
-            m->expire = random_below(3) ? clock_ms() + (int64_t)random_below(3000) : -1;
-            e = db_set_expire(db, e, m->expire);
-            break;
-        case 5:
-            if (!e) break;
-            model_value(m);
-            e = db_replace_string(db, e, key, (struct slice){m->value, m->len}, NULL, true);
-            break;
-        case 6:
-            if (!e) break;
-            m->len = format_int64(m->value, step);
-            e = db_replace_int64(db, e, step);
-            break;
-        case 7: {
-            if (!e) break;
-            size_t len = m->len + random_below(20);
-            if (len > sizeof(m->value)) break;
-            memset(m->value + m->len, 0, len - m->len);
-            e = db_edit_string(db, e, len, &bytes);
-            if (len) bytes[len - 1] = m->value[len - 1] = 'E';
-            m->len = len;
-            break;
-        }
-        case 8: {
-            int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
-            if (!e) break;
-            e = db_rename(db, key, dbs[to_d], model_key(to));
-            struct model moved = *m;
-            m->present = false;
-            model[to_d][to] = moved;
-            m = &model[to_d][to];
-            break;
-        }
-        case 9: {
-            int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
-            if (!e || db_find(dbs[to_d], model_key(to), 0)) break;
-            e = db_copy(db, e, dbs[to_d], model_key(to));
-            model[to_d][to] = *m;
-            break;
-        }
-        case 10:
-            if (random_below(300) == 0) {
-                db_swap(dbs[0], dbs[1]);
-                for (int i = 0; i < MODEL_KEYS; i++) {
-                    struct model saved = model[0][i];
-                    model[0][i] = model[1][i], model[1][i] = saved;
-                }
-                m = &model[d][n];
-                e = NULL;
-            }
-            break;
-        default:
-            set_ms(clock_ms() + (int64_t)random_below(5));
-            if (step % 50 == 0) keyspace_expire_cycle(*state, false, 10);
-            model_expire(m);
-            e = NULL;
-        }
-        if (e && m->present) {
-            struct slice value = entry_string(e, number);
-            assert_int_equal(value.len, m->len);
-            assert_memory_equal(value.data, m->value, m->len);
-            assert_int_equal(entry_expire_at(e), m->expire);
-            assert_int_equal(entry_string_len(e), m->len);
-        }
+/* A random change of a random key, in a database and in the model. */
+struct change {
+    struct keyspace *keyspace;
+    struct db *dbs[2];
+    int d; /* the number of the database */
+    struct slice key;
+    struct model *m;
+    struct entry *e; /* the key's entry before the change; afterwards that of *m, NULL: not to be compared */
+    int step;
+};
+
+static void change_set(struct change *c) {
+    bool keep = random_below(2);
+    model_value(c->m);
+    struct slice value = {c->m->value, c->m->len};
+    c->e = db_set_string(c->dbs[c->d], c->key, value, random_below(3) ? NULL : blob_copy(value), keep);
+    if (!keep || !c->m->present) c->m->expire = -1;
+    c->m->present = true;
+}
+static void change_delete(struct change *c) {
+    assert_int_equal(db_delete(c->dbs[c->d], c->key, random_below(2)), c->m->present);
+    c->m->present = false;
+    c->e = NULL;
+}
+static void change_expiry(struct change *c) {
+    if (!c->e) return;
+    c->m->expire = random_below(3) ? clock_ms() + (int64_t)random_below(3000) : -1;
+    c->e = db_set_expire(c->dbs[c->d], c->e, c->m->expire);
+}
+static void change_replace(struct change *c) {
+    if (!c->e) return;
+    model_value(c->m);
+    c->e = db_replace_string(c->dbs[c->d], c->e, c->key, (struct slice){c->m->value, c->m->len}, NULL, true);
+}
+static void change_number(struct change *c) {
+    if (!c->e) return;
+    c->m->len = format_int64(c->m->value, c->step);
+    c->e = db_replace_int64(c->dbs[c->d], c->e, c->step);
+}
+static void change_edit(struct change *c) {
+    struct model *m = c->m;
+    size_t len = m->len + random_below(20);
+    if (!c->e || len > sizeof(m->value)) return;
+    char *bytes;
+    memset(m->value + m->len, 0, len - m->len);
+    c->e = db_edit_string(c->dbs[c->d], c->e, len, &bytes);
+    if (len) bytes[len - 1] = m->value[len - 1] = 'E';
+    m->len = len;
+}
+static void change_rename(struct change *c) {
+    int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
+    if (!c->e) return;
+    c->e = db_rename(c->dbs[c->d], c->key, c->dbs[to_d], model_key(to));
+    struct model moved = *c->m;
+    c->m->present = false;
+    c->m = &model[to_d][to];
+    *c->m = moved;
+}
+static void change_copy(struct change *c) {
+    int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
+    if (!c->e || db_find(c->dbs[to_d], model_key(to), 0)) return;
+    c->e = db_copy(c->dbs[c->d], c->e, c->dbs[to_d], model_key(to));
+    model[to_d][to] = *c->m;
+}
+static void change_swap(struct change *c) {
+    c->e = NULL;
+    if (random_below(300)) return;
+    db_swap(c->dbs[0], c->dbs[1]);
+    for (int i = 0; i < MODEL_KEYS; i++) {
+        struct model saved = model[0][i];
+        model[0][i] = model[1][i], model[1][i] = saved;
     }
-    databases_hold_the_model(dbs);
+}
+static void change_time(struct change *c) {
+    set_ms(clock_ms() + (int64_t)random_below(5));
+    if (c->step % 50 == 0) keyspace_expire_cycle(c->keyspace, false, 10);
+    c->e = NULL;
+}
+
+static void databases_behave_like_maps(void **state) {
+    static void (*const changes[])(struct change *) = {change_set,    change_set,     change_delete, change_expiry,
+                                                       change_expiry, change_replace, change_number, change_edit,
+                                                       change_rename, change_copy,    change_swap,   change_time};
+    struct change c = {.keyspace = *state, .dbs = {keyspace_db(*state, 0), keyspace_db(*state, 1)}};
+    memset(model, 0, sizeof(model));
+    char number[STRING_NUMBER_TEXT];
+    for (c.step = 0; c.step < 150000; c.step++) {
+        int n = (int)random_below(MODEL_KEYS);
+        c.d = (int)random_below(2), c.key = model_key(n), c.m = &model[c.d][n];
+        model_expire(c.m);
+        size_t action = random_below(sizeof(changes) / sizeof(changes[0]));
+        if (changes[action] != change_set) { /* which finds an expired key by itself */
+            c.e = db_find(c.dbs[c.d], c.key, 0);
+            assert_int_equal(c.e != NULL, c.m->present);
+        }
+        changes[action](&c);
+        if (!c.e || !c.m->present) continue;
+        struct slice value = entry_string(c.e, number);
+        assert_int_equal(value.len, c.m->len);
+        assert_memory_equal(value.data, c.m->value, c.m->len);
+        assert_int_equal(entry_expire_at(c.e), c.m->expire);
+        assert_int_equal(entry_string_len(c.e), c.m->len);
+    }
+    databases_hold_the_model(c.dbs);
 }
 
 static void all_memory_comes_back(void **state) {
