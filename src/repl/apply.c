@@ -46,6 +46,8 @@ static struct {
     struct kept_blob *blobs;
     size_t blob_count, blob_capacity, blob_bytes;
     bool ack_due;         /* the primary asked for an acknowledgement */
+    uint64_t asked_us;    /* when it last did; 0: never */
+    int64_t acked;        /* last offset acknowledged */
     int64_t fsynced_sent; /* last offset acknowledged as being on disk */
 } apply;
 
@@ -93,7 +95,11 @@ static void kept_pass_on(void) {
     kept_clear();
 }
 
-/* Acknowledgements */
+/* Acknowledgements
+ *
+ * The primary gets one each second and when it asks (GETACK), because a client waits (WAIT). For EAGER_US after it has
+ * asked, the replica acknowledges without being asked again: the next WAIT often finds the acknowledgement there. */
+enum { EAGER_US = 1000 * 1000 };
 
 /* The offset up to which the stream's commands are in the append-only file on the disk; -1: the file is off. The file
  * counts commands, the stream bytes: the offset at which the file has some number of commands is noted, and counts once
@@ -121,6 +127,7 @@ static void send_ack(void) {
     struct slice words[] = {SLICE("REPLCONF"), SLICE("ACK"), slice_of(offset), SLICE("FACK"), slice_of(fsynced)};
     request_write(&client->conn->out, on_disk >= 0 ? 5 : 3, words);
     apply.fsynced_sent = on_disk;
+    apply.acked = role->offset;
     client_flush_later(client);
 }
 
@@ -178,6 +185,7 @@ static bool execute(void) {
         repl_stream_written(); /* the offset includes the requests before it that came in the same bytes */
         send_ack();
         apply.ack_due = true;
+        apply.asked_us = clock_mono();
         return true;
     }
     return dispatch_request(apply.client, reader->argc, reader->argv);
@@ -240,6 +248,7 @@ static void apply_input(void) {
     apply.used = 0;
     role_sync.read_ahead = (int64_t)kept_len();
     repl_stream_written();
+    if (apply.asked_us && clock_mono() - apply.asked_us < EAGER_US && apply.acked != role->offset) send_ack();
 }
 
 /* The request that was held back is parsed again: the input may have moved. A request with large arguments, parts of

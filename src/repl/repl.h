@@ -28,7 +28,8 @@
  *     failover.c     FAILOVER
  *     redirect.c     -REDIRECT for clients that declared the capability
  *     repl_info.c    INFO replication, ROLE
- *     pull_*.c       the full copy fetched by the replica with one-sided RDMA READ
+ *     link_transport.c  over which transport a replica connects
+ *     full_sync_pull.c, pull_*.c  the full copy fetched by the replica with one-sided RDMA READ
  *
  * The role itself (primary or replica, of which server, state of the link) is in server/role.h. Main thread only. */
 #ifndef REPL_H
