@@ -440,6 +440,8 @@ start_server {tags {stream}} {
             set c [new_client]
             $c -send xreadgroup group g c$i block 0 streams s >
             lappend clients $c
+            # The first two are served first. With I/O threads the requests of the others may change places.
+            if {$i < 2} {wait_for_condition 10000 {[info_field clients blocked_clients] == $i + 1}}
         }
         wait_for_condition 10000 {[info_field clients blocked_clients] == 200}
         set before [r debug blocking-visited]
