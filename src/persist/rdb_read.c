@@ -251,9 +251,10 @@ static void append_node(struct reading *reading, uint8_t *lp) {
     list_type_append_node(reading->db, reading->entry, lp);
 }
 
-static void read_plain(struct reading *reading) {
+static void read_plain(struct reading *reading, bool may_be_empty) {
     struct slice text = SLICE("");
     struct blob *blob = rdb_read_blob(reading->in, &reading->in->first, &text);
+    if (!failed(reading) && !text.len && !may_be_empty) damaged(reading, "a list node of one element without bytes");
     if (failed(reading)) return;
     if (!reading->entry) make(reading, TYPE_LIST, ENCODING_LISTPACK, listpack_new(0));
     list_type_expect(reading->db, reading->entry, 1, text.len);
@@ -282,7 +283,7 @@ static void read_list(struct reading *reading, enum rdb_type type) {
         if (type == RDB_LIST_QUICKLIST_2) kind = rdb_read_length(reading->in);
         if (failed(reading)) break;
         if (kind == NODE_PLAIN)
-            read_plain(reading);
+            read_plain(reading, type == RDB_LIST);
         else if (kind == NODE_PACKED && type == RDB_LIST_QUICKLIST_2)
             read_node(reading);
         else if (kind == NODE_ZIPLIST && type != RDB_LIST_QUICKLIST_2)

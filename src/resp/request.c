@@ -382,8 +382,9 @@ static char escape_read(const char **at, const char *end) {
 
 /* Finds the next word in [*at, end) and moves *at past it. A word without quotes is a slice of the line; a quoted word
  * is decoded into `buffer`, which must have space for the rest of the line. Text directly after a closing quote belongs
- * to the same word (`joins`: inline requests) or is an error (configuration files). Returns 1: a word; 0: no more; -1:
- * unbalanced quotes. */
+ * to the same word (`joins`: inline requests) or is an error (configuration files). In inline requests a quote at the
+ * end of the line closes the word even behind a backslash, as in Valkey. Returns 1: a word; 0: no more; -1: unbalanced
+ * quotes. */
 static int word_next(const char **at, const char *end, char *buffer, bool joins, struct slice *word) {
     const char *p = *at;
     while (p < end && is_space(*p)) p++;
@@ -416,10 +417,10 @@ static int word_next(const char **at, const char *end, char *buffer, bool joins,
             if (!joins && p < end && !is_space(*p)) return -1;
             if (!joins) break;
             quote = 0;
-        } else if (quote == '"' && *p == '\\' && p + 1 < end) {
+        } else if (quote == '"' && *p == '\\' && p + 1 + joins < end) {
             p++;
             *out++ = escape_read(&p, end);
-        } else if (quote == '\'' && *p == '\\' && p + 1 < end && p[1] == '\'') {
+        } else if (quote == '\'' && *p == '\\' && p + 1 + joins < end && p[1] == '\'') {
             *out++ = '\'';
             p += 2;
         } else {

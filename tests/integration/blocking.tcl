@@ -408,6 +408,36 @@ start_server {tags {blocking}} {
         assert_equal [expr {$count * 3}] [llength $got]
     }
 
+    test "a command that waited is logged when it ends" -needs {version 9.0} {
+        r flushall
+        set thresholds {commandlog-execution-slower-than commandlog-request-larger-than commandlog-reply-larger-than}
+        set before [lmap name $thresholds {config_get $name}]
+        set c [new_client]
+        set id [$c client id]
+        foreach name $thresholds value {0 1 1} {r config set $name $value}
+        foreach {command end reply} {
+            {blpop l 0.01} {} {}
+            {blpop l 0} {rpush l v} {l v}
+            {blpop l 0} {client unblock $id} {}
+            {blpop l 0} {client unblock $id error} {UNBLOCKED *}
+        } {
+            $c -send {*}$command
+            if {$end ne ""} {
+                wait_blocked 1
+                r {*}[subst $end]
+            }
+            catch {$c -read} got
+            assert_match $reply $got
+            foreach kind {slow large-request large-reply} {
+                set logged [lsearch -all -inline -index 3 [r commandlog get -1 $kind] $command]
+                assert_equal 1 [llength $logged] "$kind after $end: $logged"
+                r commandlog reset $kind
+            }
+        }
+        foreach name $thresholds value $before {r config set $name $value}
+        $c -close
+    }
+
     test "CLIENT UNBLOCK with ERROR counts the call as rejected" {
         r del l
         set c [new_client]

@@ -58,9 +58,16 @@ start_server {tags {protocol}} {
     }
 
     test "unbalanced quotes end the connection" {
-        foreach bytes {"ECHO \"a\r\n" "ECHO 'a\r\n" "ECHO a\"b\r\n" "\"\\\"\r\n" "\"\r\n" "'\r\n"} {
+        foreach bytes {"ECHO \"a\r\n" "ECHO 'a\r\n" "ECHO a\"b\r\n" "\"\r\n" "'\r\n"} {
             refused $bytes "unbalanced quotes in request"
         }
+    }
+
+    test "a quote at the end of an inline request closes the word, even behind a backslash" -needs {version 9.0} {
+        answer "ECHO \"a\\\"\r\n" "\$2\r\na\\\r\n"
+        answer "ECHO x'a\\'\n" "\$3\r\nxa\\\r\n"
+        answer "ECHO \"a\\\"\"\r\n" "\$2\r\na\"\r\n"
+        refused "ECHO \"a\\\" \r\n" "unbalanced quotes in request"
     }
 
     test "a too big inline request ends the connection" {

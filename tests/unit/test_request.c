@@ -147,6 +147,12 @@ static void a_word_may_be_quoted_in_part(void **state) {
     EXPECT("PI'N'G\r\n", "1:[PING]");
 }
 
+static void a_quote_at_the_end_closes_behind_a_backslash(void **state) {
+    EXPECT("ECHO \"a\\\"\r\n", "2:[ECHO][a\\]");
+    EXPECT("ECHO 'a\\'\n", "2:[ECHO][a\\]");
+    EXPECT("ECHO 'a\\''\n", "2:[ECHO][a']");
+}
+
 static void inline_quotes_unbalanced(void **state) {
     EXPECT("PING \"a\r\n", "ERR Protocol error: unbalanced quotes in request");
     EXPECT("PING\r\nPING \"a\\\r\n", "1:[PING]ERR Protocol error: unbalanced quotes in request");
@@ -457,6 +463,7 @@ int main(void) {
         cmocka_unit_test(inline_requests),
         cmocka_unit_test(inline_quotes),
         cmocka_unit_test(a_word_may_be_quoted_in_part),
+        cmocka_unit_test(a_quote_at_the_end_closes_behind_a_backslash),
         cmocka_unit_test(inline_quotes_unbalanced),
         cmocka_unit_test(malformed_lengths),
         cmocka_unit_test(lines_without_end),

@@ -7,9 +7,10 @@
 #include "lib/clock.h"
 #include "lib/hashtable.h"
 #include "lib/number.h"
-#include "server/clients/client.h"
+#include "server/clients/client_private.h"
 #include "server/db_key.h"
 #include "server/command/dispatch.h"
+#include "server/stats/commandlog.h"
 #include "server/store_events.h"
 #include "lib/ticks.h"
 #include <math.h>
@@ -35,6 +36,8 @@ struct blocked {
     bool unless_present, call_at_end;
     void (*timed_out)(struct reply *reply);
     struct event_timer timer;
+    uint64_t ticks;      /* that the command ran before it blocked */
+    size_t request_size; /* bytes on the wire */
     int wait_count;
     struct wait *waits;
     int argc;
@@ -194,12 +197,21 @@ bool client_unblock(struct client *client, const char *error) {
         if (!before) client->flags &= ~(uint32_t)CLIENT_DENY_BLOCKING;
         return true;
     }
-    blocked->command->calls++;
-    if (error) blocked->command->rejected++;
+    struct command *command = blocked->command;
+    struct call_start start;
+    client_call_starts(client, &start);
+    client->commands++;
+    dispatch_commands++;
+    command->calls++;
+    command->ticks += blocked->ticks;
+    if (error) command->rejected++;
     if (error)
         reply_error(&client->reply, error);
     else
         answer_timeout(&client->reply, blocked->timed_out);
+    if (blocked->ticks >= commandlog_thresholds[COMMANDLOG_SLOW])
+        commandlog_add(COMMANDLOG_SLOW, command, client, blocked->argc, blocked->argv, ticks_to_us(blocked->ticks));
+    client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
     unblock(blocked);
     return true;
 }
@@ -215,6 +227,8 @@ static struct blocked *blocked_new(struct call *call, const struct blocking *how
                                 .unless_present = how->unless_present,
                                 .call_at_end = how->call_at_end,
                                 .timed_out = how->timed_out,
+                                .ticks = ticks_now() - dispatch_ticks,
+                                .request_size = request_wire_size(&call->client->reader),
                                 .argc = call->argc};
     char *at = (char *)&blocked->argv[call->argc];
     for (int i = 0; i < call->argc; i++) {
@@ -270,11 +284,15 @@ static void call_again(struct blocked *blocked) {
     called_blocks = false;
     client->flags |= CLIENT_CALLED_AGAIN;
     dispatch_ticks = ticks_now();
+    struct call_start start;
+    client_call_starts(client, &start);
     dispatch_call(client, blocked->command, blocked->argc, blocked->argv);
     client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
     called = NULL;
     if (client->flags & CLIENT_CLOSING) return; /* the wait is already freed */
-    if (!called_blocks) unblock(blocked);
+    if (called_blocks) return;
+    client_call_ends(client, &start, blocked->argc, blocked->argv, blocked->request_size);
+    unblock(blocked);
 }
 
 bool blocking_call_again(struct client *client) {
