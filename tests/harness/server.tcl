@@ -285,11 +285,14 @@ proc server_stop {id} {
     set problem ""
     if {!$::server($id,stopped)} {
         set alive [process_alive $::server($id,pid)]
-        if {$alive} {
-            kill_process CONT $::server($id,pid)
-            kill_process TERM $::server($id,pid)
+        if {$alive} {kill_process CONT $::server($id,pid)}
+        # A server refuses to end while it writes its first append-only file: it is asked again.
+        set end [expr {[clock milliseconds] + ($::opt(valgrind) ? 60000 : 15000)}]
+        set code timeout
+        while {$code eq "timeout" && [clock milliseconds] < $end} {
+            if {$alive} {kill_process TERM $::server($id,pid)}
+            set code [server_reap $id 2000]
         }
-        set code [server_reap $id [expr {$::opt(valgrind) ? 60000 : 15000}]]
         if {$code eq "timeout"} {
             kill_process KILL $::server($id,pid)
             server_reap $id
