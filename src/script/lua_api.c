@@ -194,7 +194,7 @@ static int api_log(lua_State *lua) {
     int count = lua_gettop(lua);
     if (count < 2) return lua_raise(lua, "ERR server.log() requires two arguments or more.");
     if (!lua_isnumber(lua, 1)) return lua_raise(lua, "ERR First argument must be a number (log level).");
-    int level = (int)lua_tonumber(lua, 1);
+    lua_Integer level = lua_tointeger(lua, 1);
     if (level < LOG_LEVEL_DEBUG || level > LOG_LEVEL_WARNING) return lua_raise(lua, "ERR Invalid log level.");
     if ((enum log_level)level < log_level) return 0;
     luaL_Buffer line;
@@ -213,18 +213,18 @@ static int api_log(lua_State *lua) {
 
 static int api_setresp(lua_State *lua) {
     if (lua_gettop(lua) != 1) return lua_raise(lua, "ERR server.setresp() requires one argument.");
-    int protocol = (int)lua_tonumber(lua, 1);
+    lua_Integer protocol = lua_tointeger(lua, 1);
     if (protocol != 2 && protocol != 3) return lua_raise(lua, "ERR RESP version must be 2 or 3.");
-    script_set_protocol(protocol);
+    script_set_protocol((int)protocol);
     return 0;
 }
 
 static int api_set_repl(lua_State *lua) {
     if (lua_gettop(lua) != 1) return lua_raise(lua, "ERR server.set_repl() requires one argument.");
-    int targets = (int)lua_tonumber(lua, 1);
+    lua_Integer targets = lua_tointeger(lua, 1);
     if (targets & ~PROPAGATE_ALL)
         return lua_raise(lua, "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.");
-    script_set_targets(targets);
+    script_set_targets((int)targets);
     return 0;
 }
 

@@ -98,10 +98,16 @@ static void swap(char *bytes, size_t size) {
     }
 }
 
+/* The two's complement. Numbers beyond 64 bits become what the conversion of the CPU gives. */
+static uint64_t integer_bits(lua_Number number) {
+    if (number >= 0 && number < 0x1p64) return (uint64_t)number;
+    if (number < 0 && number >= -0x1p63) return (uint64_t)(int64_t)number;
+    return number >= 0x1p64 ? 0 : UINT64_C(1) << 63;
+}
+
 /* Integers beyond 8 bytes: the higher bytes are zero. */
 static void put_integer(struct lua_buffer *out, const struct format *format, int index, size_t size) {
-    lua_Number number = luaL_checknumber(format->lua, index);
-    uint64_t value = number < 0 ? (uint64_t)(int64_t)number : (uint64_t)number;
+    uint64_t value = integer_bits(luaL_checknumber(format->lua, index));
     char bytes[INTEGER_MAX] = {0};
     for (size_t i = 0; i < size && i < sizeof value; i++) bytes[i] = (char)(value >> (8 * i));
     if (!format->little) swap(bytes, size);

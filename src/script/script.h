@@ -21,6 +21,7 @@ struct script_cache_stats {
     uint64_t evicted;
 };
 void script_cache_stats(struct script_cache_stats *stats);
+void script_cache_reset_stats(void);
 size_t script_vm_memory(void); /* of EVAL */
 void script_cache_flush(bool in_background);
 #endif

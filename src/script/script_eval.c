@@ -50,11 +50,14 @@ static const struct hashtable_type text_type = {.key = script_text};
 void script_cache_stats(struct script_cache_stats *out) {
     *out = stats;
 }
+void script_cache_reset_stats(void) {
+    stats.evicted = 0;
+}
 size_t script_vm_memory(void) {
     return lua_vm_memory(vm);
 }
 
-static void equip(void) {
+static void open_vm(void) {
     if (vm) return;
     vm = lua_vm_new(LUA_VM_EVAL);
     by_digest = hashtable_new(&digest_type);
@@ -173,7 +176,7 @@ static void eval(struct call *call, bool read_only) {
     struct lua_arguments arguments;
     monitor_show(call);
     if (!keys_read(call, &arguments)) return;
-    equip();
+    open_vm();
     struct script *script = hashtable_find(by_text, call->argv[1]);
     if (!script) script = script_add(call, call->argv[1], false);
     if (script) run(call, script, &arguments, read_only);
@@ -212,7 +215,7 @@ static void evalsha_ro_run(struct call *call) {
 
 static void load_run(struct call *call) {
     struct slice text = call->argv[2];
-    equip();
+    open_vm();
     struct script *script = hashtable_find(by_text, text);
     if (!script) script = script_add(call, text, true);
     if (!script) return;

@@ -28,8 +28,11 @@ static const char *replace_libraries(const struct slice *codes, size_t count) {
     return libraries_restore(codes, count, LIBRARY_RESTORE_FLUSH);
 }
 
-static const struct script_hooks hooks = {
-    .usage = usage, .libraries = libraries_code, .load_library = load_library, .replace_libraries = replace_libraries};
+static const struct script_hooks hooks = {.usage = usage,
+                                          .reset_stats = script_cache_reset_stats,
+                                          .libraries = libraries_code,
+                                          .load_library = load_library,
+                                          .replace_libraries = replace_libraries};
 
 void script_init(void) {
     script_hooks = &hooks;

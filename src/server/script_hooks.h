@@ -11,10 +11,11 @@ struct script_usage {
     size_t vm_eval, vm_functions;          /* bytes of the interpreters */
     size_t scripts_bytes, functions_bytes; /* of the texts and tables beside them */
     size_t scripts, libraries, functions;  /* counts */
-    uint64_t evicted;                      /* scripts, since the start */
+    uint64_t evicted;                      /* scripts, since the start or CONFIG RESETSTAT */
 };
 struct script_hooks {
     void (*usage)(struct script_usage *usage);
+    void (*reset_stats)(void);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */
     size_t (*libraries)(const struct slice **codes);
     /* Loads a library, and replaces the one of its name. Returns NULL, or the error. */

@@ -175,3 +175,28 @@ foreach preamble {yes no} {
         }
     }
 }
+
+start_server {overrides {repl-diskless-sync-delay 0 save ""} tags {functions} no_rdma 1} {
+    start_server {overrides {save ""} tags {functions} no_rdma 1} {
+        test "a replica has the libraries of its primary only, and gets what scripts write" -needs {ours 1} {
+            r function load [simple own]
+            r -1 function load [simple before 'before']
+            r replicaof [srv -1 host] [srv -1 port]
+            wait_for_condition 20000 {[info_field replication master_link_status] eq "up"} "the replica does not follow"
+            assert_equal before [dict get [lindex [r function list] 0] library_name]
+            assert_equal 1 [llength [r function list]]
+            r -1 function load [library after {redis.register_function('write', function(keys) redis.call('set', keys[1], 1) redis.call('incr', keys[1]) end)}]
+            r -1 fcall write 1 k
+            r -1 eval {redis.set_repl(redis.REPL_AOF) redis.call('set', 'hidden', 1) redis.set_repl(redis.REPL_ALL) redis.call('set', 'l', 1)} 0
+            wait_for_condition 20000 {[r get l] eq "1"} "the replica misses the writes of scripts"
+            assert_equal 2 [r get k]
+            assert_equal "" [r get hidden]
+            assert_equal 2 [llength [r function list]]
+            assert_error_like "READONLY *" {r fcall write 1 k}
+            assert_error_like "READONLY *" {r function flush}
+            r -1 function flush
+            wait_for_condition 20000 {[llength [r function list]] == 0} "the replica keeps its libraries"
+            r replicaof no one
+        }
+    }
+}

@@ -100,7 +100,7 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r flushdb; r select 9
     }
 
-    test "time stands still in a script" {
+    test "the time is the same throughout a script" {
         assert_typed :1 eval {
             local t = redis.call('time')
             for i = 1, 100000 do local x = i * i end
@@ -129,7 +129,6 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
     test "more than 500 scripts of EVAL evict the least recently executed, SCRIPT LOAD keeps its own" {
         r script flush
         r config resetstat
-        set evicted [info_field stats evicted_scripts]
         set kept [r script load "return 'kept'"]
         r eval "return 'first'" 0
         for {set i 0} {$i < 499} {incr i} {r eval "return $i" 0}
@@ -137,7 +136,7 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         r eval "return 'first'" 0
         r eval "return 'one more'" 0
         assert_equal 501 [info_field memory number_of_cached_scripts]
-        assert_equal [expr {$evicted + 1}] [info_field stats evicted_scripts]
+        assert_equal 1 [info_field stats evicted_scripts]
         assert_equal {1 1} [r script exists $kept [r eval {return redis.sha1hex("return 'first'")} 0]]
         assert_equal 0 [r script exists [r eval {return redis.sha1hex("return 0")} 0]]
         r script flush

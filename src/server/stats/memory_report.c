@@ -2,6 +2,7 @@
  *
  * The cron samples the bytes in use to find the peak; it misses a peak between two samples, but counting on each
  * allocation would cost more. Everything else is read on request. */
+#include "server/script_hooks.h"
 #include "server/stats/memory_report.h"
 #include "server/clients/client.h"
 
@@ -52,8 +53,10 @@ void memory_report_make(struct memory_report *report) {
     add_clients(report);
     add_databases(report);
     if (memory_report_replication) memory_report_replication(report);
-    report->overhead = report->startup + report->clients_normal + report->clients_replicas + report->tables +
-                       report->replication_backlog;
+    struct script_usage scripts;
+    script_usage_read(&scripts);
+    report->overhead = report->startup + scripts.scripts_bytes + scripts.functions_bytes + report->clients_normal +
+                       report->clients_replicas + report->tables + report->replication_backlog;
     report->dataset = report->used > report->overhead ? report->used - report->overhead : 0;
     size_t since_start = report->used > report->startup ? report->used - report->startup : 0;
     report->bytes_per_key = report->keys ? since_start / report->keys : 0;

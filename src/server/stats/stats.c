@@ -275,6 +275,7 @@ static void stats_reset(void) {
     auth_reset_stats();
     clients_evicted_reset();
     eviction_reset_stats();
+    if (script_hooks) script_hooks->reset_stats();
 }
 
 /* INFO commandstats, errorstats, latencystats */
