@@ -133,6 +133,7 @@ static void parts_register(void) {
     server_add_part(&aof_part); /* its child must be gone before the snapshot that SHUTDOWN may write */
     server_add_part(&snapshot_part);
     server_add_part(&repl_replica_part);
+    server_add_part(&replica_expiry_part);
     server_add_part(&wait_part); /* asks for acknowledgements before the stream is sent */
     server_add_part(&repl_primary_part);
 }

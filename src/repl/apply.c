@@ -24,6 +24,7 @@
 #include "server/command/propagate.h"
 #include "server/role.h"
 #include "server/stats/errorstats.h"
+#include "server/stats/stats.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,9 @@ struct kept_blob {
 static struct {
     struct client *client; /* NULL: the stream is not followed */
     int db;
-    bool running; /* apply_input() is on the stack */
-    size_t used;  /* bytes of the input that were executed and are not consumed */
+    bool running;     /* apply_input() is on the stack */
+    uint64_t counted; /* bytes of the connection in replication_stats */
+    size_t used;      /* bytes of the input that were executed and are not consumed */
     struct memory_output kept;
     struct kept_blob *blobs;
     size_t blob_count, blob_capacity, blob_bytes;
@@ -263,7 +265,8 @@ static void resume(struct client *client) {
 }
 
 static void readable(struct connection *conn) {
-    (void)conn;
+    replication_stats.bytes_in += conn->bytes_in - apply.counted;
+    apply.counted = conn->bytes_in;
     role_heard();
     apply_input();
 }
@@ -300,6 +303,7 @@ void apply_start(struct connection *conn, int db) {
     apply.client = client;
     apply.db = db;
     apply.used = 0;
+    apply.counted = conn->bytes_in;
     client->db = keyspace_db(server.keyspace, db);
     client->user = &superuser;
     client->authenticated = true;

@@ -22,6 +22,7 @@
  *     full_sync.c    the full synchronization on the primary: from a file, or through a pipe from a child process
  *     replica.c      the link to the primary: connect, handshake, partial synchronization, retry
  *     sync_load.c    the full synchronization on the replica: to a file, or straight into memory
+ *     replica_expiry.c  keys with an expiry that clients of a writable replica have made
  *     apply.c        the stream of the primary: executes it, passes it on to replicas of this server, acknowledges it
  *     dual_channel.c the full copy on a connection of its own
  *     wait.c         WAIT, WAITAOF, min-replicas-to-write
@@ -85,7 +86,7 @@ extern const struct config_option repl_primary_options[], repl_replica_options[]
 extern const struct command_spec repl_primary_commands[], repl_replica_commands[], wait_commands[], failover_commands[];
 extern const struct info_section repl_sections[];
 extern const struct debug_subcommand repl_debug_subcommands[];
-extern struct server_part wait_part, repl_primary_part, repl_replica_part;
+extern struct server_part wait_part, repl_primary_part, repl_replica_part, replica_expiry_part;
 
 /* The replica's connection changed roles: every replica of this server is disconnected, so that it synchronizes with
  * the new history (a partial synchronization where it can). */

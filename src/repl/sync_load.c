@@ -28,6 +28,7 @@
 #include "repl/replica.h"
 #include "server/process/child.h"
 #include "server/role.h"
+#include "server/stats/stats.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -140,6 +141,7 @@ static void send_newline(struct connection *conn) {
 }
 
 static void heard(size_t bytes) {
+    replication_stats.bytes_in += bytes;
     copy.received += bytes;
     copy.heard_us = clock_mono();
     role_sync.read = (int64_t)copy.received;

@@ -68,6 +68,10 @@ bool role_is_stale(void) {
     return list_is_linked(&stale_filter.link);
 }
 
+bool role_is_read_only(void) {
+    return read_only;
+}
+
 bool role_ignores_maxmemory(void) {
     return current.is_replica && ignore_maxmemory;
 }

@@ -52,12 +52,14 @@ struct role_sync {
     int64_t heard_ms;           /* wall clock: last bytes of the full copy */
     size_t buffer, buffer_peak; /* bytes of the stream received while the full copy is loaded (dual channel) */
     const char *transport;      /* of the link: "rdma", or "tcp" where RDMA was tried; NULL: not shown */
+    size_t tracked_keys;        /* keys with an expiry that clients of a writable replica made */
     uint64_t errors;            /* commands of the stream that failed: unexpected_error_replies */
 };
 extern struct role_sync role_sync;
 void role_set_offset(int64_t offset);
 void role_heard(void);             /* bytes have arrived from the primary */
 bool role_is_stale(void);          /* a replica that refuses commands on its data: the link is down */
+bool role_is_read_only(void);      /* the option replica-read-only */
 bool role_ignores_maxmemory(void); /* a replica whose primary evicts for both */
 
 /* Called after the role changes, or the primary of a replica. */

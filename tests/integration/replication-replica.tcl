@@ -354,6 +354,23 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
+    test "a writable replica expires the keys of its clients, and no key of its primary" -needs {ours 1} {
+        set chan [synchronize $copy]
+        set before [info_field stats total_net_repl_input_bytes]
+        primary_send $chan "[resp_command SELECT 0][resp_command SET theirs 1 PXAT 1]"
+        wait_for_condition 5000 {[info_field stats total_net_repl_input_bytes] > $before && [r dbsize] == 2}
+        r config set replica-read-only no
+        r set mine 1 px 1
+        r set later 1 ex 1000
+        assert_morethan [info_field stats slave_expires_tracked_keys] 0
+        wait_for_condition 5000 {[info_field stats slave_expires_tracked_keys] == 1}
+        assert_equal {3 {} {}} [list [r dbsize] [r get theirs] [r get mine]]
+        r persist later
+        wait_for_condition 5000 {[info_field stats slave_expires_tracked_keys] == 0}
+        r config set replica-read-only yes
+        lead
+    }
+
     test "REPLICAOF answers as genuine servers do" -needs {ours 1} {
         assert_equal OK [r replicaof no one]
         assert_equal OK [r slaveof no one]

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 from common import ROOT, Client, Error, Report, Server, free_port, installed, newest_server, ours
 
@@ -195,8 +196,9 @@ class Writer:
         self.sent += len(batch)
 
 
-def follow(name, primary_binary, primary_args, replica_args, generator, seed, seconds):
-    title = "%s, %s" % (name, " ".join(replica_args) or "defaults")
+def follow(name, primary_binary, primary_args, replica_args, generator, seed, seconds, chained=False):
+    """chained: a genuine replica of the same version follows ours."""
+    title = "%s, %s%s" % (name, " ".join(replica_args) or "defaults", ", chained" if chained else "")
     rng = random.Random(seed)
     generator.R.seed(seed)
     with Server(primary_binary, "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--repl-backlog-size", "256mb", *primary_args) as primary:
@@ -206,12 +208,16 @@ def follow(name, primary_binary, primary_args, replica_args, generator, seed, se
             for _ in range(5):
                 writer.burst(100)
             with Server(ours(), "--enable-debug-command", "yes", "--replicaof", "127.0.0.1 %d" % proxy.port, *replica_args) as replica:
-                follow_and_compare(title, primary, replica, proxy, writer, rng, seconds)
+                with ExitStack() as stack:
+                    last = None
+                    if chained:
+                        last = stack.enter_context(Server(primary_binary, "--enable-debug-command", "yes", "--replicaof", "127.0.0.1 %d" % replica.port))
+                    follow_and_compare(title, primary, replica, last, proxy, writer, rng, seconds)
         finally:
             proxy.close()
 
 
-def follow_and_compare(title, primary, replica, proxy, writer, rng, seconds):
+def follow_and_compare(title, primary, replica, last, proxy, writer, rng, seconds):
     theirs, mine = Client(primary.port), Client(replica.port)
     if not report.check(title + ": the link comes up", wait_for(lambda: link_up(mine)), replica.output()):
         return
@@ -230,6 +236,10 @@ def follow_and_compare(title, primary, replica, proxy, writer, rng, seconds):
     if not report.check(title + ": the data are equal after %d commands and %d cuts" % (writer.sent, cuts), ok, digests):
         for db in range(4):
             compare_keys(theirs, mine, db)
+    if last:
+        ok, digests = same_data(mine, Client(last.port))
+        report.check(title + ": the data of the last of the chain are equal", ok, digests)
+        report.equal(title + ": one full synchronization of the last of the chain", "1", info(mine, "stats")["sync_full"])
     after = info(theirs, "stats")
     report.equal(title + ": no full synchronization after the first", before["sync_full"], after["sync_full"])
     resumed = int(after["sync_partial_ok"]) - int(before["sync_partial_ok"])
@@ -272,7 +282,7 @@ def main():
             continue
         for at, mode in enumerate(modes):
             primary_args = ["--repl-diskless-sync", "no"] if at == 0 else []
-            follow(name, binary, primary_args, mode, generator, options.seed * 100 + at, options.seconds)
+            follow(name, binary, primary_args, mode, generator, options.seed * 100 + at, options.seconds, chained=at == 2)
         if "9.1" in name:
             dual = ["--dual-channel-replication-enabled", "yes"]
             follow(name, binary, dual, dual + ["--repl-diskless-load", "swapdb"], generator, options.seed * 100 + 50, options.seconds)

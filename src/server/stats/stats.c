@@ -225,11 +225,11 @@ static void stats_write_rest(struct output *out) {
     line(out, "latest_fork_usec:%llu", ull(child_stats.latest_fork_us));
     line(out, "total_forks:%llu", ull(child_stats.total_forks));
     line(out, "migrate_cached_sockets:%zu", stats_migrate_connections);
-    static const char *const none_yet[] = {"slave_expires_tracked_keys", "active_defrag_hits",
-                                           "active_defrag_misses",       "active_defrag_key_hits",
-                                           "active_defrag_key_misses",   "total_active_defrag_time",
-                                           "current_active_defrag_time", "tracking_total_keys",
-                                           "tracking_total_items",       "tracking_total_prefixes"};
+    line(out, "slave_expires_tracked_keys:%zu", role_sync.tracked_keys);
+    static const char *const none_yet[] = {
+        "active_defrag_hits",       "active_defrag_misses",     "active_defrag_key_hits",
+        "active_defrag_key_misses", "total_active_defrag_time", "current_active_defrag_time",
+        "tracking_total_keys",      "tracking_total_items",     "tracking_total_prefixes"};
     for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
     line(out, "unexpected_error_replies:%llu", ull(role_sync.errors));
     line(out, "total_error_replies:%llu", ull(errorstats_total()));

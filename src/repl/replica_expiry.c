@@ -1,0 +1,104 @@
+/* replica_expiry.c: keys with an expiry that clients of a writable replica have made.
+ *
+ * A replica deletes no key by itself: its primary's DEL does. The primary does not know keys that clients wrote to the
+ * replica (replica-read-only no), so the replica expires these itself. It remembers the keys to which a command of a
+ * client has given an expiry, and the cron deletes those whose time is over, some in each round. A full
+ * synchronization, or another role, forgets them all. */
+#include "lib/clock.h"
+#include "lib/hashtable.h"
+#include "lib/memory.h"
+#include "repl/replica.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include "server/db_key.h"
+#include "server/role.h"
+#include "server/store_events.h"
+
+enum { ROUND_KEYS = 64, ROUND_US = 1000 };
+
+struct tracked_key {
+    uint32_t len; /* of the database number and the key */
+    char name[];
+};
+
+static struct slice tracked_name(const void *entry) {
+    const struct tracked_key *key = entry;
+    return (struct slice){key->name, key->len};
+}
+static void tracked_free(void *entry) {
+    mem_free(entry);
+}
+static const struct hashtable_type tracked_type = {.key = tracked_name, .free_entry = tracked_free};
+static struct hashtable *tracked; /* NULL: this server is no replica */
+
+static struct entry *find(struct db *db, struct slice key) {
+    return db_find(db, key, LOOKUP_NOTOUCH | LOOKUP_NOSTATS | LOOKUP_NOEXPIRE);
+}
+
+static void changed(struct db *db, struct slice name) {
+    const struct call *call = dispatch_running();
+    if (!call || call->client->flags & (CLIENT_PRIMARY | CLIENT_LOADER) || role_is_read_only()) return;
+    struct entry *entry = find(db, name);
+    if (!entry || entry_expire_at(entry) < 0) return;
+    struct db_key room;
+    struct slice full = db_key_make(&room, db, name);
+    if (!hashtable_find(tracked, full)) {
+        struct tracked_key *key = mem_alloc(sizeof *key + full.len);
+        key->len = (uint32_t)full.len;
+        memcpy(key->name, full.data, full.len);
+        hashtable_add(tracked, key);
+        role_sync.tracked_keys = hashtable_size(tracked);
+    }
+    db_key_free(&room);
+}
+
+static void forget_all(void) {
+    hashtable_clear(tracked);
+    role_sync.tracked_keys = 0;
+}
+
+/* The contents were replaced as a whole, or two databases swapped. */
+static void swapped(struct db *a, struct db *b) {
+    if (a == b) forget_all();
+}
+
+static struct store_listener listener = {.hooks = {.changed = changed, .swapped = swapped}};
+
+static void role_changed(void) {
+    if (role->is_replica && !tracked) {
+        tracked = hashtable_new(&tracked_type);
+        store_events_listen(&listener);
+    } else if (!role->is_replica && tracked) {
+        store_events_unlisten(&listener);
+        hashtable_free(tracked);
+        tracked = NULL;
+        role_sync.tracked_keys = 0;
+    }
+}
+
+/* Expires the key, or forgets it where it needs no expiry any more. */
+static void visit(struct tracked_key *key) {
+    struct slice full = tracked_name(key), name = db_key_name(full);
+    struct db *db = db_key_db(full);
+    struct entry *entry = find(db, name);
+    if (entry && entry_expire_at(entry) >= 0 && !entry_is_expired(entry)) return;
+    if (entry && entry_is_expired(entry)) db_find(db, name, LOOKUP_WRITE | LOOKUP_NOTOUCH | LOOKUP_NOSTATS);
+    hashtable_pop(tracked, full);
+    tracked_free(key);
+    role_sync.tracked_keys = hashtable_size(tracked);
+}
+
+static void cron(void) {
+    if (!tracked || !hashtable_size(tracked) || server.loading) return;
+    uint64_t end = clock_monotonic_us() + ROUND_US;
+    for (int left = ROUND_KEYS; left > 0 && hashtable_size(tracked) && clock_monotonic_us() < end; left--)
+        visit(hashtable_random(tracked));
+}
+
+static void start(void) {
+    static struct role_listener role_listener = {.changed = role_changed};
+    role_listen(&role_listener);
+    role_changed();
+}
+
+struct server_part replica_expiry_part = {.name = "replica-expiry", .start = start, .cron = cron};
