@@ -9,12 +9,12 @@
 #include "lib/memory.h"
 #include "lib/random.h"
 #include "net/pin.h"
+#include "net/rdma_srq.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -187,167 +187,14 @@ static inline struct rdma_connection *find_connection(const struct rdma_device *
     return page ? page[qp_num & (RDMA_QP_PAGE - 1)] : NULL;
 }
 
-/* Receives */
-
-static void fill_receive(struct ibv_recv_wr *wr, struct ibv_sge *sge, struct rdma_slot *slot, uint32_t lkey) {
-    *sge = (struct ibv_sge){.addr = (uintptr_t)slot, .length = sizeof *slot, .lkey = lkey};
-    *wr = (struct ibv_recv_wr){.wr_id = (uintptr_t)slot | RDMA_RECEIVE_TAG, .sg_list = sge, .num_sge = 1};
-}
-
-static inline void note_shared_receives(struct rdma_device *device, struct rdma_shared *shared, int64_t change) {
-    shared->posted += change;
-    device->owner->stats.receives_posted += (uint64_t)change;
-}
-
-static void loop_tidy_soon(struct rdma_loop *owner);
-
-/* The device did not accept the receive. Without it the queue would stay short, so it is posted again a little later.
- */
-static void keep_unposted(struct rdma_device *device, const struct rdma_repost *repost) {
-    struct rdma_slot *slot = repost->slot;
-    slot->unposted.next = device->unposted;
-    slot->unposted.conn = repost->conn;
-    slot->unposted.shared = repost->shared;
-    device->unposted = slot;
-    device->owner->stats.unposted_receives++;
-}
-
-static inline bool same_queue(const struct rdma_repost *a, const struct rdma_connection *c,
-                              const struct rdma_shared *shared) {
-    return a->conn == c && a->shared == shared;
-}
-
-/* Posts slots given by `reposts`, all to one queue, with one doorbell; keeps those that cannot be. Returns how many
- * were posted; errno when it is less than all. */
-static int post_receives(struct rdma_device *device, const struct rdma_repost *reposts, int count) {
-    struct ibv_recv_wr wrs[RDMA_BATCH], *bad = NULL;
-    struct ibv_sge sges[RDMA_BATCH];
-    struct rdma_connection *c = reposts[0].conn;
-    struct rdma_shared *shared = reposts[0].shared;
-    uint32_t lkey = c ? c->slots_mr->lkey : shared->slots_mr->lkey;
-    for (int i = 0; i < count; i++) {
-        fill_receive(&wrs[i], &sges[i], reposts[i].slot, lkey);
-        if (i) wrs[i - 1].next = &wrs[i];
-    }
-    int error = c ? ibv_post_recv(c->qp, wrs, &bad) : ibv_post_srq_recv(shared->srq, wrs, &bad);
-    int posted = !error ? count : bad ? (int)(bad - wrs) : 0;
-    for (int i = posted; i < count; i++) keep_unposted(device, &reposts[i]);
-    if (!c) note_shared_receives(device, shared, posted);
-    errno = error;
-    return posted;
-}
-
-static void could_not_post(struct rdma_device *device) {
-    static _Thread_local uint64_t told_us;
-    uint64_t now = clock_mono();
-    int error = errno;
-    if (told_us == 0 || now - told_us > 1000000) {
-        told_us = now;
-        log_warning("RDMA: cannot post receives (%s): %s (errno %d); trying again", device->name, strerror(error),
-                    error);
-    }
-    loop_tidy_soon(device->owner);
-}
-
-/* Posts the remaining ones. True: none are left. */
-static bool post_unposted(struct rdma_device *device) {
-    struct rdma_repost reposts[RDMA_BATCH];
-    while (device->unposted) {
-        int count = 0;
-        struct rdma_connection *c = device->unposted->unposted.conn;
-        struct rdma_shared *shared = device->unposted->unposted.shared;
-        while (count < RDMA_BATCH && device->unposted && device->unposted->unposted.conn == c &&
-               device->unposted->unposted.shared == shared) {
-            reposts[count++] = (struct rdma_repost){device->unposted, c, shared};
-            device->unposted = device->unposted->unposted.next;
-            device->owner->stats.unposted_receives--;
-        }
-        if (post_receives(device, reposts, count) < count) return false;
-    }
-    return true;
-}
-
-/* The slots of a connection, or (c NULL) of a shared queue, are to go. */
-static void forget_unposted(struct rdma_device *device, const struct rdma_connection *c,
-                            const struct rdma_shared *shared) {
-    for (struct rdma_slot **at = &device->unposted; *at;) {
-        struct rdma_slot *slot = *at;
-        if (slot->unposted.conn != c || slot->unposted.shared != shared) {
-            at = &slot->unposted.next;
-            continue;
-        }
-        *at = slot->unposted.next;
-        device->owner->stats.unposted_receives--;
-    }
-}
-
-static void flush_reposts(struct rdma_device *device) {
-    for (int from = 0, to; from < device->repost_count; from = to) {
-        const struct rdma_repost *first = &device->reposts[from];
-        for (to = from + 1; to < device->repost_count && same_queue(&device->reposts[to], first->conn, first->shared);)
-            to++;
-        if (post_receives(device, &device->reposts[from], to - from) < to - from) could_not_post(device);
-    }
-    device->repost_count = 0;
-}
-
-/* Maps and registers `count` slots. On pages of their own: a forked child does not get the pages of registered memory.
- */
-static struct rdma_slot *make_slots(struct rdma_device *device, size_t count, struct ibv_mr **mr) {
-    size_t size = count * sizeof(struct rdma_slot);
-    struct rdma_slot *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (slots == MAP_FAILED) return NULL;
-    madvise(slots, size, MADV_DONTFORK);
-    *mr = rdma_register(&device->memory, slots, size, IBV_ACCESS_LOCAL_WRITE, RDMA_MEMORY_CONTROL);
-    if (*mr) return slots;
-    int error = errno;
-    munmap(slots, size);
-    errno = error;
-    return NULL;
-}
-
-static void drop_slots(struct rdma_device *device, struct rdma_slot *slots, size_t count, struct ibv_mr *mr) {
-    if (!slots) return;
-    rdma_unregister(&device->memory, mr, RDMA_MEMORY_CONTROL);
-    munmap(slots, count * sizeof *slots);
-}
-
-/* If some can be posted, the others follow later. Returns 0, or -errno when none can. */
-static int post_all(struct rdma_device *device, struct rdma_connection *c, struct rdma_shared *shared,
-                    struct rdma_slot *slots, uint32_t count) {
-    struct rdma_repost reposts[RDMA_BATCH];
-    for (uint32_t at = 0; at < count;) {
-        int n = 0;
-        while (n < RDMA_BATCH && at < count) reposts[n++] = (struct rdma_repost){&slots[at++], c, shared};
-        int posted = post_receives(device, reposts, n);
-        if (posted == n) continue;
-        if (at == (uint32_t)n && posted == 0) {
-            int error = errno;
-            forget_unposted(device, c, shared);
-            return -error;
-        }
-        could_not_post(device);
-        while (at < count) keep_unposted(device, &(struct rdma_repost){&slots[at++], c, shared});
-    }
-    return 0;
-}
-
 /* Completions */
-
-/* The connection of a late completion may be forgotten, so the address says whose slot it is. NULL: a connection's. */
-static inline struct rdma_shared *shared_of(struct rdma_device *device, const struct rdma_slot *slot) {
-    for (int i = 0; i < device->shared_count; i++)
-        if ((size_t)((uintptr_t)slot - (uintptr_t)device->shared[i].slots) < device->shared[i].depth * sizeof *slot)
-            return &device->shared[i];
-    return NULL;
-}
 
 static void handle_completion(struct rdma_device *device, const struct ibv_wc *wc) {
     struct rdma_connection *c = find_connection(device, wc->qp_num);
     if (rdma_is_receive(wc)) {
         struct rdma_slot *slot = (struct rdma_slot *)(uintptr_t)(wc->wr_id & ~(uint64_t)RDMA_RECEIVE_TAG);
-        struct rdma_shared *shared = shared_of(device, slot);
-        if (shared) note_shared_receives(device, shared, -1);
+        struct rdma_shared *shared = rdma_shared_of(device, slot);
+        if (shared) rdma_shared_note(device, shared, -1);
         bool good = wc->status == IBV_WC_SUCCESS;
         if (c && good)
             rdma_connection_received(c, wc, &slot->message);
@@ -389,7 +236,7 @@ static int fetch_completions(struct rdma_device *device) {
 static int drain(struct rdma_device *device, int max) {
     int total = 0;
     for (;;) {
-        if (device->repost_count) flush_reposts(device); /* make space for the receives of a batch */
+        if (device->repost_count) rdma_receives_flush(device); /* make space for the receives of a batch */
         int count = fetch_completions(device);
         if (!count) break;
         while (device->completion_next < device->completion_count)
@@ -404,7 +251,7 @@ void rdma_device_drain(struct rdma_device *device) {
     if (!rdma_usable()) return;
     drain(device, QUEUE_CAPACITY);
     rdma_polled_look(device);
-    if (device->repost_count) flush_reposts(device);
+    if (device->repost_count) rdma_receives_flush(device);
 }
 
 /* Connections whose peers' buffers are full hold send memory that others could use: their output moves to ordinary
@@ -454,7 +301,7 @@ static int device_poll(struct event_poller *poller) {
         rdma_loop_run_ready(device->owner);
     }
     /* Post the receives again after the messages are answered: the peers wait for the answers, not for the receives. */
-    if (device->repost_count) flush_reposts(device);
+    if (device->repost_count) rdma_receives_flush(device);
     return done;
 }
 
@@ -543,20 +390,6 @@ static bool has_queue(const struct rdma_device *device, const struct ibv_cq *cq)
     return false;
 }
 
-static struct rdma_shared *find_shared(struct rdma_device *device, const struct ibv_srq *srq) {
-    for (int i = 0; i < device->shared_count; i++)
-        if (device->shared[i].srq == srq) return &device->shared[i];
-    return NULL;
-}
-
-/* The device reports the limit once each time it is set. Where it cannot, the queue works without. */
-static void arm_limit(struct rdma_device *device, struct rdma_shared *shared) {
-    struct ibv_srq_attr attr = {.srq_limit = shared->depth / RDMA_SHARED_LIMIT};
-    shared->armed = true;
-    int error = attr.srq_limit ? ibv_modify_srq(shared->srq, &attr, IBV_SRQ_LIMIT) : 0;
-    if (error) log_debug("RDMA: %s does not report a low receive queue: %s", device->name, strerror(error));
-}
-
 /* Few receives are left: those that have completed are posted again before anything else happens. The limit is set
  * again by a later tick, so that a queue that stays low does not report it without end. */
 static void receives_low(struct rdma_device *device, struct rdma_shared *shared) {
@@ -567,20 +400,13 @@ static void receives_low(struct rdma_device *device, struct rdma_shared *shared)
     if (device->owner->ready.len) device->poller.last_work_us = clock_mono(); /* the loop polls before it sleeps */
 }
 
-static void rearm_limits(struct rdma_device *device) {
-    for (int i = 0; i < device->shared_count; i++) {
-        struct rdma_shared *shared = &device->shared[i];
-        if (!shared->armed && shared->posted > shared->depth / RDMA_SHARED_LIMIT) arm_limit(device, shared);
-    }
-}
-
 static void handle_async_event(const struct device_async_event *trouble) {
     enum ibv_event_type type = trouble->event.event_type;
     struct rdma_device *device = rdma_device_known(trouble->owner, trouble->verbs);
     if (!device || !rdma_usable() || device->opened_us > trouble->at_us) return;
     struct rdma_shared *shared = NULL;
     if (type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
-        shared = find_shared(device, trouble->event.element.srq);
+        shared = rdma_shared_find(device, trouble->event.element.srq);
     if (type == IBV_EVENT_DEVICE_FATAL)
         device_removed(device); /* removed or not, it does not work again in this state */
     else if (type == IBV_EVENT_SRQ_LIMIT_REACHED && shared)
@@ -679,7 +505,7 @@ static bool add_queue(struct rdma_device *device, uint32_t capacity) {
     return true;
 }
 
-static struct rdma_queue *queue_with_room(struct rdma_device *device, uint32_t need) {
+struct rdma_queue *rdma_queue_with_room(struct rdma_device *device, uint32_t need) {
     for (int i = 0; i < device->queue_count; i++)
         if (device->queues[i].capacity - device->queues[i].committed >= need) return &device->queues[i];
     struct rdma_queue *last = &device->queues[device->queue_count - 1];
@@ -716,30 +542,11 @@ static void choose_techniques(struct rdma_connection *c) {
     c->in_side = c->copies_in = without & RDMA_ZERO_COPY_IN;
 }
 
-static struct rdma_shared *add_shared(struct rdma_device *device);
-
-/* The shared receive queue of a new connection; NULL: the device has none. */
-static struct rdma_shared *choose_shared(struct rdma_device *device) {
-    struct rdma_shared *least = NULL;
-    for (int i = 0; i < device->shared_count; i++) {
-        struct rdma_shared *shared = &device->shared[i];
-        uint32_t most = shared->depth < RDMA_SHARED_USERS ? shared->depth : RDMA_SHARED_USERS;
-        if (!shared->was_low && shared->users < most) return shared;
-        if (!least || shared->users < least->users) least = shared;
-    }
-    if (least && !least->users) {
-        least->was_low = false; /* those who emptied it have gone */
-        return least;
-    }
-    struct rdma_shared *another = least ? add_shared(device) : NULL;
-    return another ? another : least;
-}
-
 int rdma_queue_pair_create(struct rdma_connection *c) {
     struct rdma_device *device = c->device;
-    struct rdma_shared *shared = choose_shared(device);
+    struct rdma_shared *shared = rdma_shared_choose(device);
     uint32_t own = shared ? 0 : device->own_depth, need = device->send_depth + own;
-    struct rdma_queue *queue = queue_with_room(device, need);
+    struct rdma_queue *queue = rdma_queue_with_room(device, need);
     if (!queue) {
         device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
         return -errno;
@@ -770,11 +577,7 @@ int rdma_queue_pair_create(struct rdma_connection *c) {
     choose_techniques(c);
     queue->committed += need;
     *table_place(device, c->qp_num, true) = c;
-    if (own) {
-        c->slots = make_slots(device, own, &c->slots_mr);
-        result = c->slots ? post_all(device, c, NULL, c->slots, own) : -errno;
-    }
-    return result;
+    return own ? rdma_receives_add(c, own) : result;
 }
 
 void rdma_queue_pair_forget(struct rdma_connection *c) {
@@ -794,9 +597,7 @@ void rdma_queue_pair_destroy(struct rdma_connection *c) {
     if (c->shared) c->shared->users--;
     c->send_queue->committed -= device->send_depth + own;
     device->owner->stats.receives_posted -= own;
-    if (own) forget_unposted(device, c, NULL);
-    drop_slots(device, c->slots, own, c->slots_mr);
-    c->slots = NULL;
+    rdma_receives_drop(c, own);
     c->shared = NULL;
 }
 
@@ -808,21 +609,13 @@ static void device_free(struct rdma_device *device) {
     event_poller_remove(device->owner->loop, &device->poller);
     event_watch_remove(device->owner->loop, &device->watch);
     event_watch_remove(device->owner->loop, &device->async_watch);
-    for (int i = 0; i < device->shared_count; i++) {
-        struct rdma_shared *shared = &device->shared[i];
-        ibv_destroy_srq(shared->srq);
-        note_shared_receives(device, shared, -shared->posted);
-        forget_unposted(device, NULL, shared);
-        device->owner->stats.shared_queues--;
-    }
+    rdma_shared_free(device);
     for (int i = 0; i < device->queue_count; i++) {
         if (device->queues[i].unacknowledged) ibv_ack_cq_events(device->queues[i].cq, device->queues[i].unacknowledged);
         ibv_destroy_cq(device->queues[i].cq);
         device->owner->stats.completion_queues--;
     }
     if (device->channel) ibv_destroy_comp_channel(device->channel);
-    for (int i = 0; i < device->shared_count; i++)
-        drop_slots(device, device->shared[i].slots, device->shared[i].depth, device->shared[i].slots_mr);
     rdma_values_free(device);
     rdma_polls_free(device);
     if (device->pd) { /* without a protection domain there is no memory */
@@ -836,39 +629,6 @@ static void device_free(struct rdma_device *device) {
 static int set_nonblocking(int fd) {
     int flags = fcntl(fd, F_GETFL);
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
-}
-
-/* Makes a shared receive queue, full of receives. NULL: the device has none (left), or no memory. */
-static struct rdma_shared *add_shared(struct rdma_device *device) {
-    const struct ibv_device_attr *limits = &device->limits;
-    if (limits->max_srq <= device->shared_count || limits->max_srq_wr <= 0) return NULL;
-    if (device->shared_count == RDMA_SHARED_MAX) return NULL;
-    uint32_t depth = RDMA_SHARED_DEPTH;
-    if (depth > (uint32_t)limits->max_srq_wr) depth = (uint32_t)limits->max_srq_wr;
-    if (depth > device->queues[0].capacity / 2) depth = device->queues[0].capacity / 2;
-    struct rdma_queue *queue = queue_with_room(device, depth);
-    if (!queue) return NULL;
-    struct rdma_shared *shared = &device->shared[device->shared_count];
-    *shared = (struct rdma_shared){.depth = depth, .cq = queue->cq};
-    struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
-    shared->srq = ibv_create_srq(device->pd, &attr);
-    if (!shared->srq) {
-        device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
-        return NULL;
-    }
-    shared->slots = make_slots(device, depth, &shared->slots_mr);
-    if (shared->slots && post_all(device, NULL, shared, shared->slots, depth) == 0) {
-        queue->committed += depth;
-        device->shared_count++;
-        device->owner->stats.shared_queues++;
-        arm_limit(device, shared);
-        return shared;
-    }
-    ibv_destroy_srq(shared->srq);
-    forget_unposted(device, NULL, shared);
-    note_shared_receives(device, shared, -shared->posted);
-    drop_slots(device, shared->slots, depth, shared->slots_mr);
-    return NULL;
 }
 
 /* Fills the context. False: errno, and `what` failed. */
@@ -896,7 +656,7 @@ static bool device_open(struct rdma_device *device, const char **what) {
         device->limits.max_sge > 0 && device->limits.max_sge < RDMA_SGE_MAX ? device->limits.max_sge : RDMA_SGE_MAX;
     device->max_inline = RDMA_INLINE_WANTED;
     *what = "register memory";
-    add_shared(device);
+    rdma_shared_add(device);
     struct rdma_chunk *chunk = rdma_chunk_take(&device->memory); /* so that send memory is always available */
     if (!chunk) return false;
     rdma_chunk_give(&device->memory, chunk);
@@ -972,7 +732,7 @@ static uint64_t loop_tick(struct event_timer *timer) {
     list_each(&owner->devices, device_link) {
         struct rdma_device *device = container_of(device_link, struct rdma_device, link);
         device->memory.growths_left = RDMA_GROWTHS_A_TICK;
-        rearm_limits(device);
+        rdma_shared_rearm(device);
         if (!device->starved.len) continue;
         rdma_device_relieve(device);
         feed_starved(device);
@@ -995,7 +755,7 @@ static uint64_t loop_tidy(struct event_timer *timer) {
     if (age) owner->aged_us = now;
     list_each(&owner->devices, link) {
         struct rdma_device *device = container_of(link, struct rdma_device, link);
-        if (!post_unposted(device)) soon = true;
+        if (!rdma_receives_retry(device)) soon = true;
         if (rdma_memory_tidy(&device->memory, TIDY_BUDGET_US)) soon = true;
         if (!age || rdma_memory_age(&device->memory)) later = true;
         if (rdma_values_tidy(device)) later = true;
@@ -1004,13 +764,13 @@ static uint64_t loop_tidy(struct event_timer *timer) {
     return soon ? TIDY_US : later ? RDMA_MEMORY_AGE_US : 0;
 }
 
-static void loop_tidy_soon(struct rdma_loop *owner) {
+void rdma_loop_tidy_soon(struct rdma_loop *owner) {
     if (!owner->tidy.heap_index || owner->tidy.due_us > clock_mono() + TIDY_US)
         event_timer_set(owner->loop, &owner->tidy, TIDY_US, loop_tidy);
 }
 
 static void memory_has_work(struct rdma_memory *memory) {
-    loop_tidy_soon(container_of(memory, struct rdma_device, memory)->owner);
+    rdma_loop_tidy_soon(container_of(memory, struct rdma_device, memory)->owner);
 }
 
 static void loop_free(struct event_attachment *attachment) {

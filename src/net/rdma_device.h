@@ -180,10 +180,14 @@ int rdma_queue_pair_create(struct rdma_connection *conn);
 void rdma_queue_pair_forget(struct rdma_connection *conn);  /* its completions are ignored from now on */
 void rdma_queue_pair_destroy(struct rdma_connection *conn); /* after rdma_queue_pair_forget() */
 
+/* A completion queue with capacity for `need` more requests; NULL: errno. */
+struct rdma_queue *rdma_queue_with_room(struct rdma_device *device, uint32_t need);
+
 /* Handles all available completions without calling any connection's handlers. */
 void rdma_device_drain(struct rdma_device *device);
 void rdma_device_relieve(struct rdma_device *device); /* frees send memory, which has run out */
 void rdma_loop_run_ready(struct rdma_loop *loop);
+void rdma_loop_tidy_soon(struct rdma_loop *loop);  /* there is work for the loop's tidying */
 void rdma_loop_tick_start(struct rdma_loop *loop); /* call when there is a connection */
 
 /* False in a forked child. */
