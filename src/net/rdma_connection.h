@@ -8,6 +8,8 @@
  *   rdma_control.c  control messages, feature negotiation
  *   rdma_cm.c       connecting, disconnecting, listening
  *   rdma_device.c   completions
+ *   rdma_srq.c      posted receives
+ *   rdma_loop.c     the state of a loop, counters
  *
  * Sending
  *   conn.out writes into a chunk of registered memory, and the written bytes become segments. A flush sends as much as

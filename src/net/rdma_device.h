@@ -160,6 +160,9 @@ struct rdma_loop *rdma_loop_of(struct event_loop *loop);
  * From then on rdma_loop_find() finds that state from any thread. */
 bool rdma_join(struct event_loop *loop);
 struct rdma_loop *rdma_loop_find(const struct event_loop *loop);
+/* Calls `visit` for each other loop of the process, under the lock of their list. */
+void rdma_loops_visit_others(const struct rdma_loop *self, void (*visit)(struct rdma_loop *other, void *context),
+                             void *context);
 /* Opens the channel unless it is open. Returns 0, or -errno with the reason in `error`. */
 int rdma_loop_open(struct rdma_loop *loop, char *error, size_t error_size);
 /* The context of the device, created by the first call. NULL: text in `error`, errno. */
@@ -185,6 +188,9 @@ struct rdma_queue *rdma_queue_with_room(struct rdma_device *device, uint32_t nee
 
 /* Handles all available completions without calling any connection's handlers. */
 void rdma_device_drain(struct rdma_device *device);
+void rdma_device_feed(struct rdma_device *device);    /* resumes connections that waited for send memory */
+void rdma_device_free(struct rdma_device *device);    /* its connections must be gone */
+int rdma_set_nonblocking(int fd);                     /* 0 or -errno */
 void rdma_device_relieve(struct rdma_device *device); /* frees send memory, which has run out */
 void rdma_loop_run_ready(struct rdma_loop *loop);
 void rdma_loop_tidy_soon(struct rdma_loop *loop);  /* there is work for the loop's tidying */
