@@ -1,6 +1,6 @@
-/* rdma.c: the life of an RDMA connection, the same for both ends: opening, telling its owner what happened, ticking,
- * ending. The wire is told in rdma_wire.h, the shape in rdma_connection.h; sending is in rdma_send.c, receiving in
- * rdma_receive.c, control messages in rdma_control.c. */
+/* rdma.c: the life of an RDMA connection, the same for both ends: it opens, reports to its owner, ticks and ends.
+ * rdma_wire.h describes the protocol, rdma_connection.h the structure; rdma_send.c sends, rdma_receive.c receives,
+ * rdma_control.c handles control messages. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -126,7 +126,7 @@ void rdma_starved_end(struct rdma_connection *c) {
     c->owner->stats.memory_wait_us += waited(c, c->starved_us);
 }
 
-/* Telling the owner */
+/* Reports to the owner */
 
 void rdma_connection_ready(struct rdma_connection *c) {
     if (!list_is_linked(&c->ready_link) && !c->finished) list_append(&c->owner->ready, &c->ready_link);
@@ -221,8 +221,8 @@ static int error_of(enum ibv_wc_status status) {
 void rdma_connection_broken(struct rdma_connection *c, const struct ibv_wc *wc) {
     if (c->end_pending || c->finished) return;
     if (wc->status == IBV_WC_WR_FLUSH_ERR || wc->status == IBV_WC_REM_ACCESS_ERR) {
-        /* Requests are flushed when the peer disconnects, too, and a peer that exits may deregister its buffer first,
-         * so that its device refuses what we write; the event that says so may be on its way. */
+        /* Requests are also flushed when the peer disconnects, and the device of a peer that exits may refuse our
+         * WRITEs because the peer deregisters its buffer first. The event that reports the end may follow. */
         if (wc->status == IBV_WC_REM_ACCESS_ERR) {
             c->refused = true;
             c->refused_read = rdma_reads_holds(c, (uint32_t)(wc->wr_id >> 1));
@@ -362,7 +362,7 @@ static size_t rdma_pending(const struct connection *conn) {
     return rdma_send_pending(rdma_of(conn));
 }
 
-/* For people */
+/* For display */
 
 static int rdma_fd(const struct connection *conn) {
     return -1;
@@ -380,7 +380,7 @@ static const char *rdma_error_text(const struct connection *conn) {
 static size_t rdma_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct rdma_connection *c = rdma_of(conn);
     size_t in = (c->rx ? c->rx->capacity : 0) + (c->next ? c->next->capacity : 0) +
-                (c->spare ? c->spare->capacity : 0) + c->side_size;
+                (c->spare ? c->spare->capacity : 0) + c->bounce_size;
     size_t out = rdma_send_memory(c);
     if (input) *input = in;
     if (output) *output = out;
@@ -392,7 +392,7 @@ static void rdma_describe(const struct connection *conn, char *text, size_t size
     static const char *const features[] = {"none", "ring", "polled", "ring,polled"};
     unsigned which = (c->features & RDMA_FEATURE_RING ? 1 : 0) + (c->features & RDMA_FEATURE_POLLED ? 2 : 0);
     snprintf(text, size, "device=%s qp=%u rx=%u rx-free=%u tx=%u tx-free=%u queued=%zu rdma-features=%s",
-             c->device ? c->device->name : "?", c->qp ? c->qp_num : 0, c->rx ? c->rx->size : 0, c->rx ? c->room : 0,
+             c->device ? c->device->name : "?", c->qp ? c->qp_num : 0, c->rx ? c->rx->size : 0, c->rx ? c->writable : 0,
              c->peer_size, c->window, rdma_send_pending(c), features[which]);
 }
 

@@ -1,13 +1,13 @@
-/* rdma_cm.c: the connection manager's side of the RDMA transport: listening, accepting, connecting, ending.
+/* rdma_cm.c: the RDMA transport's use of the connection manager: listening, accepting, connecting, ending.
  *
  * All of a loop's identifiers share one event channel, whose descriptor the loop watches. An event is copied and
  * acknowledged before it is handled, since an identifier cannot be destroyed while one of its events is unacknowledged.
  *
- * Before the peer's end is told, completions are drained: what it wrote before it disconnected is there by then.
+ * A disconnect is reported after the completions have been drained, because the peer's last bytes have arrived by then.
  *
- * The order of the end: the queue pair leaves the table (late completions find nobody), the peer is told, and at the
- * end of the turn the completions are drained once more, the queue pair is destroyed, after it the memory goes back,
- * then the identifier. */
+ * A connection ends in this order: the queue pair leaves the table, so that later completions find no connection; the
+ * peer gets a disconnect; at the end of the loop's turn the completions are drained once more, the queue pair is
+ * destroyed, the memory returns to its pools, and the identifier is destroyed. */
 #include "net/rdma_connection.h"
 #include "net/rdma_read.h"
 #include "lib/clock.h"
@@ -24,7 +24,7 @@ enum {
     EVENTS_AT_ONCE = 32,
     RETRY_COUNT = 7,
     RNR_RETRY_FOR_EVER = 7,
-    REFUSALS_TOLD_A_SECOND = 10,
+    REFUSALS_LOGGED_A_SECOND = 10,
     COURTESIES_A_SECOND = 100
 };
 
@@ -185,12 +185,12 @@ static const char *without_prefix(const char *reason) {
 static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 static void refuse(struct rdma_loop *owner, struct rdma_cm_id *id, enum rdma_refusal cause, const char *format, ...) {
-    static _Thread_local uint64_t second, told;
+    static _Thread_local uint64_t second, logged;
     uint64_t now = clock_mono() / 1000000;
     owner->stats.refused++;
     owner->stats.refusals[cause]++;
-    if (now != second) second = now, told = 0;
-    if (told++ < REFUSALS_TOLD_A_SECOND) {
+    if (now != second) second = now, logged = 0;
+    if (logged++ < REFUSALS_LOGGED_A_SECOND) {
         char text[400], device[RDMA_NAME_MAX];
         struct address from = {.host = "?"};
         va_list arguments;
@@ -214,8 +214,8 @@ static uint64_t accept_timed_out(struct event_timer *timer) {
     return 0;
 }
 
-/* If there is no room, a few connections are accepted all the same, so that `accepted` can send them the reason; a
- * flood of them is not. */
+/* When the server is full, a few connections are accepted all the same, so that `accepted` can send them the reason;
+ * the others of a flood are rejected. */
 static bool may_be_told(struct rdma_loop *owner) {
     uint64_t second = clock_mono() / 1000000;
     if (second != owner->courtesy_second) {
@@ -481,11 +481,11 @@ static void on_failed(struct rdma_connection *c, enum rdma_cm_event_type type, i
 
 /* Logged at most once a second: a device that is removed takes all its connections along. */
 static void removal_log(const struct rdma_cm_id *id) {
-    static _Thread_local uint64_t last_told_us;
+    static _Thread_local uint64_t last_logged_us;
     uint64_t now = clock_mono();
-    if (last_told_us && now - last_told_us < 1000000) return;
+    if (last_logged_us && now - last_logged_us < 1000000) return;
     char device[RDMA_NAME_MAX];
-    last_told_us = now;
+    last_logged_us = now;
     log_warning("RDMA: the device %s was removed", rdma_device_text(id, device));
 }
 
@@ -557,7 +557,7 @@ void rdma_cm_handle_events(struct rdma_loop *owner) {
  * from the start. A listener at a wildcard is bound to no device: the connection manager itself takes devices in and
  * out. */
 
-enum { LISTEN_AGAIN_US = 1000 * 1000, LISTEN_TOLD_US = 60 * 1000 * 1000 };
+enum { LISTEN_AGAIN_US = 1000 * 1000, LISTEN_LOG_US = 60 * 1000 * 1000 };
 
 static void listener_free(struct event_deferred *deferred) {
     struct rdma_listener *l = container_of(deferred, struct rdma_listener, deferred);
@@ -656,11 +656,11 @@ static uint64_t listen_again(struct event_timer *timer) {
         return 0;
     }
     uint64_t now = clock_mono();
-    if (l->told_us == 0 || now - l->told_us >= LISTEN_TOLD_US) {
+    if (l->logged_us == 0 || now - l->logged_us >= LISTEN_LOG_US) {
         char text[512];
         listener_error(l, -result, reason, text, sizeof text);
         log_warning("%s; trying again every second", text);
-        l->told_us = now;
+        l->logged_us = now;
     }
     return LISTEN_AGAIN_US;
 }
@@ -668,7 +668,7 @@ static uint64_t listen_again(struct event_timer *timer) {
 static void listener_wait(struct rdma_listener *l, uint64_t after_us) {
     l->listener.waiting = true;
     l->owner->stats.listeners_waiting++;
-    l->told_us = 0;
+    l->logged_us = 0;
     event_timer_set(l->listener.loop, &l->retry, after_us, listen_again);
 }
 

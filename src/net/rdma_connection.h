@@ -25,7 +25,7 @@
  *   In the base protocol the peer must stop when the buffer is full. A second buffer, `next`, is announced at that
  *   moment, before the bytes in the first one have been read. The two alternate, and the unused one is `spare`. If
  *   memory does not suffice for a second buffer, the same buffer is announced again when all of it has been exposed.
- *   A request that crosses the end of the buffer moves to the bounce buffer, `side`. Further bytes are added there a
+ *   A request that crosses the end of the buffer moves to the bounce buffer, `bounce`. Further bytes are added there a
  *   few at a time until the request is complete; after that, bytes are exposed in place again.
  *   With a peer that agreed to it, the buffer is a ring: rdma_ring.h.
  *
@@ -61,7 +61,7 @@ struct rdma_listener {
     char *host; /* as configured */
     int port, backlog;
     struct event_timer retry;
-    uint64_t told_us; /* time of the last log line about retrying */
+    uint64_t logged_us; /* time of the last log line about retrying */
     bool closed;
     struct event_deferred deferred;
 };
@@ -89,7 +89,7 @@ struct rdma_connection {
     /* receiving */
     struct rdma_rx *rx;
     uint32_t received, taken;
-    uint32_t room;            /* bytes the peer may write now */
+    uint32_t writable;        /* bytes the peer may write now */
     uint32_t rx_least;        /* the buffer's first size; it never becomes smaller */
     uint32_t untrusted_bytes; /* share of max_untrusted, while it is in the list of untrusted connections */
     uint64_t rx_since_us;     /* when the latest buffer was announced, or the present lap of a ring began */
@@ -103,11 +103,11 @@ struct rdma_connection {
     struct rdma_rx *spare;    /* unused buffer of the size of `rx`, known to this peer; base protocol */
     uint32_t second_bytes;    /* the second buffer's share of rdma_memory.second_bytes */
     uint64_t quiet_at, quiet_since_us; /* bytes received by quiet_since_us, and none since */
-    char *side;                        /* the bounce buffer */
-    size_t side_size;
-    size_t side_from_rx; /* bytes at the end of those exposed from `side` that are also in rx before `taken` */
-    bool in_side, showing, registered /* our buffer is announced */;
-    bool copies_in;             /* all input goes through `side` (without RDMA_ZERO_COPY_IN) */
+    char *bounce;                      /* the bounce buffer */
+    size_t bounce_size;
+    size_t bounce_from_rx; /* bytes at the end of those exposed from `bounce` that are also in rx before `taken` */
+    bool in_bounce, showing, registered /* our buffer is announced */;
+    bool copies_in;             /* all input goes through `bounce` (without RDMA_ZERO_COPY_IN) */
     struct rdma_shared *shared; /* receive queue; NULL: the connection has its own */
     struct rdma_slot *slots;    /* of its own queue */
     struct ibv_mr *slots_mr;
@@ -222,7 +222,7 @@ void rdma_receive_show(struct rdma_connection *c); /* exposes bytes that arrived
 void rdma_receive_settle(struct rdma_connection *c);
 void rdma_receive_consume(struct rdma_connection *c, size_t len);
 uint32_t rdma_receive_first_size(bool passive);
-void rdma_receive_move_aside(struct rdma_connection *c); /* moves the bytes exposed in place to the bounce buffer */
+void rdma_receive_to_bounce(struct rdma_connection *c); /* moves the bytes exposed in place to the bounce buffer */
 /* Bytes that arrived and are not exposed yet. */
 static inline size_t rdma_receive_unshown(const struct rdma_connection *c) {
     return (size_t)(c->received - c->taken) + c->ring.wrapped + c->next_received;

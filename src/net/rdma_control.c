@@ -1,9 +1,8 @@
-/* rdma_control.c: control messages: what the two ends tell one another beside the stream. The wire is told in
- * rdma_wire.h.
+/* rdma_control.c: control messages, which the two ends exchange beside the stream. rdma_wire.h describes them.
  *
  * Everything a peer sends is checked here and in rdma_receive.c: length and opcode of a control message, whether its
- * turn has come, the bounds of the memory it announces, immediates against the room that is left. A violation is logged
- * with the peer's address and ends that connection, and nothing is sized by what a peer says. */
+ * turn has come, the bounds of the memory it announces, immediates against the free bytes of our buffer. A violation is
+ * logged with the peer's address and ends that connection. No allocation has a size that a peer chose. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -18,7 +17,7 @@ enum {
 };
 
 void rdma_violation(struct rdma_connection *c, const char *format, ...) {
-    static _Thread_local uint64_t second, told;
+    static _Thread_local uint64_t second, logged;
     char what[160], name[RDMA_NAME_MAX];
     va_list arguments;
     if (c->end_pending || c->finished) return;
@@ -27,8 +26,8 @@ void rdma_violation(struct rdma_connection *c, const char *format, ...) {
     va_end(arguments);
     c->owner->stats.protocol_errors++;
     uint64_t now = clock_mono() / 1000000;
-    if (now != second) second = now, told = 0;
-    if (told++ < 20) { /* do not let hostile peers fill the disk */
+    if (now != second) second = now, logged = 0;
+    if (logged++ < 20) { /* do not let hostile peers fill the disk */
         log_warning("RDMA: closing the connection of %s, which broke the protocol: %s", rdma_connection_name(c, name),
                     what);
     }

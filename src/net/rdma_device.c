@@ -26,7 +26,7 @@ enum {
 
 /* Queue pairs by number */
 
-static struct rdma_connection **table_place(struct rdma_device *device, uint32_t qp_num, bool make) {
+static struct rdma_connection **table_entry(struct rdma_device *device, uint32_t qp_num, bool make) {
     struct rdma_connection ***page = &device->pages[qp_num >> 12 & (RDMA_QP_PAGE - 1)];
     if (!*page) {
         if (!make) return NULL;
@@ -103,7 +103,7 @@ static int drain(struct rdma_device *device, int max) {
 void rdma_device_drain(struct rdma_device *device) {
     if (!rdma_usable()) return;
     drain(device, QUEUE_CAPACITY);
-    rdma_polled_look(device);
+    rdma_polled_check(device);
     if (device->repost_count) rdma_receives_flush(device);
 }
 
@@ -147,7 +147,7 @@ static int device_poll(struct event_poller *poller) {
     poller->spin_us = rdma_settings.busy_poll_us;
     if (poller->spin_us) poller->spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
     int done = drain(device, RDMA_POLL_MAX);
-    if (device->polls.count) rdma_polled_look(device);
+    if (device->polls.count) rdma_polled_check(device);
     if (device->starved.len) rdma_device_feed(device);
     if (device->owner->ready.len) {
         done += (int)device->owner->ready.len;
@@ -163,7 +163,7 @@ static bool device_prepare_sleep(struct event_poller *poller) {
     if (!rdma_usable()) return true;
     if (device->owner->ready.len) return false;
     if (device->polls.count) {
-        if (fetch_completions(device) || rdma_polled_look(device)) return false;
+        if (fetch_completions(device) || rdma_polled_check(device)) return false;
         rdma_polled_end_all(device);
         if (device->owner->ready.len) return false; /* posting failed */
     }
@@ -251,18 +251,18 @@ static void receives_low(struct rdma_device *device, struct rdma_shared *shared)
     if (device->owner->ready.len) device->poller.last_work_us = clock_mono(); /* the loop polls before it sleeps */
 }
 
-static void handle_async_event(const struct device_async_event *trouble) {
-    enum ibv_event_type type = trouble->event.event_type;
-    struct rdma_device *device = rdma_device_known(trouble->owner, trouble->verbs);
-    if (!device || !rdma_usable() || device->opened_us > trouble->at_us) return;
+static void handle_async_event(const struct device_async_event *message) {
+    enum ibv_event_type type = message->event.event_type;
+    struct rdma_device *device = rdma_device_known(message->owner, message->verbs);
+    if (!device || !rdma_usable() || device->opened_us > message->at_us) return;
     struct rdma_shared *shared = NULL;
     if (type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
-        shared = rdma_shared_find(device, trouble->event.element.srq);
+        shared = rdma_shared_find(device, message->event.element.srq);
     if (type == IBV_EVENT_DEVICE_FATAL)
         device_removed(device); /* removed or not, it does not work again in this state */
     else if (type == IBV_EVENT_SRQ_LIMIT_REACHED && shared)
         receives_low(device, shared);
-    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, trouble->event.element.cq) : shared != NULL)
+    else if (type == IBV_EVENT_CQ_ERR ? has_queue(device, message->event.element.cq) : shared != NULL)
         fail_connections(device, EIO, ibv_event_type_str(type));
 }
 
@@ -356,7 +356,7 @@ static bool add_queue(struct rdma_device *device, uint32_t capacity) {
     return true;
 }
 
-struct rdma_queue *rdma_queue_with_room(struct rdma_device *device, uint32_t need) {
+struct rdma_queue *rdma_queue_with_capacity(struct rdma_device *device, uint32_t need) {
     for (int i = 0; i < device->queue_count; i++)
         if (device->queues[i].capacity - device->queues[i].committed >= need) return &device->queues[i];
     struct rdma_queue *last = &device->queues[device->queue_count - 1];
@@ -390,14 +390,14 @@ static void choose_techniques(struct rdma_connection *c) {
     c->message_requests = without & RDMA_CHAINING ? 1 : RDMA_MESSAGE_REQUESTS;
     c->request_elements = without & RDMA_CHAINING ? 1 : (uint32_t)c->device->max_sge;
     if (without & RDMA_INLINE) c->max_inline = 0;
-    c->in_side = c->copies_in = without & RDMA_ZERO_COPY_IN;
+    c->in_bounce = c->copies_in = without & RDMA_ZERO_COPY_IN;
 }
 
 int rdma_queue_pair_create(struct rdma_connection *c) {
     struct rdma_device *device = c->device;
     struct rdma_shared *shared = rdma_shared_choose(device);
     uint32_t own = shared ? 0 : device->own_depth, need = device->send_depth + own;
-    struct rdma_queue *queue = rdma_queue_with_room(device, need);
+    struct rdma_queue *queue = rdma_queue_with_capacity(device, need);
     if (!queue) {
         device->owner->stats.errors[RDMA_ERROR_RESOURCES]++;
         return -errno;
@@ -427,13 +427,13 @@ int rdma_queue_pair_create(struct rdma_connection *c) {
     c->send_depth = device->send_depth;
     choose_techniques(c);
     queue->committed += need;
-    *table_place(device, c->qp_num, true) = c;
+    *table_entry(device, c->qp_num, true) = c;
     return own ? rdma_receives_add(c, own) : result;
 }
 
 void rdma_queue_pair_forget(struct rdma_connection *c) {
     if (!c->qp) return;
-    struct rdma_connection **place = table_place(c->device, c->qp_num, false);
+    struct rdma_connection **place = table_entry(c->device, c->qp_num, false);
     if (place && *place == c) *place = NULL;
 }
 

@@ -35,7 +35,7 @@ enum {
     RDMA_SEND_DEPTH = 64,     /* outstanding work requests of a connection */
     RDMA_SHARED_DEPTH = 4096, /* receives of a shared receive queue */
     RDMA_SHARED_USERS = 2048, /* connections that one serves, unless no other can be made */
-    RDMA_SHARED_LIMIT = 8,    /* the device reports that less than one receive in so many is left */
+    RDMA_SHARED_LIMIT = 8,    /* the device reports when less than one receive in RDMA_SHARED_LIMIT is left */
     RDMA_SHARED_MAX = 16,     /* shared receive queues of a device context */
     RDMA_OWN_DEPTH = 512,     /* receives of a connection, on a device without shared receive queues */
     RDMA_BATCH = 32,          /* completions fetched at once */
@@ -109,7 +109,7 @@ struct rdma_loop {
     struct event_timer tidy; /* freed memory, receives that could not be posted; runs while there is work */
     uint64_t ticked_us, ticked_before_us; /* the last tick, and the one before it */
     uint64_t aged_us;                     /* when memory was last aged */
-    uint64_t courtesy_second;             /* connections accepted only to send them "no room": this second's */
+    uint64_t courtesy_second;             /* connections accepted only to send them "server full": this second's */
     unsigned courtesies;                  /* and their count */
     struct rdma_stats stats;
     struct list_link registry_link; /* in the process's list of loops, for rdma_stats() */
@@ -184,7 +184,7 @@ void rdma_queue_pair_forget(struct rdma_connection *conn);  /* its completions a
 void rdma_queue_pair_destroy(struct rdma_connection *conn); /* after rdma_queue_pair_forget() */
 
 /* A completion queue with capacity for `need` more requests; NULL: errno. */
-struct rdma_queue *rdma_queue_with_room(struct rdma_device *device, uint32_t need);
+struct rdma_queue *rdma_queue_with_capacity(struct rdma_device *device, uint32_t need);
 
 /* Handles all available completions without calling any connection's handlers. */
 void rdma_device_drain(struct rdma_device *device);

@@ -255,12 +255,12 @@ static bool add_send_slab(struct rdma_memory *memory) {
         if (slab) slab_free(memory, slab);
         atomic_fetch_sub(&send_bytes, RDMA_SLAB_SIZE);
         if (without_reserved_huge(memory, reserved_huge, false, error)) return add_send_slab(memory);
-        if (!memory->exhausted_told) {
+        if (!memory->exhausted_logged) {
             char text[320];
             rdma_registration_error(error, ibv_get_device_name(memory->pd->context->device), text, sizeof text);
             log_warning("%s", text);
         }
-        memory->exhausted_told = true;
+        memory->exhausted_logged = true;
         errno = error;
         return false;
     }
@@ -333,7 +333,7 @@ static void drop_send_slabs(struct rdma_memory *memory, size_t most) {
     memory->send_bytes -= dropped * RDMA_SLAB_SIZE;
     atomic_fetch_sub(&send_bytes, dropped * RDMA_SLAB_SIZE);
     memory->stats->send_chunks -= dropped * CHUNKS_A_SLAB;
-    memory->exhausted_told = false;
+    memory->exhausted_logged = false;
 }
 
 /* Frees half of the slabs that were not needed since the last call. True: there may be more to free. */
@@ -379,7 +379,7 @@ static bool rx_register(struct rdma_memory *memory, struct rdma_rx *rx) {
     rx->mr = rdma_register(memory, rx->data, rx->capacity, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
                            RDMA_MEMORY_RECEIVE);
     if (rx->mr && rx->slab->reserved_huge) memory->stats->huge_bytes += rx->capacity;
-    rx->told = false;
+    rx->announced = false;
     return rx->mr != NULL;
 }
 
@@ -504,7 +504,7 @@ bool rdma_rx_available(struct rdma_memory *memory, uint32_t size) {
 void rdma_rx_give(struct rdma_memory *memory, struct rdma_rx *rx) {
     struct rdma_rx_class *class = class_of(memory, rx->capacity);
     memory->stats->receive_buffers--;
-    if (rx->told)
+    if (rx->announced)
         list_append(&class->stale, &rx->link);
     else
         rx_to_ready(memory, class, rx);

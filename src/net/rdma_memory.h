@@ -66,8 +66,8 @@ struct rdma_rx {
     struct rdma_slab *slab;
     char *data;
     uint32_t capacity;
-    uint32_t size; /* that is announced to the peer: `capacity`, or less (rdma_receive.c) */
-    bool told;     /* a peer knows the key: set it before announcing the buffer */
+    uint32_t size;  /* that is announced to the peer: `capacity`, or less (rdma_receive.c) */
+    bool announced; /* a peer knows the key: set it before announcing the buffer */
     struct ibv_mr *mr;
 };
 
@@ -82,7 +82,7 @@ struct rdma_memory {
     size_t rx_kept_bytes;  /* in ready buffers */
     uint64_t second_bytes; /* in second receive buffers of connections */
     unsigned growths_left; /* registrations for growth left in this tick; RDMA_GROWTHS_A_TICK */
-    bool exhausted_told;
+    bool exhausted_logged;
     bool no_reserved_huge[2];                 /* the device cannot register reserved huge pages: whole, in parts */
     void (*work)(struct rdma_memory *memory); /* requests a call of rdma_memory_tidy() soon; may be NULL */
 };

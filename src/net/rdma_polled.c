@@ -11,7 +11,7 @@ enum {
     LATER = 4,             /* factor for `after`, when a period had fewer than */
     WORTHWHILE = 256,      /* messages: the control messages of a period wake a peer that sleeps */
     BEGINS_A_TICK = 32,    /* four control messages each, of which two reach the same end; it takes 512 */
-    DOUBT_MAX = 256 * 1024 /* bytes of checksums in vain; each look counts as a cache line more */
+    DOUBT_MAX = 256 * 1024 /* bytes of checksums without a match; each check counts as a cache line more */
 };
 
 /* The word */
@@ -237,7 +237,7 @@ static void entry_end(struct rdma_connection *c) {
 }
 
 /* Between RegisterXferMemory and BufferTaken a word does not say which buffer its bytes are in: BufferTaken does. */
-static inline bool may_look(const struct rdma_connection *c) {
+static inline bool may_check(const struct rdma_connection *c) {
     return c->polled.state == RDMA_POLLED_ON && !c->polled.distrusted && !c->ring.moving && !c->end_pending &&
            !c->finished;
 }
@@ -259,45 +259,45 @@ static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
     return first < len ? crc32c(crc, rx->data, len - first) : crc;
 }
 
-enum look { LOOK_NOTHING, LOOK_TAKEN, LOOK_AGAIN };
+enum check { CHECK_NOTHING, CHECK_TAKEN, CHECK_AGAIN };
 
 /* Treat an impossible count like a checksum that does not match. */
-static enum look doubt(struct rdma_connection *c, uint32_t len) {
+static enum check doubt(struct rdma_connection *c, uint32_t len) {
     struct rdma_polled *polled = &c->polled;
     polled->doubt += len + LINE;
     c->owner->stats.polled_again++;
-    if (polled->doubt <= DOUBT_MAX) return LOOK_AGAIN;
+    if (polled->doubt <= DOUBT_MAX) return CHECK_AGAIN;
     polled->distrusted = true;
     c->owner->stats.polled_given_up++;
-    return LOOK_NOTHING;
+    return CHECK_NOTHING;
 }
 
-static enum look look_at(struct rdma_connection *c, struct rdma_poll_entry *entry, uint64_t word) {
+static enum check check_word(struct rdma_connection *c, struct rdma_poll_entry *entry, uint64_t word) {
     struct rdma_polled *polled = &c->polled;
     uint32_t count = word_count(word), len = count - polled->count_in;
     if (len == 0 || (int32_t)len < 0) { /* an immediate has announced more meanwhile */
-        entry->seen = word;
-        return LOOK_NOTHING;
+        entry->last = word;
+        return CHECK_NOTHING;
     }
-    if (len > c->room || count - polled->base_in > RDMA_POLLED_BYTES_MAX) return doubt(c, 0);
+    if (len > c->writable || count - polled->base_in > RDMA_POLLED_BYTES_MAX) return doubt(c, 0);
     uint32_t crc = crc_of_next(c, len);
     if (crc != word_crc(word)) return doubt(c, len);
-    entry->seen = word;
+    entry->last = word;
     polled->crc_in = crc;
     polled->doubt = 0;
     c->owner->stats.polled_in++;
     take(c, count);
-    return LOOK_TAKEN;
+    return CHECK_TAKEN;
 }
 
-bool rdma_polled_look(struct rdma_device *device) {
+bool rdma_polled_check(struct rdma_device *device) {
     bool found = false;
     for (int i = 0; i < device->polls.count; i++) {
         struct rdma_poll_entry *entry = &device->polls.entries[i];
         uint64_t word = atomic_load_explicit(entry->word, memory_order_acquire);
-        if (word == entry->seen || !may_look(entry->conn)) continue;
+        if (word == entry->last || !may_check(entry->conn)) continue;
         struct rdma_connection *c = entry->conn;
-        found |= look_at(c, entry, word) == LOOK_TAKEN;
+        found |= check_word(c, entry, word) == CHECK_TAKEN;
         if (c->polled.distrusted && !c->polled.ending) end(c);
     }
     return found;
@@ -311,20 +311,20 @@ void rdma_polled_take_until(struct rdma_connection *c, uint32_t count) {
 
 /* Bytes that do not match by now are lost, like any others in flight. */
 void rdma_polled_take(struct rdma_connection *c) {
-    enum look result = LOOK_AGAIN;
-    while (result == LOOK_AGAIN && may_look(c)) {
+    enum check result = CHECK_AGAIN;
+    while (result == CHECK_AGAIN && may_check(c)) {
         struct rdma_poll_entry *entry = &c->device->polls.entries[c->polled.entry];
         uint64_t word = atomic_load_explicit(entry->word, memory_order_acquire);
-        result = word == entry->seen ? LOOK_NOTHING : look_at(c, entry, word);
+        result = word == entry->last ? CHECK_NOTHING : check_word(c, entry, word);
     }
 }
 
 bool rdma_polled_immediate(struct rdma_connection *c, uint32_t immediate) {
     if (c->polled.state != RDMA_POLLED_ON) return true;
     uint32_t len = immediate - c->polled.count_in;
-    if (len == 0 || len > c->room)
+    if (len == 0 || len > c->writable)
         rdma_violation(c, "an immediate of %u after %u bytes, where %u are left", immediate, c->polled.count_in,
-                       c->room);
+                       c->writable);
     else
         rdma_polled_take_until(c, immediate);
     return false;

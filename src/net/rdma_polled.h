@@ -85,7 +85,7 @@ struct rdma_poll_slot {
 /* One element of the array that the poller scans: all it needs for a connection without new messages. */
 struct rdma_poll_entry {
     const _Atomic uint64_t *word;
-    uint64_t seen; /* the last value read */
+    uint64_t last; /* the last value read */
     struct rdma_connection *conn;
 };
 
@@ -142,7 +142,7 @@ void rdma_polled_agreed(struct rdma_connection *c); /* both ends have the featur
  * it. */
 bool rdma_polled_immediate(struct rdma_connection *c, uint32_t immediate);
 void rdma_polled_after_immediate(struct rdma_connection *c); /* may start a polling period */
-bool rdma_polled_look(struct rdma_device *device);           /* reads all words. True: a message has arrived */
+bool rdma_polled_check(struct rdma_device *device);          /* reads all words. True: a message has arrived */
 void rdma_polled_take(struct rdma_connection *c);            /* the same for one connection that is about to end */
 /* Takes the bytes that the peer had sent when it sent this control message. */
 void rdma_polled_take_until(struct rdma_connection *c, uint32_t count);

@@ -1,8 +1,8 @@
-/* rdma_port.c: which device and port the process uses, as people see it: in the log, in INFO, in banners.
+/* rdma_port.c: the device and port that the process uses, for display in the log, in INFO and in banners.
  *
- * Known is the port of the first listener or connection that is bound to a device; before there is one, the first
- * active port of the machine is told. A GID of RoCE holds the IP address it belongs to, so that of a listener's address
- * is looked for among the port's; InfiniBand has its own at index 0. */
+ * It is the port of the first listener or connection that is bound to a device; before there is one, the first active
+ * port of the machine. A GID of RoCE contains the IP address it belongs to, so the GID of a listener is the one among
+ * the port's GIDs with the listener's address; an InfiniBand port has its own at index 0. */
 #include "net/rdma_connection.h"
 #include <arpa/inet.h>
 #include <pthread.h>

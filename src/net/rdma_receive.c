@@ -1,5 +1,5 @@
-/* rdma_receive.c: the receiving half of the data path: what the peer has written is shown in place. See
- * rdma_connection.h for the shape.
+/* rdma_receive.c: the receiving half of the data path: exposes the bytes that the peer has written, in place.
+ * rdma_connection.h describes the structure.
  *
  * Two buffers in the base protocol.  A client that fills our buffer waits inside its write for RegisterXferMemory. The
  * announcement therefore goes out with the completion that fills the buffer, before its requests are executed. The
@@ -15,8 +15,8 @@
  * messages of that size, up to half of the largest size, since there are two; LEAP_MOST times as large at most: one
  * request that is larger than the buffer may be the only one. It shrinks, step by step, only when filling it took
  * longer than SHRINK_PLAIN_US. The size cannot change while a buffer is partly filled: the base protocol has no message
- * by which a client confirms an announcement, and data on its way to the old buffer could not be told from data for the
- * new one.
+ * by which a client confirms an announcement, and data on its way to the old buffer could not be distinguished from
+ * data for the new one.
  *
  * Writes of one length.  A buffer that ends in the middle of a write makes the client wait for the next one; a buffer
  * that ends with a write does not, because the client waits for the reply to that write anyway, and the announcement
@@ -34,7 +34,7 @@
 #include <string.h>
 
 enum {
-    SIDE_STEP = 4 * 1024,
+    BOUNCE_STEP = 4 * 1024,
     GROW_FACTOR = 4,
     /* A ring that is filled in less time was too small. The peer of a larger ring does not wait as long as a quarter of
      * it takes longer than a round trip; and small rings stay in the caches. */
@@ -49,7 +49,7 @@ enum {
     PART_LEAST = 4096, /* what is missing of a write gets a buffer of its own if it is at least this much */
     SHRINK_PLAIN_US = 10 * 1000 * 1000,
     SECOND_MOST = 8 * 1024 * 1024,    /* bytes of second buffers of a device context */
-    SPARE_QUIET_US = 2 * 1000 * 1000, /* the second buffer goes when nothing has arrived for so long */
+    SPARE_QUIET_US = 2 * 1000 * 1000, /* the second buffer is released when nothing has arrived for this long */
 };
 
 /* The size of the buffer */
@@ -87,7 +87,7 @@ static uint32_t step_below(const struct rdma_connection *c) {
 /* A write of the peer has arrived, or the part of it that filled the buffer. */
 static void note_write(struct rdma_connection *c, uint32_t len) {
     uint32_t length = c->write_part <= UINT32_MAX - len ? c->write_part + len : 0;
-    if (c->room == 0 && length != c->write_length) {
+    if (c->writable == 0 && length != c->write_length) {
         c->write_part = length;
         return;
     }
@@ -180,10 +180,10 @@ bool rdma_receive_switch(struct rdma_connection *c, uint32_t size) {
 
 /* The peer may fill the buffer from its start. */
 static void announce(struct rdma_connection *c, struct rdma_rx *rx) {
-    c->room = rx->size;
+    c->writable = rx->size;
     c->rx_since_us = clock_mono();
     c->rx_messages = 0;
-    rx->told = true;
+    rx->announced = true;
     rdma_control_announce(c);
 }
 
@@ -258,7 +258,7 @@ static void enter_next(struct rdma_connection *c) {
         rdma_rx_give(&c->device->memory, old);
     } else
         c->spare = old;
-    if (c->room == 0) announce_next(c);
+    if (c->writable == 0) announce_next(c);
 }
 
 void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
@@ -274,19 +274,19 @@ void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
 /* Showing what arrived */
 
 /* Makes space for `more` bytes behind those exposed from the bounce buffer. */
-static void side_make_room(struct rdma_connection *c, size_t more) {
+static void bounce_reserve(struct rdma_connection *c, size_t more) {
     struct connection *conn = &c->conn;
-    size_t at = (size_t)(conn->in - c->side);
-    if (c->side_size - at - conn->in_len >= more) return;
-    if (c->side_size >= conn->in_len + more && at >= conn->in_len) {
-        memcpy(c->side, conn->in, conn->in_len);
-        conn->in = c->side;
+    size_t at = (size_t)(conn->in - c->bounce);
+    if (c->bounce_size - at - conn->in_len >= more) return;
+    if (c->bounce_size >= conn->in_len + more && at >= conn->in_len) {
+        memcpy(c->bounce, conn->in, conn->in_len);
+        conn->in = c->bounce;
         return;
     }
-    char *grown = mem_alloc_usable((conn->in_len + more) * 2, &c->side_size);
+    char *grown = mem_alloc_usable((conn->in_len + more) * 2, &c->bounce_size);
     if (conn->in_len) memcpy(grown, conn->in, conn->in_len);
-    mem_free(c->side);
-    conn->in = c->side = grown;
+    mem_free(c->bounce);
+    conn->in = c->bounce = grown;
 }
 
 void rdma_receive_show(struct rdma_connection *c) {
@@ -301,15 +301,15 @@ void rdma_receive_show(struct rdma_connection *c) {
         there -= part;
         if (there == 0) return;
     }
-    if (c->in_side) {
-        size_t part = conn->in_len > SIDE_STEP ? conn->in_len : SIDE_STEP;
+    if (c->in_bounce) {
+        size_t part = conn->in_len > BOUNCE_STEP ? conn->in_len : BOUNCE_STEP;
         if (part > there || c->copies_in) part = there;
-        side_make_room(c, part);
-        memcpy(c->side + (conn->in - c->side) + conn->in_len, c->rx->data + c->taken, part);
-        c->side_from_rx += part;
+        bounce_reserve(c, part);
+        memcpy(c->bounce + (conn->in - c->bounce) + conn->in_len, c->rx->data + c->taken, part);
+        c->bounce_from_rx += part;
         if (c->ring.in) { /* bytes kept for the return from the bounce buffer are not free for the peer */
             size_t most = c->rx->size / 4;
-            c->side_from_rx = part < most ? part : most;
+            c->bounce_from_rx = part < most ? part : most;
         }
         there = part;
     } else if (conn->in_len == 0)
@@ -323,32 +323,32 @@ bool rdma_may_receive(const struct rdma_connection *c) {
            (c->conn.sink || c->conn.in_len < c->conn.in_limit);
 }
 
-void rdma_receive_move_aside(struct rdma_connection *c) {
+void rdma_receive_to_bounce(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
-    c->side = mem_alloc_usable(conn->in_len + SIDE_STEP, &c->side_size);
-    memcpy(c->side, conn->in, conn->in_len);
-    conn->in = c->side;
-    c->in_side = true;
+    c->bounce = mem_alloc_usable(conn->in_len + BOUNCE_STEP, &c->bounce_size);
+    memcpy(c->bounce, conn->in, conn->in_len);
+    conn->in = c->bounce;
+    c->in_bounce = true;
 }
 
 void rdma_receive_settle(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     if (!c->rx || c->showing) return;
-    if (c->in_side && !c->copies_in && conn->in_len <= c->side_from_rx) {
+    if (c->in_bounce && !c->copies_in && conn->in_len <= c->bounce_from_rx) {
         conn->in = c->rx->data + c->taken - conn->in_len;
-        mem_free(c->side);
-        c->side = NULL;
-        c->in_side = false;
-        c->side_size = c->side_from_rx = 0;
+        mem_free(c->bounce);
+        c->bounce = NULL;
+        c->in_bounce = false;
+        c->bounce_size = c->bounce_from_rx = 0;
     }
     if (c->ring.in) {
-        bool maybe_credit = c->room <= c->rx->size - c->rx->size / 4;
+        bool maybe_credit = c->writable <= c->rx->size - c->rx->size / 4;
         if (maybe_credit || c->taken == c->rx->size || c->next) rdma_ring_settle(c);
         return;
     }
     if (c->taken < c->rx->size || !rdma_may_receive(c) || (c->end_pending && !c->next)) return;
-    if (conn->in_len && !c->in_side) rdma_receive_move_aside(c);
-    c->side_from_rx = 0; /* nothing in the buffer is shown any more */
+    if (conn->in_len && !c->in_bounce) rdma_receive_to_bounce(c);
+    c->bounce_from_rx = 0; /* nothing in the buffer is shown any more */
     if (c->next) {
         enter_next(c);
         return;
@@ -374,10 +374,10 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
         rdma_violation(c, "data before our buffer was announced");
     else if (len == 0)
         rdma_violation(c, "an immediate of zero bytes");
-    else if (len > c->room)
-        rdma_violation(c, "a message of %u bytes where %u are left", len, c->room);
+    else if (len > c->writable)
+        rdma_violation(c, "a message of %u bytes where %u are left", len, c->writable);
     else {
-        c->room -= len;
+        c->writable -= len;
         c->rx_messages++;
         if (!c->ring.in) note_write(c, len);
         /* The peer's bytes are in no cache or in another core's. Prefetch them while the rest of the batch of
@@ -394,7 +394,7 @@ void rdma_receive_data(struct rdma_connection *c, uint32_t len) {
         c->conn.bytes_in += len;
         c->owner->stats.bytes_in += len;
         c->owner->stats.messages_in++;
-        if (c->room == 0) announce_next(c);
+        if (c->writable == 0) announce_next(c);
         if (!c->lingering) rdma_connection_ready(c);
     }
 }
@@ -406,6 +406,6 @@ void rdma_receive_release(struct rdma_connection *c) {
     rdma_receive_drop_spare(c);
     if (c->rx) rdma_rx_give(&c->device->memory, c->rx);
     c->rx = NULL;
-    mem_free(c->side);
-    c->side = NULL;
+    mem_free(c->bounce);
+    c->bounce = NULL;
 }

@@ -17,7 +17,7 @@ static inline uint32_t quarter(const struct rdma_connection *c) {
 void rdma_ring_begin_in(struct rdma_connection *c) {
     c->ring.in = true;
     rdma_receive_drop_spare(c);
-    if (c->side_from_rx > quarter(c)) c->side_from_rx = quarter(c);
+    if (c->bounce_from_rx > quarter(c)) c->bounce_from_rx = quarter(c);
     rdma_connection_ready(c);
 }
 
@@ -41,15 +41,15 @@ void rdma_ring_arrived(struct rdma_connection *c, uint32_t len) {
 
 /* Free bytes that are not credited to the peer yet. */
 static uint32_t creditable(const struct rdma_connection *c) {
-    size_t shown = c->in_side ? c->side_from_rx : c->conn.in_len;
+    size_t shown = c->in_bounce ? c->bounce_from_rx : c->conn.in_len;
     uint32_t occupied = (uint32_t)shown + (c->received - c->taken) + c->ring.wrapped;
-    return c->rx->size - c->room - occupied;
+    return c->rx->size - c->writable - occupied;
 }
 
 static bool credit_due(const struct rdma_connection *c) {
     if (c->next) return false;
     uint32_t bytes = creditable(c);
-    return bytes && (bytes >= quarter(c) || c->room == 0);
+    return bytes && (bytes >= quarter(c) || c->writable == 0);
 }
 
 /* Sends a Credit if enough bytes are free. */
@@ -62,7 +62,7 @@ static void give_credit(struct rdma_connection *c) {
         c->wants_control = true;
         return;
     }
-    c->room += bytes;
+    c->writable += bytes;
     c->owner->stats.credits_out++;
 }
 
@@ -71,7 +71,7 @@ static void move_to(struct rdma_connection *c, uint32_t size) {
     struct rdma_rx *rx = rdma_receive_take_other(c, size);
     if (!rx) return;
     c->next = rx;
-    rx->told = c->ring.moving = rdma_control_send_memory(c, rx);
+    rx->announced = c->ring.moving = rdma_control_send_memory(c, rx);
     if (c->ring.moving) return;
     c->next = NULL; /* the send queue is full: try again at the next lap */
     rdma_rx_give(&c->device->memory, rx);
@@ -111,8 +111,8 @@ void rdma_ring_settle(struct rdma_connection *c) {
     while (c->taken == c->received && (!c->conn.in_len || rdma_may_receive(c))) {
         bool last = next_in_use(c) && c->ring.wrapped == 0;
         if (!last && c->taken < c->rx->size) break;
-        if (c->conn.in_len && !c->in_side) rdma_receive_move_aside(c);
-        c->side_from_rx = 0; /* no byte of the buffer is exposed any more */
+        if (c->conn.in_len && !c->in_bounce) rdma_receive_to_bounce(c);
+        c->bounce_from_rx = 0; /* no byte of the buffer is exposed any more */
         c->taken = 0;
         if (last)
             enter_next(c);
@@ -137,7 +137,7 @@ void rdma_ring_on_taken(struct rdma_connection *c, const struct rdma_wire_credit
     rdma_polled_take_until(c, be32toh(taken->bytes)); /* the remaining bytes are in the new buffer */
     if (c->end_pending) return;
     c->ring.moving = false;
-    c->room = c->next->size;
+    c->writable = c->next->size;
     rdma_connection_ready(c);
 }
 

@@ -9,7 +9,7 @@
  *   bounce buffer of rdma_receive.c.
  *     occupied  exposed in place and not consumed (or kept because the bounce buffer will be left), and arrived but not
  *               exposed
- *     free      not occupied; the peer knows of `room` bytes of it and may write those
+ *     free      not occupied; the peer knows of `writable` bytes of it and may write those
  *
  * Credits
  *   A Credit is sent when a quarter of the ring is free and not yet credited. A smaller one is sent only if the peer

@@ -1,13 +1,13 @@
-/* rdma_send.c: the sending half of the data path: what was written to a connection becomes work requests. See
- * rdma_connection.h for the shape.
+/* rdma_send.c: the sending half of the data path: output that was written to a connection becomes work requests.
+ * rdma_connection.h describes the structure.
  *
  * Send queue.  Every work request has a sequence number; completions come in order, so a completed one retires all
  * before it. posted - retired never exceeds the depth of the queue, hence posting cannot find it full. CONTROL_RESERVE
- * places are kept for control messages. Since every quarter of the queue asks for a completion, a full queue always has
- * one coming.
+ * entries are kept for control messages. Since every quarter of the queue asks for a completion, a full queue always
+ * has one coming.
  *
  * Rejected: one work request a segment (a doorbell and a completion at the peer for each), asking for every completion
- * (they cost both the card and us), waiting a moment to collect more before sending (what is there goes at once). */
+ * (they cost both the card and us), waiting a moment to collect more output before sending (latency). */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
@@ -217,7 +217,7 @@ size_t rdma_send_pending(const struct rdma_connection *c) {
 
 /* Posting */
 
-static inline uint32_t send_room(const struct rdma_connection *c) {
+static inline uint32_t send_space(const struct rdma_connection *c) {
     return c->send_depth - (c->posted - c->retired);
 }
 
@@ -243,7 +243,7 @@ static bool post(struct rdma_connection *c, struct ibv_send_wr *wrs, uint32_t co
 }
 
 bool rdma_send_control(struct rdma_connection *c, const union rdma_wire_message *message) {
-    if (send_room(c) == 0) return false;
+    if (send_space(c) == 0) return false;
     struct ibv_sge sge = {.addr = (uintptr_t)message, .length = sizeof *message};
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
     if (c->max_inline >= sizeof *message)
@@ -263,7 +263,7 @@ bool rdma_send_control(struct rdma_connection *c, const union rdma_wire_message 
 }
 
 bool rdma_send_read(struct rdma_connection *c, struct ibv_send_wr *wr) {
-    if (send_room(c) <= CONTROL_RESERVE + (uint32_t)c->polled.out) return false;
+    if (send_space(c) <= CONTROL_RESERVE + (uint32_t)c->polled.out) return false;
     post(c, wr, 1, true);
     return true;
 }
@@ -388,7 +388,7 @@ static bool post_message(struct rdma_connection *c, uint32_t limit) {
     uint64_t word;
     uint32_t immediate;
     uint32_t requests = 0, elements = 0, total = 0;
-    uint32_t most = send_room(c) - CONTROL_RESERVE - polled;
+    uint32_t most = send_space(c) - CONTROL_RESERVE - polled;
     uint32_t edge =
         c->peer_size - c->peer_used; /* a request ends at the end of a ring; a plain buffer takes no more than that */
     bool inlined = limit <= c->max_inline, starved = false;
@@ -445,7 +445,7 @@ void rdma_send_pump(struct rdma_connection *c) {
             rdma_stall_begin(c);
             break;
         }
-        if (send_room(c) <= CONTROL_RESERVE + (uint32_t)c->polled.out) break;
+        if (send_space(c) <= CONTROL_RESERVE + (uint32_t)c->polled.out) break;
         uint32_t limit = pending < MESSAGE_MAX ? (uint32_t)pending : MESSAGE_MAX;
         if (!post_message(c, limit < window ? limit : window)) break;
     }
@@ -472,7 +472,7 @@ void rdma_send_check_linger(struct rdma_connection *c) {
     if (!c->lingering || c->finished || rdma_send_pending(c)) return;
     if (c->posted == c->retired)
         rdma_connection_finish(c);
-    else if (rdma_seq_reached(c->last_signalled, c->retired) && send_room(c))
+    else if (rdma_seq_reached(c->last_signalled, c->retired) && send_space(c))
         post_marker(c);
 }
 
@@ -489,7 +489,7 @@ void rdma_send_tick(struct rdma_connection *c) {
     /* Requests from before the last tick are outstanding, and no signalled one will report that their send memory is
      * free. */
     if (!rdma_seq_reached(c->tick_posted, c->retired) && rdma_seq_reached(c->last_signalled, c->retired) &&
-        send_room(c))
+        send_space(c))
         post_marker(c);
     c->tick_posted = c->posted;
     if (c->control && c->posted == c->retired) {

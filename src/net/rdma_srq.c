@@ -51,11 +51,11 @@ static int post_receives(struct rdma_device *device, const struct rdma_repost *r
 }
 
 static void could_not_post(struct rdma_device *device) {
-    static _Thread_local uint64_t told_us;
+    static _Thread_local uint64_t logged_us;
     uint64_t now = clock_mono();
     int error = errno;
-    if (told_us == 0 || now - told_us > 1000000) {
-        told_us = now;
+    if (logged_us == 0 || now - logged_us > 1000000) {
+        logged_us = now;
         log_warning("RDMA: cannot post receives (%s): %s (errno %d); trying again", device->name, strerror(error),
                     error);
     }
@@ -189,7 +189,7 @@ struct rdma_shared *rdma_shared_add(struct rdma_device *device) {
     uint32_t depth = RDMA_SHARED_DEPTH;
     if (depth > (uint32_t)limits->max_srq_wr) depth = (uint32_t)limits->max_srq_wr;
     if (depth > device->queues[0].capacity / 2) depth = device->queues[0].capacity / 2;
-    struct rdma_queue *queue = rdma_queue_with_room(device, depth);
+    struct rdma_queue *queue = rdma_queue_with_capacity(device, depth);
     if (!queue) return NULL;
     struct rdma_shared *shared = &device->shared[device->shared_count];
     *shared = (struct rdma_shared){.depth = depth, .cq = queue->cq};
@@ -224,7 +224,7 @@ struct rdma_shared *rdma_shared_choose(struct rdma_device *device) {
         if (!least || shared->users < least->users) least = shared;
     }
     if (least && !least->users) {
-        least->was_low = false; /* those who emptied it have gone */
+        least->was_low = false; /* the connections that emptied it have ended */
         return least;
     }
     struct rdma_shared *another = least ? rdma_shared_add(device) : NULL;

@@ -1,20 +1,19 @@
-/* rdma_untrusted.c: the bound on receive buffers of peers that nobody trusts yet (rdma_settings.max_untrusted), in
- * bytes and in time.
+/* rdma_untrusted.c: the limit on receive buffers of peers that are not trusted yet (rdma_settings.max_untrusted).
  *
- * The bytes are those of the process. In time the bound works only when it is reached: then whoever has not been
- * trusted for rdma_settings.trust_timeout_ms, the oldest first, makes room for one that comes. Age counts, not
- * idleness: else a peer would stay by asking again and again to be refused. Those of other threads are theirs to close:
- * a loop that finds none of its own asks, and they look at their next tick.
+ * The limit is in bytes, for the process. When a new connection would exceed it, the oldest connection that has been
+ * untrusted for longer than rdma_settings.trust_timeout_ms is closed. Its age counts, not its idle time: otherwise a
+ * peer could stay by sending requests that are refused. A loop closes its own connections only. One that has none old
+ * enough sets `asked`, and the other loops check theirs at their next tick.
  *
- * Rejected: a timeout that always runs. Pools of connections that authenticate with their first use are common, and
- * harm nobody while there is room. */
+ * Rejected: a timeout that always runs. Pools of connections that authenticate at their first use are common, and do
+ * no harm below the limit. */
 #include "net/rdma_connection.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include <stdatomic.h>
 
 static _Atomic uint64_t untrusted; /* bytes, of the process */
-static _Atomic bool asked;         /* a loop that had no connection to close asks the others for room */
+static _Atomic bool asked;         /* a loop has no connection to close and asks the others to close one */
 
 uint64_t rdma_untrusted_bytes(void) {
     return untrusted;
@@ -29,11 +28,11 @@ static bool claim(uint32_t size) {
 
 /* Logged at most once a second: there may be thousands. */
 static void tell(const struct rdma_connection *c, uint64_t timeout_us) {
-    static _Thread_local uint64_t last_told_us;
+    static _Thread_local uint64_t last_logged_us;
     uint64_t now = clock_mono();
-    if (last_told_us && now - last_told_us < 1000000) return;
+    if (last_logged_us && now - last_logged_us < 1000000) return;
     char name[RDMA_NAME_MAX];
-    last_told_us = now;
+    last_logged_us = now;
     log_warning("RDMA: closed %s, which has not authenticated in %llu ms, for another client "
                 "(rdma-max-unauthenticated-memory); %llu until now",
                 rdma_connection_name(c, name), (unsigned long long)timeout_us / 1000,

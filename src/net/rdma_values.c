@@ -41,11 +41,11 @@ void rdma_values_start(void) {
 
 static void refused(struct rdma_device *device, struct rdma_values *values, int error) {
     values->retry_us = clock_mono() + RETRY_US;
-    if (values->failure_told) return;
+    if (values->failure_logged) return;
     char text[320];
     rdma_registration_error(error, device->name, text, sizeof text);
     log_notice("%s. Large values are copied to be sent", text);
-    values->failure_told = true;
+    values->failure_logged = true;
 }
 
 /* The regions that count as registered memory of the process, and how many device contexts have or make a registration
@@ -86,7 +86,7 @@ static void uncharge_region(const struct value_region *region) {
     pthread_mutex_unlock(&charges_lock);
 }
 
-static void make_place(struct rdma_values *values, uint32_t index) {
+static void reserve_index(struct rdma_values *values, uint32_t index) {
     if (index < values->count) return;
     uint32_t count = values->count ? values->count : 8;
     while (count <= index) count *= 2;
@@ -123,7 +123,7 @@ static void finish_job(struct rdma_device *device, const struct rdma_values_job 
         refused(device, values, job->error);
         return;
     }
-    make_place(values, region->index);
+    reserve_index(values, region->index);
     values->regions[region->index] = job->mr;
     values->retry_us = 0;
     device->owner->stats.value_regions++;

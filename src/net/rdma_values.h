@@ -33,7 +33,7 @@ struct rdma_values {
     uint32_t held;                /* regions that are registered, or being registered */
     struct rdma_values_job *jobs; /* registrations by the background thread */
     uint64_t retry_us;            /* after a failure: time of the next attempt */
-    bool failure_told;
+    bool failure_logged;
 };
 
 /* rdma_values_start(): at the first use of RDMA. rdma_values_changed(): after the settings changed. */

@@ -2,10 +2,10 @@
  *
  * A region is divided into units of 8 KiB, with a bit each that says whether it is in use. A block of more than
  * SMALL_MAX bytes is a number of units, first fit. Smaller ones are cut from runs of RUN_UNITS units, each for one size
- * of block: eight sizes between a number and its double, so that at most an eighth is lost. A value has a few bytes of
- * head, so sizes that are powers of two would nearly double what values of such sizes need. What is known of blocks
- * lies outside of them: a free block is never looked at, and the next to take it finds it as it left the caches. The
- * block given last is the next one taken.
+ * of block: eight sizes between a power of two and the next, so that at most an eighth is lost. A value has a header of
+ * a few bytes, so block sizes that are powers of two would nearly double the memory of values whose sizes are. The
+ * state of blocks is stored outside of them, so giving and taking a block does not access its memory. The block that
+ * was given last is taken first.
  *
  * Threads.  Each thread that takes small blocks keeps a few free ones of each class it uses (4 MiB in the worst case),
  * so that it takes the lock once for several blocks, or not at all where it gives back what it takes. Large blocks take
@@ -15,17 +15,17 @@
  * Fork.  A kernel copies the page tables of private memory when a process forks, and since Linux 5.12 the pages of
  * pinned private memory, too, at half a second a gigabyte. It copies neither for shared mappings, so regions are shared
  * mappings, and parent and child see the same bytes. Then nothing that the child reads may change: while a child lives,
- * blocks that were in use at the fork are not given out again (they wait in `deferred`) and not written to
- * (blob_is_shared() says yes of them). Blocks taken since the fork are `fresh` and are treated as ever. A child takes
- * and gives nothing.
+ * blocks that were in use at the fork are not reused (they wait in `deferred`) and not written to (blob_is_shared()
+ * is true for them). Blocks taken since the fork are `fresh` and can be reused and written. A child takes and gives no
+ * blocks.
  *
- * Regions are as large as an eighth of what there is, between 2 and 32 MiB: a small server locks little memory, a large
- * one has few regions. An empty one is kept where the arena has no other, so that one value that comes and goes does
- * not map and register a region each time.
+ * A new region has an eighth of the size of the existing ones, between 2 and 32 MiB: a small server locks little
+ * memory, a large one has few regions. The last empty region is kept, so that a single value that is created and
+ * deleted repeatedly does not map and register a region each time.
  *
- * Rejected: jemalloc's arenas with hooks of our own (the build without jemalloc, which is the one that sanitizers
- * check, would go without; its caches mix blocks of several arenas); huge pages of hugetlbfs (a forked child that finds
- * the pool empty is killed). Transparent ones are asked for. */
+ * Rejected: jemalloc's arenas with hooks of our own (the build without jemalloc, which the sanitizers use, would have
+ * no arena; jemalloc's caches mix blocks of several arenas); huge pages of hugetlbfs (a forked child that finds the
+ * pool empty is killed). Regions use transparent huge pages. */
 #include "net/value_arena.h"
 #include "lib/background.h"
 #include "lib/blob.h"
@@ -62,7 +62,7 @@ _Static_assert(VALUE_BLOCK_MIN << DOUBLINGS == SMALL_MAX, "");
 _Static_assert(RUN_BLOCKS_MAX <= 256, "numbers of blocks are bytes");
 
 struct region {
-    struct value_region seen; /* must be first */
+    struct value_region shown; /* must be first */
     struct list_link link;
     uint32_t units, free_units;
     uint32_t longest; /* upper bound of the longest run of free units; often an overestimate */
@@ -226,13 +226,13 @@ static struct region *region_new(size_t units) {
     madvise(base, size, MADV_HUGEPAGE);
     ASAN_POISON_MEMORY_REGION(base, size);
     struct region *region = mem_calloc(1, sizeof *region);
-    region->seen = (struct value_region){.base = base, .size = size};
-    region->seen.index = next_bit(arena.indices, 0, (uint32_t)arena.granules, false);
-    set_bits(arena.indices, region->seen.index, 1, true);
+    region->shown = (struct value_region){.base = base, .size = size};
+    region->shown.index = next_bit(arena.indices, 0, (uint32_t)arena.granules, false);
+    set_bits(arena.indices, region->shown.index, 1, true);
     region->units = region->free_units = region->longest = (uint32_t)(size >> UNIT_BITS);
     region->bits = mem_calloc((region->units + 63) / 64, sizeof *region->bits);
     region->owners = mem_calloc(region->units, sizeof *region->owners);
-    for (size_t i = 0; i < size >> VALUE_GRANULE_BITS; i++) value_arena_map.regions[first + i] = &region->seen;
+    for (size_t i = 0; i < size >> VALUE_GRANULE_BITS; i++) value_arena_map.regions[first + i] = &region->shown;
     list_append(&arena.regions, &region->link);
     arena.stats.mapped += size;
     arena.stats.regions++;
@@ -242,15 +242,15 @@ static struct region *region_new(size_t units) {
 
 /* Frees an empty region, unless a holder keeps it or it is the only empty one. */
 static void region_may_go(struct region *region) {
-    if (region->free_units < region->units || region->seen.holders || arena.empty_regions <= 1) return;
-    char *base = region->seen.base;
-    size_t size = region->seen.size, first = (size_t)(base - value_arena_map.base) >> VALUE_GRANULE_BITS;
+    if (region->free_units < region->units || region->shown.holders || arena.empty_regions <= 1) return;
+    char *base = region->shown.base;
+    size_t size = region->shown.size, first = (size_t)(base - value_arena_map.base) >> VALUE_GRANULE_BITS;
     ASAN_UNPOISON_MEMORY_REGION(base, size);
     /* If the addresses cannot be reserved again, empty pages keep occupying them. */
     if (mmap(base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         madvise(base, size, MADV_REMOVE);
     for (size_t i = 0; i < size >> VALUE_GRANULE_BITS; i++) value_arena_map.regions[first + i] = NULL;
-    set_bits(arena.indices, region->seen.index, 1, false);
+    set_bits(arena.indices, region->shown.index, 1, false);
     list_remove(&arena.regions, &region->link);
     arena.stats.mapped -= size;
     arena.stats.regions--;
@@ -268,8 +268,8 @@ static const struct value_region *find_to_go(bool (*holds)(void *context, const 
     if (arena.empty_regions > 1) {
         list_each(&arena.regions, link) {
             struct region *region = container_of(link, struct region, link);
-            if (region->free_units < region->units || !holds(context, &region->seen)) continue;
-            found = &region->seen;
+            if (region->free_units < region->units || !holds(context, &region->shown)) continue;
+            found = &region->shown;
             break;
         }
     }
@@ -286,13 +286,13 @@ void value_arena_sweep(bool (*holds)(void *context, const struct value_region *r
 
 void value_arena_hold(const struct value_region *region) {
     pthread_mutex_lock(&arena.lock);
-    ((struct region *)region)->seen.holders++;
+    ((struct region *)region)->shown.holders++;
     pthread_mutex_unlock(&arena.lock);
 }
 
 void value_arena_release(const struct value_region *region) {
     pthread_mutex_lock(&arena.lock);
-    ((struct region *)region)->seen.holders--;
+    ((struct region *)region)->shown.holders--;
     region_may_go((struct region *)region);
     pthread_mutex_unlock(&arena.lock);
 }
@@ -362,7 +362,7 @@ static struct run *run_new(uint32_t class) {
 }
 
 static char *run_base(const struct run *run) {
-    return run->region->seen.base + ((size_t)run->first_unit << UNIT_BITS);
+    return run->region->shown.base + ((size_t)run->first_unit << UNIT_BITS);
 }
 
 static void run_free(struct run *run) {
@@ -417,14 +417,14 @@ static void *take_large(size_t size, size_t *usable) {
     *usable = units << UNIT_BITS;
     arena.stats.used += *usable;
     arena.stats.blocks++;
-    return region->seen.base + ((size_t)first << UNIT_BITS);
+    return region->shown.base + ((size_t)first << UNIT_BITS);
 }
 
 /* The owner of the unit that the block begins in. It does not change while the block is in use, so its user needs no
  * lock. */
 static uint64_t owner_of(const void *block, struct region **region, uint32_t *unit) {
     *region = (struct region *)value_arena_region(block);
-    *unit = (uint32_t)((size_t)((const char *)block - (*region)->seen.base) >> UNIT_BITS);
+    *unit = (uint32_t)((size_t)((const char *)block - (*region)->shown.base) >> UNIT_BITS);
     return (*region)->owners[*unit];
 }
 static inline struct run *run_of(uint64_t owner) {

@@ -435,7 +435,7 @@ static void bytes_visible_after_their_polled_word_are_waited_for(void **state) {
     send_stream(&client, client.sent + 1);
     was = *byte;
     *byte = (char)(was ^ 1);
-    for (int i = 0; i < 10; i++) assert_false(rdma_polled_look(c->device));
+    for (int i = 0; i < 10; i++) assert_false(rdma_polled_check(c->device));
     assert_true(rdma_stats()->polled_again >= again + 10);
     assert_int_equal(server.consumed, consumed);
     *byte = was;

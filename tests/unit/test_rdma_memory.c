@@ -300,7 +300,7 @@ static void fill_all_buffers(void) {
     conn_set_reading(server.conn, false);
     client.on_drained = end_pump;
     send_stream(&client, 8 * LARGE);
-    turn_until(rdma_of(server.conn)->room == 0 && rdma_of(client.conn)->window == 0);
+    turn_until(rdma_of(server.conn)->writable == 0 && rdma_of(client.conn)->window == 0);
 }
 
 static void a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read(void **state) {
@@ -550,7 +550,7 @@ static void a_buffer_with_an_announced_key_is_reused_cleared_under_another_key(v
     const char *data = rx->data;
     uint32_t key = rx->mr->rkey;
     memset(rx->data, 'x', SIZE);
-    rx->told = true;
+    rx->announced = true;
     rdma_rx_give(memory, rx);
     rx = rdma_rx_take(memory, SIZE); /* without a chance to clean up */
     assert_ptr_equal(rx->data, data);
@@ -558,7 +558,7 @@ static void a_buffer_with_an_announced_key_is_reused_cleared_under_another_key(v
     for (int i = 0; i < SIZE; i++) assert_int_equal(rx->data[i], 0);
     key = rx->mr->rkey;
     memset(rx->data, 'y', SIZE);
-    rx->told = true;
+    rx->announced = true;
     rdma_rx_give(memory, rx);
     turn_until(rdma_stats()->receive_ready > 0);
     rx = rdma_rx_take(memory, SIZE);
@@ -589,7 +589,7 @@ static void unused_ready_buffers_are_freed(void **state) {
     for (int i = 0; i < MANY; i++) assert_non_null(taken[i] = rdma_rx_take(memory, SIZE));
     assert_int_equal(rdma_stats()->registered[RDMA_MEMORY_RECEIVE], before + MANY * SIZE);
     for (int i = 0; i < MANY; i++) {
-        taken[i]->told = i % 2;
+        taken[i]->announced = i % 2;
         rdma_rx_give(memory, taken[i]);
     }
     while (rdma_memory_tidy(memory, 1000)) continue;
