@@ -20,6 +20,9 @@ to 16, now and then with a value of 100 kB; readers GET count:i. After the next 
 The last line is "N passed, N failed" (rounds)."""
 import argparse, glob, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from connection import Connection, Reply  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TCP_CLIENTS, RDMA_CLIENTS = 4, 3
 FAULTS = [  # weight, rules
@@ -39,51 +42,6 @@ FAULTS = [  # weight, rules
     (1, "rename *base.* kill"),
     (1, "sync *manifest kill"),
 ]
-
-
-class Reply(Exception):
-    pass
-
-
-class Connection:
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
-        self.file = self.socket.makefile("rb")
-
-    def send(self, *commands):
-        out = []
-        for command in commands:
-            out.append(b"*%d\r\n" % len(command))
-            for arg in command:
-                arg = arg if isinstance(arg, bytes) else str(arg).encode()
-                out.append(b"$%d\r\n%s\r\n" % (len(arg), arg))
-        self.socket.sendall(b"".join(out))
-
-    def reply(self):
-        line = self.file.readline()
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError
-        kind, rest = line[:1], line[1:-2]
-        if kind == b"-":
-            return Reply(rest.decode())
-        if kind == b"$":
-            if rest == b"-1":
-                return None
-            data = self.file.read(int(rest) + 2)
-            if len(data) < int(rest) + 2:
-                raise ConnectionError
-            return data[:-2]
-        if kind == b"*":
-            return [self.reply() for _ in range(int(rest))]
-        return rest
-
-    def call(self, *command):
-        self.send(command)
-        return self.reply()
-
-    def close(self):
-        self.file.close()
-        self.socket.close()
 
 
 class Writer:

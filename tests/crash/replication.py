@@ -1,0 +1,366 @@
+"""replication.py: breaks a primary with two replicas again and again while clients write, and looks at what is left.
+
+    tests/crash/replication [ROUNDS] [--seed N] [--no-rdma] [--verbose]
+
+Each round chooses how the replicas synchronize (RDMA or TCP, with a file, diskless, on a second channel, into memory or
+over the old data) and what goes wrong at a random moment: a replica, the primary, or the child that writes a snapshot is
+killed; a replica or the primary is frozen for a while; links are cut; a full synchronization begins anew; the RDMA device
+loses, delays or refuses messages, fails READs, registrations or connections, or is removed.
+
+Writer i executes, numbering its writes from 1 on, MULTI / RPUSH log:i NUMBER / INCR count:i / EXEC, then WAIT 1. In the end
+of each round everything is mended. Then must hold:
+
+    the replicas follow, and all three servers have the same DEBUG DIGEST
+    log:i is 1, 2, 3 … N without a gap and without a number that comes twice, and count:i is N
+    N >= the last number for which WAIT said that a replica has it; N <= the last number that was sent
+    no server has ended by itself, left a child behind, or keeps more and more descriptors
+
+If the primary is killed, the replica that has executed most of its stream takes over, and the old one, which has lost
+everything, follows it. No full synchronization is started in such a round: a replica that has just emptied itself for one
+cannot take over.
+
+The last line is "N passed, N failed" (rounds)."""
+import argparse, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from connection import Connection, Reply  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WRITERS = 3
+PATIENCE = 60
+DESCRIPTORS_MORE = 40
+# Rules of the software RDMA device; each sleeps until its file is there.
+DEVICE_FAULTS = {
+    "lost": "send:drop,p=1",
+    "late": "send:delay=100-5000,p=10",
+    "failed": "send:error=RETRY_EXC_ERR,p=1",
+    "scattered": "write:scatter=5-200,p=50",
+    "reads": "send:error=REM_ACCESS_ERR,op=read,p=5",
+    "unreached": "send:drop,op=read,p=2",
+    "rejected": "request:reject,p=50",
+    "unanswered": "accept:drop,p=50",
+    "unregistered": "reg_mr:fail=ENOMEM,p=50",
+    "removed": "event:remove,nth=1",
+}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(what, condition, seconds=PATIENCE):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            found = condition()
+        except (OSError, ConnectionError):
+            found = None
+        if found:
+            return found
+        time.sleep(0.03)
+    raise AssertionError(f"within {seconds} s did not happen: {what}")
+
+
+class Server:
+    def __init__(self, run, name):
+        self.run, self.name = run, name
+        self.dir = os.path.join(run.dir, name)
+        os.mkdir(self.dir)
+        os.mkdir(os.path.join(self.dir, "faults"))
+        self.port = free_port()
+        self.process = None
+        self.frozen = False
+
+    def start(self, *arguments):
+        environment = dict(os.environ)
+        command = [os.path.join(ROOT, "src/valkey-server"), "--port", self.port, "--bind", "127.0.0.1", "--dir", self.dir,
+                   "--save", "", "--repl-diskless-sync-delay", 0, "--repl-timeout", 5, "--repl-backlog-size", "64mb",
+                   "--repl-ping-replica-period", 1, "--enable-debug-command", "yes", *arguments]
+        if self.run.options.rdma:
+            rules = [f"{rule},while={self.dir}/faults/{name}" for name, rule in DEVICE_FAULTS.items()]
+            environment["SOFTRDMA_FAULTS"] = "; ".join(rules)
+            command = [os.path.join(ROOT, "utils/softrdma/softrdma"), *command, "--rdma-bind", "127.0.0.1",
+                       "--rdma-port", self.port]
+        log = open(os.path.join(self.dir, "log"), "ab")
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                        env=environment, cwd=self.dir)
+        log.close()
+        wait_for(f"{self.name} answers", lambda: self.call("PING") is not None)
+        self.descriptors = None
+
+    def call(self, *words, timeout=20):
+        connection = Connection(self.port, timeout=timeout)
+        try:
+            return connection.call(*words)
+        finally:
+            connection.close()
+
+    def info(self):
+        text = self.call("INFO", "replication").decode()
+        return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+
+    def follow(self, primary):
+        self.call("REPLICAOF", "127.0.0.1", primary.port)
+
+    def is_up(self):
+        return self.info().get("master_link_status") == "up"
+
+    def signal(self, number):
+        self.process.send_signal(number)
+        self.frozen = number == signal.SIGSTOP
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def fault(self, name, on):
+        path = os.path.join(self.dir, "faults", name)
+        if on:
+            open(path, "w").close()
+        elif os.path.exists(path):
+            os.unlink(path)
+
+    def mend(self):
+        if self.process.poll() is None and self.frozen:
+            self.signal(signal.SIGCONT)
+        for name in DEVICE_FAULTS:
+            self.fault(name, False)
+
+    def children(self):
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as f:
+            return [int(pid) for pid in f.read().split()]
+
+    def log(self):
+        with open(os.path.join(self.dir, "log"), "rb") as f:
+            return f.read().decode("latin-1")
+
+
+class Writer:
+    """Writes numbers until it is stopped or its connection breaks."""
+
+    def __init__(self, index):
+        self.index, self.sent, self.acknowledged, self.total = index, 0, 0, 0
+
+    def work(self, port, stop, seed):
+        rng = random.Random(seed)
+        try:
+            connection = Connection(port, timeout=30)
+            while not stop.is_set():
+                number = self.sent + 1
+                self.sent = number
+                extra = [("SET", f"large:{self.index}", "x" * 100000)] if rng.random() < 0.02 else []
+                connection.send(("MULTI",), ("RPUSH", f"log:{self.index}", number), ("INCR", f"count:{self.index}"), *extra,
+                                ("EXEC",), ("WAIT", 1, 1000))
+                replies = [connection.reply() for _ in range(5 + len(extra))]
+                if isinstance(replies[-2], Reply):  # refused: this number was not written
+                    self.sent -= 1
+                    time.sleep(0.01)
+                elif not isinstance(replies[-1], Reply) and int(replies[-1]) >= 1:
+                    self.acknowledged = number
+                    self.total += 1
+            connection.close()
+        except (OSError, ConnectionError):
+            pass
+
+
+class Run:
+    def __init__(self, options):
+        self.options = options
+        self.rng = random.Random(options.seed)
+        self.dir = tempfile.mkdtemp(prefix="crash.")
+        self.servers = [Server(self, name) for name in "abc"]
+        self.writers = [Writer(i) for i in range(WRITERS)]
+        self.figures = {"full": 0, "partial": 0}
+
+    def say(self, text):
+        if self.options.verbose:
+            print(text, flush=True)
+
+    # --- A round ---
+
+    def begin(self):
+        for server in self.servers:
+            server.start()
+        self.primary = self.servers[0]
+        self.primary.call("DEBUG", "POPULATE", 3000, "key", 3000)
+        for replica in self.replicas():
+            replica.follow(self.primary)
+        wait_for("the replicas follow", lambda: all(r.is_up() for r in self.replicas()))
+
+    def replicas(self):
+        return [s for s in self.servers if s is not self.primary]
+
+    def settings(self):
+        rng = self.rng
+        rdma = self.options.rdma and rng.random() < 0.7
+        chosen = {
+            "repl-diskless-sync": rng.choice(["yes", "yes", "no"]),
+            "repl-diskless-load": rng.choice(["disabled", "on-empty-db", "swapdb", "flush-before-load"]),
+            "dual-channel-replication-enabled": rng.choice(["yes", "no", "no"]),
+            "rdb-key-save-delay": rng.choice(["0", "0", "30"]),
+        }
+        if self.options.rdma:
+            chosen["rdma-replication"] = "yes" if rdma else "no"
+        for server in self.servers:
+            for name, value in chosen.items():
+                reply = server.call("CONFIG", "SET", name, value)
+                assert not isinstance(reply, Reply), f"CONFIG SET {name} {value}: {reply}"
+        self.rdma = rdma
+        return chosen
+
+    def full_sync(self):
+        """Makes the replicas synchronize anew, while clients write."""
+        self.primary.call("DEBUG", "CHANGE-REPL-ID")
+        self.primary.call("CLIENT", "KILL", "TYPE", "replica")
+
+    def fault(self):
+        """Chooses and starts what goes wrong. Returns its name."""
+        rng, primary = self.rng, self.primary
+        victim = rng.choice(self.replicas())
+        kinds = ["kill replica", "freeze replica", "freeze primary", "cut links", "kill primary", "kill primary", "kill child",
+                 "full sync", "two full syncs", "sync and kill replica", "sync and freeze replica", "no one"]
+        if self.rdma:
+            kinds += ["device " + name for name in DEVICE_FAULTS] + ["sync with device " + name for name in DEVICE_FAULTS]
+        kind = rng.choice(kinds)
+        if "sync" in kind or kind == "kill child":
+            self.full_sync()
+            time.sleep(rng.uniform(0, 0.3))
+        if kind == "two full syncs":
+            self.full_sync()
+        elif kind == "kill child":
+            for child in primary.children():
+                os.kill(child, signal.SIGKILL)
+        elif kind.endswith("kill replica"):
+            victim.kill()
+        elif kind.endswith("freeze replica"):
+            victim.signal(signal.SIGSTOP)
+        elif kind == "freeze primary":
+            primary.signal(signal.SIGSTOP)
+        elif kind == "cut links":
+            for _ in range(rng.randint(1, 4)):
+                primary.call("CLIENT", "KILL", "TYPE", "replica")
+                time.sleep(rng.uniform(0, 0.2))
+        elif kind == "kill primary":
+            primary.kill()
+        elif kind == "no one":  # and back, with a history of its own
+            victim.call("REPLICAOF", "NO", "ONE")
+        elif "device" in kind:
+            name = kind.split()[-1]
+            for server in rng.choice([[primary], [victim], self.servers]):
+                server.fault(name, True)
+            if "sync" not in kind:
+                primary.call("CLIENT", "KILL", "TYPE", "replica")
+        return kind
+
+    def take_over(self):
+        def offset(server):
+            info = server.info()
+            return -1 if info.get("master_sync_in_progress") == "1" else int(info["slave_repl_offset"])
+        best = max(self.replicas(), key=offset)
+        best.call("REPLICAOF", "NO", "ONE")
+        old, self.primary = self.primary, best
+        old.start()
+
+    def round(self, number):
+        chosen = self.settings()
+        stop = threading.Event()
+        threads = [threading.Thread(target=w.work, args=(self.primary.port, stop, self.rng.random())) for w in self.writers]
+        for thread in threads:
+            thread.start()
+        time.sleep(self.rng.uniform(0.02, 0.3))
+        self.kind = self.fault()
+        self.say(f"round {number}: {self.kind} {chosen}")
+        time.sleep(self.rng.uniform(0.05, 0.8))
+        stop.set()
+        for server in self.servers:
+            server.mend()
+        for thread in threads:
+            thread.join()
+        if self.kind == "kill primary":
+            self.take_over()
+        for server in self.servers:
+            if server.process.poll() is not None:
+                killed = self.kind.endswith("kill replica") and server.process.returncode == -signal.SIGKILL
+                assert killed, f"{server.name} ended by itself: {server.process.returncode}"
+                server.start()
+        for replica in self.replicas():
+            replica.follow(self.primary)
+        self.verify()
+
+    def differences(self):
+        """The keys whose values differ, with what describes them."""
+        found = []
+        for key in sorted({key for server in self.servers for key in server.call("KEYS", "*")}):
+            values = [server.call("DEBUG", "DIGEST-VALUE", key)[0] for server in self.servers]
+            if len(set(values)) > 1:
+                kind = self.primary.call("TYPE", key)
+                command = {b"list": "LLEN", b"string": "STRLEN"}.get(kind, "EXISTS")
+                found.append((key, [server.call(command, key) for server in self.servers],
+                              [server.call("LRANGE", key, -3, -1) for server in self.servers] if kind == b"list" else
+                              [(server.call("GET", key) or b"")[:30] for server in self.servers]))
+        return found[:10], [server.info() for server in self.servers]
+
+    def verify(self):
+        wait_for("the replicas follow", lambda: all(r.is_up() for r in self.replicas()))
+        # WAIT counts writes of its own connection: this one is the last of all.
+        connection = Connection(self.primary.port)
+        connection.call("INCR", "rounds")
+        wait_for("both replicas have all", lambda: int(connection.call("WAIT", 2, 1000)) == 2)
+        connection.close()
+        digests = [server.call("DEBUG", "DIGEST") for server in self.servers]
+        assert len(set(digests)) == 1, f"the data differ: {self.differences()}"
+        for writer in self.writers:
+            log = [int(n) for n in self.primary.call("LRANGE", f"log:{writer.index}", 0, -1)]
+            assert log == list(range(1, len(log) + 1)), f"log:{writer.index} has gaps or repetitions: {log[-20:]}"
+            count = int(self.primary.call("GET", f"count:{writer.index}") or 0)
+            assert count == len(log), f"count:{writer.index} is {count}, its log has {len(log)}"
+            assert len(log) >= writer.acknowledged, f"lost: {len(log)} of {writer.acknowledged} acknowledged"
+            assert len(log) <= writer.sent, f"{len(log)} of {writer.sent} sent"
+            writer.sent = writer.acknowledged = len(log)
+        for server in self.servers:
+            wait_for(f"{server.name} has no child", lambda: not server.children())
+            descriptors = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+            if server.descriptors is None:
+                server.descriptors = descriptors
+            assert descriptors <= server.descriptors + DESCRIPTORS_MORE, f"{server.name} has {descriptors} descriptors open"
+
+    def all(self):
+        passed = 0
+        try:
+            self.begin()
+            for number in range(self.options.rounds):
+                self.kind = "settings"
+                self.round(number)
+                passed += 1
+        except (AssertionError, OSError, ConnectionError) as error:
+            logs = "\n".join(f"--- {s.name} (port {s.port})\n{s.log()[-2500:]}" for s in self.servers)
+            print(f"round {passed} of seed {self.options.seed}, {self.kind}: {error!r}\n{logs}", flush=True)
+        finally:
+            for server in self.servers:
+                if server.process and server.process.poll() is None:
+                    server.mend()
+                    server.kill()
+            if not self.options.keep:
+                shutil.rmtree(self.dir)
+        print(f"seed {self.options.seed}: {sum(w.total for w in self.writers)} writes that a replica had acknowledged")
+        failed = int(passed < self.options.rounds)
+        print(f"{passed} passed, {failed} failed")
+        return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Breaks a group of servers that replicate, and looks at what is left.")
+    parser.add_argument("rounds", nargs="?", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--no-rdma", dest="rdma", action="store_false", help="over TCP only")
+    parser.add_argument("--keep", action="store_true", help="keep the files")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("interrupted"))
+    options.rdma = options.rdma and os.path.exists(os.path.join(ROOT, "utils/softrdma/libsoftrdma.so"))
+    sys.exit(Run(options).all())
+
+
+main()
