@@ -3,6 +3,7 @@
 server, our tools on the genuine server. Needs programs built with RDMA, as deps/genuine-valkey builds them."""
 import os
 import re
+import time
 
 from common import ROOT, Client, Report, Server, genuine, ours, run
 
@@ -49,4 +50,44 @@ with Server(ours(), "--rdma-bind", "127.0.0.1", launcher=launcher) as server:
     report.check("our server is alive", server.alive(), server.output())
 with Server(genuine("valkey-server"), "--rdma-bind", "127.0.0.1", launcher=launcher) as server:
     tools_work("our tools, genuine server", ours("valkey-cli"), ours("valkey-benchmark"), server.port)
+
+
+def replica_follows(what, primary, replica, method):
+    """Our replica over RDMA: full synchronization, stream, acknowledgements, partial synchronization."""
+    source, copy = Client(primary.port), Client(replica.port)
+
+    def until(condition):
+        end = time.monotonic() + 30
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.02)
+        return condition()
+
+    def field(name):
+        answer = copy.call("INFO", "replication")  # an error while it loads
+        found = re.search(r"^%s:([^\r\n]*)" % name, answer.decode() if isinstance(answer, bytes) else "", re.M)
+        return found.group(1) if found else None
+
+    def same():
+        return source.call("DEBUG", "DIGEST") == copy.call("DEBUG", "DIGEST")
+
+    source.call("DEBUG", "POPULATE", "5000", "key", "100")
+    source.call("SET", "large", "x" * 1000000)
+    copy.call("REPLICAOF", "127.0.0.1", primary.port)
+    report.check("%s: the link is up" % what, until(lambda: field("master_link_status") == "up"), replica.output())
+    report.equal("%s: the link's transport" % what, "rdma", field("master_link_transport"))
+    report.check("%s: the data are equal" % what, until(same), "another digest")
+    report.check("%s: the full synchronization was %s" % (what, method[0]), method[1] in replica.output(), replica.output())
+    source.call("SET", "key", "value")
+    report.equal("%s: WAIT" % what, 1, source.call("WAIT", "1", "5000"))
+    source.call("CLIENT", "KILL", "TYPE", "replica")
+    source.call("SET", "key", "other")
+    report.check("%s: the data are equal after a partial synchronization" % what, until(lambda: field("master_link_status") == "up" and same()), "another digest")
+    report.check("%s: the partial synchronization" % what, "Successful partial resynchronization" in replica.output(), replica.output())
+
+
+flags = ["--rdma-bind", "127.0.0.1", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]
+for what, program, method in (("genuine primary, our replica", genuine("valkey-server"), ("an ordinary one", "receiving streamed RDB")),
+                              ("our primary, our replica", ours(), ("fetched", "fetching the snapshot of the primary by RDMA READ"))):
+    with Server(program, *flags, launcher=launcher) as primary, Server(ours(), *flags, "--rdma-replication", "yes", launcher=launcher) as replica:
+        replica_follows(what, primary, replica, method)
 report.finish()
