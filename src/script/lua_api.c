@@ -16,10 +16,14 @@ enum { ARGUMENTS_KEPT = 64, NUMBER_TEXT = 40 };
 
 /* Errors */
 
-int lua_raise(lua_State *lua, const char *error) {
+static void push_error(lua_State *lua, const char *error) {
     lua_createtable(lua, 0, 1);
     lua_pushstring(lua, error);
     lua_setfield(lua, -2, "err");
+}
+
+int lua_raise(lua_State *lua, const char *error) {
+    push_error(lua, error);
     return lua_error(lua);
 }
 
@@ -115,13 +119,15 @@ static int call_with(lua_State *lua, bool raises) {
     int argc = 0;
     struct slice reply = {NULL, 0};
     const char *error = arguments_read(lua, &argc);
+    bool counted = !error;
     if (!error) error = script_call(argc, arguments.items, &reply);
     if (error) {
-        if (raises) return lua_raise(lua, error);
-        lua_createtable(lua, 0, 1);
-        lua_pushstring(lua, error);
-        lua_setfield(lua, -2, "err");
-        return 1;
+        push_error(lua, error);
+        if (counted) {
+            lua_pushboolean(lua, 1);
+            lua_setfield(lua, -2, "ignore_error_stats_update");
+        }
+        return raises ? lua_error(lua) : 1;
     }
     if (!reply.len) return 0; /* a command without a reply */
     bool failed = reply.data[0] == '-';

@@ -120,6 +120,14 @@ static void free_vm(void *lua) {
     lua_vm_free(lua);
 }
 
+uint32_t script_flags(struct slice text_or_digest, bool is_digest) {
+    struct script_shebang shebang;
+    struct script *script = vm ? hashtable_find(is_digest ? by_digest : by_text, text_or_digest) : NULL;
+    if (script) return script->flags;
+    if (is_digest || !script_has_shebang(text_or_digest)) return 0;
+    return script_shebang_read(text_or_digest, &shebang) ? 0 : shebang.flags;
+}
+
 void script_cache_flush(bool in_background) {
     if (!vm) return;
     struct hashtable_iterator it;

@@ -20,6 +20,17 @@ static void usage(struct script_usage *usage) {
                                    .evicted = cache.evicted};
 }
 
+static bool writes_nothing(const char *command, struct slice script) {
+    uint32_t flags;
+    if (strcmp(command, "fcall") == 0) {
+        const struct function *function = function_find(script);
+        flags = function ? function->flags : 0;
+    } else {
+        flags = script_flags(script, strcmp(command, "evalsha") == 0);
+    }
+    return flags & SCRIPT_NO_WRITES;
+}
+
 static const char *load_library(struct slice code) {
     return library_load(code, true, NULL);
 }
@@ -29,6 +40,7 @@ static const char *replace_libraries(const struct slice *codes, size_t count) {
 }
 
 static const struct script_hooks hooks = {.usage = usage,
+                                          .writes_nothing = writes_nothing,
                                           .reset_stats = script_cache_reset_stats,
                                           .libraries = libraries_code,
                                           .load_library = load_library,

@@ -9,6 +9,7 @@
 #include "server/eviction.h"
 #include "server/role.h"
 #include "server/server.h"
+#include "server/stats/errorstats.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -236,10 +237,10 @@ static const char *refuse(struct command *command, int argc, const struct slice 
 
 const char *script_call(int argc, const struct slice *argv, struct slice *reply) {
     struct command *parent, *command = find(argc, argv, &parent);
-    if (!command) return refuse_unknown(parent, argv);
-    const char *error = refuse(command, argc, argv);
+    const char *error = command ? refuse(command, argc, argv) : refuse_unknown(parent, argv);
     if (__builtin_expect(error != NULL, 0)) {
-        command->rejected++;
+        if (command) command->rejected++;
+        errorstats_count(&caller->reply, slice_of(error));
         return error;
     }
     if (command->spec->flags & CMD_WRITE) script_running->wrote = true;

@@ -48,7 +48,7 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
 void script_end(struct script_run *run);
 
 /* Calls a command for the running script. Returns NULL, and the reply in *reply, valid until the next call; or the
- * error, a complete text, with which the command was refused before it ran. */
+ * error, a complete text, with which the command was refused before it ran; the error statistics have it. */
 const char *script_call(int argc, const struct slice *argv, struct slice *reply);
 /* May the caller of the running script run this command? 1, 0, or -1: there is no such command. */
 int script_may_call(int argc, const struct slice *argv);

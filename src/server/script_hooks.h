@@ -16,6 +16,8 @@ struct script_usage {
 struct script_hooks {
     void (*usage)(struct script_usage *usage);
     void (*reset_stats)(void);
+    /* Does this call of EVAL, EVALSHA or FCALL name a script that declares that it writes nothing? */
+    bool (*writes_nothing)(const char *command, struct slice script);
     /* The code of all libraries, in the order in which they were loaded. The array is valid until a library changes. */
     size_t (*libraries)(const struct slice **codes);
     /* Loads a library, and replaces the one of its name. Returns NULL, or the error. */

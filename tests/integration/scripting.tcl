@@ -228,4 +228,19 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         assert_match {*\[? lua\] "set" "k" "1"} [$m -read]
         $m -close
     }
+
+    test "CLIENT PAUSE WRITE holds scripts that may write, and lets the others pass" {
+        r function load replace "#!lua name=reads\nredis.register_function{function_name = 'reads', callback = function() return 1 end, flags = {'no-writes'}}"
+        set c [new_client]
+        r client pause 100000 write
+        assert_equal 1 [$c eval_ro {return 1} 0]
+        assert_equal 1 [$c eval "#!lua flags=no-writes\nreturn 1" 0]
+        assert_equal 1 [$c fcall reads 0]
+        $c -send eval {return 'held'} 0
+        assert_equal 1 [r eval_ro {return 1} 0]
+        assert_equal "" [$c -available]
+        r client unpause
+        assert_equal held [$c -read]
+        $c -close
+    }
 }

@@ -3,6 +3,7 @@
 #include "lib/clock.h"
 #include "server/clients/client_private.h"
 #include "server/command/dispatch.h"
+#include "server/script_hooks.h"
 #include "server/server.h"
 
 static const int64_t LONGEST_MS = INT64_MAX / 2000; /* no limit, but still representable in microseconds */
@@ -16,6 +17,9 @@ static enum filter_answer pause_ask(struct client *client, const struct command 
     (void)argc, (void)argv, (void)error;
     if (!client->conn || (client->flags & (CLIENT_REPLICA | CLIENT_PRIMARY))) return FILTER_PASS;
     if (pause_kind == PAUSE_WRITE && !(dispatch_flags(client, command) & (CMD_WRITE | CMD_MAY_REPLICATE)))
+        return FILTER_PASS;
+    if (pause_kind == PAUSE_WRITE && command->spec->flags & CMD_RUNS_SCRIPT && script_hooks &&
+        script_hooks->writes_nothing(command->spec->name, argv[1]))
         return FILTER_PASS;
     client_hold(client);
     client->flags |= CLIENT_PAUSED;
