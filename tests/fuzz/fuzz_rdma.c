@@ -416,8 +416,9 @@ static void turn(int64_t timeout_us) {
                    c->rx->size);
         FUZZ_CHECK(c->send_depth == 0 || c->posted - c->retired <= c->send_depth, "%u under way",
                    c->posted - c->retired);
-        if (c->side)
-            FUZZ_CHECK(p->conn->in >= c->side && p->conn->in + p->conn->in_len <= c->side + c->side_size, "beside");
+        if (c->bounce)
+            FUZZ_CHECK(p->conn->in >= c->bounce && p->conn->in + p->conn->in_len <= c->bounce + c->bounce_size,
+                       "beside");
         else if (p->conn->in_len)
             FUZZ_CHECK(p->conn->in >= c->rx->data && p->conn->in + p->conn->in_len <= c->rx->data + c->rx->size,
                        "outside the buffer");
@@ -850,9 +851,15 @@ static void settle_all(void) {
                owner->connections.len);
     FUZZ_CHECK(fake_counts.queue_pairs == 0 && fake_counts.ids == 1, "%d queue pairs, %d identifiers are left",
                fake_counts.queue_pairs, fake_counts.ids - 1);
-    FUZZ_CHECK(owner->stats.registered_bytes == fake_counts.registered_bytes,
-               "%llu bytes are registered, %llu are counted", (unsigned long long)fake_counts.registered_bytes,
-               (unsigned long long)owner->stats.registered_bytes);
+    uint64_t bytes = owner->stats.registered_bytes, values = 0; /* regions of values count once, for the process */
+    list_each(&owner->devices, link) {
+        const struct rdma_values *of = &container_of(link, struct rdma_device, link)->values;
+        for (uint32_t i = 0; i < of->count; i++) values += of->regions[i] ? of->regions[i]->length : 0;
+    }
+    FUZZ_CHECK(bytes + values == fake_counts.registered_bytes, "%llu bytes are registered, %llu are counted",
+               (unsigned long long)fake_counts.registered_bytes, (unsigned long long)(bytes + values));
+    FUZZ_CHECK(rdma_registered() == bytes + rdma_values_bytes(), "%llu bytes are charged",
+               (unsigned long long)rdma_registered());
     const struct rdma_stats *held = &owner->stats;
     FUZZ_CHECK(held->memory_regions == (uint64_t)fake_counts.regions, "%d regions, %llu are counted",
                fake_counts.regions, (unsigned long long)held->memory_regions);
