@@ -1,7 +1,7 @@
 # What a write becomes elsewhere, and which events it tells.
 #
 #   set f [new_follower]      hears what is propagated: replicas and the append only file would get the same
-#   set e [new_listener]      hears keyspace events; the server must be told which (notify-keyspace-events)
+#   set e [new_listener]      receives keyspace events; notify-keyspace-events selects which
 #   heard $f                  all that came since it was asked last: a list of commands; of {event key}
 #
 # A follower of a genuine server is a replica as far as the stream goes.

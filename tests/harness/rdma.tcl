@@ -42,7 +42,7 @@ proc hold {posture count} {
     return [list $pid $chan]
 }
 
-# Is there somebody who answers over RDMA at that port?
+# Whether a server answers over RDMA at that port.
 proc answers {port {host ""}} {
     if {$host eq ""} {set host $::opt(rdma_host)}
     set got [run -timeout 20 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping --cases 1 --wait 3000]

@@ -18,7 +18,7 @@
 #   takes     pairs of a key of the call and the types it may have (any: all of them); those left out: the type of the group (HyperLogLogs: none, as
 #             a string that is none is refused like another type)
 #   refuses   the error where a key has another type, if it is not the usual one
-#   events    what is told, in order: {class event key}; left out: nothing
+#   events    the keyspace events, in order: {class event key}; left out: none
 #   repeats   patterns of the commands that are propagated; left out: the call itself where it is one that writes, else nothing
 #   needs     as -needs of a test
 

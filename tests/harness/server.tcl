@@ -183,7 +183,7 @@ proc server_wait_up {id} {
                 if {$::server($id,auth) ne ""} {$c auth $::server($id,auth)}
                 $c info server
             } info]} {
-                # Not somebody else's server, who took the port before ours.
+                # Not another test's server that took the port before ours.
                 if {[regexp {config_file:([^\r\n]+)} $info -> file] && $file ne $::server($id,conf)} {
                     set up 0
                 } elseif {[regexp {process_id:(\d+)} $info -> pid]} {

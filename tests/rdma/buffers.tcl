@@ -1,9 +1,9 @@
-# Registered memory: receive buffers that begin small, grow with use and shrink; its bounds; who is refused, and why.
+# Registered memory: receive buffers that begin small, grow with use and shrink; its limits; which clients are refused, and why.
 # seconds: 20
 
 proc rx_of {client} {dict get [client_fields [$client client info]] rx}
 proc rdma_field {name} {info_field rdma rdma_$name}
-# Requests of so many bytes in all, in portions whose replies are read.
+# Requests of `bytes` in total, in portions whose replies are read.
 proc send_pings {client bytes} {
     for {set sent 0} {$sent < $bytes} {incr sent 6000} {
         $client -write [string repeat "PING\r\n" 1000]
@@ -139,7 +139,7 @@ start_server {overrides {maxclients 20}} {
         set began [clock milliseconds]
         lassign [crowd 400] pid chan
         set most [expr {100 * (([clock milliseconds] - $began) / 1000 + 2)}]
-        # Some were let in and told, at most a hundred a second; how many of 400 that leaves is a matter of the machine's speed.
+        # Some were accepted to send them the reason, at most a hundred a second; how many of the 400 depends on the machine's speed.
         wait_for_condition 5000 {[info_field stats rejected_connections] + [rdma_field refused_full] == 400}
         assert_morethan [info_field stats rejected_connections] 10
         assert_lessthan [info_field stats rejected_connections] [expr {$most + 1}]

@@ -1,5 +1,5 @@
-# Faults of making and ending connections, and resources that run out: who cannot be had is refused with a reason, who is connected notices nothing,
-# and when there is room again, newcomers are served. On the software device alone.
+# Faults of making and ending connections, and resources that run out: the server refuses new clients with a reason, connected ones notice nothing,
+# and it serves new ones when resources are free again. On the software device only.
 # seconds: 12
 
 proc refused {} {info_field rdma rdma_refused_connections}

@@ -1,4 +1,4 @@
-# Peers that break the rules: each is cut off with a logged reason, everybody else is served.
+# Peers that break the rules: the server disconnects each with a logged reason and serves all others.
 # The cases are made by tests/programs/rdma-hostile.
 # seconds: 60
 

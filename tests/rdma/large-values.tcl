@@ -70,7 +70,7 @@ start_server {} {
         r -write $out
         for {set i 0} {$i < 20} {incr i} {assert {[r -read] eq [value 500000 $i]}}
         r -read
-        catch {r -read} ;# values on their way still count, so there may be no room
+        catch {r -read} ;# values on their way still count, so the limit may be reached
         wait_for_condition 5000 {[info_field stats evicted_keys] > 10}
         r config set maxmemory 0
     }

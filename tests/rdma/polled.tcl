@@ -1,4 +1,4 @@
-# Messages of busy clients are noticed by looking at memory, for as long as nobody sleeps.
+# Messages of busy clients are detected by polling memory, as long as both ends are awake.
 # seconds: 10
 
 set bench [file join $::root src valkey-benchmark]

@@ -308,7 +308,7 @@ static void consider_listener(struct cm_id *c, void *arg) {
     if (listens_at(c, s->req, false)) s->wildcard = c;
 }
 
-/* The identifier of a request: knows both addresses and who asked for what. NULL: none to be had. */
+/* The identifier of a request, with both addresses and what the peer asked for. NULL: out of memory. */
 static struct cm_id *child_create(struct cm_id *listener, struct peer *peer, const struct message *msg) {
     struct cm_id *c = cm_create(listener->id.channel, listener->id.context, listener->id.ps);
     if (!c) return NULL;

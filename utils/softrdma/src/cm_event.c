@@ -72,7 +72,7 @@ static void enqueue_late(struct cm_event *e, uint64_t ns) {
     timer_set(&e->timer, now_ns() + ns);
 }
 
-/* As if the device were pulled out: each identifier on it and its context are told so, and work on until their program
+/* As if the device were pulled out: each identifier on it and its context get an event, and work on until their program
  * lets go of them, like on a card. */
 struct removal {
     struct timer timer;

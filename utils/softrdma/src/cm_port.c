@@ -2,7 +2,7 @@
  * a name.
  *
  * A bound port has a front door per address: softrdma.<uid>.cm.<space>.<port>.<address>. Wildcards are `any4`
- * and `any6`; an IPv6 wildcard takes both unless it is told to keep to its family. A wildcard conflicts with
+ * and `any6`; an IPv6 wildcard takes both unless it is restricted to its family. A wildcard conflicts with
  * any address and the other way round: both sides bind their own name first and look for the other's second,
  * so two can fail but never both succeed.
  *

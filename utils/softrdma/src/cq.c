@@ -1,10 +1,10 @@
-/* Completion queues: polling, arming, and the wake-up of who sleeps.
+/* Completion queues: polling, arming, and waking sleepers.
  *
  * What arrives lies in the rings of the queue pairs (wire.h), written there by the senders; a completion
  * queue only knows which rings to look at. Up to CQ_HOT of them are `hot`: their queue pair is marked
  * watched, polling reads their next entry directly and their senders touch nothing but the ring. All others
  * announce themselves in the ready set. A hot entry is given up for another only when it has been idle for a
- * while, so the set of hot ones settles on who talks most. What this process completes itself, sends and
+ * while, so the set of hot ones settles on the busiest ones. What this process completes itself, sends and
  * flushed receives, waits in `ring`.
  *
  * Overrun: a completion queue smaller than the sum of the queues that complete into it can overrun, and only
@@ -463,7 +463,7 @@ static void cq_overrun(struct cq *cq) {
     }
 }
 
-/* A completion that a fault holds back wakes who sleeps when it becomes visible, if its queue still is. */
+/* A completion that a fault holds back wakes a sleeping program when it becomes visible, if the queue still exists. */
 struct late_wake {
     struct timer timer;
     uint32_t id;
@@ -590,7 +590,7 @@ static bool held_back(struct cq *cq) {
     if (now < cq->slow_until) return true;
     if (fault_look_up(FAULT_POLL, NULL, 0, &f) && f.action == ACT_DELAY) {
         cq->slow_until = now + f.value;
-        wake_at(cq, cq->slow_until); /* who saw nothing and went to sleep */
+        wake_at(cq, cq->slow_until); /* a program that found nothing and sleeps */
     }
     return now < cq->slow_until;
 }

@@ -73,7 +73,7 @@ int cq_attach_recv(struct cq *cq, struct qp *qp, uint32_t depth); /* gives qp it
 void cq_attach_send(struct cq *cq, uint32_t depth);
 void cq_detach(struct cq *cq, struct qp *qp, bool recv, uint32_t depth);
 void cq_purge(struct cq *cq, struct qp *qp); /* drops the completions of a queue pair */
-/* Adds a local completion and wakes who waits. */
+/* Adds a local completion and wakes a waiting program. */
 void cq_push(struct cq *cq, const struct local_wc *entry);
 
 /* Wakes the owner of `sh` if it is armed for this. `peer` is the owner's process. */

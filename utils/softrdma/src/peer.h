@@ -39,7 +39,7 @@ struct door {
     bool listening;
 };
 
-/* A search for the process behind the first of the names that somebody listens on. Runs on the progress
+/* A search for the process behind the first of the names that has a listener. Runs on the progress
  * thread and ends there, calling `done` with a peer (the callee takes over a reference) or with NULL and an
  * error. */
 struct dial {

@@ -112,7 +112,7 @@ static uint32_t new_token(void) {
     return token;
 }
 
-/* Receives nothing, knows nobody: as after creation. */
+/* Receives nothing and has no peer, as after creation. */
 static void qp_clear(struct qp *qp) {
     qp->sq_head = 0;
     store_relaxed(&qp->sq_done, 0);
@@ -300,7 +300,7 @@ void qp_quiesce_all(void) {
 /* A queue pair that is connected by hand: ask the owner of the number where it is. */
 struct qp_dial {
     struct dial dial;
-    _Atomic uint32_t refs; /* who waits, and the search */
+    _Atomic uint32_t refs; /* the waiting programs, and the search */
     uint32_t from, to;
     pthread_mutex_t lock;
     pthread_cond_t answered;

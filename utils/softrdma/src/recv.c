@@ -56,7 +56,7 @@ static void fill(struct ibv_wc *wc, const struct qp *qp, const struct recv_cqe *
     wc->dlid_path_bits = 0;
 }
 
-/* Receives nobody will fill. */
+/* Receives that no sender will fill. */
 static int drain_flushed(struct qp *qp, struct ibv_wc *wc, int n) {
     uint32_t head = load_relaxed(&qp->head), posted = load_acquire(&qp->posted);
     int got = 0;

@@ -167,7 +167,7 @@ static inline int do_write(struct qp *qp, const struct ibv_send_wr *wr, uint64_t
             scatter_show(qp, wr->wr.rdma.remote_addr, *len);
     }
     atomic_thread_fence(
-        memory_order_release); /* who sees these bytes has those of the requests before, as with cards */
+        memory_order_release); /* a reader of these bytes also reads those of earlier requests, as with cards */
     for (int i = 0; i < wr->num_sge; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
         if (!sge->length) continue;
@@ -533,7 +533,7 @@ static int post_one_slowly(struct qp *qp, const struct ibv_send_wr *wr) {
     if (!p) return ENOMEM;
     qp->sq_head++;
     list_append(&qp->pending, &p->link);
-    /* Waiting for the receiver costs a caller who comes by only a look; clocks belong to the timer. */
+    /* While the receiver is waited for, a call only checks a flag; the timer reads the clock. */
     bool look =
         qp->stall == STALL_NONE || qp->stall == STALL_FULL || (qp->stall == STALL_RNR && qp->attr.rnr_retry == 7);
     if (state == IBV_QPS_RTS && look) pump(qp);

@@ -1,7 +1,7 @@
 /* Shared receive queues: any number of senders, in any number of processes, take receives from one ring.
  *
  * Taking is two compare-and-swaps and holds nothing: a sender swings the entry at `head` from POSTED to
- * CLAIMED by its queue pair, then moves `head`; whoever meets a CLAIMED entry at `head` moves it for the
+ * CLAIMED by its queue pair, then moves `head`; a sender that finds a CLAIMED entry at `head` moves it for the
  * claimer. The completion goes to the ring of the queue pair, like any other. Receives complete out of order,
  * so their slots (wqes) are handed to the ring by number and return to a free stack when their completion is
  * polled. A claim whose sender died before completing is found by `claimed_by` and given back when the queue
@@ -185,7 +185,7 @@ void srq_reclaim(struct srq *srq, uint32_t qpn) {
 
 /* --- the sender's side --- */
 
-/* The limit is armed once; who takes the receive that goes below it tells the owner. */
+/* The limit is armed once. The sender whose receive goes below it reports it to the owner. */
 static void check_limit(struct peer *peer, struct srq_shared *sh, uint32_t head) {
     uint32_t limit = load_relaxed(&sh->limit);
     if (likely(!limit) || load_relaxed(&sh->posted) - head >= limit) return;

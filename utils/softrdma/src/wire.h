@@ -10,7 +10,7 @@
  *
  * The rules that let a process die at any instant without harming another:
  *   - a word has one writer, or is changed by a single atomic instruction;
- *   - nothing is a lock: who finds work half done finds it as if it had not begun;
+ *   - there are no locks: work that a process left half done counts as not begun;
  *   - a sender marks itself busy in its OWN arena while it writes into a peer's, and enters only by the gate.
  *
  * The gate. qp_shared.gate holds the token of the one remote queue pair that may enter, or 0. A sender sets
@@ -134,7 +134,7 @@ struct channel_shared {
 };
 
 /* Shared receive queue. ring[i & mask] = turn << 40 | state << 32 | value. A claimer swings POSTED(wqe) to
- * CLAIMED(qpn) and then moves head on; whoever finds head at a claimed entry moves it on for the claimer, who
+ * CLAIMED(qpn) and then moves head on; a sender that finds head at a claimed entry moves it on for the claimer, which
  * may be dead. */
 enum { SRQ_EMPTY = 0, SRQ_POSTED = 1, SRQ_CLAIMED = 2 };
 #define SRQ_ENTRY(turn, state, value) (((uint64_t)(turn) << 40) | ((uint64_t)(state) << 32) | (uint32_t)(value))

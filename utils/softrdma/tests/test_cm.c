@@ -116,7 +116,7 @@ TEST(reused_addresses_may_be_bound_twice_but_listened_on_once) {
     rdma_destroy_event_channel(e.events);
 }
 
-/* Each completion channel that goes is told to all known processes. */
+/* The end of a completion channel is announced to all known processes. */
 static void *broadcasts(void *accepted) {
     struct ibv_context *ctx = open_first();
     while (!atomic_load((atomic_bool *)accepted)) {

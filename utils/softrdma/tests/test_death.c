@@ -211,7 +211,7 @@ TEST(a_server_that_dies_accepting_rejects) {
     expect_rejection_by(dies_accepting);
 }
 
-/* --- faults that kill nobody --- */
+/* --- faults that kill no process --- */
 
 TEST(a_dropped_message_ends_in_retry_exceeded) {
     setenv("SOFTRDMA_FAULTS", "send:drop,nth=3", 1);

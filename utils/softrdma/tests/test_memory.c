@@ -323,7 +323,7 @@ TEST(a_forked_child_does_not_disturb_its_parent) {
     assert_no_leaks();
 }
 
-static int forked[2]; /* the child reads: to be told that it may go on */
+static int forked[2]; /* the child reads from it before it continues */
 
 static void child_keeps_the_descriptors(void) {
     char go;
