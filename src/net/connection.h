@@ -132,6 +132,7 @@ struct connect_options {
     const char *server_name; /* TLS: the name to ask for (SNI); NULL: none */
     uint32_t timeout_ms;     /* 0: the transport's default */
     uint32_t mark;           /* SO_MARK, 0: none */
+    bool mptcp; /* TCP: ask for Multipath TCP; the kernel falls back to TCP if the peer does not speak it */
     const struct connection_events *events;
     void *owner;
 };

@@ -55,6 +55,7 @@ struct tcp_dial {
     struct addrinfo *addresses, *next;
     struct addrinfo *source; /* NULL: any */
     uint32_t mark;
+    bool mptcp;
 };
 
 static int bind_source(int fd, int family, const struct addrinfo *source) {
@@ -65,7 +66,7 @@ static int bind_source(int fd, int family, const struct addrinfo *source) {
 }
 
 static int try_address(const struct tcp_dial *dial, const struct addrinfo *to, bool *in_progress) {
-    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, dial->mptcp ? IPPROTO_MPTCP : 0);
     if (fd < 0) return -errno;
     int result = 0;
     if (dial->source) result = bind_source(fd, to->ai_family, dial->source);
@@ -108,6 +109,7 @@ struct connection *tcp_connect(const struct transport *transport, struct event_l
     dial->dial.attempt = tcp_attempt;
     dial->dial.free = tcp_dial_free;
     dial->mark = options->mark;
+    dial->mptcp = options->mptcp;
     int result = address_resolve(options->host, options->port, 0, &dial->addresses);
     if (result == 0 && options->source_host && options->source_host[0])
         result = address_resolve(options->source_host, 0, 0, &dial->source);

@@ -26,7 +26,8 @@ struct bench_options {
     int64_t functions, function_keys; /* of the FUNCTION LOAD and FCALL tests */
     int64_t busy_poll_us;             /* -1: choose automatically */
     int64_t rx_size;                  /* receive buffer of an RDMA connection; 0: choose automatically */
-    bool random_keys, sequential, resp3, cluster, tracking, keep_alive, loop, idle, stdin_argument, multi_thread;
+    bool random_keys, sequential, resp3, cluster, tracking, read_primaries, read_replicas, keep_alive, loop, idle,
+        stdin_argument, multi_thread;
     enum bench_output output;
     char *tests;      /* ",get,set," or NULL for all */
     int command_argc; /* the user's command instead of the standard tests */

@@ -30,6 +30,7 @@ static void endpoint_copy(struct endpoint *to, const struct endpoint *from) {
     to->port = from->port;
     to->rdma = from->rdma;
     to->tls = from->tls;
+    to->mptcp = from->mptcp;
     if (from->server_name) text_set(&to->server_name, from->server_name);
 }
 
@@ -55,27 +56,37 @@ static struct bench_node *node_find(struct bench_cluster *cluster, const struct 
     return node;
 }
 
-/* Reads CLUSTER SLOTS: [first, last, [host, port, …], replicas …] … */
-static bool slots_read(struct bench_cluster *cluster, const struct endpoint *first, const struct resp_value *reply) {
-    if (!reply || reply->type != RESP_ARRAY || reply->count == 0) return false;
-    for (size_t i = 0; i < reply->count; i++) {
-        const struct resp_value *range = &reply->children[i];
-        if (range->type != RESP_ARRAY || range->count < 3 || range->children[2].count < 2) return false;
-        int64_t from = range->children[0].integer, to = range->children[1].integer;
-        const struct resp_value *primary = &range->children[2];
-        if (from < 0 || to >= HASH_SLOTS || from > to) return false;
-        struct slice host = primary->children[0].text.len ? primary->children[0].text : slice_of(first->host);
-        struct bench_node *node = node_find(cluster, first, host, (int)primary->children[1].integer);
-        size_t count = (size_t)node->slots_count + (size_t)(to - from + 1);
-        node->slots = mem_realloc(node->slots, count * sizeof *node->slots);
-        while (from <= to) node->slots[node->slots_count++] = (uint16_t)from++;
-    }
-    return true;
-}
-
 static void fail(const char *what, const char *why) {
     fprintf(stderr, "%s%s\n", what, why);
     exit(1);
+}
+
+/* The node at [host, port, …] serves the slots [from, to]. */
+static void slots_add(struct bench_cluster *cluster, const struct endpoint *first, const struct resp_value *at,
+                      int64_t from, int64_t to) {
+    struct slice host = at->children[0].text.len ? at->children[0].text : slice_of(first->host);
+    struct bench_node *node = node_find(cluster, first, host, (int)at->children[1].integer);
+    size_t count = (size_t)node->slots_count + (size_t)(to - from + 1);
+    node->slots = mem_realloc(node->slots, count * sizeof *node->slots);
+    while (from <= to) node->slots[node->slots_count++] = (uint16_t)from++;
+}
+
+/* Reads CLUSTER SLOTS: [first, last, [host, port, …] of the primary, replicas …] … */
+static bool slots_read(struct bench_cluster *cluster, const struct bench_options *o, const struct resp_value *reply) {
+    if (!reply || reply->type != RESP_ARRAY || reply->count == 0) return false;
+    for (size_t i = 0; i < reply->count; i++) {
+        const struct resp_value *range = &reply->children[i];
+        if (range->type != RESP_ARRAY || range->count < 3) return false;
+        int64_t from = range->children[0].integer, to = range->children[1].integer;
+        if (from < 0 || to >= HASH_SLOTS || from > to) return false;
+        for (size_t k = 2; k < range->count; k++) {
+            const struct resp_value *node = &range->children[k];
+            if (node->type != RESP_ARRAY || node->count < 2) return false;
+            if (k == 2 ? o->read_primaries : o->read_replicas) slots_add(cluster, &o->endpoint, node, from, to);
+        }
+    }
+    if (cluster->count == 0) fail("ERROR: --rfr yes needs replicas, and the cluster has none", "");
+    return true;
 }
 
 static char *config_get(struct session *s, const char *name) {
@@ -105,7 +116,7 @@ void cluster_discover(struct bench_cluster *cluster, const struct bench_options 
     if (o->cluster) {
         cluster->tags = tags_make();
         const struct resp_value *reply = SESSION_CALL(&s, "CLUSTER", "SLOTS");
-        if (!slots_read(cluster, &o->endpoint, reply)) {
+        if (!slots_read(cluster, o, reply)) {
             fail("ERROR: failed to fetch the cluster's slots",
                  reply && reply->type == RESP_ERROR ? reply->text.data : "");
         }

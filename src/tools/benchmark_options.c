@@ -38,6 +38,9 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            " -3                 Speak RESP3\n"
                            " --cluster          The server is a node of a cluster: spread the load over all\n"
                            "                    primaries. Keys of an own command must contain {tag}.\n"
+                           " --rfr <mode>       With --cluster, read from: no, primaries (default); yes, replicas;\n"
+                           "                    all, both. For tests that only read.\n"
+                           " --mptcp            Connect by Multipath TCP\n"
                            " --enable-tracking  Turn on client side caching (CLIENT TRACKING) first\n"
                            "\n"
                            "What load:\n"
@@ -157,9 +160,20 @@ static int other_option(struct bench_options *o, int argc, char **argv, int i) {
         o->output = OUTPUT_CSV;
         return 1;
     }
-    if (strcmp(argv[i], "-k") != 0 && strcmp(argv[i], "-t") != 0) return 0;
+    static const char *const fuzzing[] = {"--fuzz", "--fuzz-mode", "--fuzz-loglevel"};
+    for (size_t k = 0; k < sizeof fuzzing / sizeof *fuzzing; k++)
+        if (strcmp(argv[i], fuzzing[k]) == 0)
+            fail("This valkey-benchmark has no fuzzer: --fuzz, --fuzz-mode and --fuzz-loglevel are not supported");
+    bool rfr = strcmp(argv[i], "--rfr") == 0;
+    if (strcmp(argv[i], "-k") != 0 && strcmp(argv[i], "-t") != 0 && !rfr) return 0;
     if (i + 1 >= argc) return -1;
-    if (argv[i][1] == 'k') {
+    if (rfr) {
+        const char *mode = argv[i + 1];
+        bool yes = strcmp(mode, "yes") == 0, no = strcmp(mode, "no") == 0;
+        if (!yes && !no && strcmp(mode, "all") != 0) fail("--rfr takes no, yes or all");
+        o->read_primaries = !yes;
+        o->read_replicas = !no;
+    } else if (argv[i][1] == 'k') {
         o->keep_alive = atoi(argv[i + 1]) != 0;
     } else {
         size_t len = strlen(argv[i + 1]);
@@ -201,7 +215,7 @@ static void command_take(struct bench_options *o, int argc, char **argv) {
 static void options_default(struct bench_options *o) {
     memset(o, 0, sizeof *o);
     endpoint_init(&o->endpoint);
-    o->clients = 50, o->requests = 100000, o->data_size = 3, o->pipeline = 1, o->keep_alive = true;
+    o->clients = 50, o->requests = 100000, o->data_size = 3, o->pipeline = 1, o->keep_alive = o->read_primaries = true;
     o->precision = 3, o->functions = 10, o->function_keys = 1, o->busy_poll_us = -1;
     o->seed = clock_wall_us();
 }
@@ -241,6 +255,7 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
     command_take(o, argc - i, argv + i);
     if (o->duration && counted) fail("Options -n and --duration are mutually exclusive.");
     if (o->duration) o->requests = INT64_MAX / 2;
+    if (o->read_replicas && !o->cluster) fail("--rfr needs --cluster");
     if (o->sequential && !o->random_keys) fail("--sequential needs -r");
     char error[512];
     if (!endpoint_prepare(&o->endpoint, error, sizeof error)) fail(error);

@@ -345,6 +345,10 @@ static int greeting_write(const struct bench_options *o, struct output *out) {
         request_write(out, e->user ? 3 : 2, argv);
         count++;
     }
+    if (o->read_replicas) {
+        request_write(out, 1, (struct slice[]){SLICE("READONLY")});
+        count++;
+    }
     if (o->tracking) {
         request_write(out, 3, (struct slice[]){SLICE("CLIENT"), SLICE("TRACKING"), SLICE("on")});
         count++;

@@ -51,7 +51,7 @@ struct cli_options {
     bool stdin_last, cluster, exit_on_error, quoted_input, no_auth_warning, verbose, password_from_options,
         ask_password, show_pushes;
     char *stdin_tag, *pattern, *file, *eval_file;
-    int64_t pipe_timeout_s, count, memkeys_samples, lru_keys, intrinsic_s;
+    int64_t pipe_timeout_s, count, memkeys_samples, hotkeys_count, lru_keys, intrinsic_s;
     int argc; /* the command, or the arguments of a mode */
     char **argv;
 };

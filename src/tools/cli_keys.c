@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { HOT_KEPT = 16, TYPES_MAX = 32 };
+enum { TYPES_MAX = 32 };
 
 struct type {
     char name[40];
@@ -23,8 +23,8 @@ struct survey {
     enum cli_mode which;
     struct type types[TYPES_MAX];
     int types_count;
-    struct hot hot[HOT_KEPT]; /* hottest first */
-    int hot_count;
+    struct hot *hot; /* hottest first */
+    int64_t hot_count, hot_kept;
     uint64_t sampled, key_bytes, database_keys;
     double progress; /* percent, without the keys being queried */
 };
@@ -143,12 +143,12 @@ static void sizes_summarize(const struct survey *survey) {
 /* --- Use --- */
 
 static void hot_note(struct survey *survey, struct slice key, uint64_t counter) {
-    int place = survey->hot_count;
-    if (place == HOT_KEPT && counter <= survey->hot[HOT_KEPT - 1].counter) return;
-    if (place == HOT_KEPT)
+    int64_t place = survey->hot_count;
+    if (place == survey->hot_kept && counter <= survey->hot[place - 1].counter) return;
+    if (place == survey->hot_kept)
         mem_free(survey->hot[--place].key);
     else
-        survey->hot_count++;
+        survey->hot = mem_realloc(survey->hot, (size_t)++survey->hot_count * sizeof *survey->hot);
     while (place > 0 && survey->hot[place - 1].counter < counter) survey->hot[place] = survey->hot[place - 1], place--;
     survey->hot[place] = (struct hot){counter, quoted(key)};
     printf("[%05.2f%%] Hot key '%s' found so far with counter %llu\n", survey->progress, survey->hot[place].key,
@@ -173,7 +173,7 @@ static void use_survey(struct survey *survey, const struct resp_value *keys) {
 
 static void use_summarize(const struct survey *survey) {
     printf("\n-------- summary -------\n\nSampled %llu keys in the keyspace!\n", (unsigned long long)survey->sampled);
-    for (int i = 0; i < survey->hot_count; i++) {
+    for (int64_t i = 0; i < survey->hot_count; i++) {
         printf("hot key found with counter: %llu\tkeyname: %s\n", (unsigned long long)survey->hot[i].counter,
                survey->hot[i].key);
     }
@@ -206,6 +206,7 @@ int mode_keys(struct cli *cli, enum cli_mode which) {
     struct survey *survey = &static_survey;
     survey->cli = cli;
     survey->which = which;
+    survey->hot_kept = cli->options.hotkeys_count;
     for (size_t i = 0; i < sizeof known_types / sizeof *known_types; i++) {
         struct type *type = type_find(survey, slice_of(known_types[i].name));
         type->size_command = known_types[i].size_command;

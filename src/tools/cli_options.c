@@ -30,12 +30,14 @@ static const char help[] = "valkey-cli " PROJECT_VERSION "\n"
                            "  --sni <host>       Name of the server to ask for in the handshake.\n"
                            "  --tls-ciphers <list>  Ciphers of TLS 1.2, see ciphers(1ssl).\n"
                            "  --tls-ciphersuites <list>  Cipher suites of TLS 1.3.\n"
+                           "  --mptcp            Connect by Multipath TCP.\n"
                            "  --rdma-base-protocol  Do not ask the server for features beyond Valkey over RDMA.\n"
                            "  -t <timeout>       Seconds to wait for the connection, decimals allowed.\n"
                            "                     Default: 0, as long as the system waits.\n"
-                           "  -a <password>      Password; --pass is the same. The environment variables\n"
-                           "                     VALKEYCLI_AUTH and REDISCLI_AUTH do it without showing the\n"
-                           "                     password to everybody who can list processes.\n"
+                           "  -a <password>      Password. The environment variables VALKEYCLI_AUTH and\n"
+                           "                     REDISCLI_AUTH do it without showing the password to all\n"
+                           "                     users who can list processes.\n"
+                           "  --pass <password>  The same as -a.\n"
                            "  --user <username>  User of that password.\n"
                            "  --askpass          Ask for the password, without showing it.\n"
                            "  --no-auth-warning  No warning about a password on the command line.\n"
@@ -78,6 +80,7 @@ static const char help[] = "valkey-cli " PROJECT_VERSION "\n"
                            "  --memkeys          Look for keys of much memory.\n"
                            "  --memkeys-samples <n>  The same, looking at <n> elements of each key.\n"
                            "  --hotkeys          Look for keys in much use; needs an LFU maxmemory-policy.\n"
+                           "  --hotkeys-count <n>  The same, keeping the <n> hottest (default: 16).\n"
                            "  --pattern <pat>    Keys for --scan, --bigkeys, --memkeys, --hotkeys (default: *).\n"
                            "  --quoted-pattern <pat>  The same as a quoted string.\n"
                            "  --count <count>    COUNT of SCAN for them (default: 10).\n"
@@ -143,6 +146,7 @@ static const struct number_option numbers[] = {
     {"--pipe-timeout", offsetof(struct cli_options, pipe_timeout_s), 0},
     {"--count", offsetof(struct cli_options, count), 1},
     {"--memkeys-samples", offsetof(struct cli_options, memkeys_samples), 0},
+    {"--hotkeys-count", offsetof(struct cli_options, hotkeys_count), 1},
     {"--lru-test", offsetof(struct cli_options, lru_keys), 1},
     {"--intrinsic-latency", offsetof(struct cli_options, intrinsic_s), 1},
 };
@@ -157,6 +161,7 @@ static const struct mode_option modes[] = {
     {"--memkeys", MODE_MEMKEYS},
     {"--memkeys-samples", MODE_MEMKEYS},
     {"--hotkeys", MODE_HOTKEYS},
+    {"--hotkeys-count", MODE_HOTKEYS},
     {"--pipe", MODE_PIPE},
     {"--rdb", MODE_RDB},
     {"--functions-rdb", MODE_FUNCTIONS_RDB},
@@ -287,7 +292,7 @@ static void options_default(struct cli_options *o) {
     o->output = tty ? CLI_FORMATTED : CLI_RAW;
     o->show_pushes = isatty(STDOUT_FILENO);
     o->repeat = 1;
-    o->pipe_timeout_s = 30, o->count = 10, o->memkeys_samples = -1;
+    o->pipe_timeout_s = 30, o->count = 10, o->memkeys_samples = -1, o->hotkeys_count = 16;
     o->bulk_delimiter = mem_strdup("\n");
     o->command_delimiter = mem_strdup("\n");
     const char *password = getenv("VALKEYCLI_AUTH");

@@ -158,6 +158,10 @@ int endpoint_option(struct endpoint *e, int argc, char **argv, int i, char *erro
         e->rdma = true;
         return 1;
     }
+    if (strcmp(name, "--mptcp") == 0) {
+        e->mptcp = true;
+        return 1;
+    }
     if (strcmp(name, "--rdma-base-protocol") == 0) {
 #ifdef USE_RDMA
         rdma_settings.features = 0; /* for all connections of the tool */
@@ -220,6 +224,10 @@ bool endpoint_prepare(const struct endpoint *e, char *error, size_t error_size) 
         snprintf(error, error_size, "TLS needs TCP: use --tls without %s", e->rdma ? "--rdma" : "a Unix socket");
         return false;
     }
+    if (e->mptcp && (e->rdma || e->socket)) {
+        snprintf(error, error_size, "Options --mptcp is only supported by TCP.");
+        return false;
+    }
     if (e->tls && !tls_prepare(e, error, error_size)) return false;
     if (endpoint_transport(e)) return true;
     snprintf(error, error_size, "--rdma was asked for, but this program is built without RDMA (make BUILD_RDMA=yes)");
@@ -248,6 +256,7 @@ struct connection *endpoint_connect(const struct endpoint *e, struct event_loop 
     struct connect_options options = {.host = path ? e->socket : host_prefer(e, address),
                                       .port = path ? 0 : e->port,
                                       .server_name = e->server_name,
+                                      .mptcp = e->mptcp,
                                       .timeout_ms = timeout_ms ? timeout_ms : CONNECT_TIMEOUT_MS,
                                       .events = events,
                                       .owner = owner};

@@ -10,7 +10,7 @@ struct endpoint {
     char *user, *password;
     int db;     /* from the URI */
     int family; /* AF_INET or AF_INET6: the preferred addresses of a host name; 0: in the system's order */
-    bool rdma, tls;
+    bool rdma, tls, mptcp;
     /* TLS; all texts but the name are as in tls.h */
     char *server_name, *ca_file, *ca_dir, *cert_file, *key_file, *ciphers, *ciphersuites;
     bool insecure; /* do not verify the server's certificate */

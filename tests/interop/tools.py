@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The distribution's command line tools against our server, and our tools against genuine servers."""
 import re
+import time
 
-from common import Client, Report, Server, genuine, ours, run
+from common import Client, Report, Server, genuine, newest_server, ours, run
 
 report = Report()
 
@@ -119,5 +120,58 @@ if ours("valkey-cli") and genuine("valkey-cli"):
             mine = run(ours("valkey-cli"), "-p", server.port, *args)
             theirs = run(genuine("valkey-cli"), "-p", server.port, *args)
             report.equal("our valkey-cli prints as the genuine one: " + " ".join(args), theirs, mine)
+
+# --- Reading from replicas: a genuine cluster of a primary and a replica
+def commands(server, name):
+    found = re.search(r"cmdstat_%s:calls=(\d+)" % name, Client(server.port).call("INFO", "commandstats").decode())
+    return int(found[1]) if found else 0
+
+
+def wait_until(true, seconds=30):
+    end = time.time() + seconds
+    while time.time() < end:
+        if true():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+if ours("valkey-benchmark") and genuine("valkey-server"):
+    options = "--cluster-enabled", "yes", "--cluster-replica-no-failover", "yes"
+    with Server(genuine("valkey-server"), *options) as primary, Server(genuine("valkey-server"), *options) as replica:
+        one, two = Client(primary.port), Client(replica.port)
+        one.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        two.call("CLUSTER", "MEET", "127.0.0.1", primary.port)
+        name = one.call("CLUSTER", "MYID")
+        joined = wait_until(lambda: two.call("CLUSTER", "REPLICATE", name) == "OK")
+        joined = joined and wait_until(lambda: all(len(range_) > 3 for range_ in one.call("CLUSTER", "SLOTS")) and b"master_link_status:up" in two.call("INFO", "replication"))
+        report.check("a cluster for --rfr", joined, one.call("CLUSTER", "NODES"))
+        for mode, expected in ((), (True, False)), (("--rfr", "no"), (True, False)), (("--rfr", "yes"), (False, True)), (("--rfr", "all"), (True, True)):
+            before = commands(primary, "get"), commands(replica, "get")
+            code, out, err = run(ours("valkey-benchmark"), "-p", primary.port, "--cluster", *mode, "-n", 2000, "-c", 4, "-q", "-t", "get", timeout=60)
+            served = commands(primary, "get") > before[0], commands(replica, "get") > before[1]
+            report.check("our valkey-benchmark reads with %s" % (" ".join(mode) or "--cluster"), code == 0 and served == expected, (served, out, err))
+
+# --- Every option of the genuine tools is in ours, or ours says that it is not
+ABSENT = {"valkey-cli": {"--ldb", "--ldb-sync-mode"}, "valkey-benchmark": {"--fuzz", "--fuzz-mode", "--fuzz-loglevel"}}
+
+
+def options_of(path):
+    text = "".join(run(path, "--help")[1:])
+    # Options begin a line, or are named after a comma.
+    return set(re.findall(r"(?:^ *|, )(--?[a-zA-Z0-9][a-zA-Z0-9-]*)", text, re.M))
+
+
+for tool in ("valkey-cli", "valkey-benchmark"):
+    if not ours(tool) or newest_server()[1]:
+        report.missing("options of %s" % tool, "it is not built, or there is no genuine Valkey 9.1")
+        continue
+    mine, theirs = options_of(ours(tool)), options_of(genuine(tool))
+    # The options of the cluster manager are listed behind its commands.
+    theirs = {option for option in theirs if not option.startswith("--cluster-")}
+    report.equal("our %s has the options of the genuine one" % tool, sorted(ABSENT[tool]), sorted(theirs - mine))
+    for option in sorted(ABSENT[tool]):
+        code, out, err = run(ours(tool), option, "x")
+        report.check("our %s refuses %s with a reason" % (tool, option), code == 1 and option in err and "Invalid option" not in err, (code, out, err))
 
 report.finish()

@@ -338,6 +338,29 @@ start_server {} {
         assert_match "*2 strings with 1001 bytes (100.00% of keys, avg size 500.50)*" $out
         assert_match "*Sampled 2 keys in the keyspace!*" $out
     }
+
+    test "--hotkeys-count keeps the hottest keys" -needs {ours 1} {
+        r flushall
+        r config set maxmemory-policy allkeys-lfu lfu-log-factor 0
+        for {set i 0} {$i < 20} {incr i} {
+            r set key:$i v
+            for {set use 0} {$use < $i * 5} {incr use} {r get key:$i}
+        }
+        foreach {options count} {--hotkeys 16 {--hotkeys-count 3} 3 {--hotkeys-count 100} 20} {
+            set found [regexp -all -inline {hot key found with counter: \d+\tkeyname: "key:(\d+)"} [cli_out {*}$options]]
+            assert_equal $count [expr {[llength $found] / 2}]
+            assert_equal {19 18 17} [lmap {- key} [lrange $found 0 5] {set key}]
+        }
+        lassign [cli --hotkeys-count 0] code out err
+        assert_equal [list 1 "Invalid number for --hotkeys-count.\n"] [list $code $err]
+        r config set maxmemory-policy noeviction lfu-log-factor 10
+    }
+
+    test "--mptcp connects, and is refused for other transports" -needs {true {[file exists /proc/sys/net/mptcp/enabled]}} -tags {tcp-only} {
+        assert_equal "PONG\n" [cli_out --mptcp ping]
+        lassign [cli --mptcp -s /tmp/socket ping] code out err
+        assert_equal [list 1 "Options --mptcp is only supported by TCP.\n"] [list $code $err]
+    }
 }
 
 start_server {overrides {requirepass secret}} {
