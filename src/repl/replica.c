@@ -16,6 +16,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "lib/random.h"
 #include "repl/link_transport.h"
 #include "repl/pull_replica.h"
 #include "repl/pull_wire.h"
@@ -263,9 +264,9 @@ static void got_continue(const char *line) {
     follow_stream(link.conn, link.stream_db);
 }
 
-/* The data are given up for a copy of another history, or of a later point of this one, only when the copy is there. */
+/* The answer to SYNC names no history: the copy begins one that no other server has, so that nobody resumes it. */
 static void got_old_full_copy(void) {
-    memset(link.history, '0', REPL_ID_LEN);
+    random_hex(link.history, REPL_ID_LEN);
     link.history[REPL_ID_LEN] = 0;
     link.offset = 0;
     link.phase = PHASE_HEADER;

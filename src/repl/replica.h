@@ -60,9 +60,8 @@ static inline uint64_t repl_timeout_us(void) {
  * done(db): db is the database that is selected in the stream at the copy's offset, or -1: it failed, which was logged.
  */
 bool sync_start(struct connection *conn, const char *header, struct slice history, void (*done)(int db));
-void sync_cancel(void); /* `done` is not called. Only while the copy is being received, not while it is loaded */
-bool sync_is_loading(void);
-bool sync_was_pulled(void);                    /* the last copy was to be fetched by RDMA READ */
+void sync_cancel(void);     /* `done` is not called. Only while the copy is being received, not while it is loaded */
+bool sync_was_pulled(void); /* the last copy was to be fetched by RDMA READ */
 void sync_broken(const char *reason);          /* another connection that the synchronization needs is lost: it fails */
 void sync_check_timeout(void);                 /* each second */
 void sync_keep_alive(struct connection *conn); /* this one gets a newline each second, too */

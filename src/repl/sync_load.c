@@ -104,10 +104,6 @@ bool sync_was_pulled(void) {
     return copy.pulled;
 }
 
-bool sync_is_loading(void) {
-    return copy.state == COPY_LOADING;
-}
-
 void sync_broken(const char *reason) {
     if (copy.state == COPY_LOADING) {
         snprintf(copy.reason, sizeof copy.reason, "%s", reason);
