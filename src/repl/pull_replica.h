@@ -72,7 +72,7 @@ static inline void pull_fetch_pump(struct pull_fetch *fetch) {}
 static inline void pull_fetch_cancel(struct pull_fetch *fetch) {}
 static inline void pull_fetch_free(struct pull_fetch *fetch) {}
 static inline const char *pull_fetch_error(const struct pull_fetch *fetch) {
-    return NULL;
+    return "";
 }
 #endif
 
