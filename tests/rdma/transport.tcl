@@ -247,6 +247,16 @@ start_server {overrides {rdma-rx-size 65536 rdma-rx-initial-size 65536}} {
     }
 }
 
+if {[tool tls-proxy] ne "" && [tool openssl] ne ""} {
+    set crt [certificates]
+    start_server [list overrides [list tls-port [free_port] tls-cert-file $crt/server.crt tls-key-file $crt/server.key tls-ca-cert-file $crt/ca.crt]] {
+        test "a server with TLS and RDMA says that RDMA is not encrypted" {
+            assert_equal PONG [r ping]
+            assert_match "*# WARNING: TLS is on, but RDMA connections are not encrypted: *rdma-port [config_get rdma-port]*" [log_text]
+        }
+    }
+}
+
 foreach rx [scaled_sizes {131072 1048576 16777216}] {
     start_server [list overrides [list rdma-rx-size $rx rdma-rx-initial-size $rx]] {
         test "rdma-rx-size $rx serves values of all sizes" {
