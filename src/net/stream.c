@@ -24,6 +24,7 @@ enum {
     WRITTEN_A_TURN = 1024 * 1024, /* bytes to write before other connections get their turn */
     RETRY_US = 1000,
     ACCEPT_PAUSE_US = 100 * 1000,
+    HANDSHAKES_BEYOND = 16, /* at once, for peers that will be told that there is no room */
     LINGER_US = 2 * 1000 * 1000,
     LINGER_BYTES = 16 * 1024 * 1024,
     LINGER_MAX = 64,
@@ -373,13 +374,19 @@ static void queue_input(struct stream *s) {
     if (!s->pool->input_timer.heap_index) event_timer_set(s->pool->loop, &s->pool->input_timer, 0, read_again);
 }
 
+static bool wants_input(const struct stream *s) {
+    const struct connection *conn = &s->conn;
+    return !conn->reading_paused && (conn->sink || conn->in_len < conn->in_limit);
+}
+
 static void update_interest(struct stream *s) {
     struct connection *conn = &s->conn;
-    bool open = conn->state == CONN_OPEN;
+    bool blocked = s->blocked, open = conn->state == CONN_OPEN;
     if ((!open && conn->state != CONN_ENDED) || conn->error) return;
-    bool wants = open && !conn->reading_paused && (conn->sink || conn->in_len < conn->in_limit);
+    bool wants = open && wants_input(s);
     if (wants && s->io->has_input) queue_input(s);
-    int mask = (wants ? EVENT_READ : 0) | (s->blocked || s->wants_write ? EVENT_WRITE : 0);
+    if (__builtin_expect(s->wants_read && blocked, 0)) wants = true, blocked = false;
+    int mask = (wants ? EVENT_READ : 0) | (blocked || s->wants_write ? EVENT_WRITE : 0);
     if (mask == s->watch.mask) return;
     int result = event_watch_set(conn->loop, &s->watch, s->fd, mask, stream_ready);
     if (result >= 0) return;
@@ -490,6 +497,11 @@ static void stream_read(struct stream *s) {
 static void stream_ready(struct event_watch *watch, int mask) {
     struct stream *s = container_of(watch, struct stream, watch);
     struct connection *conn = &s->conn;
+    if (__builtin_expect(s->wants_read && mask & EVENT_READ, 0)) {
+        s->wants_read = false;
+        mask |= EVENT_WRITE;
+        update_interest(s);
+    }
     if ((mask & EVENT_WRITE) && s->blocked) {
         int result = write_all(s);
         if (result < 0) {
@@ -498,7 +510,8 @@ static void stream_ready(struct event_watch *watch, int mask) {
         } else if (result == 0) {
             s->blocked = false;
             update_interest(s);
-        }
+        } else if (s->wants_read)
+            update_interest(s);
         bool over = result < 0 && conn->state == CONN_ENDED; /* nothing else reports that the queue is gone */
         if ((result == 0 || over) && conn->events->drained) conn->events->drained(conn);
         if (conn->state != CONN_OPEN || conn->error) return;
@@ -507,7 +520,7 @@ static void stream_ready(struct event_watch *watch, int mask) {
         s->wants_write = false;
         mask |= EVENT_READ;
     }
-    if (!(mask & EVENT_READ) || !(watch->mask & EVENT_READ)) return;
+    if (!(mask & EVENT_READ) || !(watch->mask & EVENT_READ) || !wants_input(s)) return;
     if (s->showing)
         event_watch_set(conn->loop, watch, s->fd, watch->mask & ~EVENT_READ, stream_ready); /* settle() sets it again */
     else
@@ -913,9 +926,11 @@ static bool accept_elsewhere(struct listener *listener, int fd) {
     return true;
 }
 
-/* A peer without a complete handshake cannot be told why it is closed: so it is closed before it costs one. */
+/* A peer can be told why it is refused only after its handshake. So where there is no room for it, a few handshakes are
+ * made all the same. */
 static bool handshake_affordable(struct stream_listener *l) {
     if (!l->listener.transport->io->handshake || !l->listener.has_room) return true;
+    if (atomic_load_explicit(&stream_stats.handshakes, memory_order_relaxed) < HANDSHAKES_BEYOND) return true;
     return l->listener.has_room(&l->listener);
 }
 

@@ -38,8 +38,9 @@ struct stream_dial;
 struct stream_listener;
 
 /* How the streams of a transport read and write their sockets. The functions return -errno on failure, -EAGAIN if they
- * would have to wait; then `stream->wants_write` says that reading waits for the socket to become writable. NULL
- * entries: nothing to do. Called on the thread of the stream's loop. */
+ * would have to wait; then `stream->wants_write` says that reading waits for the socket to become writable, and
+ * `stream->wants_read` that writing waits for input. After a write has failed, read() must fail, too. NULL entries:
+ * nothing to do. Called on the thread of the stream's loop. */
 struct stream_io {
     bool (*start)(struct stream *stream);                /* sets stream->session; false: no memory */
     int (*handshake)(struct stream *stream, int *wants); /* 0: complete; -EAGAIN: waits for *wants (EVENT_…) */
@@ -73,6 +74,7 @@ struct stream {
     bool blocked;               /* the socket is full; waiting to write */
     bool showing;               /* `readable` is on the stack: a nested iteration must not move the bytes it uses */
     bool wants_write;           /* reading waits for the socket to become writable */
+    bool wants_read;            /* writing waits for the socket to become readable */
     bool accepted;              /* accepted, not connected by us */
     struct list_link pool_link; /* in the pool's list of handshakes, of streams with input, or of lingering streams */
     size_t lingered;            /* bytes received while lingering */

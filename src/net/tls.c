@@ -32,6 +32,7 @@ enum {
 struct session {
     SSL *ssl;
     bool more;   /* read() has input, or an end to report, without the socket */
+    bool broken; /* a write has failed */
     int failure; /* to report by the next read: -errno */
     char *names; /* conn_peer_names() */
 };
@@ -240,6 +241,7 @@ static size_t read_part(struct stream *s, char *data, size_t size) {
 static ssize_t tls_read(struct stream *s, const struct iovec *parts, int count) {
     struct session *session = s->session;
     ssize_t total = 0;
+    if (session->broken) return -EPROTO;
     ERR_clear_error();
     session->failure = 0;
     for (int i = 0; i < count && !session->failure; i++)
@@ -305,7 +307,9 @@ static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count)
         if (result <= 0) {
             int error = errno, meaning = call_failed(s, session, result, error);
             if (meaning == 0) meaning = -EPIPE;
-            if (meaning == -EAGAIN && !SSL_want_write(session->ssl)) meaning = -EPROTO; /* would be a renegotiation */
+            /* A message after the handshake (a ticket) that has come in part must be complete before OpenSSL writes. */
+            s->wants_read = meaning == -EAGAIN && !SSL_want_write(session->ssl);
+            if (meaning != -EAGAIN) session->broken = session->more = true; /* the next read says so */
             return total ? total : meaning;
         }
         total += (ssize_t)n;
@@ -315,7 +319,7 @@ static ssize_t tls_write(struct stream *s, const struct iovec *parts, int count)
 
 static void tls_shutdown(struct stream *s) {
     struct session *session = s->session;
-    if (session->failure == -EPROTO) return; /* OpenSSL forbids it after a fatal error */
+    if (session->failure == -EPROTO || session->broken) return; /* OpenSSL forbids it after a fatal error */
     ERR_clear_error();
     SSL_shutdown(session->ssl);
     ERR_clear_error();

@@ -149,8 +149,14 @@ start_tls_server {tls-auth-clients no} {
         r config set maxclients 3
         at_test_end {r config set maxclients 10000}
         set held {}
-        for {set i 0} {$i < 2} {incr i} {lappend held [socket 127.0.0.1 [tls_port]]}
-        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 2}
+        # A few more are let in, to be told.
+        for {set i 0} {$i < 15} {incr i} {lappend held [socket 127.0.0.1 [tls_port]]}
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 15}
+        set others {}
+        while {[info_field clients connected_clients] < 3} {lappend others [new_client] ; [lindex $others end] ping}
+        assert_match "*ERR max number of clients reached*" [tls_cli "" ping]
+        lappend held [socket 127.0.0.1 [tls_port]]
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 16}
         set rejected [info_field stats rejected_connections]
         assert {[plain_peer_closed ""]}
         assert_equal [expr {$rejected + 1}] [info_field stats rejected_connections]
