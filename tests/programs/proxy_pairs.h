@@ -78,7 +78,10 @@ static void on_closed(struct connection *conn) {
 static void on_connected(struct connection *conn) {
     struct side *side = conn->owner;
     conn_flush(conn);
-    if (side->closing && conn_pending(conn) == 0) side_close(side);
+    if (side->closing && conn_pending(conn) == 0)
+        side_close(side);
+    else if (side->other->conn && conn_pending(conn) <= PENDING_HIGH)
+        conn_set_reading(side->other->conn, true); /* paused while there was no connection to drain */
 }
 
 static const struct connection_events events = {
