@@ -98,6 +98,7 @@ static void parts_register(void) {
     commands_register(repl_replica_commands);
     commands_register(repl_primary_commands);
     commands_register(wait_commands);
+    commands_register(failover_commands);
     commands_register(absent_features_commands);
     commands_register(script_commands);
     commands_register(function_commands);
@@ -134,6 +135,7 @@ static void parts_register(void) {
     server_add_part(&snapshot_part);
     server_add_part(&repl_replica_part);
     server_add_part(&replica_expiry_part);
+    server_add_part(&failover_part);
     server_add_part(&wait_part); /* asks for acknowledgements before the stream is sent */
     server_add_part(&repl_primary_part);
 }

@@ -1,17 +1,253 @@
-/* failover.c: a primary hands its role to one of its replicas. */
+/* failover.c: FAILOVER: a primary hands its role to one of its replicas, without losing a write.
+ *
+ *     waiting-for-sync       writes of clients are paused until the replica (or any replica, if none is named) has
+ *                            acknowledged the whole stream
+ *     failover-in-progress   this server follows the replica: its PSYNC carries the argument FAILOVER, at which the
+ *                            replica becomes the primary, in the same history
+ *     no-failover            the link is up; writes are answered again (with an error: this server is a replica)
+ *
+ * A timeout, FAILOVER ABORT, or a replica that refuses ends a failover; this server is a primary again. With FORCE the
+ * timeout makes the replica the primary although it lacks writes, which are lost. */
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "lib/number.h"
 #include "repl/primary.h"
+#include "repl/repl_feed.h"
 #include "server/role.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { ASK_MS = 1000 };
+
+static struct {
+    enum { FAILOVER_NONE, FAILOVER_WAITS, FAILOVER_RUNS } state;
+    char *host; /* NULL: any replica */
+    int port;
+    bool force;
+    int64_t deadline_ms; /* 0: none */
+    int64_t ask_ms;      /* when replicas are asked to acknowledge again */
+    /* A pause by CLIENT PAUSE, which goes on afterwards. */
+    enum pause_kind pause;
+    int64_t pause_until_ms;
+} failover;
 
 bool repl_failover_running(void) {
-    return false;
+    return failover.state != FAILOVER_NONE;
 }
 
 const char *repl_failover_state(void) {
-    return "no-failover";
+    static const char *const names[] = {[FAILOVER_NONE] = "no-failover",
+                                        [FAILOVER_WAITS] = "waiting-for-sync",
+                                        [FAILOVER_RUNS] = "failover-in-progress"};
+    return names[failover.state];
 }
 
-bool repl_failover_asked(struct call *call) {
-    if (role_is_replica()) return true;
-    reply_error(call->reply, "ERR PSYNC FAILOVER can't be sent to a master.");
-    return false;
+static const char *target_text(void) {
+    static char text[REPLICA_ADDRESS_MAX + 32];
+    if (!failover.host) return "any replica";
+    snprintf(text, sizeof text, "%s:%d", failover.host, failover.port);
+    return text;
 }
+
+static void end(void) {
+    mem_free(failover.host);
+    failover.host = NULL;
+    failover.state = FAILOVER_NONE;
+    clients_unpause();
+    if (failover.pause != PAUSE_NONE && failover.pause_until_ms > clock_ms())
+        clients_pause(failover.pause, failover.pause_until_ms);
+}
+
+static void abandon(const char *reason) {
+    log_notice("FAILOVER to %s aborted: %s", target_text(), reason);
+    if (failover.state == FAILOVER_RUNS) repl_lead();
+    end();
+}
+
+void repl_failover_refused(void) {
+    if (failover.state == FAILOVER_RUNS) abandon("Failover target rejected psync request");
+}
+
+/* --- On the primary --- */
+
+static struct replica *replica_at(struct slice host, int64_t port) {
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (replica->port == port && slice_equal(replica_address(replica), host)) return replica;
+    }
+    return NULL;
+}
+
+static bool has_all(const struct replica *replica) {
+    return replica_is_online(replica) && !replica->awaits_ack && replica->acked == role->offset;
+}
+
+/* A replica that has the whole stream; NULL: not yet. */
+static struct replica *target_synced(void) {
+    if (failover.host) {
+        struct replica *replica = replica_at(slice_of(failover.host), failover.port);
+        return replica && has_all(replica) ? replica : NULL;
+    }
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        if (has_all(replica)) return replica;
+    }
+    return NULL;
+}
+
+static void hand_over(void) {
+    failover.state = FAILOVER_RUNS;
+    repl_follow(slice_of(failover.host), failover.port, true);
+}
+
+static void check_target(void) {
+    struct replica *target = target_synced();
+    int64_t now = clock_ms();
+    if (target) {
+        if (!failover.host) {
+            struct slice host = replica_address(target);
+            failover.host = mem_strndup(host.data, host.len);
+            failover.port = target->port;
+        }
+        log_notice("Failover target %s is synced, failing over.", target_text());
+        hand_over();
+    } else if (failover.deadline_ms && now >= failover.deadline_ms) {
+        if (failover.force) {
+            log_notice("FAILOVER to %s time out exceeded, failing over.", target_text());
+            hand_over();
+        } else {
+            abandon("Replica never caught up before timeout");
+        }
+    } else if (now >= failover.ask_ms) {
+        failover.ask_ms = now + ASK_MS;
+        repl_feed_getack();
+    }
+}
+
+static void before_wait(void) {
+    if (__builtin_expect(failover.state == FAILOVER_NONE, 1)) return;
+    if (failover.state == FAILOVER_WAITS)
+        check_target();
+    else if (!role_is_replica() || role->link == ROLE_LINK_CONNECTED)
+        end();
+}
+
+/* The loop may sleep until a replica acknowledges; the cron looks at the timeout. */
+static void cron(void) {
+    if (failover.state == FAILOVER_WAITS) check_target();
+}
+
+struct server_part failover_part = {.name = "failover", .cron = cron, .before_wait = before_wait};
+
+/* --- The command --- */
+
+struct request {
+    struct slice host;
+    int64_t port, timeout_ms;
+    bool to, force, timeout;
+};
+
+static bool options_read(struct call *call, struct request *request) {
+    for (int i = 1; i < call->argc; i++) {
+        int more = call->argc - 1 - i;
+        if (slice_is(call->argv[i], "timeout") && more && !request->timeout) {
+            if (!parse_int64(call->argv[++i], &request->timeout_ms)) {
+                reply_not_integer(call->reply);
+                return false;
+            }
+            if (request->timeout_ms <= 0) {
+                reply_error(call->reply, "ERR FAILOVER timeout must be greater than 0");
+                return false;
+            }
+            request->timeout = true;
+        } else if (slice_is(call->argv[i], "to") && more > 1 && !request->to) {
+            request->host = call->argv[++i];
+            if (!parse_int64(call->argv[++i], &request->port)) {
+                reply_not_integer(call->reply);
+                return false;
+            }
+            request->to = true;
+        } else if (slice_is(call->argv[i], "force") && !request->force) {
+            request->force = true;
+        } else {
+            reply_syntax_error(call->reply);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* NULL: the failover may begin. */
+static const char *request_refusal(const struct request *request) {
+    if (failover.state != FAILOVER_NONE) return "ERR FAILOVER already in progress.";
+    if (role_is_replica()) return "ERR FAILOVER is not valid when server is a replica.";
+    if (!replicas.len) return "ERR FAILOVER requires connected replicas.";
+    if (request->force && !(request->to && request->timeout))
+        return "ERR FAILOVER with force option requires both a timeout and target HOST and IP.";
+    if (!request->to) return NULL;
+    const struct replica *replica = replica_at(request->host, request->port);
+    if (!replica) return "ERR FAILOVER target HOST and PORT is not a replica.";
+    return replica_is_online(replica) ? NULL : "ERR FAILOVER target replica is not online.";
+}
+
+static void failover_run(struct call *call) {
+    if (call->argc == 2 && slice_is(call->argv[1], "abort")) {
+        if (failover.state == FAILOVER_NONE) {
+            reply_error(call->reply, "ERR No failover in progress.");
+            return;
+        }
+        abandon("Failover manually aborted");
+        reply_ok(call->reply);
+        return;
+    }
+    struct request request = {0};
+    if (!options_read(call, &request)) return;
+    const char *refusal = request_refusal(&request);
+    if (refusal) {
+        reply_error(call->reply, refusal);
+        return;
+    }
+    int64_t now = clock_ms();
+    failover.state = FAILOVER_WAITS;
+    failover.host = request.to ? mem_strndup(request.host.data, request.host.len) : NULL;
+    failover.port = (int)request.port;
+    failover.force = request.force;
+    failover.deadline_ms = !request.timeout ? 0 : request.timeout_ms > INT64_MAX - now ? 0 : now + request.timeout_ms;
+    failover.ask_ms = 0;
+    failover.pause = clients_paused();
+    failover.pause_until_ms = now + clients_paused_ms();
+    clients_pause(PAUSE_WRITE, INT64_MAX);
+    log_notice("FAILOVER requested to %s.", target_text());
+    reply_ok(call->reply);
+}
+
+/* --- On the replica that takes over --- */
+
+bool repl_failover_asked(struct call *call) {
+    if (!role_is_replica()) {
+        reply_error(call->reply, "ERR PSYNC FAILOVER can't be sent to a master.");
+        return false;
+    }
+    if (!slice_equal(call->argv[1], slice_of(repl_history->id))) {
+        reply_error(call->reply, "ERR PSYNC FAILOVER replid must match my replid.");
+        return false;
+    }
+    log_notice("Failover request received for replid %s.", repl_history->id);
+    repl_lead();
+    log_notice("PRIMARY MODE enabled (failover request from '%s')", client_log_text(call->client));
+    return true;
+}
+
+const struct command_spec failover_commands[] = {
+    {.name = "failover",
+     .run = failover_run,
+     .arity = -1,
+     .flags = CMD_ADMIN | CMD_NOSCRIPT | CMD_STALE,
+     .group = GROUP_SERVER,
+     .since = "6.2.0",
+     .complexity = "O(1)",
+     .summary = "Hands the role of the primary to a replica.",
+     .syntax = "[TO target{host:string port:integer [FORCE]}] [ABORT] [TIMEOUT milliseconds:integer]"},
+    {.name = NULL},
+};

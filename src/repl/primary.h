@@ -120,11 +120,6 @@ size_t full_sync_main_channels_awaited(void); /* replicas_waiting_psync */
 
 /* Called after each acknowledgement. Set by wait.c. */
 extern void (*repl_ack_received)(void);
-/* --- failover.c --- */
-/* PSYNC with the argument FAILOVER: the primary hands its role to this replica. False: refused, with an error reply. */
-bool repl_failover_asked(struct call *call);
-bool repl_failover_running(void);
-const char *repl_failover_state(void); /* as INFO shows it */
 /* --- wait.c --- */
 void repl_wait_start(void);
 bool repl_min_replicas_set(void); /* min-replicas-to-write and min-replicas-max-lag */

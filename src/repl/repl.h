@@ -81,12 +81,19 @@ void repl_follow(struct slice host, int port, bool failover);
 void repl_lead(void);
 int repl_stream_db(void); /* of a replica: the database selected in the stream at role->offset */
 
+/* --- Failover (failover.c) --- */
+/* PSYNC with the argument FAILOVER: the primary hands its role to this replica. False: refused, with an error reply. */
+bool repl_failover_asked(struct call *call);
+void repl_failover_refused(void); /* the replica refuses to take over */
+bool repl_failover_running(void);
+const char *repl_failover_state(void); /* as INFO shows it */
+
 /* Tables, registered in main.c. */
 extern const struct config_option repl_primary_options[], repl_replica_options[], wait_options[];
 extern const struct command_spec repl_primary_commands[], repl_replica_commands[], wait_commands[], failover_commands[];
 extern const struct info_section repl_sections[];
 extern const struct debug_subcommand repl_debug_subcommands[];
-extern struct server_part wait_part, repl_primary_part, repl_replica_part, replica_expiry_part;
+extern struct server_part failover_part, wait_part, repl_primary_part, repl_replica_part, replica_expiry_part;
 
 /* The replica's connection changed roles: every replica of this server is disconnected, so that it synchronizes with
  * the new history (a partial synchronization where it can). */

@@ -294,6 +294,9 @@ static void got_psync(const char *line) {
     } else if (starts(line, "-NOMASTERLINK") || starts(line, "-LOADING")) {
         log_notice("Primary is currently unable to PSYNC but should be in the future: %s", line);
         replica_link_lost();
+    } else if (link.failover) {
+        log_notice("Failover target refuses to take over: %s", line);
+        repl_failover_refused();
     } else {
         if (starts(line, "-ERR"))
             log_notice("Primary does not support PSYNC or is in error state (reply: %s)", line);
@@ -461,6 +464,10 @@ int repl_stream_db(void) {
 static void replicaof_run(struct call *call) {
     struct slice host = call->argv[1], port_text = call->argv[2];
     int64_t port;
+    if (repl_failover_running()) {
+        reply_error(call->reply, "ERR REPLICAOF not allowed while failing over.");
+        return;
+    }
     if (slice_is(host, "no") && slice_is(port_text, "one")) {
         if (role->is_replica) {
             repl_lead();
