@@ -229,7 +229,7 @@ foreach pid $left {
     kill_process KILL $pid
 }
 tell sent {*}[lsort -unique [lmap pair [array names ::words_sent] {
-    if {![regexp {^[[:alpha:]=~*$]+$} [lindex $pair 1]]} continue
+    if {![regexp {^[[:alpha:]=~*$][[:alnum:]=~*$]*$} [lindex $pair 1]]} continue
     string tolower $pair
 }]]
 tell end

@@ -74,6 +74,7 @@ start_server {tags {sort}} {
             {sort l asc} {* {$1} {$2} {$3}}
             {sort_ro l asc} {* {$1} {$2} {$3}}
             {sort_ro l desc} {* {$3} {$2} {$1}}
+            {sort_ro l limit 1 1} {* {$2}}
             {sort_ro l by w* alpha} {* {$3} {$2} {$1}}
             {sort_ro l alpha asc by w*} {* {$3} {$2} {$1}}
             {sort_ro l by w* alpha desc get # get w*} {* {$1} {$c} {$2} {$b} {$3} {$a}}
