@@ -79,7 +79,7 @@ static void begin(void) {
     assert_non_null(fetch);
 }
 static void end(void) {
-    conn_close(client.conn);
+    end_close(&client);
     pull_fetch_free(fetch);
     turn_until(server.closed == 1);
 }
@@ -227,7 +227,7 @@ static void a_primary_that_leaves_ends_the_fetch(void **state) {
     begin();
     announce(0, 100);
     turn_until(client.conn->in_len > 0);
-    conn_close(server.conn);
+    end_close(&server);
     server.closed = 1;
     expect_failure(-ECONNRESET, "");
 }
@@ -241,7 +241,7 @@ static void a_fetch_may_be_cancelled_and_freed_with_reads_in_flight(void **state
     pull_fetch_cancel(fetch);
     assert_int_equal(pull_fetch_read(fetch, &byte, 1), -ECANCELED);
     pull_fetch_free(fetch); /* before the connection: the last read frees its memory */
-    conn_close(client.conn);
+    end_close(&client);
     turn_until(server.closed == 1);
     assert_int_equal(rdma_stats()->windows, 1); /* the primary's */
 }
@@ -265,7 +265,7 @@ static void a_malformed_header_begins_nothing(void **state) {
         assert_null(pull_fetch_new(client.conn, slice_of(headers[i]), &error));
         assert_non_null(error);
     }
-    conn_close(client.conn);
+    end_close(&client);
     turn_until(server.closed == 1);
 }
 

@@ -122,7 +122,7 @@ static void expect_refused(uint64_t address, uint32_t rkey, uint32_t length) {
     assert_non_null(strstr(conn_error_text(client.conn), "READ"));
     assert_int_equal(rdma_stats()->reads_failed, failed + 1);
     assert_int_equal(rdma_read_start(client.conn, &target, 0, address, rkey, length, on_done, NULL), -ENOTCONN);
-    conn_close(client.conn);
+    end_close(&client);
     assert_int_equal(outcome.count, 1);
     turn_until(server.closed == 1);
     memset(&client, 0, sizeof client);
@@ -183,7 +183,7 @@ static void each_end_is_bound_by_what_the_other_grants(void **state) {
     struct ibv_device_attr *limits = &rdma_of(client.conn)->device->limits, real = *limits;
     if (real.max_qp_rd_atom < RDMA_READS_MAX || real.max_qp_init_rd_atom < RDMA_READS_MAX) skip();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        conn_close(client.conn);
+        end_close(&client);
         turn_until(server.conn == NULL);
         memset(&client, 0, sizeof client);
         limits->max_qp_init_rd_atom = cases[i].initiates;
@@ -300,7 +300,7 @@ static void closing_the_connection_cancels_its_reads_and_closes_its_windows(void
     begin();
     struct rdma_stats before = *rdma_stats();
     for (int i = 0; i < 4; i++) assert_int_equal(start_at((size_t)i * PIECE, PIECE), 0);
-    conn_close(client.conn);
+    end_close(&client);
     assert_int_equal(outcome.count, 4);
     assert_int_equal(outcome.bad, 0);
     assert_int_equal(outcome.last, -ECANCELED);
@@ -342,8 +342,7 @@ static void reads_in_flight_fail_when_the_peer_leaves(void **state) {
     fault_begin(FAULT_READ_DELAYED);
     client.on_closed = leave_open;
     for (int i = 0; i < 3; i++) assert_int_equal(start_at(0, PIECE), 0);
-    conn_close(server.conn);
-    server.conn = NULL;
+    end_close(&server);
     turn_until(client.closed == 1);
     assert_int_equal(outcome.count, 3);
     assert_int_equal(outcome.bad, 0);
@@ -378,8 +377,7 @@ static void a_read_that_the_device_fails_ends_the_connection(void **state) {
         assert_int_equal(outcome.last, -cases[i].error);
         assert_int_equal(client.conn->error, cases[i].error);
         fault_end(cases[i].fault);
-        conn_close(client.conn);
-        client.conn = NULL;
+        end_close(&client);
         turn_until(server.closed == 1);
     }
 }
@@ -416,7 +414,7 @@ static void wrong_arguments_are_refused(void **state) {
     assert_int_equal(rdma_window_open(server.conn, RDMA_WINDOW_OFFERED, bytes, 0, &offered), -EINVAL);
     assert_null(offered.conn);
     assert_int_equal(start_at(0, 1), -ENOTCONN); /* the target is not open */
-    conn_close(client.conn);
+    end_close(&client);
     turn_until(server.conn == NULL);
     memset(&client, 0, sizeof client);
     begin();
@@ -456,7 +454,7 @@ static void a_forked_child_leaves_windows_alone(void **state) {
         rdma_after_fork_child();
         rdma_window_close(&offered);
         bool unusable = rdma_read_depth(client.conn) == 0 && start_at(0, 1) == -ENOTCONN;
-        conn_close(client.conn);
+        end_close(&client);
         _exit(unusable && target.conn == NULL ? 0 : 1);
     }
     int status;

@@ -117,6 +117,12 @@ static void end_closed(struct connection *conn) {
     end->conn = NULL;
 }
 
+/* conn_close() frees the connection in the next turn. */
+static inline void end_close(struct end *end) {
+    conn_close(end->conn);
+    end->conn = NULL;
+}
+
 static const struct connection_events end_events = {
     .connected = end_connected, .readable = end_readable, .drained = end_drained, .closed = end_closed};
 
