@@ -205,8 +205,8 @@ static void banner(void) {
 
 int main(int argc, char **argv) {
     setlocale(LC_COLLATE, "");
+    restart_init(argv); /* first: it changes the environment, which the next call copies */
     process_keep_arguments(argc, argv);
-    restart_init(argv);
     early_arguments(argc, argv);
     char executable[4096];
     ssize_t len = readlink("/proc/self/exe", executable, sizeof executable - 1);
