@@ -105,10 +105,10 @@ start_server {tags {pubsub}} {
 
     test "subscribing within a transaction; shard channels cannot" {
         set c [new_client]
-        foreach command {multi {subscribe a} {publish a m} {ssubscribe s} {psubscribe p*}} {$c {*}$command}
+        foreach command {multi {subscribe own} {publish own m} {ssubscribe s} {psubscribe p*}} {$c {*}$command}
         $c -send exec
-        assert_equal [typed_forms {* {* $subscribe $a :1} :1 {-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client} {* $psubscribe $p* :2}}] [$c -readtyped]
-        assert_equal [typed_forms {* $message $a $m}] [$c -readtyped]
+        assert_equal [typed_forms {* {* $subscribe $own :1} :1 {-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client} {* $psubscribe $p* :2}}] [$c -readtyped]
+        assert_equal [typed_forms {* $message $own $m}] [$c -readtyped]
         $c -close
     }
 
