@@ -2,6 +2,10 @@
 # what ends it early. On the software device alone: the replicas need a device that reads.
 # seconds: 40
 
+if {![software_device]} {
+    test "replication over RDMA" -needs $::on_software_device {}
+    return
+}
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 
 proc follow {level} {r replicaof [srv $level host] [srv $level port]}
