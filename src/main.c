@@ -46,7 +46,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void parts_register(void) {
+static void options_register(void) {
     config_register(config_options_server);
     config_register(config_options_unbuilt);
     config_register_directives(config_directives_basic);
@@ -77,7 +77,9 @@ static void parts_register(void) {
     config_register(wait_options);
     config_register(link_transport_options);
     config_register(script_options);
+}
 
+static void all_commands_register(void) {
     commands_register(connection_commands);
     commands_register(client_commands);
     commands_register(commandlog_commands);
@@ -103,7 +105,12 @@ static void parts_register(void) {
     commands_register(script_commands);
     commands_register(function_commands);
     data_commands_register();
+}
 
+/* Parts are called in this order. */
+static void parts_register(void) {
+    options_register();
+    all_commands_register();
     transactions_init();
     blocking_init();
     pubsub_init();

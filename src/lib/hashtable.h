@@ -91,7 +91,7 @@ void hashtable_set_seed(const uint8_t seed[16]); /* call it before creating the 
 enum { HASHTABLE_LENGTHS = 32 };
 struct hashtable_stats {
     size_t buckets, entries, chained, longest; /* longest: most entries in a bucket and its children */
-    size_t lengths[HASHTABLE_LENGTHS];         /* buckets with so many entries; the last one: and more */
+    size_t lengths[HASHTABLE_LENGTHS];         /* [n]: buckets with n entries; the last one: n or more */
 };
 void hashtable_stats_add(const struct hashtable *table, struct hashtable_stats stats[2]);
 /* Writes the text of DEBUG HTSTATS; returns its length, below `size`. */

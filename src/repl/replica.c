@@ -32,7 +32,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* After so many failed fetches in a row the replica asks for an ordinary copy. */
+/* Failed fetches in a row after which the replica asks for an ordinary copy. */
 enum { PULLS_FAILED_MAX = 2 };
 
 enum phase {
