@@ -26,6 +26,8 @@ proc usage {} {
   --durable          start a server that died again and go on with the suite
   --valgrind         run the server under valgrind
   --seed N           seed of the random numbers (printed with every run)
+  --retry            run a suite that failed once more, alone, when the others are through (default with TEST_RETRY=yes).
+                     The second result counts; the first is listed. A crash or a sanitizer's report is never forgiven
   --junit FILE       write the results as JUnit, too (default with TEST_REPORTS=DIR: DIR/SUITE.xml)
   --list             show the suites and their tests, run nothing
   --verbose          show every test
@@ -42,8 +44,9 @@ proc bad {message} {
 
 array set o {
     single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 tls 0 launcher {} rdma_host 127.0.0.1 io_threads 0 slots 0
-    loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0 junit ""
+    loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0 junit "" retry 0
 }
+if {[info exists ::env(TEST_RETRY)] && $::env(TEST_RETRY) eq "yes"} {set o(retry) 1}
 proc next_value {} {
     global argv at
     incr at
@@ -83,6 +86,7 @@ for {set at 0} {$at < [llength $argv]} {incr at} {
         --valgrind {set o(valgrind) 1}
         --seed {set o(seed) [next_number 0]}
         --junit {set o(junit) [next_value]}
+        --retry {set o(retry) 1}
         --list {set o(list) 1}
         --verbose - -v {set o(verbose) 1}
         --help - -h {usage; exit 0}
@@ -160,12 +164,14 @@ for {set loop 1} {$loop <= $o(loops)} {incr loop} {
     foreach u [lsort -integer -decreasing -index 2 $units] {
         set name [lindex $u 0]
         if {$o(loops) > 1} {append name "#$loop"}
-        lappend ::queue [list $name [lindex $u 1] $loop]
+        lappend ::queue [list $name [lindex $u 1] $loop 1]
     }
 }
 array set total {ok 0 fail 0 skip 0}
 set ::failures {}
 set ::skips {}
+set ::again {}
+set ::forgiven {}
 set ::running 0
 set ::finished 0
 array set ::job {}
@@ -174,10 +180,16 @@ set ::first_start [clock milliseconds]
 
 proc start_next {} {
     global o
+    if {$::running == 0 && ![llength $::queue] && [llength $::again]} {
+        puts "\nOnce more, one after the other: [join [lmap q $::again {lindex $q 0}] {, }]"
+        set ::queue $::again
+        set ::again {}
+        set o(clients) 1
+    }
     while {$::running < $o(clients) && [llength $::queue]} {
         set q [lindex $::queue 0]
         set ::queue [lrange $::queue 1 end]
-        lassign $q name file loop
+        lassign $q name file loop attempt
         set id [incr ::job_n]
         set dir [file join $::run u$id]
         file mkdir $dir
@@ -187,6 +199,7 @@ proc start_next {} {
         set chan [open [list | [info nameofexecutable] [file join $::root tests harness worker.tcl] $::root $dir $file $options 2>@1] r]
         fconfigure $chan -blocking 0 -buffering line -encoding utf-8
         array set ::job [list $id,name $name $id,file $file $id,dir $dir $id,chan $chan $id,test "" $id,line 0 $id,until 0 \
+            $id,loop $loop $id,attempt $attempt $id,cases "" \
             $id,began [clock milliseconds] $id,ended 0 $id,ok 0 $id,fail 0 $id,skip 0 $id,killed 0]
         fileevent $chan readable [list job_output $id]
         incr ::running
@@ -221,8 +234,22 @@ proc job_output {id} {
     catch {file delete -force $::job($id,dir)}
     set took [format %.1f [expr {([clock milliseconds] - $::job($id,began)) / 1000.0}]]
     puts [format "%-24s %4d passed %4d failed %4d skipped  %6s s" $::job($id,name) $::job($id,ok) $::job($id,fail) $::job($id,skip) $took]
+    if {$::o(retry) && $::job($id,fail) && $::job($id,attempt) == 1} {try_again $id}
+    append ::cases $::job($id,cases)
     incr ::running -1
     start_next
+}
+
+# Takes the results of a failed suite out of the sums and puts it on the list of those to run once more.
+proc try_again {id} {
+    set mine [lsearch -all -inline -index 4 -exact $::failures $id]
+    foreach f $mine {if {[regexp {the server died|Sanitizer|runtime error:} [lindex $f 3]]} return}
+    foreach what {ok fail skip} {incr ::total($what) -$::job($id,$what)}
+    set ::failures [lsearch -all -inline -not -index 4 -exact $::failures $id]
+    set ::skips [lsearch -all -inline -not -index 3 -exact $::skips $id]
+    set ::job($id,cases) ""
+    lappend ::forgiven {*}$mine
+    lappend ::again [list $::job($id,name) $::job($id,file) $::job($id,loop) 2]
 }
 
 # Results as JUnit.
@@ -233,7 +260,7 @@ proc xml {text} {
 }
 proc junit_case {id name body} {
     if {$::o(junit) eq ""} return
-    append ::cases "<testcase classname=\"[xml $::job($id,name)]\" name=\"[xml $name]\">$body</testcase>\n"
+    append ::job($id,cases) "<testcase classname=\"[xml $::job($id,name)]\" name=\"[xml $name]\">$body</testcase>\n"
 }
 proc junit_write {} {
     global o total
@@ -249,7 +276,7 @@ proc record_failure {id name line why tail} {
     incr ::job($id,fail)
     incr ::total(fail)
     set where "[relative $::job($id,file)][expr {$line ? ":$line" : ""}]"
-    lappend ::failures [list $::job($id,name) $name $where $why]
+    lappend ::failures [list $::job($id,name) $name $where $why $id]
     puts "\[failed] $::job($id,name): $name\n    $where: $why"
     if {$tail ne ""} {puts "      the log of the server meanwhile:\n[string trimright $tail \n]"}
 }
@@ -281,7 +308,7 @@ proc job_event {id event} {
             incr ::job($id,skip)
             incr ::total(skip)
             junit_case $id [lindex $args 0] "<skipped message=\"[xml [lindex $args 1]]\"/>"
-            lappend ::skips [list $::job($id,name) [lindex $args 0] [lindex $args 1]]
+            lappend ::skips [list $::job($id,name) [lindex $args 0] [lindex $args 1] $id]
             set ::job($id,test) ""
             if {$::o(verbose)} {puts "\[skipped] $::job($id,name): [lindex $args 0] ([lindex $args 1])"}
         }
@@ -347,6 +374,16 @@ junit_write
 
 # --- Summary ---------------------------------------------------------------
 
+proc show_failures {title list} {
+    if {![llength $list]} return
+    puts $title
+    foreach f $list {
+        lassign $f unit name where why
+        puts "  $where  $unit: $name: [lindex [split $why \n] 0]"
+    }
+    puts ""
+}
+
 puts ""
 if {[llength $::skips]} {
     array set count {}
@@ -355,15 +392,8 @@ if {[llength $::skips]} {
     foreach reason [lsort [array names count]] {puts "  $count($reason) x $reason"}
     puts ""
 }
-if {[llength $::failures]} {
-    puts "Failed:"
-    foreach f $::failures {
-        lassign $f unit name where why
-        set why [lindex [split $why \n] 0]
-        puts "  $where  $unit: $name: $why"
-    }
-    puts ""
-}
+show_failures "Failed at the first attempt; the suite ran once more:" $::forgiven
+show_failures "Failed:" $::failures
 puts [format "%.1f s" [expr {([clock milliseconds] - $::first_start) / 1000.0}]]
 puts "$total(ok) passed, $total(fail) failed[expr {$total(skip) ? ", $total(skip) skipped" : ""}]"
 exit [expr {$total(fail) || $total(ok) == 0}]

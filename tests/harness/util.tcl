@@ -2,11 +2,14 @@
 
 # wait_for_condition ms {expr} ?{script}?: evaluates the condition in the
 # caller's scope until it is true; when time is up runs the script, or fails.
+# A condition that looks up a key or an element which is not there yet is false.
 proc wait_for_condition {ms condition {otherwise ""}} {
     set end [resp::deadline $ms]
     set pause 2
     while {1} {
-        if {[uplevel 1 [list expr $condition]]} return
+        if {[catch {uplevel 1 [list expr $condition]} value options]} {
+            if {![string match "TCL LOOKUP *" [dict get $options -errorcode]]} {return -options $options $value}
+        } elseif {$value} return
         if {[clock milliseconds] >= $end} break
         after $pause
         if {$pause < 50} {incr pause $pause}
