@@ -4,7 +4,7 @@
 
 # The connection that holds and releases; it neither reads nor writes keys.
 proc barrier {args} {$::barrier_client debug reply-barrier {*}$args}
-proc wait_held {count} {
+proc wait_replies_held {count} {
     wait_for_condition 5000 {[dict get [barrier status] clients] == $count} {
         fail "[barrier status], not $count clients that wait"
     }
@@ -39,7 +39,7 @@ proc reply_barrier_tests {} {
         held_back {
             set c [new_client]
             $c -send set k v
-            wait_held 1
+            wait_replies_held 1
             assert_equal 1 [unreleased]
             assert_waits $c
             barrier release
@@ -54,14 +54,14 @@ proc reply_barrier_tests {} {
             for {set i 0} {$i < 6} {incr i} {
                 lappend clients [set c [new_client]]
                 $c -send incr n
-                wait_held [expr {$i + 1}]
+                wait_replies_held [expr {$i + 1}]
             }
             barrier release 2
             assert_equal {1 2} [lmap c [lrange $clients 0 1] {$c -read}]
-            wait_held 4
+            wait_replies_held 4
             assert_waits [lrange $clients 2 end]
             barrier release 1
-            wait_held 4
+            wait_replies_held 4
             barrier release 5
             assert_equal {3 4 5} [lmap c [lrange $clients 2 4] {$c -read}]
             assert_waits [lindex $clients 5]
@@ -76,9 +76,9 @@ proc reply_barrier_tests {} {
             set reader [new_client]
             assert_equal "" [$reader get k]
             $writer -send set k v
-            wait_held 1
+            wait_replies_held 1
             $reader -send get k
-            wait_held 2
+            wait_replies_held 2
             assert_waits $reader
             barrier release
             assert_equal OK [$writer -read]
@@ -93,10 +93,10 @@ proc reply_barrier_tests {} {
             set reader [new_client]
             set both [new_client]
             $writer -send set k v
-            wait_held 1
+            wait_replies_held 1
             $reader -send get k
             $both -send set other v
-            wait_held 3
+            wait_replies_held 3
             barrier pass-reads
             assert_equal v [$reader -read]
             assert_equal {k} [$reader keys k]
@@ -112,7 +112,7 @@ proc reply_barrier_tests {} {
             set c [new_client]
             set other [new_client]
             $c -send set k v
-            wait_held 1
+            wait_replies_held 1
             assert_equal PONG [$other ping]
             assert_equal OK [$other select 3]
             assert_equal x [$other echo x]
@@ -139,11 +139,11 @@ proc reply_barrier_tests {} {
             $c -write [resp_command get k][resp_command echo first][resp_command set k v][resp_command get k][resp_command incr n]
             assert_equal "" [$c -read]
             assert_equal first [$c -read]
-            wait_held 1
+            wait_replies_held 1
             assert_equal 2 [unreleased]
             assert_waits $c
             barrier release 1
-            wait_held 1
+            wait_replies_held 1
             assert_waits $c
             barrier release 2
             assert_equal {OK v 1} [list [$c -read] [$c -read] [$c -read]]
@@ -154,13 +154,13 @@ proc reply_barrier_tests {} {
         held_back {
             set c [new_client]
             $c -send set k 1
-            wait_held 1
+            wait_replies_held 1
             for {set i 0} {$i < 100} {incr i} {$c -send incr k}
             assert_equal PONG [[new_client] ping]
             assert_equal 1 [unreleased]
             barrier release 1
             assert_equal OK [$c -read]
-            wait_held 1
+            wait_replies_held 1
             release_all 101
             for {set i 2} {$i <= 101} {incr i} {assert_equal $i [$c -read]}
         }
@@ -173,7 +173,7 @@ proc reply_barrier_tests {} {
             assert_equal QUEUED [$c set k v]
             assert_equal QUEUED [$c get k]
             $c -send exec
-            wait_held 1
+            wait_replies_held 1
             assert_waits $c
             barrier release
             assert_equal {OK v} [$c -read]
@@ -188,16 +188,16 @@ proc reply_barrier_tests {} {
             wait_for_condition 5000 {[llength [lsearch -all [$::barrier_client client list] flags=b]] == 1}
             assert_waits $popper
             $pusher -send rpush list x
-            wait_held 2
+            wait_replies_held 2
             assert_equal 2 [unreleased]
             barrier release 1
-            wait_held 2
+            wait_replies_held 2
             assert_waits [list $popper $pusher]
             barrier release 2
             assert_equal 1 [$pusher -read]
             assert_equal {list x} [$popper -read]
             $popper -send set k v
-            wait_held 1
+            wait_replies_held 1
             barrier release
             assert_equal OK [$popper -read]
         }
@@ -212,14 +212,14 @@ proc reply_barrier_tests {} {
             assert_equal OK [$monitor monitor]
             set c [new_client]
             $c -send set k v
-            wait_held 3
+            wait_replies_held 3
             assert_waits [list $subscriber $monitor $c]
             $c -send set k w
             barrier release 1
             assert_equal OK [$c -read]
             assert_equal {pmessage __keyevent@* __keyevent@*__:set k} [lreplace [$subscriber -read] 2 2 __keyevent@*__:set]
             assert_match {*"set" "k" "v"} [$monitor -read]
-            wait_held 3
+            wait_replies_held 3
             assert_waits [list $subscriber $monitor $c]
             barrier release
             assert_equal OK [$c -read]
@@ -236,11 +236,11 @@ proc reply_barrier_tests {} {
             $subscriber -send subscribe ch
             $subscriber -push
             $c -write [resp_command set k 0][resp_command publish ch 0]
-            wait_held 2
+            wait_replies_held 2
             for {set i 1} {$i <= 20} {incr i} {
                 set other [new_client]
                 $other -write [resp_command set k $i][resp_command publish ch $i]
-                wait_held 3
+                wait_replies_held 3
                 barrier release $i
                 assert_equal OK [$c -read]
                 assert_equal 1 [$c -read]
@@ -248,7 +248,7 @@ proc reply_barrier_tests {} {
                 set c $other
                 if {$i % 4 == 3} {assert_equal PONG [$subscriber -read]}
                 assert_equal [list message ch [expr {$i - 1}]] [$subscriber -push]
-                wait_held 2
+                wait_replies_held 2
                 # Its reply stands behind the message that waits, and leaves with the next one.
                 if {$i % 4 == 1} {$subscriber -send ping}
             }
@@ -260,11 +260,11 @@ proc reply_barrier_tests {} {
             set c [new_client]
             set large [string repeat 0123456789abcdef 20000]
             $c -send set k $large
-            wait_held 1
+            wait_replies_held 1
             barrier release
             assert_equal OK [$c -read]
             $c -write [resp_command incr n][resp_command get k][resp_command getrange k 0 4999][resp_command get k][resp_command echo end]
-            wait_held 1
+            wait_replies_held 1
             assert_waits $c
             assert_morethan [dict get [client_fields [lindex [regexp -all -inline {[^\n]*cmd=echo[^\n]*} [$::barrier_client client list]] 0]] tot-mem] 5000
             barrier release
@@ -280,11 +280,11 @@ proc reply_barrier_tests {} {
         held_back {
             set c [new_client]
             $c -write [resp_command client reply off][resp_command set k 1][resp_command client reply on]
-            wait_held 1
+            wait_replies_held 1
             barrier release
             assert_equal OK [$c -read]
             $c -write [resp_command client reply skip][resp_command set k 2][resp_command incr k]
-            wait_held 1
+            wait_replies_held 1
             barrier release
             assert_equal 3 [$c -read]
         }
@@ -294,7 +294,7 @@ proc reply_barrier_tests {} {
         held_back {
             set c [new_client]
             $c -write [resp_command set k v][resp_command quit]
-            wait_held 1
+            wait_replies_held 1
             assert_waits $c
             barrier release
             assert_equal OK [$c -read]
@@ -310,14 +310,14 @@ proc reply_barrier_tests {} {
             set reader [new_client]
             set reader_id [$reader client id]
             $c -send set k v
-            wait_held 1
+            wait_replies_held 1
             $reader -send get k
-            wait_held 2
+            wait_replies_held 2
             assert_equal 1 [$::barrier_client client kill id $id]
             assert_equal 1 [$::barrier_client client kill id $reader_id]
             assert_closed_without_reply $c
             assert_closed_without_reply $reader
-            wait_held 0
+            wait_replies_held 0
             barrier release
             assert_equal v [$::barrier_client get k]
         }
@@ -330,9 +330,9 @@ proc reply_barrier_tests {} {
                 lappend clients [set c [new_client]]
                 $c -send incr n
             }
-            wait_held 20
+            wait_replies_held 20
             foreach c $clients {$c -close}
-            wait_held 0
+            wait_replies_held 0
             assert_equal 20 [unreleased]
         }
     }
@@ -344,7 +344,7 @@ proc reply_barrier_tests {} {
             $subscriber subscribe ch
             with_config {client-output-buffer-limit "pubsub 100kb 0 0"} {
                 $writer -send set k v
-                wait_held 1
+                wait_replies_held 1
                 $::barrier_client publish ch [string repeat x 60000]
                 assert_equal 1 [lindex [$::barrier_client pubsub numsub ch] 1]
                 $::barrier_client publish ch [string repeat x 60000]
@@ -361,7 +361,7 @@ proc reply_barrier_tests {} {
                 lappend clients [set c [new_client]]
                 $c -send incr n
             }
-            wait_held 3
+            wait_replies_held 3
             barrier off
             assert_equal {1 2 3} [lsort [lmap c $clients {$c -read}]]
             assert_equal 4 [r incr n]
@@ -372,13 +372,13 @@ proc reply_barrier_tests {} {
         held_back {
             set c [new_client]
             $c -send incr n
-            wait_held 1
+            wait_replies_held 1
             $::barrier_client client pause 100000 write
             $c -send incr n
             barrier release
             assert_equal 1 [$c -read]
             $::barrier_client client unpause
-            wait_held 1
+            wait_replies_held 1
             barrier release
             assert_equal 2 [$c -read]
         }
@@ -410,7 +410,7 @@ start_server {overrides {enable-debug-command yes} tags {reply-barrier}} {
                 held_back {
                     set c [new_client]
                     $c -send incr n
-                    wait_held 1
+                    wait_replies_held 1
                     assert_waits $c
                     barrier release
                     assert_equal 1 [$c -read]
