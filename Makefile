@@ -5,7 +5,8 @@
 # make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each kind
 # make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated machine without root)
 # make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target so long (clang)
-# make install PREFIX=…    make clean   make distclean   make help
+# make install PREFIX=…    programs, man pages, completion, service (utils/packaging/install --help); make uninstall
+# make clean   make distclean   make help
 #
 # Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
 #          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
@@ -29,7 +30,7 @@ endif
 
 found = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 # Goals that install packages first, or build nothing, must work where nothing is installed yet.
-goals_without_build := clean distclean help install-deps check-includes check-style demo test fuzz
+goals_without_build := uninstall clean distclean help install-deps check-includes check-style demo test fuzz
 ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifeq ($(BUILD_RDMA),)
     ifeq ($(call found,libibverbs librdmacm),yes)
@@ -135,7 +136,7 @@ objects = $(patsubst %.c,$(B)/%.o,$(1))
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
-.PHONY: all check test test-rxe test-programs run-tests unit demo install clean distclean help install-deps check-includes check-style helpers softrdma FORCE
+.PHONY: all check test test-rxe test-programs run-tests unit demo install uninstall clean distclean help install-deps check-includes check-style helpers softrdma FORCE
 all: $(PROGRAMS) $(SOFTRDMA)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
@@ -234,9 +235,13 @@ demo:
 	@$(MAKE) --no-print-directory all
 	@utils/demo
 
+# Where files go, and what can be chosen, stands at the head of utils/packaging/install.
+install_variables := DESTDIR PREFIX BINDIR LIBDIR MANDIR SYSCONFDIR LOCALSTATEDIR UNITDIR BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
+run_install = @env $(foreach name,$(install_variables),'$(name)=$($(name))') utils/packaging/install
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	$(run_install)
+uninstall:
+	$(run_install) --remove
 
 clean:
 	rm -rf build $(PROGRAMS) $(patsubst %.c,%,$(wildcard tests/programs/*.c)) $(PRELOADS) tests/tmp
