@@ -1,5 +1,5 @@
 # make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli, src/valkey-check-rdb, src/valkey-check-aof
-# make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side
+# make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side; charts: build/demo.html
 # make test                builds and runs every test; ends with "N passed, N failed". TEST_PARTS="unit rdma": only these of
 #                          source unit scripts softrdma integration slots rdma tls tools crash interop; TEST_REPORTS=DIR: JUnit files there
 # make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each kind
@@ -151,13 +151,22 @@ src/valkey-server: $(call objects,$(COMMON) $(SERVER) src/main.c) build/variant
 	$(call link,$(LIBS) $(LIBS_SERVER))
 src/valkey-cli: $(call objects,$(COMMON) $(CLI)) build/variant
 	$(call link,$(LIBS) $(LIBS_EDIT))
-src/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) build/variant
+src/valkey-benchmark: $(call objects,$(COMMON) $(BENCHMARK)) $(B)/src/tools/benchmark_page_html.o build/variant
 	$(call link,$(LIBS))
 
 src/valkey-check-rdb src/valkey-check-aof: src/valkey-check-%: $(call objects,$(COMMON) $(CHECK_SHARED)) build/variant
 	$(call link,$(LIBS))
 src/valkey-check-rdb: $(call objects,src/tools/check_rdb_main.c)
 src/valkey-check-aof: $(call objects,src/tools/check_aof_main.c)
+
+# The page of valkey-benchmark --report as a constant: each line becomes a string.
+$(B)/src/tools/benchmark_page_html.c: src/tools/benchmark_page.html
+	@mkdir -p $(@D)
+	$(Q){ echo 'extern const char benchmark_page_html[];'; echo 'const char benchmark_page_html[] ='; \
+	    sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' $<; echo ';'; } >$@.tmp && mv $@.tmp $@
+$(B)/src/tools/benchmark_page_html.o: $(B)/src/tools/benchmark_page_html.c
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS) -c -o $@ $<
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)

@@ -10,6 +10,7 @@ struct bench {
     struct bench_options options;
     struct bench_cluster cluster;
     struct bench_report report;
+    struct bench_page *page; /* NULL: none is asked for */
 };
 
 enum { REDISCOVER_MAX = 5 };
@@ -29,10 +30,12 @@ static bool test_run(void *context, const char *title, const struct bench_reques
         cluster_free(&bench->cluster);
         cluster_discover(&bench->cluster, &bench->options);
     }
-    if (result.outcome == BENCH_DONE)
+    if (result.outcome == BENCH_DONE) {
         report_result(&bench->report, &result);
-    else
+        if (bench->page) page_add(bench->page, title, &result);
+    } else {
         report_clear_line(&bench->report);
+    }
     histogram_free(result.latencies);
     if (result.outcome == BENCH_DONE) return true;
     fflush(stdout);
@@ -90,6 +93,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", result.error);
         return 1;
     }
+    if (o->report_file) bench.page = page_open(o, &bench.cluster);
     if (o->output == OUTPUT_CSV) report_csv_header();
     do {
         if (o->command_argc > 0)
@@ -97,6 +101,7 @@ int main(int argc, char **argv) {
         else
             tests_run(o, test_run, &bench);
     } while (o->loop);
+    page_close(bench.page);
     cluster_free(&bench.cluster);
     return 0;
 }

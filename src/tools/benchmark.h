@@ -6,7 +6,8 @@
  *   benchmark_tests.c     the standard tests
  *   benchmark_run.c       runs one batch against the server from many connections and threads
  *   benchmark_cluster.c   the slots of each node, and key tags for them
- *   benchmark_report.c    the output */
+ *   benchmark_report.c    the output on the screen
+ *   benchmark_page.c      the page of --report, whose layout is benchmark_page.html */
 #ifndef TOOLS_BENCHMARK_H
 #define TOOLS_BENCHMARK_H
 #include "lib/histogram.h"
@@ -29,8 +30,12 @@ struct bench_options {
     bool random_keys, sequential, resp3, cluster, tracking, read_primaries, read_replicas, keep_alive, loop, idle,
         stdin_argument, multi_thread;
     enum bench_output output;
-    char *tests;      /* ",get,set," or NULL for all */
-    int command_argc; /* the user's command instead of the standard tests */
+    char *tests;        /* ",get,set," or NULL for all */
+    char *report_file;  /* NULL: no page */
+    bool report_add;    /* to the runs in that file, which is otherwise replaced */
+    char *report_label; /* NULL: the transport */
+    char *command_line; /* as it was given, without passwords */
+    int command_argc;   /* the user's command instead of the standard tests */
     struct slice *command_argv;
 };
 /* Prints the error, or the help, and exits if there is nothing to run. */
@@ -90,12 +95,24 @@ void request_patch(const struct bench_request *r, const struct bench_options *o,
 
 /* --- Running --- */
 
+/* The course of a run: the state at times that are about equally far apart. */
+enum { SERIES_MAX = 480 };
+struct bench_sample {
+    double seconds;            /* since the first request that counts */
+    uint64_t done, latency_ns; /* requests by then, and the sum of their latencies */
+};
+struct bench_series {
+    uint64_t interval_us; /* doubled, and every second sample dropped, whenever the series is full */
+    int count;
+    struct bench_sample samples[SERIES_MAX];
+};
 enum bench_outcome { BENCH_DONE, BENCH_SERVER_ERROR, BENCH_FAILED };
 struct bench_result {
     enum bench_outcome outcome;
     char error[512];
     double seconds;
     struct histogram *latencies; /* nanoseconds */
+    struct bench_series series;
 };
 /* Called regularly while a test runs: requests done and the sum of their latencies so far, seconds since the start. */
 typedef void bench_progress(void *context, uint64_t done, uint64_t latency_ns, double seconds);
@@ -123,4 +140,14 @@ bench_progress report_progress;
 void report_result(struct bench_report *report, const struct bench_result *result);
 void report_clear_line(struct bench_report *report);
 void report_csv_header(void);
+
+/* --- The page of --report --- */
+
+struct bench_page;
+/* Reads the runs that --report-add keeps, asks the server for its version, and writes the page without the new run.
+ * Exits if the file cannot be read or written. */
+struct bench_page *page_open(const struct bench_options *o, const struct bench_cluster *cluster);
+/* Adds a finished test and writes the file. Exits if that fails. */
+void page_add(struct bench_page *page, const char *title, const struct bench_result *result);
+void page_close(struct bench_page *page); /* NULL is allowed */
 #endif

@@ -73,6 +73,10 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            " -q                 One line for each test\n"
                            " --csv              Comma separated values\n"
                            " --precision <num>  Decimal places of latencies in milliseconds (default 3)\n"
+                           " --report <file>    Write a page (HTML) with charts of throughput and latencies to the\n"
+                           "                    file, and replace what it has\n"
+                           " --report-add <file>  Add this run to such a page, to compare runs side by side\n"
+                           " --report-label <text>  Name of this run there (default: the transport)\n"
                            " --help, --version\n"
                            "\n"
                            "An own command is sent as it stands, but for __rand_int__ (see -r) and __data__,\n"
@@ -84,7 +88,9 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            "   valkey-benchmark --rdma -h 192.168.122.100 -c 30 --threads 4 -d 1024 -t get,set\n"
                            "   valkey-benchmark -t set -n 1000000 -r 100000000\n"
                            "   valkey-benchmark -r 10000 -n 10000 lpush mylist __rand_int__\n"
-                           "   valkey-benchmark -d 1024 -P 16 set key:__rand_int__ __data__\n";
+                           "   valkey-benchmark -d 1024 -P 16 set key:__rand_int__ __data__\n"
+                           "   valkey-benchmark -t set,get --report compare.html\n"
+                           "   valkey-benchmark -t set,get --rdma --report-add compare.html\n";
 
 static void fail(const char *text) {
     fprintf(stderr, "%s\n", text);
@@ -149,6 +155,58 @@ static int table_option(struct bench_options *o, int argc, char **argv, int i) {
         return 2;
     }
     return 0;
+}
+
+/* The options of the page. Returns as table_option() does. */
+static int report_option(struct bench_options *o, int argc, char **argv, int i) {
+    bool label = strcmp(argv[i], "--report-label") == 0, add = strcmp(argv[i], "--report-add") == 0;
+    if (!label && !add && strcmp(argv[i], "--report") != 0) return 0;
+    if (i + 1 >= argc) return -1;
+    if (!argv[i + 1][0]) fail("--report, --report-add and --report-label take a text that is not empty");
+    text_set(label ? &o->report_label : &o->report_file, argv[i + 1]);
+    if (!label) o->report_add = add;
+    return 2;
+}
+
+/* Appends a word to the command line as a shell would take it. */
+static void word_append(struct output *out, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+    if (*word && word[strspn(word, plain)] == 0) {
+        output_write(out, slice_of(word));
+        return;
+    }
+    output_write(out, SLICE("'"));
+    for (; *word; word++) output_write(out, *word == '\'' ? SLICE("'\\''") : slice_make(word, 1));
+    output_write(out, SLICE("'"));
+}
+
+/* The command line for the page, without passwords: neither that of -a nor that of a URI. */
+static char *command_line_make(int argc, char **argv) {
+    struct memory_output text;
+    memory_output_init(&text);
+    output_write(&text.out, SLICE("valkey-benchmark"));
+    for (int i = 1; i < argc; i++) {
+        char *word = mem_strdup(argv[i]);
+        bool secret = strcmp(argv[i - 1], "-a") == 0 || strcmp(argv[i - 1], "--pass") == 0;
+        char *user = strcmp(argv[i - 1], "-u") == 0 ? strstr(word, "://") : NULL;
+        char *host = user ? strrchr(user, '@') : NULL, *password = user ? strchr(user + 3, ':') : NULL;
+        output_write(&text.out, SLICE(" "));
+        if (secret) {
+            output_write(&text.out, SLICE("***"));
+        } else if (host && password && password < host) {
+            password[1] = 0;
+            word_append(&text.out, word);
+            output_write(&text.out, SLICE("***"));
+            word_append(&text.out, host);
+        } else {
+            word_append(&text.out, word);
+        }
+        mem_free(word);
+    }
+    output_write(&text.out, slice_make("", 1));
+    char *line = mem_strdup(text.data);
+    memory_output_free(&text);
+    return line;
 }
 
 static int other_option(struct bench_options *o, int argc, char **argv, int i) {
@@ -241,6 +299,7 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
         int used = endpoint_option(&o->endpoint, argc, argv, i, error, sizeof error);
         if (used == -2) fail(error);
         if (used == 0) used = table_option(o, argc, argv, i);
+        if (used == 0) used = report_option(o, argc, argv, i);
         if (used == 0) used = other_option(o, argc, argv, i);
         if (used <= 0) {
             fprintf(stderr, "Invalid option \"%s\" or option argument missing\n\n%s", argv[i], help);
@@ -257,6 +316,9 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
     if (o->duration) o->requests = INT64_MAX / 2;
     if (o->read_replicas && !o->cluster) fail("--rfr needs --cluster");
     if (o->sequential && !o->random_keys) fail("--sequential needs -r");
+    if (o->report_file && (o->loop || o->idle)) fail("--report needs a run that ends, not -l or -I");
+    if (o->report_label && !o->report_file) fail("--report-label needs --report or --report-add");
+    if (o->report_file) o->command_line = command_line_make(argc, argv);
     char error[512];
     if (!endpoint_prepare(&o->endpoint, error, sizeof error)) fail(error);
     if (o->precision < 3) o->precision = 3;

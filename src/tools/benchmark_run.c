@@ -29,6 +29,7 @@
 enum {
     LATENCY_BITS = 10, /* three decimal digits */
     PROGRESS_US = 250 * 1000,
+    SAMPLE_US = 5 * 1000,
     SPIN_US = 10, /* longer spins were slower on a shared CPU: the scheduler preempts the thread while it spins */
 };
 static const uint64_t LATENCY_MAX_NS = UINT64_C(60) * 1000 * 1000 * 1000;
@@ -390,20 +391,44 @@ static void rdma_choose(const struct bench_options *o) {
 #endif
 }
 
-static void run_watch(struct run *run, struct worker *workers, int count, bench_progress *progress, void *context) {
+static void series_add(struct bench_series *series, double seconds, uint64_t done, uint64_t latency_ns) {
+    if (series->count == SERIES_MAX) {
+        series->count /= 2;
+        series->interval_us *= 2;
+        for (int i = 0; i < series->count; i++) series->samples[i] = series->samples[2 * i + 1];
+    }
+    series->samples[series->count++] = (struct bench_sample){seconds, done, latency_ns};
+}
+
+static void run_watch(struct run *run, struct worker *workers, int count, struct bench_series *series,
+                      bench_progress *progress, void *context) {
     uint64_t start = clock_monotonic_us(), shown = start;
+    uint64_t counted = start + (uint64_t)run->options->warmup * 1000 * 1000, sampled = counted;
     while (atomic_load(&run->working) > 0) {
         usleep(1000);
         uint64_t now = clock_monotonic_us();
-        if (now - shown < PROGRESS_US || run->options->idle) continue;
-        shown = now;
+        bool show = now - shown >= PROGRESS_US, sample = now >= sampled + series->interval_us;
+        if ((!show && !sample) || run->options->idle) continue;
         uint64_t done = 0, latency = 0;
         for (int i = 0; i < count; i++) {
             done += atomic_load_explicit(&workers[i].done, memory_order_relaxed);
             latency += atomic_load_explicit(&workers[i].latency_ns, memory_order_relaxed);
         }
+        if (sample) {
+            sampled = now;
+            series_add(series, (double)(now - counted) / 1e6, done, latency);
+        }
+        if (!show) continue;
+        shown = now;
         if (progress && !atomic_load(&run->stop)) progress(context, done, latency, (double)(now - start) / 1e6);
     }
+}
+
+/* The threads end a little after the last request: samples beyond it are replaced by the end. */
+static void series_end(struct bench_series *series, const struct bench_result *result) {
+    const struct histogram *h = result->latencies;
+    while (series->count && series->samples[series->count - 1].seconds >= result->seconds) series->count--;
+    series_add(series, result->seconds, h->count, h->sum);
 }
 
 static void run_collect(struct run *run, struct worker *workers, int count, struct bench_result *result) {
@@ -417,6 +442,7 @@ static void run_collect(struct run *run, struct worker *workers, int count, stru
         if (w->end_ns > end) end = w->end_ns;
     }
     result->seconds = end > start ? (double)(end - start) / 1e9 : 0;
+    series_end(&result->series, result);
     result->outcome = run->outcome;
     memcpy(result->error, run->error, sizeof result->error);
 }
@@ -433,6 +459,8 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
     pthread_barrier_init(&run.ready, NULL, (unsigned)count + 1);
     pthread_mutex_init(&run.mutex, NULL);
     rdma_choose(o);
+    result->series.count = 0;
+    result->series.interval_us = SAMPLE_US;
     /* The counters that other threads read have cache lines of their own: allocate one more element to align the array.
      */
     void *memory = mem_calloc((size_t)count + 1, sizeof(struct worker));
@@ -445,7 +473,7 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
         pthread_create(&w->thread, NULL, worker_main, w);
     }
     pthread_barrier_wait(&run.ready);
-    run_watch(&run, workers, count, progress, context);
+    run_watch(&run, workers, count, &result->series, progress, context);
     for (int i = 0; i < count; i++) pthread_join(workers[i].thread, NULL);
     run_collect(&run, workers, count, result);
     mem_free(memory);
