@@ -158,7 +158,7 @@ static void help_print(FILE *to, const char *program) {
             "       %s - (read the configuration from standard input)\n"
             "       %s -v or --version\n"
             "       %s -h or --help\n"
-            "       %s --check-system\n"
+            "       %s --check-system [DIRECTORY] (what this machine lacks; DIRECTORY: proc and sys are there)\n"
             "\n"
             "Options are those of the configuration file, with two dashes before their name:\n"
             "       %s --port 7777\n"
@@ -182,7 +182,7 @@ static void early_arguments(int argc, char **argv) {
         help_print(stdout, argv[0]);
         exit(0);
     }
-    if (strcmp(first, "--check-system") == 0) exit(process_check_system());
+    if (strcmp(first, "--check-system") == 0) exit(process_check_system(argc > 2 ? argv[2] : ""));
     if (strcmp(first, "--test-memory") == 0) {
         fprintf(stderr, "This server has no memory test. memtester and memtest86+ test memory better than a program "
                         "that runs on it.\n");

@@ -23,5 +23,7 @@ bool process_set_oom_score(enum process_kind kind);
 const char *process_supervisor(void); /* "no", "systemd", "upstart" */
 const char *process_build_id(void);
 void process_check_system_warnings(void); /* at start: overcommit, huge pages */
-int process_check_system(void);           /* --check-system: exit code */
+/* --check-system: checks the machine whose files are below `root` ("": this one), prints the findings, and returns the
+ * exit status. */
+int process_check_system(const char *root);
 #endif
