@@ -64,7 +64,8 @@ struct event_poller {
     /* Called when the loop is about to sleep: arm the wake-up descriptor, then poll once more. False: work arrived, do
      * not sleep. */
     bool (*prepare_sleep)(struct event_poller *poller);
-    /* Spin for this long after the last work before sleeping; 0: sleep at once. */
+    /* Spin for this long after the last work before sleeping; 0: sleep at once. While it spins, the thread yields its
+     * CPU to other threads that can run. */
     uint32_t spin_us;
     uint64_t last_work_us; /* private to the loop */
 };
@@ -127,6 +128,7 @@ void event_loop_attach(struct event_loop *loop, struct event_attachment *attachm
 
 struct event_loop_stats {
     uint64_t turns, sleeps, spins; /* turns: iterations; spins: polls of polled sources in place of a sleep */
+    uint64_t yields;               /* of the CPU, while spinning */
     uint64_t busy_us, sleep_us;
 };
 const struct event_loop_stats *event_loop_stats(const struct event_loop *loop);

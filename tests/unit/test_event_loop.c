@@ -4,6 +4,7 @@
 #include "lib/memory.h"
 #include "lib/random.h"
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,17 @@
 #include <cmocka.h>
 
 static struct event_loop *loop;
+
+/* Takes the place of the system call: notes when the loop yields, and keeps the CPU for yield_takes_us. */
+static uint64_t yield_takes_us, last_yield_us, shortest_gap_us;
+static unsigned yields;
+int sched_yield(void) {
+    uint64_t now = clock_monotonic_us();
+    if (yields++ && now - last_yield_us < shortest_gap_us) shortest_gap_us = now - last_yield_us;
+    while (clock_monotonic_us() - now < yield_takes_us) continue;
+    last_yield_us = clock_monotonic_us();
+    return 0;
+}
 
 static int setup(void **state) {
     loop = event_loop_new();
@@ -320,6 +332,28 @@ static void a_nonblocking_iteration_polls_once(void **state) {
     assert_int_equal(p.polls, 2);
     event_poller_remove(loop, &p.poller);
 }
+static void a_spinning_iteration_yields_the_cpu(void **state) {
+    struct test_poller p = spinning_poller();
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0); /* the poller has its work */
+    yields = 0, yield_takes_us = 0;
+    while (!yields) event_loop_turn(loop, -1);
+    assert_int_equal(event_loop_stats(loop)->yields, yields);
+    event_poller_remove(loop, &p.poller);
+}
+
+static void after_a_long_yield_the_loop_spins_without_yielding(void **state) {
+    enum { LONG_US = 600, PAUSE_US = 10000 };
+    struct test_poller p = spinning_poller();
+    event_poller_add(loop, &p.poller);
+    event_loop_turn(loop, 0); /* the poller has its work */
+    yields = 0, yield_takes_us = LONG_US, shortest_gap_us = UINT64_MAX;
+    while (yields < 3) event_loop_turn(loop, -1);
+    yield_takes_us = 0;
+    assert_true(shortest_gap_us >= PAUSE_US);
+    event_poller_remove(loop, &p.poller);
+}
+
 static void a_wake_up_and_deferred_work_end_a_spin(void **state) {
     struct test_poller p = spinning_poller();
     struct test_deferred d = {0};
@@ -525,6 +559,8 @@ int main(void) {
         LOOP_TEST(a_descriptor_is_served_while_a_poller_spins),
         LOOP_TEST(a_spinning_iteration_polls_repeatedly),
         LOOP_TEST(a_nonblocking_iteration_polls_once),
+        LOOP_TEST(a_spinning_iteration_yields_the_cpu),
+        LOOP_TEST(after_a_long_yield_the_loop_spins_without_yielding),
         LOOP_TEST(a_wake_up_and_deferred_work_end_a_spin),
         LOOP_TEST(a_timer_is_fired_while_a_poller_spins),
         LOOP_TEST(a_followed_clock_goes_on_and_comes_back_from_a_frozen_one),
