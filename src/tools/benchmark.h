@@ -19,7 +19,9 @@
 enum bench_output { OUTPUT_REPORT, OUTPUT_QUIET, OUTPUT_CSV };
 struct bench_options {
     struct endpoint endpoint;
-    int64_t clients, requests, data_size, db, threads, pipeline;
+    int64_t clients, data_size, db, threads;
+    int64_t requests;         /* commands, rounded up to whole sequences */
+    int64_t pipeline;         /* commands or sequences that are sent at once */
     int64_t duration, warmup; /* seconds; 0: `requests` decide, no warm-up */
     int64_t rps;              /* requests per second of all connections together; 0: no limit */
     int64_t precision;        /* decimal places of latencies, at least 3 */
@@ -70,13 +72,17 @@ struct bench_patch {
     size_t offset; /* within one request */
     int kind;
 };
+/* A request is one command or a sequence of them, which is sent as a whole. */
 struct bench_request {
-    char *bytes; /* `count` equal requests, back to back */
-    size_t size; /* of one request */
+    char *bytes;  /* `count` equal requests, back to back */
+    size_t size;  /* of one request */
+    int commands; /* in one request: its number of replies */
     int count;
     struct bench_patch *patches;
     int patches_count;
 };
+/* In argv, ";" separates the commands of a sequence, and a number before a command repeats it. Exits if a command is
+ * empty or the sequence too long. */
 void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv);
 void request_build_raw(struct bench_request *r, const struct bench_options *o, struct slice bytes);
 void request_free(struct bench_request *r);
@@ -88,10 +94,10 @@ struct bench_part {
 /* Returns the number of parts; 0: copy the whole request. Free with parts_free. */
 int request_parts(const struct bench_request *r, struct bench_part **parts);
 void request_parts_free(struct bench_part *parts, int count);
-/* Writes new random numbers, and the tag, into the first `count` requests of a batch. `sequence` is for --sequential.
- */
+/* Writes new random numbers, and the tag, into the first `count` requests of a batch. With --sequential the numbers of
+ * each kind come from its counter. */
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
-                   const char *tag, _Atomic uint64_t *sequence);
+                   const char *tag, _Atomic uint64_t counters[static PATCH_KINDS]);
 
 /* --- Running --- */
 

@@ -1,11 +1,16 @@
 /* benchmark_request.c: prepared batches.
  *
+ * A sequence of commands is one request: it is sent as a whole, and its commands share their random numbers.
+ *
  * All requests of a test are equal except for numbers of twelve digits and, in a cluster, tags of three letters. A
  * whole pipeline is therefore formatted once; before each send only the digits and tags are overwritten in place. */
 #include "tools/benchmark.h"
 #include "lib/memory.h"
+#include "lib/number.h"
 #include "lib/random.h"
 #include "resp/request.h"
+#include <stdio.h>
+#include <stdlib.h>
 
 static const char *const placeholders[PATCH_KINDS] = {"__rand_int__", "__rand_1st__", "__rand_2nd__", "__rand_3rd__",
                                                       "__rand_4th__", "__rand_5th__", "__rand_6th__", "__rand_7th__",
@@ -32,6 +37,7 @@ static void patches_find(struct bench_request *r, const char *text, int kind) {
 void request_build_raw(struct bench_request *r, const struct bench_options *o, struct slice bytes) {
     memset(r, 0, sizeof *r);
     r->size = bytes.len;
+    r->commands = 1;
     r->count = (int)o->pipeline;
     r->bytes = mem_alloc(bytes.len * (size_t)r->count);
     for (int i = 0; i < r->count; i++) memcpy(r->bytes + (size_t)i * bytes.len, bytes.data, bytes.len);
@@ -70,17 +76,35 @@ static char *data_make(size_t len) {
     return data;
 }
 
-void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv) {
-    char *data = data_make((size_t)o->data_size);
+/* Writes one command `times` times, with values in the place of __data__. */
+static void command_write(struct output *out, int argc, const struct slice *argv, int64_t times, struct slice data) {
     struct slice *ready = mem_alloc((size_t)argc * sizeof *ready);
-    for (int i = 0; i < argc; i++) ready[i] = replace(argv[i], "__data__", slice_make(data, (size_t)o->data_size));
-    struct memory_output out;
-    memory_output_init(&out);
-    request_write(&out.out, argc, ready);
-    request_build_raw(r, o, memory_output_slice(&out));
-    memory_output_free(&out);
+    for (int i = 0; i < argc; i++) ready[i] = replace(argv[i], "__data__", data);
+    for (int64_t i = 0; i < times; i++) request_write(out, argc, ready);
     for (int i = 0; i < argc; i++) mem_free((char *)ready[i].data);
     mem_free(ready);
+}
+
+void request_build(struct bench_request *r, const struct bench_options *o, int argc, const struct slice *argv) {
+    enum { COMMANDS_MAX = 1000000 };
+    char *data = data_make((size_t)o->data_size);
+    struct memory_output out;
+    memory_output_init(&out);
+    int64_t commands = 0, times, number;
+    for (int i = 0, end; i <= argc; i = end + 1) {
+        for (times = 1; i < argc && parse_int64(argv[i], &number) && number > 0; i++)
+            times = number <= COMMANDS_MAX / times ? times * number : COMMANDS_MAX + 1;
+        for (end = i; end < argc && !slice_equal(argv[end], SLICE(";"));) end++;
+        commands += times;
+        if (end == i || commands > COMMANDS_MAX) {
+            fprintf(stderr, end == i ? "A command of the sequence is empty\n" : "The sequence has too many commands\n");
+            exit(1);
+        }
+        command_write(&out.out, end - i, argv + i, times, slice_make(data, (size_t)o->data_size));
+    }
+    request_build_raw(r, o, memory_output_slice(&out));
+    r->commands = (int)commands;
+    memory_output_free(&out);
     mem_free(data);
 }
 
@@ -139,7 +163,7 @@ static inline void digits_write(char *at, uint64_t value) {
 }
 
 void request_patch(const struct bench_request *r, const struct bench_options *o, char *bytes, int count,
-                   const char *tag, _Atomic uint64_t *sequence) {
+                   const char *tag, _Atomic uint64_t counters[static PATCH_KINDS]) {
     if (r->patches_count == 0) return;
     uint64_t keyspace = o->keyspace > 0 ? (uint64_t)o->keyspace : 1;
     for (int i = 0; i < count; i++, bytes += r->size) {
@@ -152,9 +176,10 @@ void request_patch(const struct bench_request *r, const struct bench_options *o,
                 continue;
             }
             if (patch->kind == PATCH_RANDOM || !(drawn >> patch->kind & 1)) {
-                shared[patch->kind] = o->sequential
-                                          ? atomic_fetch_add_explicit(sequence, 1, memory_order_relaxed) % keyspace
-                                          : random_below(keyspace);
+                shared[patch->kind] =
+                    o->sequential
+                        ? atomic_fetch_add_explicit(&counters[patch->kind], 1, memory_order_relaxed) % keyspace
+                        : random_below(keyspace);
                 drawn |= 1u << patch->kind;
             }
             digits_write(bytes + patch->offset, shared[patch->kind]);

@@ -40,9 +40,9 @@ struct run { /* shared by all threads */
     const struct bench_request *request;
     struct slice greeting; /* AUTH, SELECT … */
     int greeting_replies;
-    uint64_t total;
+    uint64_t total; /* requests */
     _Alignas(64) _Atomic uint64_t claimed;
-    _Alignas(64) _Atomic uint64_t sequence;
+    _Alignas(64) _Atomic uint64_t counters[PATCH_KINDS]; /* for --sequential */
     _Alignas(64) _Atomic bool stop;
     _Atomic int working;
     pthread_barrier_t ready;
@@ -162,7 +162,7 @@ static bool pace_allows(struct client *client, uint64_t now) {
         return false;
     }
     if (w->next_ns + CATCH_UP_NS < now) w->next_ns = now - CATCH_UP_NS;
-    w->next_ns += w->interval_ns * (uint64_t)w->run->request->count;
+    w->next_ns += w->interval_ns * (uint64_t)w->run->request->count * (uint64_t)w->run->request->commands;
     return true;
 }
 
@@ -187,9 +187,9 @@ static void client_send(struct client *client, uint64_t now) {
         const struct bench_node *node = client->node;
         const char *tag =
             node->slots_count ? w->run->cluster->tags[node->slots[random_below((uint64_t)node->slots_count)]] : NULL;
-        request_patch(request, w->run->options, w->scratch, (int)count, tag, &w->run->sequence);
+        request_patch(request, w->run->options, w->scratch, (int)count, tag, w->run->counters);
     }
-    client->pending = (int)count;
+    client->pending = (int)count * request->commands;
     client->sent_ns = now;
     batch_write(w, &client->conn->out, count);
     conn_flush(client->conn);
@@ -452,7 +452,8 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
     int count = (int)o->threads;
     struct memory_output greeting;
     memory_output_init(&greeting);
-    struct run run = {.options = o, .cluster = cluster, .request = request, .total = (uint64_t)o->requests};
+    struct run run = {.options = o, .cluster = cluster, .request = request};
+    run.total = ((uint64_t)o->requests + (uint64_t)request->commands - 1) / (uint64_t)request->commands;
     run.greeting_replies = greeting_write(o, &greeting.out);
     run.greeting = memory_output_slice(&greeting);
     atomic_store(&run.working, count);

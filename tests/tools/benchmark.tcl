@@ -116,6 +116,49 @@ start_server {} {
         assert_morethan [llength [r keys same:*]] 400
     }
 
+    test "a sequence of commands is sent as a whole" {
+        r flushall
+        r config resetstat
+        # 10 commands are two and a half sequences of four.
+        set out [bench_out -q -n 10 -c 1 -- multi {;} set key __data__ {;} incr counter {;} exec]
+        assert_regexp {multi ; set key __data__ ; incr counter ; exec: [\d.inf]+ requests per second} $out
+        assert_equal {3 3 3 3} [lmap command {multi set incr exec} {calls $command}]
+        assert_equal {3 3} [list [r get counter] [r strlen key]]
+        foreach args {{-n 1000 -c 7} {-n 1000 -c 5 -P 16} {-n 1000 -c 4 --threads 2 -P 3}} {
+            r flushall
+            bench_out -q {*}$args incr a {;} incr b
+            assert_equal {500 500} [r mget a b] $args
+        }
+    }
+
+    test "a number before a command of a sequence repeats it" {
+        r flushall
+        lassign [completed [bench_out -n 40 -c 1 3 incr a {;} incr b]] requests
+        assert_equal {40 30 10} [list $requests {*}[r mget a b]]
+    }
+
+    test "an empty command of a sequence is refused" -needs {ours 1} {
+        foreach args {{; incr a} {incr a ;} {incr a ; ; incr b} {3} {3 ; incr a}} {
+            lassign [bench -q -n 10 {*}$args] code out err
+            assert_equal [list 1 "A command of the sequence is empty\n"] [list $code $err] $args
+        }
+        lassign [bench -q -n 10 1000 1001 incr a] code out err
+        assert_equal [list 1 "The sequence has too many commands\n"] [list $code $err]
+    }
+
+    test "the commands of a sequence share their numbers" {
+        r flushall
+        bench_out -q -n 20 -c 1 -r 100000 rpush l __rand_1st__ {;} rpush l __rand_1st__
+        foreach {a b} [r lrange l 0 -1] {assert_equal $a $b}
+        assert_morethan [llength [lsort -unique [r lrange l 0 -1]]] 5
+    }
+
+    test "--sequential counts for each name" {
+        r flushall
+        bench_out -q -n 4 -c 1 -r 3 --sequential rpush l __rand_1st__ __rand_int__ __rand_int__ __rand_2nd__
+        assert_equal {0 0 1 0 1 2 0 1 2 1 2 2 0 0 1 0} [lmap n [r lrange l 0 -1] {scan $n %d}]
+    }
+
     test "--seed repeats the random numbers" {
         foreach round {1 2} {
             r flushall
