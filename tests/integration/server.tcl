@@ -302,6 +302,47 @@ start_server {tags {server}} {
         assert_typed "-ERR unknown subcommand 'foo'. Try LATENCY HELP." latency foo
     }
 
+    test "LATENCY LATEST has the sum and the number of all times" -needs {command latency} {
+        r config set latency-monitor-threshold 10
+        r latency reset
+        for {set i 0} {$i < 3} {incr i} {r debug sleep 0.02}
+        lassign [lindex [r latency latest] 0] name time last max sum count
+        assert_equal {command 3} [list $name $count]
+        assert {$max >= $last && $last >= 20 && $sum >= 60 && $sum >= $max + 40} [r latency latest]
+        r config set latency-monitor-threshold 0
+        r latency reset
+    }
+
+    test "LATENCY GRAPH draws four rows of bars, and the ages below" -needs {command latency} {
+        r config set latency-monitor-threshold 10
+        r latency reset
+        r debug sleep 0.02
+        set lines [split [r latency graph command] \n]
+        assert_regexp {^command - high \d+ ms, low \d+ ms \(all time high \d+ ms\)$} [lindex $lines 0]
+        assert_equal [string repeat - 80] [lindex $lines 1]
+        # Usually one sample, two where the second changed on the way.
+        assert_equal [lrepeat 5 [string length [lindex $lines 2]]] [lmap line [lrange $lines 2 6] {string length $line}]
+        assert_regexp {^[_#]+$} [string map {| #} [lindex $lines 5]]
+        assert_regexp {^ +$} [lindex $lines 6]
+        assert_regexp {^\d+$} [lindex $lines 7]
+        assert_equal {} [lindex $lines end]
+        assert_typed "-ERR No samples available for event 'nosuch'" latency graph nosuch
+        r config set latency-monitor-threshold 0
+        r latency reset
+    }
+
+    test "the buckets of LATENCY HISTOGRAM have Valkey's bounds" -needs {command latency} {
+        r config resetstat
+        foreach seconds {0 0.00003 0.0001 0.001 0.02 0.3 1.2} {r debug sleep $seconds}
+        set bounds {1 2 4 8 16 33 66 132 264 528 1056 2113 4227 8454 16908 33816 67633 135266 270532 541065 1073741}
+        set last 0
+        dict for {bound count} [dict get [r latency histogram debug] debug histogram_usec] {
+            assert {$bound in $bounds && $count > $last} "$bound $count"
+            set last $count
+        }
+        assert_equal {1073741 7} [list $bound $count]
+    }
+
     test "MEMORY USAGE tells the size of a key" -needs {command memory} {
         r set a [string repeat x 1000]
         assert_range [r memory usage a] 1000 1400

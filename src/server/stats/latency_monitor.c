@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { SAMPLES = 160, EVENTS_MAX = 64, GRAPH_ROWS = 8, GRAPH_COLUMNS = 80 };
+enum { SAMPLES = 160, EVENTS_MAX = 64, GRAPH_ROWS = 4, GRAPH_COLUMNS = 80, HISTOGRAM_FIRST = 10, HISTOGRAM_LAST = 30 };
 
 struct sample {
     int64_t time; /* seconds, 0: none */
@@ -20,7 +20,7 @@ static struct event {
     const char *name;
     struct sample samples[SAMPLES]; /* ring */
     int next;
-    uint64_t max_ms;
+    uint64_t max_ms, sum_ms, count; /* of all times, not of the samples */
 } * events[EVENTS_MAX];
 static int events_count;
 static int64_t threshold_ms;
@@ -41,6 +41,8 @@ void latency_event_add(const char *name, uint64_t us) {
         event->name = name;
     }
     if (ms > event->max_ms) event->max_ms = ms;
+    event->sum_ms += ms;
+    event->count++;
     int64_t now = clock_ms() / 1000;
     struct sample *last = &event->samples[(event->next + SAMPLES - 1) % SAMPLES];
     if (last->time == now) {
@@ -67,11 +69,13 @@ static void latest_run(struct call *call) {
     reply_array(call->reply, (size_t)events_count);
     for (int i = 0; i < events_count; i++) {
         const struct sample *last = &events[i]->samples[(events[i]->next + SAMPLES - 1) % SAMPLES];
-        reply_array(call->reply, 4);
+        reply_array(call->reply, 6);
         reply_bulk_text(call->reply, events[i]->name);
         reply_integer(call->reply, last->time);
         reply_integer(call->reply, (int64_t)last->ms);
         reply_integer(call->reply, (int64_t)events[i]->max_ms);
+        reply_integer(call->reply, (int64_t)events[i]->sum_ms);
+        reply_integer(call->reply, (int64_t)events[i]->count);
     }
 }
 
@@ -129,6 +133,34 @@ static void age_text(int64_t seconds, char text[8]) {
         snprintf(text, 8, "%dd", (int)(seconds / 86400 % 10000));
 }
 
+/* Draws up to GRAPH_COLUMNS samples as bars between the lowest and the highest sample of the event, and writes their
+ * ages vertically below them. A bar ends in one of three characters, which stand for thirds of a row. */
+static void graph_part(const struct sample *samples, int count, uint64_t low, uint64_t high, struct output *out) {
+    static const char tops[] = "_o#";
+    enum { LEVELS = GRAPH_ROWS * (sizeof tops - 1) };
+    char line[GRAPH_COLUMNS + 1], ages[GRAPH_COLUMNS][8];
+    size_t longest = 0;
+    int64_t now = clock_ms() / 1000;
+    line[count] = '\n';
+    for (int row = GRAPH_ROWS - 1; row >= -1; row--) { /* -1: an empty row */
+        for (int i = 0; i < count; i++) {
+            uint64_t level = high > low ? (samples[i].ms - low) * LEVELS / (high - low) : 0;
+            if (level >= LEVELS) level = LEVELS - 1;
+            int top = (int)level / (int)(sizeof tops - 1);
+            line[i] = row == top ? tops[level % (sizeof tops - 1)] : row >= 0 && row < top ? '|' : ' ';
+        }
+        output_write(out, (struct slice){line, (size_t)count + 1});
+    }
+    for (int i = 0; i < count; i++) {
+        age_text(now - samples[i].time, ages[i]);
+        if (strlen(ages[i]) > longest) longest = strlen(ages[i]);
+    }
+    for (size_t row = 0; row < longest; row++) {
+        for (int i = 0; i < count; i++) line[i] = row < strlen(ages[i]) ? ages[i][row] : ' ';
+        output_write(out, (struct slice){line, (size_t)count + 1});
+    }
+}
+
 static void graph_run(struct call *call) {
     const struct event *event = event_find(call->argv[2]);
     if (!event) {
@@ -137,11 +169,10 @@ static void graph_run(struct call *call) {
                            (int)(name.len > 128 ? 128 : name.len), name.data);
         return;
     }
-    struct sample all[SAMPLES];
-    int count = event_samples(event, all), columns = count < GRAPH_COLUMNS ? count : GRAPH_COLUMNS;
-    const struct sample *samples = all + (count - columns);
+    struct sample samples[SAMPLES];
+    int count = event_samples(event, samples);
     uint64_t high = 0, low = UINT64_MAX;
-    for (int i = 0; i < columns; i++) {
+    for (int i = 0; i < count; i++) {
         if (samples[i].ms > high) high = samples[i].ms;
         if (samples[i].ms < low) low = samples[i].ms;
     }
@@ -151,23 +182,9 @@ static void graph_run(struct call *call) {
              (unsigned long long)high, (unsigned long long)low, (unsigned long long)event->max_ms);
     for (int i = 0; i < GRAPH_COLUMNS; i++) output_write(&text.out, SLICE("-"));
     output_write(&text.out, SLICE("\n"));
-    for (int row = GRAPH_ROWS; row > 0; row--) {
-        for (int i = 0; i < columns; i++) {
-            uint64_t height = high ? (samples[i].ms * GRAPH_ROWS + high - 1) / high : 0;
-            output_write(&text.out, height >= (uint64_t)row ? SLICE("#") : row == 1 ? SLICE("_") : SLICE(" "));
-        }
-        output_write(&text.out, SLICE("\n"));
-    }
-    /* The ages, written vertically under their columns. */
-    int64_t now = clock_ms() / 1000;
-    for (int row = 0; row < 4; row++) {
-        for (int i = 0; i < columns; i++) {
-            char age[8] = "";
-            age_text(now - samples[i].time, age);
-            char c = (size_t)row < strlen(age) ? age[row] : ' ';
-            output_write(&text.out, (struct slice){&c, 1});
-        }
-        output_write(&text.out, SLICE("\n"));
+    for (int from = 0; from < count; from += GRAPH_COLUMNS) {
+        if (from) output_write(&text.out, SLICE("\n"));
+        graph_part(samples + from, count - from < GRAPH_COLUMNS ? count - from : GRAPH_COLUMNS, low, high, &text.out);
     }
     text_reply(call, &text);
 }
@@ -179,7 +196,8 @@ static void doctor_event(const struct event *event, int number, struct output *o
     for (int i = 0; i < count; i++) sum += samples[i].ms;
     uint64_t mean = count ? sum / (uint64_t)count : 0;
     for (int i = 0; i < count; i++) deviation += samples[i].ms > mean ? samples[i].ms - mean : mean - samples[i].ms;
-    double period = count > 1 ? (double)(samples[count - 1].time - samples[0].time) / (count - 1) : 0;
+    int64_t age = count ? clock_ms() / 1000 - samples[0].time : 0;
+    double period = age > 0 ? (double)age / count : 1;
     text_add(out,
              "%d. %s: %d latency spikes (average %llums, mean deviation %llums, period %.2f sec). Worst all time event "
              "%llums.\n",
@@ -191,15 +209,14 @@ static void doctor_run(struct call *call) {
     struct memory_output text;
     memory_output_init(&text);
     if (latency_threshold_us == UINT64_MAX && events_count == 0) {
-        text_add(&text.out, "Latency is not being watched. CONFIG SET latency-monitor-threshold <milliseconds> makes "
-                            "the server note every event that takes "
-                            "as long.\n");
+        text_add(&text.out, "Latency is not monitored. CONFIG SET latency-monitor-threshold <milliseconds> makes the "
+                            "server record every event that takes this long.\n");
     } else if (events_count == 0) {
-        text_add(&text.out, "No event has taken %lld milliseconds or more since the watch began.\n",
+        text_add(&text.out, "No event has taken %lld milliseconds or more since monitoring began.\n",
                  (long long)threshold_ms);
     } else {
         bool commands = false, keys = false, forks = false;
-        text_add(&text.out, "Spikes of latency were seen:\n\n");
+        text_add(&text.out, "Latency spikes:\n\n");
         for (int i = 0; i < events_count; i++) {
             doctor_event(events[i], i + 1, &text.out);
             commands |= strstr(events[i]->name, "command") != NULL;
@@ -208,32 +225,41 @@ static void doctor_run(struct call *call) {
         }
         text_add(&text.out, "\nWhat may help:\n\n");
         if (commands)
-            text_add(&text.out, "- COMMANDLOG GET 10 slow shows which commands took so long. Its threshold, "
-                                "commandlog-execution-slower-than, should not be "
-                                "above this watch's.\n- Commands on large values and many keys hold up everybody else: "
-                                "cut the values up, or iterate with the SCAN "
-                                "family.\n");
+            text_add(
+                &text.out,
+                "- COMMANDLOG GET 10 slow shows which commands took this long, if commandlog-execution-slower-than "
+                "is not above latency-monitor-threshold.\n"
+                "- Commands on large values and on many keys block all other clients: split the values, or iterate "
+                "with SCAN, HSCAN, SSCAN and ZSCAN.\n");
         if (keys)
-            text_add(&text.out, "- Many keys expire or are evicted at a time. Spread their expiry, and let values be "
-                                "freed in the background (lazyfree-lazy-expire, "
-                                "lazyfree-lazy-eviction).\n");
+            text_add(&text.out,
+                     "- Many keys expire or are evicted at a time. Spread their expiry, and free values in the "
+                     "background (lazyfree-lazy-expire, lazyfree-lazy-eviction).\n");
         if (forks)
-            text_add(&text.out, "- fork() takes long: turn transparent huge pages off, and mind what the hypervisor "
-                                "makes of page tables.\n");
-        text_add(&text.out, "- Other processes may take the CPU: server-cpulist pins the server to CPUs of its own.\n");
+            text_add(&text.out, "- fork() takes long: turn transparent huge pages off. Virtual machines with slow page "
+                                "tables make it slower.\n");
+        text_add(&text.out, "- Other processes may use the CPU: server-cpulist pins the server to CPUs of its own.\n");
     }
     text_reply(call, &text);
 }
 
+/* The upper bounds are powers of two of nanoseconds, and the width of a bucket of two decimal digits above them, as
+ * with Valkey: 1, 2, 4, 8, 16, 33, 66 microseconds. The last one takes all longer times. */
+static uint64_t histogram_bound_ns(int power) {
+    enum { WIDTH = 7 };
+    return power == HISTOGRAM_LAST ? UINT64_C(1) << power
+                                   : (UINT64_C(1) << power) + (UINT64_C(1) << (power - WIDTH)) - 1;
+}
+
 static void histogram_reply(struct reply *reply, struct command *command) {
-    enum { POWERS = 31 };
-    uint64_t counts[POWERS], last = 0;
-    int powers[POWERS], shown = 0;
-    for (int power = 0; power < POWERS && last < command->latency->count; power++) {
-        uint64_t count = histogram_count_up_to(command->latency, ticks_of_us(UINT64_C(1) << power));
-        if (power == POWERS - 1) count = command->latency->count;
+    uint64_t bounds[HISTOGRAM_LAST + 1], counts[HISTOGRAM_LAST + 1], last = 0;
+    int shown = 0;
+    for (int power = HISTOGRAM_FIRST; power <= HISTOGRAM_LAST && last < command->latency->count; power++) {
+        uint64_t ns = histogram_bound_ns(power), count = command->latency->count;
+        if (power < HISTOGRAM_LAST)
+            count = histogram_count_up_to(command->latency, (uint64_t)((double)ns / 1000 * ticks_per_us()));
         if (count == last) continue;
-        powers[shown] = power;
+        bounds[shown] = ns / 1000;
         counts[shown++] = last = count;
     }
     reply_bulk_text(reply, command->full_name);
@@ -243,7 +269,7 @@ static void histogram_reply(struct reply *reply, struct command *command) {
     reply_bulk_text(reply, "histogram_usec");
     reply_map(reply, (size_t)shown);
     for (int i = 0; i < shown; i++) {
-        reply_integer(reply, INT64_C(1) << powers[i]);
+        reply_integer(reply, (int64_t)bounds[i]);
         reply_integer(reply, (int64_t)counts[i]);
     }
 }
@@ -283,7 +309,7 @@ static void help_run(struct call *call) {
         "HISTORY <event>",
         "    The samples of an event: times and milliseconds.",
         "LATEST",
-        "    The last and the worst sample of each event.",
+        "    The last and the worst sample of each event, the sum of all its times, and their number.",
         "RESET [<event> ...]",
         "    Delete the samples of these events (default: of all).",
         "HISTOGRAM [COMMAND ...]",
