@@ -40,6 +40,7 @@
 #include "server/process/shutdown.h"
 #include "server/stats/stats.h"
 #include "server/clients/transactions.h"
+#include "tracking/tracking.h"
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +78,7 @@ static void options_register(void) {
     config_register(wait_options);
     config_register(link_transport_options);
     config_register(script_options);
+    config_register(tracking_options);
 }
 
 static void all_commands_register(void) {
@@ -104,6 +106,7 @@ static void all_commands_register(void) {
     commands_register(absent_features_commands);
     commands_register(script_commands);
     commands_register(function_commands);
+    commands_register_subcommands("client", tracking_commands);
     data_commands_register();
 }
 
@@ -115,6 +118,7 @@ static void parts_register(void) {
     blocking_init();
     pubsub_init();
     script_init();
+    tracking_init();
     debug_register_own();
     debug_register(rdma_debug_subcommands);
     debug_register(debug_reload_subcommands);

@@ -191,6 +191,22 @@ bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **val
     return false;
 }
 
+void radix_tree_prefixes(const struct radix_tree *tree, struct slice text,
+                         bool (*visit)(void *context, size_t key_len, void *value), void *context) {
+    const struct radix_node *n = tree->root;
+    struct slice rest = text;
+    while (n && rest.len >= n->len && memcmp(shared_of(n), rest.data, n->len) == 0) {
+        rest = behind(rest, n->len);
+        if (n->has_value && !visit(context, text.len - rest.len, n->words[0])) return;
+        if (!rest.len) return;
+        bool found;
+        int index = child_index(n, (unsigned char)rest.data[0], &found);
+        if (!found) return;
+        n = children_of(n)[index];
+        rest = behind(rest, 1);
+    }
+}
+
 /* Splits the node: the key shares only the first `same` of its bytes. */
 static struct radix_node *node_cut(struct radix_tree *tree, struct radix_node *n, size_t same, struct slice key,
                                    void *value) {

@@ -27,6 +27,10 @@ bool radix_tree_find(const struct radix_tree *tree, struct slice key, void **val
 /* True: the key is new. Otherwise the call replaces its value and sets *old to the previous one. */
 bool radix_tree_set(struct radix_tree *tree, struct slice key, void *value, void **old);
 bool radix_tree_remove(struct radix_tree *tree, struct slice key, void **value); /* false: no such key */
+/* Calls `visit` for each key that is a prefix of `text`, shortest first, until it returns false. The empty key is a
+ * prefix of every text, and each text of itself. `visit` must not change the tree. O(length of the text). */
+void radix_tree_prefixes(const struct radix_tree *tree, struct slice text,
+                         bool (*visit)(void *context, size_t key_len, void *value), void *context);
 
 /* Iteration in both directions. After a change of the tree the iterator must seek again; it may pass its own key. */
 struct radix_iterator {

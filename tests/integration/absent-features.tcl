@@ -124,15 +124,6 @@ start_server {tags {absent-features}} {
         assert_error "ERR wrong number of arguments for 'cluster|keyslot' command" {r cluster keyslot}
     }
 
-    test "CLIENT GETREDIR and TRACKINGINFO tell that nothing is tracked" {
-        assert_typed :-1 client getredir
-        assert_equal {flags off redirect -1 prefixes {}} [r client trackinginfo]
-        set c [new_client]
-        $c hello 3
-        assert_equal {flags off redirect -1 prefixes {}} [$c client trackinginfo]
-        $c -close
-    }
-
     test "SHUTDOWN takes SAFE, and refuses FAILOVER outside of a cluster" {
         assert_error "ERR SHUTDOWN FAILOVER is only supported in cluster mode." {r shutdown nosave failover}
         assert_error "ERR syntax error" {r shutdown safe abort}

@@ -63,6 +63,33 @@ static void assert_seeks(const struct radix_tree *tree, const struct model *m, s
     }
     radix_iterator_free(&it);
 }
+/* The prefixes of a text, in their order, up to `most` of them. */
+struct visited {
+    const struct model *m;
+    struct slice text;
+    size_t at, count, most; /* at: the index of the next key of the model to compare */
+};
+static bool prefix_visit(void *context, size_t len, void *value) {
+    struct visited *v = context;
+    while (v->at < v->m->count && (v->m->keys[v->at].len > v->text.len ||
+                                   memcmp(v->m->keys[v->at].bytes, v->text.data, v->m->keys[v->at].len) != 0))
+        v->at++;
+    assert_true(v->at < v->m->count);
+    assert_int_equal(len, v->m->keys[v->at].len);
+    assert_true((uintptr_t)value == v->m->keys[v->at].value);
+    v->at++;
+    return ++v->count < v->most;
+}
+static void assert_prefixes(const struct radix_tree *tree, const struct model *m, struct slice text) {
+    size_t count = 0;
+    for (size_t i = 0; i < m->count; i++)
+        count += m->keys[i].len <= text.len && memcmp(m->keys[i].bytes, text.data, m->keys[i].len) == 0;
+    for (size_t most = 1; most <= MOST; most *= MOST) {
+        struct visited visited = {.m = m, .text = text, .most = most};
+        radix_tree_prefixes(tree, text, prefix_visit, &visited);
+        assert_int_equal(visited.count, count < most ? count : most);
+    }
+}
 static void assert_same(const struct radix_tree *tree, const struct model *m) {
     struct radix_iterator it;
     radix_iterator_init(&it, tree);
@@ -122,6 +149,8 @@ static void random_changes_do_what_a_sorted_array_does(void **state) {
                 }
             }
             assert_seeks(tree, &m, random_key(bytes, round % 3));
+            assert_prefixes(tree, &m, random_key(bytes, round % 3));
+            if (m.count) assert_prefixes(tree, &m, key_at(&m, random_below(m.count)));
             if (i % 40 == 0) assert_same(tree, &m);
         }
         assert_same(tree, &m);

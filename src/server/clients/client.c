@@ -601,7 +601,7 @@ void client_set_state(struct client *client, struct client_watcher *watcher, voi
 }
 
 void client_report(const struct client *client, struct client_report *report) {
-    *report = (struct client_report){.queued_commands = -1};
+    *report = (struct client_report){.queued_commands = -1, .redirect = -1};
     if (!client->states) return;
     report->memory = mem_size(client->states);
     list_each(&watchers, link) {

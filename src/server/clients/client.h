@@ -36,7 +36,10 @@ enum client_flag {
     CLIENT_CALLED_AGAIN = 1 << 19, /* the running command blocked before and is called again */
     CLIENT_LOADER = 1 << 20,       /* executes the contents of a file: nothing is propagated */
     CLIENT_PROTECTED = 1 << 21,    /* client_protect() */
-    CLIENT_CLOSE_WANTED = 1 << 22  /* client_free() was called for a protected client */
+    CLIENT_CLOSE_WANTED = 1 << 22, /* client_free() was called for a protected client */
+    CLIENT_TRACKING = 1 << 23,     /* CLIENT TRACKING ON; the next two flags imply it */
+    CLIENT_TRACKING_BCAST = 1 << 24,
+    CLIENT_TRACKING_BROKEN = 1 << 25 /* the client that gets its invalidation messages is gone */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,
@@ -161,6 +164,7 @@ struct client_report { /* what features contribute to CLIENT LIST and to the mem
     int subscriptions[CLIENT_SUBSCRIPTION_KINDS]; /* channels, patterns, shard channels */
     int queued_commands;                          /* -1: no transaction is open */
     int watched_keys;
+    int64_t redirect; /* id of the client that gets its invalidation messages; 0: itself; -1: it does not track keys */
     size_t queued_memory, held_output; /* bytes; also part of `memory` */
     size_t memory;
 };

@@ -1,4 +1,5 @@
-/* client_commands.c: CLIENT and its subcommands. KILL is in client_kill.c. */
+/* client_commands.c: CLIENT and its subcommands. KILL is in client_kill.c; those of client-side caching are in
+ * tracking/. */
 #include "server/clients/client_commands.h"
 #include "lib/clock.h"
 #include "lib/memory.h"
@@ -44,21 +45,6 @@ bool client_name_ok(struct slice name) {
     for (size_t i = 0; i < name.len; i++)
         if (name.data[i] < '!' || name.data[i] > '~') return false;
     return true;
-}
-
-/* No connection tracks keys: the server has no client-side caching. */
-static void getredir_run(struct call *call) {
-    reply_integer(call->reply, -1);
-}
-static void trackinginfo_run(struct call *call) {
-    reply_map(call->reply, 3);
-    reply_bulk_text(call->reply, "flags");
-    reply_set(call->reply, 1);
-    reply_bulk_text(call->reply, "off");
-    reply_bulk_text(call->reply, "redirect");
-    reply_integer(call->reply, -1);
-    reply_bulk_text(call->reply, "prefixes");
-    reply_array(call->reply, 0);
 }
 
 static void getname_run(struct call *call) {
@@ -205,6 +191,8 @@ static void unblock_run(struct call *call) {
 
 static void help_run(struct call *call) {
     static const char *const lines[] = {
+        "CACHING (YES|NO)",
+        "    Track the keys of the next command, or do not, in the modes OPTIN and OPTOUT.",
         "CAPA <option> [options...]",
         "    Report the capabilities of this client. Options are:",
         "    * REDIRECT: it follows -REDIRECT to another server.",
@@ -257,6 +245,10 @@ static void help_run(struct call *call) {
         "    Report the client library. Options are:",
         "    * LIB-NAME: name of its library.",
         "    * LIB-VER: version of it.",
+        "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+        "         [OPTIN] [OPTOUT] [NOLOOP]",
+        "    Turn client-side caching on or off: the server sends invalidation messages",
+        "    for the keys that this connection reads, or for all keys with a prefix.",
         "TRACKINGINFO",
         "    What this connection tracks for client-side caching.",
         "NO-EVICT (ON|OFF)",
@@ -315,14 +307,6 @@ static const struct command_spec subcommands[] = {
      .since = "2.6.9",
      .complexity = "O(1)",
      .summary = "Answers the name of the connection."},
-    {.name = "getredir",
-     .run = getredir_run,
-     .arity = 2,
-     .flags = OWN_FLAGS | CMD_ALLOW_BUSY,
-     CONNECTION,
-     .since = "6.0.0",
-     .complexity = "O(1)",
-     .summary = "Returns the id of the client that gets the connection's invalidation messages."},
     {HELP_ROW(help_run), CONNECTION, .since = "5.0.0"},
     {.name = "id",
      .run = id_run,
@@ -449,14 +433,6 @@ static const struct command_spec subcommands[] = {
      .summary = "Names the connection.",
      .syntax = "connection-name:string",
      .tips = everywhere},
-    {.name = "trackinginfo",
-     .run = trackinginfo_run,
-     .arity = 2,
-     .flags = OWN_FLAGS,
-     CONNECTION,
-     .since = "6.2.0",
-     .complexity = "O(1)",
-     .summary = "Returns what the connection tracks for client-side caching."},
     {.name = "unblock",
      .run = unblock_run,
      .arity = -3,

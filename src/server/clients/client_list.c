@@ -59,6 +59,9 @@ void client_flags_text(const struct client *client, char text[static CLIENT_FLAG
                    {client->flags & CLIENT_PUBSUB, 'P'},
                    {transaction_queued(client) >= 0, 'x'},
                    {client->holds, 'b'},
+                   {client->flags & CLIENT_TRACKING, 't'},
+                   {client->flags & CLIENT_TRACKING_BROKEN, 'R'},
+                   {client->flags & CLIENT_TRACKING_BCAST, 'B'},
                    {client->flags & CLIENT_DIRTY_WATCH, 'd'},
                    {client->flags & CLIENT_CLOSE_AFTER_REPLY, 'c'},
                    {client->flags & (CLIENT_CLOSING | CLIENT_CLOSE_WANTED), 'A'},
@@ -112,7 +115,7 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         "watch=%d qbuf=%zu "
         "qbuf-free=%zu argv-mem=%zu multi-mem=%zu rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu events=%s "
         "cmd=%s user=%s "
-        "redir=-1 resp=%d lib-name=%s lib-ver=%s tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu transport=%s%s%s",
+        "redir=%lld resp=%d lib-name=%s lib-ver=%s tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu transport=%s%s%s",
         (unsigned long long)client->id, peer, local, fd,
         redacted       ? "*redacted*"
         : client->name ? client->name
@@ -122,10 +125,10 @@ static size_t line_write(struct client *client, char *line, size_t size, bool re
         report.queued_commands, report.watched_keys, waiting, input > conn->in_len ? input - conn->in_len : 0,
         argv_bytes, report.queued_memory, output, (size_t)0, queued_blocks ? 0 : pending, queued_blocks,
         queued_blocks ? output : 0, memory, events, client->current ? client->current->full_name : "NULL",
-        redacted ? "*redacted*" : client->user->name, client->reply.protocol, client->lib_name ? client->lib_name : "",
-        client->lib_ver ? client->lib_ver : "", (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out,
-        (unsigned long long)client->commands, client->conn ? conn->transport->name : "none", about[0] ? " " : "",
-        about);
+        redacted ? "*redacted*" : client->user->name, (long long)report.redirect, client->reply.protocol,
+        client->lib_name ? client->lib_name : "", client->lib_ver ? client->lib_ver : "",
+        (unsigned long long)conn->bytes_in, (unsigned long long)conn->bytes_out, (unsigned long long)client->commands,
+        client->conn ? conn->transport->name : "none", about[0] ? " " : "", about);
     return len < 0 ? 0 : (size_t)len < size ? (size_t)len : size - 1;
 }
 

@@ -197,17 +197,26 @@ static struct command *command_add(const struct command_spec *spec, struct comma
     return command;
 }
 
+static void subcommands_add(struct command *command, const struct command_spec *specs) {
+    for (const struct command_spec *sub = specs; sub->name; sub++)
+        if (!hashtable_add(command->subcommands, command_add(sub, command))) malformed(sub->name, "a subcommand twice");
+}
+
 void commands_register(const struct command_spec *specs) {
     for (const struct command_spec *spec = specs; spec->name; spec++) {
         if (table_find(slice_of(spec->name))) malformed(spec->name, "registered twice");
         struct command *command = command_add(spec, NULL);
         registry.top_level++;
         if (spec->subcommands) command->subcommands = hashtable_new(&subcommand_type);
-        for (const struct command_spec *sub = spec->subcommands; sub && sub->name; sub++)
-            if (!hashtable_add(command->subcommands, command_add(sub, command)))
-                malformed(sub->name, "a subcommand twice");
+        if (spec->subcommands) subcommands_add(command, spec->subcommands);
         table_rebuild();
     }
+}
+
+void commands_register_subcommands(const char *container, const struct command_spec *specs) {
+    struct command *command = table_find(slice_of(container));
+    if (!command || !command->subcommands) malformed(container, "subcommands of something else than a container");
+    subcommands_add(command, specs);
 }
 
 /* A removed command stays allocated while clients refer to it, and replies with this error. */

@@ -194,6 +194,8 @@ uint64_t command_usec(const struct command *command);
 /* Adds all specs of a table that ends with name NULL. Aborts on a malformed table, so that every test run checks it.
  */
 void commands_register(const struct command_spec *specs);
+/* Adds subcommands to a registered container: those of a feature in a higher layer. */
+void commands_register_subcommands(const char *container, const struct command_spec *specs);
 /* Removes the commands of a registered table, under their current names; some may be missing. May be called at any
  * time, even while one of them runs. A client that waits with one of them, or has queued it, gets the error of an
  * unknown command. The specs are not used afterwards; each command leaves a few hundred bytes allocated, since clients

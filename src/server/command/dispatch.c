@@ -51,6 +51,12 @@ const struct call *dispatch_running(void) {
     return running ? &running->call : NULL;
 }
 
+struct client *dispatch_requester(void) {
+    const struct running *at = running;
+    while (at && at->outer) at = at->outer;
+    return at ? at->call.client : NULL;
+}
+
 bool dispatch_is_running(const struct client *client) {
     for (const struct running *at = running; at; at = at->outer)
         if (at->call.client == client) return true;
@@ -180,7 +186,8 @@ static __attribute__((noinline)) void observers_before(struct call *call) {
 static __attribute__((noinline)) void observers_after(struct call *call, uint64_t ticks) {
     list_each(&observers, link) {
         struct call_observer *observer = container_of(link, struct call_observer, link);
-        if (observer->after) observer->after(call, ticks);
+        if (observer->after && (observer->again || !(call->client->flags & CLIENT_CALLED_AGAIN)))
+            observer->after(call, ticks);
     }
 }
 
@@ -243,7 +250,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     dispatch_ticks = now;
     if (unlikely(self.call.blocked)) { /* counted when the command finishes */
         call_changes(&self, db_id(db), repeated, together);
-        if (observers.len && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
+        if (observers.len) observers_after(&self.call, ticks);
         running = self.outer;
         if (!running) client_pushes_write(client);
         if (reply_barrier_replies(client) && client->conn)
@@ -260,7 +267,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
         commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
     if (unlikely(ticks >= latency_threshold_ticks))
         latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
-    if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_after(&self.call, ticks);
+    if (unlikely(observers.len)) observers_after(&self.call, ticks);
     running = self.outer;
     if (unlikely(client->states != NULL) && !running) client_pushes_write(client);
     if (unlikely(blocking_ready) && !running) blocking_serve();

@@ -68,6 +68,7 @@ struct call_observer {
     struct list_link link;
     void (*before)(struct call *call);                /* may be NULL */
     void (*after)(struct call *call, uint64_t ticks); /* may be NULL */
+    bool again; /* call `after` each time a command that has blocked is called again, too */
 };
 void dispatch_observe(struct call_observer *observer);
 void dispatch_unobserve(struct call_observer *observer);
@@ -84,5 +85,7 @@ extern struct dispatch_settings dispatch_settings;
 extern uint64_t dispatch_commands; /* executed, since start or RESETSTAT */
 /* The call that runs, NULL: none. For crash reports and long calls. */
 const struct call *dispatch_running(void);
+/* The client whose request is being executed, for a script its caller; NULL: none. */
+struct client *dispatch_requester(void);
 bool dispatch_is_running(const struct client *client); /* one of the running calls is this client's */
 #endif

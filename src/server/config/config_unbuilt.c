@@ -301,12 +301,6 @@ const struct config_option config_options_unbuilt[] = {
      .max = INT64_MAX},
     {.name = "jemalloc-bg-thread", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "yes"},
     /* Monitoring. */
-    {.name = "tracking-table-max-keys",
-     .type = CONFIG_INT64,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "1000000",
-     .min = 0,
-     .max = INT64_MAX},
     {.name = "watchdog-period",
      .type = CONFIG_INT,
      .flags = CONFIG_NOT_BUILT | CONFIG_HIDDEN,

@@ -37,6 +37,7 @@ struct rate {
     uint64_t last_value, samples[SAMPLES];
 };
 struct replication_stats replication_stats;
+struct tracking_stats tracking_stats;
 size_t stats_migrate_connections;
 static struct rate commands_rate, input_rate, output_rate, cycles_rate, duration_rate, repl_input_rate,
     repl_output_rate;
@@ -140,7 +141,7 @@ static void clients_write(struct output *out) {
     line(out, "client_recent_max_input_buffer:%zu", client_stats.recent_max_input);
     line(out, "client_recent_max_output_buffer:%zu", client_stats.recent_max_output);
     line(out, "blocked_clients:%d", blocked);
-    line(out, "tracking_clients:0");
+    line(out, "tracking_clients:%zu", tracking_stats.clients);
     line(out, "pubsub_clients:%d", pubsub);
     line(out, "watching_clients:%d", watching);
     line(out, "clients_in_timeout_table:0");
@@ -226,11 +227,13 @@ static void stats_write_rest(struct output *out) {
     line(out, "total_forks:%llu", ull(child_stats.total_forks));
     line(out, "migrate_cached_sockets:%zu", stats_migrate_connections);
     line(out, "slave_expires_tracked_keys:%zu", role_sync.tracked_keys);
-    static const char *const none_yet[] = {
-        "active_defrag_hits",       "active_defrag_misses",     "active_defrag_key_hits",
-        "active_defrag_key_misses", "total_active_defrag_time", "current_active_defrag_time",
-        "tracking_total_keys",      "tracking_total_items",     "tracking_total_prefixes"};
+    static const char *const none_yet[] = {"active_defrag_hits",       "active_defrag_misses",
+                                           "active_defrag_key_hits",   "active_defrag_key_misses",
+                                           "total_active_defrag_time", "current_active_defrag_time"};
     for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
+    line(out, "tracking_total_keys:%zu", tracking_stats.keys);
+    line(out, "tracking_total_items:%zu", tracking_stats.items);
+    line(out, "tracking_total_prefixes:%zu", tracking_stats.prefixes);
     line(out, "unexpected_error_replies:%llu", ull(role_sync.errors));
     line(out, "total_error_replies:%llu", ull(errorstats_total()));
     line(out, "dump_payload_sanitizations:0");

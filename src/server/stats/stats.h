@@ -15,6 +15,11 @@ struct replication_stats {
     uint64_t bytes_in, bytes_out; /* of the replication stream and full copies */
 };
 extern struct replication_stats replication_stats;
+/* Counted by client-side caching. */
+struct tracking_stats {
+    size_t clients, keys, items, prefixes; /* items: pairs of a key and a client that has read it */
+};
+extern struct tracking_stats tracking_stats;
 extern size_t stats_migrate_connections; /* that MIGRATE keeps */
 extern const struct info_section stats_sections[];
 extern const struct config_option stats_options[], server_options[] /* server.c */;

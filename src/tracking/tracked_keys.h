@@ -1,0 +1,22 @@
+/* tracked_keys.h: which clients have read which keys; the default mode of client-side caching. Main thread only.
+ *
+ * The table holds at most tracking-table-max-keys keys. Above that it evicts keys at random and sends the messages for
+ * them, so their readers forget what the server forgets. */
+#ifndef TRACKING_TRACKED_KEYS_H
+#define TRACKING_TRACKED_KEYS_H
+#include "lib/slice.h"
+#include <stdint.h>
+
+struct client;
+struct tracker;
+
+enum { TRACKED_KEYS_EVICT_MAX = 10000 };
+extern int64_t tracked_keys_max; /* 0: no limit */
+void tracked_keys_add(struct tracker *tracker, struct slice key);
+/* Removes the key and sends its readers the message. `origin`: the client whose request made the change, also by
+ * a script, NULL: none. It does not get the message if it has NOLOOP. */
+void tracked_keys_changed(struct slice key, const struct client *origin);
+void tracked_keys_clear(void); /* without messages */
+/* Evicts keys above the limit, at most `max` of them. */
+void tracked_keys_limit(size_t max);
+#endif

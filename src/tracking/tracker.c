@@ -1,0 +1,239 @@
+/* tracker.c: the life of trackers, and the events that concern them: commands that read keys, changes of keys, the end
+ * of a data set. See tracking.h.
+ *
+ * A tracked key refers to trackers by pointer. So a tracker whose client is gone, or has turned tracking off, stays
+ * until no tracked key refers to it. A client that turns tracking on again still gets the messages for the keys that it
+ * read before, as with Valkey.
+ *
+ * CLIENT CACHING is for the next command. Its end cannot be observed, since the command may be refused; so the filter,
+ * which sees the request after that one, looks at the command before. */
+#include "tracking/tracker.h"
+#include "lib/memory.h"
+#include "server/clients/client.h"
+#include "server/clients/transactions.h"
+#include "server/command/dispatch.h"
+#include "server/server.h"
+#include "server/stats/stats.h"
+#include "server/store_events.h"
+#include "tracking/broadcast.h"
+#include "tracking/invalidation.h"
+#include "tracking/tracked_keys.h"
+#include "tracking/tracking.h"
+
+enum {
+    KEYS_ON_STACK = 64,
+    CLIENT_FLAGS = CLIENT_TRACKING | CLIENT_TRACKING_BCAST | CLIENT_TRACKING_BROKEN,
+    ORDER_FIRST = 0 /* before all other filters */
+};
+
+static struct list trackers = {.head = {&trackers.head, &trackers.head}};
+static size_t caching_count; /* trackers with `caching` */
+static bool listening;
+static bool flush_due; /* a database was emptied; the message is sent when the command ends */
+
+static void client_freed(struct client *client);
+static void client_reset_tracking(struct client *client);
+static void client_reported(const struct client *client, struct client_report *report);
+static struct client_watcher watcher = {
+    .freed = client_freed, .reset = client_reset_tracking, .report = client_reported};
+
+struct tracker *tracker_of(const struct client *client) {
+    return client_state(client, &watcher);
+}
+
+/* Events */
+
+static bool wants_keys(const struct tracker *tracker) {
+    if (tracker->options & TRACK_OPTIN) return tracker->caching;
+    return !(tracker->options & TRACK_BCAST) && !(tracker->options & TRACK_OPTOUT && tracker->caching);
+}
+
+static void keys_read(const struct call *call, struct tracker *tracker) {
+    struct key_position few[KEYS_ON_STACK], *positions = few;
+    if (call->argc > KEYS_ON_STACK) positions = mem_alloc((size_t)call->argc * sizeof *positions);
+    int max = call->argc > KEYS_ON_STACK ? call->argc : KEYS_ON_STACK;
+    int count = command_find_keys(call->command, call->argc, call->argv, positions, max);
+    for (int i = 0; i < count; i++) tracked_keys_add(tracker, call->argv[positions[i].index]);
+    if (count > 0) tracked_keys_limit((size_t)count);
+    if (positions != few) mem_free(positions);
+}
+
+static void send_flush(void) {
+    flush_due = false;
+    struct invalidation *message = invalidation_start(0, true);
+    list_each(&trackers, link) {
+        struct tracker *tracker = container_of(link, struct tracker, link);
+        if (tracker->on) invalidation_send(message, tracker);
+    }
+    invalidation_end(message);
+}
+
+/* The commands that a script calls are the reads, not the script: it declares keys that it may never read. */
+static void after_call(struct call *call, uint64_t ticks) {
+    (void)ticks;
+    if (__builtin_expect(flush_due, 0)) send_flush();
+    if (!(call->client->flags & (CLIENT_TRACKING | CLIENT_INTERNAL))) return;
+    const struct command_spec *spec = call->command->spec;
+    if (!(spec->flags & CMD_READONLY) || spec->group == GROUP_SCRIPTING) return;
+    const struct client *reader = dispatch_requester();
+    struct tracker *tracker = reader->flags & CLIENT_TRACKING ? tracker_of(reader) : NULL;
+    if (tracker && wants_keys(tracker)) keys_read(call, tracker);
+}
+static struct call_observer observer = {.after = after_call, .again = true};
+
+static void key_changed(struct db *db, struct slice key) {
+    (void)db;
+    const struct call *call = dispatch_running();
+    if (tracking_stats.keys) tracked_keys_changed(key, dispatch_requester());
+    if (tracking_stats.prefixes) broadcast_changed(key, call ? call->client : NULL);
+}
+
+static void db_flushed(struct db *db, size_t keys) {
+    (void)db, (void)keys;
+    tracked_keys_clear();
+    flush_due = true;
+}
+
+static void dbs_swapped(struct db *a, struct db *b) {
+    if (a == b) db_flushed(a, 0); /* its contents were replaced */
+}
+
+static struct store_listener listener = {
+    .hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
+
+static void before_wait(void) {
+    if (flush_due) send_flush();
+    broadcast_send();
+}
+static void cron(void) {
+    if (listening) tracked_keys_limit(TRACKED_KEYS_EVICT_MAX);
+}
+static struct server_part part = {.name = "tracking", .cron = cron, .before_wait = before_wait};
+
+static void listen_if_needed(void) {
+    if (listening == (trackers.len != 0)) return;
+    listening = !listening;
+    if (listening) {
+        dispatch_observe(&observer);
+        store_events_listen(&listener);
+    } else {
+        dispatch_unobserve(&observer);
+        store_events_unlisten(&listener);
+        tracked_keys_clear(); /* all that refer to it are gone */
+        flush_due = false;
+    }
+}
+
+/* CLIENT CACHING */
+
+static void caching_end(struct tracker *tracker);
+
+static enum filter_answer caching_ask(struct client *client, const struct command *command, int argc,
+                                      const struct slice *argv, const char **error) {
+    (void)command, (void)argc, (void)argv, (void)error;
+    struct tracker *tracker = tracker_of(client);
+    if (!tracker || !tracker->caching || transaction_queued(client) >= 0) return FILTER_PASS;
+    const struct command *last = client->current;
+    if (!last || !last->parent || strcmp(last->parent->spec->name, "client") != 0) caching_end(tracker);
+    return FILTER_PASS;
+}
+static struct command_filter caching_filter = {.order = ORDER_FIRST, .ask = caching_ask};
+
+static void caching_end(struct tracker *tracker) {
+    if (!tracker->caching) return;
+    tracker->caching = false;
+    if (--caching_count == 0) dispatch_remove_filter(&caching_filter);
+}
+
+void tracker_set_caching(struct tracker *tracker) {
+    if (tracker->caching) return;
+    tracker->caching = true;
+    if (caching_count++ == 0) dispatch_add_filter(&caching_filter);
+}
+
+/* On and off */
+
+struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t options) {
+    struct tracker *tracker = tracker_of(client);
+    if (!tracker) {
+        tracker = mem_calloc(1, sizeof *tracker);
+        tracker->client = client;
+        client_set_state(client, &watcher, tracker);
+        list_append(&trackers, &tracker->link);
+        listen_if_needed();
+    }
+    tracking_stats.clients += !tracker->on;
+    tracker->on = true;
+    tracker->redirect = redirect;
+    tracker->options = options;
+    client->flags &= ~(uint32_t)CLIENT_FLAGS;
+    client->flags |= CLIENT_TRACKING;
+    if (options & TRACK_BCAST) client->flags |= CLIENT_TRACKING_BCAST;
+    return tracker;
+}
+
+/* The client no longer has the tracker. */
+static void tracker_detach(struct tracker *tracker) {
+    client_set_state(tracker->client, &watcher, NULL);
+    tracker->client = NULL;
+    list_remove(&trackers, &tracker->link);
+    if (!tracker->items) mem_free(tracker);
+    listen_if_needed();
+}
+
+void tracker_off(struct client *client) {
+    struct tracker *tracker = tracker_of(client);
+    if (!tracker || !tracker->on) return;
+    tracking_stats.clients--;
+    tracker->on = false;
+    caching_end(tracker);
+    broadcast_leave(tracker);
+    client->flags &= ~(uint32_t)CLIENT_FLAGS;
+    if (!tracker->items) tracker_detach(tracker);
+}
+
+void tracker_unref(struct tracker *tracker) {
+    if (--tracker->items || tracker->on) return;
+    if (tracker->client)
+        tracker_detach(tracker);
+    else
+        mem_free(tracker);
+}
+
+static void client_freed(struct client *client) {
+    if (!tracker_of(client)) return;
+    tracker_off(client);
+    if (tracker_of(client)) tracker_detach(tracker_of(client));
+}
+
+static void client_reset_tracking(struct client *client) {
+    tracker_off(client);
+}
+
+static void client_reported(const struct client *client, struct client_report *report) {
+    const struct tracker *tracker = tracker_of(client);
+    if (tracker->on) report->redirect = (int64_t)tracker->redirect;
+    report->memory += sizeof *tracker + broadcast_memory(tracker);
+}
+
+void tracking_init(void) {
+    clients_watch(&watcher);
+    server_add_part(&part);
+}
+
+static const char *apply_max_keys(void) {
+    tracked_keys_limit(TRACKED_KEYS_EVICT_MAX);
+    return NULL;
+}
+
+const struct config_option tracking_options[] = {
+    {.name = "tracking-table-max-keys",
+     .type = CONFIG_INT64,
+     .value = &tracked_keys_max,
+     .initial = "1000000",
+     .min = 0,
+     .max = INT64_MAX,
+     .apply = apply_max_keys,
+     .help = "Keys tracked for client-side caching; 0: no limit."},
+    {.name = NULL},
+};

@@ -1,0 +1,32 @@
+/* tracker.h: a client that tracks keys. Main thread only. */
+#ifndef TRACKING_TRACKER_H
+#define TRACKING_TRACKER_H
+#include "lib/list.h"
+#include "lib/slice.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct client;
+struct radix_tree;
+
+enum tracker_option { TRACK_BCAST = 1, TRACK_OPTIN = 2, TRACK_OPTOUT = 4, TRACK_NOLOOP = 8 };
+struct tracker {
+    struct client *client;       /* NULL: the client is gone, and only tracked keys refer to the tracker */
+    struct list_link link;       /* in the list of all trackers whose client lives */
+    uint64_t redirect;           /* id of the client that gets the messages; 0: this client */
+    uint32_t options;            /* enum tracker_option */
+    bool on;                     /* false: CLIENT TRACKING OFF, but tracked keys refer to the tracker */
+    bool caching;                /* CLIENT CACHING was called, for the next command */
+    size_t items;                /* tracked keys that refer to the tracker */
+    struct radix_tree *prefixes; /* BCAST: its subscriptions, by prefix; NULL: none */
+    uint64_t wrote;              /* the last round of broadcasts for which its client changed a key */
+};
+
+struct tracker *tracker_of(const struct client *client); /* NULL: it never tracked keys */
+/* Turns tracking on with these options, or changes them. `redirect` as in struct tracker. */
+struct tracker *tracker_on(struct client *client, uint64_t redirect, uint32_t options);
+void tracker_off(struct client *client);
+void tracker_set_caching(struct tracker *tracker);
+/* A tracked key no longer refers to the tracker; may free it. */
+void tracker_unref(struct tracker *tracker);
+#endif
