@@ -564,10 +564,17 @@ static void give_deferred(void *arg) {
 }
 
 void value_arena_defer_free(bool defer_them) {
+    static unsigned children;
     struct deferred_blocks *list = NULL;
-    if (in_child || !value_arena_map.size || defer_them == atomic_load(&deferring)) return;
+    if (in_child || !value_arena_map.size || (!defer_them && !children)) return;
     pthread_mutex_lock(&arena.lock);
-    if (defer_them && ++arena.period == 0) arena.period = 1;
+    if (defer_them) {
+        children++;
+        if (++arena.period == 0) arena.period = 1;
+    } else if (--children) {
+        pthread_mutex_unlock(&arena.lock);
+        return;
+    }
     atomic_store(&deferring, defer_them);
     if (!defer_them && arena.deferred_count) {
         list = mem_alloc(sizeof *list);

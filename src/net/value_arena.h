@@ -44,9 +44,10 @@ size_t value_arena_block_size(const void *block);
 /* The owner of child processes that read values calls this with `true` right before it forks, and with `false` when the
  * child has ended or the fork failed. In between, blocks that were in use at the fork keep their bytes: blocks given
  * back are reused only afterwards (they no longer count as used memory), and value_arena_is_writable() returns false
- * for them. One child at a time; a repeated call changes nothing. The thread that writes to values calls it. Without an
- * open arena, and in a child, it does nothing. A forked child may read blocks until it ends, if the parent passed
- * `true`. */
+ * for them. Several children may run at a time, each with its own pair of calls: a further fork also protects the
+ * blocks that were taken since the one before, and all stay protected until the last child has ended. The thread that
+ * writes to values calls it. Without an open arena, and in a child, it does nothing. A forked child may read blocks
+ * until it ends, if the parent passed `true`. */
 void value_arena_defer_free(bool defer_them);
 /* Whether the block's owner may change its bytes: no child reads them. */
 bool value_arena_is_writable(const void *block);

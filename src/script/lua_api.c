@@ -4,6 +4,7 @@
 #include "lib/number.h"
 #include "lib/sha1.h"
 #include "script/lua_vm.h"
+#include "script/script_debug.h"
 #include "script/script_run.h"
 #include "server/command/propagate.h"
 #include "server/server.h"
@@ -121,6 +122,7 @@ static int call_with(lua_State *lua, bool raises) {
     const char *error = arguments_read(lua, &argc);
     bool counted = !error;
     if (!error) error = script_call(argc, arguments.items, &reply);
+    if (__builtin_expect(script_session != NULL, 0)) lua_debug_called(argc, arguments.items, reply, error);
     if (error) {
         push_error(lua, error);
         if (counted) {
@@ -240,13 +242,14 @@ static int api_replicate_commands(lua_State *lua) {
     return 1;
 }
 
-/* Without a debugger attached these do nothing. */
+/* Without a debugging session these do nothing. */
 static int api_breakpoint(lua_State *lua) {
-    lua_pushboolean(lua, 0);
+    lua_pushboolean(lua, script_session != NULL);
+    if (script_session) lua_debug_stop_soon();
     return 1;
 }
 static int api_debug(lua_State *lua) {
-    (void)lua;
+    if (script_session) lua_debug_show_arguments(lua);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/ticks.h"
+#include "script/script_debug.h"
 #include "script/script_run.h"
 #include "server/clients/client.h"
 #include <lauxlib.h>
@@ -34,10 +35,13 @@ static int panic(lua_State *lua) {
 
 /* The hook: long scripts serve the event loop, killed ones end. */
 
+static const char *stopping; /* the error that ends the script; NULL: it goes on */
+
 static void hook(lua_State *lua, lua_Debug *where);
 
 /* From here on each instruction raises the error, so that pcall() does not keep the script alive. */
-static void stop(lua_State *lua, const char *error) {
+void lua_vm_stop(lua_State *lua, const char *error) {
+    stopping = error;
     lua_sethook(lua, hook, LUA_MASKCOUNT, 1);
     lua_pushstring(lua, error);
     lua_error(lua);
@@ -45,16 +49,19 @@ static void stop(lua_State *lua, const char *error) {
 
 static void hook(lua_State *lua, lua_Debug *where) {
     (void)where;
+    if (stopping) lua_vm_stop(lua, stopping);
     if (lua_registering) {
-        if (lua_registering->deadline && ticks_now() >= lua_registering->deadline) stop(lua, "FUNCTION LOAD timeout");
+        if (lua_registering->deadline && ticks_now() >= lua_registering->deadline)
+            lua_vm_stop(lua, "FUNCTION LOAD timeout");
         return;
     }
     if (!script_running || !script_poll()) return;
-    stop(lua, script_running->is_function ? "Script killed by user with FUNCTION KILL."
-                                          : "Script killed by user with SCRIPT KILL.");
+    lua_vm_stop(lua, script_running->is_function ? "Script killed by user with FUNCTION KILL."
+                                                 : "Script killed by user with SCRIPT KILL.");
 }
 
 static void hook_set(lua_State *lua) {
+    stopping = NULL;
     lua_sethook(lua, hook, LUA_MASKCOUNT, HOOK_INTERVAL);
 }
 
@@ -173,6 +180,8 @@ static void reply_run_error(lua_State *lua, struct call *call) {
 void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const struct lua_arguments *arguments,
                 struct call *call) {
     struct run run = {.kind = kind, .reference = reference, .arguments = arguments, .call = call};
+    bool debugged = script_session != NULL;
+    if (__builtin_expect(debugged, 0)) lua_debug_begin(lua);
     lua_pushvalue(lua, RUNNER);
     lua_pushlightuserdata(lua, &run);
     if (lua_pcall(lua, 1, 0, HANDLER)) {
@@ -180,6 +189,10 @@ void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const stru
             client_free_after_reply(call->client);
         else
             reply_run_error(lua, call);
+        hook_set(lua);
+    }
+    if (__builtin_expect(debugged, 0)) {
+        lua_debug_end(lua);
         hook_set(lua);
     }
     lua_sandbox_reset(lua);

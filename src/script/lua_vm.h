@@ -67,6 +67,17 @@ void lua_api_open_for_load(lua_State *lua);               /* the one that librar
 int lua_raise(lua_State *lua, const char *error);         /* raises {err = error} */
 int lua_error_handler(lua_State *lua);
 
+/* lua_vm.c: ends the running script with this error, whatever it catches. For hooks. */
+void lua_vm_stop(lua_State *lua, const char *error);
+
+/* lua_debug.c: while a debugging session runs. */
+void lua_debug_begin(lua_State *lua);
+void lua_debug_end(lua_State *lua);
+/* A command was called by the script: shows it, and its reply or the error with which it was refused. */
+void lua_debug_called(int argc, const struct slice *argv, struct slice reply, const char *error);
+void lua_debug_stop_soon(void);                /* redis.breakpoint() */
+void lua_debug_show_arguments(lua_State *lua); /* redis.debug() */
+
 /* lua_value.c */
 const char *lua_push_reply(lua_State *lua, const char *at, const char *end); /* returns the end of the reply */
 struct reply;

@@ -5,6 +5,7 @@
  *   function.h            libraries of functions; function_commands.c: FUNCTION, FCALL
  *   script_shebang.h      the first line of a script or library
  *   script_options.c      options and INFO
+ *   script_debug.h        debugging sessions; lua_debug.c: the debugger
  *   lua_vm.h              the interpreter: sandbox, conversion of values, `redis`, cjson, cmsgpack, struct */
 #ifndef SCRIPT_SCRIPT_H
 #define SCRIPT_SCRIPT_H

@@ -12,6 +12,7 @@
 #include "lib/sha1.h"
 #include "script/lua_vm.h"
 #include "script/script.h"
+#include "script/script_debug.h"
 #include "script/script_run.h"
 #include "script/script_shebang.h"
 #include "server/clients/client.h"
@@ -180,8 +181,12 @@ static void run(struct call *call, struct script *script, const struct lua_argum
     script_end(&run);
 }
 
+static void eval_run(struct call *call);
+static void eval_ro_run(struct call *call);
+
 static void eval(struct call *call, bool read_only) {
     struct lua_arguments arguments;
+    if (script_debug_takes(call, read_only ? eval_ro_run : eval_run)) return;
     monitor_show(call);
     if (!keys_read(call, &arguments)) return;
     open_vm();
@@ -193,6 +198,10 @@ static void eval(struct call *call, bool read_only) {
 static void evalsha(struct call *call, bool read_only) {
     struct lua_arguments arguments;
     monitor_show(call);
+    if (script_debug_is_on(call)) {
+        reply_error(call->reply, "ERR Please use EVAL instead of EVALSHA for debugging");
+        return;
+    }
     struct slice digest = call->argv[1];
     struct script *script = vm && digest.len == DIGEST_TEXT ? hashtable_find(by_digest, digest) : NULL;
     if (digest.len != DIGEST_TEXT) {
@@ -278,12 +287,7 @@ static void debug_run(struct call *call) {
                            (int)engine.len, engine.data);
         return;
     }
-    if (slice_is(mode, "no"))
-        reply_ok(call->reply);
-    else if (slice_is(mode, "yes") || slice_is(mode, "sync"))
-        reply_error(call->reply, "ERR The Lua debugger is not part of this server");
-    else
-        reply_error(call->reply, "ERR Use SCRIPT DEBUG YES/SYNC/NO");
+    script_debug_set(call, mode);
 }
 
 static void help_run(struct call *call) {

@@ -1,5 +1,6 @@
 /* script_run.c: see script_run.h. */
 #include "script/script_run.h"
+#include "script/script_debug.h"
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/ticks.h"
@@ -80,6 +81,8 @@ static void caller_prepare(const struct client *client) {
     caller->reply.protocol = 2;
 }
 
+static void session_begin(struct script_run *run);
+
 bool script_begin(struct script_run *run, struct call *call, const char *name, uint32_t flags, bool read_only_command) {
     *run = (struct script_run){.call = call,
                                .name = name,
@@ -95,6 +98,7 @@ bool script_begin(struct script_run *run, struct call *call, const char *name, u
     }
     caller_prepare(call->client);
     script_running = run;
+    if (script_session && script_session_blocks_server()) session_begin(run);
     return true;
 }
 
@@ -121,9 +125,16 @@ static void busy_begin(struct script_run *run) {
     if (client->conn) conn_set_reading(client->conn, false);
 }
 
+/* A debugged script is busy from its begin. The arguments of its call are copies, so the client can be read from. */
+static void session_begin(struct script_run *run) {
+    run->busy = true;
+    dispatch_add_filter(&busy_filter);
+}
+
 static void busy_end(struct script_run *run) {
     struct client *client = run->call->client;
     dispatch_remove_filter(&busy_filter);
+    if (script_session) return;
     if (client->conn && !client->waits_for_turn) conn_set_reading(client->conn, true);
     client_release(client);
 }
@@ -134,6 +145,7 @@ uint64_t script_running_ms(void) {
 
 bool script_poll(void) {
     struct script_run *run = script_running;
+    if (__builtin_expect(script_session != NULL, 0)) return script_session_poll();
     if (!run->busy) {
         if (!script_settings.busy_threshold_ms || script_running_ms() < (uint64_t)script_settings.busy_threshold_ms)
             return false;

@@ -17,6 +17,7 @@
 #include "server/stats/stats.h"
 #include "server/store_events.h"
 #include "lib/ticks.h"
+#include "server/process/child.h"
 #include <stdlib.h>
 
 enum { REHASH_US = 1000, HZ_MIN = 1, HZ_MAX = 500 };
@@ -135,6 +136,7 @@ void server_run(void) {
 }
 
 void server_flushed_all(void) {
+    if (child_is_self()) return; /* a debugged script: its changes are not those of the server */
     each_part(flushed_all);
 }
 

@@ -182,6 +182,68 @@ static void access_times_stay_while_memory_is_shared(void **state) {
     assert_false(store_settings.keep_access);
 }
 
+static struct child_job session_of(int (*run)(struct child_job *)) {
+    struct child_job job = job_of(run);
+    job.kind = CHILD_SESSION;
+    return job;
+}
+static int ended_sessions;
+static void session_done(struct child_job *job, int status, int signal) {
+    assert_int_equal(signal, CHILD_KILL_SIGNAL);
+    ended_sessions++;
+}
+
+static void sessions_run_beside_a_child_and_beside_each_other(void **state) {
+    enum { COUNT = 3 };
+    struct child_process processes[COUNT];
+    struct child_job jobs[COUNT], snapshot;
+    ended_sessions = 0;
+    for (int i = 0; i < COUNT; i++) {
+        jobs[i] = session_of(run_forever);
+        jobs[i].done = session_done;
+        assert_true(child_start_session(&processes[i], &jobs[i]) > 0);
+    }
+    assert_int_equal(child_sessions(), COUNT);
+    assert_int_equal(child_kind(), CHILD_NONE);
+    return_status = 0;
+    snapshot = job_of(run_returns);
+    assert_true(child_start(&snapshot) > 0);
+    wait_done();
+    assert_int_equal(child_sessions(), COUNT);
+    assert_true(store_settings.keep_access);
+    for (int i = 0; i < COUNT; i++) child_kill_session(&processes[i]);
+    uint64_t end = clock_monotonic_us() + PATIENCE_US;
+    while (ended_sessions < COUNT && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
+    assert_int_equal(ended_sessions, COUNT);
+    assert_int_equal(child_sessions(), 0);
+    assert_false(store_settings.keep_access);
+    child_kill_session(&processes[0]); /* nothing to kill */
+}
+
+static int session_exit;
+static void session_status(struct child_job *job, int status, int signal) {
+    session_exit = signal ? 1000 + signal : status;
+}
+static int run_looks_for_other_children(struct child_job *job) {
+    child_kill(); /* the server's child is not this process's */
+    return child_active() || child_sessions() || !child_is_self();
+}
+static void a_session_does_not_know_the_servers_children(void **state) {
+    struct child_job snapshot = job_of(run_forever);
+    assert_true(child_start(&snapshot) > 0);
+    struct child_process process;
+    struct child_job job = session_of(run_looks_for_other_children);
+    job.done = session_status;
+    session_exit = -1;
+    assert_true(child_start_session(&process, &job) > 0);
+    uint64_t end = clock_monotonic_us() + PATIENCE_US;
+    while (session_exit < 0 && clock_monotonic_us() < end) event_loop_turn(server.loop, 100000);
+    assert_int_equal(session_exit, 0);
+    assert_int_equal(child_kind(), CHILD_RDB);
+    child_kill_wait();
+    assert_int_equal(done_signal, CHILD_KILL_SIGNAL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_exit_status_reaches_done),
@@ -191,6 +253,8 @@ int main(void) {
         cmocka_unit_test(keys_and_copied_memory_are_reported),
         cmocka_unit_test(a_child_keeps_only_its_jobs_descriptors),
         cmocka_unit_test(access_times_stay_while_memory_is_shared),
+        cmocka_unit_test(sessions_run_beside_a_child_and_beside_each_other),
+        cmocka_unit_test(a_session_does_not_know_the_servers_children),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -471,6 +471,34 @@ static void blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended(v
     close(gate[1]);
 }
 
+/* A second child protects the blocks that were taken since the first fork, and all stay protected until both ended. */
+static void blocks_are_protected_until_the_last_of_several_children_has_ended(void **state) {
+    size_t deferred = arena_now().deferred;
+    struct blob *old = blob_new(5000, 0);
+    value_arena_defer_free(true);
+    struct blob *between[2] = {blob_new(5000, 0), blob_new(200000, 0)};
+    assert_true(blob_is_shared(old));
+    for (int i = 0; i < 2; i++) assert_false(blob_is_shared(between[i]));
+    value_arena_defer_free(true);
+    struct blob *late = blob_new(5000, 0);
+    assert_false(blob_is_shared(late));
+    assert_true(blob_is_shared(old));
+    for (int i = 0; i < 2; i++) assert_true(blob_is_shared(between[i]));
+    value_arena_defer_free(false);
+    assert_true(blob_is_shared(old));
+    for (int i = 0; i < 2; i++) {
+        assert_true(blob_is_shared(between[i]));
+        blob_release(between[i]);
+    }
+    assert_int_equal(arena_now().deferred - deferred, 2);
+    value_arena_defer_free(false);
+    assert_int_equal(arena_now().deferred, deferred);
+    assert_false(blob_is_shared(old));
+    value_arena_defer_free(false); /* without a child: changes nothing */
+    blob_release(old);
+    blob_release(late);
+}
+
 /* A thread that allocates and frees small blocks in turn does not take the lock of the arena. */
 static void a_thread_that_reuses_its_blocks_takes_no_lock(void **state) {
     struct blob *kept = blob_new(8000, 0);
@@ -530,6 +558,7 @@ int main(int argc, char **argv) {
         VALUE_TEST(a_region_that_two_device_contexts_register_counts_once),
         VALUE_TEST(a_forked_child_reads_values_as_they_were),
         VALUE_TEST(blocks_in_use_at_a_fork_keep_their_bytes_until_the_child_has_ended),
+        VALUE_TEST(blocks_are_protected_until_the_last_of_several_children_has_ended),
         VALUE_TEST(a_thread_that_reuses_its_blocks_takes_no_lock),
         VALUE_TEST(regions_are_registered_in_the_background),
     };

@@ -120,6 +120,19 @@ void client_free(struct client *client) {
         client_memory_free(&client->deferred);
 }
 
+void clients_detach(void) {
+    list_each(&clients, link) {
+        struct client *client = container_of(link, struct client, link);
+        client_flush_forget(client);
+        client->conn = NULL;
+        client->reply.out = &nowhere.out;
+    }
+    list_init(&clients);
+    list_init(&turns);
+    if (by_id) hashtable_free(by_id);
+    by_id = NULL;
+}
+
 void client_protect(struct client *client) {
     client->flags |= CLIENT_PROTECTED;
     if (client->conn) conn_set_reading(client->conn, false);
@@ -228,7 +241,13 @@ static inline bool request_execute(struct client *client) {
         size_t held = __builtin_expect(client->states != NULL, 0) ? reply_barrier_held(client) : 0;
         struct call_start start = {out->pos, client->commands, held};
         const char *end = out->end;
-        if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP_NEXT, 0)) skip_begin(client);
+        if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP_NEXT | CLIENT_TAKEN_OVER), 0)) {
+            if (client->flags & CLIENT_TAKEN_OVER) {
+                client_events_notify_request(client, reader->argc, reader->argv);
+                return true;
+            }
+            skip_begin(client);
+        }
         if (__builtin_expect(reader->size + reader->memory >= REQUEST_COPY_MIN, 0) && !request_affordable(client))
             return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
@@ -614,6 +633,14 @@ void client_events_notify_freed(struct client *client) {
     list_each(&watchers, link) {
         struct client_watcher *watcher = container_of(link, struct client_watcher, link);
         if (watcher->freed) watcher->freed(client);
+    }
+}
+
+void client_events_notify_request(struct client *client, int argc, const struct slice *argv) {
+    dispatch_ticks = ticks_now(); /* bounds the turn */
+    list_each(&watchers, link) {
+        struct client_watcher *watcher = container_of(link, struct client_watcher, link);
+        if (watcher->request && client_state(client, watcher)) watcher->request(client, argc, argv);
     }
 }
 

@@ -39,7 +39,8 @@ enum client_flag {
     CLIENT_CLOSE_WANTED = 1 << 22, /* client_free() was called for a protected client */
     CLIENT_TRACKING = 1 << 23,     /* CLIENT TRACKING ON; the next two flags imply it */
     CLIENT_TRACKING_BCAST = 1 << 24,
-    CLIENT_TRACKING_BROKEN = 1 << 25 /* the client that gets its invalidation messages is gone */
+    CLIENT_TRACKING_BROKEN = 1 << 25, /* the client that gets its invalidation messages is gone */
+    CLIENT_TAKEN_OVER = 1 << 26       /* its requests go to the feature that has `request` in client_watcher */
 };
 enum client_class {
     CLIENT_CLASS_NORMAL,
@@ -143,6 +144,8 @@ int64_t clients_paused_ms(void); /* milliseconds until the pause ends; 0: not pa
 
 void clients_cron(int hz); /* timeouts and limits of a slice of all clients */
 void client_set_name(struct client *client, struct slice name);
+/* In a forked child that executes commands: no client has a connection any more, so nothing is sent to any. */
+void clients_detach(void);
 void client_reset(struct client *client); /* RESET: back to the state at connection */
 
 /* State of features
@@ -169,10 +172,12 @@ struct client_report { /* what features contribute to CLIENT LIST and to the mem
     size_t memory;
 };
 struct client_watcher {
-    struct list_link link;                  /* private */
-    unsigned slot;                          /* private; 0: not registered */
-    void (*freed)(struct client *client);   /* may be NULL */
-    void (*reset)(struct client *client);   /* RESET; may be NULL */
+    struct list_link link;                /* private */
+    unsigned slot;                        /* private; 0: not registered */
+    void (*freed)(struct client *client); /* may be NULL */
+    void (*reset)(struct client *client); /* RESET; may be NULL */
+    /* The client has CLIENT_TAKEN_OVER: receives its requests in place of dispatch, if it has state; may be NULL */
+    void (*request)(struct client *client, int argc, const struct slice *argv);
     void (*drained)(struct client *client); /* its connection has sent what was queued; if it has state; may be NULL */
     void (*report)(const struct client *client, struct client_report *report); /* if it has state; may be NULL. Adds */
 };

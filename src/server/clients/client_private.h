@@ -63,6 +63,7 @@ bool client_filter_parse(struct client_filter *filter, struct reply *reply, int 
 bool client_filter_matches(const struct client_filter *filter, const struct client *client);
 void client_filter_free(struct client_filter *filter);
 void client_events_notify_freed(struct client *client);
+void client_events_notify_request(struct client *client, int argc, const struct slice *argv);
 void client_events_notify_drained(struct client *client);
 void client_events_notify_reset(struct client *client);
 #endif

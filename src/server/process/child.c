@@ -6,6 +6,8 @@
 #include "lib/memory.h"
 #include "net/pin.h"
 #include "net/value_arena.h"
+#include "server/clients/client.h"
+#include "server/command/propagate.h"
 #include "server/process/process.h"
 #include "server/process/process_title.h"
 #include "server/stats/latency_monitor.h"
@@ -39,15 +41,12 @@ static bool resizing_enabled = true;
 
 /* The child as the server sees it */
 static struct {
-    struct child_job *job; /* NULL: no child */
-    pid_t pid;
-    int fd; /* the pipe's read end */
-    struct event_watch pipe;
-    struct event_timer reap_timer;
+    struct child_process process;
     struct report last;
     uint64_t cow_peak, reported_us;
-} child = {.fd = -1, .pipe.fd = -1};
+} child;
 static uint64_t last_cow;
+static size_t sessions;
 
 /* The child's own state */
 static struct {
@@ -59,10 +58,10 @@ static struct {
 } self = {.pipe_fd = -1};
 
 enum child_kind child_kind(void) {
-    return child.job ? child.job->kind : CHILD_NONE;
+    return child.process.job ? child.process.job->kind : CHILD_NONE;
 }
 pid_t child_pid(void) {
-    return child.job ? child.pid : 0;
+    return child.process.job ? child.process.pid : 0;
 }
 uint64_t child_last_cow(void) {
     return last_cow;
@@ -73,9 +72,9 @@ bool child_is_self(void) {
 
 struct child_progress child_progress(void) {
     struct child_progress progress = {0};
-    if (!child.job) return progress;
+    if (!child.process.job) return progress;
     progress.keys = child.last.keys;
-    progress.keys_total = child.job->keys_total;
+    progress.keys_total = child.process.job->keys_total;
     progress.cow = child.last.cow;
     progress.cow_peak = child.cow_peak;
     if (child.reported_us) progress.cow_age = (clock_monotonic_us() - child.reported_us) / 1000000;
@@ -85,9 +84,10 @@ struct child_progress child_progress(void) {
 
 /* Turns off what would copy shared pages without need. */
 static void apply_sharing(void) {
-    store_settings.keep_access = child.job != NULL;
+    bool shared = child.process.job || sessions;
+    store_settings.keep_access = shared;
     hashtable_set_resizing(!resizing_enabled ? HASHTABLE_RESIZE_FORBID
-                           : child.job       ? HASHTABLE_RESIZE_AVOID
+                           : shared          ? HASHTABLE_RESIZE_AVOID
                                              : HASHTABLE_RESIZE);
 }
 void child_set_resizing(bool enabled) {
@@ -155,8 +155,15 @@ static _Noreturn void run_child(struct child_job *job, int pipe_fd) {
     become_ordinary_process();
     close_descriptors(job);
     log_set_role('C');
-    hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
-    store_settings.keep_access = true;
+    child.process.job = NULL; /* the server's child is not this process's */
+    sessions = 0;
+    if (job->kind == CHILD_SESSION) {
+        propagation_set_origin(PROPAGATION_LOADING);
+        clients_detach();
+    } else {
+        hashtable_set_resizing(HASHTABLE_RESIZE_FORBID);
+        store_settings.keep_access = true;
+    }
     process_title_child(job->title);
     process_set_oom_score(PROCESS_CHILD);
     const char *cpus = job->kind == CHILD_AOF ? process_aof_rewrite_cpulist() : process_bgsave_cpulist();
@@ -213,10 +220,11 @@ void child_report_end(void) {
 /* In the server */
 
 /* False: the child has closed its end. */
-static bool read_reports(void) {
+static bool read_reports(const struct child_process *process) {
     struct report message;
     ssize_t got;
-    while ((got = read(child.fd, &message, sizeof message)) == (ssize_t)sizeof message) {
+    while ((got = read(process->fd, &message, sizeof message)) == (ssize_t)sizeof message) {
+        if (process != &child.process) continue;
         child.last = message;
         if (message.cow > child.cow_peak) child.cow_peak = message.cow;
         child.reported_us = clock_monotonic_us();
@@ -225,23 +233,26 @@ static bool read_reports(void) {
 }
 
 /* False: the child has not ended yet. */
-static bool reap(int options) {
+static bool reap(struct child_process *process, int options) {
     int state;
     pid_t pid;
-    do pid = waitpid(child.pid, &state, options);
+    do pid = waitpid(process->pid, &state, options);
     while (pid < 0 && errno == EINTR);
     if (pid == 0) return false;
     if (pid < 0) {
-        log_warning("Could not learn how child process %d ended: %s", (int)child.pid, strerror(errno));
+        log_warning("Could not learn how child process %d ended: %s", (int)process->pid, strerror(errno));
         state = 1 << 8;
     }
-    read_reports();
-    struct child_job *job = child.job;
-    last_cow = child.last.cow;
-    event_timer_cancel(server.loop, &child.reap_timer);
-    event_watch_remove(server.loop, &child.pipe);
-    close(child.fd);
-    child.job = NULL;
+    read_reports(process);
+    struct child_job *job = process->job;
+    if (process == &child.process)
+        last_cow = child.last.cow;
+    else
+        sessions--;
+    event_timer_cancel(server.loop, &process->reap_timer);
+    event_watch_remove(server.loop, &process->pipe);
+    close(process->fd);
+    process->job = NULL;
     value_arena_defer_free(false);
     apply_sharing();
     job->done(job, WIFEXITED(state) ? WEXITSTATUS(state) : 0, WIFSIGNALED(state) ? WTERMSIG(state) : 0);
@@ -249,14 +260,15 @@ static bool reap(int options) {
 }
 
 static uint64_t reap_later(struct event_timer *timer) {
-    return reap(WNOHANG) ? 0 : REAP_RETRY_US;
+    return reap(container_of(timer, struct child_process, reap_timer), WNOHANG) ? 0 : REAP_RETRY_US;
 }
 
 /* A report, or the end: the kernel closes the child's descriptors shortly before it can be reaped. */
 static void pipe_ready(struct event_watch *watch, int mask) {
-    if (read_reports()) return;
+    struct child_process *process = container_of(watch, struct child_process, pipe);
+    if (read_reports(process)) return;
     event_watch_remove(server.loop, watch);
-    if (!reap(WNOHANG)) event_timer_set(server.loop, &child.reap_timer, REAP_RETRY_US, reap_later);
+    if (!reap(process, WNOHANG)) event_timer_set(server.loop, &process->reap_timer, REAP_RETRY_US, reap_later);
 }
 
 static uint64_t count_keys(void) {
@@ -265,8 +277,7 @@ static uint64_t count_keys(void) {
     return keys;
 }
 
-pid_t child_start(struct child_job *job) {
-    if (child.job) return -EBUSY;
+static pid_t start(struct child_process *process, struct child_job *job) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return -errno;
     job->keys_total = count_keys();
@@ -286,27 +297,49 @@ pid_t child_start(struct child_job *job) {
     child_stats.latest_fork_us = took;
     child_stats.fork_rate = (double)mem_used() / (double)(took ? took : 1) * 1000000 / (1 << 30);
     latency_event("fork", took);
-    child.job = job;
-    child.pid = pid;
-    child.last = (struct report){0, 0};
-    child.cow_peak = child.reported_us = 0;
-    apply_sharing();
-    child.fd = ends[0];
-    int result = event_watch_set(server.loop, &child.pipe, child.fd, EVENT_READ, pipe_ready);
+    *process = (struct child_process){.job = job, .pid = pid, .fd = ends[0], .pipe.fd = -1};
+    int result = event_watch_set(server.loop, &process->pipe, process->fd, EVENT_READ, pipe_ready);
     if (result < 0) {
         log_warning("Could not watch child process %d, asking for its end instead: %s", (int)pid, strerror(-result));
-        event_timer_set(server.loop, &child.reap_timer, REAP_RETRY_US, reap_later);
+        event_timer_set(server.loop, &process->reap_timer, REAP_RETRY_US, reap_later);
     }
     return pid;
 }
 
+pid_t child_start(struct child_job *job) {
+    if (child.process.job) return -EBUSY;
+    pid_t pid = start(&child.process, job);
+    if (pid < 0) return pid;
+    child.last = (struct report){0, 0};
+    child.cow_peak = child.reported_us = 0;
+    apply_sharing();
+    return pid;
+}
+
+pid_t child_start_session(struct child_process *process, struct child_job *job) {
+    pid_t pid = start(process, job);
+    if (pid < 0) return pid;
+    sessions++;
+    apply_sharing();
+    return pid;
+}
+
+size_t child_sessions(void) {
+    return sessions;
+}
+
+static void kill_process(const struct child_process *process) {
+    log_notice("Killing running %s child: %d", process->job->log_name, (int)process->pid);
+    kill(process->pid, CHILD_KILL_SIGNAL);
+}
 void child_kill(void) {
-    if (!child.job) return;
-    log_notice("Killing running %s child: %d", child.job->log_name, (int)child.pid);
-    kill(child.pid, CHILD_KILL_SIGNAL);
+    if (child.process.job) kill_process(&child.process);
 }
 void child_kill_wait(void) {
-    if (!child.job) return;
+    if (!child.process.job) return;
     child_kill();
-    reap(0);
+    reap(&child.process, 0);
+}
+void child_kill_session(struct child_process *process) {
+    if (process->job) kill_process(process);
 }

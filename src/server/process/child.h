@@ -4,6 +4,9 @@
  * rewrite of the append-only file, a full synchronization. At most one runs at a time, because it shares all memory
  * with the server and the kernel copies every page that either of them writes.
  *
+ * A session is a child that executes commands on its own copy of the data set, for a client that debugs a script. It
+ * may run for hours, so it neither counts as the one child nor delays it; any number of sessions may run.
+ *
  * This module
  *   - forks, measures the fork (latest_fork_usec, the latency event "fork"), and reaps the child;
  *   - stops in the server what would copy pages without need while a child runs: resizing of hash tables and updates
@@ -25,7 +28,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum child_kind { CHILD_NONE, CHILD_RDB, CHILD_AOF, CHILD_REPLICATION };
+enum child_kind { CHILD_NONE, CHILD_RDB, CHILD_AOF, CHILD_REPLICATION, CHILD_SESSION };
 enum { CHILD_KEEP_MAX = 64 };
 
 /* Work for a child. The job belongs to its owner and must stay valid until done() returns. */
@@ -55,6 +58,20 @@ extern const int CHILD_KILL_SIGNAL;
 /* Ends the child. child_kill() returns at once and done() is called later; child_kill_wait() returns after done(). */
 void child_kill(void);
 void child_kill_wait(void);
+
+/* A session's process. It belongs to its owner and must stay valid until job->done() returns. */
+struct child_process {     /* private */
+    struct child_job *job; /* NULL: none runs */
+    pid_t pid;
+    int fd; /* the read end of its pipe */
+    struct event_watch pipe;
+    struct event_timer reap_timer;
+};
+/* Forks a session; job->kind is CHILD_SESSION. Returns as child_start() does, without -EBUSY. In the session nothing is
+ * propagated, no client has a connection, and FLUSHALL leaves the files alone. */
+pid_t child_start_session(struct child_process *process, struct child_job *job);
+void child_kill_session(struct child_process *process); /* returns at once; done() is called later */
+size_t child_sessions(void);                            /* that run */
 
 /* In the child: reports the number of keys processed so far. Call it about every thousand keys: it reads the clock, and
  * once a second it measures the copied memory and reports to the server. child_report_end() always reports, and logs
