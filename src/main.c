@@ -1,4 +1,5 @@
 /* main.c: registers all parts and starts the server. Adding a feature takes one line in parts_register(). */
+#include "acl/acl.h"
 #include "commands/commands.h"
 #include "durability/aof.h"
 #include "durability/durability.h"
@@ -56,6 +57,8 @@ static void options_register(void) {
     config_register(client_eviction_options);
     config_register(eviction_options);
     config_register(auth_options);
+    config_register(acl_options);
+    config_register_directives(acl_directives);
     config_register(role_options);
     config_register(io_threads_options);
     config_register(listener_options);
@@ -103,6 +106,7 @@ static void all_commands_register(void) {
     commands_register(repl_primary_commands);
     commands_register(wait_commands);
     commands_register(failover_commands);
+    commands_register(acl_commands);
     commands_register(absent_features_commands);
     commands_register(script_commands);
     commands_register(function_commands);
@@ -119,6 +123,7 @@ static void parts_register(void) {
     pubsub_init();
     script_init();
     tracking_init();
+    acl_init();
     debug_register_own();
     debug_register(rdma_debug_subcommands);
     debug_register(debug_reload_subcommands);
@@ -136,6 +141,7 @@ static void parts_register(void) {
     info_register(persistence_sections);
     info_register(repl_sections);
 
+    server_add_part(&acl_part);
     server_add_part(&io_threads_part);
     server_add_part(&eviction_part);
     server_add_part(&commandlog_part);

@@ -8,6 +8,7 @@
 #include "commands/scratch_db.h"
 #include "lib/memory.h"
 #include "lib/number.h"
+#include "server/clients/user.h"
 #include "store/hash.h"
 #include "store/list_type.h"
 #include "store/set.h"
@@ -194,8 +195,17 @@ static bool sort_read(struct call *call, struct sort *sort, bool read_only) {
         } else if (slice_is(word, "by") && left >= 1) {
             sort->by = call->argv[++i];
             /* A constant pattern leaves the order unchanged. */
-            if (!memchr(sort->by.data, '*', sort->by.len)) sort->unsorted = true;
+            if (!memchr(sort->by.data, '*', sort->by.len)) {
+                sort->unsorted = true;
+            } else if (!user_reads_all_keys(call->client, call->command, call->argc, call->argv)) {
+                reply_error(call->reply, "ERR BY option of SORT denied due to insufficient ACL permissions.");
+                return false;
+            }
         } else if (slice_is(word, "get") && left >= 1) {
+            if (!user_reads_all_keys(call->client, call->command, call->argc, call->argv)) {
+                reply_error(call->reply, "ERR GET option of SORT denied due to insufficient ACL permissions.");
+                return false;
+            }
             sort->get_count++;
             i++;
         } else {

@@ -163,6 +163,16 @@ void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub
     subscriber_release(client, subscriber);
 }
 
+void pubsub_each_of(const struct client *client, enum pubsub_kind kind, void (*seen)(void *context, struct slice name),
+                    void *context) {
+    struct subscriber *subscriber = subscriber_find(client);
+    if (!subscriber) return;
+    list_each(&subscriber->subscriptions[kind], link) {
+        const struct subscription *subscription = container_of(link, struct subscription, of_subscriber);
+        seen(context, channel_name(subscription->key.channel));
+    }
+}
+
 static void client_gone(struct client *client) {
     for (int kind = 0; kind < PUBSUB_KINDS; kind++) pubsub_unsubscribe_all(client, (enum pubsub_kind)kind, NULL);
 }

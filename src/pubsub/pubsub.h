@@ -23,6 +23,8 @@ bool pubsub_unsubscribe(struct client *client, enum pubsub_kind kind, struct sli
 typedef void pubsub_ended(struct client *client, enum pubsub_kind kind, struct slice name);
 void pubsub_unsubscribe_all(struct client *client, enum pubsub_kind kind, pubsub_ended *ended);
 
+void pubsub_each_of(const struct client *client, enum pubsub_kind kind, void (*seen)(void *context, struct slice name),
+                    void *context);
 size_t pubsub_subscriptions(const struct client *client, enum pubsub_kind kind); /* of one client */
 size_t pubsub_channels(enum pubsub_kind kind);
 size_t pubsub_subscribers(enum pubsub_kind kind, struct slice name);

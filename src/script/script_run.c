@@ -5,6 +5,7 @@
 #include "lib/memory.h"
 #include "lib/ticks.h"
 #include "server/clients/client.h"
+#include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include "server/eviction.h"
@@ -218,10 +219,10 @@ static const char *refuse_by_state(const struct command *command, int argc, cons
     struct script_run *run = script_running;
     uint32_t flags = command->spec->flags;
     bool obeys = caller->flags & (CLIENT_PRIMARY | CLIENT_LOADER);
-    const char *error = dispatch_ask(caller, command, flags, argc, argv, FILTER_BIT(FILTER_ACL));
+    const char *error = user_refusal(caller, command, argc, argv);
     if (error) {
-        while (*error && *error != ' ') error++; /* the code is that of the script's own error */
-        snprintf(text, sizeof text, "NOPERM ACL failure in script:%s", error);
+        while (*error && *error != ' ') error++; /* the script's own error has another code */
+        snprintf(text, sizeof text, "ERR ACL failure in script:%s", error);
         return text;
     }
     if (obeys) return NULL;
@@ -265,7 +266,7 @@ const char *script_call(int argc, const struct slice *argv, struct slice *reply)
 int script_may_call(int argc, const struct slice *argv) {
     struct command *parent, *command = find(argc, argv, &parent);
     if (!command) return -1;
-    return !dispatch_ask(caller, command, command->spec->flags, argc, argv, FILTER_BIT(FILTER_ACL));
+    return user_may(caller, command, argc, argv);
 }
 
 void script_set_protocol(int protocol) {

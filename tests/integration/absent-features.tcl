@@ -77,35 +77,6 @@ start_server {tags {absent-features}} {
         }
     }
 
-    test "ACL WHOAMI and ACL USERS know the default user" {
-        assert_typed {$default} acl whoami
-        assert_equal default [r acl users]
-        assert_error "ERR wrong number of arguments for 'acl|whoami' command" {r acl whoami x}
-    }
-
-    test "ACL CAT lists categories and their commands" {
-        set categories {keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub admin fast slow}
-        lappend categories blocking dangerous connection transaction scripting
-        assert_equal $categories [r acl cat]
-        assert {"get" in [r acl cat string]}
-        assert {"get" ni [r acl cat write]}
-        assert {"client|kill" in [r acl cat DANGEROUS]}
-        replies {
-            {acl cat foo} "-ERR Unknown category 'foo'"
-        }
-    }
-
-    test "ACL GENPASS gives as many bits as it is asked for" {
-        assert_regexp {^[0-9a-f]{64}$} [r acl genpass]
-        assert_regexp {^[0-9a-f]{2}$} [r acl genpass 5]
-        assert_equal 1024 [string length [r acl genpass 4096]]
-        assert {[r acl genpass] ne [r acl genpass]}
-        foreach bits {0 -1 4097} {
-            assert_error "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096" {r acl genpass $bits}
-        }
-        assert_error "ERR value is not an integer or out of range" {r acl genpass x}
-    }
-
     test "MODULE LIST is empty" -needs {ours 1} {
         assert_equal {} [r module list]
         assert_match "MODULE <subcommand>*" [lindex [r module help] 0]

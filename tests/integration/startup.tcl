@@ -22,9 +22,6 @@ test "a line with an unknown option is refused, with its number" {
 test "options that would cost data or safety without their feature are refused" -needs {ours 1} {
     foreach {line why} {
         {cluster-enabled yes} {This build has no cluster mode; *}
-        {aclfile users.acl} {This build has no users with rights of their own; *}
-        {user alice on >secret} {This build has no users with rights of their own; *}
-        {user default off} {This build has no users with rights of their own; *}
         {loadmodule x.so} {This build cannot load modules}
     } {
         refuses_to_start [fatal 1 $line $why] [conf "$line\n"]

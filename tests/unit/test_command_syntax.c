@@ -2,6 +2,7 @@
 #include "lib/memory.h"
 #include "lib/output.h"
 #include "lib/sha1.h"
+#include "lib/sha256.h"
 #include "server/command/command_syntax.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -119,11 +120,37 @@ static void test_sha1(void **state) {
     assert_string_equal(hex, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
 }
 
+static void assert_sha256(struct slice bytes, const char *expected) {
+    unsigned char digest[SHA256_SIZE];
+    char hex[2 * SHA256_SIZE + 1];
+    sha256_digest(bytes, digest);
+    for (int i = 0; i < SHA256_SIZE; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    assert_string_equal(hex, expected);
+}
+
+/* Examples of FIPS 180-4, and lengths around those at which the padding takes another block. */
+static void test_sha256(void **state) {
+    assert_sha256(SLICE(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    assert_sha256(SLICE("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_sha256(SLICE("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+                  "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    static char many[1000000];
+    memset(many, 'a', sizeof many);
+    assert_sha256(slice_make(many, 55), "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
+    assert_sha256(slice_make(many, 56), "b35439a4ac6f0948b6d6f9e3c6af0f5f590ce20f1bde7090ef7970686ec6738a");
+    assert_sha256(slice_make(many, 64), "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
+    assert_sha256(slice_make(many, sizeof many), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_arguments),    cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_choices_and_blocks), cmocka_unit_test(test_repetition),
-        cmocka_unit_test(test_mistakes_are_found), cmocka_unit_test(test_sha1),
+        cmocka_unit_test(test_plain_arguments),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_choices_and_blocks),
+        cmocka_unit_test(test_repetition),
+        cmocka_unit_test(test_mistakes_are_found),
+        cmocka_unit_test(test_sha1),
+        cmocka_unit_test(test_sha256),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -453,18 +453,41 @@ static void a_listener_added_within_a_transaction_gets_whole_multi_exec_pairs(vo
 }
 
 static void a_user_decides_which_password_it_accepts(void **state) {
-    struct user user = {.name = "somebody", .flags = USER_ENABLED, .password = "secret"};
-    assert_true(user_needs_password(&user));
+    struct user user = {.name = "somebody", .flags = USER_ENABLED};
+    unsigned char secret[SHA256_SIZE], other[SHA256_SIZE];
+    sha256_digest(SLICE("secret"), secret);
+    sha256_digest(SLICE("other"), other);
+    assert_false(user_accepts(&user, SLICE("secret")));
+    user_add_password(&user, secret);
+    user_add_password(&user, other);
+    user_add_password(&user, secret);
+    assert_int_equal(user.password_count, 2);
     assert_true(user_accepts(&user, SLICE("secret")));
+    assert_true(user_accepts(&user, SLICE("other")));
     assert_false(user_accepts(&user, SLICE("secre")));
-    assert_false(user_accepts(&user, SLICE("secretsecret")));
     assert_false(user_accepts(&user, SLICE("Secret")));
     assert_false(user_accepts(&user, SLICE("")));
+    assert_true(user_remove_password(&user, other));
+    assert_false(user_remove_password(&user, other));
+    assert_false(user_accepts(&user, SLICE("other")));
     user.flags = 0;
     assert_false(user_accepts(&user, SLICE("secret")));
-    user = (struct user){.name = "somebody", .flags = USER_ENABLED, .password = ""};
-    assert_false(user_needs_password(&user));
+    user.flags = USER_ENABLED | USER_NO_PASSWORD;
     assert_true(user_accepts(&user, SLICE("anything")));
+    user_clear_passwords(&user);
+    assert_false(user_accepts(&user, SLICE("anything")));
+}
+
+static void users_are_found_by_name_in_order(void **state) {
+    static const char *const names[] = {"zoe", "amy", "default2", "", "Default"};
+    for (size_t i = 0; i < 5; i++) assert_null(user_find(slice_of(names[i])));
+    for (size_t i = 0; i < 5; i++) assert_string_equal(user_add(slice_of(names[i]))->name, names[i]);
+    static const char *const sorted[] = {"", "Default", "amy", "default", "default2", "zoe"};
+    assert_int_equal(users_count(), 6);
+    for (size_t i = 0; i < 6; i++) assert_string_equal(user_at(i)->name, sorted[i]);
+    for (size_t i = 0; i < 5; i++) user_remove(user_find(slice_of(names[i])));
+    assert_int_equal(users_count(), 1);
+    assert_ptr_equal(user_find(SLICE("default")), &user_default);
 }
 
 static void a_client_acts_as_the_user_it_logged_in_as(void **state) {
@@ -643,6 +666,7 @@ int main(void) {
         TEST(errors_are_counted_by_their_code),
         TEST(a_write_is_propagated_once),
         TEST(a_user_decides_which_password_it_accepts),
+        TEST(users_are_found_by_name_in_order),
         TEST(a_client_acts_as_the_user_it_logged_in_as),
         TEST(commands_can_be_removed_and_registered_again),
         TEST(a_command_can_remove_itself_while_it_runs),

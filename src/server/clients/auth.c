@@ -1,14 +1,19 @@
-/* auth.c: see auth.h. The password of the default user (user.h) is the option requirepass. */
+/* auth.c: see auth.h. The option requirepass sets the password of the default user (user.h), as ACL SETUSER does; the
+ * option keeps the text, the user only its digest. */
 #include "server/clients/auth.h"
 #include "lib/memory.h"
 #include "server/clients/client.h"
 #include "server/clients/user.h"
 
 static bool protected_mode;
-static uint64_t denied, denied_certificates;
+static char *requirepass;
+static uint64_t denied, denied_certificates, denials[USER_DENIED_CHANNEL + 1];
 
 bool auth_required(void) {
-    return user_needs_password(&user_default);
+    return (user_default.flags & (USER_NO_PASSWORD | USER_ENABLED)) != (USER_NO_PASSWORD | USER_ENABLED);
+}
+bool auth_has_password(void) {
+    return !(user_default.flags & USER_NO_PASSWORD);
 }
 bool auth_user_exists(struct slice user) {
     return user_find(user) != NULL;
@@ -19,14 +24,22 @@ uint64_t auth_denied(void) {
 uint64_t auth_denied_certificates(void) {
     return denied_certificates;
 }
+void auth_count_denial(enum user_denial denial) {
+    denials[denial]++;
+}
+uint64_t auth_denials(enum user_denial denial) {
+    return denials[denial];
+}
+/* CONFIG RESETSTAT leaves the other counters alone, as Valkey does. */
 void auth_reset_stats(void) {
-    denied = denied_certificates = 0;
+    denied_certificates = 0;
 }
 
 bool auth_login(struct client *client, struct slice name, struct slice password) {
     struct user *user = user_find(name);
     if (!user || !user_accepts(user, password)) {
         denied++;
+        if (user_hooks) user_hooks->login_failed(client, name);
         return false;
     }
     client->user = user;
@@ -49,7 +62,7 @@ void auth_login_certificate(struct client *client, const char *names) {
 }
 
 const char *auth_protected_refusal(const struct connection *conn) {
-    if (!protected_mode || auth_required() || conn->transport->is_local(conn)) return NULL;
+    if (!protected_mode || auth_has_password() || conn->transport->is_local(conn)) return NULL;
     return "DENIED Running in protected mode because protected mode is enabled and no password is set for the default "
            "user. In "
            "this mode connections are only accepted from the loopback interface. If you want to connect from external "
@@ -68,11 +81,37 @@ const char *auth_protected_refusal(const struct connection *conn) {
            "accepting connections from the outside.";
 }
 
+/* A value that does not change leaves the passwords alone that ACL SETUSER has set. */
+static const char *password_set(const struct config_option *option, int count, const struct slice *words) {
+    (void)option;
+    struct slice password = count ? words[0] : SLICE("");
+    if (password.len && memchr(password.data, 0, password.len)) return "argument must not contain a null byte";
+    if (requirepass && slice_equal(password, slice_of(requirepass))) return NULL;
+    char *copy = mem_strndup(password.len ? password.data : "", password.len);
+    mem_free(requirepass);
+    requirepass = copy;
+    user_clear_passwords(&user_default);
+    if (!password.len) {
+        user_default.flags |= USER_NO_PASSWORD;
+        return NULL;
+    }
+    unsigned char digest[SHA256_SIZE];
+    sha256_digest(password, digest);
+    user_add_password(&user_default, digest);
+    return NULL;
+}
+
+static void password_get(const struct config_option *option, struct output *out) {
+    (void)option;
+    output_write(out, slice_of(requirepass));
+}
+
 const struct config_option auth_options[] = {
     {.name = "requirepass",
-     .type = CONFIG_STRING,
+     .type = CONFIG_CUSTOM,
      .flags = CONFIG_SENSITIVE,
-     .value = &user_default.password,
+     .set = password_set,
+     .get = password_get,
      .initial = "",
      .help = "Password of the default user; empty: none."},
     {.name = "protected-mode",

@@ -4,11 +4,13 @@
 #include "lib/slice.h"
 #include "net/connection.h"
 #include "resp/reply.h"
+#include "server/clients/user.h"
 #include "server/config/config.h"
 
 struct client;
 extern const struct config_option auth_options[];
-bool auth_required(void); /* a client must authenticate first */
+bool auth_required(void);     /* a new client must authenticate first */
+bool auth_has_password(void); /* the default user does not accept every password */
 /* Authenticates the client as `user` without replying. Returns false for a wrong name or password, and counts it. */
 bool auth_login(struct client *client, struct slice user, struct slice password);
 bool auth_user_exists(struct slice user);
@@ -17,6 +19,9 @@ bool auth_user_exists(struct slice user);
 void auth_login_certificate(struct client *client, const char *names);
 uint64_t auth_denied(void);              /* failed logins */
 uint64_t auth_denied_certificates(void); /* certificates without a user */
+/* Commands that users were denied, by enum user_denial. */
+void auth_count_denial(enum user_denial denial);
+uint64_t auth_denials(enum user_denial denial);
 void auth_reset_stats(void);
 /* The error text with which protected mode refuses a connection, NULL if the connection is accepted. */
 const char *auth_protected_refusal(const struct connection *conn);

@@ -8,6 +8,7 @@
 #include "lib/hashtable.h"
 #include "lib/number.h"
 #include "server/clients/client_private.h"
+#include "server/clients/user.h"
 #include "server/db_key.h"
 #include "server/command/dispatch.h"
 #include "server/stats/commandlog.h"
@@ -277,7 +278,7 @@ static bool may_serve(const struct blocked *blocked, const struct entry *entry) 
     return (entry && entry_type(entry) == blocked->type) || blocked->unless_present;
 }
 
-/* Calls the command again. */
+/* Calls the command again, if the rights of the client's user still allow it. */
 static void call_again(struct blocked *blocked) {
     struct client *client = blocked->client;
     called = blocked;
@@ -286,7 +287,13 @@ static void call_again(struct blocked *blocked) {
     dispatch_ticks = ticks_now();
     struct call_start start;
     client_call_starts(client, &start);
-    dispatch_call(client, blocked->command, blocked->argc, blocked->argv);
+    const char *refusal = user_refusal(client, blocked->command, blocked->argc, blocked->argv);
+    if (__builtin_expect(refusal != NULL, 0)) {
+        blocked->command->rejected++;
+        reply_error(&client->reply, refusal);
+    } else {
+        dispatch_call(client, blocked->command, blocked->argc, blocked->argv);
+    }
     client->flags &= ~(uint32_t)CLIENT_CALLED_AGAIN;
     called = NULL;
     if (client->flags & CLIENT_CLOSING) return; /* the wait is already freed */

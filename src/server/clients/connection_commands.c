@@ -53,7 +53,7 @@ static void auth_run(struct call *call) {
     for (int i = 1; i < call->argc; i++) call_redact(call, i);
     if (call->argc > 3) {
         reply_syntax_error(call->reply);
-    } else if (call->argc == 2 && !auth_required()) {
+    } else if (call->argc == 2 && !auth_has_password()) {
         reply_error(
             call->reply,
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your "

@@ -3,6 +3,7 @@
 #include "lib/blob.h"
 #include "lib/memory.h"
 #include "server/clients/client_private.h"
+#include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
 #include <stdio.h>
@@ -230,7 +231,13 @@ static void run_queued(struct call *call, struct transaction *t) {
         struct call_start start;
         t->runs = queued;
         client_call_starts(client, &start);
-        dispatch_call(client, queued->command, queued->argc, queued->argv);
+        const char *refusal = user_refusal_at_exec(client, queued->command, queued->argc, queued->argv);
+        if (__builtin_expect(refusal != NULL, 0)) {
+            queued->command->rejected++;
+            reply_error(call->reply, refusal);
+        } else {
+            dispatch_call(client, queued->command, queued->argc, queued->argv);
+        }
         client_call_ends(client, &start, queued->argc, queued->argv, queued->wire_size);
     }
     propagate_end();

@@ -485,6 +485,12 @@ struct config_directive *config_directive_find(struct slice name) {
         if (slice_is(name, directives[i].name)) return &directives[i];
     return NULL;
 }
+size_t config_directives_count(void) {
+    return directives_count;
+}
+struct config_directive *config_directive_at(size_t index) {
+    return &directives[index];
+}
 struct config_name_entry *config_name_find(struct slice name) {
     return names_table ? hashtable_find(names_table, name) : NULL;
 }

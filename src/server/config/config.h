@@ -89,13 +89,17 @@ void config_text(const char *name, struct output *out);
 const char *config_assign(const char *name, int count, const struct slice *words);
 
 /* Lines of the file that are not options (user, loadmodule, rename-command). CONFIG GET and SET do not know them;
- * REWRITE keeps them unchanged. */
+ * REWRITE keeps them unchanged, or replaces them by what `rewrite` writes. */
 struct config_directive {
     const char *name;
     int min_words,
         max_words; /* after the name; max 0: any number. Otherwise "Bad directive or wrong number of arguments" */
     const char *(*handle)(int count, const struct slice *words);
+    void (*rewrite)(struct output *out); /* all lines of the directive; may be NULL */
+    int pass;                            /* private */
 };
+/* Appends a word in the syntax of the file: plain, or quoted with escapes. */
+void config_write_word(struct output *out, struct slice word, bool always_quoted);
 void config_register_directives(const struct config_directive *directives); /* ends with name NULL; a later one with the
                                                                                same name replaces the earlier */
 

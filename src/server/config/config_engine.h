@@ -25,6 +25,8 @@ struct config_name_entry *config_name_find(struct slice name);
 size_t config_names_count(void);
 struct config_name_entry *config_name_at(size_t index); /* sorted by name */
 struct config_directive *config_directive_find(struct slice name);
+size_t config_directives_count(void);
+struct config_directive *config_directive_at(size_t index);
 
 /* Takes words. Returns NULL, or the reason and changes nothing. `is_default`: skips the option's check. */
 const char *config_state_set(struct config_state *state, int count, const struct slice *words, bool is_default);
@@ -37,8 +39,6 @@ bool config_state_is_default(const struct config_state *state);
 void config_state_log_not_built(struct config_state *state);
 /* Writes the lines of a file that set this value; each ends with \n. */
 void config_state_lines(const struct config_state *state, const char *name, struct output *out);
-/* Appends a word in the syntax of the file: plain, or quoted with escapes. */
-void config_write_word(struct output *out, struct slice word, bool always_quoted);
 
 /* Rewrites the file; `all`: includes options at their default. Returns 0 or -errno. */
 int config_rewrite(bool all);

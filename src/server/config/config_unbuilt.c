@@ -5,7 +5,7 @@
  * that such an option has no effect when its value differs from the default. A change that adds a feature moves its
  * options into the feature's own table; the engine aborts on duplicates.
  *
- * Values that would risk data or safety without their feature (users, modules, a primary, cluster mode) are
+ * Values that would risk data or safety without their feature (modules, cluster mode) are
  * refused instead. */
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -56,29 +56,10 @@ static const char *check_no_cluster(const struct config_option *option, struct s
                ? NULL
                : "This build has no cluster mode; the server would serve keys of slots it does not own";
 }
-static const char no_users[] =
-    "This build has no users with rights of their own; starting without them would let everybody in";
-static const char *check_no_users(const struct config_option *option, struct slice text) {
-    return text.len ? no_users : NULL;
-}
-
 /* --- lines that are not options --- */
 
 static const char *rename_command(int count, const struct slice *words) {
     return command_rename(words[0], words[1]);
-}
-/* CONFIG REWRITE of other servers always writes the default user. If that line grants all rights, which the user has
- * here anyway, it changes nothing. */
-static const char *refuse_user(int count, const struct slice *words) {
-    static const char *const harmless[] = {
-        "on",          "nopass", "sanitize-payload", "skip-sanitize-payload", "~*", "allkeys", "&*",
-        "allchannels", "+@all",  "allcommands"};
-    bool all = slice_is(words[0], "default");
-    for (int i = 1; i < count && all; i++) {
-        all = false;
-        for (size_t j = 0; j < sizeof harmless / sizeof *harmless; j++) all |= slice_is(words[i], harmless[j]);
-    }
-    return all ? NULL : no_users;
 }
 static const char *refuse_module(int count, const struct slice *words) {
     return "This build cannot load modules";
@@ -87,17 +68,16 @@ static const char *ignore(int count, const struct slice *words) {
     return NULL;
 } /* had an effect in very old servers */
 
-const struct config_directive config_directives_basic[] = {{"rename-command", 2, 2, rename_command},
-                                                           {"user", 1, 0, refuse_user},
-                                                           {"loadmodule", 1, 0, refuse_module},
-                                                           {"list-max-ziplist-entries", 1, 1, ignore},
-                                                           {"list-max-ziplist-value", 1, 1, ignore},
-                                                           {"lua-replicate-commands", 1, 1, ignore},
-                                                           {NULL, 0, 0, NULL}};
+const struct config_directive config_directives_basic[] = {
+    {.name = "rename-command", .min_words = 2, .max_words = 2, .handle = rename_command},
+    {.name = "loadmodule", .min_words = 1, .handle = refuse_module},
+    {.name = "list-max-ziplist-entries", .min_words = 1, .max_words = 1, .handle = ignore},
+    {.name = "list-max-ziplist-value", .min_words = 1, .max_words = 1, .handle = ignore},
+    {.name = "lua-replicate-commands", .min_words = 1, .max_words = 1, .handle = ignore},
+    {.name = NULL}};
 
 static const struct config_name config_saves[] = {{"sync", 0}, {"best-effort", 1}, {NULL, 0}};
 static const struct config_name endpoint_types[] = {{"ip", 0}, {"hostname", 1}, {"unknown-endpoint", 2}, {NULL, 0}};
-static const struct config_name pubsub_defaults[] = {{"allchannels", 0}, {"resetchannels", 1}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
     /* Replication. */
     {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
@@ -307,23 +287,7 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "0",
      .min = 0,
      .max = INT32_MAX},
-    /* Access control, protocol. */
-    {.name = "aclfile",
-     .type = CONFIG_STRING,
-     .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE,
-     .initial = "",
-     .check = check_no_users},
-    {.name = "acllog-max-len",
-     .type = CONFIG_INT64,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "128",
-     .min = 0,
-     .max = INT64_MAX},
-    {.name = "acl-pubsub-default",
-     .type = CONFIG_ENUM,
-     .flags = CONFIG_NOT_BUILT,
-     .initial = "resetchannels",
-     .names = pubsub_defaults},
+    /* Protocol. */
     {.name = "extended-redis-compatibility", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     /* Threads, sockets, start-up. */
     {.name = "events-per-io-thread",

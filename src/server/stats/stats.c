@@ -256,11 +256,11 @@ static void stats_write_rest(struct output *out) {
     uint64_t cycles = rate_mean(&cycles_rate);
     line(out, "instantaneous_eventloop_duration_usec:%llu", ull(cycles ? rate_mean(&duration_rate) / cycles : 0));
     line(out, "acl_access_denied_auth:%llu", ull(auth_denied()));
-    line(out, "acl_access_denied_cmd:0");
-    line(out, "acl_access_denied_key:0");
-    line(out, "acl_access_denied_channel:0");
+    line(out, "acl_access_denied_cmd:%llu", ull(auth_denials(USER_DENIED_COMMAND)));
+    line(out, "acl_access_denied_key:%llu", ull(auth_denials(USER_DENIED_KEY)));
+    line(out, "acl_access_denied_channel:%llu", ull(auth_denials(USER_DENIED_CHANNEL)));
     line(out, "acl_access_denied_tls_cert:%llu", (unsigned long long)auth_denied_certificates());
-    line(out, "acl_access_denied_db:0");
+    line(out, "acl_access_denied_db:%llu", ull(auth_denials(USER_DENIED_DATABASE)));
 }
 
 static void stats_reset(void) {

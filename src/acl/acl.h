@@ -1,0 +1,43 @@
+/* acl.h: access control lists: what users (server/clients/user.h) may do.
+ *
+ *   rights.h          the permissions of a user, compiled from rules; the language of the rules
+ *   acl_check.c       decides whether a user may run a command; the filter in dispatch
+ *   acl_log.c         ACL LOG
+ *   acl_files.c       the aclfile, and `user` lines of the configuration file
+ *   acl_commands.c    ACL
+ *
+ * While every user has all rights, nothing is checked and no filter is installed. */
+#ifndef ACL_ACL_H
+#define ACL_ACL_H
+#include "server/clients/user.h"
+#include "server/command/command.h"
+#include "server/config/config.h"
+#include "server/server.h"
+
+extern const struct command_spec acl_commands[];
+extern const struct config_option acl_options[];
+extern const struct config_directive acl_directives[];
+extern struct server_part acl_part;
+void acl_init(void); /* at start, after the commands are registered */
+
+/* Between the files of the layer */
+
+/* To be called after a user was added, changed or removed: updates USER_ALL_RIGHTS and the filter, and closes clients
+ * of the user (NULL: of none) that have subscriptions which it may no longer have. */
+void acl_user_changed(struct user *user);
+/* acl_check.c. `argv` names the command. */
+enum user_denial acl_check(const struct user *user, int db, const struct command *command, int argc,
+                           const struct slice *argv, int *at);
+bool acl_reads_all_keys(const struct user *user, const struct command *command, int argc, const struct slice *argv);
+/* acl_log.c */
+void acl_log_denied(struct client *client, enum user_denial denial, const struct command *command,
+                    const struct slice *argv, int at);
+void acl_log_failed_login(struct client *client, struct slice name);
+void acl_log_run(struct call *call);
+extern int64_t acl_log_max;
+/* acl_files.c. Errors are static texts. */
+bool acl_has_file(void);
+const char *acl_file_load(void);
+int acl_file_save(void);    /* 0 or -errno, which is logged */
+void acl_users_start(void); /* at start: applies the `user` lines or reads the aclfile; exits on errors */
+#endif

@@ -1,0 +1,290 @@
+/* acl_check.c: whether a user may run a command, and the filter in dispatch that asks.
+ *
+ * A selector allows a command if it has the command, the databases that it uses, its keys (found once, by the key
+ * specs) and its channels. Which databases and channels a command uses follows from a table of the few commands that
+ * name them, and from their categories; it is kept for each command.
+ *
+ * The filter is installed only while a user without all rights exists. */
+#include "acl/acl.h"
+#include "acl/rights.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "pubsub/pubsub.h"
+#include "server/clients/client.h"
+#include "server/command/dispatch.h"
+#include <limits.h>
+
+enum { KEYS_ON_STACK = 64 };
+
+/* What a command names beside keys */
+
+enum channels_use { CHANNELS_NONE, CHANNELS_FIRST, CHANNELS_ALL, CHANNELS_PATTERNS };
+enum databases_use {
+    DATABASES_NONE,
+    DATABASES_CURRENT,
+    DATABASES_SELECT, /* argument 1 */
+    DATABASES_SWAP,   /* arguments 1 and 2 */
+    DATABASES_MOVE,   /* argument 2, and the current one */
+    DATABASES_COPY,   /* those after DB, and the current one */
+    DATABASES_ALL
+};
+struct traits {
+    bool known;
+    uint8_t channels, databases;
+};
+
+static const struct {
+    const char *command;
+    uint8_t channels, databases;
+} special[] = {{"publish", CHANNELS_FIRST, 0},  {"spublish", CHANNELS_FIRST, 0},      {"subscribe", CHANNELS_ALL, 0},
+               {"ssubscribe", CHANNELS_ALL, 0}, {"psubscribe", CHANNELS_PATTERNS, 0}, {"select", 0, DATABASES_SELECT},
+               {"swapdb", 0, DATABASES_SWAP},   {"move", 0, DATABASES_MOVE},          {"copy", 0, DATABASES_COPY},
+               {"flushall", 0, DATABASES_ALL}};
+
+static struct {
+    struct traits *items; /* indexed by command->id */
+    size_t count;
+} traits;
+
+static struct traits traits_make(const struct command *command) {
+    const struct command_spec *spec = command->spec;
+    struct traits made = {.known = true};
+    bool uses_data = command->categories & (CAT_KEYSPACE | CAT_READ | CAT_WRITE);
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++)
+        uses_data |= spec->keys[i].begin != BEGIN_NONE && !(spec->keys[i].flags & KEY_NOT_KEY);
+    if (uses_data) made.databases = DATABASES_CURRENT;
+    for (size_t i = 0; !command->parent && i < sizeof special / sizeof *special; i++) {
+        if (strcmp(spec->name, special[i].command) != 0) continue;
+        made.channels = special[i].channels;
+        if (special[i].databases) made.databases = special[i].databases;
+    }
+    return made;
+}
+
+static struct traits traits_of(const struct command *command) {
+    size_t id = command->id;
+    if (__builtin_expect(id >= traits.count, 0)) {
+        traits.items = mem_realloc(traits.items, (id + 1) * sizeof *traits.items);
+        memset(traits.items + traits.count, 0, (id + 1 - traits.count) * sizeof *traits.items);
+        traits.count = id + 1;
+    }
+    if (__builtin_expect(!traits.items[id].known, 0)) traits.items[id] = traits_make(command);
+    return traits.items[id];
+}
+
+/* One selector */
+
+struct request {
+    const struct command *command;
+    int argc;
+    const struct slice *argv;
+    int db;
+    struct traits traits;
+    const struct key_position *keys;
+    int key_count;
+};
+
+/* The database that an argument names; -1: none, which the command itself will complain about. */
+static int database_at(const struct request *request, int at) {
+    int64_t db;
+    if (at >= request->argc || !parse_int64(request->argv[at], &db)) return -1;
+    return db < 0 || db >= keyspace_databases(server.keyspace) ? -1 : (int)db;
+}
+
+static bool database_denied(const struct acl_selector *selector, const struct request *request, int at) {
+    int db = database_at(request, at);
+    return db >= 0 && !selector_has_database(selector, db);
+}
+
+/* The argument that names the denied database, 0 for the command itself; -1: none is denied. */
+static int denied_database(const struct acl_selector *selector, const struct request *request) {
+    if (selector->all_databases) return -1;
+    switch (request->traits.databases) {
+    case DATABASES_NONE: return -1;
+    case DATABASES_SELECT: return database_denied(selector, request, 1) ? 1 : -1;
+    case DATABASES_SWAP:
+        if (database_at(request, 1) < 0 || database_at(request, 2) < 0) return -1;
+        return database_denied(selector, request, 1) ? 1 : database_denied(selector, request, 2) ? 2 : -1;
+    case DATABASES_MOVE:
+        if (database_denied(selector, request, 2)) return 2;
+        break;
+    case DATABASES_COPY:
+        for (int at = 3; at + 1 < request->argc; at++)
+            if (slice_is(request->argv[at], "db") && database_denied(selector, request, ++at)) return at;
+        break;
+    case DATABASES_ALL:
+        for (int db = 0; db < keyspace_databases(server.keyspace); db++)
+            if (!selector_has_database(selector, db)) return 0;
+        return -1;
+    default: break;
+    }
+    return selector_has_database(selector, request->db) ? -1 : 0;
+}
+
+static uint32_t access_of(uint32_t key_flags) {
+    uint32_t access = key_flags & KEY_ACCESS ? ACCESS_READ : 0;
+    return key_flags & (KEY_INSERT | KEY_DELETE | KEY_UPDATE) ? access | ACCESS_WRITE : access;
+}
+
+/* One pattern must give all of the access. */
+static bool selector_has_key(const struct acl_selector *selector, struct slice key, uint32_t access) {
+    for (size_t i = 0; i < selector->keys.count; i++) {
+        const struct acl_pattern *pattern = &selector->keys.items[i];
+        if ((pattern->access & access) == access && pattern_matches(pattern, key)) return true;
+    }
+    return false;
+}
+
+static int denied_key(const struct acl_selector *selector, const struct request *request) {
+    if (selector->keys.all) return -1;
+    for (int i = 0; i < request->key_count; i++) {
+        const struct key_position *key = &request->keys[i];
+        if (!selector_has_key(selector, request->argv[key->index], access_of(key->flags))) return key->index;
+    }
+    return -1;
+}
+
+static int denied_channel(const struct acl_selector *selector, const struct request *request) {
+    if (selector->channels.all || request->traits.channels == CHANNELS_NONE) return -1;
+    int last = request->traits.channels == CHANNELS_FIRST ? 1 : request->argc - 1;
+    for (int at = 1; at <= last; at++)
+        if (!selector_has_channel(selector, request->argv[at], request->traits.channels == CHANNELS_PATTERNS))
+            return at;
+    return -1;
+}
+
+static enum user_denial selector_check(const struct acl_selector *selector, const struct request *request, int *at) {
+    if ((*at = denied_database(selector, request)) >= 0) return USER_DENIED_DATABASE;
+    *at = 0;
+    if (!selector_has_command(selector, request->command, request->argc, request->argv)) return USER_DENIED_COMMAND;
+    if ((*at = denied_key(selector, request)) >= 0) return USER_DENIED_KEY;
+    if ((*at = denied_channel(selector, request)) >= 0) return USER_DENIED_CHANNEL;
+    return USER_ALLOWED;
+}
+
+/* A user */
+
+static bool needs_keys(const struct user *user) {
+    for (size_t i = 0; i < user->rights->count; i++)
+        if (!user->rights->selectors[i].keys.all) return true;
+    return false;
+}
+
+enum user_denial acl_check(const struct user *user, int db, const struct command *command, int argc,
+                           const struct slice *argv, int *at) {
+    *at = 0;
+    if (user->flags & USER_ALL_RIGHTS) return USER_ALLOWED;
+    if (!user->rights) return USER_DENIED_COMMAND;
+    struct key_position few[KEYS_ON_STACK], *keys = NULL;
+    struct request request = {.command = command, .argc = argc, .argv = argv, .db = db, .traits = traits_of(command)};
+    if (needs_keys(user)) {
+        keys = argc <= KEYS_ON_STACK ? few : mem_alloc((size_t)argc * sizeof *keys);
+        request.keys = keys;
+        /* Negative: the arguments are malformed, and the command will say so. */
+        request.key_count = command_find_keys(command, argc, argv, keys, argc);
+    }
+    enum user_denial denial = USER_ALLOWED;
+    for (size_t i = 0; i < user->rights->count; i++) {
+        int where;
+        enum user_denial here = selector_check(&user->rights->selectors[i], &request, &where);
+        if (here == USER_ALLOWED) {
+            denial = USER_ALLOWED;
+            break;
+        }
+        if (here < denial || (here == denial && where <= *at)) continue;
+        denial = here;
+        *at = where;
+    }
+    if (keys != few) mem_free(keys);
+    return denial;
+}
+
+bool acl_reads_all_keys(const struct user *user, const struct command *command, int argc, const struct slice *argv) {
+    if (user->flags & USER_ALL_RIGHTS) return true;
+    for (size_t i = 0; user->rights && i < user->rights->count; i++) {
+        const struct acl_selector *selector = &user->rights->selectors[i];
+        if (!selector_has_command(selector, command, argc, argv)) continue;
+        bool all = selector->keys.all;
+        for (size_t j = 0; j < selector->keys.count; j++) {
+            const struct acl_pattern *pattern = &selector->keys.items[j];
+            all |= pattern->access & ACCESS_READ && slice_equal(pattern->text, SLICE("*"));
+        }
+        if (all) return true;
+    }
+    return false;
+}
+
+static enum user_denial check_client(const struct client *client, const struct command *command, int argc,
+                                     const struct slice *argv, int *at) {
+    return acl_check(client->user, db_id(client->db), command, argc, argv, at);
+}
+
+/* The filter */
+
+static enum filter_answer filter_ask(struct client *client, const struct command *command, int argc,
+                                     const struct slice *argv, const char **error) {
+    if (client->user->flags & USER_ALL_RIGHTS) return FILTER_PASS;
+    *error = user_refusal(client, command, argc, argv);
+    return *error ? FILTER_REFUSE : FILTER_PASS;
+}
+static struct command_filter filter = {.order = FILTER_ACL, .ask = filter_ask};
+
+static void filter_update(void) {
+    static bool installed;
+    bool wanted = false;
+    for (size_t i = 0; i < users_count(); i++) wanted |= !(user_at(i)->flags & USER_ALL_RIGHTS);
+    if (wanted == installed) return;
+    if (wanted)
+        dispatch_add_filter(&filter);
+    else
+        dispatch_remove_filter(&filter);
+    installed = wanted;
+}
+
+/* Subscriptions that the user may no longer have */
+
+struct subscriptions_check {
+    const struct user *user;
+    bool is_pattern, denied;
+};
+static void subscription_check(void *context, struct slice name) {
+    struct subscriptions_check *check = context;
+    bool allowed = false;
+    for (size_t i = 0; i < check->user->rights->count; i++)
+        allowed |= selector_has_channel(&check->user->rights->selectors[i], name, check->is_pattern);
+    check->denied |= !allowed;
+}
+
+static void close_subscribers(const struct user *user) {
+    list_each(clients_all(), link) {
+        struct client *client = container_of(link, struct client, link);
+        if (client->user != user || !(client->flags & CLIENT_PUBSUB)) continue;
+        struct subscriptions_check check = {.user = user};
+        for (int kind = 0; kind < PUBSUB_KINDS; kind++) {
+            check.is_pattern = kind == PUBSUB_PATTERN;
+            pubsub_each_of(client, (enum pubsub_kind)kind, subscription_check, &check);
+        }
+        if (check.denied) user_close_client(client);
+    }
+}
+
+void acl_user_changed(struct user *user) {
+    if (user) {
+        user->flags &= ~(uint32_t)USER_ALL_RIGHTS;
+        if (rights_are_all(user->rights)) user->flags |= USER_ALL_RIGHTS;
+        if (!(user->flags & USER_ALL_RIGHTS)) close_subscribers(user);
+    }
+    filter_update();
+}
+
+static const struct user_hooks hooks = {.check = check_client,
+                                        .denied = acl_log_denied,
+                                        .login_failed = acl_log_failed_login,
+                                        .reads_all_keys = acl_reads_all_keys};
+
+void acl_init(void) {
+    user_default.rights = rights_new();
+    static const char *const all[] = {"~*", "&*", "+@all"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) user_apply_rule(&user_default, slice_of(all[i]));
+    user_hooks = &hooks;
+}

@@ -1,0 +1,358 @@
+/* acl_files.c: users in files: the aclfile, or `user` lines of the configuration file, but not both.
+ *
+ * Both have lines of the form "user NAME RULE…", as ACL LIST shows them. The lines of the configuration are checked
+ * while it is read and applied at the start, when all commands have their names. ACL LOAD applies the aclfile as a
+ * whole or not at all: it first makes users from all lines, then replaces the rights of the users that have the same
+ * name, so that clients stay connected that may stay. */
+#include "acl/acl.h"
+#include "acl/rights.h"
+#include "lib/file.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "resp/request.h"
+#include "server/server.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FILE_SIZE_MAX = 256 * 1024 * 1024, NEW_FILE_MODE = 0600 /* it has digests of passwords */ };
+
+static char *acl_file;
+static const struct config_name channel_defaults[] = {{"allchannels", 1}, {"resetchannels", 0}, {NULL, 0}};
+
+/* Users made from lines */
+
+struct made_users {
+    struct user *items; /* with an allocated name each */
+    size_t count;
+};
+
+static struct user *made_find(const struct made_users *made, struct slice name) {
+    for (size_t i = 0; i < made->count; i++)
+        if (slice_equal(slice_of(made->items[i].name), name)) return &made->items[i];
+    return NULL;
+}
+
+static struct user *made_add(struct made_users *made, struct slice name) {
+    made->items = mem_realloc(made->items, (made->count + 1) * sizeof *made->items);
+    struct user *user = &made->items[made->count++];
+    *user = (struct user){.name = mem_strndup(name.data, name.len)};
+    user_reset(user);
+    return user;
+}
+
+static void made_free(struct made_users *made) {
+    for (size_t i = 0; i < made->count; i++) {
+        user_free_rights(&made->items[i]);
+        user_clear_passwords(&made->items[i]);
+        mem_free((char *)(uintptr_t)made->items[i].name);
+    }
+    mem_free(made->items);
+    *made = (struct made_users){0};
+}
+
+/* Takes the rights of `from`, which is left without. */
+static void user_take(struct user *user, struct user *from) {
+    user_free_rights(user);
+    user_clear_passwords(user);
+    user->flags = from->flags;
+    user->rights = from->rights;
+    user->passwords = from->passwords;
+    user->password_count = from->password_count;
+    from->rights = NULL;
+    from->passwords = NULL;
+    from->password_count = 0;
+    acl_user_changed(user);
+}
+
+static void made_apply(struct made_users *made) {
+    for (size_t i = 0; i < made->count; i++) {
+        struct slice name = slice_of(made->items[i].name);
+        struct user *user = user_find(name);
+        user_take(user ? user : user_add(name), &made->items[i]);
+    }
+}
+
+/* Lines of the configuration */
+
+struct line {
+    int count; /* the name and the rules, with selectors joined */
+    struct slice *words;
+};
+static struct line *lines;
+static size_t line_count;
+
+/* Applies the rules of a line. On failure, *failed is the rule. */
+static const char *apply_rules(struct user *user, int count, const struct slice *rules, struct slice *failed) {
+    for (int i = 0; i < count; i++) {
+        const char *reason = user_apply_rule(user, rules[i]);
+        if (!reason) continue;
+        *failed = rules[i];
+        return reason;
+    }
+    return NULL;
+}
+
+static const char *line_refused(struct slice name, const char *reason) {
+    return config_reason("Error in user declaration '%.*s': %s", (int)(name.len < 128 ? name.len : 128), name.data,
+                         reason);
+}
+
+static const char *line_read(int count, const struct slice *words) {
+    struct slice name = words[0], failed;
+    if (memchr(name.data, 0, name.len) || memchr(name.data, ' ', name.len))
+        return "Spaces not allowed in ACL usernames";
+    for (size_t i = 0; i < line_count; i++)
+        if (slice_equal(lines[i].words[0], name))
+            return line_refused(name, "Duplicate user found. A user can only be defined once in config files");
+    int rules_count, unmatched;
+    struct slice *rules = rules_join(count, words, &rules_count, &unmatched);
+    if (!rules) return line_refused(name, "Unmatched parenthesis in selector definition");
+    struct user tried = {0};
+    user_reset(&tried);
+    const char *reason = apply_rules(&tried, rules_count - 1, rules + 1, &failed);
+    user_free_rights(&tried);
+    user_clear_passwords(&tried);
+    /* Whether a command exists is known when the whole file has been read. */
+    if (reason && reason != acl_unknown_command) {
+        rules_free(rules, rules_count);
+        return line_refused(name, reason);
+    }
+    lines = mem_realloc(lines, (line_count + 1) * sizeof *lines);
+    lines[line_count++] = (struct line){rules_count, rules};
+    return NULL;
+}
+
+/* Words that the parser of the file would not read as they are get quotes. Digests need none, though they begin like a
+ * comment. */
+static void write_quoted(struct slice text, struct output *out) {
+    while (text.len) {
+        const char *space = memchr(text.data, ' ', text.len);
+        size_t len = space ? (size_t)(space - text.data) : text.len;
+        struct slice word = {text.data, len};
+        output_write(out, SLICE(" "));
+        if (len && word.data[0] == '#')
+            output_write(out, word);
+        else
+            config_write_word(out, word, false);
+        len += space != NULL;
+        text.data += len, text.len -= len;
+    }
+}
+
+static void lines_rewrite(struct output *out) {
+    if (acl_has_file()) return;
+    for (size_t i = 0; i < users_count(); i++) {
+        struct memory_output rules;
+        memory_output_init(&rules);
+        user_write_rules(user_at(i), &rules.out);
+        output_write(out, SLICE("user "));
+        config_write_word(out, slice_of(user_at(i)->name), false);
+        write_quoted(memory_output_slice(&rules), out);
+        output_write(out, SLICE("\n"));
+        memory_output_free(&rules);
+    }
+}
+
+static void lines_apply(void) {
+    struct made_users made = {0};
+    for (size_t i = 0; i < line_count; i++) {
+        struct slice failed;
+        struct user *user = made_add(&made, lines[i].words[0]);
+        const char *reason = apply_rules(user, lines[i].count - 1, lines[i].words + 1, &failed);
+        rules_free(lines[i].words, lines[i].count);
+        if (!reason) continue;
+        log_warning("Error loading ACL rule '%.*s' for the user named '%s': %s", (int)failed.len, failed.data,
+                    user->name, reason);
+        log_warning("Critical error while loading ACLs. Exiting.");
+        exit(1);
+    }
+    mem_free(lines);
+    lines = NULL;
+    line_count = 0;
+    made_apply(&made);
+    made_free(&made);
+}
+
+/* The aclfile */
+
+bool acl_has_file(void) {
+    return acl_file[0] != 0;
+}
+
+static void complain(struct output *errors, int number, const char *what) {
+    char position[32];
+    snprintf(position, sizeof position, ":%d", number);
+    output_write(errors, slice_of(acl_file));
+    output_write(errors, slice_of(position));
+    output_write(errors, slice_of(what));
+}
+
+static int split_at_spaces(struct slice line, struct slice *words) {
+    int count = 0;
+    while (line.len) {
+        const char *space = memchr(line.data, ' ', line.len);
+        size_t len = space ? (size_t)(space - line.data) : line.len;
+        if (len) words[count++] = (struct slice){line.data, len};
+        len += space != NULL;
+        line.data += len, line.len -= len;
+    }
+    return count;
+}
+
+static void read_words(struct made_users *made, int number, int count, const struct slice *words,
+                       struct output *errors) {
+    if (count < 2 || !slice_is(words[0], "user")) {
+        complain(errors, number, " should start with user keyword followed by the username. ");
+        return;
+    }
+    if (memchr(words[1].data, 0, words[1].len)) {
+        complain(errors, number, ": Usernames can't contain spaces or null characters. ");
+        return;
+    }
+    char text[512];
+    if (made_find(made, words[1])) {
+        snprintf(text, sizeof text, "WARNING: Duplicate user '%.*s' found on line %d. ",
+                 (int)(words[1].len < 128 ? words[1].len : 128), words[1].data, number);
+        output_write(errors, slice_of(text));
+        return;
+    }
+    int rule_count, unmatched;
+    struct slice *rules = rules_join(count - 2, words + 2, &rule_count, &unmatched), failed;
+    if (!rules) {
+        complain(errors, number, ": Unmatched parenthesis in selector definition.");
+        return;
+    }
+    const char *reason = apply_rules(made_add(made, words[1]), rule_count, rules, &failed);
+    if (reason && strcmp(reason, "Syntax error") == 0) {
+        complain(errors, number, ": Syntax error. ");
+    } else if (reason) {
+        snprintf(text, sizeof text, ": Error in applying operation '%.*s': %s. ",
+                 (int)(failed.len < 128 ? failed.len : 128), failed.data, reason);
+        complain(errors, number, text);
+    }
+    rules_free(rules, rule_count);
+}
+
+static void read_lines(struct slice content, struct made_users *made, struct output *errors) {
+    for (int number = 1; content.len; number++) {
+        const char *newline = memchr(content.data, '\n', content.len);
+        size_t len = newline ? (size_t)(newline - content.data) : content.len;
+        struct slice line = {content.data, len};
+        len += newline != NULL;
+        content.data += len, content.len -= len;
+        while (line.len && strchr(" \t\r", line.data[0]) && line.data[0]) line.data++, line.len--;
+        while (line.len && strchr(" \t\r", line.data[line.len - 1]) && line.data[line.len - 1]) line.len--;
+        if (!line.len) continue;
+        struct slice *words = mem_alloc((line.len / 2 + 1) * sizeof *words);
+        read_words(made, number, split_at_spaces(line, words), words, errors);
+        mem_free(words);
+    }
+}
+
+static void remove_others(const struct made_users *made) {
+    for (size_t i = users_count(); i-- > 0;) {
+        struct user *user = user_at(i);
+        if (user == &user_default || made_find(made, slice_of(user->name))) continue;
+        user_free_rights(user);
+        user_remove(user);
+    }
+}
+
+static void default_user_open(void) {
+    static const char *const rules[] = {"on", "nopass", "~*", "&*", "+@all"};
+    user_reset(&user_default);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) user_apply_rule(&user_default, slice_of(rules[i]));
+    acl_user_changed(&user_default);
+}
+
+const char *acl_file_load(void) {
+    static struct memory_output errors;
+    if (errors.out.ops) memory_output_free(&errors);
+    memory_output_init(&errors);
+    struct memory_output content;
+    memory_output_init(&content);
+    int result = file_read(acl_file, FILE_SIZE_MAX, &content.out);
+    struct made_users made = {0};
+    if (result < 0) {
+        output_write(&errors.out, SLICE("Error loading ACLs, opening file '"));
+        output_write(&errors.out, slice_of(acl_file));
+        output_write(&errors.out, SLICE("': "));
+        output_write(&errors.out, slice_of(strerror(-result)));
+    } else {
+        read_lines(memory_output_slice(&content), &made, &errors.out);
+        if (memory_output_slice(&errors).len)
+            output_write(&errors.out, SLICE("WARNING: ACL errors detected, no change to the previously active ACL "
+                                            "rules was performed"));
+    }
+    memory_output_free(&content);
+    bool failed = memory_output_slice(&errors).len > 0;
+    if (!failed) {
+        remove_others(&made);
+        if (!made_find(&made, slice_of(user_default.name))) default_user_open();
+        made_apply(&made);
+        acl_user_changed(NULL);
+    }
+    made_free(&made);
+    if (!failed) return NULL;
+    output_write(&errors.out, (struct slice){"", 1});
+    return memory_output_slice(&errors).data;
+}
+
+int acl_file_save(void) {
+    struct memory_output content;
+    memory_output_init(&content);
+    for (size_t i = 0; i < users_count(); i++) {
+        output_write(&content.out, SLICE("user "));
+        output_write(&content.out, slice_of(user_at(i)->name));
+        output_write(&content.out, SLICE(" "));
+        user_write_rules(user_at(i), &content.out);
+        output_write(&content.out, SLICE("\n"));
+    }
+    int result = file_replace(acl_file, memory_output_slice(&content), file_mode(acl_file, NEW_FILE_MODE));
+    memory_output_free(&content);
+    if (result < 0) log_warning("Saving the users to '%s' failed: %s", acl_file, strerror(-result));
+    return result;
+}
+
+void acl_users_start(void) {
+    if (acl_has_file() && line_count) {
+        log_warning("Configuring Valkey with users defined in valkey.conf and at the same setting an ACL file path is "
+                    "invalid. This setup is very likely to lead to configuration errors and security holes, please "
+                    "define either an ACL file or declare users directly in your valkey.conf, but not both.");
+        exit(1);
+    }
+    lines_apply();
+    if (!acl_has_file()) return;
+    const char *errors = acl_file_load();
+    if (!errors) return;
+    log_warning("Aborting Valkey startup because of ACL errors: %s", errors);
+    exit(1);
+}
+
+struct server_part acl_part = {.name = "acl", .start = acl_users_start};
+
+const struct config_directive acl_directives[] = {
+    {.name = "user", .min_words = 1, .handle = line_read, .rewrite = lines_rewrite}, {.name = NULL}};
+
+const struct config_option acl_options[] = {
+    {.name = "aclfile",
+     .type = CONFIG_STRING,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &acl_file,
+     .initial = "",
+     .help = "The file with the users, which ACL LOAD and ACL SAVE use; empty: they are in the configuration file."},
+    {.name = "acllog-max-len",
+     .type = CONFIG_INT64,
+     .value = &acl_log_max,
+     .initial = "128",
+     .min = 0,
+     .max = INT64_MAX,
+     .help = "How many entries ACL LOG keeps."},
+    {.name = "acl-pubsub-default",
+     .type = CONFIG_ENUM,
+     .value = &acl_channels_default,
+     .initial = "resetchannels",
+     .names = channel_defaults,
+     .help = "Whether a new user may use all channels or none."},
+    {.name = NULL},
+};

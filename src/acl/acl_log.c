@@ -1,0 +1,155 @@
+/* acl_log.c: ACL LOG: commands that were denied and logins that failed, the latest first. Equal events of the same
+ * minute share an entry. */
+#include "acl/acl.h"
+#include "lib/clock.h"
+#include "lib/list.h"
+#include "lib/memory.h"
+#include "lib/number.h"
+#include "server/clients/client.h"
+#include "server/clients/transactions.h"
+#include "server/command/dispatch.h"
+#include "server/clients/auth.h"
+
+enum { TOGETHER_MS = 60 * 1000, ENTRIES_COMPARED = 10, ENTRIES_SHOWN = 10 };
+
+struct entry {
+    struct list_link link;
+    uint64_t id, count;
+    int64_t created_ms, updated_ms;
+    const char *reason, *context;
+    char *user, *client; /* a line of CLIENT LIST */
+    struct slice object; /* allocated */
+};
+static struct list entries = {.head = {&entries.head, &entries.head}};
+static uint64_t next_id;
+int64_t acl_log_max;
+
+static void entry_free(struct entry *entry) {
+    mem_free(entry->user);
+    mem_free(entry->client);
+    mem_free((char *)(uintptr_t)entry->object.data);
+    mem_free(entry);
+}
+
+static void drop_last(void) {
+    struct entry *last = container_of(entries.head.prev, struct entry, link);
+    list_remove(&entries, &last->link);
+    entry_free(last);
+}
+
+static struct entry *find_equal(const struct entry *wanted) {
+    int compared = 0;
+    list_each(&entries, link) {
+        if (compared++ == ENTRIES_COMPARED) break;
+        struct entry *entry = container_of(link, struct entry, link);
+        if (strcmp(entry->reason, wanted->reason) == 0 && strcmp(entry->context, wanted->context) == 0 &&
+            strcmp(entry->user, wanted->user) == 0 && slice_equal(entry->object, wanted->object) &&
+            wanted->updated_ms - entry->updated_ms <= TOGETHER_MS)
+            return entry;
+    }
+    return NULL;
+}
+
+static char *describe(struct client *client) {
+    struct memory_output text;
+    memory_output_init(&text);
+    client_describe(client, &text.out);
+    struct slice line = memory_output_slice(&text);
+    char *copy = mem_strndup(line.data, line.len);
+    memory_output_free(&text);
+    return copy;
+}
+
+static void log_add(struct client *client, const char *reason, struct slice object, struct slice user) {
+    const struct call *running = dispatch_running();
+    bool in_script = client->flags & CLIENT_INTERNAL && running;
+    if (in_script) client = running->client;
+    bool in_transaction = transaction_queued(client) >= 0 || transaction_runs(client);
+    struct entry *entry = mem_alloc(sizeof *entry);
+    *entry = (struct entry){.id = next_id++,
+                            .count = 1,
+                            .created_ms = clock_ms(),
+                            .updated_ms = clock_ms(),
+                            .reason = reason,
+                            .context = in_script        ? "lua"
+                                       : in_transaction ? "multi"
+                                                        : "toplevel",
+                            .user = mem_strndup(user.len ? user.data : "", user.len),
+                            .client = describe(client),
+                            .object = {mem_strndup(object.len ? object.data : "", object.len), object.len}};
+    struct entry *same = find_equal(entry);
+    if (same) { /* the entry keeps its id */
+        char *line = same->client;
+        same->client = entry->client;
+        entry->client = line;
+        same->count++;
+        same->updated_ms = entry->updated_ms;
+        next_id--;
+        list_remove(&entries, &same->link);
+        entry_free(entry);
+        entry = same;
+    }
+    list_insert_before(&entries, entries.head.next, &entry->link);
+    while ((int64_t)entries.len > acl_log_max) drop_last();
+}
+
+void acl_log_denied(struct client *client, enum user_denial denial, const struct command *command,
+                    const struct slice *argv, int at) {
+    static const char *const reasons[] = {[USER_DENIED_DATABASE] = "database",
+                                          [USER_DENIED_COMMAND] = "command",
+                                          [USER_DENIED_KEY] = "key",
+                                          [USER_DENIED_CHANNEL] = "channel"};
+    auth_count_denial(denial);
+    struct slice object = at ? argv[at] : slice_of(command->full_name);
+    log_add(client, reasons[denial], object, slice_of(client->user->name));
+}
+
+void acl_log_failed_login(struct client *client, struct slice name) {
+    const struct call *running = dispatch_running();
+    log_add(client, "auth", running ? running->argv[0] : SLICE("AUTH"), name);
+}
+
+static void entry_reply(struct reply *reply, const struct entry *entry, int64_t now) {
+    reply_map(reply, 10);
+    reply_bulk_text(reply, "count");
+    reply_integer(reply, (int64_t)entry->count);
+    reply_bulk_text(reply, "reason");
+    reply_bulk_text(reply, entry->reason);
+    reply_bulk_text(reply, "context");
+    reply_bulk_text(reply, entry->context);
+    reply_bulk_text(reply, "object");
+    reply_bulk(reply, entry->object);
+    reply_bulk_text(reply, "username");
+    reply_bulk_text(reply, entry->user);
+    reply_bulk_text(reply, "age-seconds");
+    reply_double(reply, (double)(now - entry->created_ms) / 1000);
+    reply_bulk_text(reply, "client-info");
+    reply_bulk_text(reply, entry->client);
+    reply_bulk_text(reply, "entry-id");
+    reply_integer(reply, (int64_t)entry->id);
+    reply_bulk_text(reply, "timestamp-created");
+    reply_integer(reply, entry->created_ms);
+    reply_bulk_text(reply, "timestamp-last-updated");
+    reply_integer(reply, entry->updated_ms);
+}
+
+void acl_log_run(struct call *call) {
+    int64_t count = ENTRIES_SHOWN;
+    if (call->argc == 3 && slice_is(call->argv[2], "reset")) {
+        while (entries.len) drop_last();
+        reply_ok(call->reply);
+        return;
+    }
+    if (call->argc == 3 && !parse_int64(call->argv[2], &count)) {
+        reply_not_integer(call->reply);
+        return;
+    }
+    if (count < 0) count = 0;
+    if (count > (int64_t)entries.len) count = (int64_t)entries.len;
+    reply_array(call->reply, (size_t)count);
+    int64_t now = clock_ms();
+    list_each(&entries, link) {
+        if (count-- == 0) break;
+        entry_reply(call->reply, container_of(link, struct entry, link), now);
+    }
+}

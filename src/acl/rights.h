@@ -1,0 +1,89 @@
+/* rights.h: the permissions of a user, and the rules that grant and take them.
+ *
+ * A user has a root selector and any number of further selectors. A selector is a set of commands, of keys, of channels
+ * and of databases; the user may run a command that one of the selectors allows as a whole. Rules change a selector:
+ *
+ *     +get -get +config|get +select|0    commands, subcommands, a command with this first argument only
+ *     +@read -@all allcommands nocommands    categories
+ *     ~objects:* %R~in:* %W~out:* allkeys resetkeys    keys to read and write, to read, to write
+ *     &news:* allchannels resetchannels    channels
+ *     db=0,2 alldbs resetdbs    databases
+ *
+ * The commands are compiled to a bitmap indexed by command->id, beside the rules that made it, which ACL LIST shows: a
+ * bitmap alone would not tell what a later version is to grant of its new commands. Patterns with no or one trailing
+ * star are compared without the glob matcher.
+ *
+ * Rejected: one bitmap and one pattern list per user with pointers to shared rule sets. Users are few, a selector takes
+ * some hundred bytes. */
+#ifndef ACL_RIGHTS_H
+#define ACL_RIGHTS_H
+#include "lib/output.h"
+#include "server/clients/user.h"
+#include "server/command/command.h"
+
+enum access { ACCESS_READ = 1, ACCESS_WRITE = 2 };
+struct acl_pattern {
+    struct slice text; /* allocated */
+    enum { PATTERN_EXACT, PATTERN_PREFIX, PATTERN_GLOB } kind;
+    uint32_t access; /* of keys */
+};
+struct acl_patterns {
+    bool all;
+    size_t count;
+    struct acl_pattern *items;
+};
+struct acl_first_argument {
+    uint32_t command; /* id */
+    char *text;       /* lower case */
+};
+struct acl_selector {
+    uint64_t *commands; /* bitmap of `words` words; `others` stands for all ids behind it */
+    size_t words;
+    bool others;
+    bool all_databases;
+    size_t database_count, first_count, rule_count;
+    struct acl_patterns keys, channels;
+    int *databases; /* ascending */
+    struct acl_first_argument *firsts;
+    bool all_commands_first; /* the rules begin with +@all, not -@all */
+    char **rules;            /* those after it, without a rule that a later one repeals */
+};
+struct acl_rights {
+    size_t count;
+    struct acl_selector *selectors; /* [0]: the root selector */
+};
+
+extern int acl_channels_default; /* 1: new users may use all channels; the option acl-pubsub-default */
+
+struct acl_rights *rights_new(void); /* that of a new user: no commands, no keys */
+struct acl_rights *rights_copy(const struct acl_rights *rights);
+void rights_free(struct acl_rights *rights); /* may be NULL */
+bool rights_are_all(const struct acl_rights *rights);
+
+bool selector_has_command(const struct acl_selector *selector, const struct command *command, int argc,
+                          const struct slice *argv);
+bool pattern_matches(const struct acl_pattern *pattern, struct slice text);
+bool selector_has_channel(const struct acl_selector *selector, struct slice channel, bool is_pattern);
+bool selector_has_database(const struct acl_selector *selector, int db);
+
+/* Users as a whole. A copy has no name and is no user; copies are for trying rules out. */
+void user_copy_rights(struct user *to,
+                      const struct user *from); /* passwords, flags and permissions; frees those of `to` */
+void user_free_rights(struct user *user);
+void user_reset(struct user *user); /* the state of a new user */
+/* Applies one rule. Returns NULL, or the reason (one of the following or another static text): nothing has changed. */
+extern const char acl_unknown_command[];
+const char *user_apply_rule(struct user *user, struct slice rule);
+/* Joins the words of selectors that contain spaces: "(~a", "+get)" becomes "(~a +get)". Returns the rules, to be freed
+ * with rules_free(), or NULL and in *unmatched the index of a word whose parenthesis is not closed. */
+struct slice *rules_join(int count, const struct slice *words, int *rule_count, int *unmatched);
+void rules_free(struct slice *rules, int count);
+
+/* The rules that make the user: "on nopass ~* &* +@all". */
+void user_write_rules(const struct user *user, struct output *out);
+void selector_write_commands(const struct acl_selector *selector, struct output *out);
+void selector_write_keys(const struct acl_selector *selector, struct output *out);
+void selector_write_channels(const struct acl_selector *selector, struct output *out);
+void selector_write_databases(const struct acl_selector *selector, struct output *out); /* "alldbs", "db=1,2" or "" */
+void user_password_hex(const unsigned char digest[static SHA256_SIZE], char text[static 2 * SHA256_SIZE]);
+#endif

@@ -1,0 +1,14 @@
+/* file.h: small files that are read and replaced as a whole: the configuration, the users. Errors are -errno. */
+#ifndef LIB_FILE_H
+#define LIB_FILE_H
+#include "lib/output.h"
+#include "lib/slice.h"
+#include <sys/types.h>
+
+/* Appends the content of a file, at most `max` bytes (-EFBIG: it has more). */
+int file_read(const char *path, size_t max, struct output *out);
+/* Writes a file beside `path`, syncs it and renames it over `path`, so that a crash leaves the old content or the new.
+ */
+int file_replace(const char *path, struct slice content, mode_t mode);
+mode_t file_mode(const char *path, mode_t otherwise); /* of a file; `otherwise` if there is none */
+#endif
