@@ -304,8 +304,9 @@ static void georadiusbymember_ro_run(struct call *call) {
 /* The key of STORE or STOREDIST: the last one counts. */
 static int radius_find_keys(const struct command *command, int argc, const struct slice *argv,
                             struct key_position *positions, int max) {
+    (void)command;
     int count = 0, store = 0;
-    for (int i = command->spec->arity < -5 ? 6 : 5; i + 1 < argc; i++)
+    for (int i = 5; i + 1 < argc; i++)
         if (slice_is(argv[i], "store") || slice_is(argv[i], "storedist")) store = ++i;
     if (count < max) positions[count++] = (struct key_position){1, KEY_RO | KEY_ACCESS};
     if (store && count < max) positions[count++] = (struct key_position){store, KEY_OW | KEY_UPDATE};

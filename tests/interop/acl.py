@@ -142,6 +142,8 @@ class Comparison:
             return [name[0], c.choice(["nosuch", "help"])]
         arity = self.commands.arity[name]
         count = abs(arity) - len(name) + (c.choice([0, 0, 1, 2, 3]) if arity < 0 else 0)
+        if name[0] == "migrate":
+            return ["MIGRATE", "h", "1", c.choice(["x", "y", "z"]), "0", "1"] + c.choice([[], ["COPY"], ["AUTH", "keys"]])
         words = list(name) + [c.choice(WORDS[:13] if c.random() < 0.7 else WORDS) for _ in range(count)]
         return [word.upper() for word in words] if c.random() < 0.05 else words
 
