@@ -475,7 +475,7 @@ static bool delay_is_over(int64_t now) {
 void full_sync_cron(void) {
     int64_t now = clock_ms();
     awaited_expire(now);
-    if (!child_active() && !server.loading && delay_is_over(now)) start_snapshot();
+    if (!child_active() && !server.loading && !repl_stream_is_marked() && delay_is_over(now)) start_snapshot();
 }
 
 void full_sync_send(struct replica *replica) {

@@ -242,6 +242,10 @@ void repl_stream_unmark(void) {
     stream.mark = NULL;
 }
 
+bool repl_stream_is_marked(void) {
+    return stream.mark != NULL;
+}
+
 /* The backlog */
 
 bool repl_stream_has_backlog(void) {
@@ -335,9 +339,10 @@ size_t repl_stream_read(struct repl_stream_reader *reader, struct output *out, s
     size_t read = 0;
     while (reader->block) {
         struct repl_stream_block *block = reader->block, *next = next_block(block);
-        size_t left = block_len(block) - reader->used;
+        bool to_mark = block == stream.mark;
+        size_t left = (to_mark ? stream.mark_used : block_len(block)) - reader->used;
         if (!left) {
-            if (!next) break;
+            if (!next || to_mark) break;
             enter(reader, next, 0);
             continue;
         }

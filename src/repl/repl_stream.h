@@ -42,11 +42,13 @@ struct output *repl_stream_output(void);
 /* Called once after each group of writes. Replicas receive the bytes before the loop waits. */
 void repl_stream_written(void);
 /* A group of commands needs MULTI in front of its first one, which is known only when the second one comes: mark the
- * end of the stream, write, insert bytes at the mark, unmark. Active streams only. No reader may attach or read between
- * mark and unmark. */
+ * end of the stream, write, insert bytes at the mark, unmark. Active streams only. Between mark and unmark no reader
+ * may attach at the end, and readers read up to the mark: a busy script serves connections in the middle of its group.
+ */
 void repl_stream_mark(void);
 void repl_stream_insert_at_mark(struct slice bytes);
 void repl_stream_unmark(void); /* may be called without a mark */
+bool repl_stream_is_marked(void);
 
 /* The backlog. It is created for the first replica (and on a replica after a full synchronization) and freed
  * repl-backlog-ttl seconds after the last replica left. */

@@ -109,7 +109,9 @@ static void check_backlog(void) {
     assert_int_equal(role->offset, end_offset());
     assert_int_equal(repl_stream_backlog_start() + len, end_offset());
     assert_true(len >= (written < BACKLOG ? written : BACKLOG));
-    assert_true(len <= BACKLOG + BLOB_MAX + BACKLOG / 16);
+    /* Its oldest block, and what the last one has taken since the backlog was trimmed: the allocator may have made that
+     * one larger than BACKLOG / 16. */
+    assert_true(len <= BACKLOG + BLOB_MAX + BACKLOG / 8);
     struct repl_stream_memory memory = repl_stream_memory();
     assert_int_equal(memory.blocks, memory.backlog + memory.replicas);
 }
@@ -140,6 +142,30 @@ static void readers_and_backlog_see_what_was_written(void **state) {
     memory_output_free(&model.all);
     assert_int_equal(mem_used(), before);
     assert_true(repl_stream_memory().peak > BACKLOG);
+}
+
+static void nobody_reads_beyond_the_mark(void **state) {
+    struct repl_stream_reader reader = {.block = NULL};
+    struct memory_output out;
+    memory_output_init(&out);
+    repl_settings.backlog_size = BACKLOG;
+    role_set_offset(0);
+    repl_stream_create_backlog();
+    repl_stream_attach_end(&reader);
+    repl_stream_write(SLICE("before "));
+    repl_stream_mark();
+    for (int i = 0; i < 3000; i++) repl_stream_write(SLICE("group ")); /* several blocks */
+    assert_int_equal(repl_stream_read(&reader, &out.out, SIZE_MAX), strlen("before "));
+    assert_int_equal(repl_stream_read(&reader, &out.out, SIZE_MAX), 0);
+    repl_stream_insert_at_mark(SLICE("multi "));
+    assert_int_equal(repl_stream_read(&reader, &out.out, SIZE_MAX), 0);
+    repl_stream_unmark();
+    repl_stream_written();
+    assert_int_equal(repl_stream_read(&reader, &out.out, SIZE_MAX), strlen("multi ") + 3000 * strlen("group "));
+    assert_memory_equal(out.data, "before multi group group ", strlen("before multi group group "));
+    memory_output_free(&out);
+    repl_stream_detach(&reader);
+    repl_stream_free_backlog();
 }
 
 static void without_readers_only_the_offset_advances(void **state) {
@@ -190,6 +216,7 @@ static void a_blob_is_shared_not_copied(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(readers_and_backlog_see_what_was_written),
+        cmocka_unit_test(nobody_reads_beyond_the_mark),
         cmocka_unit_test(without_readers_only_the_offset_advances),
         cmocka_unit_test(a_slow_reader_keeps_what_the_backlog_gave_up),
         cmocka_unit_test(a_blob_is_shared_not_copied),
