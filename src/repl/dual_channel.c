@@ -167,7 +167,7 @@ static bool parse_end_offset(const char *line) {
     if (strncmp(line, head, strlen(head)) != 0) return false;
     if (sscanf(line + strlen(head), "%47s %47s %47s %47s", words[0], words[1], words[2], words[3]) != 4) return false;
     if (!parse_int64(slice_of(words[0]), &dual.offset) || dual.offset < 0 || dual.offset > INT64_MAX / 2) return false;
-    if (strlen(words[1]) != REPL_ID_LEN) return false;
+    if (strlen(words[1]) != REPL_ID_LEN || strspn(words[1], "0123456789abcdefABCDEF") != REPL_ID_LEN) return false;
     if (!parse_int64(slice_of(words[2]), &db) || db >= keyspace_databases(server.keyspace)) return false;
     if (!parse_int64(slice_of(words[3]), &id) || id < 0) return false;
     memcpy(dual.history, words[1], REPL_ID_LEN + 1);

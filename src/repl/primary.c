@@ -30,9 +30,13 @@ static struct event_timer send_again;
 static void replica_freed(struct client *client);
 static void replica_reset(struct client *client);
 static void replica_drained(struct client *client);
+static void replica_requested(struct client *client);
 static void replica_report(const struct client *client, struct client_report *report);
-static struct client_watcher watcher = {
-    .freed = replica_freed, .reset = replica_reset, .drained = replica_drained, .report = replica_report};
+static struct client_watcher watcher = {.freed = replica_freed,
+                                        .reset = replica_reset,
+                                        .drained = replica_drained,
+                                        .requested = replica_requested,
+                                        .report = replica_report};
 
 struct replica *replica_find(const struct client *client) {
     return client_state(client, &watcher);
@@ -55,7 +59,18 @@ static void replica_free(struct replica *replica) {
     mem_free(replica);
 }
 
-/* A replica must not touch the data: its replies would be taken for the stream. */
+/* Replies to a replica would be taken for the stream: they go nowhere, and a replica that caused one is disconnected.
+ */
+static void replica_requested(struct client *client) {
+    struct replica *replica = replica_find(client);
+    if (!list_is_linked(&replica->link) || replica->replies.out.pos == replica->replies.scratch) return;
+    if (client->flags & (CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY)) return;
+    log_warning("Replica generated a reply to command '%s', disconnecting it: %s",
+                client->current ? client->current->full_name : "<unknown>", client_log_text(client));
+    replica_close(replica);
+}
+
+/* A replica must not touch the data. */
 static enum filter_answer data_ask(struct client *client, const struct command *command, int argc,
                                    const struct slice *argv, const char **error) {
     if (!(client->flags & CLIENT_REPLICA)) return FILTER_PASS;
@@ -67,6 +82,8 @@ static struct command_filter data_filter = {
 
 void replica_join(struct replica *replica) {
     replica->client->flags |= CLIENT_REPLICA;
+    null_output_init(&replica->replies);
+    replica->client->reply.out = &replica->replies.out;
     replica->acked_ms = replica->progress_ms = clock_ms();
     if (!replicas.len) dispatch_add_filter(&data_filter);
     list_append(&replicas, &replica->link);

@@ -59,6 +59,7 @@ struct replica {
     uint64_t file_left;
     uint64_t progress_bytes; /* sent when it was last seen to take some */
     int64_t progress_ms;
+    struct null_output replies; /* it must not cause any: see replica_requested() */
 };
 
 enum { REPLICA_ADDRESS_MAX = 255 };

@@ -61,13 +61,14 @@ static bool parse_filter(struct reply *reply, struct slice text, unsigned *filte
     return known;
 }
 
-/* An acknowledgement gets no reply. */
+/* An acknowledgement gets no reply. One of bytes that the stream does not have yet is ignored: WAIT would count it. */
 static void replconf_ack(struct call *call, int at) {
     struct replica *replica = replica_find(call->client);
     int64_t offset, fsynced = -1;
     if (!replica || !list_is_linked(&replica->link) || !parse_int64(call->argv[at + 1], &offset)) return;
     if (call->argc > at + 3 && slice_is(call->argv[at + 2], "fack") && !parse_int64(call->argv[at + 3], &fsynced))
         return;
+    if (offset > role->offset || fsynced > role->offset) return;
     replica_acknowledged(replica, offset, fsynced);
 }
 
@@ -192,13 +193,12 @@ static void log_refused_id(const struct replica *replica, struct slice id, int64
 
 /* `offset` is the first byte that the replica wants, counted from 1. */
 static bool stream_attach(struct replica *replica, int64_t offset) {
-    if (offset < 1) return false;
     if (replica->rdb_client_id) return full_sync_main_channel(replica, offset - 1);
     return repl_stream_has_backlog() && repl_stream_attach(&replica->reader, offset - 1);
 }
 
 static bool partial_sync(struct replica *replica, struct slice id, int64_t offset) {
-    if (!repl_history_has(id, offset - 1)) {
+    if (offset < 1 || !repl_history_has(id, offset - 1)) {
         log_refused_id(replica, id, offset);
         return false;
     }
@@ -277,13 +277,14 @@ static void synchronize(struct call *call, bool psync, struct slice id, int64_t 
     full_sync_request(replica);
 }
 
-static bool is_replica(const struct client *client) {
-    return client->flags & CLIENT_REPLICA;
+/* Clients that cannot become replicas: those that are, that receive other things, and the stream of the primary. */
+static bool is_ignored(const struct client *client) {
+    return client->flags & (CLIENT_REPLICA | CLIENT_MONITOR | CLIENT_PRIMARY) || !client->conn;
 }
 
 static void psync_run(struct call *call) {
     int64_t offset;
-    if (is_replica(call->client) || !call->client->conn) return;
+    if (is_ignored(call->client)) return;
     if (call->argc > 3 && slice_is(call->argv[3], "failover") && !repl_failover_asked(call)) return;
     if (sync_refused(call)) return;
     if (!parse_int64(call->argv[2], &offset)) {
@@ -294,7 +295,7 @@ static void psync_run(struct call *call) {
 }
 
 static void sync_run(struct call *call) {
-    if (is_replica(call->client) || !call->client->conn || sync_refused(call)) return;
+    if (is_ignored(call->client) || sync_refused(call)) return;
     synchronize(call, false, SLICE("?"), -1);
 }
 

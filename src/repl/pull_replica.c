@@ -304,7 +304,8 @@ struct pull_progress pull_progress_of(uint64_t bytes, uint64_t keys, uint64_t ke
     if (seconds > 0) progress.bytes_per_second = (double)bytes / seconds;
     if (keys > keys_total) keys = keys_total;
     if (keys_total) progress.percent = (double)keys * 100 / (double)keys_total;
-    if (keys) progress.seconds_left = (int64_t)(seconds * (double)(keys_total - keys) / (double)keys + 0.5);
+    double left = keys ? seconds * (double)(keys_total - keys) / (double)keys + 0.5 : -1;
+    if (left >= 0 && left < (double)INT32_MAX) progress.seconds_left = (int64_t)left; /* the peer chose the numbers */
     return progress;
 }
 bool pull_fetch_progress(struct pull_progress *progress) {

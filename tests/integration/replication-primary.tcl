@@ -366,16 +366,6 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         $c -close
     }
 
-    test "a replica cannot use the data" -needs {ours 1} {
-        lassign [replica_full_sync] c
-        r set k v
-        replica_commands $c
-        $c -send get k
-        assert_error "ERR Replica can't interact with the keyspace" {$c -read}
-        $c -close
-        wait_replicas 0
-    }
-
     test "rdb-only: the copy, then the end; rdb-filter-only: what it asks for" {
         r set in-the-data 1
         set c [replica_connect capa eof rdb-only 1]

@@ -164,12 +164,14 @@ void client_release(struct client *client) {
 }
 
 struct output *client_output(struct client *client) {
+    if (client->flags & CLIENT_REPLICA) return client->reply.out;
     struct held_replies *held = reply_barrier_replies(client);
     return held ? held_replies_output(held) : &client->conn->out;
 }
 
 void client_retarget(struct client *client) {
     enum { SILENT = CLIENT_REPLY_OFF | CLIENT_REPLY_SKIP | CLIENT_CLOSING | CLIENT_CLOSE_AFTER_REPLY };
+    if (__builtin_expect(client->flags & CLIENT_REPLICA, 0) && !(client->flags & CLIENT_CLOSING)) return;
     client->reply.out = client->conn && !(client->flags & SILENT) ? client_output(client) : &nowhere.out;
 }
 
@@ -183,6 +185,7 @@ static __attribute__((noinline)) void skip_begin(struct client *client) {
 static __attribute__((noinline)) void skip_end(struct client *client) {
     client->flags &= ~(uint32_t)CLIENT_REPLY_SKIP;
     client_retarget(client);
+    if (client->flags & CLIENT_REPLICA) client_events_notify_requested(client);
 }
 
 /* The size of replies. The sum of bytes a connection has sent and has queued only grows by what is written to it. As
@@ -251,7 +254,7 @@ static inline bool request_execute(struct client *client) {
         if (__builtin_expect(reader->size + reader->memory >= REQUEST_COPY_MIN, 0) && !request_affordable(client))
             return true;
         if (__builtin_expect(!dispatch_request(client, reader->argc, reader->argv), 0)) return false;
-        if (__builtin_expect(client->flags & CLIENT_REPLY_SKIP, 0)) skip_end(client);
+        if (__builtin_expect(client->flags & (CLIENT_REPLY_SKIP | CLIENT_REPLICA), 0)) skip_end(client);
         if (__builtin_expect(out->end != end || reply_barrier_replies(client) ||
                                  (uint64_t)(out->pos - start.pos) >= commandlog_thresholds[COMMANDLOG_LARGE_REPLY] ||
                                  reader->size + reader->memory >= commandlog_thresholds[COMMANDLOG_LARGE_REQUEST],
@@ -648,6 +651,13 @@ void client_events_notify_drained(struct client *client) {
     list_each(&watchers, link) {
         struct client_watcher *watcher = container_of(link, struct client_watcher, link);
         if (watcher->drained && client_state(client, watcher)) watcher->drained(client);
+    }
+}
+
+void client_events_notify_requested(struct client *client) {
+    list_each(&watchers, link) {
+        const struct client_watcher *watcher = container_of(link, struct client_watcher, link);
+        if (watcher->requested && client_state(client, watcher)) watcher->requested(client);
     }
 }
 

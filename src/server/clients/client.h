@@ -111,7 +111,9 @@ void client_accept(struct listener *listener, struct connection *conn);
  * client->reply.out. */
 void client_execute(struct client *client, int argc, const struct slice *argv);
 
-void client_retarget(struct client *client); /* sets reply.out after CLIENT_REPLY_OFF or a similar flag has changed */
+/* Sets reply.out after CLIENT_REPLY_OFF or a similar flag has changed. That of CLIENT_REPLICA belongs to replication.
+ */
+void client_retarget(struct client *client);
 
 /* Output. A client's own replies are flushed when its input is used up, or before the loop waits (immediate-reply).
  * Other writers to a client (messages, monitors, replicas) call client_flush_later(), and client_check_output() after
@@ -119,7 +121,8 @@ void client_retarget(struct client *client); /* sets reply.out after CLIENT_REPL
 void client_flush_later(struct client *client);
 void clients_flush(void); /* flushes all queued clients, before the loop waits */
 /* The output that keeps the client's replies and confirmations in order, regardless of CLIENT REPLY: its connection's
- * output, or its held replies (reply_barrier.h). The client must have a connection. */
+ * output, or its held replies (reply_barrier.h); of a replica nothing that reaches it. The client must have a
+ * connection. */
 struct output *client_output(struct client *client);
 /* Writes protocol bytes that do not reply to a request (a message, an invalidation), regardless of CLIENT REPLY. While
  * a command of the client's own runs, they wait until after its reply. */
@@ -179,6 +182,7 @@ struct client_watcher {
     /* The client has CLIENT_TAKEN_OVER: receives its requests in place of dispatch, if it has state; may be NULL */
     void (*request)(struct client *client, int argc, const struct slice *argv);
     void (*drained)(struct client *client); /* its connection has sent what was queued; if it has state; may be NULL */
+    void (*requested)(struct client *client); /* CLIENT_REPLICA: a request of it was executed; if it has state */
     void (*report)(const struct client *client, struct client_report *report); /* if it has state; may be NULL. Adds */
 };
 void clients_watch(struct client_watcher *watcher);

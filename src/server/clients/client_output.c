@@ -109,8 +109,9 @@ static void push_done(struct client *client) {
     client_check_output(client);
 }
 
+/* A replica would take a message for a part of the stream. */
 static bool takes_pushes(const struct client *client) {
-    return client->conn && !(client->flags & (CLIENT_CLOSE_AFTER_REPLY | CLIENT_CLOSING));
+    return client->conn && !(client->flags & (CLIENT_CLOSE_AFTER_REPLY | CLIENT_CLOSING | CLIENT_REPLICA));
 }
 
 void client_push(struct client *client, struct slice bytes) {

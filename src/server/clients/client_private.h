@@ -65,5 +65,6 @@ void client_filter_free(struct client_filter *filter);
 void client_events_notify_freed(struct client *client);
 void client_events_notify_request(struct client *client, int argc, const struct slice *argv);
 void client_events_notify_drained(struct client *client);
+void client_events_notify_requested(struct client *client);
 void client_events_notify_reset(struct client *client);
 #endif

@@ -161,6 +161,10 @@ static void quit_run(struct call *call) {
 }
 
 static void reset_run(struct call *call) {
+    if (call->client->flags & (CLIENT_PRIMARY | CLIENT_REPLICA)) { /* the links of replication */
+        reply_error(call->reply, "ERR can only reset normal client connections");
+        return;
+    }
     client_reset(call->client);
     call->db = call->client->db;
     reply_status(call->reply, "RESET");

@@ -94,7 +94,8 @@ static void monitor_run(struct call *call) {
         reply_error(call->reply, "ERR MONITOR isn't allowed for DENY BLOCKING client");
         return;
     }
-    if (client->flags & CLIENT_MONITOR) return; /* Valkey replies only to the first one */
+    if (client->flags & (CLIENT_MONITOR | CLIENT_REPLICA | CLIENT_PRIMARY))
+        return; /* Valkey replies to the first one */
     if (!list_is_linked(&watcher.link)) clients_watch(&watcher);
     subscribers_join(&monitors, client);
     client->flags |= CLIENT_MONITOR;
