@@ -3,23 +3,25 @@
     tests/crash/replication [ROUNDS] [--seed N] [--no-rdma] [--verbose]
 
 Each round chooses how the replicas synchronize (RDMA or TCP, with a file, diskless, on a second channel, into memory or
-over the old data) and what goes wrong at a random moment: a replica, the primary, or the child that writes a snapshot is
-killed; a replica or the primary is frozen for a while; links are cut; a full synchronization begins anew; the RDMA device
-loses, delays or refuses messages, fails READs, registrations or connections, or is removed.
+over the old data, with little or much memory for the snapshot) and what goes wrong at a random moment: a replica, the
+primary, or the child that writes a snapshot is killed; a replica or the primary is frozen for a while; a replica forgets
+its data, or is a primary for a moment; links are cut; a full synchronization begins anew; the RDMA device loses, delays or
+refuses messages, fails READs, registrations or connections, or is removed.
 
-Writer i executes, numbering its writes from 1 on, MULTI / RPUSH log:i NUMBER / INCR count:i / EXEC, then WAIT 1. In the end
-of each round everything is mended. Then must hold:
+Writer i executes, numbering its writes from 1 on, MULTI / RPUSH log:i NUMBER / INCR count:i / EXEC, then WAIT 1; now and
+then with a random write of another kind. In the end of each round everything is mended. Then must hold:
 
     the replicas follow, and all three servers have the same DEBUG DIGEST
     log:i is 1, 2, 3 … N without a gap and without a number that comes twice, and count:i is N
     N >= the last number for which WAIT said that a replica has it; N <= the last number that was sent
     no server has ended by itself, left a child behind, or keeps more and more descriptors
 
-If the primary is killed, the replica that has executed most of its stream takes over, and the old one, which has lost
-everything, follows it. No full synchronization is started in such a round: a replica that has just emptied itself for one
-cannot take over.
+If the primary is killed, the replica that has executed most of its stream takes over, and the old one follows it. No full
+synchronization is started in such a round: a replica that has just emptied itself for one cannot take over. In every other
+run the servers have an append-only file (appendfsync always); a primary that is killed may then be started again as one.
 
-The last line is "N passed, N failed" (rounds)."""
+At the end nothing may be held: no snapshot memory and no windows for RDMA READ. The last line is "N passed, N failed"
+(rounds)."""
 import argparse, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -29,6 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 WRITERS = 3
 PATIENCE = 60
 DESCRIPTORS_MORE = 40
+MEMORIES = [("64mb", "1gb"), ("64mb", "1gb"), ("4mb", "1gb"), ("64mb", "16mb")]  # of a snapshot; that may be registered
 # Rules of the software RDMA device; each sleeps until its file is there.
 DEVICE_FAULTS = {
     "lost": "send:drop,p=1",
@@ -78,6 +81,8 @@ class Server:
         command = [os.path.join(ROOT, "src/valkey-server"), "--port", self.port, "--bind", "127.0.0.1", "--dir", self.dir,
                    "--save", "", "--repl-diskless-sync-delay", 0, "--repl-timeout", 5, "--repl-backlog-size", "64mb",
                    "--repl-ping-replica-period", 1, "--enable-debug-command", "yes", *arguments]
+        if self.run.keeps_file:
+            command += ["--appendonly", "yes", "--appendfsync", "always"]
         if self.run.options.rdma:
             rules = [f"{rule},while={self.dir}/faults/{name}" for name, rule in DEVICE_FAULTS.items()]
             environment["SOFTRDMA_FAULTS"] = "; ".join(rules)
@@ -97,8 +102,8 @@ class Server:
         finally:
             connection.close()
 
-    def info(self):
-        text = self.call("INFO", "replication").decode()
+    def info(self, section="replication"):
+        text = self.call("INFO", section).decode()
         return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
 
     def follow(self, primary):
@@ -143,6 +148,12 @@ class Writer:
     def __init__(self, index):
         self.index, self.sent, self.acknowledged, self.total = index, 0, 0, 0
 
+    @staticmethod
+    def other(rng):
+        key, size = f"key:{rng.randrange(2000)}", rng.choice([10, 100, 1000, 20000, 100000])
+        return rng.choice([("SET", key, "x" * size), ("DEL", key), ("APPEND", key, "tail"), ("SADD", "set", rng.randrange(1000)),
+                           ("LPUSH", "list", "x" * (size % 3000)), ("LTRIM", "list", 0, 200), ("EXPIRE", key, 1000)])
+
     def work(self, port, stop, seed):
         rng = random.Random(seed)
         try:
@@ -150,7 +161,7 @@ class Writer:
             while not stop.is_set():
                 number = self.sent + 1
                 self.sent = number
-                extra = [("SET", f"large:{self.index}", "x" * 100000)] if rng.random() < 0.02 else []
+                extra = [self.other(rng)] if rng.random() < 0.2 else []
                 connection.send(("MULTI",), ("RPUSH", f"log:{self.index}", number), ("INCR", f"count:{self.index}"), *extra,
                                 ("EXEC",), ("WAIT", 1, 1000))
                 replies = [connection.reply() for _ in range(5 + len(extra))]
@@ -170,9 +181,10 @@ class Run:
         self.options = options
         self.rng = random.Random(options.seed)
         self.dir = tempfile.mkdtemp(prefix="crash.")
-        self.servers = [Server(self, name) for name in "abc"]
         self.writers = [Writer(i) for i in range(WRITERS)]
-        self.figures = {"full": 0, "partial": 0}
+        self.keeps_file = self.rng.random() < 0.5
+        self.kinds = {}
+        self.servers = [Server(self, name) for name in "abc"]
 
     def say(self, text):
         if self.options.verbose:
@@ -203,6 +215,7 @@ class Run:
         }
         if self.options.rdma:
             chosen["rdma-replication"] = "yes" if rdma else "no"
+            chosen["rdma-replication-snapshot-memory"], chosen["rdma-max-registered-memory"] = rng.choice(MEMORIES)
         for server in self.servers:
             for name, value in chosen.items():
                 reply = server.call("CONFIG", "SET", name, value)
@@ -220,7 +233,9 @@ class Run:
         rng, primary = self.rng, self.primary
         victim = rng.choice(self.replicas())
         kinds = ["kill replica", "freeze replica", "freeze primary", "cut links", "kill primary", "kill primary", "kill child",
-                 "full sync", "two full syncs", "sync and kill replica", "sync and freeze replica", "no one"]
+                 "full sync", "two full syncs", "sync and kill replica", "sync and freeze replica", "no one", "forget"]
+        if self.keeps_file:
+            kinds += ["restart primary", "sync and restart primary"]
         if self.rdma:
             kinds += ["device " + name for name in DEVICE_FAULTS] + ["sync with device " + name for name in DEVICE_FAULTS]
         kind = rng.choice(kinds)
@@ -242,10 +257,13 @@ class Run:
             for _ in range(rng.randint(1, 4)):
                 primary.call("CLIENT", "KILL", "TYPE", "replica")
                 time.sleep(rng.uniform(0, 0.2))
-        elif kind == "kill primary":
+        elif kind.endswith("primary"):  # killed
             primary.kill()
         elif kind == "no one":  # and back, with a history of its own
             victim.call("REPLICAOF", "NO", "ONE")
+        elif kind == "forget":
+            for words in (("REPLICAOF", "NO", "ONE"), ("FLUSHALL",), ("DEBUG", "CHANGE-REPL-ID")):
+                victim.call(*words)
         elif "device" in kind:
             name = kind.split()[-1]
             for server in rng.choice([[primary], [victim], self.servers]):
@@ -271,6 +289,7 @@ class Run:
             thread.start()
         time.sleep(self.rng.uniform(0.02, 0.3))
         self.kind = self.fault()
+        self.kinds[self.kind] = self.kinds.get(self.kind, 0) + 1
         self.say(f"round {number}: {self.kind} {chosen}")
         time.sleep(self.rng.uniform(0.05, 0.8))
         stop.set()
@@ -282,7 +301,7 @@ class Run:
             self.take_over()
         for server in self.servers:
             if server.process.poll() is not None:
-                killed = self.kind.endswith("kill replica") and server.process.returncode == -signal.SIGKILL
+                killed = self.kind.endswith(("kill replica", "restart primary")) and server.process.returncode == -signal.SIGKILL
                 assert killed, f"{server.name} ended by itself: {server.process.returncode}"
                 server.start()
         for replica in self.replicas():
@@ -326,6 +345,12 @@ class Run:
                 server.descriptors = descriptors
             assert descriptors <= server.descriptors + DESCRIPTORS_MORE, f"{server.name} has {descriptors} descriptors open"
 
+    def verify_end(self):
+        """Nothing is held."""
+        for server in self.servers:
+            wait_for(f"{server.name} holds no snapshot", lambda: server.info().get("rdma_sync_memory", "0") == "0")
+            wait_for(f"{server.name} holds no windows", lambda: server.info("rdma").get("rdma_read_windows", "0") == "0")
+
     def all(self):
         passed = 0
         try:
@@ -334,9 +359,12 @@ class Run:
                 self.kind = "settings"
                 self.round(number)
                 passed += 1
+            self.kind = "the end"
+            self.verify_end()
         except (AssertionError, OSError, ConnectionError) as error:
             logs = "\n".join(f"--- {s.name} (port {s.port})\n{s.log()[-2500:]}" for s in self.servers)
             print(f"round {passed} of seed {self.options.seed}, {self.kind}: {error!r}\n{logs}", flush=True)
+            passed = min(passed, self.options.rounds - 1)
         finally:
             for server in self.servers:
                 if server.process and server.process.poll() is None:
@@ -344,7 +372,8 @@ class Run:
                     server.kill()
             if not self.options.keep:
                 shutil.rmtree(self.dir)
-        print(f"seed {self.options.seed}: {sum(w.total for w in self.writers)} writes that a replica had acknowledged")
+        print(f"seed {self.options.seed}: {sum(w.total for w in self.writers)} writes that a replica had acknowledged; " +
+              ", ".join(f"{kind} {count}" for kind, count in sorted(self.kinds.items())))
         failed = int(passed < self.options.rounds)
         print(f"{passed} passed, {failed} failed")
         return failed

@@ -136,9 +136,9 @@ class Server:
                 time.sleep(0.02)
         return False
 
-    def output(self):
+    def output(self, last=3000):
         with open(os.path.join(self.dir, "log"), "rb") as f:
-            return f.read().decode("latin-1")[-3000:]
+            return f.read().decode("latin-1")[-last:]
 
     def alive(self):
         return self.process.poll() is None
