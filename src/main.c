@@ -21,6 +21,7 @@
 #include "server/debug/debug.h"
 #include "server/debug/debug_clients.h"
 #include "server/process/crash.h"
+#include "server/defrag.h"
 #include "server/eviction.h"
 #include "server/stats/info.h"
 #include "server/clients/io_threads.h"
@@ -56,6 +57,7 @@ static void options_register(void) {
     config_register(client_options);
     config_register(client_eviction_options);
     config_register(eviction_options);
+    config_register(defrag_options);
     config_register(auth_options);
     config_register(acl_options);
     config_register_directives(acl_directives);
@@ -144,6 +146,7 @@ static void parts_register(void) {
     server_add_part(&acl_part);
     server_add_part(&io_threads_part);
     server_add_part(&eviction_part);
+    server_add_part(&defrag_part);
     server_add_part(&commandlog_part);
     server_add_part(&latency_part);
     server_add_part(&rdma_info_part);

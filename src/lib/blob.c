@@ -1,6 +1,7 @@
 /* blob.c: reference-counted byte strings; see blob.h. */
 #include "lib/blob.h"
 #include "lib/memory.h"
+#include "lib/relocate.h"
 #include <stdatomic.h>
 
 enum { GROW_STEP_MAX = 1024 * 1024 };
@@ -122,4 +123,14 @@ struct blob *blob_grow(struct blob *blob, size_t capacity) {
     if (blob->large) return blob_move(blob, blob_new(len, wanted));
     blob = mem_realloc_usable(blob, bytes, &usable);
     return blob_setup(blob, len, usable, false);
+}
+
+void blob_relocate(struct relocation *r, struct blob **pointer) {
+    void *block = *pointer;
+    if ((*pointer)->large || blob_is_shared(*pointer)) {
+        r->stayed++;
+        return;
+    }
+    relocate_block(r, &block);
+    *pointer = block;
 }

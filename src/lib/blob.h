@@ -32,6 +32,9 @@ void blob_release(struct blob *blob); /* frees the blob with the last reference 
  * grows by half up to 1 MiB, then in steps of 1 MiB. Returns the blob, which may have moved. */
 struct blob *blob_grow(struct blob *blob, size_t capacity);
 size_t blob_memory(const struct blob *blob); /* bytes allocated, header included */
+/* Moves a blob out of a sparse slab and replaces the pointer (relocate.h). A shared blob stays. */
+struct relocation;
+void blob_relocate(struct relocation *r, struct blob **pointer);
 
 /* The allocator of blobs with a capacity of at least `min` bytes. Any thread may call its functions. */
 struct blob_allocator {

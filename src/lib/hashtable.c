@@ -521,29 +521,53 @@ static uint64_t cursor_next(uint64_t cursor, size_t mask) {
     return reverse_bits(reverse_bits(cursor | ~(uint64_t)mask) + 1);
 }
 
-static void visit(const struct bucket *b, void (*seen)(void *context, void *entry), void *context) {
-    for (; b; b = bucket_child(b))
-        for (unsigned i = 0; i < bucket_count(b); i++) seen(context, b->entries[i]);
-}
-
-uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*seen)(void *context, void *entry),
-                        void *context) {
+/* Calls `visit` for each bucket that a step of a scan covers, and returns the next cursor. */
+static inline uint64_t scan_step(struct hashtable *table, uint64_t cursor,
+                                 void (*visit)(void *context, struct bucket *bucket), void *context) {
     if (!table->used) return 0;
     const struct array *small = &table->arrays[0], *large = &table->arrays[1];
     if (!rehashing(table)) {
-        visit(&small->buckets[cursor & small->mask], seen, context);
+        visit(context, &small->buckets[cursor & small->mask]);
         return cursor_next(cursor, small->mask);
     }
     if (small->mask > large->mask) {
         const struct array *swap = small;
         small = large, large = swap;
     }
-    visit(&small->buckets[cursor & small->mask], seen, context);
+    visit(context, &small->buckets[cursor & small->mask]);
     do {
-        visit(&large->buckets[cursor & large->mask], seen, context);
+        visit(context, &large->buckets[cursor & large->mask]);
         cursor = cursor_next(cursor, large->mask);
     } while (cursor & (small->mask ^ large->mask));
     return cursor;
+}
+
+struct scan {
+    void (*visit)(void *context, void *entry);
+    void *context;
+};
+static void scan_bucket(void *context, struct bucket *b) {
+    const struct scan *scan = context;
+    for (; b; b = bucket_child(b))
+        for (unsigned i = 0; i < bucket_count(b); i++) scan->visit(scan->context, b->entries[i]);
+}
+uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void *entry),
+                        void *context) {
+    return scan_step(table, cursor, scan_bucket, &(struct scan){visit, context});
+}
+
+struct scan_refs {
+    void (*visit)(void *context, void **ref);
+    void *context;
+};
+static void scan_bucket_refs(void *context, struct bucket *b) {
+    const struct scan_refs *scan = context;
+    for (; b; b = bucket_child(b))
+        for (unsigned i = 0; i < bucket_count(b); i++) scan->visit(scan->context, &b->entries[i]);
+}
+uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void **ref),
+                             void *context) {
+    return scan_step(table, cursor, scan_bucket_refs, &(struct scan_refs){visit, context});
 }
 
 void hashtable_iterator_open(struct hashtable_iterator *it, struct hashtable *table) {

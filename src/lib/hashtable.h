@@ -62,6 +62,11 @@ bool hashtable_delete(struct hashtable *table, struct slice key); /* removes and
 uint64_t hashtable_scan(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void *entry),
                         void *context);
 
+/* The same with the address of each pointer in the table, for entries that move: `visit` may replace the pointer by one
+ * to an entry with the same key. */
+uint64_t hashtable_scan_refs(struct hashtable *table, uint64_t cursor, void (*visit)(void *context, void **ref),
+                             void *context);
+
 /* Iteration over the whole table. The only change allowed meanwhile is hashtable_iterator_delete() of the entry just
  * returned. An open iterator prevents resizing. */
 struct hashtable_iterator {

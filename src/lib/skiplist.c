@@ -159,6 +159,15 @@ void skiplist_take(struct skiplist *list, struct skiplist_node *node) {
     find_path(list, node->score, skiplist_text(node), &path);
     unlink_node(list, node, &path);
 }
+void skiplist_replace(struct skiplist *list, struct skiplist_node *node, struct skiplist_node *copy) {
+    struct path path;
+    find_path(list, node->score, skiplist_text(node), &path);
+    for (int level = node_height(node) - 1; level >= 0; level--) path.nodes[level]->levels[level].next = copy;
+    if (skiplist_next(copy))
+        skiplist_next(copy)->prev = copy;
+    else
+        list->tail = copy;
+}
 void skiplist_rescore(struct skiplist *list, struct skiplist_node *node, double score) {
     struct slice text = skiplist_text(node);
     const struct skiplist_node *next = skiplist_next(node);

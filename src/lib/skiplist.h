@@ -37,6 +37,8 @@ int skiplist_compare(double a_score, struct slice a, double b_score, struct slic
 struct skiplist_node *skiplist_insert(struct skiplist *list, double score, struct slice text);
 void skiplist_take(struct skiplist *list, struct skiplist_node *node); /* unlinks the node */
 void skiplist_node_free(struct skiplist_node *node);
+/* Puts a copy of a node in its place, for a node that moves. The caller frees the old one. */
+void skiplist_replace(struct skiplist *list, struct skiplist_node *node, struct skiplist_node *copy);
 void skiplist_rescore(struct skiplist *list, struct skiplist_node *node,
                       double score); /* moves it to its new position */
 /* Removes and frees up to `count` nodes from rank `first` on; calls `visit` for each before it frees it. */

@@ -154,6 +154,22 @@ void *value_copy(const struct entry *e) {
     return value_ops[e->type]->copy(entry_pointer(e), e->encoding);
 }
 
+uint64_t value_relocate(struct entry *e, uint64_t cursor, struct relocation *r) {
+    if (!has_pointer(e)) return 0;
+    void *value = entry_pointer(e);
+    if (e->type == TYPE_STRING) {
+        struct blob *blob = value;
+        blob_relocate(r, &blob);
+        value = blob;
+        cursor = 0;
+    } else {
+        if (!value_ops[e->type]->relocate) return 0;
+        cursor = value_ops[e->type]->relocate(&value, e->encoding, cursor, r);
+    }
+    *(void **)entry_value_word(e) = value;
+    return cursor;
+}
+
 /* --- Reading --- */
 
 struct slice entry_key(const struct entry *e) {

@@ -15,6 +15,7 @@
 #ifndef STORE_ENTRY_H
 #define STORE_ENTRY_H
 #include "lib/blob.h"
+#include "lib/relocate.h"
 #include "lib/slice.h"
 #include <stdint.h>
 
@@ -66,6 +67,10 @@ struct value_ops {
                                                             the background thread */
     void *(*copy)(const void *value, enum value_encoding encoding);
     size_t (*memory)(const void *value, enum value_encoding encoding, size_t samples);
+    /* Relocates blocks of a value (lib/relocate.h), and replaces the pointer to it if it moves. One call looks at about
+     * r->limit blocks, from the cursor on: 0 is the beginning. Returns the cursor of the next call; 0: done. The value
+     * may change between calls, and may be another one: any cursor is valid for any value. NULL: the value stays. */
+    uint64_t (*relocate)(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r);
 };
 void value_ops_register(enum value_type type, const struct value_ops *ops);
 #endif

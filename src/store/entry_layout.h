@@ -91,6 +91,8 @@ void entry_free(void *entry); /* frees entry and value in the calling thread; an
 /* Frees entry and value; the value possibly in the background. */
 void entry_dispose(struct entry *entry, bool lazy);
 void *value_copy(const struct entry *entry); /* types other than string only */
+/* As `relocate` of struct value_ops, for any entry. */
+uint64_t value_relocate(struct entry *entry, uint64_t cursor, struct relocation *r);
 
 /* The access field. */
 uint32_t access_new(void);

@@ -424,4 +424,31 @@ static size_t value_memory(const void *value, enum value_encoding encoding, size
     size_t bytes = table_memory(table_in(value, encoding), samples, field_memory);
     return encoding == ENCODING_EXPIRING_HASHTABLE ? bytes + expiring_hash_memory(value) : bytes;
 }
-const struct value_ops hash_ops = {value_free, value_free_effort, value_copy_of, value_memory};
+
+struct field_relocation {
+    struct relocation *r;
+    struct expiring_hash *hash; /* NULL: no field expires */
+};
+static void field_relocate(void *context, void **ref) {
+    const struct field_relocation *relocation = context;
+    struct hash_field *f = *ref;
+    struct blob *blob = field_blob(f);
+    if (blob) {
+        blob_relocate(relocation->r, &blob);
+        memcpy(field_blob_word(f), &blob, WORD);
+    }
+    struct hash_field *copy = relocate_begin(relocation->r, f);
+    if (!copy) return;
+    *ref = copy;
+    if (field_expires(copy)) expiring_hash_moved(relocation->hash, copy);
+    relocate_end(f);
+}
+static uint64_t value_relocate_some(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r) {
+    if (encoding == ENCODING_LISTPACK) {
+        relocate_block(r, value);
+        return 0;
+    }
+    struct field_relocation relocation = {r, encoding == ENCODING_EXPIRING_HASHTABLE ? *value : NULL};
+    return table_relocate(table_in(*value, encoding), cursor, r, field_relocate, &relocation);
+}
+const struct value_ops hash_ops = {value_free, value_free_effort, value_copy_of, value_memory, value_relocate_some};

@@ -51,6 +51,10 @@ void hash_field_expiry_added(struct db *db, struct entry *e, struct hash_field *
     expiring_hash_look(db, e);
 }
 
+void expiring_hash_moved(struct expiring_hash *hash, struct hash_field *f) {
+    hash->fields.items[field_place(f)] = f;
+}
+
 void hash_field_expiry_removed(struct db *db, struct entry *e, struct hash_field *f) {
     heap_remove(&expiring_hash_of(e)->fields, &fields_type, field_place(f));
     expiring_hash_look(db, e);

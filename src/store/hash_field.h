@@ -83,5 +83,6 @@ struct expiring_hash *
 expiring_hash_copy(const struct expiring_hash *hash,
                    struct hashtable *table);         /* with another table that holds copies of the fields */
 void expiring_hash_free(struct expiring_hash *hash); /* does not free the table */
+void expiring_hash_moved(struct expiring_hash *hash, struct hash_field *field); /* a field with an expiry has moved */
 size_t expiring_hash_memory(const struct expiring_hash *hash);
 #endif

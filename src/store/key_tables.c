@@ -252,6 +252,19 @@ uint64_t key_tables_scan(const struct key_tables *tables, int slot, uint64_t cur
     return tables->slots ? slots_scan(tables->slots, slot, cursor, visit, context) : 0;
 }
 
+uint64_t key_tables_scan_refs(const struct key_tables *tables, uint64_t cursor,
+                              void (*visit)(void *context, void **ref), void *context) {
+    if (key_tables_is_single(tables)) return hashtable_scan_refs(tables->table, cursor, visit, context);
+    if (!tables->slots) return 0;
+    unsigned slot = cursor % HASH_SLOTS;
+    if (!tables->slots->tables[slot]) {
+        cursor = slot = slot_with_keys(tables->slots, slot);
+        if (slot == HASH_SLOTS) return 0;
+    }
+    uint64_t next = hashtable_scan_refs(tables->slots->tables[slot], cursor >> HASH_SLOT_BITS, visit, context);
+    return next ? next << HASH_SLOT_BITS | slot : cursor_at(slot_with_keys(tables->slots, slot + 1));
+}
+
 static void iterator_start(struct key_tables_iterator *it, unsigned slot) {
     struct slot_tables *slots = it->tables->slots;
     it->current = -1;

@@ -46,6 +46,9 @@ void key_tables_stats(const struct key_tables *tables, struct hashtable_stats st
  * a call visits one bucket of one table. slot: only this one, or -1: all; a single table has all keys in any case. */
 uint64_t key_tables_scan(const struct key_tables *tables, int slot, uint64_t cursor,
                          void (*visit)(void *context, void *entry), void *context);
+/* The same for all keys, with the address of each pointer (hashtable_scan_refs()). */
+uint64_t key_tables_scan_refs(const struct key_tables *tables, uint64_t cursor,
+                              void (*visit)(void *context, void **ref), void *context);
 /* Iteration, in the order of the slots. The tables must not change meanwhile. slot: as for the scan. */
 struct key_tables_iterator {
     struct key_tables *tables;

@@ -166,4 +166,9 @@ static void *value_copy_of(const void *value, enum value_encoding encoding) {
 static size_t value_memory(const void *value, enum value_encoding encoding, size_t samples) {
     return encoding == ENCODING_LISTPACK ? mem_size(value) : quicklist_memory(value, samples);
 }
-const struct value_ops list_ops = {value_free, value_free_effort, value_copy_of, value_memory};
+static uint64_t value_relocate_some(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r) {
+    if (encoding == ENCODING_QUICKLIST) return quicklist_relocate(*value, cursor, r);
+    relocate_block(r, value);
+    return 0;
+}
+const struct value_ops list_ops = {value_free, value_free_effort, value_copy_of, value_memory, value_relocate_some};

@@ -459,6 +459,33 @@ size_t quicklist_remove(struct quicklist *quicklist, struct slice text, size_t m
     return removed;
 }
 
+/* --- Relocation --- */
+
+static struct list_node *node_relocate(struct quicklist *quicklist, struct list_node *node, struct relocation *r) {
+    if (node->kind == NODE_LARGE) {
+        blob_relocate(r, &node->blob);
+    } else {
+        void *bytes = node->lp; /* or `packed`, which is at the same place */
+        relocate_block(r, &bytes);
+        node->lp = bytes;
+    }
+    struct list_node *copy = relocate_begin(r, node);
+    if (!copy) return node;
+    *(copy->prev ? &copy->prev->next : &quicklist->head) = copy;
+    *(copy->next ? &copy->next->prev : &quicklist->tail) = copy;
+    relocate_end(node);
+    return copy;
+}
+
+uint64_t quicklist_relocate(struct quicklist *quicklist, uint64_t cursor, struct relocation *r) {
+    uint64_t begin = r->moved + r->stayed;
+    if (cursor >= quicklist->nodes) return 0;
+    struct list_node *node = quicklist->head;
+    for (uint64_t i = 0; i < cursor; i++) node = node->next;
+    for (; node && r->moved + r->stayed - begin < r->limit; cursor++) node = node_relocate(quicklist, node, r)->next;
+    return node ? cursor : 0;
+}
+
 /* --- Iteration --- */
 
 static void open_node(struct list_type_iterator *it, struct list_node *node) {

@@ -361,4 +361,14 @@ static size_t structure_memory(const void *value, enum value_encoding encoding, 
     if (encoding != ENCODING_HASHTABLE) return mem_size(value);
     return table_memory((struct hashtable *)value, samples, mem_size);
 }
-const struct value_ops set_ops = {structure_free, structure_free_effort, structure_copy, structure_memory};
+
+static void member_relocate(void *context, void **ref) {
+    relocate_block(context, ref);
+}
+static uint64_t structure_relocate(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r) {
+    if (encoding == ENCODING_HASHTABLE) return table_relocate(*value, cursor, r, member_relocate, r);
+    relocate_block(r, value);
+    return 0;
+}
+const struct value_ops set_ops = {structure_free, structure_free_effort, structure_copy, structure_memory,
+                                  structure_relocate};

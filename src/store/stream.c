@@ -417,4 +417,33 @@ static size_t structure_memory(const void *value, enum value_encoding encoding, 
     if (measured) bytes += (size_t)((double)measured_bytes / (double)measured * (double)full);
     return bytes + stream_groups_memory(stream->groups);
 }
-const struct value_ops stream_ops = {structure_free, structure_free_effort, structure_copy, structure_memory};
+
+/* The cursor is the time of the next node's master id, in milliseconds: all nodes of a millisecond are done in one
+ * call. The nodes of the trees, consumers and pending entries stay where they are. */
+static uint64_t structure_relocate(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r) {
+    struct stream *stream = *value;
+    uint64_t begin = r->moved + r->stayed, next = 0;
+    struct stream_id at = {cursor, 0};
+    struct radix_iterator it;
+    (void)encoding;
+    radix_iterator_init(&it, stream->nodes);
+    for (bool more = node_at(&it, RADIX_AT_OR_ABOVE, at); more; more = node_at(&it, RADIX_ABOVE, at)) {
+        struct stream_id id = stream_id_decode(it.key.data);
+        if (r->moved + r->stayed - begin >= r->limit && id.ms > at.ms) {
+            next = id.ms;
+            break;
+        }
+        char key[STREAM_ID_BYTES];
+        void *lp = it.value, *old = lp;
+        at = id;
+        relocate_block(r, &lp);
+        if (lp == old) continue;
+        stream_id_encode(key, id);
+        radix_tree_set(stream->nodes, slice_make(key, sizeof key), lp, &old);
+        if (stream->tail == old) stream->tail = lp;
+    }
+    radix_iterator_free(&it);
+    return next;
+}
+const struct value_ops stream_ops = {structure_free, structure_free_effort, structure_copy, structure_memory,
+                                     structure_relocate};

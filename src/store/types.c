@@ -59,3 +59,11 @@ size_t table_memory(struct hashtable *table, size_t samples, size_t (*entry_byte
     if (measured && measured < count) bytes = (size_t)((double)bytes / (double)measured * (double)count);
     return hashtable_memory(table) + bytes;
 }
+
+uint64_t table_relocate(struct hashtable *table, uint64_t cursor, struct relocation *r,
+                        void (*visit)(void *context, void **ref), void *context) {
+    uint64_t begin = r->moved + r->stayed;
+    do cursor = hashtable_scan_refs(table, cursor, visit, context);
+    while (cursor && r->moved + r->stayed - begin < r->limit);
+    return cursor;
+}

@@ -13,4 +13,7 @@ void table_sample(struct hashtable *table, const struct hashtable_type *plain, s
                   void (*visit)(void *context, void *entry), void *context);
 /* Returns the bytes of a table and its entries: measures `samples` entries and extrapolates. */
 size_t table_memory(struct hashtable *table, size_t samples, size_t (*entry_bytes)(const void *entry));
+/* `relocate` of a value with a hash table: scans it from the cursor on until `visit` has looked at r->limit blocks. */
+uint64_t table_relocate(struct hashtable *table, uint64_t cursor, struct relocation *r,
+                        void (*visit)(void *context, void **ref), void *context);
 #endif

@@ -411,4 +411,27 @@ static size_t structure_memory(const void *value, enum value_encoding encoding, 
     const struct indexed *i = value;
     return mem_size(i) + mem_size(i->list) + table_memory(i->members, samples, mem_size);
 }
-const struct value_ops zset_ops = {structure_free, structure_free_effort, structure_copy, structure_memory};
+
+struct node_relocation {
+    struct relocation *r;
+    struct skiplist *list;
+};
+static void node_relocate(void *context, void **ref) {
+    const struct node_relocation *relocation = context;
+    struct skiplist_node *node = *ref, *copy = relocate_begin(relocation->r, node);
+    if (!copy) return;
+    skiplist_replace(relocation->list, node, copy);
+    *ref = copy;
+    relocate_end(node);
+}
+static uint64_t structure_relocate(void **value, enum value_encoding encoding, uint64_t cursor, struct relocation *r) {
+    if (encoding == ENCODING_LISTPACK) {
+        relocate_block(r, value);
+        return 0;
+    }
+    struct indexed *i = *value;
+    struct node_relocation relocation = {r, i->list};
+    return table_relocate(i->members, cursor, r, node_relocate, &relocation);
+}
+const struct value_ops zset_ops = {structure_free, structure_free_effort, structure_copy, structure_memory,
+                                   structure_relocate};

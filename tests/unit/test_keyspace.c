@@ -561,7 +561,8 @@ static void *fake_copy(const void *value, enum value_encoding encoding) {
 static size_t fake_memory(const void *value, enum value_encoding encoding, size_t samples) {
     return 1000;
 }
-static const struct value_ops fake_ops = {fake_free, fake_effort, fake_copy, fake_memory};
+static const struct value_ops fake_ops = {
+    .free = fake_free, .free_effort = fake_effort, .copy = fake_copy, .memory = fake_memory};
 
 static void structures_are_owned_and_freed(void **state) {
     struct db *db = keyspace_db(*state, 0), *other = keyspace_db(*state, 1);

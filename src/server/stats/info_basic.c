@@ -3,6 +3,7 @@
 #include "lib/background.h"
 #include "lib/number.h"
 #include "server/config/config.h"
+#include "server/defrag.h"
 #include "server/eviction.h"
 #include "server/script_hooks.h"
 #include "server/stats/info.h"
@@ -71,7 +72,7 @@ static void write_memory(struct output *out) {
     info_line(out, "mem_cluster_links:0\r\nmem_cluster_slot_import:0\r\nmem_cluster_slot_export:0\r\nmem_aof_buffer:0");
     info_line(out, "mem_allocator:%s", mem_allocator());
     line_size(out, "mem_overhead_db_hashtable_rehashing", r.tables_rehashing);
-    info_line(out, "active_defrag_running:0");
+    info_line(out, "active_defrag_running:%d", defrag_stats().running);
     info_line(out, "lazyfree_pending_objects:%zu", background_pending(BACKGROUND_LAZY_FREE));
     info_line(out, "lazyfreed_objects:%llu", (unsigned long long)store_lazyfree.freed);
 }

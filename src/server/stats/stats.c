@@ -12,6 +12,7 @@
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/stats/errorstats.h"
+#include "server/defrag.h"
 #include "server/eviction.h"
 #include "server/clients/io_threads.h"
 #include "server/clients/listeners.h"
@@ -227,10 +228,13 @@ static void stats_write_rest(struct output *out) {
     line(out, "total_forks:%llu", ull(child_stats.total_forks));
     line(out, "migrate_cached_sockets:%zu", stats_migrate_connections);
     line(out, "slave_expires_tracked_keys:%zu", role_sync.tracked_keys);
-    static const char *const none_yet[] = {"active_defrag_hits",       "active_defrag_misses",
-                                           "active_defrag_key_hits",   "active_defrag_key_misses",
-                                           "total_active_defrag_time", "current_active_defrag_time"};
-    for (size_t i = 0; i < sizeof none_yet / sizeof *none_yet; i++) line(out, "%s:0", none_yet[i]);
+    struct defrag_stats defrag = defrag_stats();
+    line(out, "active_defrag_hits:%llu", ull(defrag.hits));
+    line(out, "active_defrag_misses:%llu", ull(defrag.misses));
+    line(out, "active_defrag_key_hits:%llu", ull(defrag.key_hits));
+    line(out, "active_defrag_key_misses:%llu", ull(defrag.key_misses));
+    line(out, "total_active_defrag_time:%llu", ull(defrag.total_us / 1000));
+    line(out, "current_active_defrag_time:%llu", ull(defrag.current_us / 1000));
     line(out, "tracking_total_keys:%zu", tracking_stats.keys);
     line(out, "tracking_total_items:%zu", tracking_stats.items);
     line(out, "tracking_total_prefixes:%zu", tracking_stats.prefixes);
@@ -278,6 +282,7 @@ static void stats_reset(void) {
     auth_reset_stats();
     clients_evicted_reset();
     eviction_reset_stats();
+    defrag_reset_stats();
     if (script_hooks) script_hooks->reset_stats();
 }
 

@@ -1,0 +1,203 @@
+/* defrag.c: see defrag.h. */
+#include "server/defrag.h"
+#include "lib/clock.h"
+#include "lib/log.h"
+#include "lib/memory.h"
+#include "server/command/dispatch.h"
+#include "server/process/child.h"
+#include "server/stats/latency_monitor.h"
+#include "store/relocate_keys.h"
+
+enum {
+    EVALUATE_US = 1000 * 1000,     /* the statistics of the allocator are not free */
+    IN_VAIN_US = 60 * 1000 * 1000, /* pause after a walk that moved nothing */
+    STEPS = 16,                    /* between two looks at the clock */
+    ALL = 100
+};
+
+static bool enabled;
+static int threshold_lower, threshold_upper, cycle_min, cycle_max, cycle_us;
+static int64_t ignore_bytes, max_scan_fields;
+
+static struct event_timer timer;
+static struct relocate_walk walk;
+static struct {
+    bool walking;
+    int percent; /* of a CPU */
+    uint64_t began_us, evaluated_us, rest_until_us;
+    uint64_t moved_before; /* walk.blocks.moved at the beginning */
+} state;
+static struct defrag_stats past; /* of the walks before `walk` counted anew, and the time of ended walks */
+
+/* The share of a CPU that the present fragmentation calls for; 0: none. */
+static int wanted_percent(void) {
+    struct mem_stats stats;
+    mem_read_stats(&stats);
+    if (stats.active <= stats.allocated || stats.allocated == 0) return 0;
+    size_t bytes = stats.active - stats.allocated;
+    double percent = (double)bytes * ALL / (double)stats.allocated;
+    if (bytes < (size_t)ignore_bytes || percent < threshold_lower) return 0;
+    double range = threshold_upper - threshold_lower;
+    double share = range > 0 ? (percent - threshold_lower) / range : 1;
+    double wanted = cycle_min + (cycle_max - cycle_min) * (share < 1 ? share : 1);
+    return wanted < cycle_min ? cycle_min : (int)wanted;
+}
+
+static void walk_begin(uint64_t now) {
+    state.walking = true;
+    state.began_us = now;
+    state.moved_before = walk.blocks.moved;
+    log_verbose("Starting active defragmentation, with up to %d%% of a CPU", state.percent);
+}
+
+static void walk_end(uint64_t now) {
+    uint64_t moved = walk.blocks.moved - state.moved_before;
+    relocate_walk_end(&walk);
+    past.total_us += now - state.began_us;
+    state.walking = false;
+    if (!moved) state.rest_until_us = now + IN_VAIN_US;
+    log_verbose("Active defragmentation done in %llu ms, %llu blocks moved",
+                (unsigned long long)((now - state.began_us) / 1000), (unsigned long long)moved);
+}
+
+/* Looks at the fragmentation, and begins a walk if it is due. A walk goes on to its end, with at least the least share.
+ */
+static void evaluate(uint64_t now) {
+    state.evaluated_us = now;
+    int percent = wanted_percent();
+    state.percent = percent || !state.walking ? percent : cycle_min;
+    if (percent && !state.walking && now >= state.rest_until_us) walk_begin(now);
+}
+
+static bool may_work(void) {
+    return !server.loading && !server.async_loading && !dispatch_running() && !child_active();
+}
+
+/* Returns the microseconds until the next piece of work. */
+static uint64_t fire(struct event_timer *self) {
+    (void)self;
+    uint64_t now = clock_monotonic_us();
+    if (!may_work()) return EVALUATE_US / 10;
+    if (now - state.evaluated_us >= EVALUATE_US) evaluate(now);
+    if (!state.walking) return EVALUATE_US;
+    uint64_t until = now + (uint64_t)cycle_us, ended;
+    bool more = true;
+    walk.blocks.limit = (uint64_t)max_scan_fields;
+    do {
+        for (int i = 0; i < STEPS && more; i++) more = relocate_walk_step(&walk, server.keyspace);
+        ended = clock_monotonic_us();
+    } while (more && ended < until);
+    latency_event("active-defrag-cycle", ended - now);
+    if (!more) {
+        walk_end(ended);
+        state.evaluated_us = ended;
+        return EVALUATE_US;
+    }
+    /* Work takes `percent` of the time from the beginning of a piece to that of the next one. */
+    uint64_t worked = ended > now ? ended - now : 1;
+    return worked * (uint64_t)(ALL - state.percent) / (uint64_t)state.percent + 1;
+}
+
+static void switch_on_or_off(void) {
+    if (enabled && !timer.heap_index) {
+        state.evaluated_us = state.rest_until_us = 0;
+        event_timer_set(server.loop, &timer, 1, fire);
+    } else if (!enabled) {
+        event_timer_cancel(server.loop, &timer);
+        if (state.walking) walk_end(clock_monotonic_us());
+    }
+}
+
+static const char *apply(void) {
+    switch_on_or_off();
+    return NULL;
+}
+static void start(void) {
+    switch_on_or_off();
+}
+struct server_part defrag_part = {.name = "defrag", .start = start};
+
+struct defrag_stats defrag_stats(void) {
+    struct defrag_stats stats = past;
+    stats.hits = walk.blocks.moved;
+    stats.misses = walk.blocks.stayed;
+    stats.key_hits = walk.keys_moved;
+    stats.key_misses = walk.keys_stayed;
+    if (state.walking) {
+        stats.current_us = clock_monotonic_us() - state.began_us;
+        stats.total_us += stats.current_us;
+        stats.running = state.percent;
+    }
+    return stats;
+}
+void defrag_reset_stats(void) {
+    walk.blocks.moved = walk.blocks.stayed = walk.keys_moved = walk.keys_stayed = 0;
+    state.moved_before = 0;
+    past.total_us = 0;
+}
+
+static const char *check_enabled(const struct config_option *option, struct slice text) {
+    (void)option;
+    if (!slice_is(text, "yes") || relocate_is_supported()) return NULL;
+    return "Active defragmentation cannot be enabled: it needs jemalloc 5.3 or later, which tells how full its slabs "
+           "are";
+}
+
+const struct config_option defrag_options[] = {
+    {.name = "activedefrag",
+     .type = CONFIG_BOOL,
+     .value = &enabled,
+     .initial = "no",
+     .check = check_enabled,
+     .apply = apply,
+     .help = "Move values together while the server runs, so that pages become free."},
+    {.name = "active-defrag-ignore-bytes",
+     .type = CONFIG_MEMORY,
+     .value = &ignore_bytes,
+     .initial = "100mb",
+     .min = 1,
+     .max = INT64_MAX,
+     .help = "Fragmentation below which nothing is moved."},
+    {.name = "active-defrag-threshold-lower",
+     .type = CONFIG_INT,
+     .value = &threshold_lower,
+     .initial = "10",
+     .min = 0,
+     .max = 1000,
+     .help = "Fragmentation in percent below which nothing is moved."},
+    {.name = "active-defrag-threshold-upper",
+     .type = CONFIG_INT,
+     .value = &threshold_upper,
+     .initial = "100",
+     .min = 0,
+     .max = 1000,
+     .help = "Fragmentation in percent from which values are moved with active-defrag-cycle-max."},
+    {.name = "active-defrag-cycle-min",
+     .type = CONFIG_INT,
+     .value = &cycle_min,
+     .initial = "1",
+     .min = 1,
+     .max = 99,
+     .help = "Percent of a CPU at the lower threshold."},
+    {.name = "active-defrag-cycle-max",
+     .type = CONFIG_INT,
+     .value = &cycle_max,
+     .initial = "25",
+     .min = 1,
+     .max = 99,
+     .help = "Percent of a CPU at the upper threshold."},
+    {.name = "active-defrag-cycle-us",
+     .type = CONFIG_INT,
+     .value = &cycle_us,
+     .initial = "500",
+     .min = 0,
+     .max = 100000,
+     .help = "Microseconds of work at a time, between commands of clients."},
+    {.name = "active-defrag-max-scan-fields",
+     .type = CONFIG_INT64,
+     .value = &max_scan_fields,
+     .initial = "1000",
+     .min = 1,
+     .max = INT64_MAX,
+     .help = "Items of a value that are looked at in one piece."},
+    {.name = NULL}};

@@ -1,0 +1,28 @@
+/* defrag.h: active defragmentation (activedefrag): the server moves values together while it runs, so that pages become
+ * free.
+ *
+ * Once a second the server compares the memory of the allocator's active pages with the memory of the blocks in them.
+ * If the difference exceeds active-defrag-ignore-bytes and active-defrag-threshold-lower percent, it walks over all
+ * keys (store/relocate_keys.h), for active-defrag-cycle-us at a time, and takes between active-defrag-cycle-min and
+ * active-defrag-cycle-max percent of a CPU: the more, the nearer the difference is to active-defrag-threshold-upper.
+ * There is no work while data is loaded, while a child process shares the memory (each move would copy pages), and
+ * while a script serves the loop.
+ *
+ * It needs an allocator that tells how full its slabs are (lib/relocate.h): jemalloc 5.3 as distributions ship it. */
+#ifndef SERVER_DEFRAG_H
+#define SERVER_DEFRAG_H
+#include "server/config/config.h"
+#include "server/server.h"
+
+extern const struct config_option defrag_options[];
+extern struct server_part defrag_part;
+
+/* For INFO. Hits are moved blocks and keys with moved blocks; misses those that stayed. */
+struct defrag_stats {
+    uint64_t hits, misses, key_hits, key_misses;
+    uint64_t total_us, current_us; /* time since the walk began that is going on; current_us 0: none */
+    int running;                   /* percent of a CPU; 0: no walk is going on */
+};
+struct defrag_stats defrag_stats(void);
+void defrag_reset_stats(void); /* CONFIG RESETSTAT */
+#endif
