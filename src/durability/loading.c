@@ -266,10 +266,11 @@ static bool log_copy_aux(void *context, struct source *source, struct slice name
     return log_aux(context, source, name, value) && copy_aux(context, source, name, value);
 }
 
-int loading_read_copy(struct source *source, struct keyspace *into,
+int loading_read_copy(struct source *source, struct keyspace *into, bool verified,
                       bool (*aux)(void *context, struct source *source, struct slice name, struct slice value)) {
     struct rdb_load_result result = {0};
     struct rdb_load_params params = load_params(RDB_DUPLICATE_REFUSED, true);
+    params.ignore_checksum |= verified;
     copy_aux = aux;
     params.aux = log_copy_aux;
     params.library = keep_library;

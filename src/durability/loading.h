@@ -42,9 +42,9 @@ int loading_read_base(struct source *source, const char *name);
 int loading_read_rdb(const char *name, enum loading_service service, bool flush, enum rdb_duplicate_key duplicates);
 
 /* Reads the full copy of a primary, from a source that is attached, into a keyspace whose databases are empty. `aux` is
- * called for each AUX field. Logs what it finds. 0, or the negative errno of rdb_load(), which was logged; what was
- * read so far is in the keyspace then. */
-int loading_read_copy(struct source *source, struct keyspace *into,
+ * called for each AUX field. `verified`: the source has checked its bytes, and no checksum is computed. Logs what it
+ * finds. 0, or the negative errno of rdb_load(), which was logged; what was read so far is in the keyspace then. */
+int loading_read_copy(struct source *source, struct keyspace *into, bool verified,
                       bool (*aux)(void *context, struct source *source, struct slice name, struct slice value));
 
 /* At start: loads what is there, or ends the process where it cannot be read. Clients are served meanwhile. */

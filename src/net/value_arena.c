@@ -55,8 +55,9 @@ enum {
     RUN_BLOCKS_MAX = RUN_BYTES / VALUE_BLOCK_MIN,
     GRANULE = 1 << VALUE_GRANULE_BITS,
     REGION_MAX = 32 * 1024 * 1024,
-    CACHE_BLOCKS = 16,       /* free blocks of a class that a thread caches, at most, */
-    CACHE_BYTES = 64 * 1024, /* and their bytes, but at least two blocks */
+    POPULATE_FROM = 16 * 1024 * 1024, /* bytes of blocks in use */
+    CACHE_BLOCKS = 16,                /* free blocks of a class that a thread caches, at most, */
+    CACHE_BYTES = 64 * 1024,          /* and their bytes, but at least two blocks */
 };
 _Static_assert(VALUE_BLOCK_MIN << DOUBLINGS == SMALL_MAX, "");
 _Static_assert(RUN_BLOCKS_MAX <= 256, "numbers of blocks are bytes");
@@ -65,8 +66,9 @@ struct region {
     struct value_region shown; /* must be first */
     struct list_link link;
     uint32_t units, free_units;
-    uint32_t longest; /* upper bound of the longest run of free units; often an overestimate */
-    uint64_t *bits;   /* a bit for each unit: in use */
+    uint32_t touched_units; /* those before it are not populated */
+    uint32_t longest;       /* upper bound of the longest run of free units; often an overestimate */
+    uint64_t *bits;         /* a bit for each unit: in use */
     /* For each unit of a run the run. For the first unit of a large block: one, 31 bits of how many units there are,
      * and the period (below) in which it was taken. */
     uint64_t *owners;
@@ -345,10 +347,22 @@ static void give_units(struct region *region, uint32_t first, uint32_t count) {
 
 /* Runs */
 
+/* Touches the pages of a run in one call, unless that was done before: filling values in order (loading a data set)
+ * would take a page fault for each page, a microsecond and more. A server with few values touches only the pages it
+ * uses. */
+static void populate(struct region *region, uint32_t first) {
+    if (first < region->touched_units || arena.stats.used < POPULATE_FROM) return;
+    region->touched_units = first + RUN_UNITS;
+#ifdef MADV_POPULATE_WRITE
+    madvise(region->shown.base + ((size_t)first << UNIT_BITS), RUN_BYTES, MADV_POPULATE_WRITE); /* may fail: a hint */
+#endif
+}
+
 static struct run *run_new(uint32_t class) {
     uint32_t first;
     struct region *region = take_units(RUN_UNITS, &first);
     if (!region) return NULL;
+    populate(region, first);
     struct run *run = mem_calloc(1, sizeof *run);
     run->region = region;
     run->first_unit = first;

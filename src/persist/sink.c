@@ -20,11 +20,23 @@ static void hand_over(struct sink *sink, const void *bytes, size_t len) {
     if (!sink->error) sink->error = sink->ops->write(sink, bytes, len);
     sink->flushed += len;
 }
-static void empty_buffer(struct sink *sink) {
+/* A room that is too small for what writers may ask for is filled by a copy, of little more than its size. */
+static void next_buffer(struct sink *sink) {
+    size_t size = SINK_BUFFER, room_size = 0;
+    char *room = sink->ops->room ? sink->ops->room(sink, &room_size) : NULL;
+    if (sink->ops->room) size = room && room_size >= OUTPUT_ROOM_MAX ? room_size : OUTPUT_ROOM_MAX;
+    sink->buffer = room && room_size >= OUTPUT_ROOM_MAX ? room : sink->own;
+    sink->out.pos = sink->summed = sink->buffer;
+    sink->out.end = sink->buffer + size;
+}
+static void hand_over_buffer(struct sink *sink) {
     sum(sink);
     hand_over(sink, sink->buffer, (size_t)(sink->out.pos - sink->buffer));
     sink->out.pos = sink->summed = sink->buffer;
-    sink->out.end = sink->buffer + SINK_BUFFER;
+}
+static void empty_buffer(struct sink *sink) {
+    hand_over_buffer(sink);
+    next_buffer(sink);
 }
 
 static void sink_make_room(struct output *out, size_t len) {
@@ -33,9 +45,10 @@ static void sink_make_room(struct output *out, size_t len) {
 }
 static void sink_share(struct output *out, struct blob *blob) {
     struct sink *sink = (struct sink *)out;
-    empty_buffer(sink);
+    hand_over_buffer(sink);
     if (sink->checksum) sink->crc = crc64(sink->crc, blob->data, blob->len);
     hand_over(sink, blob->data, blob->len);
+    next_buffer(sink);
     blob_release(blob);
 }
 static const struct output_ops output_ops = {
@@ -44,9 +57,8 @@ _Static_assert((int)SINK_BUFFER >= (int)OUTPUT_ROOM_MAX, "room that may be asked
 
 void sink_init(struct sink *sink, const struct sink_ops *ops, void *context) {
     *sink = (struct sink){.out.ops = &output_ops, .ops = ops, .context = context, .fd = -1};
-    sink->buffer = mem_alloc(SINK_BUFFER);
-    sink->out.pos = sink->summed = sink->buffer;
-    sink->out.end = sink->buffer + SINK_BUFFER;
+    sink->own = mem_alloc(SINK_BUFFER);
+    next_buffer(sink);
 }
 
 static int sync_interval(struct sink *sink, off_t from, off_t len) {
@@ -77,15 +89,15 @@ static int fd_write(struct sink *sink, const void *bytes, size_t len) {
     }
     return 0;
 }
-static const struct sink_ops fd_ops = {fd_write};
+static const struct sink_ops fd_ops = {.write = fd_write};
 
 void sink_init_fd(struct sink *sink, int fd) {
     sink_init(sink, &fd_ops, NULL);
     sink->fd = fd;
 }
 void sink_free(struct sink *sink) {
-    mem_free(sink->buffer);
-    sink->buffer = NULL;
+    mem_free(sink->own);
+    sink->own = sink->buffer = NULL;
 }
 
 uint64_t sink_offset(const struct sink *sink) {

@@ -5,7 +5,10 @@
  *
  * A byte of the input lies in the buffer at an address that equals its offset modulo the size of a page. The kernel
  * copies from whole pages of its page cache with "rep movsb", which on AMD's processors is several times slower where
- * the destination is not aligned as the page is. */
+ * the destination is not aligned as the page is.
+ *
+ * Of an input that shows its pieces, only bytes that are needed together and lie in two pieces are joined in the
+ * buffer. */
 #include "persist/source.h"
 #include "lib/crc64.h"
 #include "lib/memory.h"
@@ -38,7 +41,7 @@ static ssize_t fd_read(struct source *source, void *to, size_t len) {
     while (got < 0 && errno == EINTR);
     return got < 0 ? -errno : got;
 }
-static const struct source_ops fd_ops = {fd_read};
+static const struct source_ops fd_ops = {.read = fd_read};
 
 void source_init_fd(struct source *source, int fd) {
     struct stat info;
@@ -109,11 +112,8 @@ bool source_fail_at(struct source *source, uint64_t offset, int error, const cha
 
 /* --- Reading --- */
 
-/* Reads up to `len` bytes. 0: the end. Negative: the source has failed. */
-static ssize_t read_some(struct source *source, void *to, size_t len) {
-    if (source->failed) return -1;
-    if (!source->ops) return 0;
-    ssize_t got = source->ops->read(source, to, len);
+/* Notes what an operation returned. */
+static ssize_t have_read(struct source *source, ssize_t got) {
     if (got < 0) {
         source_fail(source, (int)got, "reading failed: %s", strerror((int)-got));
         return -1;
@@ -130,6 +130,23 @@ static ssize_t read_some(struct source *source, void *to, size_t len) {
     return got;
 }
 
+/* Reads up to `len` bytes. 0: the end. Negative: the source has failed. */
+static ssize_t read_some(struct source *source, void *to, size_t len) {
+    if (source->failed) return -1;
+    if (!source->ops) return 0;
+    return have_read(source, source->ops->read(source, to, len));
+}
+
+/* The next piece of the input becomes the window. Returns as read_some() does. */
+static ssize_t show_next(struct source *source) {
+    const char *bytes = NULL;
+    ssize_t got = have_read(source, source->ops->show(source, &bytes));
+    if (got <= 0) return got;
+    source->at = source->summed = bytes;
+    source->end = bytes + got;
+    return got;
+}
+
 bool source_fail_truncated(struct source *source) {
     if (source->failed) return false;
     source->truncated = true;
@@ -141,12 +158,20 @@ static bool fill(struct source *source, size_t len) {
     size_t left = (size_t)(source->end - source->at);
     if (source->failed || !source->ops) return !source->failed;
     sum_consumed(source);
+    if (left == 0 && source->ops->show) {
+        ssize_t got = show_next(source);
+        source->ended = got == 0;
+        if (got <= 0 || (size_t)got >= len) return got >= 0;
+        left = (size_t)got;
+    }
     char *start = source->buffer + ((source->end_offset - left) & (PAGE - 1));
     if (left) memmove(start, source->at, left);
     source->at = source->summed = start;
     source->end = start + left;
     while ((size_t)(source->end - source->at) < len) {
-        ssize_t got = read_some(source, (char *)source->end, source->capacity - (size_t)(source->end - source->buffer));
+        size_t room = source->capacity - (size_t)(source->end - source->buffer),
+               missing = len - (size_t)(source->end - start);
+        ssize_t got = read_some(source, (char *)source->end, source->ops->show ? missing : room);
         if (got <= 0) {
             source->ended = got == 0;
             return got == 0;

@@ -2,7 +2,8 @@
  *
  * A source shows a window, the bytes [at, end) that are there and not consumed. Readers take bytes from the window and
  * move `at`. When the window has too few bytes, source_need() reads more behind those that are left. Bytes of large
- * strings do not pass through the window: source_read() reads them straight to their destination.
+ * strings do not pass through the window: source_read() reads them straight to their destination. An input that lies in
+ * memory piece by piece is not copied into the source's buffer: each piece is a window (source_ops.show).
  *
  * Errors are sticky. The first one is kept with its reason and the offset at which it was found; the window is empty
  * from then on, and everything fails. So a reader may check once, after several reads.
@@ -28,6 +29,9 @@ struct source;
 struct source_ops {
     /* Reads 1 to `len` bytes; waits for the first one. 0: the end of the input. A negative errno: it failed. */
     ssize_t (*read)(struct source *source, void *to, size_t len);
+    /* NULL, or: shows the next bytes where they lie, 1 or more, and waits for the first one. They stay until the next
+     * call of either function. Returns their number, else as read() does. */
+    ssize_t (*show)(struct source *source, const char **bytes);
 };
 
 struct source {

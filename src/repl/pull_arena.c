@@ -161,7 +161,8 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
     while (len) {
         if (!arena->used) wait_for_slot(arena);
         size_t space = PULL_CHUNK_SIZE - arena->used, step = len < space ? len : space;
-        memcpy(chunk_at(arena, arena->number) + arena->used, from, step);
+        char *to = chunk_at(arena, arena->number) + arena->used;
+        if (to != from) memcpy(to, from, step); /* equal: it was built there */
         arena->used += (uint32_t)step;
         from += step, len -= step;
         if (arena->used == PULL_CHUNK_SIZE) publish(arena);
@@ -169,8 +170,16 @@ static int chunk_write(struct sink *sink, const void *bytes, size_t len) {
     return 0;
 }
 
+/* The rest of the present chunk. */
+static char *chunk_room(struct sink *sink, size_t *size) {
+    const struct pull_arena *arena = sink->context;
+    if (!arena->used && !slot_is_free(arena)) return NULL;
+    *size = PULL_CHUNK_SIZE - arena->used;
+    return chunk_at(arena, arena->number) + arena->used;
+}
+
 void pull_arena_sink(struct pull_arena *arena, struct sink *sink, const struct pull_writer *writer) {
-    static const struct sink_ops ops = {chunk_write};
+    static const struct sink_ops ops = {.write = chunk_write, .room = chunk_room};
     arena->writer = writer;
     sink_init(sink, &ops, arena);
 }

@@ -1,5 +1,6 @@
 /* pull_primary.c: see pull_primary.h. */
 #include "repl/pull_primary.h"
+#include "lib/background.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
@@ -106,6 +107,11 @@ static void reader_remove(struct pull_reader *reader) {
     mem_free(reader);
 }
 
+/* Unmapping takes a millisecond for 3 MiB: longer than a command should wait. */
+static void free_arena(void *arena) {
+    pull_arena_free(arena);
+}
+
 /* The snapshot is needed no longer when all replicas are done. */
 static void end_if_unused(void) {
     if (!pull.arena || pull.readers.len) return;
@@ -115,7 +121,7 @@ static void end_if_unused(void) {
     }
     event_watch_remove(server.loop, &pull.filled);
     event_timer_cancel(server.loop, &pull.tick);
-    pull_arena_free(pull.arena);
+    background_submit(BACKGROUND_LAZY_FREE, free_arena, pull.arena);
     pull.arena = NULL;
     mem_free(pull.ends);
     mem_free(pull.end_keys);

@@ -41,6 +41,7 @@ struct pull_fetch {
     uint64_t reads, called_back;                       /* reads that were started; that ended, whatever the result */
     bool orphaned; /* pull_fetch_free() was called while reads are in flight: the last of them frees it */
     uint32_t used; /* bytes of chunk `consumed` that the loader has */
+    size_t shown;  /* bytes behind those that the loader uses where they lie */
     bool ended;    /* the last line has come: `started` is the number of chunks */
     uint64_t announced_bytes, bytes, keys, keys_total;
     uint64_t began_us, sent_us, heard_us;
@@ -276,23 +277,43 @@ static void turn(struct pull_fetch *fetch, int64_t wait_us) {
     conn_flush(fetch->conn);
 }
 
-ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len) {
+/* The loader has `len` more bytes of the present chunk. */
+static void bytes_used(struct pull_fetch *fetch, size_t len) {
+    fetch->used += (uint32_t)len;
+    if (fetch->used < buffer_at(fetch, fetch->consumed)->length) return;
+    fetch->used = 0;
+    fetch->consumed++;
+    turn(fetch, 0); /* takes reads that have completed, and starts others in the free buffers */
+}
+
+/* Waits until the next bytes are there. */
+static ssize_t next_bytes(struct pull_fetch *fetch, const char **bytes) {
+    size_t shown = fetch->shown;
+    fetch->shown = 0;
+    if (shown) bytes_used(fetch, shown);
     pull_fetch_pump(fetch);
     while (!fetch->error && fetch->consumed == fetch->arrived) {
         if (fetch->ended && fetch->arrived == fetch->started) return 0;
         turn(fetch, WAIT_US);
     }
     if (fetch->error) return fetch->error;
-    const struct buffer *buffer = buffer_at(fetch, fetch->consumed);
-    size_t left = buffer->length - fetch->used;
-    if (len > left) len = left;
-    memcpy(to, fetch->memory + buffer_offset(fetch, fetch->consumed) + fetch->used, len);
-    fetch->used += (uint32_t)len;
-    if (fetch->used == buffer->length) {
-        fetch->used = 0;
-        fetch->consumed++;
-        turn(fetch, 0); /* takes reads that have completed, and starts others in the free buffers */
-    }
+    *bytes = fetch->memory + buffer_offset(fetch, fetch->consumed) + fetch->used;
+    return (ssize_t)(buffer_at(fetch, fetch->consumed)->length - fetch->used);
+}
+
+ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes) {
+    ssize_t got = next_bytes(fetch, bytes);
+    if (got > 0) fetch->shown = (size_t)got;
+    return got;
+}
+
+ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len) {
+    const char *bytes;
+    ssize_t got = next_bytes(fetch, &bytes);
+    if (got <= 0) return got;
+    if (len > (size_t)got) len = (size_t)got;
+    memcpy(to, bytes, len);
+    bytes_used(fetch, len);
     return (ssize_t)len;
 }
 

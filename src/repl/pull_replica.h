@@ -42,6 +42,9 @@ struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, 
  * negative errno: -ECANCELED after pull_fetch_cancel(), else the failure of the link or of the primary
  * (pull_fetch_error()). Must not be called from handlers of the connection. */
 ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len);
+/* The same without the copy: shows the bytes in the local buffer, where they stay until the next call of one of the two
+ * functions. */
+ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes);
 /* Starts reads and takes those that have completed, without waiting. For the loader to call now and then. */
 void pull_fetch_pump(struct pull_fetch *fetch);
 /* Call before the connection is closed. Later reads return -ECANCELED. */
@@ -66,6 +69,9 @@ static inline struct pull_fetch *pull_fetch_new(struct connection *conn, struct 
     return NULL;
 }
 static inline ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len) {
+    return -1;
+}
+static inline ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes) {
     return -1;
 }
 static inline void pull_fetch_pump(struct pull_fetch *fetch) {}

@@ -175,7 +175,7 @@ static ssize_t conn_read(struct source *source, void *to, size_t len) {
         if (timed_out()) snprintf(copy.reason, sizeof copy.reason, "%s", timeout_text);
     }
 }
-static const struct source_ops conn_ops = {conn_read};
+static const struct source_ops conn_ops = {.read = conn_read};
 
 /* Logs the progress of a fetch every PROGRESS_US. */
 static void report_progress(void) {
@@ -187,12 +187,7 @@ static void report_progress(void) {
                (long long)progress.seconds_left);
 }
 
-static ssize_t fetch_read(struct source *source, void *to, size_t len) {
-    if (copy.reason[0]) {
-        source_fail(source, -ECANCELED, "%s", copy.reason);
-        return -ECANCELED;
-    }
-    ssize_t got = pull_fetch_read(copy.fetch, to, len);
+static ssize_t have_fetched(struct source *source, ssize_t got) {
     if (got < 0) source_fail(source, (int)got, "%s", pull_fetch_error(copy.fetch));
     if (got <= 0) return got;
     copy.received += (uint64_t)got;
@@ -202,7 +197,17 @@ static ssize_t fetch_read(struct source *source, void *to, size_t len) {
     report_progress();
     return got;
 }
-static const struct source_ops fetch_ops = {fetch_read};
+static bool is_cancelled(struct source *source) {
+    if (copy.reason[0]) source_fail(source, -ECANCELED, "%s", copy.reason);
+    return copy.reason[0];
+}
+static ssize_t fetch_read(struct source *source, void *to, size_t len) {
+    return is_cancelled(source) ? -ECANCELED : have_fetched(source, pull_fetch_read(copy.fetch, to, len));
+}
+static ssize_t fetch_show(struct source *source, const char **bytes) {
+    return is_cancelled(source) ? -ECANCELED : have_fetched(source, pull_fetch_show(copy.fetch, bytes));
+}
+static const struct source_ops fetch_ops = {.read = fetch_read, .show = fetch_show};
 
 static bool read_aux(void *context, struct source *source, struct slice name, struct slice value) {
     int64_t db;
@@ -261,7 +266,7 @@ static bool load(struct source *source, bool swap, bool *replaced) {
         flush_all();
         *replaced = true;
     }
-    bool ok = loading_read_copy(source, into, read_aux) == 0 && read_mark(source);
+    bool ok = loading_read_copy(source, into, copy.fetch != NULL, read_aux) == 0 && read_mark(source);
     if (ok && swap) {
         log_notice("PRIMARY <-> REPLICA sync: Swapping active DB with loaded DB");
         repl_disconnect_replicas("a full synchronization replaces the data");

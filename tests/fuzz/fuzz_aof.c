@@ -15,7 +15,7 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
     rest->data += piece, rest->len -= piece;
     return (ssize_t)piece;
 }
-static const struct source_ops trickle_ops = {trickle};
+static const struct source_ops trickle_ops = {.read = trickle};
 
 struct outcome {
     enum aof_record last;

@@ -37,7 +37,7 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
     rest->data += piece, rest->len -= piece;
     return (ssize_t)piece;
 }
-static const struct source_ops trickle_ops = {trickle};
+static const struct source_ops trickle_ops = {.read = trickle};
 
 static int load(struct keyspace *keyspace, struct slice file, bool connection, bool check,
                 struct rdb_load_result *result) {
@@ -70,7 +70,7 @@ static int append(struct sink *sink, const void *bytes, size_t len) {
     output_write(&file->out, slice_make(bytes, len));
     return 0;
 }
-static const struct sink_ops memory_sink = {append};
+static const struct sink_ops memory_sink = {.write = append};
 
 static void save_and_load(struct keyspace *keyspace) {
     struct keyspace *copy = keyspace_new(DATABASES, NULL);

@@ -50,7 +50,7 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
     rest->data += piece, rest->len -= piece;
     return (ssize_t)piece;
 }
-static const struct source_ops trickle_ops = {trickle};
+static const struct source_ops trickle_ops = {.read = trickle};
 
 static void commands_are_read_whatever_their_size(void **state) {
     (void)state;
@@ -193,7 +193,7 @@ static ssize_t broken(struct source *source, void *to, size_t len) {
 }
 static void a_disk_that_fails_is_no_end_of_a_file(void **state) {
     (void)state;
-    static const struct source_ops ops = {broken};
+    static const struct source_ops ops = {.read = broken};
     struct source source;
     struct aof_reader reader;
     source_init(&source, &ops, NULL, 1000);

@@ -139,6 +139,29 @@ static void chunks_arrive_in_order_and_are_acknowledged(void **state) {
     assert_false(pull_fetch_progress(&progress));
 }
 
+/* The rest of a chunk that was read in part is shown, too. */
+static void chunks_are_shown_where_they_lie(void **state) {
+    enum { READ = 10 };
+    const char *shown;
+    char got[READ];
+    begin();
+    uint64_t total = 0;
+    for (uint64_t n = 0; n < CHUNKS; n++) announce(n, CHUNK), total += CHUNK;
+    say(PULL_END "%d %llu\r\n", (int)CHUNKS, (unsigned long long)total);
+    for (uint64_t n = 0; n < CHUNKS; n++) {
+        size_t before = n % 3 == 0 ? READ : 0;
+        if (before) assert_int_equal(pull_fetch_read(fetch, got, READ), READ);
+        assert_memory_equal(got, bytes + chunk_at(n - n % 3), READ);
+        assert_int_equal(pull_fetch_show(fetch, &shown), CHUNK - before);
+        pull_fetch_pump(fetch); /* must not touch what was shown */
+        assert_memory_equal(shown, bytes + chunk_at(n) + before, CHUNK - before);
+    }
+    assert_int_equal(pull_fetch_show(fetch, &shown), 0);
+    assert_int_equal(pull_fetch_show(fetch, &shown), 0);
+    turn_until(pulled == CHUNKS);
+    end();
+}
+
 static void what_follows_the_end_stays_in_the_connection(void **state) {
     char byte;
     begin();
@@ -276,6 +299,7 @@ int main(int argc, char **argv) {
     if (!rdma_device_arranged(argv[0])) return 1;
     const struct CMUnitTest tests[] = {
         PULL_TEST(chunks_arrive_in_order_and_are_acknowledged),
+        PULL_TEST(chunks_are_shown_where_they_lie),
         PULL_TEST(what_follows_the_end_stays_in_the_connection),
         PULL_TEST(no_more_than_the_buffers_is_fetched_ahead),
         PULL_TEST(a_primary_that_breaks_a_rule_is_refused),

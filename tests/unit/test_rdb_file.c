@@ -46,7 +46,7 @@ static int append(struct sink *sink, const void *bytes, size_t len) {
     output_write(&file->out, slice_make(bytes, len));
     return 0;
 }
-static const struct sink_ops memory_sink = {append};
+static const struct sink_ops memory_sink = {.write = append};
 
 static void save(struct keyspace *keyspace, struct memory_output *file, const struct rdb_save_params *params) {
     static const struct rdb_save_params plain;
@@ -360,7 +360,7 @@ static ssize_t trickle(struct source *source, void *to, size_t len) {
 }
 static void input_of_unknown_size_is_read_as_it_arrives(void **state) {
     (void)state;
-    static const struct source_ops ops = {trickle};
+    static const struct source_ops ops = {.read = trickle};
     struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
     struct memory_output file;
     struct rdb_load_result result;
@@ -382,11 +382,68 @@ static void input_of_unknown_size_is_read_as_it_arrives(void **state) {
     keyspace_free(keyspace);
 }
 
+/* Shows pieces of many sizes. A piece is gone with the next call. */
+struct pieces {
+    struct slice rest;
+    char *shown;
+    size_t shown_len, turn;
+};
+static size_t next_piece(struct pieces *pieces, size_t most) {
+    static const size_t sizes[] = {1, 3, 9000, 70, 5000, 300000, 2, 65536};
+    if (pieces->shown) memset(pieces->shown, 'x', pieces->shown_len);
+    free(pieces->shown);
+    pieces->shown = NULL;
+    size_t len = sizes[pieces->turn++ % 8];
+    if (len > most) len = most;
+    return len < pieces->rest.len ? len : pieces->rest.len;
+}
+static ssize_t read_piece(struct source *source, void *to, size_t len) {
+    struct pieces *pieces = source->context;
+    size_t got = next_piece(pieces, len);
+    memcpy(to, pieces->rest.data, got);
+    pieces->rest.data += got, pieces->rest.len -= got;
+    return (ssize_t)got;
+}
+static ssize_t show_piece(struct source *source, const char **bytes) {
+    struct pieces *pieces = source->context;
+    size_t got = next_piece(pieces, SIZE_MAX);
+    pieces->shown = malloc(got + 1);
+    assert_non_null(pieces->shown);
+    memcpy(pieces->shown, pieces->rest.data, pieces->shown_len = got);
+    pieces->rest.data += got, pieces->rest.len -= got;
+    *bytes = pieces->shown;
+    return (ssize_t)got;
+}
+static void input_that_shows_its_pieces_is_read_where_it_lies(void **state) {
+    (void)state;
+    static const struct source_ops ops = {.read = read_piece, .show = show_piece};
+    struct keyspace *keyspace = data_set(true), *copy = keyspace_new(DATABASES, NULL);
+    struct memory_output file;
+    struct rdb_load_result result;
+    struct rdb_load_params params = {0};
+    struct source source;
+    save(keyspace, &file, NULL);
+    output_write(&file.out, SLICE("what follows"));
+    struct pieces pieces = {.rest = memory_output_slice(&file)};
+    source_init(&source, &ops, &pieces, UINT64_MAX);
+    assert_int_equal(rdb_load(&source, copy, &params, &result), 0);
+    char follows[12];
+    assert_true(source_read(&source, follows, sizeof follows));
+    assert_memory_equal(follows, "what follows", sizeof follows);
+    assert_true(source_at_end(&source));
+    assert_same(keyspace, copy);
+    source_free(&source);
+    free(pieces.shown);
+    memory_output_free(&file);
+    keyspace_free(copy);
+    keyspace_free(keyspace);
+}
+
 /* Over a connection, the announced size of a database expands its table only as keys arrive. */
 static void announced_sizes_are_believed_as_keys_arrive(void **state) {
     (void)state;
     enum { KEYS = 200000 };
-    static const struct source_ops ops = {trickle};
+    static const struct source_ops ops = {.read = trickle};
     for (int all = 0; all < 2; all++) {
         struct keyspace *copy = keyspace_new(DATABASES, NULL);
         struct memory_output file;
@@ -589,7 +646,7 @@ static int full(struct sink *sink, const void *bytes, size_t len) {
 }
 static void a_full_disk_ends_a_save(void **state) {
     (void)state;
-    static const struct sink_ops ops = {full};
+    static const struct sink_ops ops = {.write = full};
     struct keyspace *keyspace = data_set(false);
     struct rdb_save_params params = {0};
     struct sink sink;
@@ -605,7 +662,7 @@ static bool stop(struct source *source) {
 static void loading_can_be_cancelled(void **state) {
     (void)state;
     struct keyspace *keyspace = data_set(false), *copy = keyspace_new(DATABASES, NULL);
-    static const struct source_ops ops = {trickle};
+    static const struct source_ops ops = {.read = trickle};
     struct memory_output file;
     struct rdb_load_result result;
     struct rdb_load_params params = {0};
@@ -633,6 +690,7 @@ int main(void) {
         cmocka_unit_test(wrong_sizes_of_slots_do_no_harm),
         cmocka_unit_test(files_are_written_and_read_in_pieces),
         cmocka_unit_test(input_of_unknown_size_is_read_as_it_arrives),
+        cmocka_unit_test(input_that_shows_its_pieces_is_read_where_it_lies),
         cmocka_unit_test(announced_sizes_are_believed_as_keys_arrive),
         cmocka_unit_test(a_truncated_file_is_rejected_at_its_end),
         cmocka_unit_test(every_changed_byte_is_noticed),
