@@ -57,9 +57,9 @@ static struct slice file_read(const char *path) {
 }
 
 /* EVAL script numkeys key … arg …: the keys are the arguments before the comma. */
-static int run_eval(const struct cli_options *o) {
-    struct slice *argv = words = mem_alloc((size_t)(o->argc + 3) * sizeof *argv);
-    char keys_text[24];
+int cli_eval_arguments(const struct cli_options *o, struct slice **result) {
+    enum { NUMBER_TEXT = 24 };
+    struct slice *argv = *result = mem_alloc((size_t)(o->argc + 3) * sizeof *argv);
     int argc = 3, keys = -1;
     argv[0] = SLICE("EVAL");
     argv[1] = file_read(o->eval_file);
@@ -69,9 +69,25 @@ static int run_eval(const struct cli_options *o) {
         else
             argv[argc++] = slice_of(o->argv[i]);
     }
-    snprintf(keys_text, sizeof keys_text, "%d", keys < 0 ? argc - 3 : keys);
+    char *keys_text = mem_alloc(NUMBER_TEXT);
+    snprintf(keys_text, NUMBER_TEXT, "%d", keys < 0 ? argc - 3 : keys);
     argv[2] = slice_of(keys_text);
-    return cli_command(&cli, argc, argv, o->repeat) < 0;
+    return argc;
+}
+
+void cli_eval_free(struct slice *argv) {
+    mem_free((char *)argv[1].data);
+    mem_free((char *)argv[2].data);
+    mem_free(argv);
+}
+
+static int run_eval(const struct cli_options *o) {
+    if (o->debug) return cli_repl(&cli);
+    struct slice *argv;
+    int argc = cli_eval_arguments(o, &argv);
+    int result = cli_command(&cli, argc, argv, o->repeat) < 0;
+    cli_eval_free(argv);
+    return result;
 }
 
 static int run_mode(const struct cli_options *o) {

@@ -9,7 +9,8 @@
  *   cli_docs.c       help, completion and hints from the server's COMMAND DOCS
  *   cli_modes.c      --stat, --scan, --latency …
  *   cli_keys.c       --bigkeys, --memkeys, --hotkeys
- *   cli_transfer.c   --pipe, --rdb, --replica */
+ *   cli_transfer.c   --pipe, --rdb, --replica
+ *   cli_debug.c      --ldb: the debugger of scripts, at the prompt */
 #ifndef TOOLS_CLI_H
 #define TOOLS_CLI_H
 #include "resp/request.h"
@@ -49,7 +50,7 @@ struct cli_options {
     uint32_t timeout_ms;
     char *bulk_delimiter, *command_delimiter;
     bool stdin_last, cluster, exit_on_error, quoted_input, no_auth_warning, verbose, password_from_options,
-        ask_password, show_pushes;
+        ask_password, show_pushes, debug, debug_sync;
     char *stdin_tag, *pattern, *file, *eval_file;
     int64_t pipe_timeout_s, count, memkeys_samples, hotkeys_count, lru_keys, intrinsic_s;
     int argc; /* the command, or the arguments of a mode */
@@ -65,7 +66,7 @@ struct cli {
     struct session session;
     int db;       /* currently selected; options.db is for a new connection */
     int protocol; /* current RESP version */
-    bool in_transaction, subscribed, tty, interactive;
+    bool in_transaction, subscribed, tty, interactive, debugging /* a session runs */;
     int64_t subscriptions;
     char last_error[256];
     struct cli_docs *docs;
@@ -117,6 +118,18 @@ void docs_complete(const struct cli_docs *docs, struct slice line, void (*found)
 /* --- The prompt --- */
 
 int cli_repl(struct cli *cli);
+/* Reads the script of --eval and makes the command EVAL of it and the arguments. Free *argv with cli_eval_free(). Exits
+ * if the file cannot be read. */
+int cli_eval_arguments(const struct cli_options *o, struct slice **argv);
+void cli_eval_free(struct slice *argv);
+/* Starts a debugging session on a new connection and shows where the script stopped. Returns 0, or -1: it could not
+ * start, with a message. */
+int debug_start(struct cli *cli);
+/* A line of the prompt while a session runs. Returns false if the program should end. */
+bool debug_line(struct cli *cli, int argc, const struct slice *argv);
+/* The command `eval` of the debugger takes the rest of the line as it is, quotes included. False: it is another line.
+ */
+bool debug_eval(struct cli *cli, const char *line);
 struct line_editor;
 struct line_editor *line_editor_new(struct cli *cli);
 void line_editor_free(struct line_editor *editor);

@@ -100,8 +100,8 @@ struct slice cli_text(const struct resp_value *reply) {
 }
 
 void cli_prompt(const struct cli *cli, char *text, size_t size) {
-    if (!cli->session.conn) {
-        snprintf(text, size, "not connected> ");
+    if (!cli->session.conn || cli->debugging) {
+        snprintf(text, size, cli->debugging ? "lua debugger> " : "not connected> ");
         return;
     }
     char name[160], db[16] = "";

@@ -59,7 +59,8 @@ static int terminal_columns(void) {
 
 static bool hint_draw(struct line_editor *editor) {
     const LineInfo *line = el_line(editor->edit);
-    if (!editor->cli->hints || !editor->cli->docs || line->cursor != line->lastchar || line->cursor == line->buffer)
+    if (!editor->cli->hints || !editor->cli->docs || editor->cli->debugging || line->cursor != line->lastchar ||
+        line->cursor == line->buffer)
         return false;
     size_t len = (size_t)(line->lastchar - line->buffer);
     char hint[512];
@@ -148,7 +149,7 @@ static void completion_list(const struct completion *c) {
 static unsigned char key_complete(EditLine *edit, int key) { /* Tab */
     struct line_editor *editor = editor_of(edit);
     const LineInfo *line = el_line(edit);
-    if (!editor->cli->docs || line->cursor != line->lastchar) return CC_ERROR;
+    if (!editor->cli->docs || editor->cli->debugging || line->cursor != line->lastchar) return CC_ERROR;
     size_t len = (size_t)(line->cursor - line->buffer);
     struct completion c = {0};
     docs_complete(editor->cli->docs, slice_make(line->buffer, len), completion_add, &c);

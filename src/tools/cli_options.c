@@ -56,6 +56,10 @@ static const char help[] = "valkey-cli " PROJECT_VERSION "\n"
                            "  --quoted-input     Arguments may be quoted strings: '\"a\\x00b\"'.\n"
                            "  --eval <file>      EVAL the Lua script in the file; what follows are keys, a comma\n"
                            "                     between spaces, and arguments.\n"
+                           "  --ldb              With --eval: debug the script. It runs in a process of its own, and\n"
+                           "                     its changes are dropped at the end.\n"
+                           "  --ldb-sync-mode    The same in the server itself: it refuses other clients meanwhile,\n"
+                           "                     and the changes stay.\n"
                            "  -e                 Exit with an error when the command fails.\n"
                            "\n"
                            "How to show replies:\n"
@@ -141,6 +145,8 @@ static const struct text_option flags[] = {
     {"--no-auth-warning", offsetof(struct cli_options, no_auth_warning)},
     {"--verbose", offsetof(struct cli_options, verbose)},
     {"--askpass", offsetof(struct cli_options, ask_password)},
+    {"--ldb", offsetof(struct cli_options, debug)},
+    {"--ldb-sync-mode", offsetof(struct cli_options, debug_sync)},
 };
 static const struct number_option numbers[] = {
     {"--pipe-timeout", offsetof(struct cli_options, pipe_timeout_s), 0},
@@ -279,10 +285,7 @@ static void final_option(int argc, char **argv, int i) {
         puts("valkey-cli " PROJECT_VERSION);
         exit(0);
     }
-    static const char *const missing[] = {"--cluster", "--ldb", "--ldb-sync-mode"};
-    for (size_t k = 0; k < sizeof missing / sizeof *missing; k++) {
-        if (strcmp(argv[i], missing[k]) == 0) fail("%s is not in this version of valkey-cli.", argv[i]);
-    }
+    if (strcmp(argv[i], "--cluster") == 0) fail("%s is not in this version of valkey-cli.", argv[i]);
 }
 
 static void options_default(struct cli_options *o) {
@@ -305,6 +308,12 @@ static void options_check(struct cli_options *o) {
     char error[512];
     if (!endpoint_prepare(e, error, sizeof error)) fail("%s", error);
     if (o->stdin_last && o->stdin_tag) fail("%s", "Options -x and -X are mutually exclusive.");
+    o->debug |= o->debug_sync;
+    if (o->debug) o->output = CLI_FORMATTED;
+    if (o->debug && !o->eval_file) {
+        fail("%s", "Options --ldb and --ldb-sync-mode require --eval.\n"
+                   "Try valkey-cli --help for more information.");
+    }
     if (o->password_from_options && !o->no_auth_warning) {
         fputs("Warning: Using a password with '-a' or '-u' option on the command line interface may not be "
               "safe.\n",

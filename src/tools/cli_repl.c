@@ -78,11 +78,15 @@ static void command_connect(struct cli *cli, const struct slice *argv) {
 /* Returns false if the program should end. */
 static bool line_run(struct cli *cli, int argc, struct slice *argv) {
     int64_t repeat = cli->options.repeat;
+    if (cli->debugging && !slice_is(argv[0], "clear")) return debug_line(cli, argc, argv);
     if (argc == 1 && (slice_is(argv[0], "quit") || slice_is(argv[0], "exit"))) return false;
     if (argv[0].data[0] == ':') {
         preference_set(cli, argc, argv, false);
     } else if (slice_is(argv[0], "restart")) {
-        printf("Use 'restart' only in Lua debugging mode.\n");
+        if (cli->options.debug)
+            printf("\n"), debug_start(cli);
+        else
+            printf("Use 'restart' only in Lua debugging mode.\n");
     } else if (argc == 3 && slice_is(argv[0], "connect")) {
         command_connect(cli, argv);
     } else if (argc == 1 && slice_is(argv[0], "clear")) {
@@ -107,8 +111,12 @@ int cli_repl(struct cli *cli) {
     cli->hints = true;
     cli->options.exit_on_error = false;
     preferences_load(cli);
-    cli_connect(cli, true, true);
-    if (cli->tty && cli->session.conn) cli->docs = docs_load(cli);
+    if (cli->options.debug) {
+        if (debug_start(cli) < 0) return 1;
+    } else {
+        cli_connect(cli, true, true);
+        if (cli->tty && cli->session.conn) cli->docs = docs_load(cli);
+    }
     struct line_editor *editor = line_editor_new(cli);
     /* At the prompt an interrupt ends the program; while it waits for the server it ends the wait. */
     if (cli->tty) cli_catch_interrupt(cli, true);
@@ -119,6 +127,10 @@ int cli_repl(struct cli *cli) {
         fflush(stdout);
         const char *line = line_read(editor, prompt);
         if (!line) break;
+        if (cli->debugging && debug_eval(cli, line)) {
+            line_remember(editor, line);
+            continue;
+        }
         struct slice *argv;
         int argc = words_split(slice_of(line), &argv);
         if (argc != 0 && (argc < 0 || !is_secret(argc, argv))) line_remember(editor, line);
@@ -129,7 +141,7 @@ int cli_repl(struct cli *cli) {
         cli_interrupted = false;
         if (argc > 0) go_on = line_run(cli, argc, argv);
         words_free(argv, argc);
-        if (cli->tty && !cli->docs && cli->session.conn && !cli->subscribed && !cli->in_transaction)
+        if (cli->tty && !cli->docs && cli->session.conn && !cli->subscribed && !cli->in_transaction && !cli->debugging)
             cli->docs = docs_load(cli);
     }
     line_editor_free(editor);

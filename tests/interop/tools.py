@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The distribution's command line tools against our server, and our tools against genuine servers."""
+import os
 import re
 import time
 
@@ -152,8 +153,32 @@ if ours("valkey-benchmark") and genuine("valkey-server"):
             served = commands(primary, "get") > before[0], commands(replica, "get") > before[1]
             report.check("our valkey-benchmark reads with %s" % (" ".join(mode) or "--cluster"), code == 0 and served == expected, (served, out, err))
 
+# --- The debugger of scripts: either tool against either server shows the same
+def debugging_output(cli, server):
+    script = os.path.join(server.dir, "debugged.lua")
+    with open(script, "w") as file:
+        file.write("local a = {KEYS[1], 1.5, {x = true}}\nlocal function f(x)\n  return x * 2 end\nredis.call('set', a[1], f(3))\n"
+                   "redis.debug(a)\nfor i = 1, 2 do\n  redis.pcall('incr', KEYS[1], i) end\nredis.breakpoint()\nreturn {a[1], ARGV[1]}\n")
+    lines = ("s", "s", "print", "break 3", "c", "trace", "print x", "print nosuch", "list", "list 1 2", "whole", "s", "s", "s", "s", "s", "s", "s", "p",
+             "break", "break -3", "b 99", "b x", "maxlen", "maxlen 60", "e KEYS[1]:rep(100)", "r set text " + "y" * 80, "r get text", "v lrange none 0 1",
+             "foo", "eval 'a' .. 1", "eval x y", "c", "c", "ping", "restart", "abort", "get key", "quit")
+    code, out, err = run(cli, "-p", server.port, "--ldb", "--eval", script, "key", ",", "argument", data="\n".join(lines) + "\n")
+    # Addresses, and the replies of refused commands, whose texts differ.
+    return code, re.sub(r"0x[0-9a-f]+", "ADDRESS", re.sub(r"<reply> \"-ERR [^\n]*", "<reply> ERROR", out)), err
+
+
+if ours("valkey-cli") and not newest_server()[1]:
+    with Server(ours("valkey-server")) as mine, Server(newest_server()[0]) as theirs:
+        expected = debugging_output(genuine("valkey-cli"), theirs)
+        report.check("debugging a script with genuine programs", expected[0] == 0 and "session ended" in expected[1], expected)
+        for name, cli, server in (("our valkey-cli and genuine server", ours("valkey-cli"), theirs), ("genuine valkey-cli and our server", genuine("valkey-cli"), mine),
+                                  ("our valkey-cli and server", ours("valkey-cli"), mine)):
+            report.equal("debugging a script: %s" % name, expected, debugging_output(cli, server))
+else:
+    report.missing("debugging a script", "valkey-cli is not built, or there is no genuine Valkey 9.1")
+
 # --- Every option of the genuine tools is in ours, or ours says that it is not
-ABSENT = {"valkey-cli": {"--ldb", "--ldb-sync-mode"}, "valkey-benchmark": {"--fuzz", "--fuzz-mode", "--fuzz-loglevel"}}
+ABSENT = {"valkey-cli": set(), "valkey-benchmark": {"--fuzz", "--fuzz-mode", "--fuzz-loglevel"}}
 
 
 def options_of(path):
