@@ -124,4 +124,99 @@ start_server {tags {scripting}} {
         assert_error_like "*integral size overflow*" {r eval {return struct.pack('I4294967294', 1)} 0}
         assert_equal {15 000000ff -1} [r eval {return {bit.band(255, 15), bit.tohex(255), bit.bnot(0)}} 0]
     }
+
+    # Each script tries to get at something that it must not reach. Whatever it replies, the next script finds what it always finds.
+    proc assert_sandbox_is_whole {after} {
+        assert_equal {function 1 PONG} [r eval {return {type(redis.call), getmetatable('').__index == string and 1 or 0, redis.call('ping')}} 0] $after
+        foreach script {{return marked} {return _G.marked} {return redis.marked} {return ('').marked} {return string.marked} {return math.marked}} {
+            catch {r eval $script 0} found
+            assert {$found eq "" || [string match "*nonexistent global variable 'marked'*" $found]} "$script gives $found after $after"
+        }
+    }
+
+    test "no attempt to change globals and libraries from within another context succeeds" {
+        foreach script {
+            {loadstring('marked = 1')()} {pcall(loadstring('marked = 1'))} {load(function() local n = marked_source marked_source = nil return n end)}
+            {coroutine.wrap(function() marked = 1 end)()} {coroutine.resume(coroutine.create(function() _G.marked = 1 end))}
+            {xpcall(function() error('x') end, function() marked = 1 end)} {xpcall(function() marked = 1 end, function() redis.marked = 1 end)}
+            {('x'):gsub('x', function() marked = 1 end)} {('x'):gsub('x', setmetatable({}, {__index = function() string.marked = 'y' end}))}
+            {table.sort({2, 1}, function() marked = 1 end)} {table.foreach({1}, function() marked = 1 end)} {table.foreachi({1}, function() math.marked = 1 end)}
+            {setmetatable({}, {__index = function() marked = 1 end}).x = nil return setmetatable({}, {__index = function() marked = 1 end}).x}
+            {return tostring(setmetatable({}, {__tostring = function() marked = 1 return 'x' end}))}
+            {error(setmetatable({}, {__tostring = function() marked = 1 return 'x' end}))} {error(setmetatable({}, {__index = function() marked = 1 end}))}
+            {return setmetatable({}, {__index = function() marked = 1 end})} {return {err = setmetatable({}, {__tostring = function() marked = 1 end})}}
+            {rawset(getmetatable(''), 'marked', 1)} {getmetatable('').__index.marked = 1} {rawset(getmetatable('').__index, 'marked', 1)}
+            {rawset(getmetatable(_G), '__index', nil)} {rawset(getmetatable(_G), '__newindex', nil)} {setmetatable(getmetatable(_G), {__index = {marked = 1}})}
+            {setmetatable(_G, {__index = {marked = 1}})} {setmetatable('', {__index = {marked = 1}})} {setmetatable(_G._G, nil) marked = 1}
+            {table.insert(_G, 1, 1)} {table.insert(string, 'marked')} {table.remove(redis)} {table.sort(_G)} {string.marked = 1} {_G['marked'] = 1} {_G._G.redis.marked = 1}
+            {local t = redis t.marked = 1} {for k, v in pairs(_G) do if type(v) == 'table' then v.marked = 1 end end}
+            {for k, v in pairs(_G) do if type(v) == 'table' then pcall(rawset, v, 'marked', 1) end end}
+            {for k, v in pairs(_G) do if type(v) == 'table' and getmetatable(v) then pcall(rawset, getmetatable(v), '__index', {marked = 1}) end end}
+            {next(_G)} {for k in next, _G do _G[k] = nil end} {for k in pairs(redis) do rawset(redis, k, nil) end} {redis = nil} {_G = {}} {string = nil}
+            {local f = redis.call redis.call = function() return 'marked' end} {cjson.decode = nil} {cjson.null.marked = 1} {bit.marked = 1} {os.marked = 1}
+        } {
+            catch {r eval $script 0}
+            assert_sandbox_is_whole $script
+        }
+    }
+
+    test "the globals are those of Valkey" {
+        assert_same_elements {ARGV KEYS _G _VERSION __redis__err__handler __server__err__handler assert bit cjson cmsgpack collectgarbage coroutine error gcinfo
+            getmetatable ipairs load loadstring math next os pairs pcall rawequal rawget rawset redis select server setmetatable string struct table tonumber
+            tostring type unpack xpcall} [r eval {local t = {} for k in pairs(_G) do t[#t + 1] = k end table.sort(t) return t} 0]
+        foreach name {execute exit getenv remove rename tmpname date time difftime setlocale} {
+            assert_equal "" [r eval "return os.$name" 0]
+        }
+        assert_equal "" [r eval {return getmetatable(cjson.null)} 0]
+        foreach form {{return string.dump and loadstring(string.dump(assert), 'x')} {return (loadstring('\27LuaQ\0'))} {return (load(function() return nil end, '@/etc/passwd') or 1) == 1}} {
+            catch {r eval $form 0} reply
+            assert {$reply eq "" || [string match "ERR *" $reply]} "$form gives $reply"
+        }
+    }
+
+    test "what exhausts the interpreter is an error, and no more" {
+        foreach {script error} {
+            {return unpack({}, 1, 1e8)} "*too many results to unpack*"
+            {return table.concat({}, 'x', 1, 2^30)} "*invalid value (nil) at index 1*"
+            {return ('%999d'):format(1)} "*invalid format*"
+            {return ('%s'):rep(300):format(1)} "*bad argument*"
+            {local t = {} t.__index = t setmetatable(t, t) return t.x} "*loop in gettable*"
+            {coroutine.yield(1)} "*yield*"
+            {return tostring(setmetatable({}, {__tostring = function() return {} end}))} "*"
+            {return ('x'):rep(100):gsub('.', function() error('inside') end)} "*inside*"
+            {return loadstring(('('):rep(300) .. '1' .. (')'):rep(300))()} "*nil value*"
+            {return struct.pack('i100', 1)} "*"
+            {return struct.unpack('i4', 'abcd', 2^31)} "*"
+            {return struct.unpack('i4', 'abcd', -1)} "*"
+            {return cmsgpack.unpack_limit('\1\2', -1)} "*"
+            {return cmsgpack.unpack(('\129\1'):rep(50000))} "*stack overflow*"
+            {return cjson.decode(('\123"a":'):rep(50000))} "*too many nested*"
+            {local function f(t, n) return n == 0 and t or f(setmetatable({}, {__index = t}), n - 1) end return f({}, 300).missing} "*"
+            {local t = {} for i = 1, 300 do t = setmetatable({}, {__index = function(_, k) return t[k .. 'x'] end}) end return t.a} "*"
+            {return select(-100, 1)} "*index out of range*"
+            {return ('x'):rep(10, 'y', 'z'):byte(1, 1e9)} "*"
+            {local f = function(...) return select('#', ...) end return f(unpack({}, 1, 7999))} "*"
+            {xpcall(error, function() error('again') end) error('end')} "*end*"
+            {error()} "*"
+            {error(nil)} "*"
+            {error(function() end)} "*"
+            {error(coroutine.create(function() end))} "*"
+        } {
+            catch {r eval $script 0} reply
+            assert_match $error $reply $script
+            assert_equal PONG [r ping]
+        }
+        assert_sandbox_is_whole "all of them"
+    }
+
+    test "many coroutines, closures and tables leave nothing behind" {
+        r eval {collectgarbage()} 0
+        set before [info_field memory used_memory_vm_eval]
+        foreach script {{for i = 1, 20000 do coroutine.create(function() return i end) end} {for i = 1, 5000 do coroutine.wrap(function(x) coroutine.yield(x) end)(i) end}
+            {local t = {} for i = 1, 100000 do t = {t} end} {local t = {} for i = 1, 100000 do t['k' .. i] = i end}} {
+            r eval $script 0
+        }
+        r eval {collectgarbage() collectgarbage()} 0
+        assert_lessthan [info_field memory used_memory_vm_eval] [expr {$before + 20000000}]
+    }
 }
