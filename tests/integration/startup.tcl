@@ -23,6 +23,11 @@ test "options that would cost data or safety without their feature are refused" 
     foreach {line why} {
         {cluster-enabled yes} {This build has no cluster mode; *}
         {loadmodule x.so} {This build cannot load modules}
+        {loadmodule /lib/valkey-tls.so x} {This build cannot load modules}
+        {loadmodule valkey-rdma.so port} {Arguments of valkey-rdma.so are NAME=VALUE}
+        {loadmodule valkey-rdma.so =1} {Arguments of valkey-rdma.so are NAME=VALUE}
+        {loadmodule valkey-rdma.so nosuch=1} {There is no option rdma-nosuch}
+        {loadmodule valkey-rdma.so port=x} {*argument couldn't be parsed into an integer}
     } {
         refuses_to_start [fatal 1 $line $why] [conf "$line\n"]
     }

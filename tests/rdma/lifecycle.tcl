@@ -229,6 +229,20 @@ test "RDMA on another port than TCP" {
     assert_equal PONG [[new_client -host 127.0.0.1 -port $tcp] ping]
 }
 
+test "the line that loads the RDMA module of Valkey 8 sets address and port" {
+    set port [free_port]
+    set config [file join $::unit_dir module.conf]
+    write_file $config "loadmodule /usr/lib/valkey/valkey-tls.so\nloadmodule src/valkey-rdma.so bind=$::opt(rdma_host) port=$port\n"
+    serve -port $port -- $config --port PORT --bind 127.0.0.1 --save "" --dir DIR
+    assert_equal 1 [answers $port]
+    set t [new_client -host 127.0.0.1 -port $port]
+    assert_equal [list rdma-bind $::opt(rdma_host)] [$t config get rdma-bind]
+    assert_equal [list rdma-port $port] [$t config get rdma-port]
+    # A rewritten file has the line and the options, and means the same.
+    assert_equal OK [$t config rewrite]
+    assert_match "*loadmodule src/valkey-rdma.so*rdma-port $port*" [file_bytes $config]
+}
+
 test "RDMA alone, without TCP" {
     set port [free_port]
     lassign [serve -wait 0 -port $port -- --port 0 --save "" --dir DIR --rdma-bind $::opt(rdma_host) --rdma-port PORT] handle

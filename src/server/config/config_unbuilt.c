@@ -15,6 +15,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 
 /* --- validation of texts --- */
 
@@ -61,8 +62,30 @@ static const char *check_no_cluster(const struct config_option *option, struct s
 static const char *rename_command(int count, const struct slice *words) {
     return command_rename(words[0], words[1]);
 }
-static const char *refuse_module(int count, const struct slice *words) {
-    return "This build cannot load modules";
+/* Valkey can have transports as modules; here they are part of the server. Their lines are accepted, with the arguments
+ * of the RDMA module: "loadmodule /path/valkey-rdma.so bind=192.168.1.5 port=6379" sets rdma-bind and rdma-port. */
+static const char *set_rdma_argument(struct slice argument) {
+    const char *equals = memchr(argument.data, '=', argument.len);
+    char name[64];
+    size_t name_len = equals ? (size_t)(equals - argument.data) : 0;
+    struct slice value = {0};
+    if (equals) value = (struct slice){equals + 1, argument.len - name_len - 1};
+    if (!name_len || name_len >= sizeof name - sizeof "rdma-") return "Arguments of valkey-rdma.so are NAME=VALUE";
+    snprintf(name, sizeof name, "rdma-%.*s", (int)name_len, argument.data);
+    if (!config_find(slice_of(name))) return config_reason("There is no option %s", name);
+    return config_assign(name, 1, &value);
+}
+static const char *load_module(int count, const struct slice *words) {
+    struct slice file = words[0];
+    const char *slash = memrchr(file.data, '/', file.len);
+    if (slash) file = (struct slice){slash + 1, file.len - (size_t)(slash + 1 - file.data)};
+    if (slice_is(file, "valkey-tls.so") && count == 1) return NULL;
+    if (!slice_is(file, "valkey-rdma.so")) return "This build cannot load modules";
+    for (int i = 1; i < count; i++) {
+        const char *reason = set_rdma_argument(words[i]);
+        if (reason) return reason;
+    }
+    return NULL;
 }
 static const char *ignore(int count, const struct slice *words) {
     return NULL;
@@ -70,7 +93,7 @@ static const char *ignore(int count, const struct slice *words) {
 
 const struct config_directive config_directives_basic[] = {
     {.name = "rename-command", .min_words = 2, .max_words = 2, .handle = rename_command},
-    {.name = "loadmodule", .min_words = 1, .handle = refuse_module},
+    {.name = "loadmodule", .min_words = 1, .handle = load_module},
     {.name = "list-max-ziplist-entries", .min_words = 1, .max_words = 1, .handle = ignore},
     {.name = "list-max-ziplist-value", .min_words = 1, .max_words = 1, .handle = ignore},
     {.name = "lua-replicate-commands", .min_words = 1, .max_words = 1, .handle = ignore},
