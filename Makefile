@@ -85,6 +85,7 @@ WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wstrict-prototypes -Wmissing-pr
 ifeq ($(WERROR),yes)
 WARNINGS += -Werror
 endif
+flags_of_caller := $(CFLAGS)
 override CFLAGS += -std=c11 -D_GNU_SOURCE -pthread $(OPTIMIZATION) $(DEBUG_FLAGS) -fno-omit-frame-pointer -fno-strict-aliasing $(WARNINGS)
 override CPPFLAGS += -Isrc -I$(B) $(CFLAGS_LZF) $(CFLAGS_LUA)
 override LDFLAGS += -pthread -rdynamic
@@ -218,7 +219,7 @@ fuzz:
 
 # The device is the ground the tests stand on: built plainly, whatever the server is built with.
 utils/softrdma/libsoftrdma.so: FORCE
-	$(Q)$(MAKE) --no-print-directory -C utils/softrdma SANITIZER= OPTIMIZATION=-O3
+	$(Q)$(MAKE) --no-print-directory -C utils/softrdma SANITIZER= OPTIMIZATION=-O3 CFLAGS='$(flags_of_caller)'
 softrdma: utils/softrdma/libsoftrdma.so
 
 unit: $(UNIT_PROGRAMS) $(SOFTRDMA)
@@ -245,7 +246,7 @@ demo:
 	@utils/demo
 
 # Where files go, and what can be chosen, stands at the head of utils/packaging/install.
-install_variables := DESTDIR PREFIX BINDIR LIBDIR MANDIR SYSCONFDIR LOCALSTATEDIR UNITDIR BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
+install_variables := DESTDIR PREFIX BINDIR LIBDIR DATADIR MANDIR SYSCONFDIR LOCALSTATEDIR UNITDIR BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
 run_install = @env $(foreach name,$(install_variables),'$(name)=$($(name))') utils/packaging/install
 install: all
 	$(run_install)
