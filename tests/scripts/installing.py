@@ -211,6 +211,7 @@ def tests(root):
         version = documents.version()
         for program in "server", "cli", "benchmark", "check-rdb", "check-aof":
             assert version in run(f"{root}/src/valkey-{program}", "--version"), program
+        assert read(root, "debian/changelog").startswith(f"valkey-rdma ({version}) "), "debian/changelog"
 
     return [function for name, function in locals().items()
             if callable(function) and name not in ("run", "install", "files", "read")]
