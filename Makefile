@@ -269,4 +269,4 @@ check-style:
 help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
--include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c))
+-include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) $(wildcard src/tools/check*_main.c) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c))
