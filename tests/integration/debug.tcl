@@ -271,6 +271,7 @@ start_server {tags {debug}} {
             {debug dict-resizing 0} +OK {debug dict-resizing 1} +OK
             {debug dict-resizing} "-ERR unknown subcommand or wrong number of arguments for 'dict-resizing'. Try DEBUG HELP."
             {debug pause-cron 1} +OK {debug pause-cron 0} +OK
+            {debug pause-after-fork 0} +OK
             {debug replybuffer resizing 0} +OK {debug replybuffer resizing 1} +OK
             {debug replybuffer peak-reset-time never} +OK {debug replybuffer peak-reset-time 10} +OK {debug replybuffer peak-reset-time reset} +OK
             {debug replybuffer peak-reset-time x} "-ERR value is not an integer or out of range"
@@ -281,6 +282,16 @@ start_server {tags {debug}} {
             {debug jmap} "-ERR unknown subcommand or wrong number of arguments for 'jmap'. Try DEBUG HELP."
             {debug ziplist k} "-ERR unknown subcommand or wrong number of arguments for 'ziplist'. Try DEBUG HELP."
         }
+    }
+
+    test "DEBUG PAUSE-AFTER-FORK stops the server when it forks, until it is told to go on" {
+        r debug pause-after-fork 1
+        r -send bgsave
+        wait_for_condition 20000 {[process_state [srv pid]] eq "T"}
+        kill_process CONT [srv pid]
+        assert_match "Background saving started" [r -read]
+        r debug pause-after-fork 0
+        wait_for_condition 20000 {[info_field persistence rdb_bgsave_in_progress] == 0}
     }
 
     test "DEBUG STRINGMATCH-TEST" {

@@ -102,7 +102,7 @@ def info_fields(text):
     return out
 
 
-with Server(ours()) as a, Server(theirs_binary) as b:
+with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary, "--enable-debug-command", "yes") as b:
     mine, theirs = Client(a.port), Client(b.port)
 
     # COMMAND and COMMAND INFO
@@ -193,6 +193,30 @@ with Server(ours()) as a, Server(theirs_binary) as b:
         missing = [f for f in fields if f not in info_mine.get(section, []) and not f.startswith("engine_")]
         report.check("INFO %s has the fields of the genuine server" % section, not missing, missing)
 
+    # DEBUG has the subcommands of the genuine server but these.
+    ABSENT = {"drop-cluster-packet-filter", "close-cluster-link-on-packet-drop", "disable-cluster-random-ping", "disable-cluster-reconnection",
+              "slotmigration", "clusterlink",  # cluster mode
+              "delay-rdb-client-free-second", "force-free-primary-async", "force-tls-write-error", "aof-flush-sleep"}  # faults of its own tests
+    if their_version >= (9, 1):
+        named = [{line.split()[0].lower() for line in client.call("DEBUG", "HELP")[1:] if not line.startswith(" ")} for client in (mine, theirs)]
+        report.equal("DEBUG HELP names the subcommands of the genuine server", sorted(ABSENT), sorted(named[1] - named[0]))
+
+    # LATENCY: the forms of the replies, and the bounds of histograms.
+    if their_version >= (9, 1):
+        latest, bounds, graphs = [], [], []
+        for client in (mine, theirs):
+            client.call("CONFIG", "SET", "latency-monitor-threshold", "5")
+            for seconds in ("0.00001", "0.0001", "0.002", "0.01", "0.1"):
+                client.call("DEBUG", "SLEEP", seconds)
+            latest.append([[type(field) for field in event] for event in client.call("LATENCY", "LATEST")])
+            bounds.append(client.call("LATENCY", "HISTOGRAM", "debug")[1][3][:-1:2][-1])
+            graphs.append([re.sub(r"[0-9]+", "N", line) for line in client.call("LATENCY", "GRAPH", "command").decode().split("\n")][:2])
+            client.call("CONFIG", "SET", "latency-monitor-threshold", "0")
+        report.equal("LATENCY LATEST has the fields of the genuine server", latest[1], latest[0])
+        report.equal("LATENCY GRAPH has the head of the genuine server", graphs[1], graphs[0])
+        known = {1, 2, 4, 8, 16, 33, 66, 132, 264, 528, 1056, 2113, 4227, 8454, 16908, 33816, 67633, 135266, 270532, 541065, 1073741}
+        report.check("LATENCY HISTOGRAM has the bounds of the genuine server", set(bounds) <= known, bounds)
+
     # HELP texts name the same subcommands.
     for container in sorted(both):
         if not any(s[0].endswith(b"|help") for s in table_theirs[container][9]) or container in ("cluster",):
@@ -203,5 +227,16 @@ with Server(ours()) as a, Server(theirs_binary) as b:
             continue
         report.equal("%s HELP: first line" % container, y[0], x[0])
         report.equal("%s HELP: last lines" % container, y[-2:], x[-2:])
+
+# --check-system: the same checks first, with the same results. How fast the clock is depends on the moment.
+def checks_of(path):
+    out = subprocess.run([path, "--check-system"], stdout=subprocess.PIPE, check=False).stdout.decode()
+    return [check for check in re.findall(r"^\[([\w-]+)\]\.\.\.(\w+)", out, re.M) if not check[0].startswith("rdma-")]
+
+
+if their_version >= (9, 1):
+    x, y = checks_of(ours()), checks_of(theirs_binary)
+    report.equal("--check-system makes the checks of the genuine server", [name for name, _ in y], [name for name, _ in x])
+    report.equal("--check-system finds what the genuine server finds", [c for c in y if c[0] != "slow-clocksource"], [c for c in x if c[0] != "slow-clocksource"])
 
 report.finish()

@@ -136,6 +136,10 @@ static void run_dict_resizing(struct call *call) {
     child_set_resizing(seconds_of(call->argv[2]) != 0);
     reply_ok(call->reply);
 }
+static void run_pause_after_fork(struct call *call) {
+    child_set_pause_after_fork(seconds_of(call->argv[2]) != 0);
+    reply_ok(call->reply);
+}
 static void run_skip_checksum(struct call *call) {
     rdb_settings.skip_checksum = seconds_of(call->argv[2]) != 0;
     reply_ok(call->reply);
@@ -271,6 +275,9 @@ static const struct debug_subcommand general[] = {
 #endif
     {"oom", 0, 0, run_oom, HELP("OOM", "    Crash as running out of memory does.")},
     {"panic", 0, 0, run_panic, HELP("PANIC", "    Crash on purpose, with a message.")},
+    {"pause-after-fork", 1, 1, run_pause_after_fork,
+     HELP("PAUSE-AFTER-FORK <0|1>",
+          "    Stop the server after each fork, as SIGSTOP does, until SIGCONT; or no more.")},
     {"pause-cron", 1, 1, run_pause_cron,
      HELP("PAUSE-CRON <0|1>", "    Stop the background work that is done hz times a second, or let it go on.")},
     {"set-disable-deny-scripts", 1, 1, run_without_effect, NULL},

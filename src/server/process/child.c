@@ -277,6 +277,11 @@ static uint64_t count_keys(void) {
     return keys;
 }
 
+static bool pause_after_fork;
+void child_set_pause_after_fork(bool enabled) {
+    pause_after_fork = enabled;
+}
+
 static pid_t start(struct child_process *process, struct child_job *job) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) return -errno;
@@ -293,6 +298,7 @@ static pid_t start(struct child_process *process, struct child_job *job) {
         close(ends[0]);
         return -error;
     }
+    if (pause_after_fork) raise(SIGSTOP);
     child_stats.total_forks++;
     child_stats.latest_fork_us = took;
     child_stats.fork_rate = (double)mem_used() / (double)(took ? took : 1) * 1000000 / (1 << 30);

@@ -96,4 +96,6 @@ extern struct child_stats child_stats;
 
 /* DEBUG DICT-RESIZING: forbids resizing whether or not a child runs. */
 void child_set_resizing(bool enabled);
+/* DEBUG PAUSE-AFTER-FORK: the server stops itself (SIGSTOP) after each fork; the child goes on. */
+void child_set_pause_after_fork(bool enabled);
 #endif
