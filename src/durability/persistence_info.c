@@ -22,14 +22,14 @@ static void write_child(struct output *out) {
 
 static void write_snapshots(struct output *out) {
     const struct snapshot_state *s = &snapshot_state;
-    bool running = snapshot_running();
+    bool to_replicas = child_kind() == CHILD_REPLICATION, running = snapshot_running() || to_replicas;
+    int64_t started_ms = to_replicas ? child_progress().started_ms : s->started_ms;
     info_line(out, "rdb_changes_since_last_save:%llu", ull(server.dirty));
     info_line(out, "rdb_bgsave_in_progress:%d", running);
     info_line(out, "rdb_last_save_time:%lld", (long long)(s->last_save_ms / 1000));
     info_line(out, "rdb_last_bgsave_status:%s", s->failed ? "err" : "ok");
     info_line(out, "rdb_last_bgsave_time_sec:%lld", (long long)s->last_seconds);
-    info_line(out, "rdb_current_bgsave_time_sec:%lld",
-              running ? (long long)((clock_ms() - s->started_ms) / 1000) : -1LL);
+    info_line(out, "rdb_current_bgsave_time_sec:%lld", running ? (long long)((clock_ms() - started_ms) / 1000) : -1LL);
     info_line(out, "rdb_saves:%llu", ull(s->saves));
     info_line(out, "rdb_last_cow_size:%llu", ull(s->last_cow));
     info_line(out, "rdb_last_load_keys_expired:%llu", ull(loading_state.last_expired));

@@ -283,6 +283,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             set mark [log_size]
             set c [replica_connect]
             assert_match +FULLRESYNC* [replica_sync $c]
+            assert_equal 1 [info_field persistence rdb_bgsave_in_progress]
             $c -close
             wait_for_log "last replica dropped, killing fork child" $mark
             wait_for_log "Background RDB transfer terminated by signal" $mark

@@ -448,4 +448,58 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set dual-channel-replication-enabled no repl-diskless-load disabled
     }
 }
+
+start_server {no_rdma 1 overrides {save "" repl-diskless-load disabled} tags {replication}} {
+    r set a 1
+    r save
+    set copy [file_bytes [file join [srv dir] dump.rdb]]
+
+    test "rdb-del-sync-files: the file of the copy goes where nothing else is kept on disk" -needs {ours 1} {
+        foreach {delete save left} {yes "" 0 no "" 1 yes "3600 1" 1} {
+            file delete [file join [srv dir] dump.rdb]
+            r config set rdb-del-sync-files $delete save $save
+            primary_drop [synchronize $copy]
+            assert_equal $left [file exists [file join [srv dir] dump.rdb]] "rdb-del-sync-files $delete, save $save"
+            assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
+            lead
+        }
+    }
+
+    test "propagation-error-behavior panic: a command of the stream that fails ends the replica" -needs {ours 1} {
+        r config set propagation-error-behavior panic save "" crash-log-enabled no
+        set chan [synchronize $copy]
+        set from [log_size]
+        set pid [srv pid]
+        expect_server_exit
+        primary_send $chan [resp_command LPUSH a x]
+        wait_for_condition 10000 {![process_alive $pid]} {the replica goes on}
+        assert_match "*This replica panicked sending an error to its primary*" [log_text $from]
+        primary_close
+    }
+}
+
+start_faulty_server {appendonly yes appendfsync everysec save "" repl-diskless-load flush-before-load} {
+    faults
+    r set a 1
+    r save
+    set copy [file_bytes [file join [srv dir] dump.rdb]]
+
+    test "replica-ignore-disk-write-errors: a replica that cannot write goes on, or else ends" -needs {ours 1} {
+        r config set replica-ignore-disk-write-errors yes
+        set chan [synchronize $copy]
+        set from [log_size]
+        set pid [srv pid]
+        wait_for_condition 10000 {[info_field persistence aof_rewrite_in_progress] == 0} {}
+        faults "write */appendonlydir/*.incr.aof fail ENOSPC"
+        primary_send $chan [resp_command SET a 2]
+        wait_for_condition 10000 {[info_field persistence aof_last_write_status] eq "err"} {}
+        primary_send $chan [resp_command SET a 3]
+        wait_for_log "*Replica is applying a command it is unable to write to disk.*" $from
+        expect_server_exit
+        catch {r config set replica-ignore-disk-write-errors no} ;# it may end before it replies
+        catch {primary_send $chan [resp_command SET a 4]}
+        wait_for_condition 10000 {![process_alive $pid]} {the replica goes on}
+        assert_match "*Replica was unable to write command to disk.*" [log_text $from]
+    }
+}
 primary_close

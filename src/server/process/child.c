@@ -44,6 +44,7 @@ static struct {
     struct child_process process;
     struct report last;
     uint64_t cow_peak, reported_us;
+    int64_t started_ms;
 } child;
 static uint64_t last_cow;
 static size_t sessions;
@@ -73,6 +74,7 @@ bool child_is_self(void) {
 struct child_progress child_progress(void) {
     struct child_progress progress = {0};
     if (!child.process.job) return progress;
+    progress.started_ms = child.started_ms;
     progress.keys = child.last.keys;
     progress.keys_total = child.process.job->keys_total;
     progress.cow = child.last.cow;
@@ -318,6 +320,7 @@ pid_t child_start(struct child_job *job) {
     if (pid < 0) return pid;
     child.last = (struct report){0, 0};
     child.cow_peak = child.reported_us = 0;
+    child.started_ms = clock_ms();
     apply_sharing();
     return pid;
 }
