@@ -104,6 +104,8 @@ proc server_start {options} {
         set rdma [expr {$::opt(rdma) && ![dict get $o no_rdma]}]
         if {$rdma} {
             dict set settings rdma-bind $::opt(rdma_host)
+            # A replica asks for RDMA and falls back to TCP at the same address.
+            if {$::opt(rdma_host) ne "127.0.0.1"} {dict set settings bind "127.0.0.1 $::opt(rdma_host)"}
             dict set settings rdma-port $port
         }
         set tls [expr {$::opt(tls) && ![dict get $o no_rdma]}]

@@ -1,14 +1,10 @@
 # Replication over RDMA: the link and its fallback to TCP, the full synchronization that replicas fetch by RDMA READ, and
-# what ends it early. On the software device alone: the replicas need a device that reads.
+# what ends it early. The first tests run on every device; the others need faults, or the time of the software device.
 # seconds: 40
 
-if {![software_device]} {
-    test "replication over RDMA" -needs $::on_software_device {}
-    return
-}
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 
-proc follow {level} {r replicaof [srv $level host] [srv $level port]}
+proc follow {level} {r replicaof $::opt(rdma_host) [srv $level port]}
 proc link_up {{level 0}} {expr {[field $level master_link_status] eq "up"}}
 # A field of INFO, of the section replication unless another is named; "" where the server cannot answer.
 proc field {level name {section replication}} {
@@ -47,7 +43,7 @@ proc snapshot_child {level} {
 start_server [list overrides $rdma] {
     fill_types
     start_server [list overrides $rdma] {
-        test "a replica connects by RDMA, and both sides say so" -needs $::on_software_device {
+        test "a replica connects by RDMA, and both sides say so" {
             follow -1
             wait_up
             assert_equal rdma [field 0 master_link_transport]
@@ -56,7 +52,7 @@ start_server [list overrides $rdma] {
             assert_equal rdma [lindex [r -1 role] 2 0 3]
         }
 
-        test "the replica has fetched the full copy by RDMA READ" -needs $::on_software_device {
+        test "the replica has fetched the full copy by RDMA READ" {
             assert_equal 1 [field -1 rdma_sync_snapshots]
             assert_equal 1 [field -1 rdma_sync_delivered]
             wait_over -1
@@ -64,7 +60,7 @@ start_server [list overrides $rdma] {
             assert_equal 0 [field 0 rdma_read_windows rdma]
         }
 
-        test "the stream and the acknowledgements take the same link" -needs $::on_software_device {
+        test "the stream and the acknowledgements take the same link" {
             for {set i 0} {$i < 200} {incr i} {r -1 incr counter}
             r -1 set large [string repeat z 300000]
             wait_same -1 0
@@ -74,7 +70,7 @@ start_server [list overrides $rdma] {
             assert_equal 1 [r get waited]
         }
 
-        test "a broken link resumes by a partial synchronization, over RDMA again" -needs $::on_software_device {
+        test "a broken link resumes by a partial synchronization, over RDMA again" {
             set partial [field -1 sync_partial_ok stats]
             r -1 client kill type replica
             r -1 set while broken
@@ -86,7 +82,7 @@ start_server [list overrides $rdma] {
         }
 
         start_server [list overrides $rdma] {
-            test "a replica of a replica fetches the full copy from it" -needs $::on_software_device {
+            test "a replica of a replica fetches the full copy from it" {
                 follow -1
                 wait_up
                 wait_same -2 0
@@ -99,12 +95,17 @@ start_server [list overrides $rdma] {
     }
 }
 
+if {![software_device]} {
+    test "replication over RDMA: memory, progress, and what ends a synchronization" -needs $::on_software_device {}
+    return
+}
+
 start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb]] {
     fill 3000 10000
     start_server [list overrides $rdma] {start_server [list overrides $rdma] {start_server [list overrides $rdma] {
         test "one snapshot, several times as large as its memory, serves three replicas at once" -needs $::on_software_device {
             r -3 config set repl-diskless-sync-delay 60 repl-diskless-sync-max-replicas 3
-            foreach level {0 -1 -2} {r $level replicaof [srv -3 host] [srv -3 port]}
+            foreach level {0 -1 -2} {r $level replicaof $::opt(rdma_host) [srv -3 port]}
             foreach level {0 -1 -2} {wait_up $level}
             assert_equal 1 [field -3 rdma_sync_snapshots]
             assert_equal 3 [field -3 rdma_sync_delivered]
