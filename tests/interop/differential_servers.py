@@ -156,8 +156,9 @@ class Server:
 
     CLIENTS = 4
 
-    def __init__(self, name, program, directory, clock, arguments=()):
-        self.name, self.program, self.clock, self.arguments = name, program, clock, arguments
+    def __init__(self, name, program, directory, clock, arguments=(), as_replica=False):
+        """as_replica: `stream` is a replica, also of our own server."""
+        self.name, self.program, self.clock, self.arguments, self.as_replica = name, program, clock, arguments, as_replica
         self.directory = os.path.join(directory, name)
         os.makedirs(self.directory, exist_ok=True)
         self.clients, self.defaults = [], {}
@@ -197,7 +198,7 @@ class Server:
 
     def attach_stream(self):
         connection = Connection(self.port)
-        if connection.call("DEBUG", "FOLLOW")[0] == "+":
+        if not self.as_replica and connection.call("DEBUG", "FOLLOW")[0] == "+":
             return connection
         connection.close()
         connection = Connection(self.port)
