@@ -203,6 +203,7 @@ $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(
 	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
 fuzz_config := $(call objects,src/server/config/config.c src/server/config/config_file.c src/server/config/config_rewrite.c)
 $(B)/fuzz/fuzz_script: $(call objects,src/script/lua_cjson.c src/script/lua_cmsgpack.c src/script/lua_struct.c)
+$(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c $(addprefix src/server/command/,command.c command_names.c command_syntax.c))
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
 $(B)/fuzz/fuzz_restore $(B)/fuzz/fuzz_rdb $(B)/fuzz/fuzz_aof: $(call objects,$(wildcard src/store/*.c src/persist/*.c))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))

@@ -315,8 +315,8 @@ bool selector_has_channel(const struct acl_selector *selector, struct slice chan
 }
 
 bool selector_has_database(const struct acl_selector *selector, int db) {
-    return selector->all_databases || bsearch(&db, selector->databases, selector->database_count,
-                                              sizeof *selector->databases, compare_ints) != NULL;
+    if (!selector->database_count) return selector->all_databases;
+    return bsearch(&db, selector->databases, selector->database_count, sizeof *selector->databases, compare_ints);
 }
 
 /* Selectors */
@@ -588,7 +588,12 @@ void selector_write_keys(const struct acl_selector *selector, struct output *out
     for (size_t i = 0; i < selector->keys.count; i++) {
         const struct acl_pattern *pattern = &selector->keys.items[i];
         if (i) write_text(out, " ");
-        write_text(out, pattern->access == ACCESS_READ ? "%R~" : pattern->access == ACCESS_WRITE ? "%W~" : "~");
+        /* "~*" would be read as all keys, after which no pattern may follow. */
+        bool is_star = slice_equal(pattern->text, SLICE("*"));
+        write_text(out, pattern->access == ACCESS_READ    ? "%R~"
+                        : pattern->access == ACCESS_WRITE ? "%W~"
+                        : is_star                         ? "%RW~"
+                                                          : "~");
         output_write(out, pattern->text);
     }
 }
