@@ -159,8 +159,10 @@ static void lines_apply(void) {
         struct slice failed;
         struct user *user = made_add(&made, lines[i].words[0]);
         const char *reason = apply_rules(user, lines[i].count - 1, lines[i].words + 1, &failed);
-        rules_free(lines[i].words, lines[i].count);
-        if (!reason) continue;
+        if (!reason) {
+            rules_free(lines[i].words, lines[i].count);
+            continue;
+        }
         log_warning("Error loading ACL rule '%.*s' for the user named '%s': %s", (int)failed.len, failed.data,
                     user->name, reason);
         log_warning("Critical error while loading ACLs. Exiting.");
