@@ -37,22 +37,18 @@ static char *lower_copy(struct slice text) {
 static void pattern_set(struct acl_pattern *pattern, struct slice text, uint32_t access) {
     size_t plain = 0;
     while (plain < text.len && !strchr("*?[\\", text.data[plain])) plain++;
-    *pattern = (struct acl_pattern){
-        .text = {mem_strndup(text.len ? text.data : "", text.len), text.len}, .access = access, .kind = PATTERN_GLOB};
+    *pattern = (struct acl_pattern){.text = {mem_strndup(text.len ? text.data : "", text.len), text.len},
+                                    .plain = plain,
+                                    .kind = PATTERN_GLOB,
+                                    .access = access};
     if (plain == text.len)
         pattern->kind = PATTERN_EXACT;
     else if (plain + 1 == text.len && text.data[plain] == '*')
         pattern->kind = PATTERN_PREFIX;
 }
 
-bool pattern_matches(const struct acl_pattern *pattern, struct slice text) {
-    struct slice own = pattern->text;
-    if (pattern->kind == PATTERN_EXACT) return slice_equal(own, text);
-    if (pattern->kind == PATTERN_PREFIX) {
-        own.len--;
-        return text.len >= own.len && (own.len == 0 || memcmp(own.data, text.data, own.len) == 0);
-    }
-    return glob_match(own, text, false);
+bool pattern_glob_matches(const struct acl_pattern *pattern, struct slice text) {
+    return glob_match(pattern->text, text, false);
 }
 
 static struct acl_pattern *patterns_find(const struct acl_patterns *patterns, struct slice text) {

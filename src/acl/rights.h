@@ -11,7 +11,7 @@
  *
  * The commands are compiled to a bitmap indexed by command->id, beside the rules that made it, which ACL LIST shows: a
  * bitmap alone would not tell what a later version is to grant of its new commands. Patterns with no or one trailing
- * star are compared without the glob matcher.
+ * star are compared without the glob matcher, others only with keys that begin like them.
  *
  * Rejected: one bitmap and one pattern list per user with pointers to shared rule sets. Users are few, a selector takes
  * some hundred bytes. */
@@ -24,6 +24,7 @@
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2 };
 struct acl_pattern {
     struct slice text; /* allocated */
+    size_t plain;      /* bytes before the first special character */
     enum { PATTERN_EXACT, PATTERN_PREFIX, PATTERN_GLOB } kind;
     uint32_t access; /* of keys */
 };
@@ -62,7 +63,14 @@ bool rights_are_all(const struct acl_rights *rights);
 
 bool selector_has_command(const struct acl_selector *selector, const struct command *command, int argc,
                           const struct slice *argv);
-bool pattern_matches(const struct acl_pattern *pattern, struct slice text);
+bool pattern_glob_matches(const struct acl_pattern *pattern, struct slice text);
+static inline bool pattern_matches(const struct acl_pattern *pattern, struct slice text) {
+    size_t plain = pattern->plain;
+    const char *own = pattern->text.data;
+    if (text.len < plain || (plain && (own[0] != text.data[0] || memcmp(own, text.data, plain) != 0))) return false;
+    if (pattern->kind == PATTERN_PREFIX) return true;
+    return pattern->kind == PATTERN_EXACT ? text.len == plain : pattern_glob_matches(pattern, text);
+}
 bool selector_has_channel(const struct acl_selector *selector, struct slice channel, bool is_pattern);
 bool selector_has_database(const struct acl_selector *selector, int db);
 

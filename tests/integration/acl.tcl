@@ -87,9 +87,9 @@ start_server {tags {acl}} {
 
     test "ACL GETUSER shows rules, in RESP3 as a map" -needs {version 9.1} {
         r acl setuser bob reset on >secret ~a* %R~b* %W~c* &ch +@read -get +config|get db=2,0 (~s +set db=1)
-        set root [list commands {-@all +@read -get +config|get} keys {~a* %R~b* %W~c*} channels &ch databases db=0,2]
+        set permissions [list commands {-@all +@read -get +config|get} keys {~a* %R~b* %W~c*} channels &ch databases db=0,2]
         set selector [list commands {-@all +set} keys ~s channels {} databases db=1]
-        assert_equal [list flags on passwords $secret {*}$root selectors [list $selector]] [r acl getuser bob]
+        assert_equal [list flags on passwords $secret {*}$permissions selectors [list $selector]] [r acl getuser bob]
         assert_typed nil$ acl getuser nobody
         set c [new_client -resp 3]
         assert_equal % [lindex [$c -typed acl getuser bob] 0]
@@ -404,6 +404,21 @@ start_server {tags {acl}} {
         r acl setuser bob reset >veryhidden
         assert_not_match *veryhidden* [r commandlog get -1 slow]
         r config set commandlog-execution-slower-than 10000
+    }
+}
+
+start_server {tags {acl}} {
+    test "a replica needs the permissions of replication only, and applies what it gets without any" {
+        r acl setuser replica reset on >secret +psync +replconf +ping
+        r acl setuser default -@all +acl +info +set +replicaof +get +config
+        start_server {tags {acl}} {
+            r config set primaryuser replica primaryauth secret
+            r acl setuser default -set -del
+            r replicaof [srv -1 host] [srv -1 port]
+            wait_for_condition 20000 {[info_field replication master_link_status] eq "up"}
+            r -1 set k v
+            wait_for_condition 20000 {[r get k] eq "v"}
+        }
     }
 }
 

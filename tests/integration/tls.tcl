@@ -314,6 +314,12 @@ start_tls_server {requirepass secret} {
         assert_error_like "*argument(s) must be one of the following: CN, URI, off" {r config set tls-auth-clients-user name}
         r config resetstat
         assert_equal 0 [info_field stats acl_access_denied_tls_cert]
+        r config set tls-auth-clients-user CN
+        r acl setuser nobody on +ping
+        assert_equal {0 PONG} [tls_cli other ping]
+        assert_match {* {NOPERM User nobody has no permissions to run the 'get' command*}} [tls_cli other get k]
+        r acl setuser nobody off
+        assert_match {* {NOAUTH *}} [tls_cli other ping]
         r config set tls-auth-clients-user off
         assert_match {* {NOAUTH *}} [tls_cli client ping]
     }
