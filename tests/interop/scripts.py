@@ -150,7 +150,7 @@ class Pair:
 
     def __init__(self, servers, protocol):
         self.servers = servers
-        self.clients = [Client(server.port) for server in servers]
+        self.clients = [Client(server.port, timeout=120) for server in servers]
         self.call("HELLO", protocol, quiet=True)
 
     def call(self, *words, quiet=False):
