@@ -29,7 +29,7 @@ enum {
 static struct list trackers = {.head = {&trackers.head, &trackers.head}};
 static size_t caching_count; /* trackers with `caching` */
 static bool listening;
-static bool flush_due; /* a database was emptied; the message is sent when the command ends */
+static bool flush_due; /* a data set was replaced outside of a command: the message is sent before the loop waits */
 
 static void client_freed(struct client *client);
 static void client_reset_tracking(struct client *client);
@@ -58,20 +58,9 @@ static void keys_read(const struct call *call, struct tracker *tracker) {
     if (positions != few) mem_free(positions);
 }
 
-static void send_flush(void) {
-    flush_due = false;
-    struct invalidation *message = invalidation_start(0, true);
-    list_each(&trackers, link) {
-        struct tracker *tracker = container_of(link, struct tracker, link);
-        if (tracker->on) invalidation_send(message, tracker);
-    }
-    invalidation_end(message);
-}
-
 /* The commands that a script calls are the reads, not the script: it declares keys that it may never read. */
 static void after_call(struct call *call, uint64_t ticks) {
     (void)ticks;
-    if (__builtin_expect(flush_due, 0)) send_flush();
     if (!(call->client->flags & (CLIENT_TRACKING | CLIENT_INTERNAL))) return;
     const struct command_spec *spec = call->command->spec;
     if (!(spec->flags & CMD_READONLY) || spec->group == GROUP_SCRIPTING) return;
@@ -79,7 +68,7 @@ static void after_call(struct call *call, uint64_t ticks) {
     struct tracker *tracker = reader->flags & CLIENT_TRACKING ? tracker_of(reader) : NULL;
     if (tracker && wants_keys(tracker)) keys_read(call, tracker);
 }
-static struct call_observer observer = {.after = after_call, .again = true};
+static struct call_observer observer = {.after = after_call, .again = true, .state_only = true};
 
 static void key_changed(struct db *db, struct slice key) {
     (void)db;
@@ -88,10 +77,31 @@ static void key_changed(struct db *db, struct slice key) {
     if (tracking_stats.prefixes) broadcast_changed(key, call ? call->client : NULL);
 }
 
+static void flush_send(void) {
+    struct invalidation *message = invalidation_start(0, true);
+    flush_due = false;
+    list_each(&trackers, link) {
+        struct tracker *tracker = container_of(link, struct tracker, link);
+        if (tracker->on) invalidation_send(message, tracker);
+    }
+    invalidation_end(message);
+}
+
+/* All keys are invalid. A command that empties several databases sends one message, and so does a new data set that
+ * does not come with a command. */
 static void db_flushed(struct db *db, size_t keys) {
+    static const struct call *last_call;
+    static uint64_t last_number;
+    const struct call *call = dispatch_running();
     (void)db, (void)keys;
     tracked_keys_clear();
-    flush_due = true;
+    if (!call) {
+        flush_due = true;
+    } else if (call != last_call || dispatch_commands != last_number) {
+        last_call = call;
+        last_number = dispatch_commands;
+        flush_send();
+    }
 }
 
 static void dbs_swapped(struct db *a, struct db *b) {
@@ -101,12 +111,12 @@ static void dbs_swapped(struct db *a, struct db *b) {
 static struct store_listener listener = {
     .hooks = {.changed = key_changed, .flushed = db_flushed, .swapped = dbs_swapped}};
 
-static void before_wait(void) {
-    if (flush_due) send_flush();
-    broadcast_send();
-}
 static void cron(void) {
     if (listening) tracked_keys_limit(TRACKED_KEYS_EVICT_MAX);
+}
+static void before_wait(void) {
+    if (__builtin_expect(flush_due, 0)) flush_send();
+    broadcast_send();
 }
 static struct server_part part = {.name = "tracking", .cron = cron, .before_wait = before_wait};
 

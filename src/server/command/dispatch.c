@@ -38,6 +38,7 @@ struct dispatch_settings dispatch_settings = {.latency_tracking = true};
 bool (*dispatch_refused)(struct client *client, const struct command *command, const char *error);
 static struct list filters = {.head = {&filters.head, &filters.head}};
 static struct list observers = {.head = {&observers.head, &observers.head}};
+static size_t observers_of_all; /* without state_only */
 
 /* Calls nest: a script's calls, a module's. */
 struct running {
@@ -73,9 +74,11 @@ void dispatch_remove_filter(struct command_filter *gate) {
 }
 void dispatch_observe(struct call_observer *observer) {
     list_append(&observers, &observer->link);
+    observers_of_all += !observer->state_only;
 }
 void dispatch_unobserve(struct call_observer *observer) {
     list_remove(&observers, &observer->link);
+    observers_of_all -= !observer->state_only;
 }
 
 /* Propagation of a call. An argument in a blob is passed with that blob. All other arguments of call_propagate() are
@@ -235,7 +238,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     client->current = command;
     client->reply.failed = false;
     client->redacted = 0;
-    if (unlikely(observers.len) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
+    if (unlikely(observers_of_all) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
     clock_freeze();
     /* Keys that the command finds expired are propagated in one group with the command, unless it visits all keys. */
     if (unlikely(together)) propagate_begin();
@@ -267,7 +270,8 @@ static void call_run(struct client *client, struct command *command, int argc, c
         commandlog_add(COMMANDLOG_SLOW, command, client, argc, argv, ticks_to_us(ticks));
     if (unlikely(ticks >= latency_threshold_ticks))
         latency_event_add(command->spec->flags & CMD_FAST ? "fast-command" : "command", ticks_to_us(ticks));
-    if (unlikely(observers.len)) observers_after(&self.call, ticks);
+    if (unlikely(observers.len) && (observers_of_all || client->states || self.outer))
+        observers_after(&self.call, ticks);
     running = self.outer;
     if (unlikely(client->states != NULL) && !running) client_pushes_write(client);
     if (unlikely(blocking_ready) && !running) blocking_serve();

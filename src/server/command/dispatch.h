@@ -68,7 +68,9 @@ struct call_observer {
     struct list_link link;
     void (*before)(struct call *call);                /* may be NULL */
     void (*after)(struct call *call, uint64_t ticks); /* may be NULL */
-    bool again; /* call `after` each time a command that has blocked is called again, too */
+    bool again;      /* call `after` each time a command that has blocked is called again, too */
+    bool state_only; /* not for the calls of clients without state (client_state()), which then pay nothing. It is
+                        called for all calls that are made by another one: a script's. `before` must be NULL */
 };
 void dispatch_observe(struct call_observer *observer);
 void dispatch_unobserve(struct call_observer *observer);
