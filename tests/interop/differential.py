@@ -13,9 +13,11 @@ BATCH = 100
 CLIENT_FIELDS = [b"flags", b"db", b"sub", b"psub", b"ssub", b"multi", b"watch", b"resp", b"cmd"]
 STATS = re.compile(rb"^(cmdstat_[^:]*:calls=\d+|errorstat_.*|keyspace_hits:.*|keyspace_misses:.*|expired_keys:.*|pubsub_channels:.*|pubsub_patterns:.*"
                    rb"|pubsubshard_channels:.*|rdb_changes_since_last_save:.*|blocked_clients:.*|total_blocking_keys.*|watching_clients:.*|total_watched_keys:.*"
-                   rb"|db\d:keys=\d+,expires=\d+|total_error_replies:.*)", re.M)
+                   rb"|tracking_.*|db\d:keys=\d+,expires=\d+|total_error_replies:.*)", re.M)
 # Who answers: its version, the connection's number, its modules.
 HELLO = re.compile(rb"(server\r\n\$6\r\nvalkey\r\n\$7\r\nversion\r\n\$5\r\n).{5}(.*?\r\nid\r\n:)\d+(.*?modules\r\n)(?:\*0\r\n|\*1\r\n.*?args\r\n\*0\r\n)", re.S)
+# The number of a client that gets invalidation messages.
+RECEIVER = re.compile(rb"(\$8\r\nredirect\r\n:|\$21\r\ntracking-redir-broken\r\n:)[1-9]\d*")
 FAILURES = re.compile(rb"^cmdstat_([^:]*):.*(rejected_calls=\d+,failed_calls=\d+)", re.M)
 NOT_COMPARED = (b"psync", b"replconf", b"debug", b"ping", b"client|list", b"replicaof")
 
@@ -161,7 +163,7 @@ class Pair:
             raise Difference("clients", "After %s of client %d CLIENT LIST differs:\n  ours:    %s\n  genuine: %s" % (shown(step[1]), client, *odd))
         self.blocked = {client for client, state in states[1].items() if b"b" in state[b"flags"]}
         for number in range(1, len(self.servers[0].clients)):
-            said = [HELLO.sub(rb"\1x.x.x\g<2>0\3", server.clients[number].drain()) for server in self.servers]
+            said = [RECEIVER.sub(rb"\1?", HELLO.sub(rb"\1x.x.x\g<2>0\3", server.clients[number].drain())) for server in self.servers]
             if said[0] != said[1] and not rules.same_said(*said):
                 raise Difference("said", "After %s of client %d client %d hears something else:\n  ours:    %s\n  genuine: %s" %
                                  (shown(step[1]), client, number, shown(said[0]), shown(said[1])))

@@ -2,7 +2,7 @@
 
 Clients 1 to 3 are sent only what has one answer on all servers, to the byte.
 """
-from differential_words import R, case, clock, far, integer, key, many, one, value
+from differential_words import R, case, clock, far, integer, key, many, one, some, value
 
 
 def other():
@@ -204,6 +204,79 @@ def connections():
         lambda: ["OBJECT", "FREQ", key()],
         lambda: ["EXPIRE", key(), far()],
     ])()),
+
+
+def tracking():
+    """Client-side caching: who has read what, and is told of which changes, in which order. Of commands in one piece only the last writes: what a client in the
+    mode BCAST is told together depends on how they are cut into turns of the loop. The keys of scripts are their own, since a server may know the client of the
+    last change of a key only."""
+    key, prefix = lambda: "st%d" % R.randrange(5), lambda: one("", "s", "st", "st1", "st2", "se", "x", "st12")
+    who, scripted = other(), lambda: "se%d" % R.randrange(2)
+    mode = lambda: R.choice([
+        lambda: [],
+        lambda: [],
+        lambda: [one("OPTIN", "OPTOUT", "optin")],
+        lambda: ["BCAST"] + [word for _ in range(R.choice((0, 1, 1, 2))) for word in ("PREFIX", prefix())],
+        lambda: ["BCAST", "PREFIX", one("st1", "st2"), "PREFIX", one("st3", "se")],
+        lambda: [one("BCAST", "OPTIN"), one("OPTOUT", "OPTIN", "PREFIX", "x")] if R.random() < 0.3 else [],
+    ])() + some("NOLOOP") + one([], [], [], ["REDIRECT", "@%d" % other()], ["REDIRECT", one("0", "-1", "x", "999999999")] if R.random() < 0.3 else [])
+    read = lambda: R.choice([
+        lambda: ["GET", key()],
+        lambda: ["GET", key()],
+        lambda: ["MGET"] + many(key),
+        lambda: [one("STRLEN", "TTL", "TYPE", "LLEN") if R.random() < 0.5 else "EXISTS", key()],
+        lambda: ["LRANGE", key(), "0", "-1"],
+        lambda: ["SORT_RO", key()],
+        lambda: ["OBJECT", "ENCODING", key()],
+        lambda: ["EVAL", "return redis.call('exists', KEYS[1], KEYS[2])", "2", key(), key()],
+        lambda: ["EVAL_RO", "return redis.call('exists', ARGV[1])", "1", key(), scripted()],
+        lambda: ["EVAL", "return 1", "1", key()],
+        lambda: ["GET"] + one([], [key(), "x"]),
+        lambda: ["XREAD", "STREAMS", "sx%d" % R.randrange(2), "0"],
+        lambda: ["GETEX", key()],
+        lambda: ["PING"],
+    ])()
+    write = lambda: R.choice([
+        lambda: ["SET", key(), one("1", "2", "x")],
+        lambda: ["SET", key(), one("1", "2", "x")],
+        lambda: ["SET", key(), "1", one("PX", "EX"), one("1", "2", "100")],
+        lambda: ["MSET", key(), "1", key(), "2"],
+        lambda: ["DEL"] + many(key),
+        lambda: [one("INCR", "PERSIST", "GETDEL"), key()],
+        lambda: ["APPEND", key(), one("", "a")],
+        lambda: ["RPUSH", key(), "a", "b"],
+        lambda: ["EXPIRE", key(), one("1", "100", "0")],
+        lambda: ["RENAME", key(), key()],
+        lambda: ["COPY", key(), key(), "REPLACE"],
+        lambda: ["MOVE", key(), "1"],
+        lambda: ["XADD", "sx%d" % R.randrange(2), "*", "f", "v"],
+        lambda: ["EVAL", "redis.call('set', KEYS[2], 1) redis.call('del', KEYS[1]) return redis.call('get', ARGV[1])", "2", scripted(), scripted(), key()],
+        lambda: ["SWAPDB", "0", "1"] if R.random() < 0.3 else ["SETRANGE", key(), "0", one("", "x")],
+        lambda: [one("FLUSHALL", "FLUSHDB")] if R.random() < 0.3 else ["SET", scripted(), "1"],
+    ])()
+    steps = R.choice([
+        lambda: [(who, ["CLIENT", "TRACKING", case("ON")] + mode())],
+        lambda: [(who, ["CLIENT", "TRACKING", "ON"] + mode())],
+        lambda: [(who, ["CLIENT", "TRACKING", one("OFF", "OFF", "off", "x")] + one([], mode))],
+        lambda: [(who, ["HELLO", one("2", "3", "3", "3")])],
+        lambda: [(who, ["CLIENT", "CACHING", one("YES", "NO", "yes", "x")])] + [(who, read()) for _ in range(R.randrange(3))],
+        lambda: [(who, ["CLIENT", "CACHING", one("YES", "NO")]), (who, ["MULTI"]), (who, read()), (who, read()), (who, ["EXEC"]), (who, read())],
+        lambda: [(who, ["CLIENT", "TRACKINGINFO"])],
+        lambda: [(who, [one("SUBSCRIBE", "SUBSCRIBE", "UNSUBSCRIBE"), "__redis__:invalidate"])] if R.random() < 0.5 else [(who, ["RESET"])],
+        lambda: [(who, read()) for _ in range(R.randrange(1, 5))],
+        lambda: [(who, read()) for _ in range(R.randrange(1, 5))],
+        lambda: [(who, read()) for _ in range(R.randrange(3))] + [(who, write())],
+        lambda: [(who, read()), (who, ["MULTI"])] + [(who, one(read, write)) for _ in range(R.randrange(1, 5))] + [(who, ["EXEC"])],
+        lambda: [(who, ["XREAD", "BLOCK", "0", "STREAMS", "sx%d" % R.randrange(2), "$"])] if R.random() < 0.3 else [],
+        lambda: [(0, write())],
+        lambda: [(0, write())],
+        lambda: [(0, write())],
+        lambda: [(0, ["MULTI"])] + [(0, one(read, write)) for _ in range(R.randrange(1, 5))] + [(0, ["EXEC"])],
+        lambda: [(who, ["SELECT", one("0", "0", "1")])],
+        lambda: [(0, ["CLIENT", "UNBLOCK", "@%d" % other()])],
+        lambda: wait(),
+    ])()
+    return steps + [(0, ["#clock", 0])]
 
 
 FAMILIES = {"transactions": transactions, "messages": messages, "waiting": waiting, "swapping": lambda: waiting(1, True), "connections": connections}

@@ -122,12 +122,17 @@ def opened(replies):
 
 
 def same_said(ours, genuine):
-    """A message to several patterns of a client comes in the order of a hash table, and so leaves a client all its channels."""
+    """A message to several patterns of a client comes in the order of a hash table, and so leaves a client all its channels. That all keys are invalid is told
+    another client with the null of its own protocol; see README.md."""
     if b"<closed>" in ours + genuine:
         return False
     def plain(said):
         items, leaving = [], (b"unsubscribe", b"punsubscribe", b"sunsubscribe")
         for item in opened(parse_all(said)):
+            if item[0] in "*>" and item[1] and item[1][-1] in (("_", b""), ("$", None)) and item[1][-2][1] in (b"invalidate", b"__redis__:invalidate"):
+                item = (item[0], item[1][:-1] + ["null"])
+                items.append((b"", repr(item)))
+                continue
             words = [word for _, word in item[1]] if item[0] in "*>" and item[1] else [None]
             items.append((words[0], words[1] or b"") if words[0] in leaving else (words[0], repr(item)))
         return settled(items, lambda item: item[0] == b"pmessage" or item[0] in leaving)
