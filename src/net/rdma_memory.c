@@ -17,8 +17,9 @@
 
 enum {
     CHUNKS_A_SLAB = RDMA_SLAB_SIZE / RDMA_CHUNK_SIZE,
-    AGE_AT_ONCE = 256, /* registrations undone in one ageing */
-    GROWTH_SHARE = 8,  /* growth and windows leave one part in GROWTH_SHARE of the limit to new connections */
+    AGE_AT_ONCE = 256,                /* registrations undone in one ageing */
+    RX_SLAB_MAX = 4 * RDMA_SLAB_SIZE, /* of receive slabs that are larger so that less of them is unused */
+    GROWTH_SHARE = 8, /* growth and windows leave one part in GROWTH_SHARE of the limit to new connections */
 };
 
 /* A mapping, and its registered parts. */
@@ -362,6 +363,7 @@ static struct rdma_rx_class *class_of(struct rdma_memory *memory, uint32_t size)
 
 static bool add_rx_slab(struct rdma_memory *memory, struct rdma_rx_class *class) {
     size_t size = ((size_t) class->size + RDMA_SLAB_SIZE - 1) / RDMA_SLAB_SIZE * RDMA_SLAB_SIZE;
+    while (size < RX_SLAB_MAX && size % class->size > size / 8) size += RDMA_SLAB_SIZE;
     struct rdma_slab *slab = slab_new(memory, size, class->size != size);
     if (!slab) return false;
     slab->buffer_count = slab->cold_count = size / class->size;

@@ -12,8 +12,9 @@
  * announced size differs from the one before, so sizes must settle. A buffer is too small when few messages fill it,
  * because each buffer costs one announcement. That is counted in messages, not in time: how fast a buffer fills says
  * little where one thread of a client serves many connections. Then the buffer grows to what takes LAP_MESSAGES
- * messages of that size, up to half of the largest size, since there are two; LEAP_MOST times as large at most: one
- * request that is larger than the buffer may be the only one. It shrinks, step by step, only when filling it took
+ * messages of that size, up to the largest size and a margin, so that a value of the largest size fits together with
+ * the rest of its request; LEAP_MOST times as large at most: one request that is larger than the buffer may be the only
+ * one. It shrinks, step by step, only when filling it took
  * longer than SHRINK_PLAIN_US. The size cannot change while a buffer is partly filled: the base protocol has no message
  * by which a client confirms an announcement, and data on its way to the old buffer could not be distinguished from
  * data for the new one.
@@ -21,9 +22,11 @@
  * Writes of one length.  A buffer that ends in the middle of a write makes the client wait for the next one; a buffer
  * that ends with a write does not, because the client waits for the reply to that write anyway, and the announcement
  * arrives with the reply. Most clients with large values send many writes of the same length: requests of one kind, or
- * batches of them. So the announced size is LAP_WRITES times the length of the latest writes where they are alike and
- * few fit in; the buffer's memory is a little larger. What is missing of the present write comes first, in a buffer of
- * that size. A peer with writes of other lengths costs CHANGES_MOST changes in vain at most.
+ * batches of them. So the announced size is a multiple of the length of the latest writes where they are alike and
+ * few fit in: as many as LAP_BYTES take, LAP_WRITES at most, but at least one. The buffer's memory is a little larger.
+ * More large writes in a buffer gain nothing, and the buffers of many connections would not fit in the caches. What is
+ * missing of the present write comes first, in a buffer of that size: two changes, which pay only after ALIKE_LEAST
+ * writes. A peer with writes of other lengths costs CHANGES_MOST changes in vain at most.
  *
  * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
  * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
@@ -43,10 +46,14 @@ enum {
     /* Base protocol: a buffer that fewer messages fill within GROW_PLAIN_US is too small. */
     LAP_MESSAGES = 32,
     GROW_PLAIN_US = 1000 * 1000,
-    LEAP_MOST = 16,    /* how many times as large a buffer becomes at once, at most */
-    LAP_WRITES = 4,    /* writes in a buffer that ends with a write */
-    CHANGES_MOST = 6,  /* changes of the size since a buffer ended with a write; then the size follows no writes */
-    PART_LEAST = 4096, /* what is missing of a write gets a buffer of its own if it is at least this much */
+    MANY_MESSAGES = 96,     /* a buffer that takes this many need not end with a write */
+    LEAP_MOST = 16,         /* how many times as large a buffer becomes at once, at most */
+    LAP_WRITES = 4,         /* writes in a buffer that ends with a write, at most; */
+    LAP_BYTES = 256 * 1024, /* and their length, if it is more than one */
+    ALIKE_LEAST = 16, /* writes of one length in a row for which a buffer takes what is missing of the present one */
+    CHANGES_MOST = 6, /* changes of the size since a buffer ended with a write; then the size follows no writes */
+    REQUEST_MARGIN = 4096, /* command, key and lengths beside a value */
+    PART_LEAST = 4096,     /* what is missing of a write gets a buffer of its own if it is at least this much */
     SHRINK_PLAIN_US = 10 * 1000 * 1000,
     SECOND_MOST = 8 * 1024 * 1024,    /* bytes of second buffers of a device context */
     SPARE_QUIET_US = 2 * 1000 * 1000, /* the second buffer is released when nothing has arrived for this long */
@@ -113,9 +120,16 @@ static bool known_writes(const struct rdma_connection *c, uint32_t *length, uint
     return true;
 }
 
-/* Half of the largest size, since there are two buffers. */
+/* The length of as many writes as a buffer should take. */
+static uint32_t lap_of_writes(uint32_t length) {
+    uint32_t writes = LAP_BYTES / length;
+    return length * (writes < 1 ? 1 : writes < LAP_WRITES ? writes : LAP_WRITES);
+}
+
+/* A request with a value of the largest size fits, too. A buffer that begins with the largest size keeps it. */
 static uint32_t largest_plain_size(const struct rdma_connection *c) {
-    return whole_pages(largest_size() / 2, c->rx_least, UINT32_MAX);
+    uint32_t largest = largest_size();
+    return c->rx_least < largest ? largest + REQUEST_MARGIN : c->rx_least;
 }
 
 uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messages, uint64_t took_us) {
@@ -127,7 +141,7 @@ uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messa
         uint64_t wanted = (uint64_t)size / (messages ? messages : 1) * LAP_MESSAGES, leap = (uint64_t)size * LEAP_MOST;
         if (wanted > leap) wanted = leap;
         if (large && wanted < c->conn.sink_len) wanted = c->conn.sink_len;
-        if (known_writes(c, &length, &missing) && length <= most) wanted = missing + (uint64_t)length * LAP_WRITES;
+        if (known_writes(c, &length, &missing) && length <= most) wanted = (uint64_t)missing + lap_of_writes(length);
         if (wanted <= size) return size;
         while (next < most && (next <= size || next < wanted))
             next = next > most / GROW_FACTOR ? most : next * GROW_FACTOR;
@@ -142,11 +156,12 @@ static uint32_t fitting_size(const struct rdma_connection *c, uint32_t capacity)
     bool changes = capacity != c->rx->capacity; /* in any case */
     uint32_t same = changes ? capacity : c->rx->size, length, missing;
     if (!c->conn.trusted || !known_writes(c, &length, &missing)) return same;
-    if (!changes && (!c->writes_alike || c->rx_messages >= LAP_MESSAGES)) return same;
     if (length > capacity || (!missing && same % length == 0)) return same;
+    if (!changes && c->rx_messages >= MANY_MESSAGES) return same;
+    if (c->write_length && c->writes_alike < (missing ? ALIKE_LEAST : !changes)) return same;
     if (missing >= PART_LEAST && c->write_length) return missing;
-    uint32_t writes = (capacity - missing) / length;
-    uint32_t size = missing + (writes < LAP_WRITES ? writes : LAP_WRITES) * length;
+    uint32_t lap = lap_of_writes(length), fits = (capacity - missing) / length * length;
+    uint32_t size = missing + (fits < lap ? fits : lap);
     return size ? size : same;
 }
 

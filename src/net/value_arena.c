@@ -20,8 +20,9 @@
  * blocks.
  *
  * A new region has an eighth of the size of the existing ones, between 2 and 32 MiB: a small server locks little
- * memory, a large one has few regions. The last empty region is kept, so that a single value that is created and
- * deleted repeatedly does not map and register a region each time.
+ * memory, a large one has few regions. A region for large blocks has space for REGION_BLOCKS of them: in one of 2 MiB,
+ * a value of a little more than 1 MiB would leave half unused. Empty regions of EMPTY_KEPT bytes are kept, so that
+ * values that are created and deleted repeatedly do not map and register a region each time.
  *
  * Rejected: jemalloc's arenas with hooks of our own (the build without jemalloc, which the sanitizers use, would have
  * no arena; jemalloc's caches mix blocks of several arenas); huge pages of hugetlbfs (a forked child that finds the
@@ -55,6 +56,8 @@ enum {
     RUN_BLOCKS_MAX = RUN_BYTES / VALUE_BLOCK_MIN,
     GRANULE = 1 << VALUE_GRANULE_BITS,
     REGION_MAX = 32 * 1024 * 1024,
+    REGION_BLOCKS = 4,            /* blocks of the size that a new region is for, unless they are larger than that */
+    EMPTY_KEPT = 8 * 1024 * 1024, /* bytes of empty regions */
     POPULATE_FROM = 16 * 1024 * 1024, /* bytes of blocks in use */
     CACHE_BLOCKS = 16,                /* free blocks of a class that a thread caches, at most, */
     CACHE_BYTES = 64 * 1024,          /* and their bytes, but at least two blocks */
@@ -93,7 +96,7 @@ static struct {
     size_t limit, granules;
     uint64_t *indices; /* a bit for each: in use */
     struct value_arena_stats stats;
-    uint32_t empty_regions;
+    size_t empty_bytes; /* of regions */
     struct list caches;
     uint32_t period; /* of deferring; 0: there was none yet */
     void **deferred; /* blocks given back while a child may still read them */
@@ -215,6 +218,7 @@ static size_t find_granules(size_t count) {
 /* A region with space for `units` consecutive units. */
 static struct region *region_new(size_t units) {
     size_t size = arena.stats.mapped / 8, needed = units << UNIT_BITS;
+    if (size < needed * REGION_BLOCKS) size = needed * REGION_BLOCKS;
     if (size > REGION_MAX) size = REGION_MAX;
     if (size < needed) size = needed;
     size = (size + GRANULE - 1) & ~(size_t)(GRANULE - 1);
@@ -238,13 +242,17 @@ static struct region *region_new(size_t units) {
     list_append(&arena.regions, &region->link);
     arena.stats.mapped += size;
     arena.stats.regions++;
-    arena.empty_regions++;
+    arena.empty_bytes += size;
     return region;
 }
 
-/* Frees an empty region, unless a holder keeps it or it is the only empty one. */
+/* Whether the region is empty, and enough others are. */
+static bool is_surplus(const struct region *region) {
+    return region->free_units == region->units && arena.empty_bytes - region->shown.size >= EMPTY_KEPT;
+}
+
 static void region_may_go(struct region *region) {
-    if (region->free_units < region->units || region->shown.holders || arena.empty_regions <= 1) return;
+    if (!is_surplus(region) || region->shown.holders) return;
     char *base = region->shown.base;
     size_t size = region->shown.size, first = (size_t)(base - value_arena_map.base) >> VALUE_GRANULE_BITS;
     ASAN_UNPOISON_MEMORY_REGION(base, size);
@@ -256,7 +264,7 @@ static void region_may_go(struct region *region) {
     list_remove(&arena.regions, &region->link);
     arena.stats.mapped -= size;
     arena.stats.regions--;
-    arena.empty_regions--;
+    arena.empty_bytes -= size;
     mem_free(region->bits);
     mem_free(region->owners);
     mem_free(region);
@@ -267,13 +275,11 @@ static const struct value_region *find_to_go(bool (*holds)(void *context, const 
                                              void *context) {
     const struct value_region *found = NULL;
     pthread_mutex_lock(&arena.lock);
-    if (arena.empty_regions > 1) {
-        list_each(&arena.regions, link) {
-            struct region *region = container_of(link, struct region, link);
-            if (region->free_units < region->units || !holds(context, &region->shown)) continue;
-            found = &region->shown;
-            break;
-        }
+    list_each(&arena.regions, link) {
+        struct region *region = container_of(link, struct region, link);
+        if (!is_surplus(region) || !holds(context, &region->shown)) continue;
+        found = &region->shown;
+        break;
     }
     pthread_mutex_unlock(&arena.lock);
     return found;
@@ -330,7 +336,7 @@ static struct region *take_units(size_t count, uint32_t *first) {
         if (!(found = region_new(count))) return NULL;
         *first = 0;
     }
-    if (found->free_units == found->units) arena.empty_regions--;
+    if (found->free_units == found->units) arena.empty_bytes -= found->shown.size;
     set_bits(found->bits, *first, (uint32_t)count, true);
     found->free_units -= (uint32_t)count;
     return found;
@@ -341,7 +347,7 @@ static void give_units(struct region *region, uint32_t first, uint32_t count) {
     region->free_units += count;
     region->longest = region->free_units;
     if (region->free_units < region->units) return;
-    arena.empty_regions++;
+    arena.empty_bytes += region->shown.size;
     region_may_go(region);
 }
 
