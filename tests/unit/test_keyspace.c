@@ -1,87 +1,10 @@
-/* Databases: strings against a model, expiry with a frozen clock, hooks, memory, iteration; with one table, and with a
- * table for each hash slot. */
+/* Databases: strings, expiry with a frozen clock, hooks, iteration, eviction. test_keyspace_model.c compares them with
+ * a model, test_keyspace_slots.c has the hash slots. */
 #include "lib/background.h"
-#include "lib/hash_slot.h"
 #include "lib/hashtable.h"
-#include "lib/memory.h"
 #include "lib/number.h"
-#include "lib/random.h"
-#include "store/entry_layout.h"
 #include "store/evict.h"
-#include "store/keyspace.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
-
-static struct {
-    size_t changed, expired, evicted, flushed, swapped, flushed_keys;
-    char last_changed[300], last_expired[300];
-} told;
-static void note(char *to, struct slice key) {
-    size_t len = key.len < 299 ? key.len : 299;
-    memcpy(to, key.data, len);
-    to[len] = '\0';
-}
-static void on_changed(struct db *db, struct slice key) {
-    told.changed++, note(told.last_changed, key);
-}
-static void on_expired(struct db *db, struct slice key) {
-    told.expired++, note(told.last_expired, key);
-}
-static void on_evicted(struct db *db, struct slice key) {
-    told.evicted++;
-}
-static void on_flushed(struct db *db, size_t keys) {
-    told.flushed++, told.flushed_keys += keys;
-}
-static void on_swapped(struct db *a, struct db *b) {
-    told.swapped++;
-}
-static const struct store_hooks hooks = {
-    .changed = on_changed, .expired = on_expired, .evicted = on_evicted, .flushed = on_flushed, .swapped = on_swapped};
-
-static struct store_settings defaults;
-static void set_ms(int64_t ms) {
-    clock_cache.wall_ms = ms, clock_cache.wall_us = ms * 1000;
-}
-static struct keyspace *(*make)(int databases, const struct store_hooks *hooks) = keyspace_new;
-static int setup(void **state) {
-    static bool saved;
-    if (!saved) defaults = store_settings, saved = true;
-    store_settings = defaults;
-    memset(&told, 0, sizeof(told));
-    memset(&store_stats, 0, sizeof(store_stats));
-    store_lazyfree.freed = store_lazyfree.pending = 0;
-    set_ms(1000000000);
-    random_seed(7);
-    *state = make(4, &hooks);
-    return 0;
-}
-static int teardown(void **state) {
-    keyspace_free(*state);
-    return 0;
-}
-
-static struct slice text(const char *t) {
-    return slice_of(t);
-}
-static struct entry *set(struct db *db, const char *key, const char *value) {
-    return db_set_string(db, text(key), text(value), NULL, false);
-}
-static void check(struct db *db, const char *key, const char *value) {
-    struct entry *e = db_find(db, text(key), 0);
-    if (!value) {
-        assert_null(e);
-        return;
-    }
-    assert_non_null(e);
-    char number[STRING_NUMBER_TEXT];
-    struct slice got = entry_string(e, number);
-    assert_int_equal(got.len, strlen(value));
-    assert_memory_equal(got.data, value, got.len);
-}
+#include "keyspace_fixture.h"
 
 /* --- Strings --- */
 
@@ -260,166 +183,6 @@ static void keys_of_any_length_and_bytes(void **state) {
         }
     assert_int_equal(db_size(db), 11);
     assert_int_equal(db_expires(db), 0);
-}
-
-/* --- Against a model --- */
-
-enum { MODEL_KEYS = 400 };
-struct model {
-    bool present;
-    char value[2200];
-    size_t len;
-    int64_t expire; /* -1: none */
-};
-static struct model model[2][MODEL_KEYS];
-
-static struct slice model_key(int n) {
-    static char keys[4][400];
-    static int turn;
-    char *key = keys[turn++ % 4];
-    int len = snprintf(key, 400, "key-%d", n);
-    if (n % 10 == 0) memset(key + len, 'k', 300), len += 300;
-    return (struct slice){key, (size_t)len};
-}
-static void model_expire(struct model *m) {
-    if (m->present && m->expire >= 0 && clock_ms() > m->expire) m->present = false;
-}
-static void model_value(struct model *m) {
-    static const size_t sizes[] = {0, 1, 8, 16, 40, 60, 200, 1024, 1025, 2000};
-    if (random_below(4) == 0) {
-        m->len = format_int64(m->value, (int64_t)(random_u64() >> random_below(64)));
-    } else {
-        m->len = sizes[random_below(10)];
-        for (size_t i = 0; i < m->len; i++) m->value[i] = (char)('a' + random_below(26));
-    }
-}
-
-static void databases_hold_the_model(struct db *dbs[2]) {
-    for (int d = 0; d < 2; d++) {
-        size_t keys = 0, expires = 0;
-        for (int n = 0; n < MODEL_KEYS; n++) {
-            struct model *m = &model[d][n];
-            model_expire(m);
-            struct entry *e = db_find(dbs[d], model_key(n), 0);
-            assert_int_equal(e != NULL, m->present);
-            if (e) keys++, expires += m->expire >= 0;
-        }
-        assert_int_equal(db_size(dbs[d]), keys);
-        assert_int_equal(db_expires(dbs[d]), expires);
-    }
-}
-
-/* A random change of a random key, in a database and in the model. */
-struct change {
-    struct keyspace *keyspace;
-    struct db *dbs[2];
-    int d; /* the number of the database */
-    struct slice key;
-    struct model *m;
-    struct entry *e; /* the key's entry before the change; afterwards that of *m, NULL: not to be compared */
-    int step;
-};
-
-static void change_set(struct change *c) {
-    bool keep = random_below(2);
-    model_value(c->m);
-    struct slice value = {c->m->value, c->m->len};
-    c->e = db_set_string(c->dbs[c->d], c->key, value, random_below(3) ? NULL : blob_copy(value), keep);
-    if (!keep || !c->m->present) c->m->expire = -1;
-    c->m->present = true;
-}
-static void change_delete(struct change *c) {
-    assert_int_equal(db_delete(c->dbs[c->d], c->key, random_below(2)), c->m->present);
-    c->m->present = false;
-    c->e = NULL;
-}
-static void change_expiry(struct change *c) {
-    if (!c->e) return;
-    c->m->expire = random_below(3) ? clock_ms() + (int64_t)random_below(3000) : -1;
-    c->e = db_set_expire(c->dbs[c->d], c->e, c->m->expire);
-}
-static void change_replace(struct change *c) {
-    if (!c->e) return;
-    model_value(c->m);
-    c->e = db_replace_string(c->dbs[c->d], c->e, c->key, (struct slice){c->m->value, c->m->len}, NULL, true);
-}
-static void change_number(struct change *c) {
-    if (!c->e) return;
-    c->m->len = format_int64(c->m->value, c->step);
-    c->e = db_replace_int64(c->dbs[c->d], c->e, c->step);
-}
-static void change_edit(struct change *c) {
-    struct model *m = c->m;
-    size_t len = m->len + random_below(20);
-    if (!c->e || len > sizeof(m->value)) return;
-    char *bytes;
-    memset(m->value + m->len, 0, len - m->len);
-    c->e = db_edit_string(c->dbs[c->d], c->e, len, &bytes);
-    if (len) bytes[len - 1] = m->value[len - 1] = 'E';
-    m->len = len;
-}
-static void change_rename(struct change *c) {
-    int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
-    if (!c->e) return;
-    c->e = db_rename(c->dbs[c->d], c->key, c->dbs[to_d], model_key(to));
-    struct model moved = *c->m;
-    c->m->present = false;
-    c->m = &model[to_d][to];
-    *c->m = moved;
-}
-static void change_copy(struct change *c) {
-    int to_d = (int)random_below(2), to = (int)random_below(MODEL_KEYS);
-    if (!c->e || db_find(c->dbs[to_d], model_key(to), 0)) return;
-    c->e = db_copy(c->dbs[c->d], c->e, c->dbs[to_d], model_key(to));
-    model[to_d][to] = *c->m;
-}
-static void change_swap(struct change *c) {
-    c->e = NULL;
-    if (random_below(300)) return;
-    db_swap(c->dbs[0], c->dbs[1]);
-    for (int i = 0; i < MODEL_KEYS; i++) {
-        struct model saved = model[0][i];
-        model[0][i] = model[1][i], model[1][i] = saved;
-    }
-}
-static void change_time(struct change *c) {
-    set_ms(clock_ms() + (int64_t)random_below(5));
-    if (c->step % 50 == 0) keyspace_expire_cycle(c->keyspace, false, 10);
-    c->e = NULL;
-}
-
-static void databases_behave_like_maps(void **state) {
-    static void (*const changes[])(struct change *) = {change_set,    change_set,     change_delete, change_expiry,
-                                                       change_expiry, change_replace, change_number, change_edit,
-                                                       change_rename, change_copy,    change_swap,   change_time};
-    struct change c = {.keyspace = *state, .dbs = {keyspace_db(*state, 0), keyspace_db(*state, 1)}};
-    memset(model, 0, sizeof(model));
-    char number[STRING_NUMBER_TEXT];
-    for (c.step = 0; c.step < 150000; c.step++) {
-        int n = (int)random_below(MODEL_KEYS);
-        c.d = (int)random_below(2), c.key = model_key(n), c.m = &model[c.d][n];
-        model_expire(c.m);
-        size_t action = random_below(sizeof(changes) / sizeof(changes[0]));
-        if (changes[action] != change_set) { /* which finds an expired key by itself */
-            c.e = db_find(c.dbs[c.d], c.key, 0);
-            assert_int_equal(c.e != NULL, c.m->present);
-        }
-        changes[action](&c);
-        if (!c.e || !c.m->present) continue;
-        struct slice value = entry_string(c.e, number);
-        assert_int_equal(value.len, c.m->len);
-        assert_memory_equal(value.data, c.m->value, c.m->len);
-        assert_int_equal(entry_expire_at(c.e), c.m->expire);
-        assert_int_equal(entry_string_len(c.e), c.m->len);
-    }
-    databases_hold_the_model(c.dbs);
-}
-
-static void all_memory_comes_back(void **state) {
-    size_t before = mem_used();
-    databases_behave_like_maps(state);
-    for (int i = 0; i < 2; i++) db_flush(keyspace_db(*state, i), i);
-    assert_int_equal(mem_used(), before);
 }
 
 /* --- Expiry --- */
@@ -694,9 +457,6 @@ static void frequency_grows_with_use_and_decays_with_time(void **state) {
     assert_int_equal(entry_frequency(e), 200);
 }
 
-static void count_entry(void *context, struct entry *entry) {
-    ++*(size_t *)context;
-}
 static void iteration_visits_every_key(void **state) {
     struct db *db = keyspace_db(*state, 0);
     char key[32];
@@ -733,227 +493,6 @@ static void rehashing_ends(void **state) {
     int turns = 0;
     while (keyspace_rehash(*state, 100)) assert_true(++turns < 100000);
     for (int d = 0; d < 4; d++) assert_int_equal(db_rehashing(keyspace_db(*state, d)), 0);
-}
-
-/* --- Hash slots --- */
-
-/* A key in each slot: the number of the key and of the slot. */
-enum { KEYS_FOR_ALL_SLOTS = 400000 };
-static size_t key_in_every_slot(struct db *db, char (*keys)[16]) {
-    size_t found = 0;
-    for (int i = 0; i < KEYS_FOR_ALL_SLOTS && found < HASH_SLOTS; i++) {
-        char key[16];
-        snprintf(key, sizeof(key), "key:%d", i);
-        char *kept = keys[hash_slot(text(key))];
-        if (*kept) continue;
-        strcpy(kept, key);
-        set(db, key, "v");
-        found++;
-    }
-    return found;
-}
-
-struct listed {
-    size_t count;
-    unsigned slot;
-};
-static void list_key(void *context, struct entry *e) {
-    struct listed *listed = context;
-    assert_int_equal(hash_slot(entry_key(e)), listed->slot);
-    listed->count++;
-}
-static void the_keys_of_a_slot_are_counted_and_listed(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    char key[32];
-    unsigned slot = hash_slot(SLICE("tag")), other = hash_slot(SLICE("other"));
-    for (int i = 0; i < 300; i++) {
-        snprintf(key, sizeof(key), i % 3 ? "{tag}%d" : "%d{other}", i);
-        struct entry *e = set(db, key, "v");
-        if (i % 6 == 1) db_set_expire(db, e, 2000000000);
-    }
-    struct db_slot_size size = db_slot_size(db, slot);
-    assert_int_equal(size.keys, 200);
-    assert_int_equal(size.expires, 50);
-    assert_int_equal(size.expiring, 0);
-    size = db_slot_size(db, other);
-    assert_int_equal(size.keys, 100);
-    assert_int_equal(size.expires, 0);
-    struct listed listed = {.slot = slot};
-    assert_int_equal(db_slot_keys(db, slot, 1000, list_key, &listed), 200);
-    assert_int_equal(listed.count, 200);
-    assert_int_equal(db_slot_keys(db, slot, 7, list_key, &listed), 7);
-    assert_int_equal(listed.count, 207);
-    assert_int_equal(db_slot_keys(db, slot, 0, list_key, &listed), 0);
-    assert_int_equal(db_slot_keys(db, (slot + 1) % HASH_SLOTS, 10, NULL, NULL), 0);
-    for (int i = 0; i < 300; i++) {
-        snprintf(key, sizeof(key), i % 3 ? "{tag}%d" : "%d{other}", i);
-        if (i % 3) assert_true(db_delete(db, text(key), false));
-    }
-    assert_int_equal(db_slot_size(db, slot).keys, 0);
-    assert_int_equal(db_slot_size(db, other).keys, 100);
-}
-
-struct scanned {
-    size_t count;
-    bool slots[HASH_SLOTS]; /* slots of the keys seen */
-};
-static void scan_key(void *context, struct entry *e) {
-    struct scanned *scanned = context;
-    scanned->slots[hash_slot(entry_key(e))] = true;
-    scanned->count++;
-}
-
-/* Nearly all slots become empty while a scan is under way, and get keys again. */
-static void a_scan_sees_all_keys_that_stay(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    char(*keys)[16] = mem_calloc(HASH_SLOTS, sizeof(*keys));
-    struct scanned *scanned = mem_calloc(1, sizeof(*scanned));
-    enum { STAYS = 16 /* one slot in this number */ };
-    assert_int_equal(key_in_every_slot(db, keys), HASH_SLOTS);
-    uint64_t cursor = 0;
-    int calls = 0;
-    do {
-        cursor = db_scan(db, -1, cursor, scan_key, scanned);
-        assert_true(++calls < 4 * HASH_SLOTS);
-        if (calls % 1000) continue;
-        for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
-            if (slot % STAYS == 0) continue;
-            if (calls % 2000)
-                db_delete(db, text(keys[slot]), false);
-            else
-                set(db, keys[slot], "again");
-        }
-    } while (cursor);
-    assert_true(calls > 1000);
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot += STAYS) assert_true(scanned->slots[slot]);
-    mem_free(scanned);
-    mem_free(keys);
-}
-
-static void a_scan_ends_from_any_cursor(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    struct scanned *scanned = mem_calloc(1, sizeof(*scanned));
-    static const uint64_t cursors[] = {UINT64_MAX, 1, HASH_SLOTS - 1, HASH_SLOTS, (uint64_t)1 << 63, 0x123456789abcdef};
-    for (int keys = 0; keys < 1000; keys++) {
-        if (keys) set(db, (char[]){'k', (char)(keys / 32 + '0'), (char)(keys % 32 + '0'), '\0'}, "v");
-        if (keys > 3 && keys % 333) continue;
-        for (size_t i = 0; i < sizeof(cursors) / sizeof(cursors[0]); i++)
-            for (int slot = -1; slot < HASH_SLOTS; slot += HASH_SLOTS / 2) {
-                int calls = 0;
-                uint64_t cursor = cursors[i];
-                while ((cursor = db_scan(db, slot, cursor, scan_key, scanned))) assert_true(++calls < 2000);
-            }
-    }
-    mem_free(scanned);
-}
-
-static void a_search_in_one_slot_finds_its_keys(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    char key[32];
-    for (int i = 0; i < 2000; i++) {
-        snprintf(key, sizeof(key), "{%d}", i % 40);
-        snprintf(key + strlen(key), 10, "%d", i);
-        set(db, key, "v");
-    }
-    for (int tag = 0; tag < 41; tag++) {
-        int slot = (int)hash_slot((struct slice){key, (size_t)snprintf(key, sizeof(key), "%d", tag)});
-        size_t least = tag < 40 ? 50 : 0;
-        size_t all = db_is_per_slot(db) ? db_slot_size(db, (unsigned)slot).keys : 2000;
-        assert_true(all >= least);
-        struct db_iterator *it = db_iterate(db, slot);
-        size_t found = 0;
-        while (db_iterate_next(it)) found++;
-        db_iterate_end(it);
-        assert_int_equal(found, all);
-        size_t seen = 0;
-        uint64_t cursor = 0;
-        do cursor = db_scan(db, slot, cursor, count_entry, &seen);
-        while (cursor);
-        assert_int_equal(seen, all);
-    }
-}
-
-/* All keys have the same probability, whatever the size of the table that they are in. */
-static void a_random_key_is_uniform(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    char key[32];
-    enum { KEYS = 1000, DRAWS = 100000 };
-    static unsigned drawn[KEYS];
-    memset(drawn, 0, sizeof(drawn));
-    for (int i = 0; i < KEYS; i++) { /* half of them in one slot, a quarter in another, the others everywhere */
-        snprintf(key, sizeof(key), i < KEYS / 2 ? "{a}%d" : i < KEYS * 3 / 4 ? "{b}%d" : "%d", i);
-        set(db, key, "v");
-    }
-    for (int i = 0; i < DRAWS; i++) {
-        struct slice name = entry_key(db_random(db));
-        if (name.data[0] == '{') name = (struct slice){name.data + 3, name.len - 3};
-        int64_t number;
-        assert_true(parse_int64(name, &number));
-        drawn[number]++;
-    }
-    double chi_squared = 0, expected = (double)DRAWS / KEYS;
-    for (int i = 0; i < KEYS; i++)
-        chi_squared += ((double)drawn[i] - expected) * ((double)drawn[i] - expected) / expected;
-    assert_true(chi_squared < 1250); /* 999 degrees of freedom: mean 999, standard deviation 45 */
-}
-
-static void an_announced_slot_is_expanded_once(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    unsigned slot = hash_slot(SLICE("tag"));
-    db_expand_slot(db, slot, 1000, 100);
-    db_expand(db, 1000, 100);
-    size_t before = db_keys_overhead(db), expires = db_expires_overhead(db);
-    assert_null(db_random(db));
-    assert_int_equal(db_size(db), 0);
-    char key[32];
-    for (int i = 0; i < 1000; i++) {
-        snprintf(key, sizeof(key), "{tag}%d", i);
-        struct entry *e = set(db, key, "v");
-        if (i % 10 == 0) db_set_expire(db, e, 2000000000);
-        assert_int_equal(db_rehashing(db), 0);
-    }
-    assert_in_range(db_keys_overhead(db), before, before * 3 / 2); /* children of full buckets */
-    assert_in_range(db_expires_overhead(db), expires, expires * 3 / 2);
-}
-
-/* What the tables report is what they take. */
-static void tables_know_their_memory(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    size_t empty = mem_used();
-    char key[32];
-    for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 30000; i++) {
-            snprintf(key, sizeof(key), "key:%d", i * (round + 1));
-            if (i % 3 == round)
-                db_delete(db, text(key), false);
-            else
-                db_set_expire(db, set(db, key, "v"), 2000000000);
-            if (i % 500 == 0) keyspace_rehash(*state, 20);
-        }
-        struct db_iterator *it = db_iterate(db, -1);
-        size_t entries = 0;
-        for (struct entry *e; (e = db_iterate_next(it));) entries += mem_size(e);
-        db_iterate_end(it);
-        size_t tables = db_keys_overhead(db) + db_expires_overhead(db), used = mem_used() - empty - entries;
-        assert_in_range(used, tables, tables + tables / 4); /* size classes of the allocator */
-    }
-    db_flush(db, false);
-    assert_int_equal(mem_used(), empty);
-    assert_int_equal(db_keys_overhead(db) + db_expires_overhead(db), 0);
-}
-
-static void a_slot_without_keys_takes_no_table(void **state) {
-    struct db *db = keyspace_db(*state, 0);
-    set(db, "key", "v");
-    size_t one = db_keys_overhead(db);
-    char(*keys)[16] = mem_calloc(HASH_SLOTS, sizeof(*keys));
-    key_in_every_slot(db, keys);
-    size_t all = db_keys_overhead(db);
-    assert_true(all > one);
-    assert_true(all < 3 * 1024 * 1024);
-    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) assert_true(db_delete(db, text(keys[slot]), false));
-    assert_in_range(db_keys_overhead(db), 1, one);
-    mem_free(keys);
 }
 
 /* --- Eviction --- */
@@ -1049,7 +588,6 @@ static void eviction_stops_when_its_time_is_up(void **state) {
     assert_int_equal(keyspace_evict(k, &eviction), EVICTION_DONE);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_string_reads_as_it_was_set),
@@ -1062,8 +600,6 @@ int main(void) {
         TEST(a_value_may_point_into_the_entry_it_replaces),
         TEST(integers_are_changed_in_place),
         TEST(keys_of_any_length_and_bytes),
-        TEST(databases_behave_like_maps),
-        TEST(all_memory_comes_back),
         TEST(a_key_expires_after_its_millisecond),
         TEST(a_frozen_clock_keeps_keys_alive),
         TEST(a_replica_hides_expired_keys_and_keeps_them),
@@ -1080,20 +616,10 @@ int main(void) {
         TEST(frequency_grows_with_use_and_decays_with_time),
         TEST(iteration_visits_every_key),
         TEST(rehashing_ends),
-        TEST(the_keys_of_a_slot_are_counted_and_listed),
-        TEST(a_scan_sees_all_keys_that_stay),
-        TEST(a_scan_ends_from_any_cursor),
-        TEST(a_search_in_one_slot_finds_its_keys),
-        TEST(a_random_key_is_uniform),
-        TEST(an_announced_slot_is_expanded_once),
-        TEST(tables_know_their_memory),
-        TEST(a_slot_without_keys_takes_no_table),
         TEST(eviction_takes_the_least_worthy),
         TEST(volatile_eviction_leaves_keys_without_expiry),
         TEST(eviction_by_ttl_takes_the_nearest),
         TEST(eviction_stops_when_its_time_is_up),
     };
-    int failed = cmocka_run_group_tests_name("one table", tests, NULL, NULL);
-    make = keyspace_new_per_slot;
-    return failed + cmocka_run_group_tests_name("a table for each slot", tests, NULL, NULL);
+    return RUN_WITH_BOTH_TABLES(tests);
 }

@@ -1,0 +1,238 @@
+/* The keys of a hash slot, and what spans the tables of all slots: scans, random keys, memory. */
+#include "lib/hash_slot.h"
+#include "lib/hashtable.h"
+#include "lib/number.h"
+#include "keyspace_fixture.h"
+
+/* A key in each slot: the number of the key and of the slot. */
+enum { KEYS_FOR_ALL_SLOTS = 400000 };
+static size_t key_in_every_slot(struct db *db, char (*keys)[16]) {
+    size_t found = 0;
+    for (int i = 0; i < KEYS_FOR_ALL_SLOTS && found < HASH_SLOTS; i++) {
+        char key[16];
+        snprintf(key, sizeof(key), "key:%d", i);
+        char *kept = keys[hash_slot(text(key))];
+        if (*kept) continue;
+        strcpy(kept, key);
+        set(db, key, "v");
+        found++;
+    }
+    return found;
+}
+
+struct listed {
+    size_t count;
+    unsigned slot;
+};
+static void list_key(void *context, struct entry *e) {
+    struct listed *listed = context;
+    assert_int_equal(hash_slot(entry_key(e)), listed->slot);
+    listed->count++;
+}
+static void the_keys_of_a_slot_are_counted_and_listed(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char key[32];
+    unsigned slot = hash_slot(SLICE("tag")), other = hash_slot(SLICE("other"));
+    for (int i = 0; i < 300; i++) {
+        snprintf(key, sizeof(key), i % 3 ? "{tag}%d" : "%d{other}", i);
+        struct entry *e = set(db, key, "v");
+        if (i % 6 == 1) db_set_expire(db, e, 2000000000);
+    }
+    struct db_slot_size size = db_slot_size(db, slot);
+    assert_int_equal(size.keys, 200);
+    assert_int_equal(size.expires, 50);
+    assert_int_equal(size.expiring, 0);
+    size = db_slot_size(db, other);
+    assert_int_equal(size.keys, 100);
+    assert_int_equal(size.expires, 0);
+    struct listed listed = {.slot = slot};
+    assert_int_equal(db_slot_keys(db, slot, 1000, list_key, &listed), 200);
+    assert_int_equal(listed.count, 200);
+    assert_int_equal(db_slot_keys(db, slot, 7, list_key, &listed), 7);
+    assert_int_equal(listed.count, 207);
+    assert_int_equal(db_slot_keys(db, slot, 0, list_key, &listed), 0);
+    assert_int_equal(db_slot_keys(db, (slot + 1) % HASH_SLOTS, 10, NULL, NULL), 0);
+    for (int i = 0; i < 300; i++) {
+        snprintf(key, sizeof(key), i % 3 ? "{tag}%d" : "%d{other}", i);
+        if (i % 3) assert_true(db_delete(db, text(key), false));
+    }
+    assert_int_equal(db_slot_size(db, slot).keys, 0);
+    assert_int_equal(db_slot_size(db, other).keys, 100);
+}
+
+struct scanned {
+    size_t count;
+    bool slots[HASH_SLOTS]; /* slots of the keys seen */
+};
+static void scan_key(void *context, struct entry *e) {
+    struct scanned *scanned = context;
+    scanned->slots[hash_slot(entry_key(e))] = true;
+    scanned->count++;
+}
+
+/* Nearly all slots become empty while a scan is under way, and get keys again. */
+static void a_scan_sees_all_keys_that_stay(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char(*keys)[16] = mem_calloc(HASH_SLOTS, sizeof(*keys));
+    struct scanned *scanned = mem_calloc(1, sizeof(*scanned));
+    enum { STAYS = 16 /* one slot in this number */ };
+    assert_int_equal(key_in_every_slot(db, keys), HASH_SLOTS);
+    uint64_t cursor = 0;
+    int calls = 0;
+    do {
+        cursor = db_scan(db, -1, cursor, scan_key, scanned);
+        assert_true(++calls < 4 * HASH_SLOTS);
+        if (calls % 1000) continue;
+        for (unsigned slot = 0; slot < HASH_SLOTS; slot++) {
+            if (slot % STAYS == 0) continue;
+            if (calls % 2000)
+                db_delete(db, text(keys[slot]), false);
+            else
+                set(db, keys[slot], "again");
+        }
+    } while (cursor);
+    assert_true(calls > 1000);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot += STAYS) assert_true(scanned->slots[slot]);
+    mem_free(scanned);
+    mem_free(keys);
+}
+
+static void a_scan_ends_from_any_cursor(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    struct scanned *scanned = mem_calloc(1, sizeof(*scanned));
+    static const uint64_t cursors[] = {UINT64_MAX, 1, HASH_SLOTS - 1, HASH_SLOTS, (uint64_t)1 << 63, 0x123456789abcdef};
+    for (int keys = 0; keys < 1000; keys++) {
+        if (keys) set(db, (char[]){'k', (char)(keys / 32 + '0'), (char)(keys % 32 + '0'), '\0'}, "v");
+        if (keys > 3 && keys % 333) continue;
+        for (size_t i = 0; i < sizeof(cursors) / sizeof(cursors[0]); i++)
+            for (int slot = -1; slot < HASH_SLOTS; slot += HASH_SLOTS / 2) {
+                int calls = 0;
+                uint64_t cursor = cursors[i];
+                while ((cursor = db_scan(db, slot, cursor, scan_key, scanned))) assert_true(++calls < 2000);
+            }
+    }
+    mem_free(scanned);
+}
+
+static void a_search_in_one_slot_finds_its_keys(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char key[32];
+    for (int i = 0; i < 2000; i++) {
+        snprintf(key, sizeof(key), "{%d}", i % 40);
+        snprintf(key + strlen(key), 10, "%d", i);
+        set(db, key, "v");
+    }
+    for (int tag = 0; tag < 41; tag++) {
+        int slot = (int)hash_slot((struct slice){key, (size_t)snprintf(key, sizeof(key), "%d", tag)});
+        size_t least = tag < 40 ? 50 : 0;
+        size_t all = db_is_per_slot(db) ? db_slot_size(db, (unsigned)slot).keys : 2000;
+        assert_true(all >= least);
+        struct db_iterator *it = db_iterate(db, slot);
+        size_t found = 0;
+        while (db_iterate_next(it)) found++;
+        db_iterate_end(it);
+        assert_int_equal(found, all);
+        size_t seen = 0;
+        uint64_t cursor = 0;
+        do cursor = db_scan(db, slot, cursor, count_entry, &seen);
+        while (cursor);
+        assert_int_equal(seen, all);
+    }
+}
+
+/* All keys have the same probability, whatever the size of the table that they are in. */
+static void a_random_key_is_uniform(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    char key[32];
+    enum { KEYS = 1000, DRAWS = 100000 };
+    static unsigned drawn[KEYS];
+    memset(drawn, 0, sizeof(drawn));
+    for (int i = 0; i < KEYS; i++) { /* half of them in one slot, a quarter in another, the others everywhere */
+        snprintf(key, sizeof(key), i < KEYS / 2 ? "{a}%d" : i < KEYS * 3 / 4 ? "{b}%d" : "%d", i);
+        set(db, key, "v");
+    }
+    for (int i = 0; i < DRAWS; i++) {
+        struct slice name = entry_key(db_random(db));
+        if (name.data[0] == '{') name = (struct slice){name.data + 3, name.len - 3};
+        int64_t number;
+        assert_true(parse_int64(name, &number));
+        drawn[number]++;
+    }
+    double chi_squared = 0, expected = (double)DRAWS / KEYS;
+    for (int i = 0; i < KEYS; i++)
+        chi_squared += ((double)drawn[i] - expected) * ((double)drawn[i] - expected) / expected;
+    assert_true(chi_squared < 1250); /* 999 degrees of freedom: mean 999, standard deviation 45 */
+}
+
+static void an_announced_slot_is_expanded_once(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    unsigned slot = hash_slot(SLICE("tag"));
+    db_expand_slot(db, slot, 1000, 100);
+    db_expand(db, 1000, 100);
+    size_t before = db_keys_overhead(db), expires = db_expires_overhead(db);
+    assert_null(db_random(db));
+    assert_int_equal(db_size(db), 0);
+    char key[32];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof(key), "{tag}%d", i);
+        struct entry *e = set(db, key, "v");
+        if (i % 10 == 0) db_set_expire(db, e, 2000000000);
+        assert_int_equal(db_rehashing(db), 0);
+    }
+    assert_in_range(db_keys_overhead(db), before, before * 3 / 2); /* children of full buckets */
+    assert_in_range(db_expires_overhead(db), expires, expires * 3 / 2);
+}
+
+/* What the tables report is what they take. */
+static void tables_know_their_memory(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    size_t empty = mem_used();
+    char key[32];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 30000; i++) {
+            snprintf(key, sizeof(key), "key:%d", i * (round + 1));
+            if (i % 3 == round)
+                db_delete(db, text(key), false);
+            else
+                db_set_expire(db, set(db, key, "v"), 2000000000);
+            if (i % 500 == 0) keyspace_rehash(*state, 20);
+        }
+        struct db_iterator *it = db_iterate(db, -1);
+        size_t entries = 0;
+        for (struct entry *e; (e = db_iterate_next(it));) entries += mem_size(e);
+        db_iterate_end(it);
+        size_t tables = db_keys_overhead(db) + db_expires_overhead(db), used = mem_used() - empty - entries;
+        assert_in_range(used, tables, tables + tables / 4); /* size classes of the allocator */
+    }
+    db_flush(db, false);
+    assert_int_equal(mem_used(), empty);
+    assert_int_equal(db_keys_overhead(db) + db_expires_overhead(db), 0);
+}
+
+static void a_slot_without_keys_takes_no_table(void **state) {
+    struct db *db = keyspace_db(*state, 0);
+    set(db, "key", "v");
+    size_t one = db_keys_overhead(db);
+    char(*keys)[16] = mem_calloc(HASH_SLOTS, sizeof(*keys));
+    key_in_every_slot(db, keys);
+    size_t all = db_keys_overhead(db);
+    assert_true(all > one);
+    assert_true(all < 3 * 1024 * 1024);
+    for (unsigned slot = 0; slot < HASH_SLOTS; slot++) assert_true(db_delete(db, text(keys[slot]), false));
+    assert_in_range(db_keys_overhead(db), 1, one);
+    mem_free(keys);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(the_keys_of_a_slot_are_counted_and_listed),
+        TEST(a_scan_sees_all_keys_that_stay),
+        TEST(a_scan_ends_from_any_cursor),
+        TEST(a_search_in_one_slot_finds_its_keys),
+        TEST(a_random_key_is_uniform),
+        TEST(an_announced_slot_is_expanded_once),
+        TEST(tables_know_their_memory),
+        TEST(a_slot_without_keys_takes_no_table),
+    };
+    return RUN_WITH_BOTH_TABLES(tests);
+}
