@@ -4,6 +4,7 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"
+#include "lib/number.h"
 #include "server/clients/client.h"
 #include "server/command/dispatch.h"
 #include "server/eviction.h"
@@ -233,9 +234,24 @@ static void debug_loadaof(struct call *call) {
     reply_ok(call->reply);
 }
 
+/* DEBUG AOF-FLUSH-SLEEP. What is no number means none, as in Valkey. */
+static void debug_flush_sleep(struct call *call) {
+    int64_t us;
+    bool is_number = parse_int64(call->argv[2], &us);
+    aof_sync_set_sleep(is_number && us > 0 ? (uint64_t)(us < UINT32_MAX ? us : UINT32_MAX) : 0);
+    reply_ok(call->reply);
+}
+
+static const char *const flush_sleep_help[] = {
+    "AOF-FLUSH-SLEEP <microsec>", "    Sleep for that long before each write to the append-only file.", NULL};
 static const char *const loadaof_help[] = {
     "LOADAOF", "    Flush the append-only file to the disk, then replace the data by what it says.", NULL};
 const struct debug_subcommand aof_debug_subcommands[] = {
+    {.name = "aof-flush-sleep",
+     .min_arguments = 1,
+     .max_arguments = 1,
+     .run = debug_flush_sleep,
+     .help = flush_sleep_help},
     {.name = "loadaof", .run = debug_loadaof, .help = loadaof_help},
     {.name = NULL},
 };

@@ -95,6 +95,8 @@ uint64_t aof_sync_delayed(void);
 size_t aof_sync_waiting_bytes(void); /* in buffers */
 const char *aof_sync_error_text(void);
 void aof_sync_reset_stats(void);
+/* DEBUG AOF-FLUSH-SLEEP: each write to the file begins with a sleep, in the thread that writes. 0: none. */
+void aof_sync_set_sleep(uint64_t us);
 
 /* --- aof_files.c --- */
 

@@ -48,6 +48,7 @@ struct sync_job {
     uint64_t sequence;        /* of the last command whose reply it releases; 0: of none */
     uint64_t covers;          /* of the last command that fdatasync() brings to the disk */
     uint64_t began_us, us;    /* by the cached clock of the main thread; what it took */
+    uint64_t sleep_us;        /* before it writes */
     int error;
 };
 
@@ -60,6 +61,7 @@ static struct {
     bool delay_counted;          /* of the write that is going on */
     uint64_t synced_us, logged_us;
     uint64_t delayed;
+    uint64_t sleep_us;
     uint64_t written_sequence, synced_sequence; /* of the last command written whole, and on the disk */
     /* Gathering. */
     struct event_timer timer;
@@ -138,6 +140,7 @@ static void job_posted(struct event_post *post) {
 static void job_run(void *arg) {
     struct sync_job *job = arg;
     uint64_t began = clock_monotonic_us();
+    if (job->sleep_us) usleep((useconds_t)job->sleep_us);
     job->error = aof_buffer_write(&job->buffer, job->fd, &job->done);
     if (!job->error && job->sync && fdatasync(job->fd) < 0) job->error = -errno;
     job->us = clock_monotonic_us() - began;
@@ -162,6 +165,7 @@ static void write_start(bool sync) {
     job->buffer = sync_state.spare;
     aof_buffer_init(&sync_state.spare);
     aof_append_swap(&job->buffer);
+    job->sleep_us = sync_state.sleep_us;
     sync_state.delay_counted = false;
     background_submit(BACKGROUND_WRITE, job_run, job);
 }
@@ -269,6 +273,7 @@ static bool write_buffer(void) {
     struct aof_buffer *buffer = aof_append_buffer();
     size_t len = aof_buffer_len(buffer), done = sync_state.partial;
     if (!len) return true;
+    if (sync_state.sleep_us) usleep((useconds_t)sync_state.sleep_us);
     uint64_t began = clock_monotonic_us();
     int error = aof_buffer_write(buffer, aof.fd, &done);
     uint64_t us = clock_monotonic_us() - began;
@@ -382,4 +387,7 @@ size_t aof_sync_waiting_bytes(void) {
 }
 void aof_sync_reset_stats(void) {
     sync_state.delayed = 0;
+}
+void aof_sync_set_sleep(uint64_t us) {
+    sync_state.sleep_us = us;
 }

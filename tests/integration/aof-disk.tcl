@@ -37,6 +37,18 @@ start_faulty_server {appendonly yes} {
         assert_not_match "*short read*" [log_text $from]
     }
 
+    test "DEBUG AOF-FLUSH-SLEEP delays each write to the file, and the reply with it" {
+        foreach policy {always everysec} {
+            r config set appendfsync $policy
+            assert_equal OK [r debug aof-flush-sleep 200000]
+            set began [clock milliseconds]
+            r set slow $policy
+            assert {[clock milliseconds] - $began >= 199}
+            assert_equal OK [r debug aof-flush-sleep 0]
+        }
+        assert_error_like "*unknown subcommand or wrong number*" {r debug aof-flush-sleep}
+    }
+
     test "short and interrupted writes are gone on with" {
         foreach policy {always everysec} {
             r config set appendfsync $policy
