@@ -10,9 +10,9 @@
  * bounded; a replica that takes nothing for repl-timeout is closed. The child never touches a connection: so the same
  * code serves every transport.
  *
- * On two channels: the replica's RDB channel takes part in such a transfer. It is told where the snapshot stands
- * ("$ENDOFF:<offset> <id> <db> <client>"), and its main channel asks for the stream from there on by PSYNC while the
- * snapshot is still being sent. The stream is kept for it until then. */
+ * On two channels: the replica's RDB channel takes part in such a transfer. The primary sends it the offset of the
+ * snapshot ("$ENDOFF:<offset> <id> <db> <client>"), and its main channel asks for the stream from there on by PSYNC
+ * while the snapshot is still being sent. The stream is kept for it until then. */
 #include "durability/durability.h"
 #include "durability/snapshot.h"
 #include "lib/clock.h"

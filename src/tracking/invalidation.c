@@ -61,7 +61,7 @@ static struct encoded *encode(struct invalidation *message, int protocol) {
     return encoded;
 }
 
-/* The client that gets the messages is gone. A client in RESP3 is told at each message that it misses. */
+/* The client that gets the messages is gone. A client in RESP3 gets a push for each message that it misses. */
 static void redirection_broken(const struct tracker *tracker) {
     struct client *client = tracker->client;
     client->flags |= CLIENT_TRACKING_BROKEN;

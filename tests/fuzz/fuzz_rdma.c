@@ -78,7 +78,7 @@ struct peer {
     uint32_t told, base, crc;
     /* Of its own, likewise; the address of it is this. */
     bool its_asked, its_on, its_end;
-    uint32_t its_told, its_base, its_crc;
+    uint32_t its_announced, its_base, its_crc;
     uint8_t manner; /* of our handlers */
     char *sink;
     size_t sink_size;
@@ -127,7 +127,7 @@ static uint32_t crc_of_base(uint32_t base) {
     return crc32c_portable(0, &wire, sizeof wire);
 }
 static void begin_its_checksum(struct peer *p) {
-    p->its_base = p->its_told;
+    p->its_base = p->its_announced;
     p->its_crc = crc_of_base(p->its_base);
 }
 static void begin_checksum(struct peer *p) {
@@ -158,7 +158,7 @@ static bool on_polled_sent(struct peer *p, const union rdma_wire_message *messag
         return true;
     case RDMA_OP_POLL_ENDED:
         FUZZ_CHECK(p->early || (p->its_on && p->its_end && p->message == 0), "PollEnded out of its turn");
-        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == p->its_told, "PollEnded tells of %u",
+        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == p->its_announced, "PollEnded tells of %u",
                    be32toh(message->credit.bytes));
         p->its_on = p->its_end = false;
         return true;
@@ -192,7 +192,7 @@ static bool on_feature_sent(struct peer *p, const union rdma_wire_message *messa
     }
     case RDMA_OP_BUFFER_TAKEN:
         FUZZ_CHECK(p->moving, "BufferTaken that answers nothing");
-        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == (p->its_on ? p->its_told : 0),
+        FUZZ_CHECK(p->early || be32toh(message->credit.bytes) == (p->its_on ? p->its_announced : 0),
                    "BufferTaken tells of %u", be32toh(message->credit.bytes));
         begin_its_checksum(p);
         p->addr = p->new_addr, p->size = p->window = p->new_size, p->key = p->new_key;
@@ -233,11 +233,12 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
                        wr->opcode == IBV_WR_RDMA_WRITE && send->inlined,
                    "no word");
         memcpy(word, (const void *)(uintptr_t)wr->sg_list->addr, sizeof word);
-        FUZZ_CHECK(p->message && p->message <= RDMA_POLLED_MESSAGE_MAX && be32toh(word[0]) == p->its_told + p->message,
-                   "a word of %u for %u and %u bytes", be32toh(word[0]), p->its_told, p->message);
-        p->its_told += p->message;
-        FUZZ_CHECK(p->its_told - p->its_base <= RDMA_POLLED_BYTES_MAX, "%u bytes of words in a row",
-                   p->its_told - p->its_base);
+        FUZZ_CHECK(p->message && p->message <= RDMA_POLLED_MESSAGE_MAX &&
+                       be32toh(word[0]) == p->its_announced + p->message,
+                   "a word of %u for %u and %u bytes", be32toh(word[0]), p->its_announced, p->message);
+        p->its_announced += p->message;
+        FUZZ_CHECK(p->its_announced - p->its_base <= RDMA_POLLED_BYTES_MAX, "%u bytes of words in a row",
+                   p->its_announced - p->its_base);
         for (uint64_t at = p->arrived - p->message; at < p->arrived; at++) {
             char byte = byte_out(p, at);
             p->its_crc = crc32c_portable(p->its_crc, &byte, 1);
@@ -261,7 +262,7 @@ static void on_sent(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fak
     p->message += len;
     FUZZ_CHECK(p->arrived <= p->written, "more than was written");
     if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return;
-    uint32_t told = p->its_on ? p->its_told += p->message : p->message;
+    uint32_t told = p->its_on ? p->its_announced += p->message : p->message;
     FUZZ_CHECK(be32toh(wr->imm_data) == told, "an immediate of %u for %u bytes", be32toh(wr->imm_data), p->message);
     if (p->its_on) begin_its_checksum(p);
     p->message = 0;
@@ -654,7 +655,7 @@ static void step_control(struct peer *p, struct fuzz_input *in) {
     if (how & 4) bytes[1] = (uint8_t)(RDMA_OP_KEEPALIVE), bytes[0] = (uint8_t)(RDMA_OP_KEEPALIVE >> 8);
     for (int i = how & 8 ? 1 + (how >> 2) : 1; i > 0 && !qp->failed; i--)
         if (!fake_receive(qp, bytes, len, IBV_WC_SUCCESS)) break;
-    p->ended = true; /* whether it was a violation is told by other tests */
+    p->ended = true; /* other tests show whether it was a violation */
 }
 
 static void step_cm(struct peer *p, struct fuzz_input *in) {

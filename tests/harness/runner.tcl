@@ -18,7 +18,7 @@ proc usage {} {
   --rdma             all clients of the suites speak RDMA
   --tls              all clients of the suites speak TLS, with certificates made for the run
   --rdma-host IP     the address of the RDMA device (default 127.0.0.1)
-  --io-threads N     servers of the suites have so many threads for clients
+  --io-threads N     servers of the suites have N I/O threads
   --slots            servers of the suites keep the keys of each hash slot in a table of its own
   --launcher CMD     start servers and RDMA helpers through this command (a software RDMA device)
   --loops N          run everything N times

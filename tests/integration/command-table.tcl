@@ -90,7 +90,7 @@ start_server {tags {command-table}} {
         foreach name $known {assert {[regexp {^[a-z_]+(\|[a-z]+)?$} $name]} "a row is called $name"}
     }
 
-    test "the runner is told which words commands have" {
+    test "the runner knows the tokens of the commands" {
         dict for {name docs} [r command docs] {
             if {[dict get $docs group] in [dict keys $::row_type_of]} {tell syntax {*}[syntax_words $name $docs]}
         }

@@ -135,7 +135,7 @@ start_server {tags {debug}} {
         }
     }
 
-    test "DEBUG RELOAD is told nobody: no events, nothing repeated; who waits for a key is served" {
+    test "DEBUG RELOAD sends no events and propagates nothing; clients that wait for a key are served" {
         r flushall
         make_values
         set listener [new_listener]

@@ -609,7 +609,7 @@ start_server {tags {hash hash-fields}} {
 
     # --- Who hears of it ---------------------------------------------------------------------------------------------
 
-    test "what expires is told and repeated: the fields, and the key with the last" {
+    test "expired fields are notified and propagated, and the key with the last one" {
         r flushall
         set follower [new_follower]
         set listener [new_listener]

@@ -266,7 +266,7 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
 }
 
 start_server {overrides {io-threads 3 maxclients 5} tags {io-threads}} {
-    test "the client above maxclients is told why it must go" {
+    test "a client above maxclients receives the error and is closed" {
         set clients {}
         r ping
         for {set i 0} {$i < 4} {incr i} {lappend clients [new_client]; [lindex $clients end] ping}

@@ -10,7 +10,8 @@ proc wait_replies_held {count} {
     }
 }
 proc unreleased {} {dict get [barrier status] unreleased}
-# Releases until so many writes were executed, and nobody waits. However requests are cut into batches, each of them waits.
+# Releases until that number of writes were executed and no client waits. Each batch of requests waits, however they are
+# divided into batches.
 proc release_all {writes} {
     wait_for_condition 20000 {
         [barrier release] eq "OK" && [dict get [barrier status] writes] == $writes && [dict get [barrier status] clients] == 0

@@ -2,7 +2,7 @@
 # command-table.tcl and blocking-table.tcl.
 # seconds: 10
 
-# A stream of so many entries, MS-1 for MS = 1, 2, …, each with the field f of that value.
+# A stream of that many entries, MS-1 for MS = 1, 2, …, each with the field f of that value.
 proc make_stream {key count} {
     r del $key
     for {set i 1} {$i <= $count} {incr i} {r xadd $key $i-1 f $i}

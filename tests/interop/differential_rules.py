@@ -1,7 +1,7 @@
 """What must be the same in the answers of two servers: nearly always all of it. Where an answer is in the order of a hash table, or of chance, the rest."""
 from differential_servers import parse_all
 
-# In groups of so many; "SCAN": behind a cursor.
+# In groups of this many elements; "SCAN": behind a cursor.
 UNORDERED = {"SMEMBERS": 1, "SINTER": 1, "SUNION": 1, "SDIFF": 1, "SPOP": 1, "SRANDMEMBER": 1, "HKEYS": 1, "HVALS": 1, "HGETALL": 2, "HRANDFIELD": 1,
              "ZRANDMEMBER": 1, "SSCAN": 1, "HSCAN": 2, "ZSCAN": 2, "SCAN": 1, "KEYS": 1, "PUBSUB": 1}
 

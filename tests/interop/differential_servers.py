@@ -152,7 +152,7 @@ def parse_all(data):
 
 
 class Server:
-    """A server, its clients, and its ears: `stream` hears what is repeated to replicas, `events` what is told of keys."""
+    """A server and its clients: `stream` receives what is propagated to replicas, `events` the keyspace events."""
 
     CLIENTS = 4
 

@@ -228,7 +228,7 @@ static enum verdict ring_flood_of_buffers(void) {
     for (int i = 0; i < 2000 && !l->closed; i++) register_lawful(l);
     return whatever(l);
 }
-/* The ring is full of a request that is not complete, and more is told. */
+/* The ring is full of a request that is not complete, and the peer announces more. */
 static enum verdict ring_beyond_the_credit(void) {
     struct link *l = link_open_ring();
     uint32_t rest = random_below(100);
@@ -368,7 +368,7 @@ static enum verdict poll_ended_unasked(void) {
     send_plain(l, POLL_ENDED);
     return must_close(l);
 }
-/* The server is told of a word that it may write. */
+/* The peer gives the server the address of a word that it may write. */
 static void poll_begin(struct link *l, uint64_t addr, uint32_t length, uint32_t key) {
     uint8_t *m = message(l, POLL_BEGIN);
     addr = htobe64(addr);

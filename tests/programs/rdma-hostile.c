@@ -353,7 +353,7 @@ static bool is_closed(struct link *l, int ms) {
     }
     return l->closed;
 }
-/* Looks until so many bytes of replies have come. */
+/* Polls until that number of bytes of replies has arrived. */
 static bool has_reply(struct link *l, uint32_t bytes, int ms) {
     int64_t end = now_ms() + ms;
     while (l->in_filled < bytes && !l->closed && now_ms() < end) {

@@ -81,7 +81,7 @@ proc tcp_field {name} {dict get [info_dict [$::resources_client info rdma]] $nam
 start_server [with_faults {
     removed event:remove,op=RDMA_CM_EVENT_ESTABLISHED,count=1
 } overrides {loglevel verbose}] {
-    test "the removal of the device ends its connections, and is told" -needs $::on_software_device {
+    test "the removal of the device ends its connections and is logged" -needs $::on_software_device {
         set t [new_client -tcp 1]
         set ::resources_client $t
         r ping
@@ -209,7 +209,7 @@ foreach {what rule} {
 }
 
 start_server {} {
-    test "an iWARP device is not tried, and the reason is told: it lacks what the protocol is made of" -needs $::on_software_device {
+    test "the log says why an iWARP device is not used: it lacks WRITE with immediate" -needs $::on_software_device {
         set port [free_port]
         set got [run env SOFTRDMA_IWARP=1 {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir \
             --rdma-bind $::opt(rdma_host) --rdma-port $port]

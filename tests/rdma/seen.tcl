@@ -73,7 +73,7 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
         assert_morethan [info_field rdma rdma_stalled_usec] [expr {$before + 30000}]
     }
 
-    test "LATENCY has an event for connections that come about slowly" -needs $::on_software_device {
+    test "LATENCY has an event for connections that are slow to establish" -needs $::on_software_device {
         set t [new_client -tcp 1]
         $t config set latency-monitor-threshold 100
         at_test_end [list [new_client -tcp 1] config set latency-monitor-threshold 0]

@@ -2,7 +2,7 @@
 # Clients of these suites speak RDMA through the proxy; -tcp 1 makes one that does not.
 # seconds: 40
 
-# A request of ECHO that is exactly so many bytes on the wire. Not every length can be had that way; empty lines
+# A request of ECHO that is exactly that many bytes on the wire. Not every length can be had that way; empty lines
 # in front, which mean nothing, fill the gap.
 proc echo_request {bytes} {
     set n [expr {$bytes - 50}]

@@ -19,7 +19,7 @@ proc cli_out {args} {
     return $out
 }
 
-# A server that answers with what it is told to.
+# A server that answers with the given replies.
 proc canned_start {} {
     set file [file join $::unit_dir canned.port]
     file delete $file

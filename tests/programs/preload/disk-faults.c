@@ -16,7 +16,7 @@
  *   GLOB    of the file's path as the kernel shows it: "*" is anything. Of the new name for rename
  *   ACTION  fail NAME   the call fails with ENOSPC, EIO, EDQUOT, EACCES, EROFS or EINTR
  *           short N     a write takes at most N bytes
- *           slow MS     the call takes so many milliseconds longer
+ *           slow MS     the call takes MS milliseconds longer
  *           kill        the process ends by SIGKILL in the middle of the call: half of the bytes are written
  *           powercut    the same, and bytes that were written to the file after its last successful sync are lost
  *   after   for write: only once that many bytes were written to files of that rule, by this process; what goes beyond

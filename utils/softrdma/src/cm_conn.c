@@ -10,7 +10,7 @@
  *   TIMEWAIT_EXIT                           TIMEWAIT_EXIT
  *
  * As with librdmacm, the queue pair of the active side is moved by the thread that takes the event; that of a
- * side that is told DISCONNECTED stays as it is until the program says rdma_disconnect. The death of a
+ * side that receives DISCONNECTED stays as it is until the program says rdma_disconnect. The death of a
  * process looks to its peers like what its kernel would have sent for it. */
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -59,7 +59,7 @@ enum fault_action {
 struct fault {
     enum fault_action action;
     uint64_t value; /* DELAY, SCATTER: nanoseconds; ERROR: ibv_wc_status; FAIL: errno; REJECT: status; RNR: how often,
-                       0: for ever; REMOVE: after so many microseconds */
+                       0: for ever; REMOVE: after this many microseconds */
 };
 
 extern bool fault_armed[FAULT_POINT_COUNT];
