@@ -1,8 +1,9 @@
-/* durability.h: what keeps the data set when the server stops: snapshots (RDB files), and loading them at start.
+/* durability.h: persistence: snapshots (RDB files), the append-only file, and loading them at start.
  *
  *   snapshot.h     writes the data set to `dbfilename`, in the server (SAVE) or in a child process (BGSAVE)
  *   save_points.h  when a snapshot is due
- *   loading.h      reads a file back while clients are served a LOADING error
+ *   aof.h          appends each write to the append-only file, rewrites and loads it
+ *   loading.h      loads a file while clients get the error LOADING
  *
  * A snapshot never damages the one before it: it is written to temp-PID.rdb, brought to the disk, and then renamed.
  *
