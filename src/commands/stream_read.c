@@ -300,6 +300,21 @@ static void xreadgroup_run(struct call *call) {
     read_streams(call, true);
 }
 
+/* As options_read() finds them. The key spec, which Valkey publishes, finds a group or consumer named STREAMS if GROUP
+ * does not come first; then a user could read streams without the right to. */
+static int xreadgroup_find_keys(const struct command *command, int argc, const struct slice *argv,
+                                struct key_position *positions, int max) {
+    int at = 1, count = 0;
+    while (at < argc && !slice_is(argv[at], "streams"))
+        at += slice_is(argv[at], "group") ? 3 : slice_is(argv[at], "block") || slice_is(argv[at], "count") ? 2 : 1;
+    (void)command;
+    if (at + 1 >= argc) return 0;
+    int streams = (argc - at - 1) / 2;
+    for (; count < streams && count < max; count++)
+        positions[count] = (struct key_position){at + 1 + count, KEY_RO | KEY_ACCESS};
+    return streams ? count : -1;
+}
+
 #define STREAM_KEYS(start)                                                                                             \
     {                                                                                                                  \
         {                                                                                                              \
@@ -330,6 +345,7 @@ const struct command_spec stream_read_commands[] = {
                 "new ones if need be.",
      .syntax = "GROUP group-block{group:string consumer:string} [COUNT count:integer] "
                "[BLOCK milliseconds:integer] [NOACK] STREAMS streams{key:key... id:string...}",
-     .keys = STREAM_KEYS(4)},
+     .keys = STREAM_KEYS(4),
+     .find_keys = xreadgroup_find_keys},
     {.name = NULL},
 };

@@ -227,7 +227,7 @@ static void delifeq_run(struct call *call) {
     call->dirty++;
 }
 
-/* SET reads the key only with GET or IFEQ. */
+/* SET returns the value only with GET. */
 static int set_find_keys(const struct command *command, int argc, const struct slice *argv,
                          struct key_position *positions, int max) {
     bool reads = false;

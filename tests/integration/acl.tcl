@@ -179,6 +179,20 @@ start_server {tags {acl}} {
         $c -close
     }
 
+    test "XREADGROUP needs the keys that it reads, wherever GROUP stands" -needs {ours 1} {
+        set c [user_client bob +@all ~x* ~streams]
+        set no "-NOPERM No permissions to access a key"
+        foreach key {secret x1} {r xgroup create $key streams 0 mkstream}
+        r xadd secret 1-1 f v
+        replies [list {xreadgroup count 1 group streams x1 streams secret >} $no {xreadgroup noack group streams streams streams secret >} $no \
+            {xreadgroup group streams streams streams secret >} $no {xreadgroup count 1 group streams secret streams x1 >} nil* \
+            {xreadgroup group streams streams streams x1 secret > >} $no] $c
+        assert_equal {x1 streams} [r command getkeys xreadgroup count 1 group streams a streams x1 streams 0 0]
+        assert_error "ERR Invalid arguments specified for command" {r command getkeys xreadgroup group g c count 1 streams a}
+        assert_error "ERR Invalid arguments specified for command" {r command getkeys xreadgroup group g c count 1 streams}
+        $c -close
+    }
+
     test "a selector allows a command only as a whole" {
         set c [user_client bob +get ~x (+set ~y) (+mget ~y %R~z)]
         set no "-NOPERM No permissions to access a key"
@@ -440,6 +454,7 @@ start_server {tags {acl}} {
 
     test "CONFIG REWRITE quotes what the file would read as something else" -needs {ours 1} {
         r acl setuser quoted ~a"b &c'd
+        r acl setuser (parenthesis ~a (~b +get)
         set before [r acl list]
         r config rewrite
         restart_server
