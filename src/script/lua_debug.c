@@ -358,7 +358,7 @@ static void breakpoint_change(int64_t line) {
         script_session_format("All breakpoints removed.");
     } else if (line < 0) {
         for (int i = 0; i < debugger.breakpoint_count; i++) {
-            if (debugger.breakpoints[i] != -line) continue;
+            if (line + debugger.breakpoints[i]) continue;
             breakpoint_remove(i);
             script_session_format("Breakpoint removed.");
             return;
@@ -496,6 +496,9 @@ static int eval_compile(lua_State *lua, int argc, const struct slice *argv) {
 
 static void command_eval(lua_State *lua, int argc, const struct slice *argv) {
     lua_State *thread = lua_newthread(lua);
+    /* The code may resume a coroutine of the script, which stops and evaluates code, and so on. The thread goes on with
+     * the count of nested C calls, so this ends before the stack of the process does. */
+    lua_setlevel(lua, thread);
     lua_sethook(thread, eval_hook, LUA_MASKCOUNT, HOOK_INTERVAL);
     if (eval_compile(thread, argc, argv)) {
         script_session_format("Error compiling code: %s", lua_tostring(thread, -1));

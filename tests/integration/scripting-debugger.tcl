@@ -67,7 +67,7 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{2 breakpoints set:} {  #6     local y = x * 2} {  #2   for i = 1, 2 do}} [debug $c b]
         foreach wrong {2 14 1000000000000} {assert_equal {{Wrong line number.}} [debug $c b $wrong]}
         assert_equal {{Invalid argument:'x'}} [debug $c b x]
-        assert_equal {{No breakpoint in the specified line.}} [debug $c b -3]
+        foreach line {-3 -9223372036854775808} {assert_equal {{No breakpoint in the specified line.}} [debug $c b $line]}
         assert_equal {{* Stopped at 2, stop reason = break point} {->#2   for i = 1, 2 do}} [debug $c continue]
         assert_equal {{Breakpoint removed.}} [debug $c b -2]
         assert_equal {{* Stopped at 6, stop reason = break point} {->#6     local y = x * 2}} [debug $c c]
@@ -382,6 +382,24 @@ return 1}]
         assert_error "ERR The process of the debugging session has failed" {$c -read}
         assert_closed $c
         assert_equal PONG [r ping]
+    }
+
+    test "evaluated code that stops in coroutines nests only so deep" {
+        set script "for i = 1, 1000 do ARGV\[i\] = coroutine.wrap(function()\nlocal x = 1\nreturn x end) end\nlocal ready = 1\nreturn 5"
+        foreach mode {yes sync} {
+            set c [session $mode $script]
+            debug $c break 4
+            debug $c continue
+            debug $c break 2
+            for {set depth 1} {$depth <= 1000} {incr depth} {
+                set lines [debug $c eval "ARGV\[$depth\]()"]
+                if {[lindex $lines 0] ne "* Stopped at 2, stop reason = break point"} break
+            }
+            assert_range $depth 10 200
+            assert_match {*too many syntax levels*} $lines
+            $c -close
+            wait_for_condition 10000 {![catch {r ping}]}
+        }
     }
 
     test "an endless loop stops after busy-reply-threshold" {
