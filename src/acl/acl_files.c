@@ -75,8 +75,9 @@ static void made_apply(struct made_users *made) {
 /* Lines of the configuration */
 
 struct line {
-    int count; /* the name and the rules, with selectors joined */
-    struct slice *words;
+    struct slice name; /* allocated */
+    int count;
+    struct slice *rules; /* with selectors joined */
 };
 static struct line *lines;
 static size_t line_count;
@@ -102,14 +103,14 @@ static const char *line_read(int count, const struct slice *words) {
     if (memchr(name.data, 0, name.len) || memchr(name.data, ' ', name.len))
         return "Spaces not allowed in ACL usernames";
     for (size_t i = 0; i < line_count; i++)
-        if (slice_equal(lines[i].words[0], name))
+        if (slice_equal(lines[i].name, name))
             return line_refused(name, "Duplicate user found. A user can only be defined once in config files");
     int rules_count, unmatched;
-    struct slice *rules = rules_join(count, words, &rules_count, &unmatched);
+    struct slice *rules = rules_join(count - 1, words + 1, &rules_count, &unmatched);
     if (!rules) return line_refused(name, "Unmatched parenthesis in selector definition");
     struct user tried = {0};
     user_reset(&tried);
-    const char *reason = apply_rules(&tried, rules_count - 1, rules + 1, &failed);
+    const char *reason = apply_rules(&tried, rules_count, rules, &failed);
     user_free_rights(&tried);
     user_clear_passwords(&tried);
     /* Whether a command exists is known when the whole file has been read. */
@@ -118,7 +119,7 @@ static const char *line_read(int count, const struct slice *words) {
         return line_refused(name, reason);
     }
     lines = mem_realloc(lines, (line_count + 1) * sizeof *lines);
-    lines[line_count++] = (struct line){rules_count, rules};
+    lines[line_count++] = (struct line){{mem_strndup(name.data, name.len), name.len}, rules_count, rules};
     return NULL;
 }
 
@@ -157,10 +158,11 @@ static void lines_apply(void) {
     struct made_users made = {0};
     for (size_t i = 0; i < line_count; i++) {
         struct slice failed;
-        struct user *user = made_add(&made, lines[i].words[0]);
-        const char *reason = apply_rules(user, lines[i].count - 1, lines[i].words + 1, &failed);
+        struct user *user = made_add(&made, lines[i].name);
+        const char *reason = apply_rules(user, lines[i].count, lines[i].rules, &failed);
         if (!reason) {
-            rules_free(lines[i].words, lines[i].count);
+            mem_free((char *)(uintptr_t)lines[i].name.data);
+            rules_free(lines[i].rules, lines[i].count);
             continue;
         }
         log_warning("Error loading ACL rule '%.*s' for the user named '%s': %s", (int)failed.len, failed.data,
