@@ -13,11 +13,11 @@
  *
  * Sending
  *   conn.out writes into a chunk of registered memory, and the written bytes become segments. A flush sends as much as
- *   the peer's buffer and the send queue accept, in messages of at most MESSAGE_MAX bytes: WRITE …
- * WRITE_WITH_IMM(total), each gathering several segments. Small messages travel inside the work request, so their chunk
- * is free at once. Chunks that a posted request still reads stay in `held` until it has completed. Requests are
- * signalled at every quarter of the send queue or 64 KiB, and by the tick when the connection has become quiet. Output
- * beyond the limit on send memory waits in ordinary memory.
+ *   the peer's buffer and the send queue accept, in messages of at most MESSAGE_MAX bytes: some WRITEs and a
+ *   WRITE_WITH_IMM(total), each gathering several segments. Small messages travel inside the work request, so their
+ *   chunk is free at once. Chunks that a posted request still reads stay in `held` until it has completed. Requests are
+ *   signalled at every quarter of the send queue or 64 KiB, and by the tick when the connection has become quiet.
+ *   Output beyond the limit on send memory waits in ordinary memory.
  *
  * Receiving
  *   The peer writes into `rx` from its start; each immediate says how many bytes. The bytes are exposed in place:

@@ -10,16 +10,19 @@
  *   The peer writes into a receive buffer, so each buffer has its own memory region and remote key. With one region
  *   over a slab, each peer could write into its neighbours' buffers. There is a class for each size in use. A free
  *   buffer is in one of three states:
- *     ready  registered and wiped, and no peer knows its key: for the next connection.
- *     stale  given back, but a peer still knows its key. It waits for rdma_memory_tidy(), which unregisters and wipes
- * it and then registers it anew or leaves it cold. No other connection gets it before. So connecting, growing and
- * disconnecting cost no registration as long as there are ready buffers. cold   not registered, and its pages are
- * returned to the system. The whole buffer is wiped. Otherwise a later peer could announce bytes that it never wrote
- * and have the server interpret another peer's requests, even requests that the other had written and not yet
- * announced. The cost is still proportional to the bytes written: only a peer that has just filled a buffer a quarter
- * of the size gets a buffer larger than the first. A buffer whose key no peer received (the connection failed before)
- * is ready at once. Remaining risk: keys are 32 bits, and a peer may guess a neighbour's. A wrong guess costs it the
- * connection. Memory windows of type 2 would close this gap, but not every device has them.
+ *   - ready: registered and wiped, and no peer knows its key. The next connection can use it.
+ *   - stale: given back, but a peer still knows its key. rdma_memory_tidy() unregisters and wipes it, and then
+ *     registers it again or leaves it cold. No other connection gets it before.
+ *   - cold: not registered, and its pages are returned to the system.
+ *   Connecting, growing and disconnecting therefore cost no registration as long as there are ready buffers.
+ *
+ *   The whole buffer is wiped. Otherwise a later peer could announce bytes that it never wrote and have the server
+ *   interpret another peer's requests, even requests that the other had written and not yet announced. The cost is
+ *   still proportional to the bytes written: only a peer that has just filled a buffer a quarter of the size gets a
+ *   buffer larger than the first. A buffer whose key no peer received (the connection failed before) is ready at once.
+ *
+ *   Remaining risk: keys are 32 bits, and a peer may guess a neighbour's. A wrong guess ends its connection. Memory
+ *   windows of type 2 would prevent this, but not every device has them.
  *
  * Limit
  *   rdma_settings.max_registered applies to the whole process: all memory is registered through rdma_register(). At the
@@ -30,8 +33,8 @@
  *   Slabs use huge pages where the system has them: reserved ones (MAP_HUGETLB), which are counted, else transparent
  *   ones (madvise). A slab of small buffers fills its huge page with many of them. But where a fork requires registered
  *   pages to be excluded from the child's memory one by one (kernels before 5.12), a region cannot end inside a huge
- *   page, so such slabs use ordinary pages. They also do where a registration shows that the device cannot register
- *   huge pages (soft-RoCE of Linux 6.1 and parts of reserved huge pages). */
+ *   page, so such slabs use ordinary pages. Slabs also use ordinary pages after a registration has shown that the
+ *   device cannot register huge pages (soft-RoCE of Linux 6.1, for parts of reserved huge pages). */
 #ifndef NET_RDMA_MEMORY_H
 #define NET_RDMA_MEMORY_H
 #include "lib/list.h"

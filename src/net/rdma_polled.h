@@ -3,19 +3,18 @@
  *
  * Receiving
  *   Each of at most RDMA_POLLED_MAX connections of a device has a poll slot: a page with its own memory region, so that
- *   no peer reaches a neighbour's slot, and in it one aligned word of eight bytes: the number of bytes that the peer
- * has sent, and a CRC-32C of the bytes that the peer announces by words. PollBegin tells the peer the address of the
- * word. From PollBegun on, words are valid and the device's poller reads them.
+ *   no peer reaches a neighbour's slot. The slot holds one aligned word of eight bytes: the number of bytes that the
+ *   peer has sent, and a CRC-32C of the bytes that the peer announces by words. PollBegin carries the address of the
+ *   word. From PollBegun on, words are valid and the device's poller reads them.
  *
  * Verification
  *   InfiniBand orders the execution of two WRITEs, not the moments at which memory shows their bytes. Adaptive routing,
  *   relaxed ordering on the PCIe bus and regions registered with IBV_ACCESS_RELAXED_ORDERING can all make the word
  *   visible before the bytes that it announces. So a word is a hint: the receiver computes the checksum of the
- * announced bytes in place and takes them only if it matches. Otherwise it checks again in the poller's next round.
- * Memory contents alone never end a connection. A completion does order memory, and only information from completions
- *   (immediates, BufferTaken, PollEnded) is binding. Four bytes of checksum let one stale message in 2^32 pass; a
- * message is stale only for an instant, and bytes of the last lap that happen to be identical are as good as the new
- * ones.
+ *   announced bytes in place and takes them only if it matches. Otherwise it checks again in the poller's next round.
+ *   Memory contents alone never end a connection. A completion does order memory, and only information from
+ *   completions (immediates, BufferTaken, PollEnded) is binding. Four bytes of checksum let one stale message in 2^32
+ *   pass. A message is stale only for an instant, and stale bytes that are identical to the new ones do no harm.
  *
  *   The wait is limited. A connection whose words do not match may cost DOUBT_MAX bytes of checksums, about ten
  *   microseconds. Then its polling period ends early: the answer to PollEnd is a completion, which orders all bytes
@@ -30,8 +29,8 @@
  * Polling periods
  *   A connection is polled when `after` immediates have arrived since this thread last slept: then both ends are awake.
  *   Polling ends when the connection was quiet for a whole tick, or when the thread is about to sleep. A period that
- *   ended before it saved more than its control messages cost delays the next one; a good period advances it. A
- *   connection without a poll slot keeps using completions.
+ *   ended before it saved more than its control messages cost delays the next one; a period that saved more advances
+ *   the next one. A connection without a poll slot uses completions.
  *
  * Sleeping
  *   Before the thread arms the queues it sends PollEnd to every polled peer, and it does not wait for the answers.
@@ -49,8 +48,8 @@
  *   A message is its WRITEs and one more WRITE of eight bytes, behind one doorbell, in place of the immediate.
  *
  * Rejected
- *   Slots for whole messages, flag and bytes in one WRITE: a slot can be rewritten only when its reader is done with
- * it, which the peer would have to learn; bytes beside the stream have to be copied back into it; and order within one
+ *   Slots for whole messages, flag and bytes in one WRITE: the reader would have to report each slot that it has read,
+ *   before the peer may write it again; bytes outside of the stream have to be copied into it; and order within one
  *   WRITE is not guaranteed either.
  *   Waiting for the answers to PollEnd before sleeping: a peer that does not answer would keep the thread awake.
  *   A separate checksum of each message: a word overwrites the one before, so the reader may see only some of them. The

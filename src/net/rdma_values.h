@@ -8,16 +8,15 @@
  * may be overwritten, deleted or evicted at any time. Only the holder of the single reference may write to a blob, so
  * the bytes do not change while they are sent.
  *
- * Without a region - no addresses, the limit on registered memory (values take half of it at most), a device that
- * refuses - values are allocated in ordinary memory or are copied to be sent. Other code does not notice.
+ * Without a region (no free addresses, the limit on registered memory, of which values take at most half, or a device
+ * that refuses) values are allocated in ordinary memory, or copied to be sent. The difference is invisible to callers.
  *
  * Fork
  *   A child must be able to read all values as they were at the fork. Where registered memory is hidden from children
  *   (kernels before 5.12, or the environment variables RDMAV_FORK_SAFE and IBV_FORK_SAFE) or not protected at all,
  *   values are not registered and this module is off: ibv_is_fork_initialized() must return IBV_FORK_UNNEEDED, and
- *   ibv_fork_init() is not called then. Newer kernels copy pinned pages of private memory when the
- *   process forks, half a second for a gigabyte. Regions are shared mappings, which the kernel does not copy
- *   (value_arena.h). */
+ *   ibv_fork_init() is not called then. Newer kernels copy pinned pages of private memory when the process forks, which
+ *   takes half a second for a gigabyte. Regions are shared mappings, which the kernel does not copy (value_arena.h). */
 #ifndef NET_RDMA_VALUES_H
 #define NET_RDMA_VALUES_H
 #include "lib/blob.h"

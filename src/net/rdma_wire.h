@@ -5,7 +5,7 @@
  *   GetServerFeature 0, SetClientFeature 1
  *   offset  size  field
  *        0     2  opcode
- *        2     2  select     which set of 64 features; 0 is the only one
+ *        2     2  select     the set of 64 features; only 0 exists
  *        4    20  reserved   zero
  *       24     8  features   bits
  *   Keepalive 2
@@ -15,7 +15,7 @@
  *        0     2  opcode
  *        2    14  reserved   zero
  *       16     8  addr       of the sender's receive buffer
- *       24     4  length     of it
+ *       24     4  length     of this buffer, in bytes
  *       28     4  key        remote key
  *   Credit 0x8000 (feature ring)
  *        0     2  opcode

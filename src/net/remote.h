@@ -17,7 +17,7 @@
  *
  * Input
  *   The end's user (remote_worker_ops.readable, on the worker's thread) examines the real connection's bytes, copies
- *   those that are worth a message into an INPUT message and consumes them. The home half exposes the bytes of one
+ *   those that it passes on into an INPUT message and consumes them. The home half exposes the bytes of one
  *   message after the other and calls `readable` for each. A consumed message returns with the next flush. So the real
  *   connection goes on receiving while its requests are executed. The input at home is limited: beyond
  *   REMOTE_AT_HOME_MAX bytes the end pauses reading, because the user is slower than the peer. This limit is lifted
@@ -33,15 +33,15 @@
  *
  * Lifetime
  *   Home closes a connection by CLOSE, after the output. The end closes the real connection, frees itself and answers
- *   GONE; until then the home half stays, closed. The end never goes by itself: when the peer closes, it sends ENDED
- * and waits for CLOSE. `closed` follows the input before it; if that input waits, `hung_up` is called first.
+ *   GONE; until then the home half remains, closed. The end never frees itself before: when the peer closes, it sends
+ *   ENDED and waits for CLOSE. `closed` follows the input before it; if that input waits, `hung_up` is called first.
  *
  * Shared
  *   The end writes counters and sizes as relaxed atomics, which home displays. A lock protects the text `described`.
  *
  * Rejected
  *   Handing the real connection itself back and forth: both sides would touch the state of its transport, its loop's
- *   watches and its queue pair. Other servers did this, and it is where they crash.
+ *   watches and its queue pair.
  *   Parsing in place without consuming: it saves one copy of the request on the worker's core, but over sockets all
  *   connections read into one buffer, and reading would have to be paused for every request, two system calls.
  *   A lock for each connection. */

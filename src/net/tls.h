@@ -1,25 +1,25 @@
 /* tls.h: TLS over TCP, with OpenSSL.
  *
- * transport_tls is tcp.c and stream.c with another I/O table (tls.c): what is said about sockets in stream.h holds for
- * it, too. Two contexts of the process say how: one for accepted connections, one for those made by conn_connect().
+ * transport_tls is tcp.c and stream.c with another I/O table (tls.c), so stream.h describes its connections, too. The
+ * process has two contexts: one for accepted connections, one for those made by conn_connect().
  * They are built from files and texts (tls_context.c) by any thread, and replaced at any time: connections keep the
  * context with which they began.
  *
  * Handshake
  *   It runs on the thread of the connection's loop. An accepted connection is reported when its handshake is complete.
  *   A peer that is silent, or sends something else, costs a socket and a session until
- *   stream_settings.handshake_timeout_ms is over.
+ *   stream_settings.handshake_timeout_ms has passed.
  *
  * Refused
  *   Renegotiation and compression, always. Versions below TLS 1.2, unless the settings name them.
  *
  * End of the stream
  *   Both sides send close_notify. A peer that closes its socket without one counts as closed, too: RESP has lengths,
- *   so a message that was cut off is noticed anyway. Commands of a request that is not complete are never executed.
+ *   so the receiver detects a truncated message anyway. An incomplete request is never executed.
  *
  * Names
- *   The chain of the peer's certificate is verified, the host's name in it is not, like in Valkey's tools and replicas:
- *   the certificate authority must be one that issues certificates for this purpose only.
+ *   The chain of the peer's certificate is verified. The host name in it is not, as in Valkey's tools and replicas, so
+ *   the certificate authority must issue certificates for this purpose only.
  *
  * Errors
  *   conn->error is EPROTO, or the socket's errno; conn_error_text() has OpenSSL's text. */
