@@ -2,7 +2,7 @@
  *
  * A selector allows a command if it has the command, the databases that it uses, its keys (found once, by the key
  * specs) and its channels. Which databases and channels a command uses follows from a table of the few commands that
- * name them, and from their categories; it is kept for each command.
+ * name them, and from their categories; the result is cached for each command.
  *
  * The filter is installed only while a user without all rights exists. */
 #include "acl/acl.h"

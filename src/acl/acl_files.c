@@ -1,9 +1,9 @@
 /* acl_files.c: users in files: the aclfile, or `user` lines of the configuration file, but not both.
  *
  * Both have lines of the form "user NAME RULE…", as ACL LIST shows them. The lines of the configuration are checked
- * while it is read and applied at the start, when all commands have their names. ACL LOAD applies the aclfile as a
- * whole or not at all: it first makes users from all lines, then replaces the rights of the users that have the same
- * name, so that clients stay connected that may stay. */
+ * while it is read and applied at the start, when all commands have been renamed. ACL LOAD applies the aclfile as a
+ * whole or not at all: it first creates users from all lines, then replaces the rights of existing users of the same
+ * name, so that clients whose permissions still suffice stay connected. */
 #include "acl/acl.h"
 #include "acl/rights.h"
 #include "lib/file.h"

@@ -9,12 +9,12 @@
  *     &news:* allchannels resetchannels    channels
  *     db=0,2 alldbs resetdbs    databases
  *
- * The commands are compiled to a bitmap indexed by command->id, beside the rules that made it, which ACL LIST shows: a
- * bitmap alone would not tell what a later version is to grant of its new commands. Patterns with no or one trailing
- * star are compared without the glob matcher, others only with keys that begin like them.
+ * The commands are compiled to a bitmap indexed by command->id. The rules themselves are kept beside it: ACL LIST shows
+ * them, and a bitmap could not say which of its new commands a later version is to allow. A pattern without wildcards,
+ * or with one star at its end, is compared without the glob matcher; any other pattern first compares its literal
+ * start.
  *
- * Rejected: one bitmap and one pattern list per user with pointers to shared rule sets. Users are few, a selector takes
- * some hundred bytes. */
+ * Rejected: sharing rule sets between users. Users are few, and a selector takes some hundred bytes. */
 #ifndef ACL_RIGHTS_H
 #define ACL_RIGHTS_H
 #include "lib/output.h"

@@ -1,12 +1,12 @@
 /* apply.c: follows the stream of the primary: executes its commands, passes its bytes on, and acknowledges them.
  *
  * The stream's client (CLIENT_PRIMARY) has the link's connection. Requests are executed from where they were received,
- * large arguments in the blobs they were received into. The client gets no replies; an error that it would get is
- * logged, because the data may differ from the primary's from there on.
+ * large arguments in the blobs they were received into. The client gets no replies; the server logs errors, because the
+ * data may differ from the primary's after one.
  *
  * The bytes of each request go unchanged to the stream of this server (repl_stream.h), for its own replicas and its
  * backlog, once the request has been executed. That advances role->offset. A transaction counts as executed when its
- * EXEC is: until then its bytes are kept here, so that a link that breaks within a transaction resumes before it.
+ * EXEC is: until then its bytes are kept here, so a link that breaks within a transaction resumes before it.
  *
  * When the connection ends, the client is freed, and role->offset is where the next PSYNC continues. */
 #include "durability/aof.h"

@@ -12,7 +12,7 @@
  *     <- +CONTINUE, the stream                      <- $EOF:<mark>, the copy
  *
  * The stream waits in the receive buffer of the main channel, up to the hard limit of client-output-buffer-limit
- * replica; above it the primary has to wait. When the copy is loaded, the stream continues from its offset. */
+ * replica; above that the primary has to wait. When the copy is loaded, the stream continues from its offset. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/number.h"

@@ -1,18 +1,18 @@
 /* full_sync.c: the full synchronization on the primary.
  *
  * From a file (repl-diskless-sync no, or a replica that does not understand an end marker): a background save writes
- * dbfilename; when it is done each replica that waits for it is sent "$<length>" and the file. Replicas that come while
- * the file is written join, with the stream position of one that waits for it.
+ * dbfilename. When it is complete, each replica that waits for it gets "$<length>" and the file. Replicas that connect
+ * while the file is being written take part, from the same stream position as the replicas that already wait.
  *
  * Through a pipe: a child process writes the snapshot into a pipe. The server reads it in pieces and passes each piece,
  * by reference, to all replicas that take part. "$EOF:<mark>" precedes the snapshot and the mark follows it, both
  * written by the child. The server stops reading while one replica has REPLICA_SEND_AHEAD bytes queued, so memory stays
- * bounded; a replica that takes nothing for repl-timeout is closed. The child never touches a connection: so the same
+ * bounded; a replica that accepts no bytes for repl-timeout is closed. The child never uses a connection, so the same
  * code serves every transport.
  *
  * On two channels: the replica's RDB channel takes part in such a transfer. The primary sends it the offset of the
  * snapshot ("$ENDOFF:<offset> <id> <db> <client>"), and its main channel asks for the stream from there on by PSYNC
- * while the snapshot is still being sent. The stream is kept for it until then. */
+ * while the snapshot is still being sent. The primary keeps the stream for it until then. */
 #include "durability/durability.h"
 #include "durability/snapshot.h"
 #include "lib/clock.h"

@@ -1,5 +1,5 @@
-/* link_transport.c: see link_transport.h. Here are also the options of replication over RDMA, which a build without
- * RDMA knows, too, so that the same configuration file loads. */
+/* link_transport.c: see link_transport.h. It also has the options of replication over RDMA; a build without RDMA knows
+ * them, too, so that the same configuration file loads. */
 #include "repl/link_transport.h"
 #include "lib/log.h"
 #include "lib/number.h"

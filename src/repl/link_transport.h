@@ -3,11 +3,11 @@
  * With `rdma-replication yes` each connect tries RDMA first. Where that fails (no device, no listener, no route), the
  * replica connects over TCP at once, and the next connect tries RDMA again.
  *
- * The RDMA port of the primary is taken to be the port of REPLICAOF. The replica asks for the real one in the
- * handshake, `REPLCONF rdma-port <its own>`: a primary with an RDMA listener answers "+OK <port>", any other one "+OK"
- * or an error. A replica that learns another port over TCP connects there by RDMA at once. So REPLICAOF, chains and
- * failover name the TCP port only, as clients and Sentinel expect. Both sides tell the port at which they can be
- * reached, which replica-announce-rdma-port overrides.
+ * The replica first assumes that the RDMA port of the primary is the port of REPLICAOF. The replica asks for the real
+ * one in the handshake, `REPLCONF rdma-port <its own>`: a primary with an RDMA listener answers "+OK <port>", any other
+ * one "+OK" or an error. A replica that learns another port over TCP connects there by RDMA at once. So REPLICAOF,
+ * chains and failover name the TCP port only, as clients and Sentinel expect. Each side announces its RDMA port, which
+ * replica-announce-rdma-port overrides.
  *
  * With `tls-replication yes` the replica connects by TLS, and never by RDMA, which is not encrypted.
  *

@@ -1,9 +1,9 @@
-/* primary.c: the replicas of this server: sending the stream, acknowledgements, and what happens with time: PING,
- * timeouts, the end of the backlog. See primary.h and repl.h.
+/* primary.c: the replicas of this server: sending the stream, acknowledgements, and periodic work: PING, timeouts,
+ * releasing the backlog. See primary.h and repl.h.
  *
  * Replicas receive the stream before the loop waits: each reader writes to its connection until the connection has
- * REPLICA_SEND_AHEAD bytes queued, and goes on when they are sent. So what a slow replica has not read stays in the
- * shared stream, once, and client-output-buffer-limit bounds the distance. */
+ * REPLICA_SEND_AHEAD bytes queued, and goes on when they are sent. The bytes that a slow replica has not read
+ * stay in the shared stream, once, and client-output-buffer-limit bounds the distance. */
 #include "repl/primary.h"
 #include "lib/clock.h"
 #include "lib/log.h"

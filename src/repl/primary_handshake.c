@@ -1,5 +1,5 @@
-/* primary_handshake.c: REPLCONF, PSYNC and SYNC: what a replica says about itself, and whether it continues the stream
- * or needs a full synchronization. See primary.h. */
+/* primary_handshake.c: REPLCONF, PSYNC and SYNC: the properties of a replica, and the decision whether it continues the
+ * stream or needs a full synchronization. See primary.h. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/memory.h"

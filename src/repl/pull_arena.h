@@ -15,8 +15,8 @@
  * memory holds zeros or bytes of this snapshot: each snapshot has an arena of its own. It must be registered with a
  * device after the fork only: kernels before 5.12 hide registered memory from children that are forked later.
  *
- * An arena belongs to the thread that made it, which may have another one free it; the functions of the child are for
- * the forked process. */
+ * An arena belongs to the thread that created it; another thread may free it on its behalf. Only the forked process
+ * calls the functions of the child. */
 #ifndef REPL_PULL_ARENA_H
 #define REPL_PULL_ARENA_H
 #include "persist/sink.h"

@@ -19,8 +19,8 @@
  *   n           0, 1, 2, ...
  *   length      1 to the chunk size
  *   checksum    CRC-32C of the chunk's bytes
- * The primary has announced chunks that the replica has not acknowledged, as many as it has memory for. An
- * acknowledgement covers all chunks before its number and may come for several at once; it is not answered. An empty
+ * The primary announces chunks before earlier ones are acknowledged, as many as its memory holds. An acknowledgement
+ * covers all chunks before its number and may come for several at once; it is not answered. An empty
  * line means that the primary is alive. A line that begins with '-' ends the synchronization with a reason.
  *
  * A primary offers this only to a replica on an RDMA connection that declared the capability; a replica declares it

@@ -5,8 +5,8 @@
  * follows, larger than the one before up to BLOCK_MAX; after a blob the next block is small, since often only the line
  * end and the next command's head come before the next blob.
  *
- * Readers pin the block they stand in by a count. Blocks are freed from the front of the list only, up to the first one
- * that is pinned, so a reader can always go on to the end. The backlog is such a reader.
+ * A reader pins the block of its position by a count. Blocks are freed from the front of the list only, up to the first
+ * one that is pinned, so a reader can always go on to the end. The backlog is such a reader.
  *
  * Without a backlog and without readers the list is empty. */
 #include "repl/repl_stream.h"

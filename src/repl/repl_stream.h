@@ -1,12 +1,12 @@
 /* repl_stream.h: the replication stream: one buffer that the backlog and all replicas share.
  *
  * The stream is a list of blocks. Each byte is in memory once, however many replicas read it. A reader (a replica, the
- * backlog) has a position and holds the block that it stands in; a block is freed when no reader stands in it or in an
- * earlier one. The backlog is the reader that stands at the oldest byte; it moves on as new bytes come, so that it
- * covers repl-backlog-size bytes.
+ * backlog) has a position and pins the block of that position; a block is freed when no reader is in it or in an
+ * earlier one. The backlog is the reader at the oldest byte; it advances as bytes are added, so that it covers
+ * repl-backlog-size bytes.
  *
  * Values that lie in blobs are not copied: such a value is a block of its own, which holds a reference. A connection
- * sends blobs from where they lie (lib/blob.h), over RDMA without a copy.
+ * sends blobs from where they are stored (lib/blob.h), over RDMA without a copy.
  *
  * Memory is counted once: replicas_repl_buffer_size is the bytes of blocks before the backlog's start; a replica's
  * output (omem) is the distance from its position to the end, which client-output-buffer-limit replica bounds.

@@ -5,7 +5,7 @@
  * a full copy (+FULLRESYNC), or asks for a second connection (+DUALCHANNELSYNC). Primaries that do not know a REPLCONF
  * option, or PSYNC, answer with errors; the handshake then goes on without it.
  *
- * Whatever fails ends in replica_link_lost(): the connection is closed and the next attempt begins within a second.
+ * Every failure ends in replica_link_lost(): the connection is closed and the next attempt begins within a second.
  * The position (repl_history->id and role->offset) survives a lost link, REPLICAOF to another primary, and
  * REPLICAOF NO ONE, so that the next PSYNC may be partial. It is forgotten when a full copy begins to replace the
  * data.

@@ -2,8 +2,8 @@
  *
  * A replica deletes no key by itself: its primary's DEL does. The primary does not know keys that clients wrote to the
  * replica (replica-read-only no), so the replica expires these itself. It remembers the keys to which a command of a
- * client has given an expiry, and the cron deletes those whose time is over, some in each round. A full
- * synchronization, or another role, forgets them all. */
+ * client has given an expiry, and the cron deletes those that have expired, some in each round. A full
+ * synchronization or a change of role clears the list. */
 #include "lib/clock.h"
 #include "lib/hashtable.h"
 #include "lib/memory.h"

@@ -3,16 +3,16 @@
  * The primary announces the copy's size ("$1234"), or ends the copy with a mark of 40 random bytes that it announces
  * ("$EOF:<mark>").
  *
- * repl-diskless-load decides where the copy goes. Into a temporary file, which is loaded once it is complete and
- * replaces `dbfilename` when it proved good. Or straight into memory, into the databases (their old contents are freed
- * first) or, with swapdb, into a second keyspace that replaces the first at the end. With swapdb clients use the old
- * data meanwhile if the copy continues the same history; and a copy that turns out broken costs nothing.
+ * repl-diskless-load decides where the copy goes: into a temporary file, which is loaded when it is complete and
+ * replaces `dbfilename` if it is valid; into the databases, whose old contents are freed first; or, with swapdb, into a
+ * second keyspace that replaces the first at the end. With swapdb clients read the old data meanwhile if the copy
+ * continues the same history, and a broken copy leaves the old data in place.
  *
  * The load runs outside of the loop's turns (server_run_outside). It pulls bytes from the connection through a source,
  * which turns the loop while there are none. So memory is bounded: a buffer of the source, and what the connection
- * receives ahead. The primary hears a newline each second, since nothing else tells it that the replica is alive.
+ * receives ahead. The replica sends a newline each second, since the primary gets no other sign that it is alive.
  *
- * If the load fails, no half of a data set stays: the databases are emptied, or, with swapdb, left as they were. */
+ * If the load fails, the databases are emptied, or, with swapdb, left as they were. */
 #include "durability/aof.h"
 #include "durability/durability.h"
 #include "durability/loading.h"

@@ -1,9 +1,9 @@
 /* wait.c: WAIT, WAITAOF, and min-replicas-to-write.
  *
- * After each call that has written to the stream or the append-only file, the position of both is noted for the client.
- * WAIT counts the replicas that have acknowledged the noted offset. If they are too few the client waits, and replicas
- * are asked to acknowledge at once (REPLCONF GETACK), so that no wait lasts until their next regular acknowledgement.
- * Positions are noted only while there are replicas or an append-only file.
+ * After each call that has written to the stream or the append-only file, the server records both positions for the
+ * client. WAIT counts the replicas that have acknowledged the recorded offset. If there are too few, the client waits,
+ * and the server asks the replicas to acknowledge at once (REPLCONF GETACK), so that no client waits for the next
+ * regular acknowledgement. Positions are recorded only while there are replicas or an append-only file.
  *
  * Replies are written before the loop waits: acknowledgements arrive within calls of the replicas' own. */
 #include "durability/aof.h"

@@ -1,4 +1,4 @@
-/* lua_api.c: the functions of the table `redis`, which is also named `server`. */
+/* lua_api.c: the functions of the table `redis`, which scripts also find under the name `server`. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"

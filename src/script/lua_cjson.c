@@ -2,7 +2,7 @@
  * are those of lua-cjson 2.1.0; deps/README.md says why it is not used.
  *
  * A module table has its settings in a userdata, which is the first upvalue of its functions. Texts are built in the
- * memory of the interpreter: what cannot be allocated is an error of the script. Nesting is bounded in both directions,
+ * memory of the interpreter: a failed allocation is an error of the script. Nesting is bounded in both directions,
  * and each level checks the Lua stack. */
 #include "lib/number.h"
 #include "script/lua_buffer.h"

@@ -5,8 +5,8 @@
  * those of code that it compiled with loadstring().
  *
  * The hook is also called every HOOK_INTERVAL instructions. A script that has run for busy-reply-threshold milliseconds
- * since it was let go on stops at its next line, so that an endless loop can be looked at. Code of the command `eval`
- * that runs for as long is ended: it runs in a thread (coroutine) of its own, because a hook is not called within a
+ * since its last stop stops at its next line, so that an endless loop can be examined. Code of the command `eval` that
+ * runs for as long is aborted: it runs in a thread (coroutine) of its own, because a hook is not called within a
  * hook of the same thread. */
 #include "lib/memory.h"
 #include "lib/number.h"

@@ -1,14 +1,14 @@
-/* lua_sandbox.c: what scripts find in their interpreter, and what they cannot reach.
+/* lua_sandbox.c: the globals and libraries that scripts can use, and the restrictions on them.
  *
- * There are the standard libraries without access to files, processes, modules and foreign environments (of `os` only
- * clock() is left), and cjson, cmsgpack, struct, bit, redis and its other name server.
+ * Scripts have the standard libraries without access to files, processes, modules and foreign environments (of `os`
+ * only clock() is left), and cjson, cmsgpack, struct, bit, redis and its other name server.
  *
  * The globals and the libraries are read-only (lua_vm.h). A read-only table is empty; field 1 of its metatable is the
  * table that it protects, and the metatable is marked by a key that scripts cannot make. The functions of the standard
  * libraries that would see or change the empty table are replaced.
  *
- * Bytecode is refused, since the interpreter trusts it: a text that begins like bytecode gets a space before it, and
- * then is a syntax error. Patterns are bounded, because matching recurses for each of their items. */
+ * Bytecode is refused, since the interpreter does not verify it: a text that begins like bytecode gets a space before
+ * it and so becomes a syntax error. Patterns are bounded, because matching recurses for each of their items. */
 #include "lib/memory.h"
 #include "script/lua_vm.h"
 #include "script/script_run.h"

@@ -1,7 +1,8 @@
 /* lua_vm.h: an interpreter of Lua 5.1 for scripts: its libraries, its sandbox, and calls into it.
  *
  * There are two, created when first used: one for EVAL, one for functions. A state lives until SCRIPT FLUSH or FUNCTION
- * FLUSH; what a script leaves behind in it is what its closures and the random number generator hold.
+ * FLUSH. From one script to the next it keeps only values that closures hold, and the state of the random number
+ * generator.
  *
  * The stock library has no read-only tables. A table that scripts must not change is therefore hidden behind an empty
  * one, whose metatable forwards reads (lua_sandbox.c). The functions that bypass metatables (rawset, next, getmetatable

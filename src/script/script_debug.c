@@ -3,9 +3,9 @@
  * A client in debugging mode has a struct debugger. EVAL copies its arguments into a session and takes the client over
  * (CLIENT_TAKEN_OVER), so that further requests come here.
  *
- * Forked: EVAL forks and does not reply. The server writes requests to its end of the socket pair and passes what
- * arrives there to the client. The child executes the call of EVAL that was on the stack at the fork, and exits. The
- * session ends when the child has ended and all its output was passed on.
+ * Forked: EVAL forks and does not reply. The server writes requests to its end of the socket pair and passes the
+ * bytes that arrive there to the client. The child executes the call of EVAL that was on the stack at the fork, and
+ * exits. The session ends when the child has ended and all its output was passed on.
  *
  * In the server: EVAL does not reply, and a timer calls it again outside the client's turn. So the loop can run nested
  * in that call and the client's input may move. Requests wait in a queue. */

@@ -1,9 +1,9 @@
 /* script_eval.c: EVAL, EVALSHA, their read-only forms, and SCRIPT.
  *
- * The cache holds every script that was executed or loaded, compiled. It is found by its digest, and by its text: EVAL
- * of a script that is there computes no digest. Scripts that came by EVAL only are bounded: beyond EVAL_SCRIPTS_MAX the
- * one that was executed least recently is evicted. Those that SCRIPT LOAD was called for stay, since clients rely on
- * their digests. */
+ * The cache holds every script that was executed or loaded, compiled. A script is found by its digest and by its
+ * text: EVAL of a cached script computes no digest. The number of scripts known only from EVAL is bounded: beyond
+ * EVAL_SCRIPTS_MAX the least recently executed one is evicted. Scripts of SCRIPT LOAD stay, since clients rely on their
+ * digests. */
 #include "commands/spec.h"
 #include "lib/background.h"
 #include "lib/hashtable.h"

@@ -1,4 +1,4 @@
-/* script_options.c: options, and what INFO and the files of the data set ask for. */
+/* script_options.c: options, and the hooks through which INFO and persistence reach scripts. */
 #include "script/function.h"
 #include "script/lua_vm.h"
 #include "script/script.h"

@@ -3,7 +3,7 @@
  *
  * One script runs at a time. Its commands are calls of an internal client, which takes database, user and role from the
  * client that called the script. They pass the same filters and the same execution as commands of clients, nested in
- * the call of EVAL or FCALL; so their effects are propagated as one group, and time stands as that call found it.
+ * the call of EVAL or FCALL; so their effects are propagated as one group, and the time is that of the call.
  *
  * A script that has run for busy-reply-threshold milliseconds is busy: from then on script_poll() serves the event
  * loop. Clients get the error BUSY, except for the commands with the flag allow_busy. The calling client itself is not

@@ -1,4 +1,4 @@
-/* script_shebang.h: the line "#!lua name=library flags=no-writes,allow-oom" at the begin of a script or library. */
+/* script_shebang.h: the line "#!lua name=library flags=no-writes,allow-oom" at the beginning of a script or library. */
 #ifndef SCRIPT_SHEBANG_H
 #define SCRIPT_SHEBANG_H
 #include "lib/slice.h"

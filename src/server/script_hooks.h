@@ -1,5 +1,5 @@
-/* script_hooks.h: what the server and the files of the data set need of scripts and functions, which are a higher layer
- * (src/script). It installs these hooks; without them there are no scripts. Main thread only. */
+/* script_hooks.h: hooks through which the server and persistence reach scripts and functions, which are a higher layer
+ * (src/script). That layer installs these hooks; without them there are no scripts. Main thread only. */
 #ifndef SERVER_SCRIPT_HOOKS_H
 #define SERVER_SCRIPT_HOOKS_H
 #include "lib/slice.h"

@@ -1,13 +1,13 @@
 /* broadcast.c: see broadcast.h.
  *
- * One radix tree holds the prefixes of all clients. A changed key walks down the tree once and meets all its prefixes,
- * so the cost depends on the length of the key, and not on the number of prefixes or clients. Each prefix collects its
+ * One radix tree holds the prefixes of all clients. One walk down the tree finds all prefixes of a changed key, so the
+ * cost depends on the length of the key, and not on the number of prefixes or clients. Each prefix collects its
  * changed keys in a radix tree, which sorts them and drops duplicates. Before the loop waits, each prefix with changed
  * keys, in their order, sends one message to its subscribers, which share its encoded bytes.
  *
- * For NOLOOP a collected key has the id of the client that changed it, and 0 if several have. (Valkey keeps the last
- * one, so a client that changes a key right after another client does not get the message of the other change.) Only
- * a receiver that did change a key in this round gets a message of its own. */
+ * For NOLOOP each collected key is stored with the id of the client that changed it, or 0 if several clients did.
+ * (Valkey stores the last one, so a client that changes a key right after another client does not get the message of
+ * the other change.) Only a receiver that itself changed a key since the last messages gets a message of its own. */
 #include "tracking/broadcast.h"
 #include "lib/memory.h"
 #include "lib/radix_tree.h"

@@ -1,6 +1,6 @@
 /* invalidation.c: see invalidation.h.
  *
- * The one message reuses its memory: a change of a tracked key allocates nothing. */
+ * There is one message, whose memory is reused: a change of a tracked key allocates nothing. */
 #include "tracking/invalidation.h"
 #include "lib/blob.h"
 #include "lib/memory.h"

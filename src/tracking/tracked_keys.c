@@ -5,8 +5,8 @@
  * lines, however many clients have read it. Trackers whose client is gone are dropped when the set grows: it never has
  * more than about twice as many slots as there were live readers.
  *
- * Rejected: ids of clients instead of pointers (a message would search the client of each, and clients that come, read
- * a key that never changes, and go, would fill its set). */
+ * Rejected: ids of clients instead of pointers. A message would look up the client of each id, and the ids of clients
+ * that have disconnected would fill the set of a key that never changes. */
 #include "tracking/tracked_keys.h"
 #include "lib/hashtable.h"
 #include "lib/memory.h"

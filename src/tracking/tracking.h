@@ -1,4 +1,4 @@
-/* tracking.h: client-side caching. A client that keeps copies of keys is sent an invalidation message when one of them
+/* tracking.h: client-side caching. A client that keeps copies of keys gets an invalidation message when one of them
  * changes.
  *
  * CLIENT TRACKING ON makes a client a tracker, in one of two modes:
@@ -7,8 +7,8 @@
  *   key removes it from the table and sends the message to the clients that have read it. OPTIN and OPTOUT select the
  *   commands whose keys are remembered. A key is a name: the table does not distinguish databases, so a change in
  *   another database invalidates it too.
- * - BCAST: the server remembers nothing of what clients read. A client names prefixes (broadcast.h) and gets the names
- *   of all keys with these prefixes that change, collected until the event loop waits.
+ * - BCAST: the server does not remember what clients read. A client names prefixes (broadcast.h) and gets the names of
+ *   all changed keys with these prefixes, collected until the event loop waits.
  *
  * A message goes to the client itself as a RESP3 push, after the reply if its own command made the change, or with
  * REDIRECT to another client: as a push, or in RESP2 as a message of channel __redis__:invalidate if that client is in
@@ -16,7 +16,7 @@
  * invalidate all keys at once, with a null. SWAPDB sends nothing, as in Valkey.
  *
  * Messages are pushes (client_push), so the reply barrier, output limits, I/O threads and all transports treat them
- * like those of publish and subscribe. While no client tracks keys, nothing listens and nothing is called. */
+ * like those of publish and subscribe. While no client tracks keys, no listener is installed. */
 #ifndef TRACKING_TRACKING_H
 #define TRACKING_TRACKING_H
 #include "server/command/command.h"

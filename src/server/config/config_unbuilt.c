@@ -5,8 +5,7 @@
  * that such an option has no effect when its value differs from the default. A change that adds a feature moves its
  * options into the feature's own table; the engine aborts on duplicates.
  *
- * Values that would risk data or safety without their feature (modules, cluster mode) are
- * refused instead. */
+ * Values that would risk data or safety without their feature (modules, cluster mode) are refused instead. */
 #include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/number.h"
