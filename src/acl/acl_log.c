@@ -10,7 +10,7 @@
 #include "server/command/dispatch.h"
 #include "server/clients/auth.h"
 
-enum { TOGETHER_MS = 60 * 1000, ENTRIES_COMPARED = 10, ENTRIES_SHOWN = 10 };
+enum { TOGETHER_MS = 60 * 1000, ENTRIES_COMPARED = 10, ENTRIES_SHOWN = 10, TEXT_KEPT = 16 * 1024 };
 
 struct entry {
     struct list_link link;
@@ -50,6 +50,11 @@ static struct entry *find_equal(const struct entry *wanted) {
     return NULL;
 }
 
+/* Names and keys are as long as the client likes. A user without any rights must not fill the memory with them. */
+static struct slice shortened(struct slice text) {
+    return text.len ? (struct slice){text.data, text.len < TEXT_KEPT ? text.len : TEXT_KEPT} : SLICE("");
+}
+
 static char *describe(struct client *client) {
     struct memory_output text;
     memory_output_init(&text);
@@ -66,6 +71,8 @@ static void log_add(struct client *client, const char *reason, struct slice obje
     if (in_script) client = running->client;
     bool in_transaction = transaction_queued(client) >= 0 || transaction_runs(client);
     struct entry *entry = mem_alloc(sizeof *entry);
+    object = shortened(object);
+    user = shortened(user);
     *entry = (struct entry){.id = next_id++,
                             .count = 1,
                             .created_ms = clock_ms(),
@@ -74,9 +81,9 @@ static void log_add(struct client *client, const char *reason, struct slice obje
                             .context = in_script        ? "lua"
                                        : in_transaction ? "multi"
                                                         : "toplevel",
-                            .user = mem_strndup(user.len ? user.data : "", user.len),
+                            .user = mem_strndup(user.data, user.len),
                             .client = describe(client),
-                            .object = {mem_strndup(object.len ? object.data : "", object.len), object.len}};
+                            .object = {mem_strndup(object.data, object.len), object.len}};
     struct entry *same = find_equal(entry);
     if (same) { /* the entry keeps its id */
         char *line = same->client;

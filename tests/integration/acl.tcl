@@ -356,6 +356,17 @@ start_server {tags {acl}} {
         $c -close
     }
 
+    test "ACL LOG keeps only the beginning of long keys and names" -needs {ours 1} {
+        set c [user_client bob +get ~x]
+        r acl log reset
+        catch {$c get [string repeat k 100000]}
+        catch {$c auth [string repeat n 100000] wrong}
+        lassign [r acl log] login key
+        assert_equal [string repeat n 16384] [dict get $login username]
+        assert_equal [string repeat k 16384] [dict get $key object]
+        $c -close
+    }
+
     test "acl-pubsub-default is what a new user and a reset one may use of channels" {
         r config set acl-pubsub-default allchannels
         r acl setuser bob reset (+get)
