@@ -1,22 +1,22 @@
 /* event_loop.c: epoll, a binary heap of timers, and polled sources.
  *
- * epoll's data word is the watch itself. A watch that is removed while events wait to be handled is struck from the
- * fetched events of every turn on the stack, so nothing is looked up by descriptor and a descriptor number that comes
- * back at once cannot receive its predecessor's event.
+ * epoll's data word is the watch itself. When a watch is removed, its fetched events are dropped in every turn on the
+ * stack. So nothing is looked up by descriptor, and a descriptor number that is reused at once cannot receive an event
+ * of its predecessor.
  *
  * Spinning. While a polled source had work during the last `spin_us`, or posts came in the last turn, the loop does not
- * sleep, and asks epoll (without waiting) only when EPOLL_INTERVAL_US have passed, when the last question found
- * something, or when event_loop_wake() was called: a source that is polled costs no system call a turn, descriptors are
- * served at most that much later, and a busy TCP side beside a busy polled one is asked every turn. As long as that is
- * so and the sources have nothing, a turn goes on polling them: an empty look costs the look and every few of them a
- * reading of the CPU's counter, not a turn with its hooks. The clocks are read anew every CLOCK_LAG_US: through the
- * vDSO both take longer than all the rest of such a turn.
+ * sleep. It calls epoll_wait(), without waiting, only if EPOLL_INTERVAL_US have passed, if the last call returned
+ * events, or if event_loop_wake() was called. So polling costs no system call per turn, descriptors are served at most
+ * that much later, and busy descriptors are checked in every turn. While there is nothing else to do, a turn polls the
+ * sources repeatedly: an empty poll costs the poll itself, and once in a few polls a read of the CPU's counter, but not
+ * a whole turn with its hooks. The clocks are read only every CLOCK_LAG_US: even through the vDSO that takes longer
+ * than the rest of such a turn.
  *
- * A thread that spins without finding anything yields its CPU between its looks. On a machine with fewer CPUs than
+ * A thread that spins without finding anything yields its CPU between polls. On a machine with fewer CPUs than
  * processes that poll (a client, a primary and its replicas on two CPUs) the process that has work would otherwise wait
  * until the others have spun for spin_us: SET and WAIT took six times as long. A yield costs a fraction of a
- * microsecond where no other thread wants the CPU. It costs a time slice of milliseconds where one wants it that does
- * not yield, so after a yield that took YIELD_LONG_US the loop does not yield for YIELD_PAUSE_MIN_US, and for longer
+ * microsecond if no other thread wants the CPU, but a time slice of milliseconds if one does that does not itself
+ * yield. After a yield that took YIELD_LONG_US the loop therefore does not yield for YIELD_PAUSE_MIN_US, and for longer
  * each time this happens again soon. The loop then sleeps after spin_us, and the scheduler prefers a thread that wakes
  * up.
  *
