@@ -198,8 +198,14 @@ static struct command *command_add(const struct command_spec *spec, struct comma
 }
 
 static void subcommands_add(struct command *command, const struct command_spec *specs) {
-    for (const struct command_spec *sub = specs; sub->name; sub++)
-        if (!hashtable_add(command->subcommands, command_add(sub, command))) malformed(sub->name, "a subcommand twice");
+    struct command **last = &command->first_sub;
+    while (*last) last = &(*last)->next_sub;
+    for (const struct command_spec *spec = specs; spec->name; spec++) {
+        struct command *sub = command_add(spec, command);
+        if (!hashtable_add(command->subcommands, sub)) malformed(spec->name, "a subcommand twice");
+        *last = sub;
+        last = &sub->next_sub;
+    }
 }
 
 void commands_register(const struct command_spec *specs) {
@@ -254,11 +260,12 @@ void commands_unregister(const struct command_spec *specs) {
         if (!command) continue;
         struct hashtable *subcommands = command->subcommands;
         command->subcommands = NULL;
-        for (const struct command_spec *sub = spec->subcommands; sub && sub->name; sub++) {
-            struct command *removed = hashtable_pop(subcommands, slice_of(sub->name));
-            command_remove(removed);
-            removed->parent = NULL;
+        for (struct command *sub = command->first_sub; sub; sub = sub->next_sub) {
+            hashtable_pop(subcommands, slice_of(sub->spec->name));
+            command_remove(sub);
+            sub->parent = NULL;
         }
+        command->first_sub = NULL;
         if (subcommands) hashtable_free(subcommands);
         command_remove(command);
         registry.top_level--;

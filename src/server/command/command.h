@@ -175,8 +175,10 @@ struct command {
     const struct command_spec *spec;
     const char *full_name; /* "client|kill" */
     struct command *parent;
-    struct hashtable *subcommands; /* NULL: none */
-    uint32_t categories;           /* including those that follow from the flags */
+    struct hashtable *subcommands; /* by name; NULL: none */
+    struct command *first_sub;     /* of the subcommands, in the order of their registration */
+    struct command *next_sub;
+    uint32_t categories; /* including those that follow from the flags */
     uint32_t id;
     /* INFO commandstats and latencystats. */
     uint64_t calls, ticks /* of ticks.h; command_usec() */, rejected, failed;

@@ -81,9 +81,7 @@ static void list_one(struct listing *listing, const struct command *command) {
 }
 static void list_with_subcommands(struct command *command, void *context) {
     list_one(context, command);
-    if (!command->subcommands) return;
-    for (const struct command_spec *sub = command->spec->subcommands; sub->name; sub++)
-        list_one(context, hashtable_find(command->subcommands, slice_of(sub->name)));
+    for (const struct command *sub = command->first_sub; sub; sub = sub->next_sub) list_one(context, sub);
 }
 static void run_list(struct call *call) {
     struct listing listing = {.reply = call->reply};

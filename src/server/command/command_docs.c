@@ -94,11 +94,8 @@ static void reply_key_spec(struct reply *reply, const struct key_spec *keys) {
 }
 static size_t subcommands_count(const struct command *command) {
     size_t count = 0;
-    for (const struct command_spec *sub = command->spec->subcommands; sub && sub->name; sub++) count++;
+    for (const struct command *sub = command->first_sub; sub; sub = sub->next_sub) count++;
     return count;
-}
-static const struct command *subcommand_at(const struct command *command, size_t index) {
-    return hashtable_find(command->subcommands, slice_of(command->spec->subcommands[index].name));
 }
 void command_reply_info(struct reply *reply, const struct command *command) {
     const struct command_spec *spec = command->spec;
@@ -122,7 +119,7 @@ void command_reply_info(struct reply *reply, const struct command *command) {
         return;
     }
     reply_array(reply, subcommands);
-    for (size_t i = 0; i < subcommands; i++) command_reply_info(reply, subcommand_at(command, i));
+    for (const struct command *sub = command->first_sub; sub; sub = sub->next_sub) command_reply_info(reply, sub);
 }
 
 /* --- DOCS --- */
@@ -199,8 +196,7 @@ void command_reply_docs(struct reply *reply, const struct command *command) {
     if (!subcommands) return;
     reply_bulk_text(reply, "subcommands");
     reply_map(reply, subcommands);
-    for (size_t i = 0; i < subcommands; i++) {
-        const struct command *sub = subcommand_at(command, i);
+    for (const struct command *sub = command->first_sub; sub; sub = sub->next_sub) {
         reply_bulk_text(reply, sub->full_name);
         command_reply_docs(reply, sub);
     }
