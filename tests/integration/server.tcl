@@ -238,6 +238,16 @@ start_server {tags {server}} {
         $c -close
     }
 
+    test "MONITOR escapes what is not printable, and quotes and backslashes" {
+        set m [new_client]
+        $m monitor
+        r echo "a\"b\\c\n\r\t\a\b\x00\x1f \x7f\xffg"
+        r echo ""
+        assert_match {*] "echo" "a\\"b\\\\c\\n\\r\\t\\a\\b\\x00\\x1f \\x7f\\xffg"} [$m -readline]
+        assert_match {*] "echo" ""} [$m -readline]
+        $m -close
+    }
+
     test "a MONITOR client may not touch data, and gets nothing after its QUIT" {
         set m [new_client]
         assert_equal OK [$m monitor]

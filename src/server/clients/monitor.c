@@ -8,23 +8,20 @@
 
 static struct subscribers monitors;
 
+/* Writes the bytes between two that need an escape at once: a value may have megabytes. */
 static void write_quoted(struct output *out, struct slice text) {
+    static const char named[] = "\\\"\n\r\t\a\b", letters[] = "\\\"nrtab", digits[] = "0123456789abcdef";
+    size_t begin = 0;
     output_write(out, SLICE("\""));
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        char escaped[8];
-        int len;
-        switch (c) {
-        case '\\':
-        case '"': len = snprintf(escaped, sizeof escaped, "\\%c", c); break;
-        case '\n': len = snprintf(escaped, sizeof escaped, "\\n"); break;
-        case '\r': len = snprintf(escaped, sizeof escaped, "\\r"); break;
-        case '\t': len = snprintf(escaped, sizeof escaped, "\\t"); break;
-        case '\a': len = snprintf(escaped, sizeof escaped, "\\a"); break;
-        case '\b': len = snprintf(escaped, sizeof escaped, "\\b"); break;
-        default: len = snprintf(escaped, sizeof escaped, c >= ' ' && c <= '~' ? "%c" : "\\x%02x", c);
-        }
-        output_write(out, (struct slice){escaped, (size_t)len});
+    for (size_t i = 0; i <= text.len; i++) {
+        unsigned char c = i < text.len ? (unsigned char)text.data[i] : 0;
+        if (c >= ' ' && c <= '~' && c != '"' && c != '\\') continue;
+        if (i > begin) output_write(out, (struct slice){text.data + begin, i - begin});
+        if (i == text.len) break;
+        begin = i + 1;
+        const char *name = c ? strchr(named, c) : NULL;
+        char escaped[] = {'\\', name ? letters[name - named] : 'x', digits[c >> 4], digits[c & 15]};
+        output_write(out, (struct slice){escaped, name ? 2 : sizeof escaped});
     }
     output_write(out, SLICE("\""));
 }
