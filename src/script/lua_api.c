@@ -28,44 +28,46 @@ int lua_raise(lua_State *lua, const char *error) {
     return lua_error(lua);
 }
 
-/* Makes a table of an error: the text, and where it was raised. */
+static void push_error_text(lua_State *lua) {
+    size_t len;
+    const char *text;
+    lua_pushliteral(lua, "ERR ");
+    if (lua_isboolean(lua, 1))
+        lua_pushstring(lua, lua_toboolean(lua, 1) ? "true" : "false");
+    else if ((text = lua_tolstring(lua, 1, &len)))
+        lua_pushlstring(lua, text, len);
+    else
+        lua_pushfstring(lua, lua_isnil(lua, 1) ? "nil" : "%s: %p", luaL_typename(lua, 1),
+                        lua_islightuserdata(lua, 1) ? lua_touserdata(lua, 1) : lua_topointer(lua, 1));
+    lua_concat(lua, 2);
+}
+
+/* Makes a new table of an error: the text, and where it was raised. A table that the script raises stays as it is,
+ * since it may be one that scripts must not change. Its fields may come from its metatable, whose functions may raise
+ * an error that takes the place of this one. */
 int lua_error_handler(lua_State *lua) {
+    enum { RAISED = 1, ERROR };
     lua_Debug where;
-    lua_settop(lua, 1);
-    if (!lua_istable(lua, 1)) {
-        size_t len;
-        const char *text;
-        lua_createtable(lua, 0, 3);
-        lua_pushliteral(lua, "ERR ");
-        if (lua_isboolean(lua, 1))
-            lua_pushstring(lua, lua_toboolean(lua, 1) ? "true" : "false");
-        else if ((text = lua_tolstring(lua, 1, &len)))
-            lua_pushlstring(lua, text, len);
-        else
-            lua_pushfstring(lua, lua_isnil(lua, 1) ? "nil" : "%s: %p", luaL_typename(lua, 1),
-                            lua_islightuserdata(lua, 1) ? lua_touserdata(lua, 1) : lua_topointer(lua, 1));
-        lua_concat(lua, 2);
-        lua_setfield(lua, -2, "err");
+    lua_settop(lua, RAISED);
+    lua_createtable(lua, 0, 4);
+    if (lua_istable(lua, RAISED)) {
+        lua_getfield(lua, RAISED, "err");
+        if (lua_isnil(lua, -1)) lua_pushliteral(lua, "ERR unknown error");
+        lua_getfield(lua, RAISED, "ignore_error_stats_update");
+        lua_setfield(lua, ERROR, "ignore_error_stats_update");
+    } else {
+        push_error_text(lua);
     }
-    int error = lua_gettop(lua);
-    lua_pushliteral(lua, "err");
-    lua_rawget(lua, error);
-    if (lua_isnil(lua, -1)) {
-        lua_pushliteral(lua, "err");
-        lua_pushliteral(lua, "ERR unknown error");
-        lua_rawset(lua, error);
-    }
+    lua_setfield(lua, ERROR, "err");
+    lua_settop(lua, ERROR);
     bool known = lua_getstack(lua, 1, &where) && lua_getinfo(lua, "Sl", &where);
     if (known && strcmp(where.what, "C") == 0) known = lua_getstack(lua, 2, &where) && lua_getinfo(lua, "Sl", &where);
     if (known) {
-        lua_pushliteral(lua, "source");
         lua_pushstring(lua, where.source);
-        lua_rawset(lua, error);
-        lua_pushliteral(lua, "line");
+        lua_setfield(lua, ERROR, "source");
         lua_pushinteger(lua, where.currentline);
-        lua_rawset(lua, error);
+        lua_setfield(lua, ERROR, "line");
     }
-    lua_settop(lua, error);
     return 1;
 }
 

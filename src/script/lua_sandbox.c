@@ -257,19 +257,16 @@ static int safe_load(lua_State *lua) {
 
 /* Errors */
 
-/* Errors of redis.call() are tables; to a script that catches one they are texts. */
+/* Errors of redis.call() are tables; to a script that catches one they are texts. What else the field `err` of an error
+ * has, nil too, is a third result. */
 static int safe_pcall(lua_State *lua) {
     if (lua_gettop(lua) == 0) lua_pushboolean(lua, 1);
     int status = lua_pcall(lua, lua_gettop(lua) - 1, LUA_MULTRET, 0);
     lua_pushboolean(lua, status == 0);
     lua_insert(lua, 1);
     if (status && lua_istable(lua, -1)) {
-        lua_pushliteral(lua, "err");
-        lua_rawget(lua, -2);
-        if (lua_isstring(lua, -1))
-            lua_replace(lua, -2);
-        else
-            lua_pop(lua, 1);
+        lua_getfield(lua, -1, "err");
+        if (lua_isstring(lua, -1)) lua_replace(lua, -2);
     }
     return lua_gettop(lua);
 }

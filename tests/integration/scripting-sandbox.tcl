@@ -15,6 +15,25 @@ start_server {tags {scripting}} {
         assert_equal X [r eval {return ('x'):upper()} 0]
     }
 
+    test "a protected table that is raised as an error is not changed" {
+        foreach table {redis string math cjson bit _G KEYS getmetatable('') getmetatable(_G) os} {
+            assert_equal 1 [catch {r eval "error($table)" 0} reply] $table
+            assert_match "ERR *" $reply $table
+            assert_equal {nil nil nil} [r eval "local t = $table return {type(rawget(t, 'err')), type(rawget(t, 'source')), type(rawget(t, 'line'))}" 0] $table
+        }
+        r function load "#!lua name=looks\nredis.register_function('look', function() return {type(redis.err), type(redis.source), type(redis.line)} end)"
+        assert_equal {nil nil nil} [r fcall look 0]
+        r function flush
+    }
+
+    test "an error whose fields raise it again ends" {
+        foreach call {error(t) {return pcall(error, t)}} {
+            assert_equal 1 [catch {r eval "local t t = setmetatable({}, {__index = function() error(t) end}) $call" 0} reply]
+            assert_match "ERR *" $reply
+        }
+        assert_equal PONG [r ping]
+    }
+
     test "read-only tables look like tables" {
         assert_equal 1 [r eval {
             local n = 0
