@@ -83,7 +83,7 @@ static bool execute(struct loader *loader, int argc, const struct slice *argv) {
     loading_state.commands++;
     dispatch_call(loader->client, command, argc, argv);
     if (!loader->client->reply.failed) return true;
-    loader->client->reply.failed = false;
+    loader->client->reply.failed = 0;
     if (!loader->errors++)
         log_warning("The command '%.*s' of the append-only file %s was answered with an error",
                     argv[0].len < 64 ? (int)argv[0].len : 64, argv[0].data, loader->name);

@@ -72,7 +72,7 @@ void reply_error(struct reply *r, const char *text) {
         text = clean;
     }
     line_write(r, '-', (struct slice){text, len});
-    r->failed = true;
+    if (!r->failed) r->failed = 1;
     if (r->error_hook) r->error_hook(r, (struct slice){text, len});
     if (clean && clean != room) mem_free(clean);
 }

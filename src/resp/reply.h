@@ -11,7 +11,9 @@
 struct reply {
     struct output *out;
     uint8_t protocol; /* 2 or 3 */
-    bool failed;      /* set when an error is written; the caller clears it */
+    /* The failures that the call counts for INFO commandstats. An error that is written makes it at least 1; the caller
+     * clears it. */
+    uint32_t failed;
     /* Called with the text of each error, without '-' and CRLF, for error statistics. May be NULL. */
     void (*error_hook)(struct reply *reply, struct slice text);
 };

@@ -178,14 +178,27 @@ static void write_status(struct reply *reply, struct slice text) {
     reply_status(reply, text.data);
 }
 
-/* An error that a command has replied with is counted already. */
+/* How many errors of commands the reply has so far. */
+static uint32_t command_errors;
+
+static void write_value(lua_State *lua, struct reply *reply);
+
+/* The statistics of errors have an error that a command has replied with already. The script fails once for each of
+ * these, and once for all others together. */
 static void write_error(lua_State *lua, struct reply *reply, int table) {
     lua_pushliteral(lua, "ignore_error_stats_update");
     lua_rawget(lua, table);
-    void (*count)(struct reply *, struct slice) = reply->error_hook;
-    if (lua_toboolean(lua, -1)) reply->error_hook = NULL;
-    reply_error(reply, lua_tostring(lua, -2));
-    reply->error_hook = count;
+    const char *text = lua_tostring(lua, -2);
+    if (lua_toboolean(lua, -1)) {
+        struct reply before = *reply;
+        reply->error_hook = NULL;
+        reply_error(reply, text);
+        reply->error_hook = before.error_hook;
+        reply->failed = before.failed;
+        command_errors++;
+    } else {
+        reply_error(reply, text);
+    }
     lua_pop(lua, 1);
 }
 
@@ -207,9 +220,9 @@ static void write_map(lua_State *lua, struct reply *reply, bool is_map) {
         reply_set(reply, count);
     for (lua_pushnil(lua); lua_next(lua, table);) {
         lua_pushvalue(lua, -2);
-        lua_write_reply(lua, reply);
+        write_value(lua, reply);
         if (is_map)
-            lua_write_reply(lua, reply);
+            write_value(lua, reply);
         else
             lua_pop(lua, 1);
     }
@@ -226,7 +239,7 @@ static void write_array(lua_State *lua, struct reply *reply) {
     reply_array(reply, (size_t)count);
     for (int i = 1; i <= count; i++) {
         lua_rawgeti(lua, table, i);
-        lua_write_reply(lua, reply);
+        write_value(lua, reply);
     }
 }
 
@@ -281,7 +294,7 @@ static int64_t integer_of(lua_Number number) {
     return number >= -0x1p63 && number < 0x1p63 ? (int64_t)number : INT64_MIN;
 }
 
-void lua_write_reply(lua_State *lua, struct reply *reply) {
+static void write_value(lua_State *lua, struct reply *reply) {
     size_t len;
     const char *text;
     if (!lua_checkstack(lua, STACK_NEEDED)) {
@@ -307,4 +320,10 @@ void lua_write_reply(lua_State *lua, struct reply *reply) {
     default: reply_null(reply);
     }
     lua_pop(lua, 1);
+}
+
+void lua_write_reply(lua_State *lua, struct reply *reply) {
+    command_errors = 0;
+    write_value(lua, reply);
+    reply->failed += command_errors;
 }

@@ -186,7 +186,7 @@ static void unblock_run(struct call *call) {
     bool unblocked = client && client_unblock(client, error);
     reply_integer(call->reply, unblocked);
     if (unblocked && error)
-        call->reply->failed = true; /* INFO commandstats counts the error sent above, as Valkey does */
+        call->reply->failed = 1; /* INFO commandstats counts the error sent above, as Valkey does */
 }
 
 static void help_run(struct call *call) {

@@ -245,7 +245,7 @@ static void run_queued(struct call *call, struct transaction *t) {
     client_set_state(client, &watcher, NULL);
     client->current = exec;
     client->redacted = 0;
-    client->reply.failed = false; /* a failed command does not make EXEC fail */
+    client->reply.failed = 0; /* a failed command does not make EXEC fail */
     call->db = client->db;
     call->propagated = true;
 }

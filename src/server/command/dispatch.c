@@ -236,7 +236,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
     if (unlikely(reply_barrier_armed) && !running) reply_barrier_before_call(client, dispatch_flags(client, command));
     running = &self;
     client->current = command;
-    client->reply.failed = false;
+    client->reply.failed = 0;
     client->redacted = 0;
     if (unlikely(observers_of_all) && !(client->flags & CLIENT_CALLED_AGAIN)) observers_before(&self.call);
     clock_freeze();
@@ -260,7 +260,7 @@ static void call_run(struct client *client, struct command *command, int argc, c
             client_flush_later(client); /* no reply was written: frees the held replies */
         return;
     }
-    if (unlikely(client->reply.failed)) command->failed++;
+    if (unlikely(client->reply.failed)) command->failed += client->reply.failed;
     call_account(command, ticks);
     dispatch_commands++;
     if (likely(!self.outer)) dispatch_ticks_total += ticks; /* the time of a call includes its nested calls */
