@@ -327,7 +327,7 @@ const struct command_spec hyperloglog_commands[] = {
     {.name = "pfcount",
      .run = pfcount_run,
      .arity = -2,
-     .flags = CMD_READONLY,
+     .flags = CMD_READONLY | CMD_MAY_REPLICATE,
      HLL,
      .complexity =
          "O(1) for one key whose count is known, else O(N), where N is the number of keys, with a large constant",

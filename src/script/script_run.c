@@ -243,7 +243,7 @@ static const char *refuse(struct command *command, int argc, const struct slice 
     uint32_t flags = command->spec->flags;
     if (!command_arity_ok(command, argc)) return "ERR Wrong number of args calling command from script";
     if (flags & CMD_NOSCRIPT) return "ERR This Valkey command is not allowed from script";
-    if (flags & CMD_WRITE && script_running->read_only)
+    if (flags & (CMD_WRITE | CMD_MAY_REPLICATE) && script_running->read_only)
         return "ERR Write commands are not allowed from read-only scripts.";
     return refuse_by_state(command, argc, argv);
 }

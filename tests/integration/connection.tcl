@@ -533,6 +533,20 @@ start_server {tags {connection}} {
         assert_equal 1 [r get p]
     }
 
+    test "CLIENT PAUSE WRITE holds back what replicas may hear" {
+        r pfadd hll a
+        foreach {command reply} {{publish ch m} 0 {spublish ch m} 0 {pfcount hll} 1} {
+            set c [new_client]
+            assert_typed +OK client pause 100000 write
+            $c -send {*}$command
+            wait_for_condition 5000 {[info_field clients blocked_clients] == 1}
+            assert_equal "" [$c -available]
+            r client unpause
+            assert_equal $reply [$c -read]
+            $c -close
+        }
+    }
+
     test "a second pause may only make it longer and stricter" {
         r client pause 100000 write
         r client pause 1 write

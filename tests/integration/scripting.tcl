@@ -62,11 +62,35 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
             {eval "return redis.pcall('nosuch')" 0} "-ERR Unknown command called from script"
             {eval "local ok, e = pcall(redis.call, 'nosuch') return e" 0} {$ERR Unknown command called from script}
             {eval "error({err = 'CODE what'})" 0} "-CODE what script: on @user_script:1."
+            {eval "error(setmetatable({7}, {__index = {err = 'CODE base'}}))" 0} "-CODE base script: on @user_script:1."
+            {eval "error(setmetatable({}, {__index = function() return 5 end}))" 0} "-5 script: on @user_script:1."
+            {eval "error(setmetatable({}, {__index = function() error('x') end}))" 0} "-ERR user_script:1: x script: on @user_script:1."
             {eval "return (" 0} "-ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>'"
         }
         r set k text
         assert_error "ERR value is not an integer or out of range script: on @user_script:1." {
             r eval {return redis.call('incr', KEYS[1])} 1 k
+        }
+    }
+
+    test "pcall() returns the field err of a table in place of the table if it is a text, and behind it if not" {
+        foreach {script results} {
+            {pcall(error, {err = 'text'})} {2 string nil}
+            {pcall(error, {err = 5})} {2 number nil}
+            {pcall(error, {err = {}})} {3 table table}
+            {pcall(error, {err = true})} {3 table boolean}
+            {pcall(error, {7})} {3 table nil}
+            {pcall(error, setmetatable({}, {__index = {err = 'base'}}))} {2 string nil}
+            {pcall(error, setmetatable({}, {__index = function() return false end}))} {3 table boolean}
+            {pcall(error, 'x')} {2 string nil}
+            {pcall(error)} {2 nil nil}
+            {pcall(redis.call, 'nosuch')} {2 string nil}
+        } {
+            set code "local function results(...) return {select('#', ...), type((select(2, ...))), type((select(3, ...)))} end return results($script)"
+            assert_equal $results [r eval $code 0] $script
+        }
+        assert_error "ERR user_script:1: x script: on @user_script:1." {
+            r eval {return pcall(error, setmetatable({}, {__index = function() error('x') end}))} 0
         }
     }
 
@@ -77,6 +101,24 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         assert_match "*errorstat_ERR:count=1\r*" [r info errorstats]
         assert_match "*cmdstat_incr:calls=1,*failed_calls=1*" [r info commandstats]
         assert_match "*cmdstat_eval:calls=1,*failed_calls=1*" [r info commandstats]
+    }
+
+    test "a script fails once for each error of a command in its reply, and once for all its own" {
+        r set k text
+        foreach {script failed} {
+            {return {redis.pcall('incr', 'k'), redis.pcall('incr', 'k')}} 2
+            {local e = redis.pcall('incr', 'k') return {e, {e}, 1, e}} 3
+            {return {redis.pcall('get'), redis.pcall('subscribe', 'c')}} 2
+            {return {{err = 'E x'}, {err = 'E y'}}} 1
+            {return {{err = 'E x'}, redis.pcall('incr', 'k'), {err = 'E y'}, redis.pcall('nosuch')}} 3
+            {return {redis.pcall('incr', 'k'), redis.error_reply('own')}} 2
+            {redis.setresp(3) return {map = {a = redis.pcall('incr', 'k'), b = redis.pcall('incr', 'k')}}} 2
+            {redis.pcall('incr', 'k') return 1} 0
+        } {
+            r config resetstat
+            r eval $script 0
+            assert_match "*cmdstat_eval:calls=1,*,failed_calls=$failed\r*" [r info commandstats] $script
+        }
     }
 
     test "commands that change the connection are refused, blocking ones do not block" {
@@ -167,6 +209,10 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         set refused "ERR Write commands are not allowed from read-only scripts. script: on @user_script"
         assert_error "$refused:1." {r eval_ro {return redis.call('set', 'k', 1)} 0}
         assert_error "$refused:2." {r eval "#!lua flags=no-writes\nreturn redis.call('set', 'k', 1)" 0}
+        foreach call {{'publish', 'c', 'm'} {'spublish', 'c', 'm'} {'pfcount', 'k'}} {
+            assert_error "$refused:1." {r eval_ro "return redis.call($call)" 0}
+            assert_error "$refused:2." {r eval "#!lua flags=no-writes\nreturn redis.call($call)" 0}
+        }
         assert_equal 1 [r eval_ro {return 1} 0]
         assert_equal 1 [r evalsha_ro [r script load {return 1}] 0]
         assert_error "ERR Can not execute a script with write flag using *_ro command." {r eval_ro "#!lua\nreturn 1" 0}

@@ -59,7 +59,7 @@ enum command_flag {
     CMD_ASKING = 1 << 11,
     CMD_FAST = 1 << 12,
     CMD_NO_AUTH = 1 << 13,
-    CMD_MAY_REPLICATE = 1 << 14,
+    CMD_MAY_REPLICATE = 1 << 14, /* no write, but it may be propagated. Not shown */
     CMD_NO_ASYNC_LOADING = 1 << 15,
     CMD_NO_MULTI = 1 << 16,
     CMD_ALLOW_BUSY = 1 << 17,
