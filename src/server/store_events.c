@@ -25,9 +25,13 @@ static void changed(struct db *db, struct slice key) {
 
 static void key_deleted(struct db *db, struct slice key, bool lazy, enum notify_class class, const char *event) {
     notify(db, class, event, key);
-    if (!propagate_wanted()) return;
-    struct slice argv[2] = {lazy ? SLICE("UNLINK") : SLICE("DEL"), key};
-    propagate(db_id(db), 2, argv, NULL);
+    /* The deletion goes everywhere, also if a script has told where its own effects go. */
+    int before = propagation_set_targets(PROPAGATE_ALL);
+    if (propagate_wanted()) {
+        struct slice argv[2] = {lazy ? SLICE("UNLINK") : SLICE("DEL"), key};
+        propagate(db_id(db), 2, argv, NULL);
+    }
+    propagation_set_targets(before);
 }
 
 static void expired(struct db *db, struct slice key) {
@@ -38,6 +42,7 @@ static void expired(struct db *db, struct slice key) {
 static void fields_expired(struct db *db, struct slice key, const struct slice *fields, size_t count, bool all) {
     notify(db, NOTIFY_HASH, "hexpired", key);
     if (all) notify(db, NOTIFY_GENERIC, "del", key);
+    int before = propagation_set_targets(PROPAGATE_ALL);
     if (propagate_wanted()) {
         struct slice *argv = mem_alloc((count + 2) * sizeof *argv);
         argv[0] = SLICE("HDEL"), argv[1] = key;
@@ -45,6 +50,7 @@ static void fields_expired(struct db *db, struct slice key, const struct slice *
         propagate(db_id(db), (int)count + 2, argv, NULL);
         mem_free(argv);
     }
+    propagation_set_targets(before);
     each_listener(fields_expired, db, key, fields, count, all);
 }
 

@@ -205,6 +205,20 @@ start_server {overrides {enable-debug-command yes} tags {scripting}} {
         $f -close
     }
 
+    test "the deletion of an expired key is propagated also while a script turns its effects away" {
+        r flushall
+        r debug set-active-expire 0
+        set f [new_follower]
+        r set expired 1 px 1
+        heard $f
+        set end [expr {[lindex [r time] 0] * 1000 + [lindex [r time] 1] / 1000 + 10}]
+        wait_for_condition 5000 {[lindex [r time] 0] * 1000 + [lindex [r time] 1] / 1000 > $end}
+        r eval {redis.set_repl(redis.REPL_NONE) return redis.call('set', 'expired', 2)} 0
+        assert_equal {{unlink expired}} [heard $f]
+        r debug set-active-expire 1
+        $f -close
+    }
+
     test "read-only scripts do not write" {
         set refused "ERR Write commands are not allowed from read-only scripts. script: on @user_script"
         assert_error "$refused:1." {r eval_ro {return redis.call('set', 'k', 1)} 0}
