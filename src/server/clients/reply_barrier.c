@@ -166,7 +166,7 @@ static void batch_close(struct held_replies *held) {
 void reply_barrier_before_call(struct client *client, uint32_t command_flags) {
     if (!client->conn || client->flags & CLIENT_PRIMARY) return; /* the primary gets no replies */
     struct held_replies *held = reply_barrier_replies(client);
-    bool writes = command_flags & (CMD_WRITE | CMD_MAY_REPLICATE);
+    bool writes = command_flags & (CMD_WRITE | CMD_RUNS_SCRIPT);
     if (!held) {
         if (!writes && (issued == released || reads_pass || !(command_flags & CMD_READONLY))) return;
         held = held_new(client);
