@@ -185,8 +185,7 @@ static void unblock_run(struct call *call) {
     struct client *client = client_by_id((uint64_t)id);
     bool unblocked = client && client_unblock(client, error);
     reply_integer(call->reply, unblocked);
-    if (unblocked && error)
-        call->reply->failed = 1; /* INFO commandstats counts the error sent above, as Valkey does */
+    if (unblocked && error) call->reply->failed = 1; /* INFO commandstats counts the error sent above, as Valkey does */
 }
 
 static void help_run(struct call *call) {
