@@ -2,6 +2,8 @@
 
 Clients 1 to 3 are sent only what has one answer on all servers, to the byte.
 """
+import hashlib
+
 from differential_words import R, case, clock, far, integer, key, many, one, some, value
 
 
@@ -277,6 +279,56 @@ def tracking():
         lambda: wait(),
     ])()
     return steps + [(0, ["#clock", 0])]
+
+
+SCRIPTS = ["return redis.call('get', KEYS[1])", "return redis.call('set', KEYS[1], ARGV[1])", "return redis.pcall('incr', KEYS[1])", "return redis.call('incr', KEYS[1])",
+           "return {redis.call('rpush', KEYS[1], ARGV[1]), redis.call('lrange', KEYS[1], 0, -1)}", "redis.call('del', KEYS[1]) return redis.call('exists', KEYS[1], KEYS[2])",
+           "for i = 1, 3 do redis.pcall('incrby', KEYS[1], i) redis.pcall('append', KEYS[2], i) end return redis.call('ttl', KEYS[1])", "return redis.call('expire', KEYS[1], ARGV[1])",
+           "local t = redis.pcall('hset', KEYS[1], 'f', ARGV[1]) return {t, redis.pcall('hgetall', KEYS[1])}", "return redis.call('publish', 'x', ARGV[1])",
+           "redis.setresp(3) return redis.pcall('hgetall', KEYS[1])", "redis.setresp(3) return {redis.pcall('zscore', KEYS[1], 'a')}", "redis.call('select', 1) return redis.call('dbsize')",
+           "redis.set_repl(redis.REPL_NONE) return redis.call('set', KEYS[1], 'x')", "return redis.call('rename', KEYS[1], KEYS[2])", "return redis.pcall('rename', KEYS[1], KEYS[2]).err",
+           "return redis.call('blpop', KEYS[1], 0)", "return redis.call('lpop', KEYS[1], 2)", "return redis.call('type', KEYS[1])", "return {KEYS[1], ARGV[1], #KEYS, #ARGV}", "return nosuch",
+           "redis.call('set', KEYS[1], 'half') error('stopped')", "redis.call('set', KEYS[1], 'half') redis.call('lpush', KEYS[1], 1)", "return redis.call('zadd', KEYS[1], 'x', 'a')",
+           "#!lua flags=no-writes\nreturn redis.pcall('set', KEYS[1], 1)", "#!lua\nreturn redis.call('get', KEYS[1])", "#!lua flags=wrong\nreturn 1", "return (", "return redis.call('multi')",
+           "return redis.call('flushdb')", "return redis.sha1hex(ARGV[1])", "return redis.acl_check_cmd('get', KEYS[1])", "return redis.status_reply(ARGV[1])", "return redis.error_reply(ARGV[1])"]
+LIBRARIES = ["#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('get', keys[1]) end)", "#!lua name=%s\nlocal n = 0 redis.register_function('%s', function() n = n + 1 return n end)",
+             "#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('rpush', keys[1], unpack(args)) end)", "#!lua name=%s\nreturn %s",
+             "#!lua name=%s\nredis.register_function{function_name = '%s', callback = function(keys) return redis.pcall('incr', keys[1]) end, flags = {'no-writes'}}"]
+
+
+def scripts():
+    """Scripts and functions of several clients, on keys where the clients meet, also in transactions."""
+    who, anyone, text = other(), lambda: R.randrange(4), R.choice(SCRIPTS)
+    digest = lambda: hashlib.sha1(R.choice(SCRIPTS[:12]).encode()).hexdigest()
+    library = lambda: one("liba", "libb")
+    function = lambda: one("fa", "fb")
+    load = lambda: ["FUNCTION", "LOAD"] + one([], ["REPLACE"], ["REPLACE"]) + [R.choice(LIBRARIES) % (library(), function())]
+    run = lambda: R.choice([
+        lambda: [one("EVAL", "EVAL", "EVAL_RO"), text, "2", meeting(), meeting(), one("1", "x", "100")],
+        lambda: ["EVAL", text, one("2", "1", "0", "3", "-1", "x"), meeting(), meeting(), "1"],
+        lambda: [one("EVALSHA", "EVALSHA", "EVALSHA_RO"), digest(), "2", meeting(), meeting(), one("1", "x")],
+        lambda: [one("FCALL", "FCALL", "FCALL_RO"), function(), "1", meeting(), one("1", "x")],
+        lambda: ["FCALL", one("nosuch", "fa"), one("0", "9", "x")],
+    ])()
+    return R.choice([
+        lambda: [(anyone(), run())],
+        lambda: [(anyone(), run())],
+        lambda: [(anyone(), run()), (anyone(), plain()), (anyone(), run())],
+        lambda: [(anyone(), plain())],
+        lambda: [(who, ["MULTI"]), (who, run()), (anyone(), run()), (who, plain()), (who, run()), (who, ["EXEC"])],
+        lambda: [(who, ["WATCH"] + many(meeting)), (anyone(), run()), (who, ["MULTI"]), (who, run()), (who, ["EXEC"])],
+        lambda: [(anyone(), load())],
+        lambda: [(anyone(), ["FUNCTION", "DELETE", library()])],
+        lambda: [(anyone(), ["FUNCTION", "FLUSH"] + one([], ["SYNC"], ["x"]))] if R.random() < 0.3 else [(anyone(), load())],
+        lambda: [(anyone(), ["FUNCTION", "LIST", "LIBRARYNAME", library()])],
+        lambda: [(anyone(), ["SCRIPT", "LOAD", R.choice(SCRIPTS)])],
+        lambda: [(anyone(), ["SCRIPT", "EXISTS", digest(), digest()])],
+        lambda: [(anyone(), ["SCRIPT", "FLUSH"] + one([], ["SYNC"], ["x"]))] if R.random() < 0.3 else [(anyone(), ["SCRIPT", "LOAD", text])],
+        lambda: [(anyone(), ["SCRIPT", "SHOW", digest()])],
+        lambda: [(anyone(), [one("SCRIPT", "FUNCTION"), "KILL"])],
+        lambda: [(who, ["HELLO", one("2", "3")])],
+        lambda: wait(),
+    ])()
 
 
 FAMILIES = {"transactions": transactions, "messages": messages, "waiting": waiting, "swapping": lambda: waiting(1, True), "connections": connections}

@@ -14,13 +14,18 @@ from common import Client, Error, Report, Server, newest_server, ours
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 report = Report()
-seed, count = random.SystemRandom().randrange(1 << 31), 3000
-for option, value in zip(sys.argv[1::2], sys.argv[2::2]):
-    if option == "--seed":
-        seed = int(value)
-    elif option == "--count":
-        count = int(value)
-R = random.Random(seed)
+R = random.Random()
+
+
+def options(count):
+    """Reads --seed and --count, of which `count` is the default. Returns both."""
+    seed = random.SystemRandom().randrange(1 << 31)
+    for option, value in zip(sys.argv[1::2], sys.argv[2::2]):
+        if option == "--seed":
+            seed = int(value)
+        elif option == "--count":
+            count = int(value)
+    return seed, count
 
 
 def fixed_scripts():
@@ -145,6 +150,10 @@ LIBRARIES = [
     ["return 1", "f"], ["local t = redis redis.register_function('f', function() return t.call end)", "f"], ["(", "f"]]
 
 
+class NoReply(str):
+    """Why there is no reply. Two of them are not the same reply."""
+
+
 class Pair:
     """The same requests to both servers."""
 
@@ -159,10 +168,10 @@ class Pair:
             try:
                 replies.append(client.call(*words))
             except OSError as e:
-                replies.append("connection: %s" % e)
+                replies.append(NoReply(e))
         if not quiet:
             name = " ".join(w if isinstance(w, str) else repr(w) for w in map(lambda w: w if isinstance(w, str) else str(w), words))
-            same = repr(replies[0]) == repr(replies[1]) and [type(r) for r in replies] == [type(r) for r in replies]
+            same = repr(replies[0]) == repr(replies[1]) and type(replies[0]) == type(replies[1]) and not any(isinstance(r, NoReply) for r in replies)
             report.check(name[:600], same, "ours %.600r, genuine %.600r" % tuple(replies))
         return replies
 
@@ -197,6 +206,8 @@ def main():
     if not theirs:
         report.missing("comparison of scripts", why)
         report.finish()
+    seed, count = options(3000)
+    R.seed(seed)
     print("seed %d" % seed)
     with Server(ours()) as a, Server(theirs) as b:
         for protocol in (2, 3):
@@ -220,4 +231,5 @@ def main():
     report.finish()
 
 
-main()
+if __name__ == "__main__":
+    main()
