@@ -38,6 +38,7 @@ struct request {
 };
 
 struct script_session {
+    struct list_link link; /* in `sessions` */
     struct client *client; /* NULL: it has gone */
     bool forked;
     struct command *command;
@@ -70,7 +71,8 @@ struct debugger {
 };
 
 struct script_session *script_session;
-static size_t sessions;
+/* All of them, so that a session whose child still runs when the server stops is not a leak. */
+static struct list sessions = {.head = {&sessions.head, &sessions.head}};
 
 /* Requests */
 
@@ -101,8 +103,8 @@ static void session_free(struct script_session *session) {
     mem_free(session->current);
     mem_free(session->call);
     memory_output_free(&session->output);
+    list_remove(&sessions, &session->link);
     mem_free(session);
-    sessions--;
 }
 
 /* The connection closes once its output is sent. */
@@ -478,10 +480,6 @@ bool script_debug_is_on(const struct call *call) {
     return debugger_of(call->client) != NULL;
 }
 
-size_t script_debug_sessions(void) {
-    return sessions;
-}
-
 bool script_debug_takes(struct call *call, void (*eval)(struct call *call)) {
     struct debugger *debugger = debugger_of(call->client);
     if (__builtin_expect(!debugger, 1) || script_session) return false;
@@ -502,7 +500,7 @@ bool script_debug_takes(struct call *call, void (*eval)(struct call *call)) {
     session->fd = session->watch.fd = -1;
     memory_output_init(&session->output);
     list_init(&session->requests);
-    sessions++;
+    list_append(&sessions, &session->link);
     int result = 0;
     if (session->forked)
         result = start_in_child(session, call);

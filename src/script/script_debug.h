@@ -30,7 +30,6 @@ void script_debug_set(struct call *call, struct slice mode);
  * the session. */
 bool script_debug_takes(struct call *call, void (*eval)(struct call *call));
 bool script_debug_is_on(const struct call *call); /* the client is in debugging mode */
-size_t script_debug_sessions(void);
 
 /* --- For the debugger of a language, while script_session is not NULL --- */
 
