@@ -109,3 +109,16 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
         assert_closed $c 10000
     }
 }
+
+start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
+    test "SIGTERM waits for a busy script, and SCRIPT KILL lets the server end" {
+        set pid [srv pid]
+        set c [busy {while true do end}]
+        expect_server_exit
+        kill_process TERM $pid
+        assert_error $::busy {r ping}
+        assert [process_alive $pid]
+        assert_typed +OK script kill
+        wait_for_condition 20000 {![process_alive $pid]}
+    }
+}
