@@ -658,6 +658,10 @@ static void step_control(struct peer *p, struct fuzz_input *in) {
     p->ended = true; /* other tests show whether it was a violation */
 }
 
+static void all_may_end(void) {
+    for (int i = 0; i < PEERS; i++) peers[i].ended = true;
+}
+
 static void step_cm(struct peer *p, struct fuzz_input *in) {
     static const enum rdma_cm_event_type failures[] = {
         RDMA_CM_EVENT_CONNECT_ERROR,  RDMA_CM_EVENT_UNREACHABLE,   RDMA_CM_EVENT_REJECTED,   RDMA_CM_EVENT_DISCONNECTED,
@@ -683,6 +687,7 @@ static void step_cm(struct peer *p, struct fuzz_input *in) {
         enum rdma_cm_event_type type = failures[(how >> 2) % 7];
         if (*stage == FAKE_OPEN && type < RDMA_CM_EVENT_DISCONNECTED) type = RDMA_CM_EVENT_DISCONNECTED;
         p->ended = true;
+        if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) all_may_end(); /* all peers share the device */
         if (type == RDMA_CM_EVENT_DISCONNECTED && qp_of(p)) qp_of(p)->failed = true;
         fake_event(p->id, type, how & 128 ? -ETIMEDOUT : 0);
     }
@@ -728,10 +733,6 @@ static void step_complete(struct peer *p, struct fuzz_input *in) {
         fake_complete_send(qp, status);
     for (int i = 0; qp->failed && i < 80 && how & 16; i++) /* all of it is flushed */
         if (!fake_complete_send(qp, IBV_WC_WR_FLUSH_ERR)) break;
-}
-
-static void all_may_end(void) {
-    for (int i = 0; i < PEERS; i++) peers[i].ended = true;
 }
 
 static void step(struct fuzz_input *in) {
@@ -785,7 +786,10 @@ static void step(struct fuzz_input *in) {
     case 27: step_feature(p, in); break;
     case 28: step_polled(p, in); break;
     case 29:
-        if (listens && what >> 5 == 0) fake_event(listens, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+        if (listens && what >> 5 == 0) {
+            all_may_end();
+            fake_event(listens, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+        }
         break;
     default: turn(0); break;
     }
