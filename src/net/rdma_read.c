@@ -10,6 +10,7 @@
 #include "net/rdma_read.h"
 #include "lib/memory.h"
 #include "net/rdma_connection.h"
+#include "net/remote.h"
 #include <errno.h>
 
 struct read {
@@ -41,10 +42,40 @@ static struct rdma_reads *reads_of(struct rdma_connection *c) {
 
 /* Windows */
 
+bool rdma_window_possible(const struct connection *conn) {
+    return conn->transport->name == transport_rdma.name && rdma_usable();
+}
+
+/* A connection on another thread: its thread opens and closes the window, while this one waits. */
+struct opening {
+    struct rdma_window *window;
+    enum rdma_window_use use;
+    void *base;
+    size_t length;
+    int result;
+};
+static void open_there(struct connection *conn, void *context) {
+    struct opening *opening = context;
+    opening->result = rdma_window_open(conn, opening->use, opening->base, opening->length, opening->window);
+}
+static void close_there(struct connection *conn, void *context) {
+    (void)conn;
+    rdma_window_close(context);
+}
+
+static int open_remote(struct connection *conn, struct opening *opening) {
+    if (opening->use != RDMA_WINDOW_OFFERED) return -EOPNOTSUPP;
+    if (conn->state != CONN_OPEN || !remote_run(conn, open_there, opening)) return -ENOTCONN;
+    if (opening->result == 0) opening->window->home = conn;
+    return opening->result;
+}
+
 int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *base, size_t length,
                      struct rdma_window *window) {
     *window = (struct rdma_window){.base = base, .length = length, .use = use};
-    if (conn->transport != &transport_rdma || !rdma_usable()) return -EOPNOTSUPP;
+    if (!rdma_window_possible(conn)) return -EOPNOTSUPP;
+    if (conn_is_remote(conn))
+        return open_remote(conn, &(struct opening){.window = window, .use = use, .base = base, .length = length});
     struct rdma_connection *c = rdma_of(conn);
     if (conn->state != CONN_OPEN || c->end_pending) return -ENOTCONN;
     if (length == 0) return -EINVAL;
@@ -61,6 +92,12 @@ int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *ba
 
 void rdma_window_close(struct rdma_window *window) {
     if (!window->conn) return;
+    if (window->home) {
+        struct connection *home = window->home;
+        window->home = NULL;
+        if (rdma_usable()) remote_run(home, close_there, window);
+        return;
+    }
     struct rdma_connection *c = rdma_of(window->conn);
     list_remove(&c->reads->windows, &window->link);
     window->conn = NULL;

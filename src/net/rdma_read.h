@@ -33,8 +33,9 @@
  *   target is closed.
  *
  * Threads, fork
- *   All functions are for the thread of conn->loop, and for the real connection: for the proxy of a connection on
- *   another thread (remote.h) rdma_read_depth() is 0 and rdma_window_open() fails. In a forked child the windows of the
+ *   All functions are for the thread of conn->loop. For the home half of a connection on another thread (remote.h)
+ *   rdma_read_depth() is 0, and only windows that are offered can be opened: the other thread registers the memory, and
+ *   the caller waits for it. In a forked child the windows of the
  *   parent are not usable, and closing them there has no effect on the parent. */
 #ifndef NET_RDMA_READ_H
 #define NET_RDMA_READ_H
@@ -61,21 +62,26 @@ struct rdma_window {
     uint32_t rkey; /* OFFERED: the key for the peer, in host byte order; else 0 */
     enum rdma_window_use use;
     struct connection *conn; /* NULL: closed */
+    struct connection *home; /* the half of conn that is here, where conn is on another thread; else NULL */
     struct ibv_mr *mr;
     struct list_link link;
 };
 
+/* Whether the connection is RDMA, on this thread or another: windows can be offered while it is open. */
+bool rdma_window_possible(const struct connection *conn);
 /* Registers `length` bytes at `base`, at least 1, and fills `window`. The pages are pinned until it is closed; align
  * ranges to pages where possible. Registering takes microseconds and about as long again for each 10 to 100 pages, on
  * this thread: open a window once and use it often. The bytes count as rdma_settings.max_registered and in INFO
  * (rdma_registered_window_bytes). The last eighth of the limit is left to new connections.
- * Returns 0 or -errno: -EOPNOTSUPP: not an RDMA connection of this thread; -ENOTCONN: it is not open; -EINVAL: no
- * bytes; -EDQUOT: the limit; else the device refused (-ENOMEM: the limit of locked memory, -EFAULT: not mapped). */
+ * Returns 0 or -errno: -EOPNOTSUPP: not an RDMA connection, or a target on another thread; -ENOTCONN: it is not open;
+ * -EINVAL: no bytes; -EDQUOT: the limit; else the device refused (-ENOMEM: the limit of locked memory, -EFAULT: not
+ * mapped). */
 int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *base, size_t length,
                      struct rdma_window *window);
 /* Revokes the key and unpins the memory. conn_close() does this for all windows of the connection, so that their memory
- * may be freed or reused after either call. A closed window may be closed again; one that was never opened must be
- * zeroed. While reads into a target are in flight, closing it fails the connection. */
+ * may be freed or reused after either call. Windows of a connection on another thread must be closed before it. A
+ * closed window may be closed again; one that was never opened must be zeroed. While reads into a target are in flight,
+ * closing it fails the connection. */
 void rdma_window_close(struct rdma_window *window);
 
 /* Reads that this end may have in flight on the connection; 0: reads are not possible. */

@@ -4,6 +4,7 @@
 #include "lib/memory.h"
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -720,6 +721,34 @@ struct message *remote_shown(const struct connection *conn) {
     return remote_of(conn)->shown;
 }
 
+/* Calls */
+
+struct remote_call {
+    struct event_post post; /* must be first */
+    struct connection *conn;
+    void (*run)(struct connection *real, void *context);
+    void *context;
+    sem_t done;
+};
+
+static void call_at_end(struct event_post *post) {
+    struct remote_call *call = (struct remote_call *)post;
+    call->run(call->conn, call->context);
+    sem_post(&call->done); /* the caller's stack, where the call is, may be gone now */
+}
+
+/* The end exists: it is freed after CLOSE, which is sent when r->end becomes NULL. */
+bool remote_run(struct connection *conn, void (*run)(struct connection *real, void *context), void *context) {
+    const struct remote *r = remote_of(conn);
+    if (!r->end || r->worker->stopped) return false;
+    struct remote_call call = {.post.run = call_at_end, .conn = r->end->conn, .run = run, .context = context};
+    sem_init(&call.done, 0, 0);
+    event_loop_post(r->worker->loop, &call.post);
+    while (sem_wait(&call.done) < 0) continue; /* a signal */
+    sem_destroy(&call.done);
+    return true;
+}
+
 /* Workers */
 
 static void before_wait(void *context) {
@@ -753,4 +782,8 @@ void remote_worker_init(struct remote_worker *worker, struct event_loop *loop, s
 
 void remote_worker_flush(struct remote_worker *worker) {
     flush_dirty(worker);
+}
+
+void remote_worker_stopped(struct remote_worker *worker) {
+    worker->stopped = true;
 }

@@ -36,6 +36,11 @@
  *   GONE; until then the home half remains, closed. The end never frees itself before: when the peer closes, it sends
  *   ENDED and waits for CLOSE. `closed` follows the input before it; if that input waits, `hung_up` is called first.
  *
+ * Calls
+ *   remote_run() runs a function on the worker's thread with the real connection, and home waits for it. It is for rare
+ *   work that only the owner of the connection can do, such as registering memory (rdma_read.h). It takes one turn of
+ *   the worker's loop; a worker never waits for home, so that this cannot deadlock.
+ *
  * Shared
  *   The end writes counters and sizes as relaxed atomics, which home displays. A lock protects the text `described`.
  *
@@ -128,6 +133,7 @@ struct remote_worker {
     struct event_timer describe;
     struct event_attachment attachment;
     struct remote_lock *lock; /* of `described` */
+    bool stopped;             /* its thread has ended; home's thread */
     size_t count;             /* connections placed on the worker and not gone; home's thread */
     _Atomic uint64_t reads, writes;
 };
@@ -150,4 +156,9 @@ void remote_message_drop(struct message *message);
 bool conn_is_remote(const struct connection *conn);
 size_t remote_unread(const struct connection *conn);         /* bytes that are at home and not consumed */
 struct message *remote_shown(const struct connection *conn); /* the message that conn->in points into, or NULL */
+/* Runs `run` on the worker's thread and returns when it has ended. False: it was not run, because conn is closed or the
+ * worker has stopped. `run` must not close the connection. */
+bool remote_run(struct connection *conn, void (*run)(struct connection *real, void *context), void *context);
+/* The worker's thread has ended. */
+void remote_worker_stopped(struct remote_worker *worker);
 #endif

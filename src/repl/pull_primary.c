@@ -57,8 +57,7 @@ static struct {
 static struct child_job job;
 
 bool pull_possible(const struct client *client) {
-    return client->conn && !client->threaded && client->conn->transport == &transport_rdma &&
-           conn_is_open(client->conn);
+    return client->conn && rdma_window_possible(client->conn) && conn_is_open(client->conn);
 }
 bool pull_active(void) {
     return pull.arena != NULL;

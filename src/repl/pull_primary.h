@@ -63,7 +63,7 @@ struct pull_status {
 };
 
 #ifdef USE_RDMA
-/* Whether the replica can fetch: its connection is RDMA and belongs to this thread. */
+/* Whether the replica can fetch: its connection is RDMA. An I/O thread may own it. */
 bool pull_possible(const struct client *client);
 /* Forks. 0 or a negative errno: -EBUSY while a snapshot is held or another child runs. */
 int pull_start(const struct pull_events *events);

@@ -100,6 +100,22 @@ if {![software_device]} {
     return
 }
 
+start_server [list overrides $rdma] {
+    fill_types
+    start_server [list overrides $rdma] {
+        test "bind-source-addr: the link by RDMA comes from this address, if it is of this machine" -needs $::on_software_device {
+            # 203.0.113.0/24 is reserved for documentation.
+            foreach {source from} {127.0.0.9 127.0.0.9 203.0.113.9 127.0.0.1 "" 127.0.0.1} {
+                r replicaof no one
+                r config set bind-source-addr $source
+                follow -1
+                wait_up
+                assert_match "ip=$from,*,transport=rdma,*" [field -1 slave0] $source
+            }
+        }
+    }
+}
+
 start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb]] {
     fill 3000 10000
     start_server [list overrides $rdma] {start_server [list overrides $rdma] {start_server [list overrides $rdma] {
@@ -149,6 +165,51 @@ start_server [list overrides $rdma] {
             r -2 config set rdb-key-save-delay 0
             wait_up
             wait_same -2 0
+        }
+    }}
+}
+
+# I/O threads own the connections of replicas. They register the snapshot's memory and revoke the keys.
+start_server [list overrides [list {*}$rdma io-threads 3 rdma-replication-snapshot-memory 4mb]] {
+    fill 3000 10000
+    start_server [list overrides $rdma] {start_server [list overrides [list {*}$rdma io-threads 2]] {
+        test "replicas on I/O threads of the primary fetch a snapshot, too" -needs $::on_software_device {
+            r -2 config set repl-diskless-sync-delay 60 repl-diskless-sync-max-replicas 2
+            foreach level {0 -1} {r $level replicaof $::opt(rdma_host) [srv -2 port]}
+            foreach level {0 -1} {wait_up $level}
+            assert_equal {1 2} [list [field -2 rdma_sync_snapshots] [field -2 rdma_sync_delivered]]
+            for {set i 0} {$i < 100} {incr i} {r -2 incr counter}
+            foreach level {0 -1} {wait_same -2 $level}
+            wait_over -2
+            assert_equal 0 [field -2 rdma_read_windows rdma]
+        }
+
+        foreach how {link-cut replica-killed} {
+            test "an I/O thread revokes the key of a replica that ends early: $how" -needs $::on_software_device {
+                r replicaof no one
+                r flushall
+                r -2 config set repl-diskless-sync-delay 0 rdb-key-save-delay 500
+                set snapshots [field -2 rdma_sync_snapshots]
+                follow -2
+                wait_for_condition 20000 {[field -2 rdma_sync_bytes] ne "" && [field -2 rdma_sync_bytes] > 0}
+                if {$how eq "link-cut"} {
+                    r -2 client kill type replica
+                } else {
+                    exec kill -KILL [srv pid]
+                }
+                r -2 config set rdb-key-save-delay 0
+                if {$how eq "replica-killed"} {
+                    restart_server
+                    follow -2
+                }
+                foreach level {0 -1} {
+                    wait_up $level
+                    wait_same -2 $level
+                }
+                wait_over -2
+                assert_equal 0 [field -2 rdma_read_windows rdma]
+                assert_morethan [field -2 rdma_sync_snapshots] [expr {$snapshots + 1}]
+            }
         }
     }}
 }

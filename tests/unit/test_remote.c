@@ -354,6 +354,44 @@ static void reading_stops_while_too_much_is_at_home(void **state) {
     close(fd);
 }
 
+struct called {
+    struct connection *real;
+    pthread_t thread;
+    int times;
+};
+static void note_call(struct connection *real, void *context) {
+    struct called *called = context;
+    called->real = real;
+    called->thread = pthread_self();
+    called->times++;
+}
+
+static void a_call_runs_on_the_workers_thread_before_it_returns(void **state) {
+    struct called called = {0};
+    int fd = dial();
+    for (int i = 1; i <= 100; i++) {
+        assert_true(remote_run(conn, note_call, &called));
+        assert_int_equal(called.times, i);
+    }
+    assert_true(pthread_equal(called.thread, thread));
+    assert_false(conn_is_remote(called.real));
+    assert_ptr_equal(called.real->loop, away);
+    close(fd);
+}
+
+static void a_call_for_a_connection_that_was_closed_is_refused(void **state) {
+    struct called called = {0};
+    int fd = dial();
+    close(fd);
+    turn_until(closeds == 1);
+    assert_true(remote_run(conn, note_call, &called)); /* the peer has closed it, and its user has not */
+    conn_close(conn);
+    assert_false(remote_run(conn, note_call, &called));
+    turn_until(worker.count == 0);
+    conn = NULL;
+    assert_int_equal(called.times, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -368,6 +406,8 @@ int main(void) {
         TEST(large_blobs_and_long_output_count_as_pending_until_they_arrive),
         TEST(closing_inside_a_handler_sends_what_was_written),
         TEST(reading_stops_while_too_much_is_at_home),
+        TEST(a_call_runs_on_the_workers_thread_before_it_returns),
+        TEST(a_call_for_a_connection_that_was_closed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

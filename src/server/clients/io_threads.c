@@ -374,7 +374,10 @@ static void stop(void) {
         threads[i]->stop.run = thread_stop;
         event_loop_post(threads[i]->worker.loop, &threads[i]->stop);
     }
-    for (int i = 0; i < threads_started; i++) pthread_join(threads[i]->id, NULL);
+    for (int i = 0; i < threads_started; i++) {
+        pthread_join(threads[i]->id, NULL);
+        remote_worker_stopped(&threads[i]->worker);
+    }
 }
 
 struct server_part io_threads_part = {.name = "io-threads", .start = start, .before_wait = publish, .stop = stop};
