@@ -15,6 +15,7 @@
 #include "lib/memory.h"
 #include "persist/rdb.h"
 #include "resp/reply_reader.h"
+#include "server/clients/listeners.h"
 #include "server/server.h"
 #include "server/stats/stats.h"
 #include <errno.h>
@@ -84,10 +85,13 @@ static struct target *target_find(const struct migration *m) {
 static struct target *target_connect(const struct migration *m) {
     if (!loop) loop = event_loop_new();
     if (targets.len >= KEPT_MAX) target_close(container_of(list_first(&targets), struct target, link));
-    struct connection *conn =
-        conn_connect(&transport_tcp, loop,
-                     &(struct connect_options){
-                         .host = m->host, .port = m->port, .timeout_ms = (uint32_t)m->timeout_ms, .events = &events});
+    struct connection *conn = conn_connect(&transport_tcp, loop,
+                                           &(struct connect_options){.host = m->host,
+                                                                     .source_host = outgoing_source(),
+                                                                     .source_optional = true,
+                                                                     .port = m->port,
+                                                                     .timeout_ms = (uint32_t)m->timeout_ms,
+                                                                     .events = &events});
     int error = conn_wait_open(conn, m->timeout_ms);
     if (error) {
         /* As Valkey: its connection attempt fails when it is written to. */

@@ -128,7 +128,8 @@ struct transport {
 struct connect_options {
     const char *host; /* name, IP address, or path */
     int port;
-    const char *source_host; /* NULL: any */
+    const char *source_host; /* to connect from; NULL: any */
+    bool source_optional;    /* connect from any address where that one is not of this machine */
     const char *server_name; /* TLS: the name to ask for (SNI); NULL: none */
     uint32_t timeout_ms;     /* 0: the transport's default */
     uint32_t mark;           /* SO_MARK, 0: none */

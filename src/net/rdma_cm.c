@@ -357,14 +357,17 @@ static int begin_attempt(struct rdma_connection *c, const struct addrinfo *to) {
     struct sockaddr *source = NULL;
     for (const struct addrinfo *from = c->source; from && !source; from = from->ai_next)
         if (from->ai_family == to->ai_family) source = from->ai_addr;
-    if (c->source && !source) return -EADDRNOTAVAIL;
+    if (c->source && !source && !c->source_optional) return -EADDRNOTAVAIL;
     if (rdma_create_id(c->owner->channel, &c->id, c, RDMA_PS_TCP) < 0) {
         c->id = NULL;
         return -errno;
     }
     set_traffic_class(c->id);
     c->phase = RDMA_RESOLVING_ADDRESS;
-    return rdma_resolve_addr(c->id, source, to->ai_addr, (int)milliseconds_left(c)) < 0 ? -errno : 0;
+    int result = rdma_resolve_addr(c->id, source, to->ai_addr, (int)milliseconds_left(c));
+    if (result < 0 && source && c->source_optional)
+        result = rdma_resolve_addr(c->id, NULL, to->ai_addr, (int)milliseconds_left(c));
+    return result < 0 ? -errno : 0;
 }
 
 static void next_attempt(struct rdma_connection *c, int error) {
@@ -420,8 +423,11 @@ struct connection *rdma_connect_start(struct event_loop *loop, const struct conn
     c->deadline_us = clock_monotonic_us() + (uint64_t)(timeout_ms ? timeout_ms : 5000) * 1000;
     int result = rdma_loop_open(owner, error, sizeof error);
     int unknown = result < 0 ? 0 : address_resolve(options->host, options->port, 0, &c->addresses);
-    if (result == 0 && unknown == 0 && options->source_host && options->source_host[0])
+    c->source_optional = options->source_optional;
+    if (result == 0 && unknown == 0 && options->source_host && options->source_host[0]) {
         unknown = address_resolve(options->source_host, 0, 0, &c->source);
+        if (c->source_optional) unknown = 0;
+    }
     if (unknown) {
         result = unknown == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
         snprintf(error, sizeof error, "%s", unknown == EAI_SYSTEM ? strerror(errno) : gai_strerror(unknown));

@@ -83,6 +83,7 @@ struct rdma_connection {
 
     /* connecting */
     struct addrinfo *addresses, *next_address, *source;
+    bool source_optional;
     uint64_t deadline_us;
     char target[128]; /* for display */
 

@@ -55,7 +55,7 @@ struct tcp_dial {
     struct addrinfo *addresses, *next;
     struct addrinfo *source; /* NULL: any */
     uint32_t mark;
-    bool mptcp;
+    bool mptcp, source_optional;
 };
 
 static int bind_source(int fd, int family, const struct addrinfo *source) {
@@ -70,6 +70,7 @@ static int try_address(const struct tcp_dial *dial, const struct addrinfo *to, b
     if (fd < 0) return -errno;
     int result = 0;
     if (dial->source) result = bind_source(fd, to->ai_family, dial->source);
+    if (dial->source_optional) result = 0;
     if (result == 0 && dial->mark && setsockopt(fd, SOL_SOCKET, SO_MARK, &dial->mark, sizeof dial->mark) < 0)
         result = -errno;
     set_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -110,9 +111,12 @@ struct connection *tcp_connect(const struct transport *transport, struct event_l
     dial->dial.free = tcp_dial_free;
     dial->mark = options->mark;
     dial->mptcp = options->mptcp;
+    dial->source_optional = options->source_optional;
     int result = address_resolve(options->host, options->port, 0, &dial->addresses);
-    if (result == 0 && options->source_host && options->source_host[0])
+    if (result == 0 && options->source_host && options->source_host[0]) {
         result = address_resolve(options->source_host, 0, 0, &dial->source);
+        if (options->source_optional) result = 0;
+    }
     dial->next = dial->addresses;
     int failure = result == 0 ? 0 : result == EAI_SYSTEM ? errno : EHOSTUNREACH;
     const char *note = result != 0 && result != EAI_SYSTEM ? gai_strerror(result) : NULL;

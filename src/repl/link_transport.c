@@ -17,7 +17,7 @@
 enum { RDMA_TIMEOUT_MS = 5000, REASON_MAX = 160 };
 
 struct pull_settings pull_settings;
-static bool rdma_replication;
+static bool rdma_replication, mptcp;
 static int announce_rdma_port;
 
 static struct {
@@ -46,8 +46,13 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
     if (!next.listens) role_listen(&listener);
     next.listens = true;
     bool rdma = wants_rdma() && !next.tcp_next;
-    struct connect_options options = {
-        .host = role->host, .port = role->port, .timeout_ms = timeout_ms, .events = events};
+    struct connect_options options = {.host = role->host,
+                                      .port = role->port,
+                                      .source_host = outgoing_source(),
+                                      .source_optional = true,
+                                      .timeout_ms = timeout_ms,
+                                      .mptcp = mptcp,
+                                      .events = events};
     next.fell_back = next.tcp_next;
     next.tcp_next = false;
     if (!rdma) return conn_connect(transport_find(tls_for_replication() ? "tls" : "tcp"), server.loop, &options);
@@ -133,6 +138,12 @@ void link_write_info(struct output *out) {
 }
 
 const struct config_option link_transport_options[] = {
+    {.name = "repl-mptcp",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &mptcp,
+     .initial = "no",
+     .help = "A replica connects to its primary by Multipath TCP."},
     {.name = "rdma-replication",
      .type = CONFIG_BOOL,
      .value = &rdma_replication,

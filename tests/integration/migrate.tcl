@@ -24,6 +24,17 @@ start_server {} {
             assert_equal 1 [info_field stats migrate_cached_sockets]
         }
 
+        test "MIGRATE connects from bind-source-addr" -needs {ours 1} {
+            r set k v
+            r config set bind-source-addr 127.0.0.9
+            set client [new_client -deferring 1]
+            $client migrate 127.0.0.1 [primary_listen] k 0 20000
+            assert_equal 127.0.0.9 [lindex [fconfigure [primary_accept] -peername] 0]
+            primary_close
+            assert_error_like "IOERR*" {$client -read}
+            r config set bind-source-addr ""
+        }
+
         test "every type arrives as it was" {
             both
             r set string [string repeat x 200000]

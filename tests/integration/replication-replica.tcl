@@ -69,6 +69,16 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
+    test "bind-source-addr: the replica connects from this address, if it is of this machine" -needs {ours 1} {
+        # 203.0.113.0/24 is reserved for documentation.
+        foreach {source from} {127.0.0.9 127.0.0.9 203.0.113.9 127.0.0.1 ::1 127.0.0.1 "" 127.0.0.1} {
+            r config set bind-source-addr $source
+            follow [primary_listen]
+            assert_equal $from [lindex [fconfigure [primary_accept] -peername] 0] $source
+            lead
+        }
+    }
+
     test "a primary that knows neither REPLCONF nor PSYNC is asked with SYNC" -needs {ours 1} {
         follow [primary_listen]
         set chan [primary_accept]
@@ -500,6 +510,29 @@ start_faulty_server {appendonly yes appendfsync everysec save "" repl-diskless-l
         catch {primary_send $chan [resp_command SET a 4]}
         wait_for_condition 10000 {![process_alive $pid]} {the replica goes on}
         assert_match "*Replica was unable to write command to disk.*" [log_text $from]
+    }
+}
+
+# The number of Multipath TCP sockets of this machine; "" if its kernel has none.
+proc mptcp_sockets {} {
+    set sockets ""
+    regexp -line {^MPTCP +\d+ +(\d+)} [file_bytes /proc/net/protocols] -> sockets
+    return $sockets
+}
+proc mptcp_works {} {
+    expr {[file exists /proc/sys/net/mptcp/enabled] && [string trim [file_bytes /proc/sys/net/mptcp/enabled]] == 1}
+}
+start_server {no_rdma 1 overrides {repl-mptcp yes} tags {replication}} {
+    test "repl-mptcp: the replica connects by Multipath TCP, or the log says why it cannot" -needs {ours 1} {
+        if {[mptcp_works]} {
+            synchronize $copy
+            assert_morethan [mptcp_sockets] 0
+            assert_equal 1 [r get a]
+        } else {
+            follow [primary_listen]
+            wait_for_log "*Protocol not available*"
+        }
+        lead
     }
 }
 primary_close

@@ -26,7 +26,7 @@ enum { BIND_MAX = 16 };
 
 static struct config_strings bind_addresses, rdma_addresses;
 static int port, tls_port, rdma_port, backlog, unix_mode, mark, accept_batch, tls_accept_batch;
-static char *unix_path, *unix_group;
+static char *unix_path, *unix_group, *source_address;
 
 struct group {
     const struct transport *transport;
@@ -207,6 +207,10 @@ void listeners_log_ready(void) {
     }
 }
 
+const char *outgoing_source(void) {
+    return source_address;
+}
+
 int listeners_rdma_port(void) {
     return rdma_group.count ? rdma_group.listeners[0]->address.port : 0;
 }
@@ -323,6 +327,11 @@ const struct config_option listener_options[] = {
      .min = 0,
      .max = 0777,
      .help = "Permissions of the Unix socket."},
+    {.name = "bind-source-addr",
+     .type = CONFIG_STRING,
+     .value = &source_address,
+     .initial = "",
+     .help = "Address from which the server connects to its primary and, for MIGRATE, to other servers."},
     {.name = "tcp-backlog",
      .type = CONFIG_INT,
      .flags = CONFIG_IMMUTABLE,

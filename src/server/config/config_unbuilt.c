@@ -101,8 +101,6 @@ const struct config_directive config_directives_basic[] = {
 static const struct config_name config_saves[] = {{"sync", 0}, {"best-effort", 1}, {NULL, 0}};
 static const struct config_name endpoint_types[] = {{"ip", 0}, {"hostname", 1}, {"unknown-endpoint", 2}, {NULL, 0}};
 const struct config_option config_options_unbuilt[] = {
-    /* Replication. */
-    {.name = "repl-mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
     /* Cluster. */
     {.name = "cluster-enabled",
      .type = CONFIG_BOOL,
@@ -304,7 +302,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "64kb",
      .min = 0,
      .max = INT64_MAX},
-    {.name = "bind-source-addr", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
     {.name = "mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
     {.name = "ignore-warnings", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
     {.name = "hash-seed",
