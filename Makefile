@@ -193,7 +193,7 @@ helpers: $(HELPER_PROGRAMS) $(PRELOADS)
 
 # Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and its own clock.
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma),$(FUZZ_TARGETS)))
+FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma) $(if $(filter no,$(BUILD_TLS)),tls),$(FUZZ_TARGETS)))
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ))
 FUZZ_SECONDS ?= 20
 link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(1)
