@@ -716,7 +716,8 @@ static void arrival_begin(struct stream *s, struct stream_listener *listener, vo
     *s->arrival = (struct stream_handshake){listener, arrived};
     list_append(&s->pool->handshakes, &s->pool_link);
     atomic_fetch_add_explicit(&stream_stats.handshakes, 1, memory_order_relaxed);
-    event_timer_set(s->conn.loop, &s->timer, (uint64_t)stream_settings.handshake_timeout_ms * 1000, arrival_timeout);
+    uint64_t timeout_ms = atomic_load_explicit(&stream_settings.handshake_timeout_ms, memory_order_relaxed);
+    event_timer_set(s->conn.loop, &s->timer, timeout_ms * 1000, arrival_timeout);
     if (!s->io->start(s))
         arrival_fail(s, ENOMEM);
     else if (event_watch_set(s->conn.loop, &s->watch, s->fd, EVENT_READ, arrival_ready) < 0)

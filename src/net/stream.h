@@ -91,9 +91,9 @@ struct stream_dial {
 };
 
 struct stream_settings {
-    uint32_t handshake_timeout_ms; /* of accepted streams */
+    _Atomic uint32_t handshake_timeout_ms; /* of streams that are accepted from now on */
 };
-extern struct stream_settings stream_settings; /* any thread reads it; set it before listening or in the main thread */
+extern struct stream_settings stream_settings; /* any thread reads it; the main thread sets it at any time */
 struct stream_stats {
     _Atomic uint64_t handshakes; /* accepted streams whose handshake is not complete */
     _Atomic uint64_t handshakes_failed;
