@@ -1,4 +1,4 @@
-/* event_loop.c: epoll, a binary heap of timers, and polled sources.
+/* event_loop.c: epoll, a heap of timers, and polled sources.
  *
  * epoll's data word is the watch itself. When a watch is removed, its fetched events are dropped in every turn on the
  * stack. So nothing is looked up by descriptor, and a descriptor number that is reused at once cannot receive an event
@@ -24,6 +24,7 @@
  * (it needs reading to EAGAIN, one more system call for each readiness than reading once). */
 #include "net/event_loop.h"
 #include "lib/clock.h"
+#include "lib/heap.h"
 #include "lib/memory.h"
 #include "lib/ticks.h"
 #include <errno.h>
@@ -50,8 +51,7 @@ struct event_loop {
     atomic_bool woken;
     int depth; /* iterations on the stack */
     struct dispatch *dispatch;
-    struct event_timer **timers; /* from index 1 on */
-    uint32_t timer_count, timer_capacity;
+    struct heap timers;
     struct list pollers, deferred, attachments;
     struct list_link *next_poller; /* of the poll loop that is running; moved on when that poller leaves */
     struct event_hooks hooks;
@@ -76,8 +76,6 @@ struct event_loop *event_loop_new(void) {
     if (loop->epoll_fd < 0 || loop->wake_fd < 0 || epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) < 0)
         abort(); /* without descriptors at start nothing can run */
     ticks_start();
-    loop->timer_capacity = 64;
-    loop->timers = mem_alloc(loop->timer_capacity * sizeof *loop->timers);
     list_init(&loop->pollers);
     list_init(&loop->deferred);
     list_init(&loop->attachments);
@@ -106,7 +104,7 @@ void event_loop_free(struct event_loop *loop) {
     }
     close(loop->epoll_fd);
     close(loop->wake_fd);
-    mem_free(loop->timers);
+    heap_clear(&loop->timers);
     mem_free(loop);
 }
 
@@ -247,70 +245,52 @@ static int dispatch_events(struct dispatch *dispatch) {
     return done;
 }
 
-/* Timers: heap order, timers[i] is due no later than timers[2i] and timers[2i + 1]. */
+/* Timers */
 
-static void heap_put(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
-    loop->timers[index] = timer;
-    timer->heap_index = index;
+static int64_t timer_number(const void *timer) {
+    return (int64_t)((const struct event_timer *)timer)->due_us;
 }
-
-static void heap_up(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
-    while (index > 1 && loop->timers[index / 2]->due_us > timer->due_us) {
-        heap_put(loop, index, loop->timers[index / 2]);
-        index /= 2;
-    }
-    heap_put(loop, index, timer);
+static void timer_set_index(void *timer, size_t index) {
+    ((struct event_timer *)timer)->heap_index = (uint32_t)index + 1;
 }
+static const struct heap_type timers_type = {timer_number, timer_set_index};
 
-static void heap_down(struct event_loop *loop, uint32_t index, struct event_timer *timer) {
-    for (uint32_t child; (child = index * 2) <= loop->timer_count; index = child) {
-        if (child < loop->timer_count && loop->timers[child + 1]->due_us < loop->timers[child]->due_us) child++;
-        if (loop->timers[child]->due_us >= timer->due_us) break;
-        heap_put(loop, index, loop->timers[child]);
-    }
-    heap_put(loop, index, timer);
-}
-
-static void timer_insert(struct event_loop *loop, struct event_timer *timer) {
-    if (loop->timer_count + 1 >= loop->timer_capacity) {
-        loop->timer_capacity *= 2;
-        loop->timers = mem_realloc(loop->timers, loop->timer_capacity * sizeof *loop->timers);
-    }
-    heap_up(loop, ++loop->timer_count, timer);
+static uint64_t time_after(uint64_t now, uint64_t us) {
+    return us > INT64_MAX - now ? INT64_MAX : now + us;
 }
 
 void event_timer_cancel(struct event_loop *loop, struct event_timer *timer) {
-    uint32_t index = timer->heap_index;
-    if (!index) return;
+    if (!timer->heap_index) return;
+    heap_remove(&loop->timers, &timers_type, timer->heap_index - 1);
     timer->heap_index = 0;
-    struct event_timer *last = loop->timers[loop->timer_count--];
-    if (last == timer) return;
-    if (index > 1 && loop->timers[index / 2]->due_us > last->due_us)
-        heap_up(loop, index, last);
-    else
-        heap_down(loop, index, last);
 }
 
 void event_timer_set(struct event_loop *loop, struct event_timer *timer, uint64_t after_us,
                      uint64_t (*fire)(struct event_timer *)) {
     event_timer_cancel(loop, timer);
     uint64_t now = clock_monotonic_us();
-    timer->due_us = after_us > UINT64_MAX - now ? UINT64_MAX : now + after_us;
+    timer->due_us = time_after(now, after_us);
     timer->fire = fire;
-    timer_insert(loop, timer);
+    heap_add(&loop->timers, &timers_type, timer);
+}
+
+/* The time of the next timer, INT64_MAX without one. */
+static uint64_t next_due(const struct event_loop *loop) {
+    const struct event_timer *first = heap_first(&loop->timers);
+    return first ? first->due_us : INT64_MAX;
 }
 
 static int fire_timers(struct event_loop *loop) {
     uint64_t now = clock_mono();
     int done = 0;
-    while (loop->timer_count && loop->timers[1]->due_us <= now) {
-        struct event_timer *timer = loop->timers[1];
+    while (next_due(loop) <= now) {
+        struct event_timer *timer = heap_first(&loop->timers);
         event_timer_cancel(loop, timer);
         uint64_t again = timer->fire(timer); /* 0: the timer may be gone */
         done++;
         if (again && !timer->heap_index) {
-            timer->due_us = now + again;
-            timer_insert(loop, timer);
+            timer->due_us = time_after(now, again);
+            heap_add(&loop->timers, &timers_type, timer);
         }
     }
     return done;
@@ -408,11 +388,11 @@ static int wait_events(struct event_loop *loop, struct epoll_event *events, int6
 }
 
 static int64_t until_next_timer(const struct event_loop *loop, int64_t timeout_us) {
-    if (!loop->timer_count || timeout_us == 0) return timeout_us;
-    uint64_t now = clock_monotonic_us(), due = loop->timers[1]->due_us;
-    uint64_t left = due > now ? due - now : 0;
-    if (left > INT64_MAX / 2) return timeout_us;
-    return timeout_us < 0 || (int64_t)left < timeout_us ? (int64_t)left : timeout_us;
+    uint64_t due = next_due(loop);
+    if (due == INT64_MAX || timeout_us == 0) return timeout_us;
+    uint64_t now = clock_monotonic_us();
+    int64_t left = due > now ? (int64_t)(due - now) : 0;
+    return timeout_us < 0 || left < timeout_us ? left : timeout_us;
 }
 
 /* Waits unless work is known to be pending. Returns the number of events fetched. */
@@ -467,7 +447,7 @@ static bool only_sources(const struct event_loop *loop) {
     return !loop->stopped && !loop->descriptors_busy && now - loop->last_epoll_us < EPOLL_INTERVAL_US &&
            !atomic_load_explicit(&loop->woken, memory_order_relaxed) &&
            !atomic_load_explicit(&loop->posts, memory_order_relaxed) && (loop->depth > 1 || loop->deferred.len == 0) &&
-           (loop->timer_count == 0 || loop->timers[1]->due_us > now);
+           next_due(loop) > now;
 }
 
 static void yield(struct event_loop *loop) {
@@ -510,7 +490,7 @@ int event_loop_turn(struct event_loop *loop, int64_t timeout_us) {
         (loop->fetched || loop->posts_busy || atomic_load_explicit(&loop->posts, memory_order_relaxed)))
         done += run_posts(loop);
     loop->dispatch = dispatch.outer;
-    if (loop->timer_count) done += fire_timers(loop);
+    if (loop->timers.len) done += fire_timers(loop);
     if (outermost && loop->deferred.len) run_deferred(loop);
     loop->depth--;
     return done;

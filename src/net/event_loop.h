@@ -47,11 +47,11 @@ void event_watch_remove(struct event_loop *loop, struct event_watch *watch);
 
 /* Timers, in a heap: a timer costs nothing until it is due. Times are microseconds of the monotonic clock. */
 struct event_timer {
-    uint64_t due_us;
+    uint64_t due_us; /* INT64_MAX at most */
     /* Returns the microseconds until the next call, 0: no further call. The function may free its timer when it returns
      * 0. */
     uint64_t (*fire)(struct event_timer *timer);
-    uint32_t heap_index; /* 0: not set */
+    uint32_t heap_index; /* from 1 on; 0: not set */
 };
 void event_timer_set(struct event_loop *loop, struct event_timer *timer, uint64_t after_us,
                      uint64_t (*fire)(struct event_timer *));
