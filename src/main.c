@@ -259,7 +259,6 @@ int main(int argc, char **argv) {
     if (!listeners_start()) exit(1);
     process_write_pid_file();
     process_title();
-    stats_started();
     log_notice("PID: %d", (int)getpid());
     log_notice("Server initialized");
     loading_at_start();

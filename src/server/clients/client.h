@@ -209,7 +209,6 @@ extern struct client_settings client_settings;
 struct client_stats {
     uint64_t accepted, rejected, bytes_in, bytes_out, reads, writes, query_limit_closed, output_limit_closed;
     size_t recent_max_input, recent_max_output; /* of the last seconds */
-    size_t memory_normal;                       /* all clients, as of the last round of the cron */
 };
 extern struct client_stats client_stats;
 extern const struct config_option client_options[], client_eviction_options[];

@@ -146,7 +146,7 @@ const char *client_log_text(struct client *client) {
 /* The cron */
 
 static struct list_link *cron_next;
-static size_t recent_input[RECENT_SECONDS], recent_output[RECENT_SECONDS], round_memory;
+static size_t recent_input[RECENT_SECONDS], recent_output[RECENT_SECONDS];
 
 void client_cron_forget(struct client *client) {
     if (cron_next == &client->link) cron_next = list_next(clients_all(), &client->link);
@@ -190,17 +190,12 @@ void clients_cron(int hz) {
     int second = (int)(clock_mono() / 1000000 % RECENT_SECONDS);
     recent_turn(second);
     while (count-- && all->len) {
-        if (!cron_next) {
-            client_stats.memory_normal = round_memory;
-            round_memory = 0;
-            cron_next = list_first(all);
-        }
+        if (!cron_next) cron_next = list_first(all);
         struct client *client = container_of(cron_next, struct client, link);
         cron_next = list_next(all, cron_next);
         client_count_bytes(client);
         recent_note(client, second);
         if (client_memory_bounded) client_memory_note(client);
-        if (!(client->flags & CLIENT_REPLICA)) round_memory += client_memory(client);
         if (client_is_stale(client)) {
             if (client->conn->state == CONN_OPEN) log_verbose("Closing idle client");
             client_free(client);

@@ -5,7 +5,6 @@
 #include "server/stats/stats.h"
 #include "lib/clock.h"
 #include "lib/histogram.h"
-#include "lib/memory.h"
 #include "lib/number.h"
 #include "server/clients/auth.h"
 #include "server/clients/blocking.h"
@@ -44,7 +43,6 @@ static struct rate commands_rate, input_rate, output_rate, cycles_rate, duration
     repl_output_rate;
 static int sample_index;
 static uint64_t last_sample_us;
-static size_t memory_peak, memory_startup;
 
 static void rate_add(struct rate *rate, uint64_t value, uint64_t elapsed_us) {
     rate->samples[sample_index] = elapsed_us ? (value - rate->last_value) * 1000000 / elapsed_us : 0;
@@ -58,8 +56,6 @@ static uint64_t rate_mean(const struct rate *rate) {
 }
 
 void stats_sample(void) {
-    size_t used = mem_used();
-    if (used > memory_peak) memory_peak = used;
     uint64_t now = clock_mono(), elapsed = now - last_sample_us;
     if (elapsed < SAMPLE_MS * 1000 - 1000) return;
     last_sample_us = now;
@@ -74,18 +70,6 @@ void stats_sample(void) {
     sample_index = (sample_index + 1) % SAMPLES;
     static int samples;
     if (++samples % MEASURE_TICKS_SAMPLES == 0) ticks_measure();
-}
-
-size_t stats_memory_peak(void) {
-    size_t used = mem_used();
-    if (used > memory_peak) memory_peak = used;
-    return memory_peak;
-}
-size_t stats_memory_startup(void) {
-    return memory_startup;
-}
-void stats_started(void) {
-    memory_startup = mem_used();
 }
 
 /* INFO server, clients, cpu */
@@ -268,7 +252,7 @@ static void stats_write_rest(struct output *out) {
 }
 
 static void stats_reset(void) {
-    client_stats = (struct client_stats){.memory_normal = client_stats.memory_normal};
+    client_stats = (struct client_stats){0};
     dispatch_commands = dispatch_ticks_total = 0;
     store_stats = (struct store_stats){0};
     atomic_store_explicit(&store_lazyfree.freed, 0, memory_order_relaxed);
@@ -278,7 +262,6 @@ static void stats_reset(void) {
     memset(commands_rate.samples, 0, sizeof commands_rate.samples);
     memset(input_rate.samples, 0, sizeof input_rate.samples);
     memset(output_rate.samples, 0, sizeof output_rate.samples);
-    memory_peak = mem_used();
     auth_reset_stats();
     clients_evicted_reset();
     eviction_reset_stats();

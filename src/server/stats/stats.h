@@ -4,10 +4,7 @@
 #define SERVER_STATS_H
 #include "server/config/config.h"
 #include "server/stats/info.h"
-void stats_sample(void); /* called by the cron: rates per second, peak of memory */
-size_t stats_memory_peak(void);
-size_t stats_memory_startup(void);
-void stats_started(void); /* end of start-up: memory allocated so far is not data */
+void stats_sample(void); /* called by the cron: rates per second */
 /* Counted by replication. */
 struct replication_stats {
     uint64_t full, partial_ok,
