@@ -1,5 +1,6 @@
 /* database.c: commands on whole databases: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB. */
 #include "commands/commands.h"
+#include "commands/flush_mode.h"
 #include "commands/lookup.h"
 #include "commands/spec.h"
 #include "server/server.h"
@@ -10,15 +11,9 @@ static void dbsize_run(struct call *call) {
 }
 
 static bool flush_options_read(struct call *call, bool *lazy) {
-    *lazy = store_settings.lazy_user_flush;
-    if (call->argc == 1) return true;
-    bool async = slice_is(call->argv[1], "async"), sync = slice_is(call->argv[1], "sync");
-    if (call->argc > 2 || (!async && !sync)) {
-        reply_syntax_error(call->reply);
-        return false;
-    }
-    *lazy = async;
-    return true;
+    if (flush_mode_read(call, 1, lazy)) return true;
+    reply_syntax_error(call->reply);
+    return false;
 }
 
 /* A flush is propagated even if the data set was empty: a replica may have other data. */

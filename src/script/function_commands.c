@@ -1,9 +1,9 @@
 /* function_commands.c: FUNCTION, FCALL and FCALL_RO. */
+#include "commands/flush_mode.h"
 #include "commands/spec.h"
 #include "lib/crc64.h"
 #include "lib/glob.h"
 #include "lib/memory.h"
-#include "lib/number.h"
 #include "persist/rdb.h"
 #include "persist/rdb_opcodes.h"
 #include "persist/source.h"
@@ -16,34 +16,18 @@
 #include <endian.h>
 #include <stdio.h>
 
-enum { FIRST_KEY_ARGUMENT = 3 };
-
 /* FCALL */
 
 static void fcall(struct call *call, bool read_only) {
-    int64_t count;
     struct script_run run;
+    struct lua_arguments arguments;
     monitor_show(call);
     struct function *function = function_find(call->argv[1]);
     if (!function) {
         reply_error(call->reply, "ERR Function not found");
         return;
     }
-    const char *error = NULL;
-    if (!parse_int64(call->argv[2], &count))
-        error = "ERR Bad number of keys provided";
-    else if (count > call->argc - FIRST_KEY_ARGUMENT)
-        error = "ERR Number of keys can't be greater than number of args";
-    else if (count < 0)
-        error = "ERR Number of keys can't be negative";
-    if (error) {
-        reply_error(call->reply, error);
-        return;
-    }
-    struct lua_arguments arguments = {.key_count = (int)count,
-                                      .argument_count = call->argc - FIRST_KEY_ARGUMENT - (int)count,
-                                      .keys = call->argv + FIRST_KEY_ARGUMENT,
-                                      .arguments = call->argv + FIRST_KEY_ARGUMENT + count};
+    if (!lua_arguments_read(call, "ERR Bad number of keys provided", &arguments)) return;
     if (!script_begin(&run, call, function->name, function->flags, read_only)) return;
     run.is_function = true;
     lua_vm_run(function_vm(), LUA_VM_FUNCTIONS, function->reference, &arguments, call);
@@ -96,16 +80,12 @@ static void delete_run(struct call *call) {
 }
 
 static void flush_run(struct call *call) {
-    bool in_background = store_settings.lazy_user_flush;
+    bool in_background;
     if (call->argc > 3) {
         reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'flush'. Try FUNCTION HELP.");
         return;
     }
-    if (call->argc == 3 && slice_is(call->argv[2], "async")) {
-        in_background = true;
-    } else if (call->argc == 3 && slice_is(call->argv[2], "sync")) {
-        in_background = false;
-    } else if (call->argc == 3) {
+    if (!flush_mode_read(call, 2, &in_background)) {
         reply_error(call->reply, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
         return;
     }
@@ -364,17 +344,7 @@ static void help_run(struct call *call) {
 
 /* Tables */
 
-#define SCRIPTING   .group = GROUP_SCRIPTING, .categories = CAT_SCRIPTING
-#define CHANGES     (CMD_NOSCRIPT | CMD_WRITE)
-#define FCALL_FLAGS (CMD_NOSCRIPT | CMD_SKIP_MONITOR | CMD_NO_MANDATORY_KEYS | CMD_STALE | CMD_MOVABLE_KEYS)
-#define FUNCTION_KEYS(access)                                                                                          \
-    {                                                                                                                  \
-        {                                                                                                              \
-            .flags = (access),                                                                                         \
-            .notes = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE",                 \
-            .begin = BEGIN_INDEX, .index = 2, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1                              \
-        }                                                                                                              \
-    }
+#define CHANGES    (CMD_NOSCRIPT | CMD_WRITE)
 #define EVERYWHERE WORDS("request_policy:all_shards", "response_policy:all_succeeded")
 
 static const struct command_spec function_subcommands[] = {
@@ -462,23 +432,23 @@ const struct command_spec function_commands[] = {
     {.name = "fcall",
      .run = fcall_run,
      .arity = -3,
-     .flags = FCALL_FLAGS | CMD_RUNS_SCRIPT,
+     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "Depends on the function that is executed.",
      .summary = "Calls a function.",
-     .syntax = "function:string numkeys:integer [key:key]... [arg:string]...",
-     .keys = FUNCTION_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
+     .syntax = SCRIPT_SYNTAX("function:string"),
+     .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
     {.name = "fcall_ro",
      .run = fcall_ro_run,
      .arity = -3,
-     .flags = FCALL_FLAGS | CMD_READONLY,
+     .flags = SCRIPT_FLAGS | CMD_READONLY,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "Depends on the function that is executed.",
      .summary = "Calls a function that writes nothing.",
-     .syntax = "function:string numkeys:integer [key:key]... [arg:string]...",
-     .keys = FUNCTION_KEYS(KEY_RO | KEY_ACCESS)},
+     .syntax = SCRIPT_SYNTAX("function:string"),
+     .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
     {.name = "function",
      .arity = -2,
      .group = GROUP_SCRIPTING,

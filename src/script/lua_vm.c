@@ -3,6 +3,7 @@
 #include "script/lua_vm.h"
 #include "lib/log.h"
 #include "lib/memory.h"
+#include "lib/number.h"
 #include "lib/ticks.h"
 #include "script/script_debug.h"
 #include "script/script_run.h"
@@ -175,6 +176,25 @@ static void reply_run_error(lua_State *lua, struct call *call) {
     reply_error(reply, memory_output_slice(&text.out).data);
     reply->error_hook = count;
     memory_output_free(&text.out);
+}
+
+bool lua_arguments_read(struct call *call, const char *not_a_number, struct lua_arguments *arguments) {
+    int64_t keys;
+    int rest = call->argc - 3;
+    const char *error = NULL;
+    if (!parse_int64(call->argv[2], &keys))
+        error = not_a_number;
+    else if (keys > rest)
+        error = "ERR Number of keys can't be greater than number of args";
+    else if (keys < 0)
+        error = "ERR Number of keys can't be negative";
+    if (error) {
+        reply_error(call->reply, error);
+        return false;
+    }
+    const struct slice *first = call->argv + 3;
+    *arguments = (struct lua_arguments){(int)keys, rest - (int)keys, first, first + keys};
+    return true;
 }
 
 void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const struct lua_arguments *arguments,

@@ -33,6 +33,9 @@ struct lua_arguments {
     int key_count, argument_count;
     const struct slice *keys, *arguments;
 };
+/* Reads the arguments of EVAL, FCALL and the like: argv[2] is the number of keys, which follow it. False: replied with
+ * an error, which is `not_a_number` if argv[2] is none. */
+bool lua_arguments_read(struct call *call, const char *not_a_number, struct lua_arguments *arguments);
 /* Runs a compiled script and replies with what it returns, or with its error. Of a script for EVAL the arguments are
  * the globals KEYS and ARGV, of a function they are its two parameters. */
 void lua_vm_run(lua_State *lua, enum lua_vm_kind kind, int reference, const struct lua_arguments *arguments,

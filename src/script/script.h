@@ -17,6 +17,20 @@ extern const struct config_option script_options[];
 void script_init(void); /* at start: installs the hooks of the server (server/script_hooks.h) */
 
 /* Between the files of the layer */
+
+/* Shorthands for the tables of commands. */
+#define SCRIPTING    .group = GROUP_SCRIPTING, .categories = CAT_SCRIPTING
+#define SCRIPT_FLAGS (CMD_NOSCRIPT | CMD_SKIP_MONITOR | CMD_NO_MANDATORY_KEYS | CMD_STALE | CMD_MOVABLE_KEYS)
+#define SCRIPT_KEYS(access)                                                                                            \
+    {                                                                                                                  \
+        {                                                                                                              \
+            .flags = (access),                                                                                         \
+            .notes = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE",                 \
+            .begin = BEGIN_INDEX, .index = 2, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1                              \
+        }                                                                                                              \
+    }
+#define SCRIPT_SYNTAX(script) script " numkeys:integer [key:key]... [arg:string]..."
+
 struct script_cache_stats {
     size_t count, bytes;
     uint64_t evicted;

@@ -4,11 +4,11 @@
  * text: EVAL of a cached script computes no digest. The number of scripts known only from EVAL is bounded: beyond
  * EVAL_SCRIPTS_MAX the least recently executed one is evicted. Scripts of SCRIPT LOAD stay, since clients rely on their
  * digests. */
+#include "commands/flush_mode.h"
 #include "commands/spec.h"
 #include "lib/background.h"
 #include "lib/hashtable.h"
 #include "lib/memory.h"
-#include "lib/number.h"
 #include "lib/sha1.h"
 #include "script/lua_vm.h"
 #include "script/script.h"
@@ -21,7 +21,7 @@
 #include <lauxlib.h>
 #include <stdio.h>
 
-enum { EVAL_SCRIPTS_MAX = 500, DIGEST_TEXT = SHA1_SIZE * 2, FIRST_KEY_ARGUMENT = 3 };
+enum { EVAL_SCRIPTS_MAX = 500, DIGEST_TEXT = SHA1_SIZE * 2 };
 
 struct script {
     char digest[DIGEST_TEXT + 1];
@@ -148,26 +148,8 @@ void script_cache_flush(bool in_background) {
 
 /* EVAL */
 
-/* Reads the number of keys. False: replied with an error. */
-static bool keys_read(struct call *call, struct lua_arguments *arguments) {
-    int64_t count;
-    if (!parse_int64(call->argv[2], &count)) {
-        reply_not_integer(call->reply);
-        return false;
-    }
-    if (count > call->argc - FIRST_KEY_ARGUMENT) {
-        reply_error(call->reply, "ERR Number of keys can't be greater than number of args");
-        return false;
-    }
-    if (count < 0) {
-        reply_error(call->reply, "ERR Number of keys can't be negative");
-        return false;
-    }
-    *arguments = (struct lua_arguments){.key_count = (int)count,
-                                        .argument_count = call->argc - FIRST_KEY_ARGUMENT - (int)count,
-                                        .keys = call->argv + FIRST_KEY_ARGUMENT,
-                                        .arguments = call->argv + FIRST_KEY_ARGUMENT + count};
-    return true;
+static bool arguments_read(struct call *call, struct lua_arguments *arguments) {
+    return lua_arguments_read(call, "ERR value is not an integer or out of range", arguments);
 }
 
 static void run(struct call *call, struct script *script, const struct lua_arguments *arguments, bool read_only) {
@@ -188,7 +170,7 @@ static void eval(struct call *call, bool read_only) {
     struct lua_arguments arguments;
     if (script_debug_takes(call, read_only ? eval_ro_run : eval_run)) return;
     monitor_show(call);
-    if (!keys_read(call, &arguments)) return;
+    if (!arguments_read(call, &arguments)) return;
     open_vm();
     struct script *script = hashtable_find(by_text, call->argv[1]);
     if (!script) script = script_add(call, call->argv[1], false);
@@ -208,7 +190,7 @@ static void evalsha(struct call *call, bool read_only) {
         reply_error(call->reply, "NOSCRIPT No matching script.");
         return;
     }
-    if (!keys_read(call, &arguments)) return;
+    if (!arguments_read(call, &arguments)) return;
     if (script)
         run(call, script, &arguments, read_only);
     else
@@ -258,12 +240,8 @@ static void show_run(struct call *call) {
 }
 
 static void flush_run(struct call *call) {
-    bool in_background = store_settings.lazy_user_flush;
-    if (call->argc == 3 && slice_is(call->argv[2], "async")) {
-        in_background = true;
-    } else if (call->argc == 3 && slice_is(call->argv[2], "sync")) {
-        in_background = false;
-    } else if (call->argc != 2) {
+    bool in_background;
+    if (!flush_mode_read(call, 2, &in_background)) {
         reply_error(call->reply, "ERR SCRIPT FLUSH only support SYNC|ASYNC option");
         return;
     }
@@ -315,18 +293,7 @@ static void help_run(struct call *call) {
 
 /* Tables */
 
-#define SCRIPTING  .group = GROUP_SCRIPTING, .categories = CAT_SCRIPTING
-#define EVAL_FLAGS (CMD_NOSCRIPT | CMD_SKIP_MONITOR | CMD_NO_MANDATORY_KEYS | CMD_STALE | CMD_MOVABLE_KEYS)
 #define SUBCOMMAND CMD_NOSCRIPT
-#define SCRIPT_KEYS(access)                                                                                            \
-    {                                                                                                                  \
-        {                                                                                                              \
-            .flags = (access),                                                                                         \
-            .notes = "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE",                 \
-            .begin = BEGIN_INDEX, .index = 2, .find = FIND_KEYNUM, .a = 0, .b = 1, .c = 1                              \
-        }                                                                                                              \
-    }
-#define EVAL_SYNTAX(name) name " numkeys:integer [key:key]... [arg:string]..."
 
 static const struct command_spec script_subcommands[] = {
     {.name = "debug",
@@ -396,42 +363,42 @@ const struct command_spec script_commands[] = {
     {.name = "eval",
      .run = eval_run,
      .arity = -3,
-     .flags = EVAL_FLAGS | CMD_RUNS_SCRIPT,
+     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT,
      SCRIPTING,
      .since = "2.6.0",
      .complexity = "Depends on the script that is executed.",
      .summary = "Executes a Lua script.",
-     .syntax = EVAL_SYNTAX("script:string"),
+     .syntax = SCRIPT_SYNTAX("script:string"),
      .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
     {.name = "eval_ro",
      .run = eval_ro_run,
      .arity = -3,
-     .flags = EVAL_FLAGS | CMD_READONLY,
+     .flags = SCRIPT_FLAGS | CMD_READONLY,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "Depends on the script that is executed.",
      .summary = "Executes a Lua script that writes nothing.",
-     .syntax = EVAL_SYNTAX("script:string"),
+     .syntax = SCRIPT_SYNTAX("script:string"),
      .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
     {.name = "evalsha",
      .run = evalsha_run,
      .arity = -3,
-     .flags = EVAL_FLAGS | CMD_RUNS_SCRIPT,
+     .flags = SCRIPT_FLAGS | CMD_RUNS_SCRIPT,
      SCRIPTING,
      .since = "2.6.0",
      .complexity = "Depends on the script that is executed.",
      .summary = "Executes a Lua script of the cache.",
-     .syntax = EVAL_SYNTAX("sha1:string"),
+     .syntax = SCRIPT_SYNTAX("sha1:string"),
      .keys = SCRIPT_KEYS(KEY_RW | KEY_ACCESS | KEY_UPDATE)},
     {.name = "evalsha_ro",
      .run = evalsha_ro_run,
      .arity = -3,
-     .flags = EVAL_FLAGS | CMD_READONLY,
+     .flags = SCRIPT_FLAGS | CMD_READONLY,
      SCRIPTING,
      .since = "7.0.0",
      .complexity = "Depends on the script that is executed.",
      .summary = "Executes a Lua script of the cache that writes nothing.",
-     .syntax = EVAL_SYNTAX("sha1:string"),
+     .syntax = SCRIPT_SYNTAX("sha1:string"),
      .keys = SCRIPT_KEYS(KEY_RO | KEY_ACCESS)},
     {.name = "script",
      .arity = -2,
