@@ -10,6 +10,7 @@
 #
 # Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
 #          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
+#          ABLATION=yes: DEBUG RDMA TECHNIQUE turns techniques of the RDMA transport off, to measure them (tests/perf/techniques)
 # Each set of options has an object directory of its own under build/, so that changing one rebuilds just what it must.
 
 PREFIX ?= /usr/local
@@ -78,7 +79,7 @@ endif
 
 include deps/packages.mk
 
-VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
+VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(if $(filter yes,$(ABLATION)),_ablation)$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
 B := build/$(subst $(eval) ,,$(VARIANT))
 
 WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wshadow
@@ -101,7 +102,7 @@ override CPPFLAGS += -DUSE_JEMALLOC
 LIBS += $(LIBS_JEMALLOC)
 endif
 ifeq ($(BUILD_RDMA),yes)
-override CPPFLAGS += -DUSE_RDMA
+override CPPFLAGS += -DUSE_RDMA $(if $(filter yes,$(ABLATION)),-DABLATION)
 LIBS += $(LIBS_RDMA)
 endif
 ifeq ($(BUILD_TLS),yes)

@@ -31,12 +31,12 @@ struct rdma_settings {
     _Atomic uint64_t send_memory; /* bytes of registered send memory in the process, not counting 2 MiB for each device
                                      context of a loop; further output waits in ordinary memory */
     _Atomic uint64_t zero_copy_min; /* smallest value that is sent without a copy (rdma_values.h), bytes; 0: none */
-    _Atomic uint32_t
-        without; /* mask of enum rdma_technique to leave out in new connections, to measure what each one gains */
 };
 extern struct rdma_settings rdma_settings;
 void rdma_settings_changed(void); /* call after a change of zero_copy_min or max_registered while connections exist */
 
+/* Techniques that a build with ABLATION=yes can leave out, to measure what each one gains (tests/perf/techniques). All
+ * others use all of them. */
 enum rdma_technique {
     RDMA_INLINE = 1, /* small messages travel inside the work request */
     RDMA_CHAINING =
@@ -46,6 +46,16 @@ enum rdma_technique {
     RDMA_HUGE_PAGES = 16,  /* for registered memory; applies to new slabs */
     RDMA_POLLED = 32,      /* messages of busy peers are detected by polling memory (rdma_polled.h) */
 };
+#ifdef ABLATION
+extern _Atomic uint32_t rdma_left_out; /* mask of them, for new connections */
+static inline bool rdma_uses(enum rdma_technique technique) {
+    return !(rdma_left_out & (uint32_t)technique);
+}
+#else
+static inline bool rdma_uses(enum rdma_technique technique) {
+    return true;
+}
+#endif
 
 /* RDMA_VECTOR_AUTO: the vector whose interrupt is served on the CPUs that the thread is pinned to (net/pin.h), or a
  * random one if there is none. */

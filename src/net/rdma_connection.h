@@ -108,7 +108,6 @@ struct rdma_connection {
     size_t bounce_size;
     size_t bounce_from_rx; /* bytes at the end of those exposed from `bounce` that are also in rx before `taken` */
     bool in_bounce, showing, registered /* our buffer is announced */;
-    bool copies_in;             /* all input goes through `bounce` (without RDMA_ZERO_COPY_IN) */
     struct rdma_shared *shared; /* receive queue; NULL: the connection has its own */
     struct rdma_slot *slots;    /* of its own queue */
     struct ibv_mr *slots_mr;

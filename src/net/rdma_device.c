@@ -385,12 +385,11 @@ static int create_with_inline(struct rdma_connection *c, struct ibv_qp_init_attr
 
 /* Sets the limits of the connection from its queue pair, less what is left out for measuring. */
 static void choose_techniques(struct rdma_connection *c) {
-    uint32_t without = rdma_settings.without;
-    c->signal_every = without & RDMA_SIGNALLING ? 1 : c->send_depth / 4;
-    c->message_requests = without & RDMA_CHAINING ? 1 : RDMA_MESSAGE_REQUESTS;
-    c->request_elements = without & RDMA_CHAINING ? 1 : (uint32_t)c->device->max_sge;
-    if (without & RDMA_INLINE) c->max_inline = 0;
-    c->in_bounce = c->copies_in = without & RDMA_ZERO_COPY_IN;
+    c->signal_every = rdma_uses(RDMA_SIGNALLING) ? c->send_depth / 4 : 1;
+    c->message_requests = rdma_uses(RDMA_CHAINING) ? RDMA_MESSAGE_REQUESTS : 1;
+    c->request_elements = rdma_uses(RDMA_CHAINING) ? (uint32_t)c->device->max_sge : 1;
+    if (!rdma_uses(RDMA_INLINE)) c->max_inline = 0;
+    c->in_bounce = !rdma_uses(RDMA_ZERO_COPY_IN); /* and stays there */
 }
 
 int rdma_queue_pair_create(struct rdma_connection *c) {

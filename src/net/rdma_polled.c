@@ -135,7 +135,7 @@ void rdma_polls_free(struct rdma_device *device) {
 /* When to poll */
 
 uint64_t rdma_polled_possible(const struct rdma_connection *c) {
-    bool possible = c->max_inline >= sizeof(uint64_t) && !(rdma_settings.without & RDMA_POLLED);
+    bool possible = c->max_inline >= sizeof(uint64_t) && rdma_uses(RDMA_POLLED);
     return possible ? RDMA_FEATURE_POLLED : 0;
 }
 

@@ -318,7 +318,7 @@ void rdma_receive_show(struct rdma_connection *c) {
     }
     if (c->in_bounce) {
         size_t part = conn->in_len > BOUNCE_STEP ? conn->in_len : BOUNCE_STEP;
-        if (part > there || c->copies_in) part = there;
+        if (part > there || !rdma_uses(RDMA_ZERO_COPY_IN)) part = there;
         bounce_reserve(c, part);
         memcpy(c->bounce + (conn->in - c->bounce) + conn->in_len, c->rx->data + c->taken, part);
         c->bounce_from_rx += part;
@@ -349,7 +349,7 @@ void rdma_receive_to_bounce(struct rdma_connection *c) {
 void rdma_receive_settle(struct rdma_connection *c) {
     struct connection *conn = &c->conn;
     if (!c->rx || c->showing) return;
-    if (c->in_bounce && !c->copies_in && conn->in_len <= c->bounce_from_rx) {
+    if (c->in_bounce && rdma_uses(RDMA_ZERO_COPY_IN) && conn->in_len <= c->bounce_from_rx) {
         conn->in = c->rx->data + c->taken - conn->in_len;
         mem_free(c->bounce);
         c->bounce = NULL;

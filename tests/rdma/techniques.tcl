@@ -1,5 +1,18 @@
-# Techniques of the transport left out one by one (DEBUG RDMA TECHNIQUE): slower perhaps, but the same stream.
+# Techniques of the transport left out one by one (DEBUG RDMA TECHNIQUE, in builds with ABLATION=yes): slower perhaps, but
+# the same stream. Other builds have no such switches.
 # seconds: 8
+
+set ablation 0
+start_server {} {
+    set ablation [expr {[lsearch -glob [r debug help] "RDMA TECHNIQUE*"] >= 0}]
+    if {!$ablation} {
+        test "a build without ABLATION=yes has no switches for techniques" {
+            replies {{debug rdma technique inline no} \
+                "-ERR unknown subcommand or wrong number of arguments for 'rdma'. Try DEBUG HELP."}
+        }
+    }
+}
+if {!$ablation} return
 
 # How many work requests of the server were of a kind until now, as far as INFO rdma's share tells.
 proc requests_of {kind} {

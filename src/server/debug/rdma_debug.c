@@ -42,6 +42,7 @@ static void run_trim(struct call *call) {
     reply_ok(call->reply);
 }
 
+#ifdef ABLATION
 /* Turns a technique off, to measure what it gains. */
 static void run_technique(struct call *call) {
     static const struct {
@@ -57,9 +58,9 @@ static void run_technique(struct call *call) {
         if (!slice_is(call->argv[3], techniques[i].name)) continue;
         if (!yes && !slice_is(call->argv[4], "no")) break;
         if (yes)
-            rdma_settings.without &= ~(uint32_t)techniques[i].technique;
+            rdma_left_out &= ~(uint32_t)techniques[i].technique;
         else
-            rdma_settings.without |= techniques[i].technique;
+            rdma_left_out |= techniques[i].technique;
         reply_ok(call->reply);
         return;
     }
@@ -67,11 +68,14 @@ static void run_technique(struct call *call) {
         call->reply,
         "ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each is yes or no");
 }
+#endif
 
 static const struct rdma_debug table[] = {
     {"resources", 0, 0, run_resources},
     {"trim", 0, 0, run_trim},
+#ifdef ABLATION
     {"technique", 2, 2, run_technique},
+#endif
 };
 
 static void run_rdma(struct call *call) {
@@ -85,16 +89,19 @@ static void run_rdma(struct call *call) {
     reply_error(call->reply, "ERR unknown subcommand or wrong number of arguments for 'rdma'. Try DEBUG HELP.");
 }
 
-#define HELP(...)                                                                                                      \
-    (const char *const[]) {                                                                                            \
-        __VA_ARGS__, NULL                                                                                              \
-    }
+static const char *const help[] = {
+    "RDMA RESOURCES",
+    "    Count what the RDMA transport holds now: a map of names and numbers.",
+    "RDMA TRIM",
+    "    Give registered memory that is kept for later back to the system.",
+#ifdef ABLATION
+    "RDMA TECHNIQUE <name> <yes|no>",
+    "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
+    "    huge-pages, polled. To measure what it gains (tests/perf/techniques).",
+#endif
+    NULL};
 const struct debug_subcommand rdma_debug_subcommands[] = {
-    {"rdma", 1, -1, run_rdma,
-     HELP("RDMA RESOURCES", "    Count what the RDMA transport holds now: a map of names and numbers.", "RDMA TRIM",
-          "    Give registered memory that is kept for later back to the system.", "RDMA TECHNIQUE <name> <yes|no>",
-          "    Leave a technique out, for connections made from now on: inline, chaining, signalling, zero-copy-in,",
-          "    huge-pages, polled. To measure what it gains (tests/perf/techniques).")},
+    {"rdma", 1, -1, run_rdma, help},
     {NULL, 0, 0, NULL, NULL},
 };
 #else
