@@ -2,7 +2,13 @@
  *
  * The manifest is replaced like a snapshot: a temporary file, fsync(), rename(), fsync() of the directory. So a crash
  * leaves the old manifest or the new one, and both name files that are there: files are created, and the directory is
- * synchronized, before the manifest names them; they are deleted after it has ceased to. */
+ * synchronized, before the manifest names them; they are deleted after a manifest that does not name them is on the
+ * disk.
+ *
+ * If the directory cannot be synchronized after the rename(), a crash may bring back the old manifest, and what was
+ * written to files that only the new one names would be lost. This counts as a failed fsync() of the file
+ * (aof_sync.c): it ends the server, or writes are refused until the directory is synchronized. No file is deleted
+ * before that. */
 #include "durability/aof_private.h"
 #include "lib/background.h"
 #include "lib/log.h"
@@ -32,6 +38,10 @@ static int directory_sync(const char *path) {
     return error;
 }
 
+int aof_directory_sync(void) {
+    return directory_sync(aof_settings.directory);
+}
+
 /* The manifest */
 
 static int write_all(int fd, struct slice bytes) {
@@ -55,18 +65,25 @@ static int replace_file(const char *temporary, const char *path, struct slice by
         unlink(temporary);
         return error;
     }
-    /* From here on the new manifest is the one that counts, on the disk or not: to go back to the old one would leave
-     * a manifest that names files which are deleted or used again. */
+    /* From here on the new manifest is the one that counts, on the disk or not: the rename cannot be undone. */
     error = directory_sync(aof_settings.directory);
-    if (error) log_warning("Fail to fsync the AOF directory %s: %s", aof_settings.directory, strerror(-error));
+    if (error) {
+        log_warning("Fail to fsync the AOF directory %s: %s", aof_settings.directory, strerror(-error));
+        aof_sync_directory_failed(error);
+    }
     return 0;
 }
 
+/* The new directory is on the disk when its parent is. A server that is killed in between leaves that to the next one's
+ * start (aof_load.c). */
 int aof_directory_create(void) {
-    if (mkdir(aof_settings.directory, 0755) == 0 || errno == EEXIST) return 0;
-    int error = errno;
-    log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(error));
-    return -error;
+    int error = 0;
+    if (mkdir(aof_settings.directory, 0755) == 0)
+        error = directory_sync(".");
+    else if (errno != EEXIST)
+        error = -errno;
+    if (error) log_warning("Can't open or create append-only dir %s: %s", aof_settings.directory, strerror(-error));
+    return error;
 }
 
 int aof_manifest_save(struct aof_manifest *manifest) {
@@ -98,7 +115,7 @@ static void delete_run(void *arg) {
 
 void aof_history_delete(void) {
     struct aof_manifest *manifest = aof.manifest;
-    if (aof_settings.keep_history || !manifest->history.len) return;
+    if (aof_settings.keep_history || !manifest->history.len || aof_sync_directory_pending()) return;
     list_each(&manifest->history, link) {
         const char *name = aof_file_of(link)->name;
         log_notice("Removing the history file %s in the background", name);
@@ -119,6 +136,15 @@ void aof_delete_temporary_files(void) {
 static uint64_t file_size(const char *name) {
     struct stat status;
     return stat(aof_path(name), &status) == 0 ? (uint64_t)status.st_size : 0;
+}
+
+/* What an earlier process left unsynchronized is read at start, and later writes build on it. */
+int aof_files_sync(int fd) {
+    int error = fdatasync(fd) < 0 ? -errno : 0;
+    if (!error) error = directory_sync(aof_settings.directory);
+    if (!error) error = directory_sync(".");
+    if (error) log_warning("Fail to fsync the AOF file or its directory: %s", strerror(-error));
+    return error;
 }
 
 uint64_t aof_files_size(void) {

@@ -317,7 +317,7 @@ void aof_load_at_start(void) {
     }
     server.dirty = 0;
     int fd = aof_incremental_open();
-    if (fd < 0) give_up("The append-only file cannot be written. Exiting.");
+    if (fd < 0 || aof_files_sync(fd) < 0) give_up("The append-only file cannot be written. Exiting.");
     aof_opened(fd);
     aof_history_delete();
 }

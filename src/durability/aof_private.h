@@ -89,8 +89,11 @@ void aof_sync_step(void);
 int aof_sync_all(void);
 /* The file is finished: closes it once it is on the disk, in the background. */
 void aof_sync_close(int fd);
-bool aof_sync_failed(void);    /* the last write or fsync() did: writes are refused */
-size_t aof_sync_pending(void); /* jobs of fsync() and close() */
+/* A change of the directory may not be on the disk. The consequences are those of a failed fdatasync(). */
+void aof_sync_directory_failed(int error);
+bool aof_sync_directory_pending(void); /* until a sync has succeeded */
+bool aof_sync_failed(void);            /* the last write or fsync() did: writes are refused */
+size_t aof_sync_pending(void);         /* jobs of fsync() and close() */
 uint64_t aof_sync_delayed(void);
 size_t aof_sync_waiting_bytes(void); /* in buffers */
 const char *aof_sync_error_text(void);
@@ -102,7 +105,9 @@ void aof_sync_set_sleep(uint64_t us);
 
 /* The path of a file of the directory. Static; two calls before the first is overwritten. */
 const char *aof_path(const char *name);
-int aof_directory_create(void);                       /* unless it is there. 0 or a negative errno, which was logged */
+int aof_directory_create(void); /* unless it is there. 0 or a negative errno, which was logged */
+int aof_directory_sync(void);   /* 0 or a negative errno. Any thread */
+int aof_files_sync(int fd); /* the last file, the directory and its parent. 0 or a negative errno, which was logged */
 int aof_manifest_save(struct aof_manifest *manifest); /* 0 or a negative errno, which was logged */
 void aof_history_delete(void);                        /* files that the manifest calls history */
 void aof_delete_temporary_files(void);                /* of a process that was killed, or of a rewrite that was */

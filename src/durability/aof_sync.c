@@ -42,6 +42,7 @@ struct sync_job {
     struct event_post post;
     int fd;
     bool sync;                /* call fdatasync() after writing */
+    uint64_t directory;       /* the failure of the directory that is made good by synchronizing it; 0: none */
     bool handled;             /* by the main thread */
     struct aof_buffer buffer; /* to be written; may be empty */
     size_t done;              /* bytes of it that are written */
@@ -58,6 +59,8 @@ static struct {
     int write_error, sync_error; /* negative errnos of the last attempts, 0: they succeeded */
     size_t partial;              /* bytes of the buffer that a failed write has left in the file */
     bool unsynced;               /* written, but not yet brought to the disk */
+    uint64_t directory_failures; /* of synchronizing the directory */
+    uint64_t directory_mended;   /* of these, by a later success */
     bool delay_counted;          /* of the write that is going on */
     uint64_t synced_us, logged_us;
     uint64_t delayed;
@@ -120,8 +123,18 @@ static void sync_failed(int error) {
     sync_state.unsynced = true;
 }
 
-static void sync_succeeded(void) {
-    if (!sync_state.sync_error) return;
+void aof_sync_directory_failed(int error) {
+    sync_state.directory_failures++;
+    sync_failed(error);
+}
+bool aof_sync_directory_pending(void) {
+    return sync_state.directory_mended < sync_state.directory_failures;
+}
+
+/* `directory`: what struct sync_job says of it. */
+static void sync_succeeded(uint64_t directory) {
+    if (directory) sync_state.directory_mended = directory;
+    if (!sync_state.sync_error || aof_sync_directory_pending()) return;
     sync_state.sync_error = 0;
     log_warning("AOF fsync error looks solved. A rewrite replaces the files, which may lack what failed to be synced.");
     aof.rewrite_scheduled = true;
@@ -143,6 +156,7 @@ static void job_run(void *arg) {
     if (job->sleep_us) usleep((useconds_t)job->sleep_us);
     job->error = aof_buffer_write(&job->buffer, job->fd, &job->done);
     if (!job->error && job->sync && fdatasync(job->fd) < 0) job->error = -errno;
+    if (!job->error && job->sync && job->directory) job->error = aof_directory_sync();
     job->us = clock_monotonic_us() - began;
     event_loop_post(server.loop, &job->post);
 }
@@ -151,6 +165,7 @@ static struct sync_job *job_new(bool sync) {
     struct sync_job *job = mem_alloc(sizeof *job);
     *job = (struct sync_job){.fd = aof.fd,
                              .sync = sync,
+                             .directory = aof_sync_directory_pending() ? sync_state.directory_failures : 0,
                              .post.run = job_posted,
                              .sequence = aof_append_sequence(),
                              .began_us = clock_mono()};
@@ -185,7 +200,7 @@ static void sync_finish(struct sync_job *job) {
     if (job->error)
         sync_failed(job->error);
     else
-        sync_succeeded();
+        sync_succeeded(job->directory);
     if (!job->error) {
         sync_state.synced_sequence = job->covers;
         reply_barrier_release(&aof_barrier, job->sequence);
@@ -326,13 +341,15 @@ int aof_sync_all(void) {
     aof_append_seal();
     jobs_wait();
     int error = write_buffer() ? 0 : sync_state.write_error;
+    uint64_t directory = aof_sync_directory_pending() ? sync_state.directory_failures : 0;
     if (!error && fdatasync(aof.fd) < 0) sync_failed(error = -errno);
+    if (!error && directory && (error = aof_directory_sync()) < 0) sync_failed(error);
     if (error && aof_settings.fsync == AOF_FSYNC_ALWAYS) give_up("Error writing to the AOF file", error);
     if (!error) {
         sync_state.unsynced = false;
         sync_state.synced_us = clock_mono();
         sync_state.synced_sequence = sync_state.written_sequence;
-        sync_succeeded();
+        sync_succeeded(directory);
     }
     /* With `always` only now: the replies promise that the writes are on the disk. */
     if (!sync_state.write_error) reply_barrier_release(&aof_barrier, aof_append_sequence());

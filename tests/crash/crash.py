@@ -3,25 +3,30 @@
     tests/crash/run [ROUNDS] [--seed N] [--no-rdma] [--verbose]
 
 Each round starts the server on the files that the last one has left, lets clients write over TCP and over RDMA (the
-software device) at once, with a disk that is slow, full, failing or takes short writes, while rewrites and BGSAVEs run,
-and kills the server with SIGKILL at a random moment. In half of the rounds with appendfsync always the machine crashes,
-too: each file is cut back to what was brought to the disk with fsync() or fdatasync() (tests/programs/preload).
+software device) at once, with a disk that is slow, full, failing or takes short writes, while rewrites, BGSAVEs and
+SAVEs run, and kills the server with SIGKILL at a random moment. In half of the rounds the machine crashes, too: what
+was not brought to the disk with fsync() or fdatasync() since the machine's last crash is lost (machine.py): ends of
+files, and changes of directories: files are missing, have their old content or are back.
 
 Client i executes, numbering its writes from 1 on, MULTI / INCR count:i / SET mirror:i NUMBER / EXEC, in pipelines of up
 to 16, now and then with a value of 100 kB; readers GET count:i. After the next start must hold, for every client:
 
-    count:i >= the last number that was acknowledged
+    count:i >= the last number that was acknowledged; after a crash of the machine with appendfsync everysec, the last
+               number that was there at the start or that WAITAOF has reported as synced
     count:i >= every number that a reader has seen; but not where the disk has refused a write with everysec, since reads
                are answered then although the writes that they see wait
     count:i <= the last number that was sent
     mirror:i == count:i                  a transaction is there whole or not at all
     valkey-check-aof finds the files sound, or the server says that it cut off the end of the last one
+    valkey-check-rdb finds dump.rdb sound, and a server that loads it has all that was acknowledged when the last
+               successful SAVE began, and whole transactions
 
 The last line is "N passed, N failed" (rounds)."""
 import argparse, glob, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from connection import Connection, Reply  # noqa: E402
+from machine import Machine  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TCP_CLIENTS, RDMA_CLIENTS = 4, 3
@@ -41,16 +46,26 @@ FAULTS = [  # weight, rules
     (1, "rename *manifest kill"),
     (1, "rename *base.* kill"),
     (1, "sync *manifest kill"),
+    (2, "sync */appendonlydir kill after={few}"),
+    (2, "sync */appendonlydir slow 30"),
+    (1, "sync */appendonlydir fail EIO after={few}"),
+    (1, "unlink */appendonlydir/* kill"),
+    (1, "write *temp-*.rdb kill after={bytes}"),
+    (1, "sync *temp-*.rdb fail EIO"),
+    (1, "rename dump.rdb kill"),
+    (1, "rename dump.rdb fail EIO"),
 ]
 
 
 class Writer:
-    """One client: `sent` and `acknowledged` are the highest numbers; `seen` what readers got."""
+    """One client: `sent` and `acknowledged` are the highest numbers; `seen` what readers got, `synced` what is on the
+    disk whatever the policy, and `saved` what dump.rdb has."""
 
     def __init__(self, index):
         self.index, self.sent, self.acknowledged, self.seen, self.writes = index, 0, 0, 0, 0
+        self.synced, self.saved = 0, 0
 
-    def work(self, port, rng):
+    def work(self, port, rng, everysec):
         try:
             c = Connection(port)
             while True:
@@ -71,6 +86,11 @@ class Writer:
                     if command[0] == "EXEC":
                         self.acknowledged = max(self.acknowledged, int(reply[0]))
                         self.writes += 1
+                if everysec and rng.random() < 0.02:
+                    synced = self.acknowledged
+                    reply = c.call("WAITAOF", 1, 0, 0)
+                    if isinstance(reply, list) and int(reply[0]):
+                        self.synced = synced
         except (ConnectionError, OSError, ValueError):
             pass
 
@@ -94,7 +114,9 @@ class Run:
         self.dir = tempfile.mkdtemp(prefix="valkey-crash-")
         self.writers = [Writer(i) for i in range(TCP_CLIENTS + (RDMA_CLIENTS if options.rdma else 0))]
         self.reads_count = True  # what readers have seen must be there
-        self.figures = {"acknowledged": 0, "machine crashes": 0, "ended by itself": 0, "tails cut": 0, "rewrites": 0}
+        self.figures = {"acknowledged": 0, "machine crashes": 0, "ended by itself": 0, "tails cut": 0, "rewrites": 0,
+                        "saves": 0, "snapshots loaded": 0, "directory changes undone": 0}
+        self.machine = Machine(self.dir, self.rng)
 
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
@@ -107,16 +129,20 @@ class Run:
     def start(self, policy, rules):
         with open(self.path("rules"), "w") as f:
             f.write(rules + "\n")
-        env = dict(os.environ, DISK_FAULTS=self.path("rules"), DISK_SYNCED=self.path("synced"),
+        env = dict(os.environ, DISK_FAULTS=self.path("rules"), DISK_SYNCED=self.machine.records,
                    LD_PRELOAD=os.path.join(ROOT, "tests/programs/preload/disk-faults.so"))
-        self.server_port = self.port()
-        command = [os.path.join(ROOT, "src/valkey-server"), "--port", str(self.server_port), "--bind", "127.0.0.1",
-                   "--save", "", "--appendonly", "yes", "--appendfsync", policy, "--dir", self.dir,
-                   "--io-threads", self.rng.choice(["1", "1", "3"]),
+        command = [os.path.join(ROOT, "src/valkey-server"), "--save", "", "--appendonly", "yes",
+                   "--appendfsync", policy, "--dir", self.dir, "--io-threads", self.rng.choice(["1", "1", "3"]),
                    "--aof-use-rdb-preamble", self.rng.choice(["yes", "no"])]
         if self.options.rdma:
-            command = [os.path.join(ROOT, "utils/softrdma/softrdma")] + command + [
-                "--rdma-bind", "127.0.0.1", "--rdma-port", str(self.server_port)]
+            command = [os.path.join(ROOT, "utils/softrdma/softrdma")] + command + ["--rdma-bind", "127.0.0.1"]
+        return self.launch(command, env)
+
+    def launch(self, command, env):
+        self.server_port = self.port()
+        command = command + ["--port", str(self.server_port), "--bind", "127.0.0.1"]
+        if "--rdma-bind" in command:
+            command += ["--rdma-port", str(self.server_port)]
         self.log_start = os.path.getsize(self.path("log")) if os.path.exists(self.path("log")) else 0
         with open(self.path("log"), "ab") as log:
             self.server = subprocess.Popen(command, env=env, cwd=self.dir, stdout=log, stderr=log)
@@ -165,32 +191,47 @@ class Run:
                 raise AssertionError("a value that was read is lost: " + got)
             if count > w.sent:
                 raise AssertionError("a write came from nowhere: " + got)
-            w.sent = w.acknowledged = w.seen = count
+            w.sent = w.acknowledged = w.seen = w.synced = count
+            w.saved = min(w.saved, count)  # later saves are of this data
 
-    def crash_machine(self):
-        for path in glob.glob(self.path("appendonlydir/*")) + glob.glob(self.path("temp-*")):
-            status = os.stat(path)
-            # Without a record, or with one that is empty since the server was killed before writing it, nothing was synced.
-            length = self.lengths.get(status.st_ino, 0)
-            record = self.path("synced", f"{status.st_dev}-{status.st_ino}")
-            if os.path.exists(record) and os.path.getsize(record):
-                with open(record) as f:
-                    length = int(f.read())
-            if length < status.st_size:
-                os.truncate(path, length)
+    def check_snapshot(self):
+        dump = self.path("dump.rdb")
+        if not os.path.exists(dump):
+            if any(w.saved for w in self.writers):
+                raise AssertionError("dump.rdb is gone")
+            return
+        got = subprocess.run([os.path.join(ROOT, "src/valkey-check-rdb"), dump], capture_output=True, text=True)
+        if got.returncode:
+            raise AssertionError(f"valkey-check-rdb: {got.stdout}{got.stderr}")
+        if self.rng.random() < 0.75:
+            return
+        self.figures["snapshots loaded"] += 1
+        c = self.launch([os.path.join(ROOT, "src/valkey-server"), "--save", "", "--dir", self.dir], dict(os.environ))
+        for w in self.writers:
+            count, mirror = (int(c.call("GET", f"{name}:{w.index}") or 0) for name in ("count", "mirror"))
+            if count < w.saved or count != mirror:
+                raise AssertionError(f"dump.rdb, client {w.index}: count {count}, mirror {mirror}, saved {w.saved}")
+        c.close()
+        self.server.kill()
+        self.server.wait()
+
+    def save(self, c):
+        """SAVE: what was acknowledged before is in dump.rdb once it has succeeded."""
+        before = [w.acknowledged for w in self.writers]
+        if c.call("SAVE") == b"OK":
+            self.figures["saves"] += 1
+            for w, acknowledged in zip(self.writers, before):
+                w.saved = max(w.saved, acknowledged)
 
     def round(self):
         rng = self.rng
         policy = rng.choice(["always", "everysec"])
         rules = rng.choices([f[1] for f in FAULTS], [f[0] for f in FAULTS])[0]
-        rules = rules.format(bytes=rng.randrange(1, 60000), calls=rng.randrange(50))
+        rules = rules.format(bytes=rng.randrange(1, 60000), calls=rng.randrange(50), few=rng.randrange(6))
         if self.options.verbose:
             print(f"{policy}, {rules or 'no faults'}", flush=True)
         sound = self.check_tool()
-        # What an earlier process wrote is on the disk, as if it had been for long.
-        shutil.rmtree(self.path("synced"), ignore_errors=True)
-        os.mkdir(self.path("synced"))
-        self.lengths = {os.stat(p).st_ino: os.path.getsize(p) for p in glob.glob(self.path("appendonlydir/*"))}
+        self.check_snapshot()
         c = self.start(policy, "")
         self.verify(c, sound)
         for w in self.writers:
@@ -207,19 +248,22 @@ class Run:
         threads = []
         for w in self.writers:
             port = ports[w.index >= TCP_CLIENTS]
-            threads.append(threading.Thread(target=w.work, args=(port, random.Random(rng.random()))))
+            threads.append(threading.Thread(target=w.work, args=(port, random.Random(rng.random()), policy == "everysec")))
         for port in ports:
             threads.append(threading.Thread(target=self.writers[0].read,
                                             args=(port, random.Random(rng.random()), self.writers)))
         for t in threads:
             t.start()
-        end = time.monotonic() + rng.uniform(0.02, 0.3)
+        long = policy == "everysec" and rng.random() < 0.2  # so that there is a sync meanwhile
+        end = time.monotonic() + rng.uniform(0.02, 1.5 if long else 0.3)
         freed = time.monotonic() + rng.uniform(0.05, 0.3)
         try:
             while time.monotonic() < end and self.server.poll() is None:
                 time.sleep(rng.uniform(0, 0.05))
-                if rng.random() < 0.5:
-                    c.send((rng.choice(["BGREWRITEAOF", "BGREWRITEAOF", "BGSAVE"]),))
+                if rng.random() < 0.1:
+                    self.save(c)
+                elif rng.random() < 0.5:
+                    c.call(rng.choice(["BGREWRITEAOF", "BGREWRITEAOF", "BGSAVE"]))
                     self.figures["rewrites"] += 1
                 if time.monotonic() > freed:
                     with open(self.path("rules"), "w") as f:
@@ -242,9 +286,13 @@ class Run:
         refused = any(text in self.log() for text in ("Error writing to the AOF", "Short write", "Fail to fsync"))
         self.reads_count = policy == "always" or not refused
         self.figures["acknowledged"] += sum(w.writes for w in self.writers)
-        if policy == "always" and rng.random() < 0.5:
-            self.crash_machine()
+        if rng.random() < 0.5:
+            self.figures["directory changes undone"] += self.machine.crash()
             self.figures["machine crashes"] += 1
+            if policy == "everysec":
+                self.reads_count = False
+                for w in self.writers:
+                    w.acknowledged = w.synced
         for path in glob.glob(self.path("temp-*")):
             os.unlink(path)
 
@@ -261,6 +309,7 @@ class Run:
 
     def last(self):
         sound = self.check_tool()
+        self.check_snapshot()
         c = self.start("everysec", "")
         self.verify(c, sound)
         c.close()

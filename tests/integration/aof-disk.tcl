@@ -89,6 +89,62 @@ start_faulty_server {appendonly yes} {
         assert_equal recovered [r get k]
     }
 
+    # The first sync of the directory is before the rename of the manifest, the second one behind it.
+    set directory_fails "sync */appendonlydir fail EIO after=1"
+
+    test "a directory that cannot be synced with everysec: writes are refused and no file is deleted until it can" {
+        r config set appendfsync everysec
+        r set k before
+        set manifest [file_bytes [srv dir]/appendonlydir/appendonly.aof.manifest]
+        faults $directory_fails
+        r bgrewriteaof
+        assert_error_like "MISCONF Errors writing to the AOF file: Input/output error" {r set k lost}
+        assert {[log_has "Fail to fsync the AOF directory appendonlydir: Input/output error"]}
+        wait_for_condition 10000 {[info_field persistence aof_rewrite_in_progress] == 0}
+        assert_error_like "MISCONF *" {r set k lost}
+        foreach name [regexp -all -inline {appendonly\.aof\.\d+\.\w+\.\w+} $manifest] {
+            assert_equal 1 [file exists [srv dir]/appendonlydir/$name]
+        }
+        set from [log_size]
+        faults
+        wait_for_log "Background AOF rewrite finished successfully" $from 10000
+        assert_equal OK [r set k after]
+        restart_server -signal KILL
+        assert_equal after [r get k]
+    }
+
+    test "a directory that cannot be synced with always ends the server before a reply leaves" {
+        r config set appendfsync always
+        r set k acknowledged
+        faults $directory_fails
+        set c [new_client]
+        $c -send bgrewriteaof
+        $c -send set k lost
+        wait_for_condition 10000 {![process_alive [srv pid]]}
+        assert_equal 1 [server_reap [srv id]]
+        assert {[log_has "Can't recover from AOF write error when the AOF fsync policy is 'always'. Exiting..."]}
+        faults
+        server_launch [srv id]
+        assert {[server_wait_up [srv id]]}
+        reconnect
+        assert_equal acknowledged [r get k]
+    }
+
+    test "a directory that cannot be synced at start ends the server" {
+        expect_server_exit
+        r -send shutdown nosave
+        server_reap [srv id]
+        faults "sync */appendonlydir fail EIO"
+        server_launch [srv id]
+        assert_equal 1 [server_reap [srv id]]
+        assert {[log_has "Fail to fsync the AOF file or its directory: Input/output error"]}
+        faults
+        server_launch [srv id]
+        assert {[server_wait_up [srv id]]}
+        reconnect
+        assert_equal acknowledged [r get k]
+    }
+
     foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()" "sync */appendonlydir/*.incr.aof fail EIO"} {
         test "a failed $what with always ends the server before the reply leaves" {
             r config set appendfsync always

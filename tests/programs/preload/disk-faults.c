@@ -2,17 +2,24 @@
  *
  *   LD_PRELOAD=…/disk-faults.so DISK_FAULTS=FILE program…
  *
- * With DISK_SYNCED=DIRECTORY each sync that succeeds writes there, to a file DEVICE-INODE, how long the file was when
- * the sync began. A test that has killed the process can then cut files back to what a crash of the machine would
- * leave.
+ * With DISK_SYNCED=DIRECTORY the library records there what a test needs to make a killed process's files look as after
+ * a crash of the machine. It records files below the directory that DIRECTORY is in:
+ *
+ *   DEVICE-INODE  the length that the file had when its last successful sync began
+ *   names         every change of a directory entry (create, rename, unlink, mkdir) and every sync of a directory, in
+ *                 their order. The fields of a line are separated by tabs:
+ *                     change DIR NAME OLD NEW [DIR NAME OLD NEW]    inodes before and after, 0: no such entry
+ *                     begin ID DIR                                  a sync of DIR begins,
+ *                     end ID                                        and has succeeded
+ *   kept-INODE    a link to each file that has lost a name
  *
  * FILE holds rules, one a line, and is read anew at each call that a rule may concern, so that a test switches faults
  * on and off while the program runs. No file, or an empty one: nothing fails.
  *
  *   CALL GLOB ACTION [ARGUMENT] [after=N] [times=N]
  *
- *   CALL    write (write, writev, pwrite), sync (fsync, fdatasync, sync_file_range), rename, open (for writing), or
- *           close
+ *   CALL    write (write, writev, pwrite), sync (fsync, fdatasync, sync_file_range; of directories, too), rename,
+ *           unlink, open (for writing), or close
  *   GLOB    of the file's path as the kernel shows it: "*" is anything. Of the new name for rename
  *   ACTION  fail NAME   the call fails with ENOSPC, EIO, EDQUOT, EACCES, EROFS or EINTR
  *           short N     a write takes at most N bytes
@@ -30,6 +37,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -335,29 +343,141 @@ static void note_synced(int fd, off_t bytes) {
     pthread_mutex_unlock(&lock);
 }
 
-int fsync(int fd) {
-    REAL("fsync", int, int);
+/* Directory entries */
+
+struct entry {
+    char directory[PATH_MAX], name[NAME_MAX + 1];
+    ino_t before, after;
+};
+
+static ino_t inode_at(const char *path) {
+    struct stat status;
+    return lstat(path, &status) == 0 ? status.st_ino : 0;
+}
+
+/* False: changes of this entry are not recorded. */
+static bool entry_find(const char *path, struct entry *entry) {
+    const char *synced_directory = getenv("DISK_SYNCED"), *slash = strrchr(path, '/');
+    char parent[PATH_MAX];
+    if (!synced_directory || strlen(path) >= sizeof parent) return false;
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (!realpath(parent[0] ? parent : "/", entry->directory)) return false;
+    size_t root = (size_t)(strrchr(synced_directory, '/') - synced_directory), len = strlen(synced_directory);
+    if (strncmp(entry->directory, synced_directory, root) != 0) return false;
+    if (entry->directory[root] && entry->directory[root] != '/') return false;
+    if (strncmp(entry->directory, synced_directory, len) == 0) return false;
+    snprintf(entry->name, sizeof entry->name, "%s", slash ? slash + 1 : path);
+    entry->before = inode_at(path);
+    return true;
+}
+
+static void entry_keep(const char *path, const struct entry *entry) {
+    char kept[PATH_MAX];
+    snprintf(kept, sizeof kept, "%s/kept-%llu", getenv("DISK_SYNCED"), (unsigned long long)entry->before);
+    if (entry->before) syscall(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+}
+
+/* One write() for each line, so that lines of several processes do not mix and a killed process leaves none in part. */
+static void names_append(const char *line, int len) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/names", getenv("DISK_SYNCED"));
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    syscall(SYS_write, fd, line, (size_t)len);
+    syscall(SYS_close, fd);
+}
+
+static void entries_changed(const struct entry *first, const struct entry *second) {
+    char line[2 * (PATH_MAX + NAME_MAX) + 128];
+    int len = snprintf(line, sizeof line, "change\t%s\t%s\t%llu\t%llu", first->directory, first->name,
+                       (unsigned long long)first->before, (unsigned long long)first->after);
+    if (second)
+        len += snprintf(line + len, sizeof line - (size_t)len, "\t%s\t%s\t%llu\t%llu", second->directory, second->name,
+                        (unsigned long long)second->before, (unsigned long long)second->after);
+    line[len++] = '\n';
+    names_append(line, len);
+}
+
+/* Before the real call. Returns whether `fd` is a directory whose entries are recorded, and sets an identifier. */
+static bool directory_sync_begins(int fd, char id[static 64]) {
+    static unsigned number;
+    char path[PATH_MAX], line[PATH_MAX + 128];
+    struct stat status;
+    if (!getenv("DISK_SYNCED") || fstat(fd, &status) < 0 || !S_ISDIR(status.st_mode)) return false;
+    if (!path_of(fd, path, sizeof path)) return false;
+    pthread_mutex_lock(&lock);
+    snprintf(id, 64, "%d.%u", (int)getpid(), number++);
+    names_append(line, snprintf(line, sizeof line, "begin\t%s\t%s\n", id, path));
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+static int sync_with(int (*real)(int), int fd) {
     if (judge_fd("sync", fd)) return -1;
+    char id[64], line[96];
+    bool directory = directory_sync_begins(fd, id);
     off_t bytes = length_before(fd);
     int result = real(fd);
     if (result == 0) note_synced(fd, bytes);
+    if (result == 0 && directory) names_append(line, snprintf(line, sizeof line, "end\t%s\n", id));
     return result;
+}
+int fsync(int fd) {
+    REAL("fsync", int, int);
+    return sync_with(real, fd);
 }
 int fdatasync(int fd) {
     REAL("fdatasync", int, int);
-    if (judge_fd("sync", fd)) return -1;
-    off_t bytes = length_before(fd);
-    int result = real(fd);
-    if (result == 0) note_synced(fd, bytes);
-    return result;
+    return sync_with(real, fd);
 }
 int sync_file_range(int fd, off_t offset, off_t len, unsigned flags) {
     REAL("sync_file_range", int, int, off_t, off_t, unsigned);
     return judge_fd("sync", fd) ? -1 : real(fd, offset, len, flags); /* makes nothing durable by itself */
 }
+/* A change and its record are one step for the syncs of directories in other threads. */
 int rename(const char *from, const char *to) {
     REAL("rename", int, const char *, const char *);
-    return judge("rename", to, -1) ? -1 : real(from, to);
+    if (judge("rename", to, -1)) return -1;
+    struct entry old, new;
+    pthread_mutex_lock(&lock);
+    bool recorded = entry_find(from, &old) && entry_find(to, &new);
+    if (recorded) entry_keep(from, &old), entry_keep(to, &new);
+    int result = real(from, to);
+    if (result == 0 && recorded) {
+        old.after = 0;
+        new.after = old.before;
+        entries_changed(&old, &new);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+int unlink(const char *path) {
+    REAL("unlink", int, const char *);
+    if (judge("unlink", path, -1)) return -1;
+    struct entry entry;
+    pthread_mutex_lock(&lock);
+    bool recorded = entry_find(path, &entry);
+    if (recorded) entry_keep(path, &entry);
+    int result = real(path);
+    entry.after = 0;
+    int error = errno;
+    if (result == 0 && recorded) entries_changed(&entry, NULL);
+    pthread_mutex_unlock(&lock);
+    errno = error;
+    return result;
+}
+int mkdir(const char *path, mode_t mode) {
+    REAL("mkdir", int, const char *, mode_t);
+    struct entry entry;
+    pthread_mutex_lock(&lock);
+    bool recorded = entry_find(path, &entry);
+    int result = real(path, mode);
+    int error = errno;
+    entry.after = inode_at(path);
+    if (result == 0 && recorded) entries_changed(&entry, NULL);
+    pthread_mutex_unlock(&lock);
+    errno = error;
+    return result;
 }
 int close(int fd) {
     REAL("close", int, int);
@@ -371,13 +491,28 @@ int close(int fd) {
 static bool open_fails(const char *path, int flags) {
     return (flags & O_ACCMODE) != O_RDONLY && judge("open", path, -1);
 }
+static int open_with(int (*real)(const char *, int, ...), const char *path, int flags, mode_t mode) {
+    if (open_fails(path, flags)) return -1;
+    if (!(flags & O_CREAT) || !getenv("DISK_SYNCED")) return real(path, flags, mode);
+    struct entry entry;
+    pthread_mutex_lock(&lock);
+    bool recorded = entry_find(path, &entry);
+    int fd = real(path, flags, mode), error = errno;
+    if (fd >= 0 && recorded && !entry.before && (entry.after = inode_at(path)) != 0) {
+        record_synced(getenv("DISK_SYNCED"), fd, 0); /* the inode may have been another file's before */
+        entries_changed(&entry, NULL);
+    }
+    pthread_mutex_unlock(&lock);
+    errno = error;
+    return fd;
+}
 int open(const char *path, int flags, ...) {
     REAL("open", int, const char *, int, ...);
     va_list args;
     va_start(args, flags);
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
     va_end(args);
-    return open_fails(path, flags) ? -1 : real(path, flags, mode);
+    return open_with(real, path, flags, mode);
 }
 int open64(const char *path, int flags, ...) {
     REAL("open64", int, const char *, int, ...);
@@ -385,5 +520,5 @@ int open64(const char *path, int flags, ...) {
     va_start(args, flags);
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
     va_end(args);
-    return open_fails(path, flags) ? -1 : real(path, flags, mode);
+    return open_with(real, path, flags, mode);
 }
