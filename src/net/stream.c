@@ -19,6 +19,7 @@ enum {
     JOIN_MAX = 16 * 1024,   /* leftovers up to this size are copied in front of the next read */
     OWN_ROOM = 16 * 1024,   /* minimum size of a read into private memory */
     CHUNK_SIZE = 16 * 1024, /* header included */
+    CHUNK_SMALL = 512,
     CHUNKS_KEPT = 64,
     PIECES_A_WRITE = 64,
     WRITTEN_A_TURN = 1024 * 1024, /* bytes to write before other connections get their turn */
@@ -33,7 +34,7 @@ enum {
 
 struct stream_chunk {
     struct stream_chunk *next_free;
-    uint32_t references;
+    uint32_t references, size; /* size: header included */
     char data[];
 };
 
@@ -43,6 +44,7 @@ struct stream_pool {
     struct event_loop *loop;
     bool lent; /* a handler on the stack uses `shared` */
     unsigned free_count;
+    unsigned used_count; /* chunks that streams hold */
     struct stream_chunk *free;
     char *shared;
     struct list handshakes; /* accepted streams that are not complete, the oldest first */
@@ -137,20 +139,33 @@ static struct stream_pool *pool_of(struct event_loop *loop) {
     return pool;
 }
 
-static struct stream_chunk *chunk_take(struct stream_pool *pool) {
+/* Space for at least `len` bytes more of a stream that has `queued` bytes in other chunks. While many streams hold
+ * chunks, which happens when one command writes to thousands of clients, their chunks begin small and grow: each would
+ * otherwise be 16 KiB of memory that the kernel has to map again. */
+static struct stream_chunk *chunk_take(struct stream_pool *pool, size_t len, size_t queued) {
     struct stream_chunk *chunk = pool->free;
     if (chunk) {
         pool->free = chunk->next_free;
         pool->free_count--;
-    } else
-        chunk = mem_alloc(CHUNK_SIZE);
+    } else {
+        size_t size = CHUNK_SIZE;
+        if (pool->used_count >= CHUNKS_KEPT) {
+            size = sizeof *chunk + (len > queued * 4 ? len : queued * 4);
+            if (size < CHUNK_SMALL) size = CHUNK_SMALL;
+            if (size > CHUNK_SIZE) size = CHUNK_SIZE;
+        }
+        chunk = mem_alloc(size);
+        chunk->size = (uint32_t)size;
+    }
+    pool->used_count++;
     chunk->references = 1;
     return chunk;
 }
 
 static void chunk_release(struct stream_pool *pool, struct stream_chunk *chunk) {
     if (--chunk->references) return;
-    if (pool->free_count == CHUNKS_KEPT) {
+    pool->used_count--;
+    if (pool->free_count == CHUNKS_KEPT || chunk->size < CHUNK_SIZE) {
         mem_free(chunk);
         return;
     }
@@ -209,9 +224,9 @@ static void stream_make_room(struct output *out, size_t len) {
         seal(s);
         chunk_release(s->pool, s->chunk);
     }
-    s->chunk = chunk_take(s->pool);
+    s->chunk = chunk_take(s->pool, len, s->queued);
     s->chunk_start = out->pos = s->chunk->data;
-    out->end = (char *)s->chunk + CHUNK_SIZE;
+    out->end = (char *)s->chunk + s->chunk->size;
 }
 
 static void stream_share(struct output *out, struct blob *blob) {
@@ -748,7 +763,8 @@ const char *stream_error_text(const struct connection *conn) {
 
 size_t stream_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct stream *s = stream_of(conn);
-    size_t in = s->own_size, out = s->queued + (s->chunk ? CHUNK_SIZE : 0) + s->segments.len * sizeof(struct segment);
+    size_t in = s->own_size,
+           out = s->queued + (s->chunk ? s->chunk->size : 0) + s->segments.len * sizeof(struct segment);
     if (input) *input = in;
     if (output) *output = out;
     return sizeof *s + in + out + (s->session ? s->io->memory(s) : 0);

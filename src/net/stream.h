@@ -8,8 +8,8 @@
  *
  * Sending
  *   conn->out writes into a chunk from the loop's pool. A flush writes the chunk with one system call and returns it to
- *   the pool. Only bytes that a flush could not write, and shared blobs, become segments in a queue, which is sent
- *   with writev().
+ *   the pool. While many connections hold output, further ones begin with a small chunk. Only bytes that a flush could
+ * not write, and shared blobs, become segments in a queue, which is sent with writev().
  *
  * Closing
  *   If unread input is in the socket when it is closed, or input arrives later, the kernel resets the connection and

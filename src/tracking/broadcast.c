@@ -181,6 +181,14 @@ static bool skips_own(const struct tracker *tracker) {
     return tracker->options & TRACK_NOLOOP && tracker->wrote == round_number;
 }
 
+/* A client with one prefix gets no other message in this round, so its output is sent at once: the next client's
+ * message reuses its send memory. */
+static void send_to(struct invalidation *message, struct tracker *tracker) {
+    struct client *alone = broadcast_prefixes(tracker) == 1 && !tracker->redirect ? tracker->client : NULL;
+    invalidation_send(message, tracker);
+    if (alone) client_flush_pushes(alone);
+}
+
 /* A push may close a client, which leaves the prefix. */
 static void prefix_send(struct prefix *prefix) {
     struct radix_tree *changed = prefix->changed;
@@ -190,14 +198,14 @@ static void prefix_send(struct prefix *prefix) {
         struct tracker *tracker = container_of(link, struct subscription, link)->tracker;
         if (skips_own(tracker)) continue;
         if (!shared) shared = message_of(changed, 0);
-        invalidation_send(shared, tracker);
+        send_to(shared, tracker);
     }
     if (shared) invalidation_end(shared);
     list_each(&prefix->subscriptions, link) {
         struct tracker *tracker = container_of(link, struct subscription, link)->tracker;
         struct invalidation *own = skips_own(tracker) ? message_of(changed, tracker->client->id) : NULL;
         if (!own) continue;
-        invalidation_send(own, tracker);
+        send_to(own, tracker);
         invalidation_end(own);
     }
     radix_tree_free(changed, NULL);

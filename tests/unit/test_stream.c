@@ -244,6 +244,43 @@ static void closed_connections_whose_peers_do_not_end_are_few(void **state) {
     server.conn = NULL;
 }
 
+static size_t received(int raw, char *to, size_t len) {
+    ssize_t got = recv(raw, to, len, MSG_DONTWAIT);
+    return got > 0 ? (size_t)got : 0;
+}
+
+static void output_of_many_connections_takes_little_memory_and_grows(void **state) {
+    enum { PEERS = 300, PIECE = 100, PIECES = 300 };
+    int raws[PEERS];
+    struct connection *conns[PEERS];
+    char expected[PIECE * PIECES];
+    for (size_t i = 0; i < sizeof expected; i++) expected[i] = stream_byte(5, i);
+    for (int i = 0; i < PEERS; i++) {
+        server.conn = NULL;
+        raws[i] = raw_dial();
+        conns[i] = server.conn;
+    }
+    size_t before = mem_used();
+    for (int i = 0; i < PEERS; i++) output_write(&conns[i]->out, slice_make(expected, PIECE));
+    assert_true(mem_used() - before < 2 << 20); /* not 16 KiB for each */
+    for (int piece = 1; piece < PIECES; piece++)
+        for (int i = 0; i < PEERS; i++)
+            output_write(&conns[i]->out, slice_make(expected + (size_t)piece * PIECE, PIECE));
+    for (int i = 0; i < PEERS; i++) {
+        char got[sizeof expected];
+        assert_int_equal(conn_pending(conns[i]), sizeof expected);
+        conn_flush(conns[i]);
+        size_t have = 0;
+        turn_until((have += received(raws[i], got + have, sizeof got - have)) == sizeof got);
+        assert_memory_equal(got, expected, sizeof got);
+        conn_close(conns[i]);
+        close(raws[i]);
+    }
+    event_loop_turn(loop, 0);
+    assert_true(mem_used() - before < 2 << 20);
+    server.conn = NULL;
+}
+
 /* Unix alone */
 
 static void a_stale_socket_file_is_replaced_and_the_file_goes_on_close(void **state) {
@@ -297,6 +334,7 @@ int main(void) {
         SUITE_TEST(data_written_before_close_arrives_despite_unread_input),
         SUITE_TEST(data_written_before_close_arrives_despite_later_input),
         SUITE_TEST(closed_connections_whose_peers_do_not_end_are_few),
+        SUITE_TEST(output_of_many_connections_takes_little_memory_and_grows),
     };
     const struct CMUnitTest tcp6[] = {SUITE_TESTS};
     const struct CMUnitTest local[] = {

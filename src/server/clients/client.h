@@ -128,6 +128,9 @@ struct output *client_output(struct client *client);
  * a command of the client's own runs, they wait until after its reply. */
 void client_push(struct client *client, struct slice bytes);
 void client_push_blob(struct client *client, struct blob *blob); /* shares a large blob instead of copying it */
+/* Sends a client's pushes now, while they are in the CPU's cache, not before the loop waits: for a writer to very many
+ * clients that has nothing more for this one. May free the client. */
+void client_flush_pushes(struct client *client);
 void client_pushes_write(
     struct client *client); /* writes the pushes that waited, if any; dispatch calls it after the call */
 /* Applies the class's output limits. Returns false if a limit was exceeded and the client is freed. */

@@ -60,6 +60,17 @@ void client_flush(struct client *client) {
         flush_now(client);
 }
 
+/* A replica would take a message for a part of the stream. */
+static bool takes_pushes(const struct client *client) {
+    return client->conn && !(client->flags & (CLIENT_CLOSE_AFTER_REPLY | CLIENT_CLOSING | CLIENT_REPLICA));
+}
+
+void client_flush_pushes(struct client *client) {
+    if (!takes_pushes(client) || dispatch_is_running(client)) return;
+    client_flush_forget(client);
+    flush_now(client);
+}
+
 void clients_flush(void) {
     /* Closing a client may write to other clients; they are appended to the list and flushed too. */
     while (flushes.len) {
@@ -107,11 +118,6 @@ static void push_done(struct client *client) {
     if (client_state(client, &pushes_watcher)) return;
     client_flush_later(client);
     client_check_output(client);
-}
-
-/* A replica would take a message for a part of the stream. */
-static bool takes_pushes(const struct client *client) {
-    return client->conn && !(client->flags & (CLIENT_CLOSE_AFTER_REPLY | CLIENT_CLOSING | CLIENT_REPLICA));
 }
 
 void client_push(struct client *client, struct slice bytes) {
