@@ -20,8 +20,7 @@
 
 enum {
     WAIT_US = 100 * 1000,
-    ALIVE_US = 1000 * 1000, /* between two newlines to the primary */
-    READS = 8,              /* in flight, if the connection allows as many */
+    READS = 8, /* in flight, if the connection allows as many */
 };
 _Static_assert((int)READS <= (int)RDMA_READS_MAX, "reads in flight");
 
@@ -42,9 +41,10 @@ struct pull_fetch {
     bool orphaned; /* pull_fetch_free() was called while reads are in flight: the last of them frees it */
     uint32_t used; /* bytes of chunk `consumed` that the loader has */
     size_t shown;  /* bytes behind those that the loader uses where they lie */
-    bool ended;    /* the last line has come: `started` is the number of chunks */
+    void (*arrived_event)(void);
+    bool ended; /* the last line has come: `started` is the number of chunks */
     uint64_t announced_bytes, bytes, keys, keys_total;
-    uint64_t began_us, sent_us, heard_us;
+    uint64_t began_us, heard_us;
     uint64_t heard_bytes, heard_reads; /* of the connection, at heard_us */
     int error;
     char reason[160];
@@ -122,7 +122,7 @@ struct pull_fetch *pull_fetch_new(struct connection *conn, struct slice header, 
     fetch->depth = depth < READS ? depth : READS;
     fetch->conn = conn;
     fetch->loop = conn->loop;
-    fetch->began_us = fetch->heard_us = fetch->sent_us = clock_monotonic_us();
+    fetch->began_us = fetch->heard_us = clock_monotonic_us();
     running = fetch;
     return fetch;
 }
@@ -151,14 +151,8 @@ const char *pull_fetch_error(const struct pull_fetch *fetch) {
     return fetch->error ? fetch->reason : NULL;
 }
 
-static void read_done(struct connection *conn, void *context, int64_t result) {
-    struct pull_fetch *fetch = context;
+static void chunk_read(struct pull_fetch *fetch, int64_t result) {
     struct buffer *buffer = buffer_at(fetch, fetch->arrived);
-    fetch->called_back++;
-    if (fetch->orphaned) {
-        if (fetch->called_back == fetch->reads) release(fetch);
-        return;
-    }
     if (fetch->error) return;
     if (result < 0) {
         fail(fetch, (int)result, "reading chunk %llu failed: %s", (unsigned long long)fetch->arrived,
@@ -173,6 +167,21 @@ static void read_done(struct connection *conn, void *context, int64_t result) {
     fetch->arrived++;
     fetch->bytes += buffer->length;
     fetch->keys = buffer->keys;
+}
+
+static void read_done(struct connection *conn, void *context, int64_t result) {
+    struct pull_fetch *fetch = context;
+    fetch->called_back++;
+    if (fetch->orphaned) {
+        if (fetch->called_back == fetch->reads) release(fetch);
+        return;
+    }
+    chunk_read(fetch, result);
+    if (fetch->arrived_event) fetch->arrived_event();
+}
+
+void pull_fetch_notify(struct pull_fetch *fetch, void (*arrived)(void)) {
+    fetch->arrived_event = arrived;
 }
 
 /* +CHUNK: starts the read. */
@@ -244,7 +253,6 @@ static void acknowledge(struct pull_fetch *fetch) {
     output_write(&fetch->conn->out, slice_make(text, (size_t)len));
     conn_flush(fetch->conn);
     fetch->acknowledged = fetch->arrived;
-    fetch->sent_us = clock_monotonic_us();
 }
 
 void pull_fetch_pump(struct pull_fetch *fetch) {
@@ -271,34 +279,45 @@ static void turn(struct pull_fetch *fetch, int64_t wait_us) {
         fail(fetch, -ETIMEDOUT, "nothing was heard from the primary for %d seconds: repl-timeout",
              repl_settings.timeout);
     }
-    if (now - fetch->sent_us < ALIVE_US || fetch->error) return;
-    fetch->sent_us = now;
-    output_write(&fetch->conn->out, SLICE("\n")); /* the replica is alive, however long loading a chunk takes */
-    conn_flush(fetch->conn);
 }
 
-/* The loader has `len` more bytes of the present chunk. */
-static void bytes_used(struct pull_fetch *fetch, size_t len) {
+/* The loader has `len` more bytes of the present chunk. Returns whether it has the whole chunk. */
+static bool bytes_used(struct pull_fetch *fetch, size_t len) {
     fetch->used += (uint32_t)len;
-    if (fetch->used < buffer_at(fetch, fetch->consumed)->length) return;
+    if (len == 0 || fetch->used < buffer_at(fetch, fetch->consumed)->length) return false;
     fetch->used = 0;
     fetch->consumed++;
-    turn(fetch, 0); /* takes reads that have completed, and starts others in the free buffers */
+    return true;
+}
+static bool shown_used(struct pull_fetch *fetch) {
+    size_t shown = fetch->shown;
+    fetch->shown = 0;
+    return bytes_used(fetch, shown);
+}
+
+/* The bytes that are there. 0: the end. */
+static ssize_t present_bytes(struct pull_fetch *fetch, const char **bytes) {
+    if (fetch->error) return fetch->error;
+    if (fetch->consumed == fetch->arrived) return fetch->ended && fetch->arrived == fetch->started ? 0 : -EAGAIN;
+    *bytes = fetch->memory + buffer_offset(fetch, fetch->consumed) + fetch->used;
+    return (ssize_t)(buffer_at(fetch, fetch->consumed)->length - fetch->used);
 }
 
 /* Waits until the next bytes are there. */
 static ssize_t next_bytes(struct pull_fetch *fetch, const char **bytes) {
-    size_t shown = fetch->shown;
-    fetch->shown = 0;
-    if (shown) bytes_used(fetch, shown);
+    if (shown_used(fetch)) turn(fetch, 0); /* takes reads that have completed, and starts others in the free buffers */
     pull_fetch_pump(fetch);
-    while (!fetch->error && fetch->consumed == fetch->arrived) {
-        if (fetch->ended && fetch->arrived == fetch->started) return 0;
-        turn(fetch, WAIT_US);
-    }
-    if (fetch->error) return fetch->error;
-    *bytes = fetch->memory + buffer_offset(fetch, fetch->consumed) + fetch->used;
-    return (ssize_t)(buffer_at(fetch, fetch->consumed)->length - fetch->used);
+    ssize_t got;
+    while ((got = present_bytes(fetch, bytes)) == -EAGAIN) turn(fetch, WAIT_US);
+    return got;
+}
+
+ssize_t pull_fetch_take(struct pull_fetch *fetch, const char **bytes) {
+    (void)shown_used(fetch);
+    pull_fetch_pump(fetch);
+    ssize_t got = present_bytes(fetch, bytes);
+    if (got > 0) fetch->shown = (size_t)got;
+    return got;
 }
 
 ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes) {
@@ -313,7 +332,7 @@ ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len) {
     if (got <= 0) return got;
     if (len > (size_t)got) len = (size_t)got;
     memcpy(to, bytes, len);
-    bytes_used(fetch, len);
+    if (bytes_used(fetch, len)) turn(fetch, 0);
     return (ssize_t)len;
 }
 

@@ -1,5 +1,6 @@
 /* pull_replica.h: the pulled full synchronization on the replica: fetches the chunks of the primary's snapshot with
- * several RDMA READs in flight, and gives their bytes to a loader in order. pull_wire.h has the messages.
+ * several RDMA READs in flight, and gives their bytes in order to a loader, which waits for them, or to a writer of a
+ * file, which is called when they have arrived. pull_wire.h has the messages.
  *
  * The chunks are read into a ring of local buffers, PULL_FETCH_MEMORY bytes in all. A chunk is checked against its
  * checksum and acknowledged as soon as it has arrived. The primary may then reuse its memory while the replica loads
@@ -10,7 +11,8 @@
  * breaks a rule, a chunk with a wrong checksum and a refused read end the synchronization.
  *
  * While it runs, the fetch consumes the connection's input; the connection's owner must leave it alone until the source
- * has ended. The owner still gets `closed`, and may call pull_fetch_cancel() at any time. Main thread only. */
+ * has ended, and send a newline to the primary every second or so. The owner still gets `closed`, and may call
+ * pull_fetch_cancel() at any time. Main thread only. */
 #ifndef REPL_PULL_REPLICA_H
 #define REPL_PULL_REPLICA_H
 #include "net/connection.h"
@@ -45,6 +47,11 @@ ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t len);
 /* The same without the copy: shows the bytes in the local buffer, where they stay until the next call of one of the two
  * functions. */
 ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes);
+/* The same for a caller in a handler of the loop: never waits and never runs the loop. -EAGAIN: no bytes are there. The
+ * caller calls it again when the connection is readable, and from `arrived`. It checks no timeout. */
+ssize_t pull_fetch_take(struct pull_fetch *fetch, const char **bytes);
+/* `arrived` is called within the loop after a read has ended, successfully or not; it must not free the fetch. */
+void pull_fetch_notify(struct pull_fetch *fetch, void (*arrived)(void));
 /* Starts reads and takes those that have completed, without waiting. For the loader to call now and then. */
 void pull_fetch_pump(struct pull_fetch *fetch);
 /* Call before the connection is closed. Later reads return -ECANCELED. */
@@ -74,6 +81,10 @@ static inline ssize_t pull_fetch_read(struct pull_fetch *fetch, void *to, size_t
 static inline ssize_t pull_fetch_show(struct pull_fetch *fetch, const char **bytes) {
     return -1;
 }
+static inline ssize_t pull_fetch_take(struct pull_fetch *fetch, const char **bytes) {
+    return -1;
+}
+static inline void pull_fetch_notify(struct pull_fetch *fetch, void (*arrived)(void)) {}
 static inline void pull_fetch_pump(struct pull_fetch *fetch) {}
 static inline void pull_fetch_cancel(struct pull_fetch *fetch) {}
 static inline void pull_fetch_free(struct pull_fetch *fetch) {}

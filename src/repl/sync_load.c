@@ -3,6 +3,9 @@
  * The primary announces the copy's size ("$1234"), or ends the copy with a mark of 40 random bytes that it announces
  * ("$EOF:<mark>").
  *
+ * A copy that the replica fetches by RDMA READ (pull_replica.h) comes from the chunks that it has read instead of from
+ * the connection. All that follows is the same for it.
+ *
  * repl-diskless-load decides where the copy goes: into a temporary file, which is loaded when it is complete and
  * replaces `dbfilename` if it is valid; into the databases, whose old contents are freed first; or, with swapdb, into a
  * second keyspace that replaces the first at the end. With swapdb clients read the old data meanwhile if the copy
@@ -10,7 +13,10 @@
  *
  * The load runs outside of the loop's turns (server_run_outside). It pulls bytes from the connection through a source,
  * which turns the loop while there are none. So memory is bounded: a buffer of the source, and what the connection
- * receives ahead. The replica sends a newline each second, since the primary gets no other sign that it is alive.
+ * receives ahead.
+ *
+ * From the header to the end of the load the replica sends a newline each second, since the primary gets no other sign
+ * that it is alive.
  *
  * If the load fails, the databases are emptied, or, with swapdb, left as they were. */
 #include "durability/aof.h"
@@ -53,7 +59,8 @@ static struct {
     int64_t size; /* -1: until the mark */
     uint64_t received;
     char mark[MARK_LEN];
-    uint64_t heard_us, newline_us, reported_us;
+    uint64_t heard_us, reported_us;
+    struct event_timer alive;
     bool ended;               /* the connection is */
     char reason[256];         /* why the load is to stop; empty: go on */
     int db;                   /* AUX repl-stream-db */
@@ -76,13 +83,21 @@ static void close_file(bool keep) {
     if (!keep) unlink(copy.name);
 }
 
-static void finish(int db) {
-    void (*done)(int db) = copy.done;
+static void fetch_end(void) {
     pull_fetch_free(copy.fetch);
     copy.fetch = NULL;
+}
+
+static void end(void) {
+    fetch_end();
+    event_timer_cancel(server.loop, &copy.alive);
     copy.state = COPY_NONE;
-    copy.conn = NULL;
-    done(db);
+    copy.conn = copy.other = NULL;
+}
+
+static void finish(int db) {
+    end();
+    copy.done(db);
 }
 
 static void fail(void) {
@@ -94,10 +109,7 @@ void sync_cancel(void) {
     if (copy.state == COPY_NONE || copy.state == COPY_LOADING) return;
     close_file(false);
     if (copy.state == COPY_READY && copy.to_file) unlink(copy.name);
-    pull_fetch_free(copy.fetch);
-    copy.fetch = NULL;
-    copy.state = COPY_NONE;
-    copy.conn = NULL;
+    end();
 }
 
 bool sync_was_pulled(void) {
@@ -136,16 +148,22 @@ static void send_newline(struct connection *conn) {
     conn_flush(conn);
 }
 
+static uint64_t send_newlines(struct event_timer *timer) {
+    (void)timer;
+    send_newline(copy.conn);
+    send_newline(copy.other);
+    return NEWLINE_US;
+}
+
 static void heard(size_t bytes) {
-    replication_stats.bytes_in += bytes;
     copy.received += bytes;
     copy.heard_us = clock_mono();
     role_sync.read = (int64_t)copy.received;
     role_sync.heard_ms = clock_ms();
-    if (clock_mono() - copy.newline_us < NEWLINE_US) return;
-    copy.newline_us = clock_mono();
-    send_newline(copy.conn);
-    send_newline(copy.other);
+}
+static void heard_from_connection(size_t bytes) {
+    replication_stats.bytes_in += bytes;
+    heard(bytes);
 }
 
 /* Loading */
@@ -169,7 +187,7 @@ static ssize_t conn_read(struct source *source, void *to, size_t len) {
             conn_receive_into(conn, NULL, 0);
         }
         if (got) {
-            heard(got);
+            heard_from_connection(got);
             return (ssize_t)got;
         }
         if (timed_out()) snprintf(copy.reason, sizeof copy.reason, "%s", timeout_text);
@@ -190,10 +208,7 @@ static void report_progress(void) {
 static ssize_t have_fetched(struct source *source, ssize_t got) {
     if (got < 0) source_fail(source, (int)got, "%s", pull_fetch_error(copy.fetch));
     if (got <= 0) return got;
-    copy.received += (uint64_t)got;
-    copy.heard_us = clock_mono();
-    role_sync.read = (int64_t)copy.received;
-    role_sync.heard_ms = clock_ms();
+    heard((size_t)got);
     report_progress();
     return got;
 }
@@ -423,11 +438,42 @@ static ssize_t write_to_mark(struct slice in, bool *found) {
     return (ssize_t)in.len;
 }
 
+/* Writes the chunks that have arrived. */
+static void fetch_to_file(struct event_deferred *deferred) {
+    const char *bytes;
+    ssize_t got;
+    (void)deferred;
+    if (copy.state != COPY_RECEIVING || !copy.fetch) return; /* it ended meanwhile */
+    while ((got = pull_fetch_take(copy.fetch, &bytes)) > 0) {
+        if (!write_out((struct slice){bytes, (size_t)got})) return;
+        heard((size_t)got);
+        report_progress();
+    }
+    if (got == -EAGAIN) return;
+    if (got < 0) {
+        log_warning("PRIMARY <-> REPLICA sync: %s", pull_fetch_error(copy.fetch));
+        fail();
+        return;
+    }
+    fetch_end();
+    file_complete();
+}
+static void fetch_arrived(void) {
+    static struct event_deferred deferred;
+    event_loop_defer(server.loop, &deferred, fetch_to_file);
+}
+
 static void file_readable(struct connection *conn) {
     struct slice in = conn_peek(conn);
     bool complete = false;
     ssize_t used;
-    if (copy.state != COPY_RECEIVING || !in.len) return;
+    if (copy.state != COPY_RECEIVING) return;
+    if (copy.fetch) {
+        copy.heard_us = clock_mono();
+        fetch_arrived();
+        return;
+    }
+    if (!in.len) return;
     if (copy.size >= 0) {
         uint64_t left = (uint64_t)copy.size - copy.received;
         if (in.len > left) in.len = (size_t)left;
@@ -438,7 +484,7 @@ static void file_readable(struct connection *conn) {
     }
     if (used < 0) return;
     conn_consume(conn, (size_t)used);
-    heard((size_t)used);
+    heard_from_connection((size_t)used);
     if (complete) file_complete();
 }
 
@@ -477,7 +523,6 @@ static void load_closed(struct connection *conn) {
 static const struct connection_events load_events = {.readable = load_readable, .closed = load_closed};
 
 static bool loads_directly(void) {
-    if (copy.fetch) return true;
     if (replica_settings.diskless_load != DISKLESS_LOAD_ON_EMPTY)
         return replica_settings.diskless_load != DISKLESS_LOAD_DISABLED;
     for (int id = 0; id < keyspace_databases(server.keyspace); id++)
@@ -513,7 +558,7 @@ bool sync_start(struct connection *conn, const char *header, struct slice histor
     }
     copy.done = done;
     memcpy(copy.history, history.data, REPL_ID_LEN);
-    copy.heard_us = copy.newline_us = clock_mono();
+    copy.heard_us = clock_mono();
     copy.to_file = !loads_directly();
     role_sync.total = copy.size;
     role_sync.read = 0;
@@ -522,15 +567,20 @@ bool sync_start(struct connection *conn, const char *header, struct slice histor
     const char *where = copy.to_file ? "to disk" : "to parser";
     copy.reported_us = clock_mono();
     if (copy.fetch)
-        log_notice("PRIMARY <-> REPLICA sync: fetching the snapshot of the primary by RDMA READ");
+        log_notice("PRIMARY <-> REPLICA sync: fetching the snapshot of the primary by RDMA READ %s", where);
     else if (copy.size >= 0)
         log_notice("PRIMARY <-> REPLICA sync: receiving %lld bytes from primary %s", (long long)copy.size, where);
     else
         log_notice("PRIMARY <-> REPLICA sync: receiving streamed RDB from primary with EOF %s", where);
-    if (copy.to_file && !open_file()) return false;
+    if (copy.to_file && !open_file()) {
+        fetch_end();
+        return false;
+    }
     conn_set_in_limit(conn, AHEAD_MAX);
     conn->events = copy.to_file ? &file_events : &load_events;
     copy.state = COPY_RECEIVING;
+    event_timer_set(server.loop, &copy.alive, NEWLINE_US, send_newlines);
+    if (copy.fetch && copy.to_file) pull_fetch_notify(copy.fetch, fetch_arrived);
     if (copy.to_file)
         file_readable(conn); /* the copy may have come with its header */
     else

@@ -13,6 +13,9 @@ proc field {level name {section replication}} {
     return $value
 }
 proc wait_up {{level 0}} {wait_for_condition 30000 {[link_up $level]}}
+proc wait_replicas_of {level count} {
+    wait_for_condition 30000 {[field $level connected_slaves] eq $count}
+}
 proc wait_same {a b} {
     wait_for_condition 30000 {[r $a debug digest] eq [r $b debug digest]} "the data differ"
 }
@@ -223,6 +226,65 @@ proc while_fetching {body} {
     catch {uplevel 1 $body} result options
     catch {r -1 config set rdb-key-save-delay 0}
     return -options $options $result
+}
+
+# repl-diskless-load says where the copy goes, and what clients of the replica find meanwhile and after a failure.
+foreach {setting old meanwhile kept} {
+    disabled          {mine 1} 1         1
+    on-empty-db       {mine 1} 1         1
+    on-empty-db       {}       LOADING*  0
+    flush-before-load {mine 1} LOADING*  0
+    swapdb            {mine 1} LOADING*  1
+} {
+    start_server [list overrides $rdma] {
+        fill 2000 5000
+        start_server [list overrides [list {*}$rdma repl-diskless-load $setting]] {
+            test "a fetched copy obeys repl-diskless-load $setting, over [llength [dict keys $old]] keys" -needs $::on_software_device {
+                if {[llength $old]} {r set {*}$old}
+                r -1 config set rdb-key-save-delay 500
+                follow -1
+                wait_for_condition 20000 {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+                catch {r get mine} found
+                assert_match $meanwhile $found
+                assert_equal [string match LOADING* $found] [field 0 loading persistence]
+                assert_equal [expr {$found eq "1"}] [llength [glob -nocomplain -directory [srv dir] temp-*.rdb]]
+                r -1 config set repl-diskless-sync-delay 60 ;# the next copy has to wait
+                exec kill -KILL [snapshot_child -1]
+                wait_for_condition 20000 {[field -1 rdma_sync_memory] eq "0" && [field 0 loading persistence] eq "0"}
+                assert_equal $kept [r dbsize]
+                if {$kept} {assert_equal 1 [r get mine]}
+                wait_for_condition 20000 {[glob -nocomplain -directory [srv dir] temp-*.rdb] eq ""}
+                r -1 config set rdb-key-save-delay 0 repl-diskless-sync-delay 0
+                wait_up
+                wait_same -1 0
+                assert_equal 1 [field -1 rdma_sync_delivered]
+                assert_equal {} [glob -nocomplain -directory [srv dir] temp-*.rdb]
+            }
+        }
+    }
+}
+
+start_server [list overrides [list {*}$rdma repl-backlog-size 16kb]] {
+    fill 2000 5000
+    start_server [list overrides [list {*}$rdma repl-diskless-load swapdb]] {
+        test "clients read the old data while a later state of the same history is fetched" -needs $::on_software_device {
+            follow -1
+            wait_up
+            # Without its primary the replica loses the stream.
+            r replicaof $::opt(rdma_host) [free_port]
+            wait_replicas_of -1 0
+            for {set i 0} {$i < 4} {incr i} {r -1 set large:$i [string repeat x 20000]}
+            r -1 config set rdb-key-save-delay 500
+            follow -1
+            wait_for_condition 20000 {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+            assert_equal {0 1} [list [field 0 loading persistence] [field 0 async_loading persistence]]
+            assert_equal {5000 0} [list [r strlen value:7] [r exists large:3]]
+            r -1 config set rdb-key-save-delay 0
+            wait_up
+            wait_same -1 0
+            assert_equal {2 20000} [list [field -1 rdma_sync_delivered] [r strlen large:3]]
+        }
+    }
 }
 
 foreach how {replica-killed child-killed link-cut replica-leaves} {
