@@ -304,10 +304,14 @@ static void close_silent(int64_t now) {
             replica->progress_bytes = conn->bytes_out;
             replica->progress_ms = now;
         }
+        if (conn->bytes_in != replica->heard_bytes) {
+            replica->heard_bytes = conn->bytes_in;
+            replica->heard_ms = now;
+        }
         bool streams = replica->state == REPLICA_ONLINE && replica->psync;
         bool transfers = replica->state == REPLICA_TRANSFER || replica->state == REPLICA_FILE_TRANSFER ||
                          replica->state == REPLICA_DONE;
-        if (streams && now - replica->acked_ms > limit) {
+        if (streams && now - replica->acked_ms > limit && now - replica->heard_ms > limit) {
             log_warning("Disconnecting timedout replica (streaming sync): %s", replica_name(replica));
             replica_close(replica);
         } else if (transfers && now - replica->progress_ms > limit) {

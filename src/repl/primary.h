@@ -51,6 +51,8 @@ struct replica {
     int64_t acked;    /* offset */
     int64_t fsynced;  /* offset that its append-only file has on disk */
     int64_t acked_ms; /* when the last acknowledgement came */
+    uint64_t heard_bytes; /* received from it when more was last seen: acknowledgements, or newlines while it loads */
+    int64_t heard_ms;
     /* The full synchronization. */
     struct pull_reader *pull; /* REPLICA_PULL */
     bool pull_refused;        /* its memory cannot be registered: it gets an ordinary copy */

@@ -347,6 +347,28 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         }
     }
 
+    test "a replica that sends newlines while it loads is not closed" {
+        set mark [log_size]
+        lassign [replica_full_sync] loads
+        lassign [replica_full_sync] silent
+        $loads -write \n
+        with_config {repl-timeout 2} {
+            set until [expr {[clock milliseconds] + 20000}]
+            while {![string match "*Disconnecting timedout replica (streaming sync)*" [log_text $mark]]} {
+                assert_lessthan [clock milliseconds] $until
+                $loads -write \n
+                $loads -available
+                after 20
+            }
+            assert [$silent -eof]
+            wait_replicas 1
+            r config set repl-timeout 60
+        }
+        $loads -close
+        $silent -close
+        wait_replicas 0
+    }
+
     test "ROLE, INFO and CLIENT LIST show replicas and what they acknowledged" {
         lassign [replica_full_sync listening-port 7777 ip-address 192.0.2.7 capa eof capa psync2] c id offset
         r set k v

@@ -235,6 +235,23 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         r config set repl-diskless-load disabled
     }
 
+    test "newlines tell the primary that the replica is alive while it loads the copy from its file" -needs {ours 1} {
+        set keys [rdb_of [lmap i [split [string repeat x 300] ""] {list set key:[incr number] $i}]]
+        set interval [config_get loading-process-events-interval-bytes]
+        r config set repl-diskless-load disabled key-load-delay 100000 loading-process-events-interval-bytes 1024
+        follow [primary_listen]
+        primary_handshake chan
+        primary_send $chan "+FULLRESYNC $id 7\r\n\$[string length $keys]\r\n$keys"
+        wait_for_condition 5000 {[info_field persistence loading] == 1}
+        primary::await "newlines" {[primary::fill $chan; string length $primary::S($chan)] >= 2}
+        assert_equal "\n\n" [string range $primary::S($chan) 0 1]
+        assert_equal 1 [info_field persistence loading]
+        r config set key-load-delay 0 loading-process-events-interval-bytes $interval
+        primary_await $chan REPLCONF ACK 7
+        assert_equal 300 [r dbsize]
+        lead
+    }
+
     test "clients use the old data while a later state of the same history is loaded beside it" -needs {ours 1} {
         r config set repl-diskless-load swapdb
         set chan [synchronize $copy]
