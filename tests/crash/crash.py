@@ -22,13 +22,13 @@ to 16, now and then with a value of 100 kB; readers GET count:i. After the next 
                successful SAVE began, and whole transactions
 
 The last line is "N passed, N failed" (rounds)."""
-import argparse, glob, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import argparse, glob, os, random, shutil, signal, subprocess, sys, tempfile, threading, time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from connection import Connection, Reply  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from machine import Machine  # noqa: E402
+from resp import Client, Error  # noqa: E402
+from servers import ROOT, Server, ours, rdma_device  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TCP_CLIENTS, RDMA_CLIENTS = 4, 3
 FAULTS = [  # weight, rules
     (6, ""),
@@ -67,7 +67,7 @@ class Writer:
 
     def work(self, port, rng, everysec):
         try:
-            c = Connection(port)
+            c = Client(port)
             while True:
                 depth = rng.choice([1, 1, 2, 4, 16])
                 commands = []
@@ -80,8 +80,8 @@ class Writer:
                     commands.append(("EXEC",))
                 c.send(*commands)
                 for command in commands:
-                    reply = c.reply()
-                    if isinstance(reply, Reply):
+                    reply = c.read()
+                    if isinstance(reply, Error):
                         return  # refused: the numbers would not fit any more
                     if command[0] == "EXEC":
                         self.acknowledged = max(self.acknowledged, int(reply[0]))
@@ -96,11 +96,11 @@ class Writer:
 
     def read(self, port, rng, writers):
         try:
-            c = Connection(port)
+            c = Client(port)
             while True:
                 other = rng.choice(writers)
                 value = c.call("GET", f"count:{other.index}")
-                if isinstance(value, Reply):
+                if isinstance(value, Error):
                     return
                 other.seen = max(other.seen, int(value or 0))
         except (ConnectionError, OSError):
@@ -113,6 +113,7 @@ class Run:
         self.rng = random.Random(options.seed)
         self.dir = tempfile.mkdtemp(prefix="valkey-crash-")
         self.writers = [Writer(i) for i in range(TCP_CLIENTS + (RDMA_CLIENTS if options.rdma else 0))]
+        self.server = None
         self.reads_count = True  # what readers have seen must be there
         self.figures = {"acknowledged": 0, "machine crashes": 0, "ended by itself": 0, "tails cut": 0, "rewrites": 0,
                         "saves": 0, "snapshots loaded": 0, "directory changes undone": 0}
@@ -121,60 +122,28 @@ class Run:
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
 
-    def port(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return s.getsockname()[1]
-
     def start(self, policy, rules):
         with open(self.path("rules"), "w") as f:
             f.write(rules + "\n")
-        env = dict(os.environ, DISK_FAULTS=self.path("rules"), DISK_SYNCED=self.machine.records,
-                   LD_PRELOAD=os.path.join(ROOT, "tests/programs/preload/disk-faults.so"))
-        command = [os.path.join(ROOT, "src/valkey-server"), "--save", "", "--appendonly", "yes",
-                   "--appendfsync", policy, "--dir", self.dir, "--io-threads", self.rng.choice(["1", "1", "3"]),
+        environment = {"DISK_FAULTS": self.path("rules"), "DISK_SYNCED": self.machine.records,
+                       "LD_PRELOAD": os.path.join(ROOT, "tests/programs/preload/disk-faults.so")}
+        options = ["--appendonly", "yes", "--appendfsync", policy, "--io-threads", self.rng.choice(["1", "1", "3"]),
                    "--aof-use-rdb-preamble", self.rng.choice(["yes", "no"])]
-        if self.options.rdma:
-            command = [os.path.join(ROOT, "utils/softrdma/softrdma")] + command + ["--rdma-bind", "127.0.0.1"]
-        return self.launch(command, env)
-
-    def launch(self, command, env):
-        self.server_port = self.port()
-        command = command + ["--port", str(self.server_port), "--bind", "127.0.0.1"]
-        if "--rdma-bind" in command:
-            command += ["--rdma-port", str(self.server_port)]
-        self.log_start = os.path.getsize(self.path("log")) if os.path.exists(self.path("log")) else 0
-        with open(self.path("log"), "ab") as log:
-            self.server = subprocess.Popen(command, env=env, cwd=self.dir, stdout=log, stderr=log)
-        end = time.monotonic() + 60
-        while time.monotonic() < end and self.server.poll() is None:
-            try:
-                c = Connection(self.server_port)
-                if c.call("PING") == b"PONG":
-                    return c
-                c.close()
-            except OSError:
-                pass
-            time.sleep(0.002)
-        raise AssertionError("the server does not start")
-
-    def log(self):
-        with open(self.path("log"), errors="replace") as f:
-            f.seek(self.log_start)
-            return f.read()
+        self.server = Server(ours(), *options, rdma=self.options.rdma, directory=self.dir, environment=environment)
+        return Client(self.server.port)
 
     def check_tool(self):
         """True: sound; False: the end of the last file would be cut."""
         manifest = self.path("appendonlydir/appendonly.aof.manifest")
         if not os.path.exists(manifest):
             return True
-        got = subprocess.run([os.path.join(ROOT, "src/valkey-check-aof"), manifest], capture_output=True, text=True)
+        got = subprocess.run([ours("valkey-check-aof"), manifest], capture_output=True, text=True)
         if got.returncode not in (0, 1):
             raise AssertionError(f"valkey-check-aof ended with {got.returncode}: {got.stdout}{got.stderr}")
         return got.returncode == 0
 
     def verify(self, c, sound):
-        cut = "!!! Truncating the AOF" in self.log()
+        cut = "!!! Truncating the AOF" in self.server.output(None)
         if sound == cut:
             raise AssertionError(f"valkey-check-aof says {'sound' if sound else 'not sound'}, the server has "
                                  f"{'cut' if cut else 'not cut'} the file")
@@ -200,25 +169,25 @@ class Run:
             if any(w.saved for w in self.writers):
                 raise AssertionError("dump.rdb is gone")
             return
-        got = subprocess.run([os.path.join(ROOT, "src/valkey-check-rdb"), dump], capture_output=True, text=True)
+        got = subprocess.run([ours("valkey-check-rdb"), dump], capture_output=True, text=True)
         if got.returncode:
             raise AssertionError(f"valkey-check-rdb: {got.stdout}{got.stderr}")
         if self.rng.random() < 0.75:
             return
         self.figures["snapshots loaded"] += 1
-        c = self.launch([os.path.join(ROOT, "src/valkey-server"), "--save", "", "--dir", self.dir], dict(os.environ))
+        self.server = Server(ours(), directory=self.dir)
+        c = Client(self.server.port)
         for w in self.writers:
             count, mirror = (int(c.call("GET", f"{name}:{w.index}") or 0) for name in ("count", "mirror"))
             if count < w.saved or count != mirror:
                 raise AssertionError(f"dump.rdb, client {w.index}: count {count}, mirror {mirror}, saved {w.saved}")
         c.close()
         self.server.kill()
-        self.server.wait()
 
     def save(self, c):
         """SAVE: what was acknowledged before is in dump.rdb once it has succeeded."""
         before = [w.acknowledged for w in self.writers]
-        if c.call("SAVE") == b"OK":
+        if c.call("SAVE") == "OK":
             self.figures["saves"] += 1
             for w, acknowledged in zip(self.writers, before):
                 w.saved = max(w.saved, acknowledged)
@@ -238,11 +207,10 @@ class Run:
             w.writes = 0
         with open(self.path("rules"), "w") as f:
             f.write(rules + "\n")
-        proxy, ports = None, [self.server_port]
+        proxy, ports = None, [self.server.port]
         if self.options.rdma:
-            proxy = subprocess.Popen([os.path.join(ROOT, "utils/softrdma/softrdma"),
-                                      os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
-                                      "--rdma-host", "127.0.0.1", "--rdma-port", str(self.server_port)],
+            proxy = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
+                                      "--rdma-host", "127.0.0.1", "--rdma-port", str(self.server.port)],
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             ports.append(int(proxy.stdout.readline().split()[1]))
         threads = []
@@ -258,7 +226,7 @@ class Run:
         end = time.monotonic() + rng.uniform(0.02, 1.5 if long else 0.3)
         freed = time.monotonic() + rng.uniform(0.05, 0.3)
         try:
-            while time.monotonic() < end and self.server.poll() is None:
+            while time.monotonic() < end and self.server.alive():
                 time.sleep(rng.uniform(0, 0.05))
                 if rng.random() < 0.1:
                     self.save(c)
@@ -270,11 +238,8 @@ class Run:
                         f.write("\n")
         except OSError:
             pass
-        if self.server.poll() is None:
-            self.server.send_signal(signal.SIGKILL)
-        else:
-            self.figures["ended by itself"] += 1
-        self.server.wait()
+        self.figures["ended by itself"] += not self.server.alive()
+        self.server.kill()
         for t in threads:
             t.join()
         c.close()
@@ -283,7 +248,7 @@ class Run:
             proxy.stdout.close()
             proxy.wait()
         self.kill_children()
-        refused = any(text in self.log() for text in ("Error writing to the AOF", "Short write", "Fail to fsync"))
+        refused = any(text in self.server.output(None) for text in ("Error writing to the AOF", "Short write", "Fail to fsync"))
         self.reads_count = policy == "always" or not refused
         self.figures["acknowledged"] += sum(w.writes for w in self.writers)
         if rng.random() < 0.5:
@@ -313,8 +278,7 @@ class Run:
         c = self.start("everysec", "")
         self.verify(c, sound)
         c.close()
-        self.server.terminate()
-        if self.server.wait(30):
+        if self.server.stop(30):
             raise AssertionError("the server ends with an error")
 
     def all(self):
@@ -324,19 +288,18 @@ class Run:
                 try:
                     self.round()
                     passed += 1
-                except AssertionError as error:
-                    print(f"round {number} of seed {self.options.seed}: {error}\n{self.log()[-3000:]}", flush=True)
+                except (AssertionError, RuntimeError) as error:
+                    print(f"round {number} of seed {self.options.seed}: {error}\n{self.server and self.server.output()}", flush=True)
                     break
             else:
                 try:
                     self.last()
-                except AssertionError as error:
-                    print(f"after the last round of seed {self.options.seed}: {error}\n{self.log()[-3000:]}")
+                except (AssertionError, RuntimeError) as error:
+                    print(f"after the last round of seed {self.options.seed}: {error}\n{self.server and self.server.output()}")
                     passed -= 1
         finally:
-            if hasattr(self, "server") and self.server.poll() is None:
-                self.server.kill()
-                self.server.wait()
+            if self.server:
+                self.server.stop()
             self.kill_children()
             if self.options.keep:
                 print(f"files: {self.dir}")
@@ -356,7 +319,7 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep the files")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    options.rdma = options.rdma and os.path.exists(os.path.join(ROOT, "utils/softrdma/libsoftrdma.so"))
+    options.rdma = options.rdma and bool(rdma_device())
     sys.exit(Run(options).all())
 
 

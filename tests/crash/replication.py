@@ -22,14 +22,14 @@ run the servers have an append-only file (appendfsync always); a primary that is
 
 At the end nothing may be held: no snapshot memory and no windows for RDMA READ. The last line is "N passed, N failed"
 (rounds)."""
-import argparse, os, random, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import argparse, os, random, signal, sys, threading, time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from connection import Connection, Reply  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+import servers  # noqa: E402
+from resp import Client, Error  # noqa: E402
+from servers import ours, rdma_device, wait_for  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WRITERS = 3
-PATIENCE = 60
 DESCRIPTORS_MORE = 40
 MEMORIES = [("64mb", "1gb"), ("64mb", "1gb"), ("4mb", "1gb"), ("64mb", "16mb")]  # of a snapshot; that may be registered
 # Rules of the software RDMA device; each sleeps until its file is there.
@@ -47,78 +47,32 @@ DEVICE_FAULTS = {
 }
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for(what, condition, seconds=PATIENCE):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            found = condition()
-        except (OSError, ConnectionError):
-            found = None
-        if found:
-            return found
-        time.sleep(0.03)
-    raise AssertionError(f"within {seconds} s did not happen: {what}")
-
-
-class Server:
+class Server(servers.Server):
     def __init__(self, run, name):
-        self.run, self.name = run, name
-        self.dir = os.path.join(run.dir, name)
-        os.mkdir(self.dir)
+        self.run, self.name, self.descriptors = run, name, None
+        arguments = ["--repl-diskless-sync-delay", 0, "--repl-timeout", 5, "--repl-backlog-size", "64mb",
+                     "--repl-ping-replica-period", 1, "--enable-debug-command", "yes"]
+        if run.keeps_file:
+            arguments += ["--appendonly", "yes", "--appendfsync", "always"]
+        super().__init__(ours(), *arguments, rdma=run.options.rdma, start=False)
         os.mkdir(os.path.join(self.dir, "faults"))
-        self.port = free_port()
-        self.process = None
+        rules = [f"{rule},while={self.dir}/faults/{fault}" for fault, rule in DEVICE_FAULTS.items()]
+        self.environment["SOFTRDMA_FAULTS"] = "; ".join(rules)
         self.frozen = False
 
-    def start(self, *arguments):
-        environment = dict(os.environ)
-        command = [os.path.join(ROOT, "src/valkey-server"), "--port", self.port, "--bind", "127.0.0.1", "--dir", self.dir,
-                   "--save", "", "--repl-diskless-sync-delay", 0, "--repl-timeout", 5, "--repl-backlog-size", "64mb",
-                   "--repl-ping-replica-period", 1, "--enable-debug-command", "yes", *arguments]
-        if self.run.keeps_file:
-            command += ["--appendonly", "yes", "--appendfsync", "always"]
-        if self.run.options.rdma:
-            rules = [f"{rule},while={self.dir}/faults/{name}" for name, rule in DEVICE_FAULTS.items()]
-            environment["SOFTRDMA_FAULTS"] = "; ".join(rules)
-            command = [os.path.join(ROOT, "utils/softrdma/softrdma"), *command, "--rdma-bind", "127.0.0.1",
-                       "--rdma-port", self.port]
-        log = open(os.path.join(self.dir, "log"), "ab")
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                        env=environment, cwd=self.dir)
-        log.close()
-        wait_for(f"{self.name} answers", lambda: self.call("PING") is not None)
+    def start(self):
+        super().start()
         self.descriptors = None
-
-    def call(self, *words, timeout=20):
-        connection = Connection(self.port, timeout=timeout)
-        try:
-            return connection.call(*words)
-        finally:
-            connection.close()
-
-    def info(self, section="replication"):
-        text = self.call("INFO", section).decode()
-        return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
 
     def follow(self, primary):
         self.call("REPLICAOF", "127.0.0.1", primary.port)
 
     def is_up(self):
-        return self.info().get("master_link_status") == "up"
+        return self.info("replication").get("master_link_status") == "up"
 
     def signal(self, number):
-        self.process.send_signal(number)
+        super().signal(number)
         self.frozen = number == signal.SIGSTOP
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
 
     def fault(self, name, on):
         path = os.path.join(self.dir, "faults", name)
@@ -137,10 +91,6 @@ class Server:
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as f:
             return [int(pid) for pid in f.read().split()]
 
-    def log(self):
-        with open(os.path.join(self.dir, "log"), "rb") as f:
-            return f.read().decode("latin-1")
-
 
 class Writer:
     """Writes numbers until it is stopped or its connection breaks."""
@@ -157,18 +107,18 @@ class Writer:
     def work(self, port, stop, seed):
         rng = random.Random(seed)
         try:
-            connection = Connection(port, timeout=30)
+            connection = Client(port, timeout=30)
             while not stop.is_set():
                 number = self.sent + 1
                 self.sent = number
                 extra = [self.other(rng)] if rng.random() < 0.2 else []
                 connection.send(("MULTI",), ("RPUSH", f"log:{self.index}", number), ("INCR", f"count:{self.index}"), *extra,
                                 ("EXEC",), ("WAIT", 1, 1000))
-                replies = [connection.reply() for _ in range(5 + len(extra))]
-                if isinstance(replies[-2], Reply):  # refused: this number was not written
+                replies = [connection.read() for _ in range(5 + len(extra))]
+                if isinstance(replies[-2], Error):  # refused: this number was not written
                     self.sent -= 1
                     time.sleep(0.01)
-                elif not isinstance(replies[-1], Reply) and int(replies[-1]) >= 1:
+                elif not isinstance(replies[-1], Error) and int(replies[-1]) >= 1:
                     self.acknowledged = number
                     self.total += 1
             connection.close()
@@ -180,7 +130,6 @@ class Run:
     def __init__(self, options):
         self.options = options
         self.rng = random.Random(options.seed)
-        self.dir = tempfile.mkdtemp(prefix="crash.")
         self.writers = [Writer(i) for i in range(WRITERS)]
         self.keeps_file = self.rng.random() < 0.5
         self.kinds = {}
@@ -219,7 +168,7 @@ class Run:
         for server in self.servers:
             for name, value in chosen.items():
                 reply = server.call("CONFIG", "SET", name, value)
-                assert not isinstance(reply, Reply), f"CONFIG SET {name} {value}: {reply}"
+                assert not isinstance(reply, Error), f"CONFIG SET {name} {value}: {reply}"
         self.rdma = rdma
         return chosen
 
@@ -274,7 +223,7 @@ class Run:
 
     def take_over(self):
         def offset(server):
-            info = server.info()
+            info = server.info("replication")
             return -1 if info.get("master_sync_in_progress") == "1" else int(info["slave_repl_offset"])
         best = max(self.replicas(), key=offset)
         best.call("REPLICAOF", "NO", "ONE")
@@ -314,17 +263,17 @@ class Run:
         for key in sorted({key for server in self.servers for key in server.call("KEYS", "*")}):
             values = [server.call("DEBUG", "DIGEST-VALUE", key)[0] for server in self.servers]
             if len(set(values)) > 1:
-                kind = self.primary.call("TYPE", key)
-                command = {b"list": "LLEN", b"string": "STRLEN"}.get(kind, "EXISTS")
+                kind = str(self.primary.call("TYPE", key))
+                command = {"list": "LLEN", "string": "STRLEN"}.get(kind, "EXISTS")
                 found.append((key, [server.call(command, key) for server in self.servers],
-                              [server.call("LRANGE", key, -3, -1) for server in self.servers] if kind == b"list" else
+                              [server.call("LRANGE", key, -3, -1) for server in self.servers] if kind == "list" else
                               [(server.call("GET", key) or b"")[:30] for server in self.servers]))
-        return found[:10], [server.info() for server in self.servers]
+        return found[:10], [server.info("replication") for server in self.servers]
 
     def verify(self):
         wait_for("the replicas follow", lambda: all(r.is_up() for r in self.replicas()))
         # WAIT counts writes of its own connection: this one is the last of all.
-        connection = Connection(self.primary.port)
+        connection = Client(self.primary.port)
         connection.call("INCR", "rounds")
         wait_for("both replicas have all", lambda: int(connection.call("WAIT", 2, 1000)) == 2)
         connection.close()
@@ -348,7 +297,7 @@ class Run:
     def verify_end(self):
         """Nothing is held."""
         for server in self.servers:
-            wait_for(f"{server.name} holds no snapshot", lambda: server.info().get("rdma_sync_memory", "0") == "0")
+            wait_for(f"{server.name} holds no snapshot", lambda: server.info("replication").get("rdma_sync_memory", "0") == "0")
             wait_for(f"{server.name} holds no windows", lambda: server.info("rdma").get("rdma_read_windows", "0") == "0")
 
     def all(self):
@@ -361,17 +310,16 @@ class Run:
                 passed += 1
             self.kind = "the end"
             self.verify_end()
-        except (AssertionError, OSError, ConnectionError) as error:
-            logs = "\n".join(f"--- {s.name} (port {s.port})\n{s.log()[-2500:]}" for s in self.servers)
+        except (AssertionError, OSError, RuntimeError) as error:
+            logs = "\n".join(f"--- {s.name} (port {s.port})\n{s.output(2500)}" for s in self.servers)
             print(f"round {passed} of seed {self.options.seed}, {self.kind}: {error!r}\n{logs}", flush=True)
             passed = min(passed, self.options.rounds - 1)
         finally:
             for server in self.servers:
-                if server.process and server.process.poll() is None:
-                    server.mend()
-                    server.kill()
-            if not self.options.keep:
-                shutil.rmtree(self.dir)
+                server.temporary = not self.options.keep
+                server.stop()
+                if self.options.keep:
+                    print(f"files: {server.dir}")
         print(f"seed {self.options.seed}: {sum(w.total for w in self.writers)} writes that a replica had acknowledged; " +
               ", ".join(f"{kind} {count}" for kind, count in sorted(self.kinds.items())))
         failed = int(passed < self.options.rounds)
@@ -387,8 +335,7 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep the files")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("interrupted"))
-    options.rdma = options.rdma and os.path.exists(os.path.join(ROOT, "utils/softrdma/libsoftrdma.so"))
+    options.rdma = options.rdma and bool(rdma_device())
     sys.exit(Run(options).all())
 
 

@@ -3,8 +3,6 @@
 encoding, and changes behind it: transactions, expiries of keys and fields, deletions, another database. Both servers must
 hold the same afterwards, write on, and load that again."""
 import os
-import shutil
-import tempfile
 import time
 from contextlib import ExitStack
 
@@ -16,22 +14,9 @@ EXPIRES_AT = 4102444800000  # the year 2100
 ARGUMENTS = ("--appendonly", "yes", "--enable-debug-command", "yes")
 
 
-class Successor(Server):
+def successor(binary, first):
     """A server that begins with a copy of the append-only file of another one."""
-
-    def __init__(self, binary, source):
-        self.copy = tempfile.mkdtemp(prefix="interop.")
-        shutil.copytree(os.path.join(source, "appendonlydir"), os.path.join(self.copy, "appendonlydir"))
-        try:
-            super().__init__(binary, "--dir", self.copy, *ARGUMENTS)
-        except BaseException:
-            shutil.rmtree(self.copy, ignore_errors=True)
-            raise
-
-    def stop(self):
-        code = super().stop()
-        shutil.rmtree(self.copy, ignore_errors=True)
-        return code
+    return Server(binary, *ARGUMENTS, files=[os.path.join(first.dir, "appendonlydir")])
 
 
 def make_values(client):
@@ -112,7 +97,7 @@ def exchange(label, source, target, preamble, fields_expire):
             # The source is killed: nothing is brought in order for the other one.
             first.process.kill()
             first.process.wait()
-            second = stack.enter_context(Successor(target, first.dir))
+            second = stack.enter_context(successor(target, first))
             b = Client(second.port)
             report.equal(label, want, content(b, fields_expire))
             b.call("SET", "written on", 1)
@@ -122,7 +107,7 @@ def exchange(label, source, target, preamble, fields_expire):
             want = content(b, fields_expire)
             second.process.kill()
             second.process.wait()
-            third = stack.enter_context(Successor(target, second.copy))
+            third = stack.enter_context(successor(target, second))
             report.equal(label + ", written on", want, content(Client(third.port), fields_expire))
     except Exception as error:
         report.check(label, False, repr(error))

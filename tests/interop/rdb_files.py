@@ -45,22 +45,9 @@ def saved(server, client):
     return path
 
 
-class Loaded(Server):
+def loaded(binary, path, *args):
     """A server that begins with a copy of a file."""
-
-    def __init__(self, binary, path, *args):
-        self.copy = tempfile.mkdtemp(prefix="interop.")
-        shutil.copy(path, os.path.join(self.copy, "copy.rdb"))
-        try:
-            super().__init__(binary, "--dir", self.copy, "--dbfilename", "copy.rdb", *args)
-        except BaseException:
-            shutil.rmtree(self.copy, ignore_errors=True)
-            raise
-
-    def stop(self):
-        code = super().stop()
-        shutil.rmtree(self.copy, ignore_errors=True)
-        return code
+    return Server(binary, "--dbfilename", os.path.basename(path), *args, files=[path])
 
 
 DEBUG = ("--enable-debug-command", "yes")
@@ -100,7 +87,7 @@ def exchange(label, source, target, fields_expire, encodings=True):
         a = Client(first.port)
         names = make_all(a, fields_expire)
         try:
-            second = stack.enter_context(Loaded(target, saved(first, a), *DEBUG))
+            second = stack.enter_context(loaded(target, saved(first, a), *DEBUG))
         except RuntimeError as error:
             report.check(label, False, error)
             return
@@ -141,13 +128,13 @@ def slots():
         infos = slot_infos(path)
         report.check("a file of a cluster has the sizes of slots", len(infos) > 10, infos)
         for label, arguments in (("a table for each slot", PER_SLOT), ("one table", ())):
-            us = stack.enter_context(Loaded(ours(), path, *arguments, *DEBUG))
+            us = stack.enter_context(loaded(ours(), path, *arguments, *DEBUG))
             b = Client(us.port)
             compare("from a cluster to " + label, names, a, b)
             assert str(b.call("SAVE")) == "OK"
-            us_path = os.path.join(us.copy, "copy.rdb")
+            us_path = os.path.join(us.dir, "dump.rdb")
             report.equal("the slots in a file of ours, " + label, infos if arguments else [], slot_infos(us_path))
-            them = stack.enter_context(Loaded(newest, us_path, *DEBUG))
+            them = stack.enter_context(loaded(newest, us_path, *DEBUG))
             compare("from ours with %s to the newest" % label, names, b, Client(them.port))
 
 
@@ -244,7 +231,7 @@ def old_versions(binary, directory):
             f.write(old_file(version))
         label = "a file of version %d" % version
         try:
-            with Loaded(ours(), path, *DEBUG) as us, Loaded(binary, path, *DEBUG) as them:
+            with loaded(ours(), path, *DEBUG) as us, loaded(binary, path, *DEBUG) as them:
                 a, b = Client(them.port), Client(us.port)
                 names = sorted(a.call("KEYS", "*"))
                 report.equal(label + ": keys", names, sorted(b.call("KEYS", "*")))

@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """Valkey over RDMA between genuine programs and ours, on the software device: the genuine valkey-cli, valkey-benchmark and rdma-test on our
 server, our tools on the genuine server. Needs programs built with RDMA, as deps/genuine-valkey builds them."""
-import os
 import re
-import time
 
-from common import ROOT, Client, Report, Server, genuine, ours, run
+from common import Client, Report, Server, genuine, info_fields, ours, rdma_device, run, until
 
 report = Report()
-launcher = os.path.join(ROOT, "utils/softrdma/softrdma")
+device = rdma_device()
 
 
 def has_rdma(program):
@@ -19,7 +17,7 @@ def has_rdma(program):
 def tools_work(what, cli, benchmark, port):
     """The tools of one side on the server of the other."""
     def call(*args, **kw):
-        return run(launcher, cli, "--rdma", "-h", "127.0.0.1", "-p", port, *args, **kw)
+        return run(*device, cli, "--rdma", "-h", "127.0.0.1", "-p", port, *args, **kw)
 
     report.equal("%s: PING" % what, (0, "PONG\n"), call("ping")[:2])
     big = "0123456789abcdef" * (1 << 16)
@@ -30,25 +28,25 @@ def tools_work(what, cli, benchmark, port):
         code, out, err = call("--pipe", data=pipe)
         report.check("%s: --pipe" % what, code == 0 and "errors: 0, replies: 20000" in out, out + err)
     for args in (("-c", "20"), ("-c", "5", "-P", "16", "-d", "1024"), ("-c", "3", "-d", "100000"), ("-c", "8", "--threads", "2")):
-        code, out, err = run(launcher, benchmark, "--rdma", "-h", "127.0.0.1", "-p", port, "-n", "4000", "-q", "-t", "set,get", *args, timeout=120)
+        code, out, err = run(*device, benchmark, "--rdma", "-h", "127.0.0.1", "-p", port, "-n", "4000", "-q", "-t", "set,get", *args, timeout=120)
         counted = re.findall(r"(SET|GET): [0-9.]+ requests per second", out)
         report.check("%s: valkey-benchmark %s" % (what, " ".join(args)), code == 0 and sorted(set(counted)) == ["GET", "SET"], (out + err)[-500:])
 
 
 cli, benchmark, rdma_test = genuine("valkey-cli"), genuine("valkey-benchmark"), genuine("rdma-test")
-if not os.access(os.path.join(ROOT, "utils/softrdma/libsoftrdma.so"), os.R_OK) or not has_rdma(ours("valkey-cli")):
+if not device or not has_rdma(ours("valkey-cli")):
     report.skip("Valkey over RDMA", "built without RDMA")
     report.finish()
 if not has_rdma(cli) or not rdma_test:
     report.missing("Valkey over RDMA", "no genuine programs with RDMA are there (deps/genuine-valkey builds them)")
     report.finish()
 
-with Server(ours(), "--rdma-bind", "127.0.0.1", launcher=launcher) as server:
+with Server(ours(), rdma=True) as server:
     tools_work("genuine tools, our server", cli, benchmark, server.port)
-    code, out, err = run(launcher, rdma_test, "-h", "127.0.0.1", "-p", server.port, "--thread", "2", timeout=120)
+    code, out, err = run(*device, rdma_test, "-h", "127.0.0.1", "-p", server.port, "--thread", "2", timeout=120)
     report.check("genuine rdma-test, our server", code == 0, (code, (out + err)[-500:]))
     report.check("our server is alive", server.alive(), server.output())
-with Server(genuine("valkey-server"), "--rdma-bind", "127.0.0.1", launcher=launcher) as server:
+with Server(genuine("valkey-server"), rdma=True) as server:
     tools_work("our tools, genuine server", ours("valkey-cli"), ours("valkey-benchmark"), server.port)
 
 
@@ -56,16 +54,8 @@ def replica_follows(what, primary, replica, method):
     """Our replica over RDMA: full synchronization, stream, acknowledgements, partial synchronization."""
     source, copy = Client(primary.port), Client(replica.port)
 
-    def until(condition):
-        end = time.monotonic() + 30
-        while not condition() and time.monotonic() < end:
-            time.sleep(0.02)
-        return condition()
-
     def field(name):
-        answer = copy.call("INFO", "replication")  # an error while it loads
-        found = re.search(r"^%s:([^\r\n]*)" % name, answer.decode() if isinstance(answer, bytes) else "", re.M)
-        return found.group(1) if found else None
+        return info_fields(copy.call("INFO", "replication")).get(name)
 
     def same():
         return source.call("DEBUG", "DIGEST") == copy.call("DEBUG", "DIGEST")
@@ -85,9 +75,9 @@ def replica_follows(what, primary, replica, method):
     report.check("%s: the partial synchronization" % what, "Successful partial resynchronization" in replica.output(), replica.output())
 
 
-flags = ["--rdma-bind", "127.0.0.1", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]
+flags = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]
 for what, program, method in (("genuine primary, our replica", genuine("valkey-server"), ("an ordinary one", "receiving streamed RDB")),
                               ("our primary, our replica", ours(), ("fetched", "fetching the snapshot of the primary by RDMA READ"))):
-    with Server(program, *flags, launcher=launcher) as primary, Server(ours(), *flags, "--rdma-replication", "yes", launcher=launcher) as replica:
+    with Server(program, *flags, rdma=True) as primary, Server(ours(), *flags, "--rdma-replication", "yes", rdma=True) as replica:
         replica_follows(what, primary, replica, method)
 report.finish()

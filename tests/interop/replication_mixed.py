@@ -6,14 +6,13 @@ again and again; then every server has the data of the first one, and each link 
 """
 import argparse
 import contextlib
-import os
 import random
 import sys
 import time
 
-from common import ROOT, Client, Report, Server, installed, newest_server, ours
+from common import Client, Report, Server, installed, newest_server, ours, rdma_device, until
 from replication_primary import KnownWriter
-from replication_replica import Proxy, compare_keys, info, link_up, load_generator, same_data, wait_for
+from replication_replica import Proxy, compare_keys, info, link_up, load_generator, same_data
 
 report = Report()
 
@@ -26,7 +25,6 @@ GROUPS = {
     "star around ours": [("ours", None, "tcp"), ("9.1", 0, "tcp"), ("8.0", 0, "tcp"), ("Redis", 0, "tcp"), ("ours", 0, "rdma"), ("ours", 0, "tcp")],
     "star around ours, which follows 9.1": [("9.1", None, "tcp"), ("ours", 0, "tcp"), ("8.0", 1, "tcp"), ("9.1", 1, "tcp"), ("ours", 1, "rdma")],
 }
-LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")
 
 
 class Node:
@@ -35,17 +33,17 @@ class Node:
     def __init__(self, stack, kind, binary, above, transport):
         self.name = "Valkey 9.1" if kind in ("ours", "9.1") else kind  # which commands KnownWriter may send
         self.title, self.above, self.transport, self.cuts = kind, above, transport, 0
-        args, launcher = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--repl-backlog-size", "64mb"], None
-        if kind == "ours" and os.path.exists(LAUNCHER):
-            launcher = LAUNCHER
-            args += ["--rdma-bind", "127.0.0.1", "--rdma-replication", "yes" if transport == "rdma" else "no"]
+        args = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--repl-backlog-size", "64mb"]
+        rdma = kind == "ours" and bool(rdma_device())
+        if rdma:
+            args += ["--rdma-replication", "yes" if transport == "rdma" else "no"]
         self.proxy = None
         if above and transport == "tcp":
             self.proxy = Proxy(above.server.port)
             stack.callback(self.proxy.close)
         if above:
             args += ["--replicaof", "127.0.0.1 %d" % (self.proxy.port if self.proxy else above.server.port)]
-        self.server = stack.enter_context(Server(binary, *args, launcher=launcher))
+        self.server = stack.enter_context(Server(binary, *args, rdma=rdma))
         self.client = Client(self.server.port)
         stack.callback(self.client.close)
         self.fulls = self.partials = 0
@@ -82,7 +80,7 @@ def run(title, members, binaries, generator, seed, seconds):
         writer = KnownWriter(first.server.port, generator, rng, nodes)
         writer.burst(200)
         for node in followers:
-            if not report.check(node.title + ": the link comes up", wait_for(node.is_up), node.server.output()):
+            if not report.check(node.title + ": the link comes up", until(node.is_up), node.server.output()):
                 return
         for node in followers:
             if node.transport == "rdma":
@@ -97,7 +95,7 @@ def run(title, members, binaries, generator, seed, seconds):
                 node.cuts += 1
                 writer.burst(50)
             for node in followers:
-                if not wait_for(node.is_up):
+                if not until(node.is_up):
                     report.check(node.title + ": the link comes back", False, node.server.output())
                     return
         compare(title, nodes, writer, before)
@@ -134,7 +132,7 @@ def main():
         if options.group not in title:
             continue
         missing = [kind for kind, _, _ in members if not binaries[kind]]
-        if not missing and not os.path.exists(LAUNCHER) and any(transport == "rdma" for _, _, transport in members):
+        if not missing and not rdma_device() and any(transport == "rdma" for _, _, transport in members):
             missing = ["the software RDMA device"]
         if missing:
             report.missing(title, (why if missing[0] == "9.1" else None) or missing[0] + " is not there")

@@ -10,8 +10,8 @@ import random
 import sys
 import time
 
-from common import Client, Report, Server, installed, newest_server, ours
-from replication_replica import Proxy, Writer, compare_keys, info, link_up, load_generator, same_data, wait_for
+from common import Client, Report, Server, installed, newest_server, ours, until
+from replication_replica import Proxy, Writer, compare_keys, info, link_up, load_generator, same_data
 
 report = Report()
 
@@ -101,7 +101,7 @@ def change_and_cut(mode, control, writer, followers, rng, seconds):
             replica.cuts += 1
             writer.burst(50)
         for replica in followers:
-            if not wait_for(replica.is_up):
+            if not until(replica.is_up):
                 report.check("%s, %s: the link comes back" % (mode, replica.name), False, replica.log())
                 return
 

@@ -16,7 +16,7 @@ import threading
 import time
 from contextlib import ExitStack
 
-from common import ROOT, Client, Error, Report, Server, free_port, installed, newest_server, ours
+from common import ROOT, Client, Report, Server, free_port, info_fields, installed, newest_server, ours, until
 
 report = Report()
 
@@ -91,18 +91,7 @@ class Proxy:
 
 
 def info(client, section):
-    reply = client.call("INFO", section)
-    return dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line) if isinstance(reply, bytes) else {}
-
-
-def wait_for(what, seconds=60):
-    end = time.time() + seconds
-    while time.time() < end:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    return None
+    return info_fields(client.call("INFO", section))
 
 
 def link_up(client):
@@ -149,7 +138,7 @@ def same_data(primary, replica):
         digests = primary.call("DEBUG", "DIGEST"), replica.call("DEBUG", "DIGEST")
         same = digests[0] == digests[1] or contents(primary) == contents(replica)
         return same and offset == info(primary, "replication")["master_repl_offset"]
-    return wait_for(equal, 30), digests
+    return until(equal, 30), digests
 
 
 # What older servers accept or compute in another way, so that a newer replica differs from them by design.
@@ -219,7 +208,7 @@ def follow(name, primary_binary, primary_args, replica_args, generator, seed, se
 
 def follow_and_compare(title, primary, replica, last, proxy, writer, rng, seconds):
     theirs, mine = Client(primary.port), Client(replica.port)
-    if not report.check(title + ": the link comes up", wait_for(lambda: link_up(mine)), replica.output()):
+    if not report.check(title + ": the link comes up", until(lambda: link_up(mine)), replica.output()):
         return
     before = info(theirs, "stats")
     end, cuts = time.time() + seconds, 0
@@ -230,7 +219,7 @@ def follow_and_compare(title, primary, replica, last, proxy, writer, rng, second
             cuts += 1 if proxy.cut() else 0
             if rng.random() < 0.7:
                 writer.burst(50)
-            if not report.check(title + ": the link comes back", wait_for(lambda: link_up(mine)), replica.output()):
+            if not report.check(title + ": the link comes back", until(lambda: link_up(mine)), replica.output()):
                 return
     ok, digests = same_data(theirs, mine)
     if not report.check(title + ": the data are equal after %d commands and %d cuts" % (writer.sent, cuts), ok, digests):

@@ -7,7 +7,7 @@ and encoding, with bytes changed, removed, inserted and exchanged; checksums are
 import random
 import sys
 
-from common import Client, Closed, Error, Report, Server, newest_server, ours
+from common import Client, Error, Report, Server, newest_server, ours
 from payload import stream_content
 from values import GROUPED, STREAMS, VALUES
 

@@ -10,7 +10,7 @@ import os
 import random
 import sys
 
-from common import Client, Error, Report, Server, newest_server, ours
+from common import Client, Report, Server, newest_server, ours
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 report = Report()

@@ -4,9 +4,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 
-from common import Client, Report, Server, free_port, newest_server, ours, run
+from common import Client, Report, Server, free_port, info_fields, newest_server, ours, run, until
 
 report = Report()
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -47,19 +46,9 @@ def tools_work(what, cli, benchmark, server, port):
     report.check("%s: the server is alive" % what, server.alive(), server.output())
 
 
-def wait_for(what, condition):
-    end = time.time() + 30
-    while time.time() < end:
-        if condition():
-            report.check(what, True)
-            return
-        time.sleep(0.05)
-    report.check(what, False, "not within 30 seconds")
-
-
 def info(port, section):
-    text = Client(port).call("INFO", section).decode()
-    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+    with Client(port) as client:
+        return info_fields(client.call("INFO", section))
 
 
 def replicates(what, primary_binary, replica_binary):
@@ -68,9 +57,11 @@ def replicates(what, primary_binary, replica_binary):
         Client(primary.port).call("SET", "before", "x" * 100000)
         with Server(replica_binary, *arguments(free_port(), "--tls-replication", "yes")) as replica:
             Client(replica.port).call("REPLICAOF", "127.0.0.1", str(tls))
-            wait_for("%s: the link is up" % what, lambda: info(replica.port, "replication").get("master_link_status") == "up")
+            up = until(lambda: info(replica.port, "replication").get("master_link_status") == "up")
+            report.check("%s: the link is up" % what, up, replica.output())
             Client(primary.port).call("SET", "after", "y")
-            wait_for("%s: a write arrives" % what, lambda: Client(replica.port).call("GET", "after") == b"y")
+            arrived = until(lambda: replica.call("GET", "after") == b"y")
+            report.check("%s: a write arrives" % what, arrived, replica.output())
             report.equal("%s: the full synchronization brought a large value" % what, 100000, Client(replica.port).call("STRLEN", "before"))
 
 

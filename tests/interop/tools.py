@@ -2,9 +2,8 @@
 """The distribution's command line tools against our server, and our tools against genuine servers."""
 import os
 import re
-import time
 
-from common import Client, Report, Server, genuine, newest_server, ours, run
+from common import Client, Report, Server, genuine, newest_server, ours, run, until
 
 report = Report()
 
@@ -128,15 +127,6 @@ def commands(server, name):
     return int(found[1]) if found else 0
 
 
-def wait_until(true, seconds=30):
-    end = time.time() + seconds
-    while time.time() < end:
-        if true():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 if ours("valkey-benchmark") and genuine("valkey-server"):
     options = "--cluster-enabled", "yes", "--cluster-replica-no-failover", "yes"
     with Server(genuine("valkey-server"), *options) as primary, Server(genuine("valkey-server"), *options) as replica:
@@ -144,8 +134,8 @@ if ours("valkey-benchmark") and genuine("valkey-server"):
         one.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         two.call("CLUSTER", "MEET", "127.0.0.1", primary.port)
         name = one.call("CLUSTER", "MYID")
-        joined = wait_until(lambda: two.call("CLUSTER", "REPLICATE", name) == "OK")
-        joined = joined and wait_until(lambda: all(len(range_) > 3 for range_ in one.call("CLUSTER", "SLOTS")) and b"master_link_status:up" in two.call("INFO", "replication"))
+        joined = until(lambda: two.call("CLUSTER", "REPLICATE", name) == "OK")
+        joined = joined and until(lambda: all(len(range_) > 3 for range_ in one.call("CLUSTER", "SLOTS")) and b"master_link_status:up" in two.call("INFO", "replication"))
         report.check("a cluster for --rfr", joined, one.call("CLUSTER", "NODES"))
         for mode, expected in ((), (True, False)), (("--rfr", "no"), (True, False)), (("--rfr", "yes"), (False, True)), (("--rfr", "all"), (True, True)):
             before = commands(primary, "get"), commands(replica, "get")

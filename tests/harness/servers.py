@@ -1,0 +1,224 @@
+"""servers.py: how the tests in Python find programs and the RDMA device, start servers, and wait.
+
+    with Server(ours()) as server, Client(server.port) as client:
+        client.call("SET", "key", "value")
+
+    if rdma_device():
+        with Server(ours(), rdma=True) as server: …
+
+A server that a test has started is stopped when the test ends, also by SIGTERM or an exception."""
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from resp import Client, Error
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")  # runs a command with the software RDMA device
+PATIENCE = 60  # seconds for what happens soon, on a loaded machine and under sanitizers
+PORTS_TRIED = 5
+
+
+def executable(path):
+    return path if os.access(path, os.X_OK) else None
+
+
+def ours(name="valkey-server"):
+    """A program of this project, or None where it is not built. VALKEY_OURS names another server."""
+    return executable((name == "valkey-server" and os.environ.get("VALKEY_OURS")) or os.path.join(ROOT, "src", name))
+
+
+def genuine(name):
+    """A genuine program, or None. Those of the directory GENUINE_VALKEY (deps/genuine-valkey builds them) come first."""
+    for directory in (os.environ.get("GENUINE_VALKEY", ""), "/usr/bin", "/usr/local/bin", "/bin"):
+        path = os.path.join(directory, name)
+        if directory and executable(path) and not os.path.realpath(path).startswith(ROOT + "/"):
+            return path
+    return None
+
+
+def installed(name):
+    """A program of the distribution, or None. GENUINE_VALKEY does not count."""
+    return executable(os.path.join("/usr/bin", name))
+
+
+def rdma_device():
+    """The command that runs a program with the software RDMA device: [launcher], or None where it is not built.
+
+    Tests in Python use no other device: the genuine programs and the fault rules need this one."""
+    library = os.path.join(os.path.dirname(LAUNCHER), "libsoftrdma.so")
+    return [LAUNCHER] if executable(LAUNCHER) and os.access(library, os.R_OK) else None
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(condition, seconds=PATIENCE):
+    """What `condition` returns as soon as that is true, or else None. A broken connection counts as false."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            found = condition()
+        except OSError:
+            found = None
+        if found:
+            return found
+        time.sleep(0.01)
+    return None
+
+
+def wait_for(what, condition, seconds=PATIENCE):
+    """Like until(), but raises AssertionError, which says what did not happen."""
+    found = until(condition, seconds)
+    if not found:
+        raise AssertionError("did not happen within %d s: %s" % (seconds, what))
+    return found
+
+
+def info_fields(text):
+    """The fields of an INFO reply; none where the server replied with an error, as it does while it loads."""
+    return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line) if isinstance(text, bytes) else {}
+
+
+class Server:
+    """A server process, its port and its directory. The constructor returns when the server executes commands.
+
+    program         a path, or a list: a command that runs the server (["taskset", "-c", "0", path])
+    arguments       options; "{port}" in them is replaced by the port
+    rdma            the server has the software RDMA device and listens on the same port for RDMA
+    directory       where it works; None: a temporary one that stop() removes
+    files           paths of files or directories that are copied there before the start
+    configuration   lines of a configuration file, which the server may rewrite. None: no file and `save ""`
+    environment     variables in addition to those of the test
+    start           False: the caller calls launch() or start()
+
+    `process` is the Popen object, `dir` the directory; the output of all starts is appended to `log`, a path."""
+
+    running = set()
+
+    def __init__(self, program, *arguments, rdma=False, directory=None, files=(), configuration=None, environment=None,
+                 start=True):
+        self.program = [program] if isinstance(program, str) else list(program)
+        self.arguments, self.rdma, self.configuration = arguments, rdma, configuration
+        self.environment = dict(os.environ, **(environment or {}))
+        self.dir, self.temporary = directory or tempfile.mkdtemp(prefix="valkey-test."), not directory
+        self.log, self.log_start = os.path.join(self.dir, "log"), 0
+        self.process, self.port = None, free_port()
+        Server.running.add(self)
+        try:
+            for path in files:
+                target = os.path.join(self.dir, os.path.basename(path))
+                (shutil.copytree if os.path.isdir(path) else shutil.copy)(path, target)
+            if start:
+                self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def command(self):
+        options = ["--port", self.port, "--bind", "127.0.0.1", "--dir", self.dir]
+        if self.configuration is not None:
+            options = [os.path.join(self.dir, "server.conf"), *options]
+            if not os.path.exists(options[0]):
+                with open(options[0], "w") as file:
+                    file.write("\n".join(self.configuration) + "\n")
+        else:
+            options += ["--save", ""]
+        if self.rdma:
+            options += ["--rdma-bind", "127.0.0.1", "--rdma-port", self.port]
+        options += [argument.replace("{port}", str(self.port)) if isinstance(argument, str) else argument for argument in self.arguments]
+        return [str(word) for word in (rdma_device() if self.rdma else []) + self.program + options]
+
+    def launch(self):
+        """Starts the process and does not wait for it."""
+        self.log_start = os.path.getsize(self.log) if os.path.exists(self.log) else 0
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir,
+                                            env=self.environment)
+
+    def start(self, seconds=PATIENCE):
+        """Starts the process, with the same port and directory as before, and waits until it executes commands."""
+        first = self.process is None
+        for _ in range(PORTS_TRIED):
+            self.launch()
+            if until(lambda: not self.alive() or self.answers(), seconds) and self.alive():
+                return
+            # Another process may have taken the port meanwhile.
+            if self.alive() or not first or "in use" not in self.output():
+                break
+            self.port = free_port()
+        raise RuntimeError("%s did not start: %s" % (self.program[-1], self.output()))
+
+    def answers(self):
+        """Does it execute commands? While it loads its data it does not; where it demands a password it does."""
+        reply = self.call("PING")
+        return not isinstance(reply, Error) or not reply.startswith(("LOADING", "MASTERDOWN"))
+
+    def call(self, *words, timeout=20):
+        """Executes one command over a connection of its own."""
+        with Client(self.port, timeout=timeout) as client:
+            return client.call(*words)
+
+    def info(self, section="default"):
+        return info_fields(self.call("INFO", section))
+
+    def output(self, last=3000):
+        """The end of what it has written since its last start, or all of that with None."""
+        with open(self.log, "rb") as log:
+            log.seek(self.log_start)
+            text = log.read().decode("latin-1")
+        return text[-last:] if last else text
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        """Ends it with SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, seconds=15):
+        """Ends it with SIGTERM, and with SIGKILL where that takes too long. Returns its exit status."""
+        Server.running.discard(self)
+        if self.alive():
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        if self.temporary:
+            shutil.rmtree(self.dir, ignore_errors=True)
+        return self.process.returncode if self.process else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+@atexit.register
+def stop_all():
+    for server in list(Server.running):
+        server.stop()
+
+
+def ended(number, _):
+    stop_all()
+    sys.exit(128 + number)
+
+
+signal.signal(signal.SIGTERM, ended)
