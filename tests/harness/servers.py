@@ -57,9 +57,13 @@ def rdma_device():
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on. A node of a cluster adds 10,000 to it for the port of its bus."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port <= 65535 - 10000:
+            return port
 
 
 def until(condition, seconds=PATIENCE):
