@@ -194,7 +194,7 @@ helpers: $(HELPER_PROGRAMS) $(PRELOADS)
 
 # Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and its own clock.
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma) $(if $(filter no,$(BUILD_TLS)),tls),$(FUZZ_TARGETS)))
+FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma pull_replica pull_primary) $(if $(filter no,$(BUILD_TLS)),tls),$(FUZZ_TARGETS)))
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ))
 FUZZ_SECONDS ?= 20
 link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(1)
@@ -202,6 +202,12 @@ $(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
+# These replace the clock, the event loop and the transport.
+$(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: $(B)/tests/fuzz/fuzz_pull_%.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
+		$(call objects,$(filter-out src/lib/clock.c src/net/%,$(COMMON)))
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(call link_fuzz,$(LIBS_LIB))
 fuzz_config := $(call objects,src/server/config/config.c src/server/config/config_file.c src/server/config/config_rewrite.c)
 $(B)/fuzz/fuzz_script: $(call objects,src/script/lua_cjson.c src/script/lua_cmsgpack.c src/script/lua_struct.c)
 $(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c $(addprefix src/server/command/,command.c command_names.c command_syntax.c))
