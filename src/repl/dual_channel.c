@@ -11,11 +11,15 @@
  *     PSYNC <history> <offset + 1>
  *     <- +CONTINUE, the stream                      <- $EOF:<mark>, the copy
  *
+ * Both use the transport of the link. Where RDMA is refused for the second one, it uses TCP: the primary may have
+ * memory for one connection only.
+ *
  * The stream waits in the receive buffer of the main channel, up to the hard limit of client-output-buffer-limit
  * replica; above that the primary has to wait. When the copy is loaded, the stream continues from its offset. */
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/number.h"
+#include "repl/link_transport.h"
 #include "repl/replica.h"
 #include "server/clients/client.h"
 #include "server/role.h"
@@ -221,11 +225,23 @@ static void rdb_readable(struct connection *conn) {
     }
 }
 
+static void dial_rdb(const struct connection *link);
 static void rdb_closed(struct connection *conn) {
+    if (dual.rdb_state == RDB_CONNECT && conn->transport == transport_find("rdma")) {
+        log_warning("Dual channel replication: No RDMA connection for the RDB channel (%s). Using TCP",
+                    conn_error_text(conn));
+        close_rdb();
+        dial_rdb(NULL);
+        return;
+    }
     fail("the RDB channel is lost", conn->error ? conn_error_text(conn) : "end of the connection");
 }
 static const struct connection_events rdb_events = {
     .connected = rdb_connected, .readable = rdb_readable, .closed = rdb_closed};
+
+static void dial_rdb(const struct connection *link) {
+    dual.rdb = link_connect_beside(link, &rdb_events, (uint32_t)(repl_timeout_us() / 1000));
+}
 
 void dual_channel_start(struct connection *conn, void (*done)(bool synchronized)) {
     const struct client_limit *limit = &client_settings.limits[CLIENT_CLASS_REPLICA];
@@ -240,7 +256,7 @@ void dual_channel_start(struct connection *conn, void (*done)(bool synchronized)
     role_sync.buffer = role_sync.buffer_peak = 0;
     conn->events = &main_events;
     conn_set_in_limit(conn, limit->hard ? limit->hard : BUFFER_DEFAULT);
-    dual.rdb = replica_dial(&rdb_events);
+    dial_rdb(conn);
 }
 
 void dual_channel_cron(void) {

@@ -62,6 +62,17 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
     return conn_connect(transport_find("rdma"), server.loop, &options);
 }
 
+struct connection *link_connect_beside(const struct connection *link, const struct connection_events *events,
+                                       uint32_t timeout_ms) {
+    struct connect_options options = {
+        .host = role->host, .port = role->port, .timeout_ms = timeout_ms, .events = events};
+    if (link && link->transport == transport_find("rdma")) {
+        options.port = next.tried_port;
+        if (timeout_ms > RDMA_TIMEOUT_MS) options.timeout_ms = RDMA_TIMEOUT_MS;
+    }
+    return conn_connect(link ? link->transport : transport_find("tcp"), server.loop, &options);
+}
+
 bool link_connect_failed(const struct connection *conn, const char *error) {
     if (conn->transport != transport_find("rdma")) return false;
     if (strcmp(next.reason, error) != 0) /* once for each reason: the attempt is repeated with each connect */

@@ -23,6 +23,9 @@ extern const struct config_option link_transport_options[];
 
 /* Opens a connection to the primary (role.h) over the transport that is next. */
 struct connection *link_connect(const struct connection_events *events, uint32_t timeout_ms);
+/* Opens a second connection to the primary, over the transport of `link`; NULL: over TCP, because RDMA has failed. */
+struct connection *link_connect_beside(const struct connection *link, const struct connection_events *events,
+                                       uint32_t timeout_ms);
 /* The connection could not be made; `error` says why. True: connect again at once, over another transport. */
 bool link_connect_failed(const struct connection *conn, const char *error);
 void link_connected(const struct connection *conn);

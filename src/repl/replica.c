@@ -400,15 +400,11 @@ static void connected(struct connection *conn) {
 
 static const struct connection_events events = {.connected = connected, .readable = readable, .closed = closed};
 
-struct connection *replica_dial(const struct connection_events *dial_events) {
-    return link_connect(dial_events, (uint32_t)(repl_timeout_us() / 1000));
-}
-
 static void connect_now(void) {
     log_notice("Connecting to PRIMARY %s:%d", role->host, role->port);
     link.phase = PHASE_CONNECT;
     link.heard_us = clock_mono();
-    link.conn = replica_dial(&events);
+    link.conn = link_connect(&events, (uint32_t)(repl_timeout_us() / 1000));
     log_notice("PRIMARY <-> REPLICA sync started");
     role_set_link(ROLE_LINK_CONNECTING);
 }

@@ -36,8 +36,6 @@ void replica_forget_position(void);
 /* The full copy is loaded: the data are those of the history `id` at `offset`. Follows the stream, which `conn` brings,
  * from there. `db`: the database selected in the stream. */
 void replica_synchronized(struct connection *conn, struct slice id, int64_t offset, int db);
-/* Opens a connection to the primary over the transport of the link. */
-struct connection *replica_dial(const struct connection_events *events);
 /* Reads a line of a handshake from the connection: without its end, NUL-terminated. Empty lines are the primary's sign
  * that it is alive. Returns its length, -1 where the line is not complete, -2 where it has no end within the size. */
 enum { REPLICA_LINE_MAX = 1024 };
