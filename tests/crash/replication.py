@@ -65,7 +65,8 @@ class Server(servers.Server):
         self.descriptors = None
 
     def follow(self, primary):
-        self.call("REPLICAOF", "127.0.0.1", primary.port)
+        # A server that loads a copy refuses it.
+        wait_for("REPLICAOF is accepted", lambda: not isinstance(self.call("REPLICAOF", "127.0.0.1", primary.port), Error))
 
     def is_up(self):
         return self.info("replication").get("master_link_status") == "up"
