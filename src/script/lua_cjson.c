@@ -383,11 +383,11 @@ static void token_next(struct parser *p, struct token *token) {
                                             TOKEN_ARRAY_END,    TOKEN_COLON,      TOKEN_COMMA};
     while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r')) p->at++;
     token->at = (size_t)(p->at - p->text);
-    if (p->at >= p->end) {
+    if (p->at >= p->end || *p->at == '\0') { /* a NUL ends a text, too, as scripts know it */
         token->kind = TOKEN_END;
         return;
     }
-    const char *mark = *p->at ? strchr(marks, *p->at) : NULL;
+    const char *mark = strchr(marks, *p->at);
     if (mark) {
         token->kind = kinds[mark - marks];
         p->at++;
@@ -514,7 +514,7 @@ static void integer_setting(lua_State *lua, int index, int *value, int min, int 
         char text[64];
         int given = (int)luaL_checkinteger(lua, index);
         snprintf(text, sizeof text, "expected integer between %d and %d", min, max);
-        luaL_argcheck(lua, min <= given && given <= max, index, text);
+        luaL_argcheck(lua, min <= given && given <= max, 1, text); /* the number that scripts know */
         *value = given;
     }
     lua_pushinteger(lua, *value);

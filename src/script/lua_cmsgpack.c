@@ -9,6 +9,7 @@
 #include <math.h>
 
 enum { DEPTH_MAX = 16, STACK_NEEDED = 8 };
+#define TOO_MANY "too many return values at once; use unpack_one or unpack_limit instead."
 
 /* --- Packing --- */
 
@@ -198,7 +199,7 @@ static void unpack_array(struct input *in, uint64_t count) {
 }
 
 static void unpack_map(struct input *in, uint64_t count) {
-    luaL_checkstack(in->lua, STACK_NEEDED, "in function mp_decode_to_lua_hash");
+    luaL_checkstack(in->lua, STACK_NEEDED, TOO_MANY);
     lua_newtable(in->lua);
     for (uint64_t i = 0; i < count; i++) {
         unpack_value(in);
@@ -275,7 +276,7 @@ static int unpack_some(lua_State *lua, int limit, int offset, bool all) {
     struct input in = {lua, bytes + offset, bytes + len};
     int count = 0, base = lua_gettop(lua);
     for (; in.at < in.end && (limit == 0 || count < limit); count++) {
-        luaL_checkstack(lua, STACK_NEEDED, "in function mp_unpack_full");
+        luaL_checkstack(lua, STACK_NEEDED, TOO_MANY);
         unpack_value(&in);
     }
     if (all) return count;

@@ -8,7 +8,8 @@
  * libraries that would see or change the empty table are replaced.
  *
  * Bytecode is refused, since the interpreter does not verify it: a text that begins like bytecode gets a space before
- * it and so becomes a syntax error. Patterns are bounded, because matching recurses for each of their items. */
+ * it and so becomes a syntax error. Patterns are bounded, because matching recurses for each of their items. Arguments
+ * with which functions of the distribution's libraries would write outside of their memory are refused. */
 #include "lib/memory.h"
 #include "script/lua_vm.h"
 #include "script/script_run.h"
@@ -89,6 +90,9 @@ enum original {
     ORIGINAL_GETMETATABLE,
     ORIGINAL_SETMETATABLE,
     ORIGINAL_COLLECTGARBAGE,
+    ORIGINAL_UNPACK,
+    ORIGINAL_TOBIT,
+    ORIGINAL_TOHEX,
     ORIGINAL_INSERT,
     ORIGINAL_FOREACH,
     ORIGINAL_FIND,
@@ -151,6 +155,33 @@ void lua_sandbox_reset(lua_State *lua) {
     lua_gc(lua, LUA_GCSETPAUSE, GC_PAUSE);
     lua_gc(lua, LUA_GCSETSTEPMUL, GC_STEP);
     lua_gc(lua, LUA_GCRESTART, 0);
+}
+
+/* Arguments that the distribution's libraries do not check */
+
+/* The original computes the number of results as an int, which overflows: it would write behind the stack. */
+static int safe_unpack(lua_State *lua) {
+    luaL_checktype(lua, 1, LUA_TTABLE);
+    int64_t first = luaL_optint(lua, 2, 1);
+    int64_t last = luaL_opt(lua, luaL_checkint, 3, (int)lua_objlen(lua, 1));
+    if (last - first >= LUAI_MAXCSTACK) return luaL_error(lua, "too many results to unpack");
+    return originals[ORIGINAL_UNPACK](lua);
+}
+
+/* The original negates the number of digits, which the least integer does not survive: it would write outside of its
+ * buffer. More than 8 digits are 8. */
+static int safe_tohex(lua_State *lua) {
+    if (lua_isnumber(lua, 2)) {
+        lua_pushcfunction(lua, originals[ORIGINAL_TOBIT]);
+        lua_pushvalue(lua, 2);
+        lua_call(lua, 1, 1);
+        if (lua_tonumber(lua, -1) == INT32_MIN) {
+            lua_pushinteger(lua, -8);
+            lua_replace(lua, 2);
+        }
+        lua_pop(lua, 1);
+    }
+    return originals[ORIGINAL_TOHEX](lua);
 }
 
 /* Patterns */
@@ -250,6 +281,10 @@ static int safe_load(lua_State *lua) {
     const char *name = luaL_optstring(lua, LOAD_NAME, "=(load)");
     luaL_checktype(lua, LOAD_FUNCTION, LUA_TFUNCTION);
     lua_settop(lua, LOAD_PIECE);
+    /* The parser has a string of this name, which nothing protects from the collector while the function runs that is
+     * called once more after its end. The name on the stack is the same string. */
+    lua_pushstring(lua, name);
+    lua_replace(lua, LOAD_NAME);
     lua_pushboolean(lua, 0);
     lua_replace(lua, lua_upvalueindex(1));
     return loaded(lua, lua_load(lua, read_pieces, &first, name));
@@ -348,6 +383,7 @@ static void open_base(lua_State *lua) {
     replace(lua, "getmetatable", safe_getmetatable, ORIGINAL_GETMETATABLE);
     replace(lua, "setmetatable", safe_setmetatable, ORIGINAL_SETMETATABLE);
     replace(lua, "collectgarbage", safe_collectgarbage, ORIGINAL_COLLECTGARBAGE);
+    replace(lua, "unpack", safe_unpack, ORIGINAL_UNPACK);
     replace(lua, "loadstring", safe_loadstring, -1);
     replace(lua, "pcall", safe_pcall, -1);
     lua_pushboolean(lua, 0);
@@ -361,7 +397,6 @@ static void open_others(lua_State *lua) {
     replace(lua, "insert", safe_insert, ORIGINAL_INSERT);
     replace(lua, "foreach", safe_foreach, ORIGINAL_FOREACH);
     lua_getglobal(lua, "math");
-
     replace(lua, "random", safe_random, -1);
     replace(lua, "randomseed", safe_randomseed, -1);
     lua_getglobal(lua, "string");
@@ -371,12 +406,17 @@ static void open_others(lua_State *lua) {
     replace(lua, "gsub", safe_gsub, ORIGINAL_GSUB);
     lua_getfield(lua, -1, "gmatch");
     lua_setfield(lua, -2, "gfind");
+    lua_getglobal(lua, "bit");
+    lua_getfield(lua, -1, "tobit");
+    originals[ORIGINAL_TOBIT] = lua_tocfunction(lua, -1);
+    lua_pop(lua, 1);
+    replace(lua, "tohex", safe_tohex, ORIGINAL_TOHEX);
     lua_getglobal(lua, "os");
     lua_newtable(lua);
     lua_getfield(lua, -2, "clock");
     lua_setfield(lua, -2, "clock");
     lua_setglobal(lua, "os");
-    lua_pop(lua, 4);
+    lua_pop(lua, 5);
 }
 
 static int refuse_unknown_global(lua_State *lua) {

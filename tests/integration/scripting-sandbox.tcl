@@ -193,6 +193,42 @@ start_server {tags {scripting}} {
         }
     }
 
+    test "a range of unpack that overflows an integer is refused" {
+        foreach range {{0, 2147483647} {-2147483648, 2147483647} {-2147483647, 2147483647} {-2147483648, -1} {-2147483648, 0} {1, 8001}} {
+            assert_error_like "*too many results to unpack*" {r eval "return unpack({1}, $range)" 0}
+        }
+        assert_equal 0 [r eval {return select('#', unpack({}, 1, -2147483648))} 0]
+        assert_equal 2 [r eval {return select('#', unpack({}, 2147483646, 2147483647))} 0]
+        assert_equal 7000 [r eval {return select('#', unpack({}, 1, 7000))} 0]
+    }
+
+    test "bit.tohex takes every number of digits" {
+        foreach {digits reply} {-2147483648 FFFFFFFF 2147483648 FFFFFFFF 2^32+2^31 FFFFFFFF '-2147483648' FFFFFFFF
+            -2147483647 FFFFFFFF 2147483647 ffffffff -4 FFFF 0 {}} {
+            assert_equal $reply [r eval "return bit.tohex(-1, $digits)" 0] $digits
+        }
+        assert_error_like "*bad argument #2 to 'tohex' (number expected, got table)*" {r eval {return bit.tohex(1, {})} 0}
+    }
+
+    test "the name of a chunk survives a collection while its reader runs" {
+        # The interpreter calls a reader that has ended once more, after it has made the name.
+        foreach name {"" ", 'name\0of a chunk'"} shown {(load) {[string "name"]}} {
+            set reply [r eval "
+                local calls = 0
+                local f = load(function()
+                    calls = calls + 1
+                    if calls == 2 then
+                        collectgarbage() collectgarbage()
+                        local t = {} for i = 1, 2000 do t\[i] = ('x'):rep(6) .. i % 10 .. i end
+                        return 'error(1)'
+                    end
+                end$name)
+                local ok, message = pcall(f)
+                return {calls, message}" 0]
+            assert_equal [list 3 "$shown:1: 1"] $reply
+        }
+    }
+
     test "what exhausts the interpreter is an error, and no more" {
         foreach {script error} {
             {return unpack({}, 1, 1e8)} "*too many results to unpack*"
