@@ -364,28 +364,92 @@ static void the_client_gives_up_when_its_time_is_over(void **state) {
     close(fd);
 }
 
-/* The bytes with which a genuine client begins, and then everything else at once. */
-static void a_handshake_cut_at_every_byte_leaves_nothing(void **state) {
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+/* A peer of OpenSSL's own: a server if our side connects, else a client. Its stream ends after `cut` bytes. Returns the
+ * bytes that it has sent when its handshake was complete, or when its stream ended. */
+static size_t cut_handshake(int listening, int version, size_t cut) {
+    SSL_CTX *context = SSL_CTX_new(TLS_method());
     SSL *ssl = SSL_new(context);
     BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
+    BIO_set_mem_eof_return(in, -1);
     SSL_set_bio(ssl, in, out);
-    SSL_set_connect_state(ssl);
-    SSL_do_handshake(ssl);
-    char *hello;
-    long len = BIO_get_mem_data(out, &hello);
-    assert_true(len > 100);
-    for (long cut = 1; cut <= len; cut++) {
-        int raw = raw_dial();
-        assert_int_equal(write(raw, hello, (size_t)cut), cut);
-        shutdown(raw, SHUT_WR);
-        raw_wait_end(raw);
-        close(raw);
+    SSL_set_max_proto_version(ssl, version);
+    int raw = -1;
+    if (listening >= 0) {
+        assert_int_equal(SSL_use_certificate_file(ssl, own_cert, SSL_FILETYPE_PEM), 1);
+        assert_int_equal(SSL_use_PrivateKey_file(ssl, own_key, SSL_FILETYPE_PEM), 1);
+        SSL_set_accept_state(ssl);
+        client.closed = 0;
+        client.on_closed = leave_everything;
+        dial(&client);
+        turn_until((raw = accept(listening, NULL, NULL)) >= 0);
+    } else {
+        SSL_set_connect_state(ssl);
+        raw = raw_dial();
+        turn_until(stream_stats.handshakes == 1);
     }
-    turn_until(stream_stats.handshakes == 0);
-    assert_null(server.conn);
+    fcntl(raw, F_SETFL, O_NONBLOCK);
+    size_t sent = 0;
+    for (bool complete = false; sent < cut && !complete;) {
+        char bytes[16384];
+        complete = SSL_do_handshake(ssl) == 1;
+        ERR_clear_error();
+        int len = BIO_read(out, bytes, (int)(cut - sent < sizeof bytes ? cut - sent : sizeof bytes));
+        if (len > 0) {
+            assert_int_equal(write(raw, bytes, (size_t)len), len);
+            sent += (size_t)len;
+            complete = false;
+        }
+        event_loop_turn(loop, len > 0 || complete ? 0 : 1000);
+        ssize_t n = read(raw, bytes, sizeof bytes);
+        if (n > 0) BIO_write(in, bytes, (int)n);
+    }
+    shutdown(raw, SHUT_WR);
+    if (listening >= 0) {
+        turn_until(client.closed == 1);
+        end_close(&client);
+    } else {
+        turn_until(stream_stats.handshakes == 0 && server.conn == NULL);
+    }
+    close(raw);
     SSL_free(ssl);
     SSL_CTX_free(context);
+    return sent;
+}
+
+static void a_handshake_cut_at_every_byte_leaves_nothing(void **state) {
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    for (int i = 0; i < 2; i++) {
+        size_t whole = cut_handshake(-1, versions[i], SIZE_MAX);
+        assert_true(whole > 200);
+        uint64_t complete = tls_stats.handshakes, failed = stream_stats.handshakes_failed;
+        for (size_t cut = 0; cut < whole; cut++) assert_int_equal(cut_handshake(-1, versions[i], cut), cut);
+        assert_int_equal(tls_stats.handshakes, complete);
+        assert_int_equal(stream_stats.handshakes_failed, failed + whole);
+    }
+}
+
+/* The length of a signature differs by a few bytes from one handshake to the next. */
+static void a_servers_handshake_cut_at_every_byte_ends_the_connection(void **state) {
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    int listening = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), port = suite.port;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    assert_int_equal(bind(listening, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listening, 16), 0);
+    getsockname(listening, (struct sockaddr *)&at, &len);
+    suite.port = ntohs(at.sin_port);
+    for (int i = 0; i < 2; i++) {
+        size_t whole = cut_handshake(listening, versions[i], SIZE_MAX);
+        assert_true(whole > 500);
+        assert_int_equal(client.connected, 1);
+        client.connected = 0;
+        for (size_t cut = 0; cut + 16 < whole; cut++) cut_handshake(listening, versions[i], cut);
+        /* In TLS 1.3 two tickets of more than 200 bytes follow the handshake. */
+        assert_true(versions[i] == TLS1_3_VERSION ? client.connected > 0 : client.connected == 0);
+        client.connected = 0;
+    }
+    suite.port = port;
+    close(listening);
 }
 
 static void changed_bytes_in_the_handshake_and_after_it_end_the_connection(void **state) {
@@ -526,6 +590,7 @@ int main(void) {
         TLS_TEST(closing_the_listener_closes_handshakes),
         TLS_TEST(the_client_gives_up_when_its_time_is_over),
         TLS_TEST(a_handshake_cut_at_every_byte_leaves_nothing),
+        TLS_TEST(a_servers_handshake_cut_at_every_byte_ends_the_connection),
         TLS_TEST(changed_bytes_in_the_handshake_and_after_it_end_the_connection),
         TLS_TEST(renegotiation_is_refused),
         TLS_TEST(a_peer_that_sends_byte_by_byte_is_served),
