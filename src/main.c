@@ -21,6 +21,7 @@
 #include "server/debug/debug.h"
 #include "server/debug/debug_clients.h"
 #include "server/process/crash.h"
+#include "server/process/memory_test.h"
 #include "server/defrag.h"
 #include "server/eviction.h"
 #include "server/stats/info.h"
@@ -171,6 +172,7 @@ static void help_print(FILE *to, const char *program) {
             "       %s - (read the configuration from standard input)\n"
             "       %s -v or --version\n"
             "       %s -h or --help\n"
+            "       %s --test-memory MEGABYTES [PASSES]\n"
             "       %s --check-system [DIRECTORY] (what this machine lacks; DIRECTORY: proc and sys are there)\n"
             "\n"
             "Options are those of the configuration file, with two dashes before their name:\n"
@@ -180,7 +182,7 @@ static void help_print(FILE *to, const char *program) {
             "       echo 'maxmemory 128mb' | %s -\n"
             "\n"
             "valkey.conf, which comes with the server, explains every option.\n",
-            program, program, program, program, program, program, program, program, program);
+            program, program, program, program, program, program, program, program, program, program);
 }
 
 /* Options that print something and exit without starting a server. */
@@ -196,11 +198,8 @@ static void early_arguments(int argc, char **argv) {
         exit(0);
     }
     if (strcmp(first, "--check-system") == 0) exit(process_check_system(argc > 2 ? argv[2] : ""));
-    if (strcmp(first, "--test-memory") == 0) {
-        fprintf(stderr, "This server has no memory test. memtester and memtest86+ test memory better than a program "
-                        "that runs on it.\n");
-        exit(1);
-    }
+    if (strcmp(first, "--test-memory") == 0)
+        exit(memory_test_main(argv[0], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL));
     if (strcmp(first, "--sentinel") == 0 || strstr(argv[0], "valkey-sentinel")) {
         fprintf(stderr, "Sentinel mode is not part of this server.\n");
         exit(1);

@@ -254,9 +254,21 @@ static bool is_manifest(const char *path) {
     return false;
 }
 
-static int usage(const char *program) {
+static int usage(const char *program, int status) {
     printf("Usage: %s [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>\n", program);
-    return 1;
+    return status;
+}
+
+static int help(const char *program) {
+    usage(program, 0);
+    printf("\n"
+           "Checks an append-only file, or all files of a manifest. The exit status is 0 if they are valid.\n"
+           "  --fix                    Cut the last file off where it stops being valid\n"
+           "  --truncate-to-timestamp  Cut it off behind the commands of this time, in seconds since 1970;\n"
+           "                           the file needs annotations (aof-timestamp-enabled)\n"
+           "  --version, --help\n"
+           "A file whose name begins with a dash needs its directory: ./-name\n");
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -265,14 +277,15 @@ int main(int argc, char **argv) {
         printf("valkey-check-aof v=" PROJECT_VERSION "\n");
         return 0;
     }
-    if (argc == 2)
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) return help(argv[0]);
+    if (argc == 2 && argv[1][0] != '-')
         path = argv[1];
     else if (argc == 3 && strcmp(argv[1], "--fix") == 0)
         check.fix = true, path = argv[2];
     else if (argc == 4 && strcmp(argv[1], "--truncate-to-timestamp") == 0)
         path = argv[3];
     else
-        return usage(argv[0]);
+        return usage(argv[0], 1);
     if (argc == 4 && (!parse_int64(slice_of(argv[2]), &check.truncate_to) || check.truncate_to <= 0)) {
         printf("Invalid timestamp, aborting...\n");
         return 1;

@@ -211,6 +211,34 @@ test "a bad line on standard input is refused" {
     assert_match "*>>> 'port 99999'\nargument must be between 0 and 65535 inclusive*" [dict get $got err]
 }
 
+test "--test-memory tests the megabytes that it is given" {
+    set got [run {*}[server_command] --test-memory]
+    assert_equal 1 [dict get $got code]
+    assert_match "Please specify the amount of memory to test in megabytes.\nExample: *valkey-server --test-memory 4096\n" [dict get $got err]
+}
+
+test "--test-memory shows its passes, and refuses what is no size" -needs {ours 1} {
+    set got [run {*}[server_command] --test-memory 2 3]
+    assert_equal 0 [dict get $got code]
+    assert_match "Pass 1 of 3: 0 errors\nPass 2 of 3: 0 errors\nPass 3 of 3: 0 errors\n\nYour memory passed this test.\n*" [dict get $got out]
+    foreach arguments {0 -1 x 1x 9223372036854775807 {2 0} {2 x}} {
+        set got [run {*}[server_command] --test-memory {*}$arguments]
+        assert_equal 1 [dict get $got code] $arguments
+        assert_match "--test-memory takes the megabytes to test, 1 to * on this machine, and the number of passes,*" [dict get $got err] $arguments
+    }
+}
+
+test "valkey-check-aof explains its options, and takes no option for a file" -needs {ours 1} {
+    foreach option {-h --help} {
+        set got [run [tool valkey-check-aof] $option]
+        assert_equal 0 [dict get $got code]
+        assert_match "Usage: *--fix*--truncate-to-timestamp*<file.manifest|file.aof>*exit status*" [dict get $got out]
+    }
+    set got [run [tool valkey-check-aof] --nosuch]
+    assert_equal 1 [dict get $got code]
+    assert_match "Usage: *<file.manifest|file.aof>\n" [dict get $got out]
+}
+
 test "--version tells the version and ends" {
     foreach option {--version -v} {
         set got [run_server $option]
