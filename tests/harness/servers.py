@@ -105,18 +105,21 @@ class Server:
     environment     variables in addition to those of the test
     start           False: the caller calls launch() or start()
 
-    `process` is the Popen object, `dir` the directory; the output of all starts is appended to `log`, a path."""
+    `process` is the Popen object, `command` the command line, `dir` the directory. The output of all starts is appended to
+    `log`, a path."""
 
     running = set()
 
     def __init__(self, program, *arguments, rdma=False, directory=None, files=(), configuration=None, environment=None,
                  start=True):
         self.program = [program] if isinstance(program, str) else list(program)
+        if None in self.program:
+            raise RuntimeError("the server is not built: run make")
         self.arguments, self.rdma, self.configuration = arguments, rdma, configuration
         self.environment = dict(os.environ, **(environment or {}))
         self.dir, self.temporary = directory or tempfile.mkdtemp(prefix="valkey-test."), not directory
         self.log, self.log_start = os.path.join(self.dir, "log"), 0
-        self.process, self.port = None, free_port()
+        self.process, self.command, self.port = None, [], free_port()
         Server.running.add(self)
         try:
             for path in files:
@@ -128,7 +131,7 @@ class Server:
             self.stop()
             raise
 
-    def command(self):
+    def command_line(self):
         options = ["--port", self.port, "--bind", "127.0.0.1", "--dir", self.dir]
         if self.configuration is not None:
             options = [os.path.join(self.dir, "server.conf"), *options]
@@ -145,8 +148,9 @@ class Server:
     def launch(self):
         """Starts the process and does not wait for it."""
         self.log_start = os.path.getsize(self.log) if os.path.exists(self.log) else 0
+        self.command = self.command_line()
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir,
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir,
                                             env=self.environment)
 
     def start(self, seconds=PATIENCE):
@@ -164,7 +168,8 @@ class Server:
 
     def answers(self):
         """Does it execute commands? While it loads its data it does not; where it demands a password it does."""
-        reply = self.call("PING")
+        with Client(self.port) as client:
+            reply = client.call("PING")
         return not isinstance(reply, Error) or not reply.startswith(("LOADING", "MASTERDOWN"))
 
     def call(self, *words, timeout=20):

@@ -1,23 +1,21 @@
 """What the programs of tests/perf share: servers that are pinned and always stopped, loads on them of a given time, and what must stand beside a figure."""
-import atexit
 import collections
 import csv
 import io
 import os
 import platform
 import shlex
-import shutil
-import signal
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")
-ours = lambda name: os.path.join(ROOT, "src", name)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+import servers  # noqa: E402
+from resp import request  # noqa: E402
+from servers import LAUNCHER, ROOT, free_port, info_fields, ours, rdma_device  # noqa: E402,F401
+
 median = statistics.median
 CPUCLOCK_SCHED = 2  # the kernel's clock numbers of processes: linux/posix-timers.h
 NAMES = {"ping": "ping_mbulk"}  # of the benchmark
@@ -27,12 +25,6 @@ STEADY = 0.75  # the part of a run that CPU time is taken over: not the connecti
 
 def pinned(core, command):
     return command if core is None else ["taskset", "-c", str(core)] + command
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def version(program):
@@ -53,29 +45,19 @@ def describe_machine(out=sys.stdout):
     print("machine: %s, load before %.2f" % (machine(), os.getloadavg()[0]), file=out)
 
 
-class Server:
-    """A server in a directory of its own, stopped when the program ends, however it ends."""
-    running = []
+def cpu_seconds(process):
+    """CPU time of all threads of a process until now, to the nanosecond (taskset and the launcher have become the server)."""
+    return time.clock_gettime((~process.pid << 3) | CPUCLOCK_SCHED)
+
+
+class Server(servers.Server):
+    """A server that is pinned to a core, with a connection that stays open: call() raises errors and returns bytes."""
 
     def __init__(self, name, command, core=None, arguments=()):
-        self.name, self.port = name, free_port()
-        self.directory = tempfile.mkdtemp(prefix="perf.")
-        self.command = pinned(core, command + ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.directory]
-                              + [argument.format(port=self.port) for argument in arguments])
-        self.log = open(os.path.join(self.directory, "log"), "wb")
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-        Server.running.append(self)
-        end = time.time() + 10
-        while True:
-            try:
-                self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-                self.file = self.socket.makefile("rb")
-                self.call("PING")
-                return
-            except (OSError, EOFError):
-                if time.time() > end or self.process.poll() is not None:
-                    raise SystemExit("%s did not start: %s\n%s" % (name, shlex.join(self.command), open(self.log.name).read()[-2000:]))
-                time.sleep(0.05)
+        self.name = name
+        super().__init__(pinned(core, command), "--appendonly", "no", *arguments)
+        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        self.file = self.socket.makefile("rb")
 
     def read(self):
         line = self.file.readline()
@@ -97,33 +79,10 @@ class Server:
         return [self.read() for _ in range(int(self.read()))]
 
     def info(self, section):
-        lines = self.call("INFO", section).decode().split("\r\n")
-        return dict(line.split(":", 1) for line in lines if ":" in line)
+        return info_fields(self.call("INFO", section))
 
     def cpu_seconds(self):
-        """CPU time of all threads of the server process until now, to the nanosecond (taskset and the launcher have become it)."""
-        return time.clock_gettime((~self.process.pid << 3) | CPUCLOCK_SCHED)
-
-    def stop(self):
-        if self not in Server.running:
-            return
-        Server.running.remove(self)
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.log.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def request(*words):
-    out = [b"*%d\r\n" % len(words)]
-    for word in words:
-        word = word if isinstance(word, bytes) else str(word).encode()
-        out.append(b"$%d\r\n%s\r\n" % (len(word), word))
-    return b"".join(out)
+        return cpu_seconds(self.process)
 
 
 class Work(collections.namedtuple("Work", "test clients pipeline size")):
@@ -221,25 +180,7 @@ def bytes_text(size):
     return "%d B" % size
 
 
-def device_built():
-    return os.path.exists(os.path.join(os.path.dirname(LAUNCHER), "libsoftrdma.so"))
-
-
 # How long to spin for completions. SPIN_US: longer than anything takes while a run lasts, so that nobody sleeps, and short enough to leave the core to the next
 # server afterwards. Else the server's default, and the tool's where it has a CPU for itself.
 SPIN_US, SERVER_SPIN_US, TOOL_SPIN_US = 2000, 20, 10
 RDMA_ARGUMENTS = ["--rdma-bind", "127.0.0.1", "--rdma-port", "{port}"]
-
-
-@atexit.register
-def stop_all():
-    for server in list(Server.running):
-        server.stop()
-
-
-def interrupted(number, frame):
-    sys.exit(128 + number)
-
-
-signal.signal(signal.SIGTERM, interrupted)
-signal.signal(signal.SIGINT, interrupted)
