@@ -4,6 +4,10 @@
  * specs) and its channels. Which databases and channels a command uses follows from a table of the few commands that
  * name them, and from their categories; the result is cached for each command.
  *
+ * Most requests take a shortcut: for each command the root selector remembers, until one of its rules changes, that it
+ * allows the command as a whole, or does if argument 1, the only key, may be accessed. Only when that does not decide
+ * that the request is allowed, it is checked as described above.
+ *
  * The filter is installed only while a user without all rights exists. */
 #include "acl/acl.h"
 #include "acl/rights.h"
@@ -214,8 +218,60 @@ bool acl_reads_all_keys(const struct user *user, const struct command *command, 
     return false;
 }
 
+/* Shortcuts */
+
+enum shortcut { /* 0: not known yet. SHORTCUT_KEY also has the bits of enum access */
+                SHORTCUT_NONE = 1 << 2,
+                SHORTCUT_ALLOWED = 1 << 3,
+                SHORTCUT_KEY = 1 << 4
+};
+
+static uint8_t shortcut_make(const struct acl_selector *selector, const struct command *command) {
+    const struct key_spec *spec = NULL;
+    if (!selector->all_databases || !selector_has_command(selector, command, 0, NULL)) return SHORTCUT_NONE;
+    if (!selector->channels.all && traits_of(command).channels != CHANNELS_NONE) return SHORTCUT_NONE;
+    if (selector->keys.all) return SHORTCUT_ALLOWED;
+    for (int i = 0; i < COMMAND_KEY_SPECS_MAX; i++) {
+        const struct key_spec *here = &command->spec->keys[i];
+        if (here->begin == BEGIN_NONE || here->flags & KEY_NOT_KEY) continue;
+        if (spec) return SHORTCUT_NONE;
+        spec = here;
+    }
+    bool fixed = !command->spec->find_keys; /* the function finds what the spec says, except for these flags */
+    if (!spec) return fixed ? SHORTCUT_ALLOWED : SHORTCUT_NONE;
+    bool variable = spec->flags & KEY_VARIABLE_FLAGS, first = spec->begin == BEGIN_INDEX && spec->index == 1;
+    if ((!fixed && !variable) || !first || spec->find != FIND_RANGE || spec->a != 0) return SHORTCUT_NONE;
+    return (uint8_t)(SHORTCUT_KEY | (variable ? ACCESS_READ | ACCESS_WRITE : access_of(spec->flags)));
+}
+
+static __attribute__((noinline)) uint8_t shortcut_find(struct acl_selector *selector, const struct command *command) {
+    size_t id = command->id;
+    if (id >= selector->shortcut_count) {
+        selector->shortcuts = mem_realloc(selector->shortcuts, id + 1);
+        memset(selector->shortcuts + selector->shortcut_count, 0, id + 1 - selector->shortcut_count);
+        selector->shortcut_count = id + 1;
+    }
+    return selector->shortcuts[id] = shortcut_make(selector, command);
+}
+
+static bool takes_shortcut(const struct client *client, const struct command *command, int argc,
+                           const struct slice *argv) {
+    const struct user *user = client->user;
+    if (user->flags & USER_ALL_RIGHTS) return true;
+    if (!user->rights) return false;
+    struct acl_selector *selector = &user->rights->selectors[0];
+    size_t id = command->id;
+    uint8_t shortcut = id < selector->shortcut_count ? selector->shortcuts[id] : 0;
+    if (__builtin_expect(!shortcut, 0)) shortcut = shortcut_find(selector, command);
+    if (shortcut & SHORTCUT_KEY)
+        return argc > 1 && selector_has_key(selector, argv[1], shortcut & (ACCESS_READ | ACCESS_WRITE));
+    return shortcut & SHORTCUT_ALLOWED;
+}
+
 static enum user_denial check_client(const struct client *client, const struct command *command, int argc,
                                      const struct slice *argv, int *at) {
+    *at = 0;
+    if (takes_shortcut(client, command, argc, argv)) return USER_ALLOWED;
     return acl_check(client->user, db_id(client->db), command, argc, argv, at);
 }
 
@@ -227,7 +283,7 @@ static enum filter_answer filter_ask(struct client *client, const struct command
     *error = user_refusal(client, command, argc, argv);
     return *error ? FILTER_REFUSE : FILTER_PASS;
 }
-static struct command_filter filter = {.order = FILTER_ACL, .ask = filter_ask};
+static struct command_filter filter = {.order = FILTER_ACL, .passes = takes_shortcut, .ask = filter_ask};
 
 static void filter_update(void) {
     static bool installed;

@@ -41,6 +41,9 @@ static void pattern_set(struct acl_pattern *pattern, struct slice text, uint32_t
                                     .plain = plain,
                                     .kind = PATTERN_GLOB,
                                     .access = access};
+    size_t head = plain < sizeof pattern->head ? plain : sizeof pattern->head;
+    if (head) memcpy(&pattern->head, text.data, head);
+    memset(&pattern->mask, 0xff, head);
     if (plain == text.len)
         pattern->kind = PATTERN_EXACT;
     else if (plain + 1 == text.len && text.data[plain] == '*')
@@ -317,8 +320,15 @@ bool selector_has_database(const struct acl_selector *selector, int db) {
 
 /* Selectors */
 
+static void shortcuts_drop(struct acl_selector *selector) {
+    mem_free(selector->shortcuts);
+    selector->shortcuts = NULL;
+    selector->shortcut_count = 0;
+}
+
 static const char *selector_apply(struct acl_selector *selector, struct slice rule) {
     if (!rule.len) return NULL;
+    shortcuts_drop(selector);
     char sign = rule.data[0];
     if (slice_is(rule, "allkeys"))
         patterns_clear(&selector->keys, true);
@@ -361,6 +371,7 @@ static void selector_free(struct acl_selector *selector) {
     mem_free(selector->databases);
     mem_free(selector->firsts);
     mem_free(selector->rules);
+    shortcuts_drop(selector);
 }
 
 static void *copy_of(const void *from, size_t size) {
@@ -372,6 +383,8 @@ static void *copy_of(const void *from, size_t size) {
 
 static void selector_copy(struct acl_selector *to, const struct acl_selector *from) {
     *to = *from;
+    to->shortcuts = NULL;
+    to->shortcut_count = 0;
     to->commands = copy_of(from->commands, from->words * sizeof *from->commands);
     to->databases = copy_of(from->databases, from->database_count * sizeof *from->databases);
     to->firsts = copy_of(from->firsts, from->first_count * sizeof *from->firsts);

@@ -12,7 +12,7 @@
  * The commands are compiled to a bitmap indexed by command->id. The rules themselves are kept beside it: ACL LIST shows
  * them, and a bitmap could not say which of its new commands a later version is to allow. A pattern without wildcards,
  * or with one star at its end, is compared without the glob matcher; any other pattern first compares its literal
- * start.
+ * start, eight bytes at once.
  *
  * Rejected: sharing rule sets between users. Users are few, and a selector takes some hundred bytes. */
 #ifndef ACL_RIGHTS_H
@@ -20,11 +20,13 @@
 #include "lib/output.h"
 #include "server/clients/user.h"
 #include "server/command/command.h"
+#include <string.h>
 
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2 };
 struct acl_pattern {
-    struct slice text; /* allocated */
-    size_t plain;      /* bytes before the first special character */
+    struct slice text;   /* allocated */
+    size_t plain;        /* bytes before the first special character */
+    uint64_t head, mask; /* up to 8 of them, and which bytes of a text to compare with these */
     enum { PATTERN_EXACT, PATTERN_PREFIX, PATTERN_GLOB } kind;
     uint32_t access; /* of keys */
 };
@@ -48,6 +50,8 @@ struct acl_selector {
     struct acl_first_argument *firsts;
     bool all_commands_first; /* the rules begin with +@all, not -@all */
     char **rules;            /* those after it, without a rule that a later one repeals */
+    uint8_t *shortcuts;      /* of acl_check.c, indexed by command->id; the next rule discards them */
+    size_t shortcut_count;
 };
 struct acl_rights {
     size_t count;
@@ -66,8 +70,14 @@ bool selector_has_command(const struct acl_selector *selector, const struct comm
 bool pattern_glob_matches(const struct acl_pattern *pattern, struct slice text);
 static inline bool pattern_matches(const struct acl_pattern *pattern, struct slice text) {
     size_t plain = pattern->plain;
-    const char *own = pattern->text.data;
-    if (text.len < plain || (plain && (own[0] != text.data[0] || memcmp(own, text.data, plain) != 0))) return false;
+    uint64_t head;
+    if (text.len >= sizeof head) {
+        memcpy(&head, text.data, sizeof head);
+        if ((head ^ pattern->head) & pattern->mask) return false;
+    }
+    if ((text.len < sizeof head || plain > sizeof head) &&
+        (text.len < plain || (plain && memcmp(pattern->text.data, text.data, plain) != 0)))
+        return false;
     if (pattern->kind == PATTERN_PREFIX) return true;
     return pattern->kind == PATTERN_EXACT ? text.len == plain : pattern_glob_matches(pattern, text);
 }

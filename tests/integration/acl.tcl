@@ -179,6 +179,33 @@ start_server {tags {acl}} {
         $c -close
     }
 
+    test "patterns of any length are compared as a whole" {
+        set c [user_client bob +@all ~12345678 ~abcdefgh* ~long-prefix:* ~mid?le-of-a-name ~s %R~ro-prefix* ~]
+        set no "-NOPERM No permissions to access a key"
+        replies [list {get 12345678} nil$ {get 1234567} $no {get 123456789} $no {get abcdefgh} nil$ {get abcdefghi} nil$ {get abcdefg} $no \
+            {get abcdefgx} $no {get long-prefix:} nil$ {get long-prefix:1} nil$ {get long-prefix} $no {get long-prexix:1} $no \
+            {get middle-of-a-name} nil$ {get mile-of-a-name} $no {get middle-of-a-nam} $no {get s} nil$ {get sx} $no {get ""} nil$ {get ro-prefix} nil$ \
+            {set ro-prefix 1} $no {set s 1} +OK {incr s} :2 {getdel ro-prefix} $no {getdel s} {$2}] $c
+        $c -close
+    }
+
+    test "each rule counts from the next request on" {
+        set c [user_client bob +@all ~x:*]
+        set no "-NOPERM No permissions to access a key"
+        replies [list {set x:1 v} +OK {get x:1} {$v} {get y:1} $no {ping} +PONG {publish news m} "-NOPERM No permissions to access a channel"] $c
+        r acl setuser bob resetkeys %R~y:*
+        replies [list {get x:1} $no {get y:1} nil$ {set y:1 v} $no] $c
+        r acl setuser bob -get &news
+        replies [list {get y:1} -[denied_command bob get] {strlen y:1} :0 {publish news m} :0] $c
+        r acl setuser bob +get allkeys -ping
+        replies [list {get x:1} {$v} {set y:1 w} +OK {ping} -[denied_command bob ping]] $c
+        r acl setuser bob reset on nopass (+get ~x:*)
+        replies [list {get x:1} {$v} {get y:1} $no {set x:1 v} -[denied_command bob set]] $c
+        r acl setuser bob clearselectors
+        replies [list {get x:1} -[denied_command bob get]] $c
+        $c -close
+    }
+
     test "XREADGROUP needs the keys that it reads, wherever GROUP stands" -needs {ours 1} {
         set c [user_client bob +@all ~x* ~streams]
         set no "-NOPERM No permissions to access a key"

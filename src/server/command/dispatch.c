@@ -377,6 +377,19 @@ const char *dispatch_ask(struct client *client, const struct command *command, u
     return NULL;
 }
 
+/* True: all filters pass the request, and none of them has to be asked. */
+static bool filters_pass(const struct client *client, const struct command *command, int argc,
+                         const struct slice *argv) {
+    uint32_t flags = command->spec->flags;
+    if (unlikely(flags & (CMD_RUNS_QUEUED | CMD_RUNS_SCRIPT))) return false; /* dispatch_flags() has more */
+    for (const struct list_link *link = filters.head.next; link != &filters.head; link = link->next) {
+        const struct command_filter *gate = container_of(link, struct command_filter, link);
+        if (gate->flags && !(gate->flags & flags)) continue;
+        if (!gate->passes || !gate->passes(client, command, argc, argv)) return false;
+    }
+    return true;
+}
+
 /* Returns true if a filter stopped the request. */
 static __attribute__((noinline)) bool filters_apply(struct client *client, struct command *command, int argc,
                                                     const struct slice *argv, bool *held) {
@@ -416,7 +429,7 @@ bool dispatch_request(struct client *client, int argc, const struct slice *argv)
         refuse(client, command, "NOAUTH Authentication required.");
         return true;
     }
-    if (unlikely(filters.len)) {
+    if (unlikely(filters.len) && !filters_pass(client, command, argc, argv)) {
         bool held = false;
         if (filters_apply(client, command, argc, argv, &held)) return !held;
     }

@@ -38,6 +38,8 @@ struct command_filter {
     struct list_link link;
     int order;
     uint32_t flags; /* called for commands that have one of these; 0: for all */
+    /* True: ask() would pass the request and do nothing else. Must be cheap, and has no effects. May be NULL. */
+    bool (*passes)(const struct client *client, const struct command *command, int argc, const struct slice *argv);
     enum filter_answer (*ask)(struct client *client, const struct command *command, int argc, const struct slice *argv,
                               const char **error);
 };
