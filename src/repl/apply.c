@@ -271,9 +271,19 @@ static void readable(struct connection *conn) {
     apply_input();
 }
 
+bool apply_frees_later;
+static void free_closed(struct event_deferred *deferred) {
+    (void)deferred;
+    if (apply.client && !conn_is_open(apply.client->conn)) client_free(apply.client);
+}
+
 static void closed(struct connection *conn) {
+    static struct event_deferred later;
     if (conn->error) log_verbose("Error on the connection of the primary: %s", conn_error_text(conn));
-    client_free(apply.client);
+    if (apply_frees_later)
+        event_loop_defer(server.loop, &later, free_closed);
+    else
+        client_free(apply.client);
 }
 
 static const struct connection_events events = {.readable = readable, .closed = closed};

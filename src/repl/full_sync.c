@@ -31,13 +31,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    MARK_LEN = 40,
-    PIECE = 256 * 1024,
-    PIPE_SIZE = 1024 * 1024,
-    MAIN_CHANNEL_GRACE_MS = 60000,
-    VERSION_9 = 0x090000
-};
+enum { MARK_LEN = 40, PIECE = 256 * 1024, PIPE_SIZE = 1024 * 1024, VERSION_9 = 0x090000 };
 
 /* --- Main channels that have not connected yet --- */
 
@@ -48,6 +42,7 @@ struct awaited_channel {
     struct repl_stream_reader reader;
     int64_t rdb_done_ms; /* when the RDB channel ended; 0: it is there */
 };
+int full_sync_grace_s = 60;
 static struct list awaited = {.head = {&awaited.head, &awaited.head}};
 
 static struct awaited_channel *awaited_find(uint64_t rdb_client_id) {
@@ -91,7 +86,8 @@ bool full_sync_main_channel(struct replica *replica, int64_t offset) {
 static void awaited_expire(int64_t now) {
     list_each(&awaited, link) {
         struct awaited_channel *channel = container_of(link, struct awaited_channel, link);
-        if (channel->rdb_done_ms && now - channel->rdb_done_ms > MAIN_CHANNEL_GRACE_MS) awaited_drop(channel);
+        if (channel->rdb_done_ms && now - channel->rdb_done_ms > (int64_t)full_sync_grace_s * 1000)
+            awaited_drop(channel);
     }
 }
 
@@ -381,21 +377,46 @@ static bool snapshot_is_for(const struct replica *replica, const struct replica 
     return replica->state == REPLICA_WAITS && same_snapshot(replica, first);
 }
 
+static void refuse(struct replica *replica, const char *error) {
+    struct reply reply = {.out = &replica->client->conn->out, .protocol = 2};
+    reply_error(&reply, error);
+    client_free_after_reply(replica->client);
+    replica->state = REPLICA_DONE;
+}
+
 static void fail_waiting(const struct replica *first) {
     log_warning("BGSAVE for replication failed");
     struct replica like = *first;
     list_each(&replicas, link) {
         struct replica *replica = replica_of(link);
-        if (!snapshot_is_for(replica, &like)) continue;
-        struct reply reply = {.out = &replica->client->conn->out, .protocol = 2};
-        reply_error(&reply, "ERR BGSAVE failed, replication can't continue");
-        client_free_after_reply(replica->client);
-        replica->state = REPLICA_DONE;
+        if (snapshot_is_for(replica, &like)) refuse(replica, "ERR BGSAVE failed, replication can't continue");
+    }
+}
+
+static bool has_expiring_fields(void) {
+    for (int id = 0; id < keyspace_databases(server.keyspace); id++)
+        if (db_expiring(keyspace_db(server.keyspace, id))) return true;
+    return false;
+}
+
+/* Only the newest format holds hash fields with an expiry. A snapshot in an older one would fail each time. */
+static void refuse_old_replicas(void) {
+    bool needs_newest = has_expiring_fields();
+    list_each(&replicas, link) {
+        struct replica *replica = replica_of(link);
+        int version = snapshot_version(replica);
+        if (!needs_newest || replica->state != REPLICA_WAITS || version >= RDB_VERSION ||
+            replica->filter & FILTER_NO_DATA)
+            continue;
+        log_warning("SYNC failed. Replica %s reads RDB version %d, which cannot hold hash fields with an expiry",
+                    replica_name(replica), version);
+        refuse(replica, "ERR The data contain hash fields with an expiry, which this replica's version cannot load");
     }
 }
 
 /* Starts a snapshot for the replica that has waited longest and all that can share it. */
 static void start_snapshot(void) {
+    refuse_old_replicas();
     struct replica *first = first_waiting();
     if (first && full_sync_pulls(first)) {
         repl_feed_select_again();

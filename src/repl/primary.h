@@ -115,6 +115,8 @@ bool full_sync_pull_join(struct replica *replica);
 void full_sync_pulled(struct replica *replica, int64_t chunks); /* REPLCONF PULLED */
 
 /* --- full_sync.c --- */
+/* Seconds for which the stream is kept for a main channel after the RDB channel has ended. */
+extern int full_sync_grace_s;
 /* The main channel of a dual-channel replica that has not connected yet: the stream is kept for it from the snapshot's
  * offset on. Attaches the replica's reader. False: there is none for it. */
 bool full_sync_main_channel(struct replica *replica, int64_t offset);

@@ -1,6 +1,8 @@
 /* repl_options.c: the options and DEBUG subcommands of the primary's side. */
 #include "lib/log.h"
+#include "lib/number.h"
 #include "repl/primary.h"
+#include "repl/replica.h"
 
 struct repl_settings repl_settings;
 
@@ -80,9 +82,32 @@ static void run_change_repl_id(struct call *call) {
     reply_ok(call->reply);
 }
 
+/* As Valkey: other text is 0. */
+static int number_of(struct slice text) {
+    int64_t number;
+    return parse_int64(text, &number) && number >= 0 && number <= INT32_MAX ? (int)number : 0;
+}
+static void run_delay_rdb_client_free(struct call *call) {
+    full_sync_grace_s = number_of(call->argv[2]);
+    reply_ok(call->reply);
+}
+static void run_force_free_primary_async(struct call *call) {
+    apply_frees_later = number_of(call->argv[2]) != 0;
+    reply_ok(call->reply);
+}
+
 const struct debug_subcommand repl_debug_subcommands[] = {
     {"change-repl-id", 0, 0, run_change_repl_id,
      (const char *const[]){"CHANGE-REPL-ID",
                            "    Take another replication id: replicas that reconnect need a full synchronization.",
+                           NULL}},
+    {"delay-rdb-client-free-seconds", 1, 1, run_delay_rdb_client_free, NULL},
+    {"delay-rdb-client-free-second", 1, 1, run_delay_rdb_client_free, /* the name in DEBUG HELP of Valkey */
+     (const char *const[]){
+         "DELAY-RDB-CLIENT-FREE-SECOND <seconds>",
+         "    Keep the stream for the main channel of a replica for so long after its RDB channel has ended.", NULL}},
+    {"force-free-primary-async", 1, 1, run_force_free_primary_async,
+     (const char *const[]){"FORCE-FREE-PRIMARY-ASYNC <0|1>",
+                           "    Free the client of a primary that closes its connection at the end of the loop's turn.",
                            NULL}},
     {NULL, 0, 0, NULL, NULL}};

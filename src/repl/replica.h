@@ -80,4 +80,5 @@ bool apply_is_running(void);
 int apply_db(void);    /* the database selected in the stream, now or when it broke */
 void apply_cron(void); /* each second: acknowledges */
 void apply_before_wait(void);
+extern bool apply_frees_later; /* DEBUG FORCE-FREE-PRIMARY-ASYNC */
 #endif

@@ -123,6 +123,35 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         wait_replicas 0
     }
 
+    test "a replica whose version cannot load the data is refused with the reason" -needs {ours 1} {
+        r hset fields f v
+        r hexpire fields 10000 fields 1 f
+        set forks [total_forks]
+        foreach diskless {yes no} {
+            r config set repl-diskless-sync $diskless
+            foreach {version number} {"" 10 8.0.1 11} {
+                set mark [log_size]
+                set options {capa eof capa psync2 listening-port 7777}
+                if {$version ne ""} {lappend options version $version}
+                set c [replica_connect {*}$options]
+                assert_equal "-ERR The data contain hash fields with an expiry, which this replica's version cannot load" \
+                    [replica_sync $c]
+                assert [$c -eof]
+                $c -close
+                wait_for_log "*:7777 reads RDB version $number, which cannot hold hash fields with an expiry*" $mark
+            }
+            set c [replica_connect capa eof version 8.0.1 rdb-filter-only functions]
+            assert_match "+FULLRESYNC *" [replica_sync $c]
+            $c -close
+            lassign [replica_full_sync capa eof capa psync2 version 9.1.0] c
+            $c -close
+            wait_replicas 0
+        }
+        assert_equal 4 [expr {[total_forks] - $forks}]
+        r config set repl-diskless-sync yes
+        r del fields
+    }
+
     test "the stream: SELECT where the database changes, MULTI and EXEC around groups, messages" {
         lassign [replica_full_sync] c
         r flushall
@@ -476,7 +505,7 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
 }
 
 start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync always} tags {replication}} {
-    test "a replica continues after a restart from an append-only file, where nothing follows its base" -needs {ours 1} {
+    test "a replica continues after a restart from an append-only file only where nothing follows its base" -needs {ours 1} {
         lassign [replica_full_sync] c id
         r set k v
         $c -close
@@ -594,5 +623,17 @@ start_server {overrides {repl-diskless-sync-delay 0 dual-channel-replication-ena
         assert_equal {{SELECT 0} {set between 1}} [replica_commands $main]
         $main -close
         wait_replicas 0
+    }
+
+    test "DEBUG DELAY-RDB-CLIENT-FREE-SECONDS: how long the stream is kept for a main channel that does not come" -needs {ours 1} {
+        r debug delay-rdb-client-free-seconds 1
+        set rdb [rdb_channel]
+        regexp {^\$ENDOFF:(\d+) ([0-9a-f]{40}) (-?\d+) (\d+)$} [replica_line $rdb] -> offset id db client
+        replica_payload $rdb
+        assert_equal 1 [$rdb -eof]
+        $rdb -close
+        wait_for_condition 10000 {[info_field replication replicas_waiting_psync] == 0}
+        assert_error "ERR Unrecognized RDB client id $client" {r replconf set-rdb-client-id $client}
+        r debug delay-rdb-client-free-second 60
     }
 }

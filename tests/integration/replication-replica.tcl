@@ -347,6 +347,19 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
+    test "DEBUG FORCE-FREE-PRIMARY-ASYNC: a primary that closes the connection is asked to continue" -needs {ours 1} {
+        r debug force-free-primary-async 1
+        foreach way {drop kill} {
+            set chan [synchronize $copy 10]
+            primary_send $chan [resp_command SET a $way]
+            wait_for_condition 5000 {[r get a] eq $way}
+            if {$way eq "drop"} {primary_drop $chan} else {r client kill type primary}
+            assert_equal "PSYNC $id [expr {11 + [resp_length SET a $way]}]" [primary_handshake chan]
+            lead
+        }
+        r debug force-free-primary-async 0
+    }
+
     test "a command of the stream that fails is logged, and the stream goes on" -needs {ours 1} {
         set chan [synchronize $copy]
         set from [log_size]
