@@ -17,11 +17,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum {
     TICK_US = 100 * 1000,
     ALIVE_US = 1000 * 1000,  /* between two empty lines, while there is nothing else to send */
     REPORT_US = 5000 * 1000, /* between two lines of progress in the log */
+    CHILD_NICE = 5,          /* added to the niceness of the child: clients of the server come first */
     SPARE_PART = 4           /* chunks are kept for replicas to join until 1/SPARE_PART of them is free */
 };
 
@@ -77,6 +79,7 @@ static void child_idle(void) {
 static int child_run(struct child_job *child) {
     static const struct pull_writer writer = {.idle = child_idle, .keys = child_reported_keys};
     struct sink sink;
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + CHILD_NICE);
     pull_arena_sink(pull.arena, &sink, &writer);
     rdb_settings.compression = false; /* it takes longer than reading the bytes */
     int result = pull.events->save(&sink);

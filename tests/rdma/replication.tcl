@@ -287,6 +287,23 @@ start_server [list overrides [list {*}$rdma repl-backlog-size 16kb]] {
     }
 }
 
+start_server [list overrides $rdma] {
+    fill 2000 5000
+    start_server [list overrides $rdma] {
+        test "the child that writes the snapshot has a lower priority than the server" -needs $::on_software_device {
+            while_fetching {
+                foreach pid [list [srv -1 pid] [snapshot_child -1]] {
+                    # The name, in parentheses, may contain spaces.
+                    lappend niceness [lindex [regsub {^.*\) } [file_bytes /proc/$pid/stat] ""] 16]
+                }
+                assert_equal [expr {min([lindex $niceness 0] + 5, 19)}] [lindex $niceness 1]
+            }
+            wait_up
+            wait_same -1 0
+        }
+    }
+}
+
 foreach how {replica-killed child-killed link-cut replica-leaves} {
     start_server [list overrides $rdma] {
         fill 2000 5000
