@@ -200,7 +200,6 @@ class Server:
 
     def stop(self, seconds=15):
         """Ends it with SIGTERM, and with SIGKILL where that takes too long. Returns its exit status."""
-        Server.running.discard(self)
         if self.alive():
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
@@ -210,6 +209,7 @@ class Server:
                 self.kill()
         if self.temporary:
             shutil.rmtree(self.dir, ignore_errors=True)
+        Server.running.discard(self)
         return self.process.returncode if self.process else None
 
     def __enter__(self):
@@ -225,9 +225,4 @@ def stop_all():
         server.stop()
 
 
-def ended(number, _):
-    stop_all()
-    sys.exit(128 + number)
-
-
-signal.signal(signal.SIGTERM, ended)
+signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from resp import Client, Closed, Error, Map, Push, Set, Status  # noqa: E402,F401
+from resp import Client, Closed, Error, Map, Push, Set, Status, request  # noqa: E402,F401
 from servers import (ROOT, Server, free_port, genuine, info_fields, installed, ours, rdma_device, until,  # noqa: E402,F401
                      wait_for)
 

@@ -42,7 +42,7 @@ class Pair:
 
     def both(self, *words):
         for server in self.servers:
-            server.control.send(request(words))
+            server.control.send(request(*words))
         return [server.control.reply() for server in self.servers]
 
     def run(self, steps):
@@ -71,7 +71,7 @@ class Pair:
                     server.control.call("PING")
                 except (EOFError, OSError):
                     server.process.wait(20)
-                    raise Difference("death", "%s went away: %s\n%s" % (server.name, error, server.said()))
+                    raise Difference("death", "%s went away: %s\n%s" % (server.name, error, server.output()))
             raise Difference("closed", "A connection is gone (ours: port %d, genuine: %d): %s" % (*[server.port for server in self.servers], error))
 
     # A batch: runs of steps of one client each
@@ -104,7 +104,7 @@ class Pair:
 
     def send(self, client, commands):
         commands = self.dumped(commands)
-        sent = [b"".join(words if isinstance(words, bytes) else request(words) for words in self.named(server, commands)) for server in self.servers]
+        sent = [b"".join(words if isinstance(words, bytes) else request(*words) for words in self.named(server, commands)) for server in self.servers]
         for server, data in zip(self.servers, sent):
             server.clients[client].send(data)
 
@@ -231,7 +231,7 @@ class Pair:
             if not names:
                 continue
             asked = [words for name in names for words in (("TYPE", name), ("OBJECT", "ENCODING", name), ("PEXPIRETIME", name), ("DEBUG", "DIGEST-VALUE", name))]
-            client.send(b"".join(map(request, asked)))
+            client.send(b"".join(request(*words) for words in asked))
             for name in names:
                 kind, encoding, expiry, digest = (parse(client.reply())[1] for _ in range(4))
                 # Of a list the encoding depends on how it was cut into nodes; of what was sorted, and of texts, see README.md.

@@ -7,17 +7,12 @@ import struct
 import subprocess
 import time
 
+import common
+from common import request
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 EPOCH_MS = 1800000000000
 PATIENCE = 20  # seconds for an answer, on a slow machine
-
-
-def request(words):
-    out = [b"*%d\r\n" % len(words)]
-    for word in words:
-        word = word if isinstance(word, bytes) else str(word).encode()
-        out.append(b"$%d\r\n%s\r\n" % (len(word), word))
-    return b"".join(out)
 
 
 class Clock:
@@ -38,7 +33,8 @@ class Clock:
 
     def environment(self):
         asan = os.environ.get("ASAN_OPTIONS", "")
-        return dict(os.environ, LD_PRELOAD=self.library, STEADY_CLOCK=self.path, ASAN_OPTIONS=(asan + ":" if asan else "") + "verify_asan_link_order=0")
+        return {"LD_PRELOAD": self.library, "STEADY_CLOCK": self.path,
+                "ASAN_OPTIONS": (asan + ":" if asan else "") + "verify_asan_link_order=0"}
 
 
 class Connection:
@@ -115,7 +111,7 @@ class Connection:
         return data
 
     def call(self, *words):
-        self.send(request(words))
+        self.send(request(*words))
         return parse(self.reply())
 
 
@@ -151,50 +147,29 @@ def parse_all(data):
     return replies
 
 
-class Server:
+class Server(common.Server):
     """A server and its clients: `stream` receives what is propagated to replicas, `events` the keyspace events."""
 
     CLIENTS = 4
 
-    def __init__(self, name, program, directory, clock, arguments=(), as_replica=False):
+    def __init__(self, name, program, clock, arguments=(), as_replica=False):
         """as_replica: `stream` is a replica, also of our own server."""
-        self.name, self.program, self.clock, self.arguments, self.as_replica = name, program, clock, arguments, as_replica
-        self.directory = os.path.join(directory, name)
-        os.makedirs(self.directory, exist_ok=True)
-        self.clients, self.defaults = [], {}
-        self.start()
+        self.name, self.clock, self.as_replica = name, clock, as_replica
+        self.clients, self.defaults, self.control = [], {}, None
+        super().__init__(program, "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0", "--repl-timeout",
+                         "1000000000", "--repl-ping-replica-period", "100000000", *arguments,
+                         environment=clock.environment())
 
     def start(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        super().start()
         self.marker = 0
-        self.log = open(os.path.join(self.directory, "output"), "wb")
-        self.process = subprocess.Popen(
-            [self.program, "--port", str(self.port), "--save", "", "--dir", self.directory, "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0",
-             "--repl-timeout", "1000000000", "--repl-ping-replica-period", "100000000", *self.arguments],
-            env=self.clock.environment(), stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
-        for _ in range(400):
-            try:
-                self.control = Connection(self.port)
-                if self.control.call("PING")[0] == "+":
-                    break
-            except OSError:
-                if self.process.poll() is not None:
-                    raise RuntimeError("%s ended at once:\n%s" % (self.name, self.said()))
-            time.sleep(0.05)
-        else:
-            raise RuntimeError("%s does not answer" % self.name)
+        self.control = Connection(self.port)
         self.control.call("DEBUG", "SET-ACTIVE-EXPIRE", "0")
         self.stream = self.attach_stream()
         self.events = Connection(self.port)
         self.events.call("SUBSCRIBE", "__mark")
         self.events.call("PSUBSCRIBE", "__key*__:*")
         self.own = self.control.call("CLIENT", "LIST")[1].count(b"\n")
-
-    def said(self):
-        with open(self.log.name, "rb") as file:
-            return file.read().decode(errors="replace")[-4000:]
 
     def attach_stream(self):
         connection = Connection(self.port)
@@ -218,11 +193,13 @@ class Server:
                 data += file.read(1)
         else:
             file.read(int(size))
-        connection.send(request(["REPLCONF", "ACK", "0"]))
+        connection.send(request("REPLCONF", "ACK", "0"))
         return connection
 
     def restart(self):
-        self.stop()
+        self.close_clients()
+        self.process.terminate()
+        self.process.wait()
         self.start()
 
     def reset(self, options):
@@ -268,7 +245,7 @@ class Server:
         self.marker += 1
         mark = b"m%d" % self.marker
         self.control.call("PUBLISH", "__mark", mark)
-        ends = (request(["PUBLISH", "__mark", mark]), b"*3\r\n$7\r\nmessage\r\n$6\r\n__mark\r\n$%d\r\n%s\r\n" % (len(mark), mark))
+        ends = (request("PUBLISH", "__mark", mark), b"*3\r\n$7\r\nmessage\r\n$6\r\n__mark\r\n$%d\r\n%s\r\n" % (len(mark), mark))
         heard = []
         for ear, end in zip((self.stream, self.events), ends):
             while not ear.buffer.endswith(end):
@@ -278,14 +255,11 @@ class Server:
             heard[0] = heard[0].replace(b"*1\r\n$4\r\nping\r\n", b"").replace(b"*1\r\n$4\r\nPING\r\n", b"")
         return heard
 
-    def stop(self):
-        for connection in self.clients + [self.control]:
+    def close_clients(self):
+        for connection in self.clients + ([self.control] if self.control else []):
             connection.close()
-        self.clients = []
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.log.close()
+        self.clients, self.control = [], None
+
+    def stop(self):
+        self.close_clients()
+        super().stop()

@@ -92,7 +92,7 @@ def main():
         else:
             report.missing(name, "no such program")
     results = []
-    threads = [threading.Thread(target=watch, args=(*peer, results)) for peer in peers]
+    threads = [threading.Thread(target=watch, args=(*peer, results), daemon=True) for peer in peers]
     for thread in threads:
         thread.start()
     for thread in threads:
