@@ -4,9 +4,9 @@
 
 Each round starts the server on the files that the last one has left, lets clients write over TCP and over RDMA (the
 software device) at once, with a disk that is slow, full, failing or takes short writes, while rewrites, BGSAVEs and
-SAVEs run, and kills the server with SIGKILL at a random moment. In half of the rounds the machine crashes, too: what
-was not brought to the disk with fsync() or fdatasync() since the machine's last crash is lost (machine.py): ends of
-files, and changes of directories: files are missing, have their old content or are back.
+SAVEs run, and kills the server with SIGKILL at a random moment. In more than half of the rounds the machine crashes,
+too: what was not brought to the disk with fsync() or fdatasync() since the machine's last crash is lost (machine.py):
+ends of files, and changes of directories: files are missing, have their old content or are back.
 
 Client i executes, numbering its writes from 1 on, MULTI / INCR count:i / SET mirror:i NUMBER / EXEC, in pipelines of up
 to 16, now and then with a value of 100 kB; readers GET count:i. After the next start must hold, for every client:
@@ -46,7 +46,7 @@ FAULTS = [  # weight, rules
     (1, "rename *manifest kill"),
     (1, "rename *base.* kill"),
     (1, "sync *manifest kill"),
-    (2, "sync */appendonlydir kill after={few}"),
+    (4, "sync */appendonlydir kill after={few}"),
     (2, "sync */appendonlydir slow 30"),
     (1, "sync */appendonlydir fail EIO after={few}"),
     (1, "unlink */appendonlydir/* kill"),
@@ -128,7 +128,8 @@ class Run:
         environment = {"DISK_FAULTS": self.path("rules"), "DISK_SYNCED": self.machine.records,
                        "LD_PRELOAD": os.path.join(ROOT, "tests/programs/preload/disk-faults.so")}
         options = ["--appendonly", "yes", "--appendfsync", policy, "--io-threads", self.rng.choice(["1", "1", "3"]),
-                   "--aof-use-rdb-preamble", self.rng.choice(["yes", "no"])]
+                   "--aof-use-rdb-preamble", self.rng.choice(["yes", "no"]),
+                   "--rdb-key-save-delay", self.rng.choice(["0", "0", "3000"])]  # microseconds: rewrites take longer
         self.server = Server(ours(), *options, rdma=self.options.rdma, directory=self.dir, environment=environment)
         return Client(self.server.port)
 
@@ -236,6 +237,9 @@ class Run:
                 if time.monotonic() > freed:
                     with open(self.path("rules"), "w") as f:
                         f.write("\n")
+            if rng.random() < 0.3:  # the end falls into a rewrite
+                c.call("BGREWRITEAOF")
+                time.sleep(rng.uniform(0, 0.03))
         except OSError:
             pass
         self.figures["ended by itself"] += not self.server.alive()
@@ -251,7 +255,7 @@ class Run:
         refused = any(text in self.server.output(None) for text in ("Error writing to the AOF", "Short write", "Fail to fsync"))
         self.reads_count = policy == "always" or not refused
         self.figures["acknowledged"] += sum(w.writes for w in self.writers)
-        if rng.random() < 0.5:
+        if rng.random() < (0.8 if "kill" in rules else 0.5):
             self.figures["directory changes undone"] += self.machine.crash()
             self.figures["machine crashes"] += 1
             if policy == "everysec":

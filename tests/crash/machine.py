@@ -66,7 +66,7 @@ class Machine:
         return changes
 
     def lose_changes(self, changes):
-        chance = self.rng.choice([0, 0.5, 0.9])
+        chance = self.rng.choice([0, 0, 0.5, 0.9])
         ordered, survive = self.rng.random() < 0.3, self.rng.randrange(len(changes) + 1)
         for number, change in enumerate(changes):
             change.kept |= number < survive if ordered else self.rng.random() < chance
