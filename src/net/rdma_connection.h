@@ -97,6 +97,7 @@ struct rdma_connection {
     uint32_t rx_messages;     /* messages that arrived in the latest buffer; base protocol */
     uint32_t write_length;    /* of the peer's latest complete write; 0: none was complete yet; base protocol */
     uint32_t write_part;      /* bytes of the present write that filled a buffer; the rest is missing */
+    bool write_guessed;       /* `write_length` is that of the first request, whose header has arrived */
     uint8_t writes_alike;     /* writes of the same length in a row before the latest one, 255 at most */
     uint8_t size_changes;     /* of the buffer since one ended with a write */
     struct rdma_rx *next;     /* the buffer after `rx` */

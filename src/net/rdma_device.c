@@ -144,8 +144,12 @@ static int device_poll(struct event_poller *poller) {
     if (!rdma_usable()) return 0;
     /* Before the thread sleeps, every polled peer gets a PollEnd and answers it. First spin for as long as that takes,
      * in the hope of a message. */
-    poller->spin_us = rdma_settings.busy_poll_us;
-    if (poller->spin_us) poller->spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
+    uint32_t spin_us = rdma_settings.busy_poll_us;
+    if (spin_us) {
+        if (spin_us < RDMA_SPIN_LONG_US && device->short_waits >= RDMA_SHORT_WAITS) spin_us = RDMA_SPIN_LONG_US;
+        spin_us += (uint32_t)device->polls.count * RDMA_POLLED_PATIENCE_US;
+    }
+    poller->spin_us = spin_us;
     int done = drain(device, RDMA_POLL_MAX);
     if (device->polls.count) rdma_polled_check(device);
     if (device->starved.len) rdma_device_feed(device);
@@ -173,8 +177,16 @@ static bool device_prepare_sleep(struct event_poller *poller) {
             return false; /* no event would wake this thread */
     }
     if (fetch_completions(device)) return false;
+    if (device->short_waits >= RDMA_SHORT_WAITS) device->short_waits = 0; /* it has spun for longer in vain */
     device->owner->stats.sleeps++;
     return true;
+}
+
+void rdma_device_woke(struct rdma_device *device, uint64_t waited_us) {
+    if (waited_us >= RDMA_SPIN_LONG_US)
+        device->short_waits = 0;
+    else if (device->short_waits < RDMA_SHORT_WAITS)
+        device->short_waits++;
 }
 
 static void channel_ready(struct event_watch *watch, int mask) {
@@ -190,6 +202,7 @@ static void channel_ready(struct event_watch *watch, int mask) {
             queue->unacknowledged = 0;
         }
     }
+    rdma_device_woke(device, clock_mono() - device->poller.last_work_us);
     /* This iteration's polling is over already: handle the completions at once, and let the loop spin. */
     device_poll(&device->poller);
     device->poller.last_work_us = clock_mono();

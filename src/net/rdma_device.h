@@ -10,6 +10,9 @@
  * Sleeping
  *   When nothing arrived for rdma_settings.busy_poll_us, the loop has the poller arm the queues. The poller polls them
  *   once more after arming, because a completion that arrived in between raises no event.
+ *   Falling asleep and waking takes both CPUs longer than many a pause between two messages: a peer copies a large
+ *   value, or announces its buffer. So after RDMA_SHORT_WAITS sleeps that lasted only a moment the thread spins
+ *   for RDMA_SPIN_LONG_US, until it has done so in vain once.
  *
  * Queue sizes
  *   A completion queue never overflows: each connection commits its whole send queue (on failure, unsignalled requests
@@ -46,6 +49,8 @@ enum {
     RDMA_QUEUES_MAX = 16,
     RDMA_QP_PAGE = 4096,
     RDMA_TICK_US = 250 * 1000,
+    RDMA_SPIN_LONG_US = 200, /* after RDMA_SHORT_WAITS sleeps in a row that were shorter, spin for this long */
+    RDMA_SHORT_WAITS = 2,
 };
 
 struct rdma_connection;
@@ -109,6 +114,7 @@ struct rdma_loop {
     struct event_timer tidy; /* freed memory, receives that could not be posted; runs while there is work */
     uint64_t ticked_us, ticked_before_us; /* the last tick, and the one before it */
     uint64_t aged_us;                     /* when memory was last aged */
+    uint64_t tidy_from_us;                /* tidying goes on at this time, not earlier */
     uint64_t courtesy_second;             /* connections accepted only to send them "server full": this second's */
     unsigned courtesies;                  /* and their count */
     struct rdma_stats stats;
@@ -147,6 +153,7 @@ struct rdma_device {
     struct list starved; /* connections waiting for send memory */
     size_t users;        /* connections */
     uint64_t opened_us;
+    unsigned short_waits; /* in a row: sleeps that a completion ended within RDMA_SPIN_LONG_US after the last work */
     bool removed; /* the device is gone; the context is freed with its last connection, new ones get another context */
     struct event_deferred deferred;
     uint32_t max_inline; /* what creating a queue pair last granted */
@@ -188,6 +195,8 @@ struct rdma_queue *rdma_queue_with_capacity(struct rdma_device *device, uint32_t
 
 /* Handles all available completions without calling any connection's handlers. */
 void rdma_device_drain(struct rdma_device *device);
+/* A completion has woken the thread so long after its last work. */
+void rdma_device_woke(struct rdma_device *device, uint64_t waited_us);
 void rdma_device_feed(struct rdma_device *device);    /* resumes connections that waited for send memory */
 void rdma_device_free(struct rdma_device *device);    /* its connections must be gone */
 int rdma_set_nonblocking(int fd);                     /* 0 or -errno */

@@ -10,8 +10,9 @@
 #include <string.h>
 
 enum {
-    TIDY_US = 10 * 1000,   /* between two rounds of tidying … */
-    TIDY_BUDGET_US = 1000, /* … of this duration each */
+    TIDY_US = 10 * 1000,   /* between two rounds of tidying, at least … */
+    TIDY_BUDGET_US = 1000, /* … of this duration each, or of one buffer … */
+    TIDY_SHARE = 10,       /* … and at most this part of the thread's time, however slow the device is */
     STATS_WAIT_MS = 100,
 };
 
@@ -205,7 +206,7 @@ void rdma_loop_tick_start(struct rdma_loop *owner) {
 static uint64_t loop_tidy(struct event_timer *timer) {
     struct rdma_loop *owner = container_of(timer, struct rdma_loop, tidy);
     if (!rdma_usable()) return 0;
-    uint64_t now = clock_mono();
+    uint64_t began = clock_monotonic_us(), now = clock_mono();
     bool age = now - owner->aged_us >= RDMA_MEMORY_AGE_US, soon = false, later = false;
     if (age) owner->aged_us = now;
     list_each(&owner->devices, link) {
@@ -216,12 +217,18 @@ static uint64_t loop_tidy(struct event_timer *timer) {
         if (rdma_values_tidy(device)) later = true;
         rdma_polls_tidy(device);
     }
-    return soon ? TIDY_US : later ? RDMA_MEMORY_AGE_US : 0;
+    uint64_t ended = clock_monotonic_us(), pause_us = (ended - began) * (TIDY_SHARE - 1);
+    if (pause_us < TIDY_US) pause_us = TIDY_US;
+    if (pause_us > RDMA_MEMORY_AGE_US) pause_us = RDMA_MEMORY_AGE_US;
+    owner->tidy_from_us = ended + pause_us;
+    return soon ? pause_us : later ? RDMA_MEMORY_AGE_US : 0;
 }
 
 void rdma_loop_tidy_soon(struct rdma_loop *owner) {
-    if (!owner->tidy.heap_index || owner->tidy.due_us > clock_mono() + TIDY_US)
-        event_timer_set(owner->loop, &owner->tidy, TIDY_US, loop_tidy);
+    uint64_t now = clock_mono(), after_us = TIDY_US;
+    if (owner->tidy_from_us > now + after_us) after_us = owner->tidy_from_us - now;
+    if (!owner->tidy.heap_index || owner->tidy.due_us > now + after_us)
+        event_timer_set(owner->loop, &owner->tidy, after_us, loop_tidy);
 }
 
 static void loop_free(struct event_attachment *attachment) {

@@ -46,7 +46,7 @@ enum {
     RDMA_SLAB_SIZE = 2 * 1024 * 1024,
     RDMA_RX_KEPT_MOST = 64 * 1024 * 1024, /* bytes of ready receive buffers after many connections have closed */
     RDMA_RX_KEPT_LEAST = 1024 * 1024,     /* and after a while without use */
-    RDMA_GROWTHS_A_TICK = 64,
+    RDMA_GROWTHS_A_TICK = 256,
 };
 
 struct rdma_slab;

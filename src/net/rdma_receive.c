@@ -24,9 +24,10 @@
  * arrives with the reply. Most clients with large values send many writes of the same length: requests of one kind, or
  * batches of them. So the announced size is a multiple of the length of the latest writes where they are alike and
  * few fit in: as many as LAP_BYTES take, LAP_WRITES at most, but at least one. The buffer's memory is a little larger.
- * More large writes in a buffer gain nothing, and the buffers of many connections would not fit in the caches. What is
- * missing of the present write comes first, in a buffer of that size: two changes, which pay only after ALIKE_LEAST
- * writes. A peer with writes of other lengths costs CHANGES_MOST changes in vain at most.
+ * More large writes in a buffer gain nothing, and the buffers of many connections would not fit in the caches. The
+ * header of the first request tells the length of a first write that is larger than the buffer. Later, what is missing
+ * of the present write comes first, in a buffer of that size: two changes, which pay only after ALIKE_LEAST writes. A
+ * peer with writes of other lengths costs CHANGES_MOST changes in vain at most.
  *
  * Rejected: growing by the time from a buffer's first message to its last: a client with 500 connections shows
  * anything. Announcing two halves of one buffer in turn: an idle connection would hold both, and the first half
@@ -99,6 +100,7 @@ static void note_write(struct rdma_connection *c, uint32_t len) {
         return;
     }
     c->write_part = 0;
+    c->write_guessed = false;
     if (length != c->write_length) {
         c->write_length = length;
         c->writes_alike = 0;
@@ -107,14 +109,20 @@ static void note_write(struct rdma_connection *c, uint32_t len) {
     }
 }
 
+/* The peer's first write fills the buffer: presumably it is one request, whose argument and end of the line are
+ * missing. */
+static void guess_write(struct rdma_connection *c) {
+    if (c->write_length || !c->write_part || !c->conn.sink_len || c->conn.sink_len >= RDMA_RX_SIZE_MAX) return;
+    c->write_length = c->write_part + (uint32_t)c->conn.sink_len + 2;
+    c->write_guessed = true;
+}
+
 /* The lengths of the peer's writes, as far as they can be known, and what is missing of the present one. */
 static bool known_writes(const struct rdma_connection *c, uint32_t *length, uint32_t *missing) {
     *length = c->write_length;
     *missing = 0;
     if (c->size_changes >= CHANGES_MOST) return false;
     if (!c->write_part) return *length != 0;
-    if (!*length && c->conn.sink_len && c->conn.sink_len < RDMA_RX_SIZE_MAX) /* the argument, and the end of its line */
-        *length = c->write_part + (uint32_t)c->conn.sink_len + 2;
     if (*length <= c->write_part) return false;
     *missing = *length - c->write_part;
     return true;
@@ -158,8 +166,10 @@ static uint32_t fitting_size(const struct rdma_connection *c, uint32_t capacity)
     if (!c->conn.trusted || !known_writes(c, &length, &missing)) return same;
     if (length > capacity || (!missing && same % length == 0)) return same;
     if (!changes && c->rx_messages >= MANY_MESSAGES) return same;
-    if (c->write_length && c->writes_alike < (missing ? ALIKE_LEAST : !changes)) return same;
-    if (missing >= PART_LEAST && c->write_length) return missing;
+    if (missing && !c->write_guessed) {
+        if (c->writes_alike < ALIKE_LEAST) return same;
+        if (missing >= PART_LEAST) return missing;
+    }
     uint32_t lap = lap_of_writes(length), fits = (capacity - missing) / length * length;
     uint32_t size = missing + (fits < lap ? fits : lap);
     return size ? size : same;
@@ -210,6 +220,7 @@ void rdma_receive_begin(struct rdma_connection *c) {
 /* A buffer for the peer to continue in while the full one is read: of a better size, the spare one, or a further one.
  * NULL: none is available. */
 static struct rdma_rx *take_next(struct rdma_connection *c) {
+    guess_write(c);
     uint32_t capacity = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
     struct rdma_rx *rx = capacity != c->rx->capacity ? rdma_receive_take_other(c, capacity) : NULL;
     if (rx) {
@@ -368,6 +379,7 @@ void rdma_receive_settle(struct rdma_connection *c) {
         enter_next(c);
         return;
     }
+    guess_write(c);
     uint32_t capacity = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
     uint32_t size = fitting_size(c, capacity), before = c->rx->size;
     if (capacity == c->rx->capacity || rdma_receive_switch(c, capacity)) c->rx->size = size;

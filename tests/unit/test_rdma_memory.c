@@ -211,26 +211,82 @@ static void writes_of_many_lengths_do_not_change_the_size_again_and_again(void *
 }
 
 /* The header of the first write, which is larger than the buffer, tells its length. */
+static size_t argument_end; /* the offset of its end in the stream */
 static void take_argument(struct end *end) {
     struct slice in = conn_peek(end->conn);
     if (end->conn->sink_len || !in.len) return;
+    if (end->area && end->consumed < argument_end) end->consumed = argument_end; /* it has arrived */
     end_check(end, in.data, in.len);
     end->consumed += in.len;
     conn_consume(end->conn, in.len);
-    if (!end->area) conn_receive_into(end->conn, end->area = mem_alloc(60000), 60000 - end->consumed);
+    if (end->area) return;
+    end->area = mem_alloc(argument_end);
+    conn_receive_into(end->conn, end->area, argument_end - end->consumed);
 }
-static void the_first_large_argument_tells_the_size_of_the_next_buffer(void **state) {
+/* `len` bytes, the last two of which follow the argument. */
+static void first_write_of(size_t len) {
+    argument_end = len - 2;
     open_both();
     server.on_readable = take_argument;
-    char bytes[60002];
-    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = stream_byte(client.send_seed, i);
+    char *bytes = mem_alloc(len);
+    for (size_t i = 0; i < len; i++) bytes[i] = stream_byte(client.send_seed, i);
     turn_until(rdma_of(client.conn)->window > 0);
-    output_write(&client.conn->out, slice_make(bytes, sizeof bytes));
+    output_write(&client.conn->out, slice_make(bytes, len));
     conn_flush(client.conn);
-    turn_until(server.area && server.conn->sink_len == 0 && server.consumed == SMALL + 2);
-    assert_int_equal(size_now(server.conn), sizeof bytes - SMALL + 4 * sizeof bytes);
-    assert_memory_equal(server.area, bytes + SMALL, 60000 - SMALL);
+    turn_until(server.area && server.consumed == len);
+    assert_memory_equal(server.area, bytes + SMALL, len - 2 - SMALL);
+    mem_free(bytes);
+}
+static void the_first_large_argument_tells_the_size_of_the_next_buffer(void **state) {
+    enum { LEN = 60002 };
+    first_write_of(LEN);
+    assert_int_equal(size_now(server.conn), LEN - SMALL + 4 * LEN);
     mem_free(server.area);
+}
+
+/* A first write that is one request and larger than half of the largest buffer: the rest of it gets a buffer of its
+ * own, and the next writes one that takes one of them. */
+static void buffers_have_the_length_of_the_first_request_at_once(void **state) {
+    enum { LEN = 60002 };
+    rdma_settings.rx_size = RDMA_RX_SIZE_MIN;
+    first_write_of(LEN);
+    turn_until(size_now(server.conn) == LEN);
+    client.sent = client.to_send = LEN;
+    for (int i = 0; i < 10; i++) assert_false(pass_write(LEN));
+    mem_free(server.area);
+    use_base_protocol(state);
+}
+
+/* Sleeping, for a moment only, costs more than spinning. */
+static void the_thread_spins_for_longer_after_short_sleeps(void **state) {
+    open_both();
+    struct rdma_device *device = rdma_of(server.conn)->device;
+    uint32_t before = rdma_settings.busy_poll_us;
+    const uint32_t *spin_us = &device->poller.spin_us;
+    rdma_settings.busy_poll_us = 20;
+    device->short_waits = 0;
+    rdma_device_woke(device, RDMA_SPIN_LONG_US - 1);
+    device->poller.poll(&device->poller);
+    assert_int_equal(*spin_us, 20);
+    rdma_device_woke(device, RDMA_SPIN_LONG_US - 1);
+    device->poller.poll(&device->poller);
+    assert_int_equal(*spin_us, RDMA_SPIN_LONG_US);
+    rdma_settings.busy_poll_us = 0; /* never */
+    device->poller.poll(&device->poller);
+    assert_int_equal(*spin_us, 0);
+    rdma_settings.busy_poll_us = 1000;
+    device->poller.poll(&device->poller);
+    assert_int_equal(*spin_us, 1000);
+    rdma_device_woke(device, RDMA_SPIN_LONG_US);
+    rdma_settings.busy_poll_us = 20;
+    device->poller.poll(&device->poller);
+    assert_int_equal(*spin_us, 20);
+    for (int i = 0; i < RDMA_SHORT_WAITS; i++) rdma_device_woke(device, 0);
+    uint64_t sleeps = rdma_stats()->sleeps;
+    turn_until(rdma_stats()->sleeps > sleeps); /* in vain: nothing has arrived meanwhile */
+    device->poller.poll(&device->poller);
+    assert_int_equal(*spin_us, 20);
+    rdma_settings.busy_poll_us = before;
 }
 
 /* What is left of the present buffer takes 11 seconds to arrive, as far as the server can tell. */
@@ -817,6 +873,8 @@ int main(int argc, char **argv) {
         SUITE_TEST(buffers_end_with_the_writes_of_a_peer_whose_writes_are_alike),
         SUITE_TEST(writes_of_many_lengths_do_not_change_the_size_again_and_again),
         SUITE_TEST(the_first_large_argument_tells_the_size_of_the_next_buffer),
+        SUITE_TEST(buffers_have_the_length_of_the_first_request_at_once),
+        SUITE_TEST(the_thread_spins_for_longer_after_short_sleeps),
         SUITE_TEST(an_untrusted_connection_keeps_its_first_buffer),
         SUITE_TEST(a_plain_buffer_that_few_messages_fill_grows_once),
         SUITE_TEST(a_peer_may_go_on_in_a_second_buffer_before_the_first_is_read),
