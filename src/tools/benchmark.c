@@ -76,6 +76,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     options_parse(&bench.options, argc, argv);
     const struct bench_options *o = &bench.options;
+    if (o->fuzz) return fuzz_run(o);
     cluster_discover(&bench.cluster, o);
     bench.report.options = o;
     bench.report.cluster = &bench.cluster;

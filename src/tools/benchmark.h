@@ -7,6 +7,7 @@
  *   benchmark_run.c       runs one batch against the server from many connections and threads
  *   benchmark_cluster.c   the slots of each node, and key tags for them
  *   benchmark_report.c    the output on the screen
+ *   benchmark_fuzz.c      --fuzz: random commands
  *   benchmark_page.c      the page of --report, whose layout is benchmark_page.html */
 #ifndef TOOLS_BENCHMARK_H
 #define TOOLS_BENCHMARK_H
@@ -17,6 +18,7 @@
 /* --- Options --- */
 
 enum bench_output { OUTPUT_REPORT, OUTPUT_QUIET, OUTPUT_CSV };
+enum bench_fuzz_level { FUZZ_NONE, FUZZ_ERROR, FUZZ_INFO, FUZZ_DEBUG };
 struct bench_options {
     struct endpoint endpoint;
     int64_t clients, data_size, db, threads;
@@ -31,6 +33,8 @@ struct bench_options {
     int64_t rx_size;                  /* receive buffer of an RDMA connection; 0: choose automatically */
     bool random_keys, sequential, resp3, cluster, tracking, read_primaries, read_replicas, keep_alive, loop, idle,
         stdin_argument, multi_thread;
+    bool fuzz, fuzz_malformed, fuzz_config;
+    enum bench_fuzz_level fuzz_level;
     enum bench_output output;
     char *tests;        /* ",get,set," or NULL for all */
     char *report_file;  /* NULL: no page */
@@ -130,6 +134,11 @@ void bench_run(const struct bench_options *o, struct bench_cluster *cluster, con
 /* Passes each selected test to `run`; stops when it returns false. */
 void tests_run(const struct bench_options *o,
                bool (*run)(void *context, const char *title, const struct bench_request *request), void *context);
+
+/* --- Fuzzing --- */
+
+/* Sends random commands, and returns the exit status: 1 if the server has failed. */
+int fuzz_run(const struct bench_options *o);
 
 /* --- Reports --- */
 

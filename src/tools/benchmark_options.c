@@ -66,6 +66,12 @@ static const char help[] = "Usage: valkey-benchmark [OPTIONS] [COMMAND ARGS...]\
                            "                    _600), mset, xadd, function_load, fcall\n"
                            " --num-functions <num>      Functions that function_load loads (default 10)\n"
                            " --num-keys-in-fcall <num>  Keys that fcall passes (default 1)\n"
+                           " --fuzz             Send random commands, as the server describes them, to find those\n"
+                           "                    with which it fails. Only for servers without data of value.\n"
+                           "                    The same --seed sends the same commands.\n"
+                           " --fuzz-mode <modes>  malformed-commands: also commands with wrong arguments;\n"
+                           "                    config-commands: also CONFIG SET; or both, separated by a comma\n"
+                           " --fuzz-loglevel <level>  none, error, info (default), or debug: every command\n"
                            " -l                 Begin again when all tests are done, forever\n"
                            " -I                 Only open the connections, and wait\n"
                            " -x                 Read the last argument of an own command from standard input\n"
@@ -134,7 +140,7 @@ static struct flag_option {
 #define FLAG(name, field)                                                                                              \
     { name, offsetof(struct bench_options, field) }
     FLAG("-3", resp3), FLAG("--cluster", cluster), FLAG("--enable-tracking", tracking), FLAG("-l", loop),
-    FLAG("-I", idle),  FLAG("-x", stdin_argument), FLAG("--sequential", sequential),
+    FLAG("-I", idle),  FLAG("-x", stdin_argument), FLAG("--sequential", sequential),    FLAG("--fuzz", fuzz),
 #undef FLAG
 };
 
@@ -213,6 +219,35 @@ static char *command_line_make(int argc, char **argv) {
     return line;
 }
 
+/* The options of --fuzz with an argument. Returns as table_option() does. */
+static int fuzz_option(struct bench_options *o, int argc, char **argv, int i) {
+    static const char *const levels[] = {
+        [FUZZ_NONE] = "none", [FUZZ_ERROR] = "error", [FUZZ_INFO] = "info", [FUZZ_DEBUG] = "debug"};
+    bool mode = strcmp(argv[i], "--fuzz-mode") == 0;
+    if (!mode && strcmp(argv[i], "--fuzz-loglevel") != 0) return 0;
+    if (i + 1 >= argc) return -1;
+    if (mode) {
+        char *modes = mem_strdup(argv[i + 1]), *rest = modes, *name;
+        while ((name = strsep(&rest, ","))) {
+            if (strcmp(name, "malformed-commands") == 0)
+                o->fuzz_malformed = true;
+            else if (strcmp(name, "config-commands") == 0)
+                o->fuzz_config = true;
+            else
+                fail("--fuzz-mode takes malformed-commands, config-commands, or both with a comma between them");
+        }
+        mem_free(modes);
+        return 2;
+    }
+    for (int level = FUZZ_NONE; level <= FUZZ_DEBUG; level++)
+        if (strcmp(argv[i + 1], levels[level]) == 0) {
+            o->fuzz_level = (enum bench_fuzz_level)level;
+            return 2;
+        }
+    fail("--fuzz-loglevel takes none, error, info or debug");
+    return 0;
+}
+
 static int other_option(struct bench_options *o, int argc, char **argv, int i) {
     if (strcmp(argv[i], "-q") == 0) {
         if (o->output == OUTPUT_REPORT) o->output = OUTPUT_QUIET;
@@ -222,10 +257,6 @@ static int other_option(struct bench_options *o, int argc, char **argv, int i) {
         o->output = OUTPUT_CSV;
         return 1;
     }
-    static const char *const fuzzing[] = {"--fuzz", "--fuzz-mode", "--fuzz-loglevel"};
-    for (size_t k = 0; k < sizeof fuzzing / sizeof *fuzzing; k++)
-        if (strcmp(argv[i], fuzzing[k]) == 0)
-            fail("This valkey-benchmark has no fuzzer: --fuzz, --fuzz-mode and --fuzz-loglevel are not supported");
     bool rfr = strcmp(argv[i], "--rfr") == 0;
     if (strcmp(argv[i], "-k") != 0 && strcmp(argv[i], "-t") != 0 && !rfr) return 0;
     if (i + 1 >= argc) return -1;
@@ -279,6 +310,7 @@ static void options_default(struct bench_options *o) {
     endpoint_init(&o->endpoint);
     o->clients = 50, o->requests = 100000, o->data_size = 3, o->pipeline = 1, o->keep_alive = o->read_primaries = true;
     o->precision = 3, o->functions = 10, o->function_keys = 1, o->busy_poll_us = -1;
+    o->fuzz_level = FUZZ_INFO;
     o->seed = clock_wall_us();
 }
 
@@ -304,6 +336,7 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
         if (used == -2) fail(error);
         if (used == 0) used = table_option(o, argc, argv, i);
         if (used == 0) used = report_option(o, argc, argv, i);
+        if (used == 0) used = fuzz_option(o, argc, argv, i);
         if (used == 0) used = other_option(o, argc, argv, i);
         if (used <= 0) {
             fprintf(stderr, "Invalid option \"%s\" or option argument missing\n\n%s", argv[i], help);
@@ -319,6 +352,9 @@ void options_parse(struct bench_options *o, int argc, char **argv) {
     if (o->duration && counted) fail("Options -n and --duration are mutually exclusive.");
     if (o->duration) o->requests = INT64_MAX / 2;
     if (o->read_replicas && !o->cluster) fail("--rfr needs --cluster");
+    if (o->fuzz && (o->cluster || o->report_file || o->command_argc || o->loop || o->idle))
+        fail("--fuzz takes no command, and not --cluster, --report, -l or -I");
+    if (!o->fuzz && (o->fuzz_malformed || o->fuzz_config)) fail("--fuzz-mode needs --fuzz");
     if (o->sequential && !o->random_keys) fail("--sequential needs -r");
     if (o->report_file && (o->loop || o->idle)) fail("--report needs a run that ends, not -l or -I");
     if (o->report_label && !o->report_file) fail("--report-label needs --report or --report-add");

@@ -18,6 +18,15 @@ proc calls {command} {
     return $n
 }
 
+# The lines of a run with --fuzz that show what was sent.
+proc fuzz_commands {out} {
+    set lines {}
+    foreach line [split $out \n] {
+        if {[regexp {\[client \d+\] send Command: .*} $line shown]} {lappend lines $shown}
+    }
+    return $lines
+}
+
 start_server {} {
     test "exactly as many requests are sent as were asked for" {
         foreach args {{-n 1000 -c 7} {-n 1003 -c 5 -P 16} {-n 1 -c 50} {-n 5000 -c 10 --threads 2} {-n 777 -c 4 -P 10 --threads 3}} {
@@ -262,4 +271,51 @@ start_server {overrides {requirepass secret}} {
         lassign [bench -a wrong -q -n 100 -t set] code out err
         assert_equal [list 1 "Node [srv host]:[srv port] replied with error:\nWRONGPASS invalid username-password pair or user is disabled.\n"] [list $code $err]
     }
+}
+
+start_server {} {
+    test "--fuzz sends random commands, and the server survives them" {
+        foreach modes {{} {--fuzz-mode malformed-commands} {--fuzz-mode malformed-commands,config-commands}} {
+            r flushall
+            r config resetstat
+            set out [bench_out --fuzz -n 1500 -c 7 --seed 11 {*}$modes]
+            assert_match "*Running fuzzer with 7 clients, seed 11\n*=== FINAL STATISTICS ===*Total commands sent: 1500\n*Malformed replies: 0\n*Success rate: *%\n" $out
+            assert {[regexp -all {cmdstat_} [r info commandstats]] > 100} "only a few commands were sent"
+            assert_equal PONG [r ping]
+        }
+    }
+
+    test "--fuzz with the same --seed sends the same commands in the same order" {
+        set first [fuzz_commands [bench_out --fuzz -n 300 -c 3 --seed 5 --fuzz-loglevel debug]]
+        r flushall
+        assert_equal 300 [llength $first]
+        assert_equal $first [fuzz_commands [bench_out --fuzz -n 300 -c 3 --seed 5 --fuzz-loglevel debug]]
+        assert {$first ne [fuzz_commands [bench_out --fuzz -n 300 -c 3 --seed 6 --fuzz-loglevel debug]]} "the seed has no effect"
+        assert_equal {} [bench_out --fuzz -n 100 -c 3 --fuzz-loglevel none]
+    }
+
+    test "--fuzz refuses modes and levels that it does not know" {
+        foreach {arguments reason} {
+            {--fuzz --fuzz-mode bogus} "--fuzz-mode takes malformed-commands, config-commands, or both*"
+            {--fuzz --fuzz-loglevel bogus} "--fuzz-loglevel takes none, error, info or debug*"
+            {--fuzz-mode config-commands} "--fuzz-mode needs --fuzz*"
+            {--fuzz get a} "--fuzz takes no command,*"
+            {--fuzz --fuzz-mode} "Invalid option \"--fuzz-mode\" or option argument missing*"
+        } {
+            lassign [bench {*}$arguments] code out err
+            assert_equal 1 $code $arguments
+            assert_match $reason $err $arguments
+        }
+    }
+}
+
+test "--fuzz fails, and shows the last commands, when the server ends" {
+    lassign [serve -- --port PORT --bind 127.0.0.1 --save "" --dir DIR] handle port
+    set c [new_client -port $port]
+    set fuzzer [spawn $::bench -h 127.0.0.1 -p $port --fuzz --duration 40 -c 3 --fuzz-loglevel error]
+    wait_for_condition 20000 {[regexp {total_commands_processed:(\d+)} [$c info stats] -> n] && $n > 100}
+    kill_process KILL [spawn_pid $handle]
+    set got [spawn_wait $fuzzer 30000]
+    assert_equal 1 [dict get $got code]
+    assert_match "*The server does not answer: *Last command of client 3: *" [dict get $got out]
 }
