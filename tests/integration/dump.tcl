@@ -41,7 +41,21 @@ proc use_stream {key} {
 
 start_server {tags {dump}} {
     foreach {name commands} $::values {
-        test "DUMP and RESTORE give the same value again: $name" {
+        test "RESTORE-ASKING does what RESTORE does" {
+        reset_limits
+        r flushall
+        r rpush source a b c
+        set payload [r dump source]
+        assert_typed +OK restore-asking k 0 $payload
+        assert_equal {a b c} [r lrange k 0 -1]
+        assert_error "BUSYKEY Target key name already exists." {r restore-asking k 0 $payload}
+        assert_typed +OK restore-asking k 100000 $payload replace
+        assert_range [r pttl k] 1 100000
+        assert_error "ERR DUMP payload version or checksum are wrong" {r restore-asking other 0 x$payload}
+        assert_equal 0 [r exists other]
+    }
+
+    test "DUMP and RESTORE give the same value again: $name" {
             r flushall
             foreach command $commands {r {*}$command}
             set digest [digest k]
