@@ -24,6 +24,12 @@ void output_write_blob(struct output *out, struct blob *blob) {
         output_write(out, blob_slice(blob));
 }
 
+void output_discard(struct output *out) {
+    static _Thread_local char scratch[OUTPUT_ROOM_MAX];
+    out->pos = scratch;
+    out->end = scratch + sizeof scratch;
+}
+
 static void memory_make_room(struct output *out, size_t len) {
     struct memory_output *m = (struct memory_output *)out;
     size_t used = (size_t)(out->pos - m->data), wanted = m->capacity * 2;

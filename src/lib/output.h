@@ -69,6 +69,9 @@ void memory_output_clear(struct memory_output *m); /* keeps the memory */
 static inline struct slice memory_output_slice(const struct memory_output *m) {
     return (struct slice){m->data, (size_t)(m->out.pos - m->data)};
 }
+/* What an owner that accepts no more bytes does in make_room: the space is scratch memory of the thread. */
+void output_discard(struct output *out);
+
 /* An output that discards everything (CLIENT REPLY OFF, calls without a receiver). One per thread is enough. */
 struct null_output {
     struct output out; /* must be first */

@@ -255,7 +255,7 @@ void rdma_connection_init(struct rdma_connection *c, struct rdma_loop *owner, en
     c->began_us = clock_monotonic_us();
     rdma_control_tick(c, 0);
     rdma_polled_init(c);
-    list_init(&c->segments);
+    output_queue_init(&c->output);
     list_init(&c->values);
     list_append(&owner->connections, &c->link);
     owner->stats.connections++;

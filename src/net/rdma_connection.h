@@ -116,18 +116,14 @@ struct rdma_connection {
     /* sending */
     uint64_t peer_addr; /* the peer's buffer */
     uint32_t peer_size, peer_key;
-    uint32_t peer_used;       /* offset in it of the next byte */
-    uint32_t window;          /* bytes it accepts now */
-    struct rdma_chunk *chunk; /* that conn.out writes to */
-    char *chunk_start;        /* the bytes from here on belong to no segment yet */
+    uint32_t peer_used; /* offset in it of the next byte */
+    uint32_t window;    /* bytes it accepts now */
+    struct output_queue output;
     struct rdma_chunk *held, **held_end;
     struct rdma_chunk *copies; /* that what cannot be named is copied to */
     uint32_t copies_used;      /* bytes of it */
     size_t chunks;             /* that the connection holds, but for `control` */
-    struct list segments;
-    struct list values;  /* segments of blobs sent without a copy, until their requests have completed */
-    size_t queued;       /* bytes in segments */
-    size_t queued_blobs; /* of them in blobs */
+    struct list values;        /* segments of blobs sent without a copy, until their requests have completed */
     uint32_t posted, retired, last_signalled;
     uint32_t send_depth, max_inline;
     uint32_t signal_every;                       /* a signalled request at the latest after this many */

@@ -287,7 +287,7 @@ struct rdma_chunk *rdma_chunk_take(struct rdma_memory *memory) {
     memory->free_chunks = chunk->next;
     if (++memory->stats->send_chunks_used > memory->send_peak) memory->send_peak = memory->stats->send_chunks_used;
     chunk->next = NULL;
-    chunk->unsent = 0;
+    chunk->queued.segments = 0;
     chunk->used = false;
     return chunk;
 }

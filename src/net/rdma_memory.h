@@ -38,6 +38,7 @@
 #ifndef NET_RDMA_MEMORY_H
 #define NET_RDMA_MEMORY_H
 #include "lib/list.h"
+#include "net/output_queue.h"
 #include "net/rdma.h"
 #include <infiniband/verbs.h>
 
@@ -54,12 +55,12 @@ struct rdma_rx_class;
 
 /* A piece of send memory. It belongs to one connection at a time. */
 struct rdma_chunk {
+    struct output_chunk queued; /* must be first */
     struct rdma_chunk *next;
     struct rdma_slab *slab;
     char *data;
     uint32_t lkey;
     uint32_t last_seq; /* sequence number of the last work request that reads it, in the connection's send queue */
-    uint32_t unsent;   /* queued segments in it */
     bool registered;   /* false: ordinary memory, which must be copied to be sent */
     bool used;         /* last_seq is valid */
 };

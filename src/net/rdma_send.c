@@ -24,17 +24,6 @@ enum {
     COPY_LEAST = 256, /* a chunk of copies with less space than this counts as full */
 };
 
-/* A queued part of the stream: bytes in a chunk or a blob. */
-struct segment {
-    struct list_link link;
-    const char *data;
-    size_t len;
-    struct rdma_chunk *chunk;
-    struct blob *blob; /* when chunk is NULL */
-    bool used;         /* a request reads the blob in place … */
-    uint32_t last_seq; /* … and this is the last one */
-};
-
 /* Output: segments and chunks */
 
 /* Every chunk of the connection but `control` is taken and given back through these, and so counted. */
@@ -54,13 +43,18 @@ static void give_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
     rdma_chunk_give(c->device ? &c->device->memory : NULL, chunk);
 }
 
+static inline struct rdma_chunk *chunk_of(struct output_chunk *queued) {
+    return (struct rdma_chunk *)queued;
+}
+
 static bool in_flight(const struct rdma_connection *c, const struct rdma_chunk *chunk) {
     return chunk->used && !rdma_seq_reached(chunk->last_seq, c->retired);
 }
 
-/* Call when the chunk holds no unsent bytes and is not written to: gives it back, or keeps it until its requests have
- * completed. */
+/* The chunk, if it is not NULL, holds no unsent bytes and is not written to: gives it back, or keeps it until its
+ * requests have completed. */
 static void chunk_sent(struct rdma_connection *c, struct rdma_chunk *chunk) {
+    if (!chunk) return;
     if (!in_flight(c, chunk)) {
         give_chunk(c, chunk);
         return;
@@ -70,29 +64,20 @@ static void chunk_sent(struct rdma_connection *c, struct rdma_chunk *chunk) {
     c->held_end = &chunk->next;
 }
 
-static void leave_chunk(struct rdma_connection *c, struct rdma_chunk *chunk) {
-    if (--chunk->unsent == 0 && chunk != c->chunk) chunk_sent(c, chunk);
-}
-
-static void free_segment(struct rdma_connection *c, struct segment *segment) {
-    list_remove(&c->segments, &segment->link);
-    if (segment->chunk) {
-        leave_chunk(c, segment->chunk);
-    } else if (segment->used && !rdma_seq_reached(segment->last_seq, c->retired)) {
+/* All of the segment is sent, or it is dropped. A blob that a request still reads is kept. */
+static void free_segment(struct rdma_connection *c, struct output_segment *segment) {
+    if (!segment->chunk && segment->used && !rdma_seq_reached(segment->last_seq, c->retired)) {
+        output_queue_advance(&c->output, segment, segment->len);
+        list_remove(&c->output.segments, &segment->link);
         list_append(&c->values, &segment->link);
         return;
-    } else {
-        blob_release(segment->blob);
     }
-    mem_free(segment);
+    chunk_sent(c, chunk_of(output_queue_remove(&c->output, segment)));
 }
 
 /* Detaches the chunk of conn.out. All of it is sealed or sent. */
 static void retire_chunk(struct rdma_connection *c) {
-    struct rdma_chunk *chunk = c->chunk;
-    c->chunk = NULL;
-    c->chunk_start = c->conn.out.pos = c->conn.out.end = NULL;
-    if (chunk && chunk->unsent == 0) chunk_sent(c, chunk);
+    chunk_sent(c, chunk_of(output_queue_leave(&c->output, &c->conn.out)));
 }
 
 /* Copies go to another chunk from here on. */
@@ -100,7 +85,7 @@ static void retire_copies(struct rdma_connection *c) {
     struct rdma_chunk *chunk = c->copies;
     c->copies = NULL;
     c->copies_used = 0;
-    if (chunk) chunk_sent(c, chunk);
+    chunk_sent(c, chunk);
 }
 
 /* Gives back the chunks and blobs that no request reads any more. */
@@ -112,47 +97,38 @@ static void reap(struct rdma_connection *c) {
         give_chunk(c, chunk);
     }
     for (struct list_link *link; (link = list_first(&c->values));) {
-        struct segment *segment = container_of(link, struct segment, link);
+        struct output_segment *segment = container_of(link, struct output_segment, link);
         if (!rdma_seq_reached(segment->last_seq, c->retired)) break;
         list_remove(&c->values, link);
         blob_release(segment->blob);
         mem_free(segment);
     }
-    if (c->chunk && c->chunk_start == c->conn.out.pos && c->chunk->unsent == 0 && !in_flight(c, c->chunk))
+    struct rdma_chunk *chunk = chunk_of(c->output.chunk);
+    if (chunk && !output_queue_unsealed(&c->output, &c->conn.out) && !chunk->queued.segments && !in_flight(c, chunk))
         retire_chunk(c);
     if (c->copies && !in_flight(c, c->copies)) retire_copies(c);
-}
-
-/* Turns the bytes written to the chunk since the last call into a segment. */
-static void seal(struct rdma_connection *c) {
-    size_t len = (size_t)(c->conn.out.pos - c->chunk_start);
-    if (!len) return;
-    struct segment *segment = mem_alloc(sizeof *segment);
-    *segment = (struct segment){.data = c->chunk_start, .len = len, .chunk = c->chunk};
-    c->chunk->unsent++;
-    list_append(&c->segments, &segment->link);
-    c->queued += len;
-    c->chunk_start = c->conn.out.pos;
 }
 
 void rdma_send_unregister(struct rdma_connection *c) {
     struct rdma_chunk *plain = NULL;
     size_t used = 0;
-    if (c->chunk && c->chunk->registered) {
-        seal(c);
+    struct output_queue *queue = &c->output;
+    if (queue->chunk && chunk_of(queue->chunk)->registered) {
+        output_queue_seal(queue, &c->conn.out);
         retire_chunk(c);
     }
-    for (struct list_link *link = c->segments.head.next; link != &c->segments.head; link = link->next) {
-        struct segment *segment = container_of(link, struct segment, link);
-        if (!segment->chunk || !segment->chunk->registered || !segment->len) continue;
+    for (struct list_link *link = queue->segments.head.next; link != &queue->segments.head; link = link->next) {
+        struct output_segment *segment = container_of(link, struct output_segment, link);
+        struct output_chunk *chunk = segment->chunk;
+        if (!chunk || !chunk_of(chunk)->registered || !segment->len) continue;
         if (!plain || RDMA_CHUNK_SIZE - used < segment->len) { /* short headers between blobs share one */
             plain = take_plain_chunk(c);
             used = 0;
         }
         memcpy(plain->data + used, segment->data, segment->len);
-        plain->unsent++;
-        leave_chunk(c, segment->chunk);
-        segment->chunk = plain;
+        plain->queued.segments++;
+        chunk_sent(c, chunk_of(output_queue_move_out(queue, chunk)));
+        segment->chunk = &plain->queued;
         segment->data = plain->data + used;
         used += segment->len;
     }
@@ -160,8 +136,7 @@ void rdma_send_unregister(struct rdma_connection *c) {
 }
 
 void rdma_send_drop(struct rdma_connection *c) {
-    while (c->segments.len) free_segment(c, container_of(list_first(&c->segments), struct segment, link));
-    c->queued = c->queued_blobs = 0;
+    while (c->output.segments.len) free_segment(c, output_queue_first(&c->output));
     c->waiting = false;
     retire_chunk(c);
     retire_copies(c);
@@ -169,21 +144,17 @@ void rdma_send_drop(struct rdma_connection *c) {
 }
 
 static void rdma_make_room(struct output *out, size_t len) {
-    static _Thread_local char dropped[OUTPUT_ROOM_MAX];
     struct rdma_connection *c = rdma_of((struct connection *)out);
     if (!rdma_takes_output(c)) {
-        out->pos = dropped;
-        out->end = dropped + sizeof dropped;
+        output_discard(out);
         return;
     }
-    if (c->chunk) {
-        seal(c);
-        retire_chunk(c);
-    }
-    if (c->phase == RDMA_ESTABLISHED && !c->stalled && c->queued < REGISTERED_MAX) c->chunk = take_chunk(c);
-    if (!c->chunk) c->chunk = take_plain_chunk(c);
-    c->chunk_start = out->pos = c->chunk->data;
-    out->end = c->chunk->data + RDMA_CHUNK_SIZE;
+    output_queue_seal(&c->output, out);
+    retire_chunk(c);
+    bool soon = c->phase == RDMA_ESTABLISHED && !c->stalled && c->output.queued < REGISTERED_MAX;
+    struct rdma_chunk *chunk = soon ? take_chunk(c) : NULL;
+    if (!chunk) chunk = take_plain_chunk(c);
+    output_queue_open(&c->output, out, &chunk->queued, chunk->data, RDMA_CHUNK_SIZE);
 }
 
 static void rdma_share(struct output *out, struct blob *blob) {
@@ -197,22 +168,13 @@ static void rdma_share(struct output *out, struct blob *blob) {
         blob_release(blob);
         return;
     }
-    if (c->chunk) seal(c);
-    struct segment *segment = mem_alloc(sizeof *segment);
-    *segment = (struct segment){.data = blob->data, .len = blob->len, .blob = blob};
-    list_append(&c->segments, &segment->link);
-    c->queued += blob->len;
-    c->queued_blobs += blob->len;
+    output_queue_share(&c->output, out, blob);
 }
 
 struct output_ops rdma_output_ops = {.make_room = rdma_make_room, .share = rdma_share, .share_min = OUTPUT_SHARE_MIN};
 
-static inline size_t unsealed(const struct rdma_connection *c) {
-    return c->chunk ? (size_t)(c->conn.out.pos - c->chunk_start) : 0;
-}
-
 size_t rdma_send_pending(const struct rdma_connection *c) {
-    return c->queued + unsealed(c);
+    return output_queue_pending(&c->output, &c->conn.out);
 }
 
 /* Posting */
@@ -277,28 +239,23 @@ static void post_marker(struct rdma_connection *c) {
 }
 
 /* The first segment with bytes to send. An inlined segment stays in the list, empty, until it has been posted. */
-static struct segment *first_segment(const struct rdma_connection *c) {
-    for (struct list_link *link = c->segments.head.next; link != &c->segments.head; link = link->next) {
-        struct segment *segment = container_of(link, struct segment, link);
+static struct output_segment *first_segment(const struct rdma_connection *c) {
+    const struct list *segments = &c->output.segments;
+    for (struct list_link *link = segments->head.next; link != &segments->head; link = link->next) {
+        struct output_segment *segment = container_of(link, struct output_segment, link);
         if (segment->len) return segment;
     }
     return NULL;
 }
 
-static void advance_segment(struct rdma_connection *c, struct segment *segment, size_t len) {
-    segment->data += len;
-    segment->len -= len;
-    c->queued -= len;
-    if (!segment->chunk) c->queued_blobs -= len;
-}
-
 /* Whether a request can read the bytes in place, and with which local key. It cannot read an ordinary chunk, or a value
  * in ordinary memory. */
-static inline bool segment_key(struct rdma_connection *c, const struct segment *segment, uint32_t *key) {
+static inline bool segment_key(struct rdma_connection *c, const struct output_segment *segment, uint32_t *key) {
     if (!segment->chunk)
         return rdma_values_has(segment->blob) && rdma_values_key(c->device, &c->device->values, segment->data, key);
-    *key = segment->chunk->lkey;
-    return segment->chunk->registered;
+    const struct rdma_chunk *chunk = chunk_of(segment->chunk);
+    *key = chunk->lkey;
+    return chunk->registered;
 }
 
 /* Copies bytes that a request cannot read in place into a chunk of send memory, as many as fit. */
@@ -309,19 +266,19 @@ static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq,
     char *to = chunk->data + c->copies_used;
     uint32_t filled = 0, key;
     if (max > RDMA_CHUNK_SIZE - c->copies_used) max = RDMA_CHUNK_SIZE - c->copies_used;
-    for (struct segment *segment; filled < max && (segment = first_segment(c));) {
+    for (struct output_segment *segment; filled < max && (segment = first_segment(c));) {
         if (filled && segment_key(c, segment, &key)) break;
         size_t part = segment->len < max - filled ? segment->len : max - filled;
         memcpy(to + filled, segment->data, part);
-        advance_segment(c, segment, part);
+        output_queue_advance(&c->output, segment, part);
         filled += (uint32_t)part;
         if (segment->len == 0) free_segment(c, segment);
     }
     if (filled == 0) { /* only the unsealed end of an ordinary chunk remains */
-        size_t part = unsealed(c);
+        size_t part = output_queue_unsealed(&c->output, &c->conn.out);
         if (part > max) part = max;
-        memcpy(to, c->chunk_start, part);
-        c->chunk_start += part;
+        memcpy(to, c->output.chunk_start, part);
+        c->output.chunk_start += part;
         filled = (uint32_t)part;
     }
     chunk->last_seq = seq;
@@ -331,7 +288,7 @@ static bool gather_copied(struct rdma_connection *c, uint32_t max, uint32_t seq,
     return true;
 }
 
-static void mark_used(struct rdma_connection *c, struct segment *segment, struct rdma_chunk *chunk, uint32_t seq,
+static void mark_used(struct rdma_connection *c, struct output_segment *segment, struct rdma_chunk *chunk, uint32_t seq,
                       uint32_t len) {
     if (chunk) {
         chunk->last_seq = seq;
@@ -346,10 +303,10 @@ static void mark_used(struct rdma_connection *c, struct segment *segment, struct
 
 /* Removes the next bytes from the queue as one scatter/gather element. False: send memory has run out. */
 static bool gather(struct rdma_connection *c, uint32_t max, uint32_t seq, bool inlined, struct ibv_sge *sge) {
-    struct segment *segment = first_segment(c);
-    struct rdma_chunk *chunk = segment ? segment->chunk : c->chunk;
-    const char *data = segment ? segment->data : c->chunk_start;
-    size_t len = segment ? segment->len : unsealed(c);
+    struct output_segment *segment = first_segment(c);
+    struct rdma_chunk *chunk = chunk_of(segment ? segment->chunk : c->output.chunk);
+    const char *data = segment ? segment->data : c->output.chunk_start;
+    size_t len = segment ? segment->len : output_queue_unsealed(&c->output, &c->conn.out);
     uint32_t key = chunk ? chunk->lkey : 0;
     bool named = inlined || (segment ? segment_key(c, segment, &key) : chunk->registered);
     if (!named) return gather_copied(c, max, seq, sge);
@@ -357,17 +314,17 @@ static bool gather(struct rdma_connection *c, uint32_t max, uint32_t seq, bool i
     *sge = (struct ibv_sge){.addr = (uintptr_t)data, .length = (uint32_t)len, .lkey = key};
     if (!inlined) mark_used(c, segment, chunk, seq, (uint32_t)len);
     if (!segment) {
-        c->chunk_start += len;
+        c->output.chunk_start += len;
         return true;
     }
-    advance_segment(c, segment, len);
+    output_queue_advance(&c->output, segment, len);
     if (segment->len == 0 && !inlined) free_segment(c, segment);
     return true;
 }
 
 static void drop_posted(struct rdma_connection *c) {
-    while (c->segments.len) {
-        struct segment *segment = container_of(list_first(&c->segments), struct segment, link);
+    while (c->output.segments.len) {
+        struct output_segment *segment = output_queue_first(&c->output);
         if (segment->len) break;
         free_segment(c, segment);
     }
@@ -500,7 +457,7 @@ void rdma_send_tick(struct rdma_connection *c) {
 
 size_t rdma_send_memory(const struct rdma_connection *c) {
     size_t chunks = c->chunks + (c->control ? 1 : 0);
-    return chunks * RDMA_CHUNK_SIZE + c->queued_blobs + c->segments.len * sizeof(struct segment);
+    return chunks * RDMA_CHUNK_SIZE + c->output.queued_blobs + c->output.segments.len * sizeof(struct output_segment);
 }
 
 void rdma_send_release(struct rdma_connection *c) {

@@ -351,16 +351,10 @@ static bool takes_output(const struct remote *r) {
     return r->end && !r->conn.error;
 }
 
-static void drop_output(struct output *out) {
-    static _Thread_local char dropped[OUTPUT_ROOM_MAX];
-    out->pos = dropped;
-    out->end = dropped + sizeof dropped;
-}
-
 static void remote_make_room(struct output *out, size_t len) {
     struct remote *r = remote_of((struct connection *)out);
     if (!takes_output(r)) {
-        drop_output(out);
+        output_discard(out);
         return;
     }
     if (!r->room && r->shown && !r->shown_room_used && r->shown->reply_room >= len) {

@@ -33,8 +33,9 @@ enum {
 };
 
 struct stream_chunk {
+    struct output_chunk queued; /* must be first */
+    uint32_t size;              /* header included */
     struct stream_chunk *next_free;
-    uint32_t references, size; /* size: header included */
     char data[];
 };
 
@@ -57,15 +58,6 @@ struct stream_pool {
 struct stream_handshake {
     struct stream_listener *listener;         /* that accepted it, or NULL: placed on this loop */
     void (*arrived)(struct connection *conn); /* when placed */
-};
-
-/* A part of the queue: bytes in a chunk or in a blob. */
-struct segment {
-    struct list_link link;
-    const char *data;
-    size_t len;
-    struct stream_chunk *chunk;
-    struct blob *blob; /* when chunk is NULL */
 };
 
 struct stream_settings stream_settings = {.handshake_timeout_ms = 10 * 1000};
@@ -158,12 +150,14 @@ static struct stream_chunk *chunk_take(struct stream_pool *pool, size_t len, siz
         chunk->size = (uint32_t)size;
     }
     pool->used_count++;
-    chunk->references = 1;
+    chunk->queued.segments = 0;
     return chunk;
 }
 
-static void chunk_release(struct stream_pool *pool, struct stream_chunk *chunk) {
-    if (--chunk->references) return;
+/* NULL is allowed. */
+static void chunk_give(struct stream_pool *pool, struct output_chunk *queued) {
+    struct stream_chunk *chunk = (struct stream_chunk *)queued;
+    if (!chunk) return;
     pool->used_count--;
     if (pool->free_count == CHUNKS_KEPT || chunk->size < CHUNK_SIZE) {
         mem_free(chunk);
@@ -176,35 +170,18 @@ static void chunk_release(struct stream_pool *pool, struct stream_chunk *chunk) 
 
 /* Output */
 
-static void segment_free(struct stream *s, struct segment *segment) {
-    list_remove(&s->segments, &segment->link);
-    if (segment->chunk)
-        chunk_release(s->pool, segment->chunk);
-    else
-        blob_release(segment->blob);
-    mem_free(segment);
+static void first_remove(struct stream *s) {
+    chunk_give(s->pool, output_queue_remove(&s->output, output_queue_first(&s->output)));
+}
+
+static void leave_chunk(struct stream *s) {
+    chunk_give(s->pool, output_queue_leave(&s->output, &s->conn.out));
 }
 
 static void drop_output(struct stream *s) {
-    while (s->segments.len) segment_free(s, container_of(list_first(&s->segments), struct segment, link));
-    if (s->chunk) chunk_release(s->pool, s->chunk);
-    s->chunk = NULL;
-    s->chunk_start = NULL;
-    s->queued = 0;
+    while (s->output.segments.len) first_remove(s);
+    leave_chunk(s);
     s->blocked = false;
-    s->conn.out.pos = s->conn.out.end = NULL;
-}
-
-/* Turns the bytes written to the chunk since the last call into a segment. */
-static void seal(struct stream *s) {
-    size_t len = (size_t)(s->conn.out.pos - s->chunk_start);
-    if (!len) return;
-    struct segment *segment = mem_alloc(sizeof *segment);
-    *segment = (struct segment){.data = s->chunk_start, .len = len, .chunk = s->chunk};
-    s->chunk->references++;
-    list_append(&s->segments, &segment->link);
-    s->queued += len;
-    s->chunk_start = s->conn.out.pos;
 }
 
 /* A peer that has ended without an error may have shut down only its sending direction. */
@@ -213,20 +190,15 @@ static bool takes_output(const struct stream *s) {
 }
 
 static void stream_make_room(struct output *out, size_t len) {
-    static _Thread_local char dropped[OUTPUT_ROOM_MAX];
     struct stream *s = stream_of((struct connection *)out);
     if (!takes_output(s)) {
-        out->pos = dropped;
-        out->end = dropped + sizeof dropped;
+        output_discard(out);
         return;
     }
-    if (s->chunk) {
-        seal(s);
-        chunk_release(s->pool, s->chunk);
-    }
-    s->chunk = chunk_take(s->pool, len, s->queued);
-    s->chunk_start = out->pos = s->chunk->data;
-    out->end = (char *)s->chunk + s->chunk->size;
+    output_queue_seal(&s->output, out);
+    leave_chunk(s);
+    struct stream_chunk *chunk = chunk_take(s->pool, len, s->output.queued);
+    output_queue_open(&s->output, out, &chunk->queued, chunk->data, chunk->size - sizeof *chunk);
 }
 
 static void stream_share(struct output *out, struct blob *blob) {
@@ -235,19 +207,14 @@ static void stream_share(struct output *out, struct blob *blob) {
         blob_release(blob);
         return;
     }
-    if (s->chunk) seal(s);
-    struct segment *segment = mem_alloc(sizeof *segment);
-    *segment = (struct segment){.data = blob->data, .len = blob->len, .blob = blob};
-    list_append(&s->segments, &segment->link);
-    s->queued += blob->len;
+    output_queue_share(&s->output, out, blob);
 }
 
 static const struct output_ops stream_output_ops = {
     .make_room = stream_make_room, .share = stream_share, .share_min = OUTPUT_SHARE_MIN};
 
 size_t stream_pending(const struct connection *conn) {
-    const struct stream *s = stream_of(conn);
-    return s->queued + (s->chunk ? (size_t)(conn->out.pos - s->chunk_start) : 0);
+    return output_queue_pending(&stream_of(conn)->output, &conn->out);
 }
 
 static void update_interest(struct stream *s);
@@ -284,26 +251,26 @@ static void end_now(struct stream *s, int error) {
 static void advance(struct stream *s, size_t len) {
     s->conn.bytes_out += len;
     while (len) {
-        struct segment *segment = container_of(list_first(&s->segments), struct segment, link);
-        size_t part = len < segment->len ? len : segment->len;
-        segment->data += part;
-        segment->len -= part;
-        s->queued -= part;
-        len -= part;
-        if (segment->len) break;
-        segment_free(s, segment);
+        struct output_segment *segment = output_queue_first(&s->output);
+        if (len < segment->len) {
+            output_queue_advance(&s->output, segment, len);
+            break;
+        }
+        len -= segment->len;
+        first_remove(s);
     }
 }
 
 /* Writes the queue. Returns 0: all written; 1: the socket is full or the limit of this turn is reached; -errno. */
 static int write_queue(struct stream *s) {
+    const struct list *segments = &s->output.segments;
     size_t written = 0;
-    while (s->segments.len) {
+    while (segments->len) {
         struct iovec pieces[PIECES_A_WRITE];
         int count = 0;
         size_t total = 0;
-        list_each(&s->segments, link) {
-            const struct segment *segment = container_of(link, struct segment, link);
+        for (const struct list_link *link = segments->head.next; link != &segments->head; link = link->next) {
+            const struct output_segment *segment = container_of(link, const struct output_segment, link);
             pieces[count].iov_base = (void *)(uintptr_t)segment->data;
             pieces[count].iov_len = segment->len;
             total += segment->len;
@@ -316,38 +283,34 @@ static int write_queue(struct stream *s) {
         }
         advance(s, (size_t)n);
         written += (size_t)n;
-        if ((size_t)n < total || (written >= WRITTEN_A_TURN && s->segments.len)) return 1;
+        if ((size_t)n < total || (written >= WRITTEN_A_TURN && segments->len)) return 1;
     }
     return 0;
 }
 
 /* Writes all output. Returns the same as write_queue(). */
 static int write_all(struct stream *s) {
-    if (s->segments.len == 0) {
-        size_t len = s->chunk ? (size_t)(s->conn.out.pos - s->chunk_start) : 0;
+    struct output_queue *output = &s->output;
+    if (output->segments.len == 0) {
+        size_t len = output_queue_unsealed(output, &s->conn.out);
         while (len) {
-            struct iovec piece = {s->chunk_start, len};
+            struct iovec piece = {output->chunk_start, len};
             ssize_t n = io_write(s, &piece, 1);
             if (n < 0) {
                 if (n == -EINTR) continue;
                 return n == -EAGAIN ? 1 : (int)n;
             }
             s->conn.bytes_out += (size_t)n;
-            s->chunk_start += n;
+            output->chunk_start += n;
             if ((size_t)n < len) return 1;
             break;
         }
     } else {
-        if (s->chunk) seal(s);
+        output_queue_seal(output, &s->conn.out);
         int result = write_queue(s);
         if (result != 0) return result;
     }
-    if (s->chunk) {
-        chunk_release(s->pool, s->chunk);
-        s->chunk = NULL;
-        s->chunk_start = NULL;
-        s->conn.out.pos = s->conn.out.end = NULL;
-    }
+    leave_chunk(s);
     return 0;
 }
 
@@ -556,7 +519,7 @@ static struct stream *stream_new(struct event_loop *loop, const struct transport
     s->fd = fd;
     s->watch.fd = -1;
     s->pool = pool_of(loop);
-    list_init(&s->segments);
+    output_queue_init(&s->output);
     return s;
 }
 
@@ -763,8 +726,10 @@ const char *stream_error_text(const struct connection *conn) {
 
 size_t stream_memory(const struct connection *conn, size_t *input, size_t *output) {
     const struct stream *s = stream_of(conn);
+    const struct output_queue *q = &s->output;
+    const struct stream_chunk *chunk = (const struct stream_chunk *)q->chunk;
     size_t in = s->own_size,
-           out = s->queued + (s->chunk ? s->chunk->size : 0) + s->segments.len * sizeof(struct segment);
+           out = q->queued + (chunk ? chunk->size : 0) + q->segments.len * sizeof(struct output_segment);
     if (input) *input = in;
     if (output) *output = out;
     return sizeof *s + in + out + (s->session ? s->io->memory(s) : 0);

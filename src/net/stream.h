@@ -26,6 +26,7 @@
 #ifndef NET_STREAM_H
 #define NET_STREAM_H
 #include "net/connection.h"
+#include "net/output_queue.h"
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -33,7 +34,6 @@ enum { STREAM_IN_LIMIT_DEFAULT = 1024 * 1024 * 1024, ACCEPT_BATCH_DEFAULT = 10 }
 
 struct stream;
 struct stream_pool;
-struct stream_chunk;
 struct stream_dial;
 struct stream_listener;
 
@@ -67,10 +67,7 @@ struct stream {
     char *error_note;                 /* text of a failure that errno does not express, or NULL */
     char *own;                        /* private receive memory: unconsumed bytes between two reads */
     size_t own_size;
-    struct stream_chunk *chunk; /* that conn.out writes to */
-    char *chunk_start;          /* the bytes from here to conn.out.pos belong to no segment yet */
-    struct list segments;
-    size_t queued;              /* bytes in segments */
+    struct output_queue output;
     bool blocked;               /* the socket is full; waiting to write */
     bool showing;               /* `readable` is on the stack: a nested iteration must not move the bytes it uses */
     bool wants_write;           /* reading waits for the socket to become writable */
