@@ -8,7 +8,8 @@
 # make install PREFIX=…    programs, man pages, completion, service (utils/packaging/install --help); make uninstall
 # make clean   make distclean   make help
 #
-# Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  MALLOC=jemalloc|libc  SANITIZER=address|undefined|thread (or address,undefined)
+# Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  USE_SYSTEMD=yes|no  MALLOC=jemalloc|libc
+#          SANITIZER=address|undefined|thread (or address,undefined)
 #          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
 #          ABLATION=yes: DEBUG RDMA TECHNIQUE turns techniques of the RDMA transport off, to measure them (tests/perf/techniques)
 # Each set of options has an object directory of its own under build/, so that changing one rebuilds just what it must.
@@ -31,6 +32,7 @@ endif
 
 found = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 # Goals that install packages first, or build nothing, must work where nothing is installed yet.
+goals_without_cli := src/valkey-server src/valkey-benchmark src/valkey-check-rdb src/valkey-check-aof
 goals_without_build := uninstall clean distclean help install-deps check-includes check-style demo test fuzz
 ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   ifeq ($(BUILD_RDMA),)
@@ -66,8 +68,19 @@ ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
       $(error MALLOC=jemalloc needs jemalloc; `make install-deps` installs it, MALLOC=libc builds without)
     endif
   endif
-  ifneq ($(call found,libedit),yes)
-    $(error libedit was not found; `make install-deps` installs what is missing)
+  ifeq ($(USE_SYSTEMD),)
+    USE_SYSTEMD := $(or $(call found,libsystemd),no)
+  else ifeq ($(USE_SYSTEMD),yes)
+    ifneq ($(call found,libsystemd),yes)
+      $(error USE_SYSTEMD=yes needs libsystemd; `make install-deps` installs it, USE_SYSTEMD=no builds without)
+    endif
+  else ifneq ($(USE_SYSTEMD),no)
+    $(error USE_SYSTEMD=$(USE_SYSTEMD) is not known; use yes or no)
+  endif
+  ifneq ($(filter-out $(goals_without_cli),$(or $(MAKECMDGOALS),all)),)
+    ifneq ($(call found,libedit),yes)
+      $(error valkey-cli needs libedit; `make install-deps` installs it, `make $(goals_without_cli)` builds the others)
+    endif
   endif
   ifneq ($(call found,liblzf),yes)
     $(error liblzf was not found; `make install-deps` installs what is missing)
@@ -79,7 +92,7 @@ endif
 
 include deps/packages.mk
 
-VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(if $(filter yes,$(ABLATION)),_ablation)$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
+VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)$(if $(filter no,$(USE_SYSTEMD)),_systemd-no)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(if $(filter yes,$(ABLATION)),_ablation)$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
 B := build/$(subst $(eval) ,,$(VARIANT))
 
 WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wshadow
@@ -109,7 +122,7 @@ ifeq ($(BUILD_TLS),yes)
 override CPPFLAGS += -DUSE_TLS $(CFLAGS_TLS)
 LIBS += $(LIBS_TLS)
 endif
-ifeq ($(call found,libsystemd),yes)
+ifeq ($(USE_SYSTEMD),yes)
 override CPPFLAGS += -DUSE_SYSTEMD
 LIBS_SERVER += $(LIBS_SYSTEMD)
 endif
