@@ -872,104 +872,109 @@ static void a_forked_child_leaves_the_connections_alone(void **state) {
 
 #include "rdma_peers.h"
 
+static const struct CMUnitTest small_tests[] = {
+    SUITE_TESTS,
+    SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+    SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+    SUITE_TEST(both_ends_agree_on_the_ring_and_it_is_counted),
+    SUITE_TEST(a_peer_without_a_feature_request_gets_the_base_protocol),
+    SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
+    SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
+    SUITE_TEST(requests_of_every_size_up_to_the_ring_and_beyond_pass),
+    SUITE_TEST(a_request_as_large_as_the_ring_gets_the_last_free_bytes),
+    SUITE_TEST(a_reader_that_always_leaves_something_goes_on),
+    SUITE_TEST(random_streams_pass_through_tiny_rings),
+    SUITE_TEST(a_ring_grows_when_it_is_filled_quickly),
+    SUITE_TEST(data_received_before_the_end_is_delivered_from_both_buffers),
+    SUITE_TEST(an_idle_connection_releases_its_send_memory),
+    SUITE_TEST(buffers_are_used_again),
+    SUITE_TEST(waiting_connections_leave_send_memory_to_others),
+    SUITE_TEST(it_describes_itself),
+    SUITE_TEST(each_end_retransmits_after_the_configured_acknowledgement_timeout),
+    SUITE_TEST(each_end_sends_with_the_traffic_class_of_its_settings),
+    SUITE_TEST(connections_over_the_limit_are_refused),
+    SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
+    SUITE_TEST(a_taken_address_is_named_in_the_error),
+    SUITE_TEST(keepalives_are_not_visible_to_the_user),
+    SUITE_TEST(a_killed_peer_is_detected),
+    SUITE_TEST(a_killed_peer_with_unread_data_is_detected),
+    SUITE_TEST(a_close_does_not_wait_forever_for_a_peer_that_does_not_read),
+    SUITE_TEST(an_immediate_beyond_the_buffer_ends_the_connection),
+    SUITE_TEST(a_huge_immediate_ends_the_connection),
+    SUITE_TEST(an_immediate_of_zero_ends_the_connection),
+    SUITE_TEST(a_short_control_message_ends_the_connection),
+    SUITE_TEST(a_long_control_message_ends_the_connection),
+    SUITE_TEST(an_unknown_opcode_ends_the_connection),
+    SUITE_TEST(a_peer_buffer_of_no_bytes_ends_the_connection),
+    SUITE_TEST(an_absurd_peer_buffer_ends_the_connection),
+    SUITE_TEST(a_peer_buffer_that_wraps_around_ends_the_connection),
+    SUITE_TEST(announcing_a_buffer_twice_ends_the_connection),
+    SUITE_TEST(unknown_features_end_the_connection),
+    SUITE_TEST(a_flood_of_control_messages_ends_the_connection),
+    SUITE_TEST(writing_outside_its_buffer_fails_the_writer_alone),
+    SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
+    SUITE_TEST(features_are_answered_with_those_of_the_settings),
+    SUITE_TEST(a_lost_rtu_does_not_end_the_connection),
+    SUITE_TEST(random_failures_leak_nothing),
+    SUITE_TEST(a_forked_child_leaves_the_connections_alone),
+};
+
+static const struct CMUnitTest polled_tests[] = {
+    SUITE_TESTS,
+    SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+    SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+    SUITE_TEST(a_peer_without_a_feature_request_gets_the_base_protocol),
+    SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
+    SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
+    SUITE_TEST(random_streams_pass_through_tiny_rings),
+    SUITE_TEST(data_received_before_the_end_is_delivered_from_both_buffers),
+    SUITE_TEST(waiting_connections_leave_send_memory_to_others),
+    SUITE_TEST(messages_of_busy_peers_need_no_completions),
+    SUITE_TEST(an_idle_peer_is_no_longer_polled),
+    SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
+    SUITE_TEST(bytes_visible_after_their_polled_word_are_waited_for),
+    SUITE_TEST(a_polled_word_that_never_matches_ends_only_the_polling_period),
+    SUITE_TEST(connections_without_a_poll_slot_stay_with_completions),
+    SUITE_TEST(peers_without_trust_are_not_polled),
+    SUITE_TEST(a_forked_child_leaves_the_connections_alone),
+};
+
+static const struct CMUnitTest polled_without_ring_tests[] = {
+    SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+    SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+    SUITE_TEST(messages_of_busy_peers_need_no_completions),
+    SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
+};
+
+static const struct CMUnitTest base_tests[] = {
+    SUITE_TESTS,
+    SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
+    SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
+    SUITE_TEST(waiting_connections_leave_send_memory_to_others),
+    SUITE_TEST(it_describes_itself),
+    SUITE_TEST(announcing_a_buffer_twice_ends_the_connection),
+    SUITE_TEST(an_immediate_beyond_the_buffer_ends_the_connection),
+    SUITE_TEST(features_are_answered_with_those_of_the_settings),
+};
+
+static const struct CMUnitTest large_tests[] = {
+    SUITE_TEST(long_streams_pass_both_ways_at_once),
+    SUITE_TEST(shared_blobs_arrive_between_small_writes),
+    SUITE_TEST(large_arguments_land_in_the_callers_memory),
+    SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),
+};
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--lost-rtu") == 0) return lost_rtu_main();
     if (argc == 5 && strcmp(argv[1], "--peer") == 0) _exit(peer_main(argv)); /* without cleanup: it may hold events */
     own_path = argv[0];
     if (!rdma_device_arranged(own_path)) return 1;
-    const struct CMUnitTest small[] = {
-        SUITE_TESTS,
-        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
-        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
-        SUITE_TEST(both_ends_agree_on_the_ring_and_it_is_counted),
-        SUITE_TEST(a_peer_without_a_feature_request_gets_the_base_protocol),
-        SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
-        SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
-        SUITE_TEST(requests_of_every_size_up_to_the_ring_and_beyond_pass),
-        SUITE_TEST(a_request_as_large_as_the_ring_gets_the_last_free_bytes),
-        SUITE_TEST(a_reader_that_always_leaves_something_goes_on),
-        SUITE_TEST(random_streams_pass_through_tiny_rings),
-        SUITE_TEST(a_ring_grows_when_it_is_filled_quickly),
-        SUITE_TEST(data_received_before_the_end_is_delivered_from_both_buffers),
-        SUITE_TEST(an_idle_connection_releases_its_send_memory),
-        SUITE_TEST(buffers_are_used_again),
-        SUITE_TEST(waiting_connections_leave_send_memory_to_others),
-        SUITE_TEST(it_describes_itself),
-        SUITE_TEST(each_end_retransmits_after_the_configured_acknowledgement_timeout),
-        SUITE_TEST(each_end_sends_with_the_traffic_class_of_its_settings),
-        SUITE_TEST(connections_over_the_limit_are_refused),
-        SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
-        SUITE_TEST(a_taken_address_is_named_in_the_error),
-        SUITE_TEST(keepalives_are_not_visible_to_the_user),
-        SUITE_TEST(a_killed_peer_is_detected),
-        SUITE_TEST(a_killed_peer_with_unread_data_is_detected),
-        SUITE_TEST(a_close_does_not_wait_forever_for_a_peer_that_does_not_read),
-        SUITE_TEST(an_immediate_beyond_the_buffer_ends_the_connection),
-        SUITE_TEST(a_huge_immediate_ends_the_connection),
-        SUITE_TEST(an_immediate_of_zero_ends_the_connection),
-        SUITE_TEST(a_short_control_message_ends_the_connection),
-        SUITE_TEST(a_long_control_message_ends_the_connection),
-        SUITE_TEST(an_unknown_opcode_ends_the_connection),
-        SUITE_TEST(a_peer_buffer_of_no_bytes_ends_the_connection),
-        SUITE_TEST(an_absurd_peer_buffer_ends_the_connection),
-        SUITE_TEST(a_peer_buffer_that_wraps_around_ends_the_connection),
-        SUITE_TEST(announcing_a_buffer_twice_ends_the_connection),
-        SUITE_TEST(unknown_features_end_the_connection),
-        SUITE_TEST(a_flood_of_control_messages_ends_the_connection),
-        SUITE_TEST(writing_outside_its_buffer_fails_the_writer_alone),
-        SUITE_TEST(a_wrong_remote_key_ends_only_that_connection),
-        SUITE_TEST(features_are_answered_with_those_of_the_settings),
-        SUITE_TEST(a_lost_rtu_does_not_end_the_connection),
-        SUITE_TEST(random_failures_leak_nothing),
-        SUITE_TEST(a_forked_child_leaves_the_connections_alone),
-    };
-    const struct CMUnitTest polled[] = {
-        SUITE_TESTS,
-        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
-        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
-        SUITE_TEST(a_peer_without_a_feature_request_gets_the_base_protocol),
-        SUITE_TEST(a_server_that_offers_nothing_is_spoken_to_in_the_base_protocol),
-        SUITE_TEST(negotiating_in_the_middle_of_a_stream_loses_nothing),
-        SUITE_TEST(random_streams_pass_through_tiny_rings),
-        SUITE_TEST(data_received_before_the_end_is_delivered_from_both_buffers),
-        SUITE_TEST(waiting_connections_leave_send_memory_to_others),
-        SUITE_TEST(messages_of_busy_peers_need_no_completions),
-        SUITE_TEST(an_idle_peer_is_no_longer_polled),
-        SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
-        SUITE_TEST(bytes_visible_after_their_polled_word_are_waited_for),
-        SUITE_TEST(a_polled_word_that_never_matches_ends_only_the_polling_period),
-        SUITE_TEST(connections_without_a_poll_slot_stay_with_completions),
-        SUITE_TEST(peers_without_trust_are_not_polled),
-        SUITE_TEST(a_forked_child_leaves_the_connections_alone),
-    };
-    const struct CMUnitTest polled_without_ring[] = {
-        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
-        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
-        SUITE_TEST(messages_of_busy_peers_need_no_completions),
-        SUITE_TEST(sleeping_and_polling_in_turn_loses_nothing),
-    };
-    const struct CMUnitTest base[] = {
-        SUITE_TESTS,
-        SUITE_TEST(requests_of_every_size_around_the_buffer_end_arrive),
-        SUITE_TEST(many_requests_in_flight_straddle_and_stay_in_order),
-        SUITE_TEST(waiting_connections_leave_send_memory_to_others),
-        SUITE_TEST(it_describes_itself),
-        SUITE_TEST(announcing_a_buffer_twice_ends_the_connection),
-        SUITE_TEST(an_immediate_beyond_the_buffer_ends_the_connection),
-        SUITE_TEST(features_are_answered_with_those_of_the_settings),
-    };
-    const struct CMUnitTest large[] = {
-        SUITE_TEST(long_streams_pass_both_ways_at_once),
-        SUITE_TEST(shared_blobs_arrive_between_small_writes),
-        SUITE_TEST(large_arguments_land_in_the_callers_memory),
-        SUITE_TEST(a_peer_that_does_not_read_makes_the_sender_wait),
-    };
-    int failed = cmocka_run_group_tests_name("rdma", small, use_rdma, NULL);
-    failed += cmocka_run_group_tests_name("rdma, polled word", polled, use_polled, leave_polled);
-    failed += cmocka_run_group_tests_name("rdma, polled word without ring", polled_without_ring,
+    int failed = cmocka_run_group_tests_name("rdma", small_tests, use_rdma, NULL);
+    failed += cmocka_run_group_tests_name("rdma, polled word", polled_tests, use_polled, leave_polled);
+    failed += cmocka_run_group_tests_name("rdma, polled word without ring", polled_without_ring_tests,
                                           use_polled_without_ring, leave_polled);
-    failed += cmocka_run_group_tests_name("rdma, base protocol", base, use_base_protocol, NULL);
-    return failed + cmocka_run_group_tests_name("rdma, large buffers", large, use_large_buffers, NULL);
+    failed += cmocka_run_group_tests_name("rdma, base protocol", base_tests, use_base_protocol, NULL);
+    return failed + cmocka_run_group_tests_name("rdma, large buffers", large_tests, use_large_buffers, NULL);
 }
 #else
 int main(void) {
