@@ -1,6 +1,6 @@
 /* fake_verbs.h: the calls of libibverbs and librdmacm that the RDMA transport makes, in one process and without a
- * device. Whoever links it plays the card, the connection manager and the peer: nothing completes and nothing happens
- * but by the calls below.
+ * device. The program that links it plays the card, the connection manager and the peer: nothing completes and nothing
+ * happens but by the calls below.
  *
  * It is strict where a card would fail later or silently: a send queue or completion queue that is posted beyond its
  * depth, memory outside its region, a key that is not (any more) valid, inline data beyond what was granted, objects
@@ -35,7 +35,7 @@ struct fake_qp {
     bool failed; /* everything posted will be flushed */
 };
 
-/* What whoever plays the peer wants to see. `bytes` of a request are looked at again when it completes: they must not
+/* What the player of the peer observes. `bytes` of a request are looked at again when it completes: they must not
  * have changed. */
 struct fake_hooks {
     void (*sent)(struct fake_qp *qp, const struct ibv_send_wr *wr, struct fake_send *send);

@@ -1,4 +1,4 @@
-# What a write becomes elsewhere, and which events it tells.
+# What a write propagates, and which keyspace events it emits.
 #
 #   set f [new_follower]      hears what is propagated: replicas and the append only file would get the same
 #   set e [new_listener]      receives keyspace events; notify-keyspace-events selects which

@@ -1,7 +1,7 @@
-# What every command on data has in common with every other one: its replies in RESP2 and RESP3, where its keys are there and where they are missing; what it says to
-# other types; the events it tells and their class; what it is repeated as elsewhere. A command is a row in command-table/, a row is a test, and
-# a command of the server without a row is a failure. (That each refuses a wrong number of arguments is in commands.tcl; that each word of its syntax is
-# sent by some suite the runner looks at after a whole run.)
+# What all commands on data have in common: replies in RESP2 and RESP3, for present and for missing keys; replies to other
+# types; keyspace events and their class; propagation. A command is a row in command-table/, a row is a test, and a
+# command of the server without a row is a failure. (commands.tcl tests that each refuses a wrong number of arguments. The
+# runner checks after a complete run that some suite has sent each token of their syntax.)
 # seconds: 20
 
 foreach file [lsort [glob -directory [file join [file dirname $::unit_file] command-table] *.tcl]] {source $file}
@@ -79,7 +79,7 @@ proc assert_row_repeats {row follower writes} {
         if {[llength $pattern] != [llength $command]} {set same 0}
         foreach p $pattern word $command {if {$word ne $p && ![string match $p $word]} {set same 0}}
     }
-    if {!$same} {fail "expected that [shown $want] is repeated elsewhere, got [shown $got]"}
+    if {!$same} {fail "expected [shown $want] to be propagated, got [shown $got]"}
 }
 
 start_server {tags {command-table}} {

@@ -298,7 +298,7 @@ start_server {tags {debug}} {
         assert_match "Apparently *did not crash: test passed" [r debug stringmatch-test]
     }
 
-    test "DEBUG REPLICATE is repeated elsewhere, and not executed here" -needs {ours 1} {
+    test "DEBUG REPLICATE propagates its command and does not execute it" -needs {ours 1} {
         set follower [new_follower]
         heard $follower
         assert_equal OK [r debug replicate set k elsewhere]

@@ -760,7 +760,7 @@ start_server {tags {hash hash-fields}} {
         wait_for_condition 3000 {[r hlen h] == 1}
     }
 
-    test "RESTORE of fields whose time is over: they are not seen, and deleted, here and elsewhere" {
+    test "RESTORE of expired fields: they are not visible, and the deletion is propagated" {
         r flushall
         with_debug_active_expire_off {
             make_expired h {a b}

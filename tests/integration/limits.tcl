@@ -231,8 +231,8 @@ start_server {overrides {requirepass secret hz 500 dynamic-hz no} tags {limits}}
         set flood [string repeat "*1\r\n\$4\r\nPING\r\n" 20000]
         set closed 0
         for {set i 0} {$i < 200 && !$closed} {incr i} {set closed [catch {$c -write $flood}]}
-        # Whoever waits for the end of the connection reads, and then nothing piles up: first ask the server. What lies between it and us takes hundreds of
-        # thousands of replies, which a server under a sanitizer needs its time for.
+        # Waiting for the end of the connection reads from it, and then no output accumulates: ask the server first.
+        # The buffers in between take hundreds of thousands of replies; a server under a sanitizer needs time for them.
         wait_for_condition 90000 {[regexp {client_output_buffer_limit_disconnections:1\M} [$admin info stats]]}
         assert {$closed || [$c -eof 30000]}
         $admin -close

@@ -7,7 +7,7 @@ proc status {} {
     chan close $file
     return $text
 }
-# So many MiB more than the server has now.
+# Limits the server to `mib` MiB more than it has now.
 proc limit_memory {mib} {
     regexp {VmSize:\s+(\d+) kB} [status] -> kib
     exec prlimit --pid [srv pid] --as=[expr {($kib + $mib * 1024) * 1024}]:

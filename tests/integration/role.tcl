@@ -24,7 +24,7 @@ start_server {overrides {enable-debug-command yes} tags {role}} {
         assert_equal master [dict get [r hello 2] role]
     }
 
-    test "a replica says whom it follows, and how far its link is" -needs {ours 1} {
+    test "a replica reports its primary and the state of its link" -needs {ours 1} {
         as_replica {
             assert_equal {slave 192.0.2.1 7000 connect -1} [r role]
             assert_equal replica [dict get [r hello 2] role]

@@ -832,7 +832,7 @@ proc bound_tests {} {
             wait_for_condition 10000 {[tracking_stat keys] == 100}
             assert_equal 100 [tracking_stat items]
             assert_equal 900 [llength [lsort -unique $forgotten]]
-            # What it was not told of is still tracked.
+            # Keys without an invalidation are still tracked.
             for {set i 0} {$i < 1000} {incr i} {lappend all bound:$i}
             r mset {*}[join [lmap key $all {list $key 1}]]
             assert_equal [lsort $all] [lsort [concat $forgotten {*}[invalidated $c]]]

@@ -23,7 +23,7 @@ start_server {tags {transactions}} {
         }
     }
 
-    test "a refused command spoils its transaction, a failing one does not" {
+    test "a refused command makes EXEC discard its transaction, a failing one does not" {
         r flushall
         replies {
             {multi} +OK

@@ -209,9 +209,9 @@ def connections():
 
 
 def tracking():
-    """Client-side caching: who has read what, and is told of which changes, in which order. Of commands in one piece only the last writes: what a client in the
-    mode BCAST is told together depends on how they are cut into turns of the loop. The keys of scripts are their own, since a server may know the client of the
-    last change of a key only."""
+    """Client-side caching: which clients receive which invalidations, in which order. Among commands that are sent at
+    once only the last one writes, since the event loop decides which changes one message to a BCAST client contains.
+    Scripts have keys of their own, since a server may know only the client that changed a key last."""
     key, prefix = lambda: "st%d" % R.randrange(5), lambda: one("", "s", "st", "st1", "st2", "se", "x", "st12")
     who, scripted = other(), lambda: "se%d" % R.randrange(2)
     mode = lambda: R.choice([

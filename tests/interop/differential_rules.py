@@ -100,8 +100,8 @@ def same_stream(steps, ours, genuine):
 
 
 def same_events(steps, ours, genuine):
-    """What SCAN finds expired is in the order of a hash table. SORT looks up what belongs to a set's members in such an order, and keys that are not there are
-    told of."""
+    """SCAN deletes expired keys in the order of a hash table. SORT looks up keys for the members of a set in such an
+    order, and missing keys cause events."""
     if not named(steps, "SCAN", "SORT", "SORT_RO"):
         return ours == genuine
     def split(events):

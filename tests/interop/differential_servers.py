@@ -1,4 +1,5 @@
-"""The two servers of a comparison: started alike, under one clock that stands still (steady_clock.c), with ears for what they repeat and tell."""
+"""The two servers of a comparison: they have the same options and one stopped clock (steady_clock.c). One connection to
+each receives what it propagates to replicas, another its keyspace events."""
 import mmap
 import os
 import select

@@ -1,6 +1,6 @@
-/* steady_clock.c: a clock that stands still unless told otherwise, preloaded into both servers of a comparison, so that
- * times in their answers are equal and keys expire when the comparison wants them to. The wall clock is the number of
- * microseconds in the file named by STEADY_CLOCK; durations stay real.
+/* steady_clock.c: a clock that the comparison sets, preloaded into both servers, so that times in their replies are
+ * equal and keys expire when the comparison says so. The wall clock is the number of microseconds in the file named by
+ * STEADY_CLOCK; durations stay real.
  *
  * Reading it also clears errno: a genuine server looks at an errno in SORT that it has not cleared itself, and would
  * answer by what happened before. */

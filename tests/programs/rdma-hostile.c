@@ -59,7 +59,7 @@ struct link {
     bool ring, owes_taken; /* the server's buffer is a ring; it has announced another one */
     uint32_t window;       /* of the ring */
     bool poll_told, poll_end,
-        polling; /* the server has told of its word; wants no more of it; we have answered that it counts */
+        polling; /* the server has announced its polled word; has withdrawn it; we have confirmed it */
     uint64_t word_addr;
     uint32_t word_key;
     uint32_t counted, base, crc; /* what the word says: bytes, and the checksum of those after the base */

@@ -1,4 +1,4 @@
-# A client that works while others are in trouble, and looks at every reply.
+# A client that sends requests while others fail, and checks every reply.
 #
 #   tclsh steady-client.tcl PORT
 #

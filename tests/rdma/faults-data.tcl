@@ -183,7 +183,7 @@ start_server {overrides {rdma-connect-timeout-ms 300 loglevel verbose}} {
         }
     }
 
-    test "a client that left without a word is found by the signs of life" -needs $::on_software_device {
+    test "keepalives detect a client that disappeared without a message" -needs $::on_software_device {
         unharmed {
             # Its disconnect is lost, and so is everything that it should have said.
             lassign [own_proxy -env SOFTRDMA_FAULTS=disconnect:drop] pid port
@@ -197,11 +197,11 @@ start_server {overrides {rdma-connect-timeout-ms 300 loglevel verbose}} {
         }
     }
 
-    test "send memory of quiet connections is given back, however often they give signs of life" -needs $::on_software_device {
+    test "send memory of quiet connections is released, however often they send keepalives" -needs $::on_software_device {
         set ::resources_client [new_client -tcp 1]
         r config set rdma-keepalive-ms 50
         r ping
-        # Without a request to tell of its completion it would take 16 signs of life, one a quarter of a second.
+        # Without a signalled request its completion would take 16 keepalives, one each quarter of a second.
         wait_for_condition 2500 {[dict get [held] send-chunks-used] == 0}
         r config set rdma-keepalive-ms 3000
     }

@@ -38,7 +38,7 @@ start_server {} {
         assert_match "*(integer) 6\n*\"6\"\n*(nil)\n*(error) ERR unknown command 'foo'*Invalid argument(s)\n*" $screen
     }
 
-    test "connect goes elsewhere, and not connected is said" -needs $needs {
+    test "connect changes the server, and the prompt says where it is not connected" -needs $needs {
         set port [free_port]
         set at [srv host]:[srv port]
         set screen [typed "connect 127.0.0.1 $port" ping "connect [srv host] [srv port]" ping]

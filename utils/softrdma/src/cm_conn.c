@@ -422,7 +422,7 @@ static void on_rej(struct peer *peer, const struct message *msg, int fd) {
     struct cm_id *c = cm_find(msg->cm.to);
     bool waits = c && (c->state == CM_CONNECTING || c->state == CM_ACCEPTED || c->state == CM_REQUESTED);
     if (waits && c->state == CM_CONNECTING && msg->cm.status == REJ_NO_LISTENER && !c->retried_dial) {
-        /* We asked a process we remembered. Whoever listens there now, if anybody, is found afresh. */
+        /* The remembered process does not answer. Look up which process listens there now, if any. */
         c->retried_dial = true;
         if (dial_listener(c, true)) give_up(c, RDMA_CM_EVENT_REJECTED, REJ_NO_LISTENER, NULL);
     } else if (waits) {
