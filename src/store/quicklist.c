@@ -33,6 +33,7 @@ struct list_node {
 struct quicklist {
     struct list_node *head, *tail;
     size_t count, nodes;
+    struct list_node *moving; /* the node with which quicklist_relocate() goes on, if its caller does */
 };
 
 /* --- Limits --- */
@@ -139,6 +140,7 @@ static void drop_node(struct quicklist *quicklist, struct list_node *node) {
     *(node->next ? &node->next->prev : &quicklist->tail) = node->prev;
     quicklist->nodes--;
     quicklist->count -= node->count;
+    if (quicklist->moving == node) quicklist->moving = node->next;
     node_free(node);
 }
 
@@ -479,11 +481,10 @@ static struct list_node *node_relocate(struct quicklist *quicklist, struct list_
 
 uint64_t quicklist_relocate(struct quicklist *quicklist, uint64_t cursor, struct relocation *r) {
     uint64_t begin = r->moved + r->stayed;
-    if (cursor >= quicklist->nodes) return 0;
-    struct list_node *node = quicklist->head;
-    for (uint64_t i = 0; i < cursor; i++) node = node->next;
-    for (; node && r->moved + r->stayed - begin < r->limit; cursor++) node = node_relocate(quicklist, node, r)->next;
-    return node ? cursor : 0;
+    struct list_node *node = cursor ? quicklist->moving : quicklist->head;
+    while (node && r->moved + r->stayed - begin < r->limit) node = node_relocate(quicklist, node, r)->next;
+    quicklist->moving = node;
+    return node != NULL;
 }
 
 /* --- Iteration --- */

@@ -12,7 +12,8 @@ void quicklist_free(struct quicklist *quicklist);
 struct quicklist *quicklist_copy(const struct quicklist *quicklist);
 size_t quicklist_len(const struct quicklist *quicklist);
 size_t quicklist_nodes(const struct quicklist *quicklist);
-/* As `relocate` of struct value_ops. The cursor is the number of nodes that are done. */
+/* As `relocate` of struct value_ops. The quicklist keeps the node to go on with, so a step costs the same anywhere in a
+ * long list. A cursor of another list of this name ends at once. */
 uint64_t quicklist_relocate(struct quicklist *quicklist, uint64_t cursor, struct relocation *r);
 size_t quicklist_memory(const struct quicklist *quicklist, size_t samples);
 void quicklist_describe(const struct quicklist *quicklist, struct quicklist_stats *nodes);

@@ -4,6 +4,7 @@
 #include "lib/background.h"
 #include "lib/random.h"
 #include "store/relocate_keys.h"
+#include "store/types.h"
 
 enum { KEYS = 8, ITEMS = 300 };
 
@@ -167,6 +168,49 @@ static void values_stay_the_same_in_tables_of_slots(void **state) {
     work(100);
 }
 
+/* Elements of a long list go while it moves: before the walk, behind it, and where it is. Each node that stays moves
+ * once. */
+static void every_node_of_a_long_list_moves_once(void **state) {
+    enum { NODES = 1000 };
+    int fill = encoding_limits.list_listpack_size;
+    run("FLUSHALL");
+    encoding_limits.list_listpack_size = 1;
+    for (int i = 0; i < NODES; i++) run_formatted("RPUSH long %d", i);
+    relocate_set_all(true);
+    relocate_walk_end(&walk);
+    walk.blocks = (struct relocation){.limit = 2}; /* a node and its listpack */
+    uint64_t visited = 0;
+    int first = 0, removed = 0, removed_unvisited = 0;
+    for (;;) {
+        bool inside = walk.large_count > 0;
+        uint64_t moved = walk.blocks.moved;
+        if (!relocate_walk_step(&walk, server.keyspace)) break;
+        if (inside)
+            visited += (walk.blocks.moved - moved) / 2;
+        else if (walk.large_count) /* the step that came to the list moved the key, too */
+            visited++;
+        if (!walk.large_count || visited % 2) continue;
+        run_formatted("LREM long 1 %d", first++);
+        run("RPOP long");
+        removed += 2;
+        removed_unvisited++;
+        if (visited != 100) continue;
+        for (int i = first; i < first + 150; i++) run_formatted("LREM long 1 %d", i);
+        first += 150;
+        removed += 150;
+        removed_unvisited += first - 100;
+    }
+    relocate_set_all(false);
+    assert_int_equal(walk.blocks.stayed, 0);
+    assert_int_equal(visited, NODES - removed_unvisited);
+    char length[32];
+    snprintf(length, sizeof length, ":%d\r\n", NODES - removed);
+    run("LLEN long");
+    assert_true(slice_equal(memory_output_slice(&reply_memory), slice_of(length)));
+    encoding_limits.list_listpack_size = fill;
+    run("FLUSHALL");
+}
+
 static void a_shared_blob_stays(void **state) {
     struct relocation r = {.limit = 1};
     struct blob *blob = blob_new(5000, 5000), *held = blob_hold(blob), *pointer = blob;
@@ -223,8 +267,11 @@ static void sparse_slabs_become_free(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        test(values_of_all_types_stay_the_same),    test(values_stay_the_same_in_tables_of_slots),
-        cmocka_unit_test(a_shared_blob_stays),      test(used_memory_stays_the_same),
+        test(every_node_of_a_long_list_moves_once),
+        test(values_of_all_types_stay_the_same),
+        test(values_stay_the_same_in_tables_of_slots),
+        cmocka_unit_test(a_shared_blob_stays),
+        test(used_memory_stays_the_same),
         cmocka_unit_test(sparse_slabs_become_free),
     };
     return cmocka_run_group_tests(tests, NULL, fixture_end);
