@@ -123,6 +123,61 @@ static const char *line_read(int count, const struct slice *words) {
     return NULL;
 }
 
+/* In a file a selector ends with the first word that ends with ')'. A pattern of a selector that does is written as one
+ * that matches the same and ends with ']'. */
+static void write_pattern(struct slice pattern, struct output *out) {
+    bool in_class = false, escaped = false;
+    for (size_t i = 0; i + 1 < pattern.len; i++) {
+        char c = pattern.data[i];
+        if (!escaped && (c == '[' || c == ']')) in_class = c == '[';
+        escaped = !escaped && c == '\\';
+    }
+    if (in_class) { /* a class that is not closed ends with the pattern */
+        output_write(out, pattern);
+        output_write(out, SLICE("]"));
+        return;
+    }
+    output_write(out, (struct slice){pattern.data, pattern.len - 1 - escaped});
+    output_write(out, SLICE("[)]"));
+}
+
+static bool ends_selector(struct slice word) {
+    return word.len && word.data[word.len - 1] == ')';
+}
+
+/* A first-arg that ends with ')' cannot be written in any way: its rule is left out. */
+static void write_file_rules(const struct user *user, struct output *out) {
+    struct memory_output rules;
+    memory_output_init(&rules);
+    user_write_rules(user, &rules.out);
+    struct slice left = memory_output_slice(&rules);
+    bool in_selector = false, first = true;
+    while (left.len) {
+        const char *space = memchr(left.data, ' ', left.len);
+        struct slice word = {left.data, space ? (size_t)(space - left.data) : left.len};
+        left.data += word.len + (space != NULL), left.len -= word.len + (space != NULL);
+        in_selector |= word.len && word.data[0] == '(';
+        /* No rule of a selector begins with '('. */
+        bool closes = in_selector && ends_selector(word) && (!left.len || left.data[0] == '(');
+        word.len -= closes;
+        if (in_selector && ends_selector(word) && word.data[0] == '+') {
+            log_warning("The rule '%.*s' of user '%s' is left out of the file, where it would end its selector",
+                        (int)word.len, word.data, user->name);
+        } else {
+            if (!first) output_write(out, SLICE(" "));
+            if (in_selector && ends_selector(word))
+                write_pattern(word, out);
+            else
+                output_write(out, word);
+        }
+        first = false;
+        if (!closes) continue;
+        output_write(out, SLICE(")"));
+        in_selector = false;
+    }
+    memory_output_free(&rules);
+}
+
 /* Words that the parser of the file would not read as they are get quotes. Digests need none, though they begin like a
  * comment. */
 static void write_quoted(struct slice text, struct output *out) {
@@ -145,7 +200,7 @@ static void lines_rewrite(struct output *out) {
     for (size_t i = 0; i < users_count(); i++) {
         struct memory_output rules;
         memory_output_init(&rules);
-        user_write_rules(user_at(i), &rules.out);
+        write_file_rules(user_at(i), &rules.out);
         output_write(out, SLICE("user "));
         config_write_word(out, slice_of(user_at(i)->name), false);
         write_quoted(memory_output_slice(&rules), out);
@@ -309,7 +364,7 @@ int acl_file_save(void) {
         output_write(&content.out, SLICE("user "));
         output_write(&content.out, slice_of(user_at(i)->name));
         output_write(&content.out, SLICE(" "));
-        user_write_rules(user_at(i), &content.out);
+        write_file_rules(user_at(i), &content.out);
         output_write(&content.out, SLICE("\n"));
     }
     int result = file_replace(acl_file, memory_output_slice(&content), file_mode(acl_file, NEW_FILE_MODE));

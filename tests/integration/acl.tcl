@@ -490,6 +490,24 @@ start_server {tags {acl}} {
         assert_equal 2 [regexp -all -line {^user .*$} [file_bytes [srv conf]]]
     }
 
+    test "CONFIG REWRITE keeps patterns of selectors that end with a parenthesis" -needs {ours 1} {
+        r acl setuser ends on nopass {(~a) %R~b\) &[c) +get +set +publish)} {(~d) +get)} ~e)
+        r config rewrite
+        restart_server
+        assert_match {*(~a\[)\] %R~b\[)\] resetchannels &\[c)\] -@all *) (~d\[)\] *)} [acl_list ends]
+        set c [new_client -auth {ends x}]
+        set no "-NOPERM No permissions to access a key"
+        replies [list {set a) 1} +OK {get b)} nil$ {set b) 1} $no {get "b\\)"} $no {get d)} nil$ {set d) 1} $no {publish ) m} :0 {publish c m} :0 \
+            {publish x m} "-NOPERM No permissions to access a channel"] $c
+        $c -close
+        r acl deluser ends
+        r acl setuser ends {(~a +select|0) +get)} {(+select|0))}
+        r config rewrite
+        restart_server
+        assert_match {* (~a resetchannels -@all +get) (resetchannels -@all)} [acl_list ends]
+        r acl deluser ends
+    }
+
     test "CONFIG REWRITE quotes what the file would read as something else" -needs {ours 1} {
         r acl setuser quoted ~a"b &c'd
         r acl setuser (parenthesis ~a (~b +get)
@@ -510,6 +528,11 @@ start_server [list tags {acl} keep_dir $acl_dir overrides {aclfile users.acl}] {
     }
 
     test "ACL SAVE and ACL LOAD write and read the aclfile" {
+        r acl setuser ends {(~x) +get)}
+        assert_equal OK [r acl save]
+        assert_equal OK [r acl load]
+        assert_match {*(~x\[)\] *+get)} [acl_list ends]
+        r acl deluser ends
         r acl setuser bob on >secret ~x (+get ~y)
         assert_equal OK [r acl save]
         set lines [r acl list]
