@@ -100,6 +100,14 @@ static bool database_denied(const struct acl_selector *selector, const struct re
     return db >= 0 && !selector_has_database(selector, db);
 }
 
+/* Options of COPY that it will not refuse. */
+static bool copy_is_valid(const struct request *request) {
+    int at = 3;
+    for (; at < request->argc; at++)
+        if (!slice_is(request->argv[at], "replace") && !slice_is(request->argv[at++], "db")) return false;
+    return at == request->argc;
+}
+
 /* The argument that names the denied database, 0 for the command itself; -1: none is denied. */
 static int denied_database(const struct acl_selector *selector, const struct request *request) {
     if (selector->all_databases) return -1;
@@ -113,7 +121,7 @@ static int denied_database(const struct acl_selector *selector, const struct req
         if (database_denied(selector, request, 2)) return 2;
         break;
     case DATABASES_COPY:
-        for (int at = 3; at + 1 < request->argc; at++)
+        for (int at = 3; copy_is_valid(request) && at + 1 < request->argc; at++)
             if (slice_is(request->argv[at], "db") && database_denied(selector, request, ++at)) return at;
         break;
     case DATABASES_ALL:
