@@ -412,7 +412,9 @@ static int start_in_child(struct script_session *session, struct call *call) {
 static void client_freed(struct client *client);
 static void client_was_reset(struct client *client);
 static void client_request(struct client *client, int argc, const struct slice *argv);
-static struct client_watcher watcher = {.freed = client_freed, .reset = client_was_reset, .request = client_request};
+static void client_add_memory(const struct client *client, struct client_report *report);
+static struct client_watcher watcher = {
+    .freed = client_freed, .reset = client_was_reset, .request = client_request, .report = client_add_memory};
 
 static struct debugger *debugger_of(const struct client *client) {
     return client_state(client, &watcher);
@@ -454,6 +456,17 @@ static void client_request(struct client *client, int argc, const struct slice *
     }
     list_append(&session->requests, &request_copy(argc, argv)->link);
     if (session->requests.len >= QUEUE_MAX) set_held(session, true);
+}
+
+/* EVAL, requests that wait for the debugger, and what is not yet passed on. */
+static void client_add_memory(const struct client *client, struct client_report *report) {
+    const struct debugger *debugger = debugger_of(client);
+    const struct script_session *session = debugger->session;
+    report->memory += mem_size(debugger);
+    if (!session) return;
+    report->memory += mem_size(session) + mem_size(session->call) + memory_output_slice(&session->output).len;
+    for (const struct list_link *link = session->requests.head.next; link != &session->requests.head; link = link->next)
+        report->memory += mem_size(container_of(link, struct request, link));
 }
 
 void script_debug_set(struct call *call, struct slice mode) {

@@ -431,6 +431,18 @@ return 1}]
         }
     }
 
+    test "what a session holds is memory of the client" {
+        set c [new_client]
+        set id [$c client id]
+        $c script debug yes
+        regexp {tot-mem=(\d+)} [r client list id $id] -> before
+        $c eval {return #ARGV[1]} 0 [string repeat x 3000000]
+        regexp {tot-mem=(\d+)} [r client list id $id] -> with
+        assert_morethan [expr {$with - $before}] 3000000
+        lassign [ends $c continue] lines reply
+        assert_equal :3000000 $reply
+    }
+
     test "an idle session ends after the timeout of clients" {
         r config set timeout 1
         set c [session yes "local a = 1\nreturn 1"]
