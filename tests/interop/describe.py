@@ -222,6 +222,49 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
         known = {1, 2, 4, 8, 16, 33, 66, 132, 264, 528, 1056, 2113, 4227, 8454, 16908, 33816, 67633, 135266, 270532, 541065, 1073741}
         report.check("LATENCY HISTOGRAM has the bounds of the genuine server", set(bounds) <= known, bounds)
 
+    # The doctors find the same in the same situations; their sentences are ours.
+    if their_version >= (9, 1):
+        def findings_of_latency(client):
+            text = client.call("LATENCY", "DOCTOR").decode()
+            events = [re.sub(r"[0-9.]*[0-9]", "N", line) for line in re.findall(r"^[0-9]+\. .*$", text, re.M)]
+            return "CONFIG SET latency-monitor-threshold" in text, events, bool(re.search(r"^- .*(?:Slow Log|COMMANDLOG)", text, re.M))
+
+        def findings_of_memory(client):
+            text = client.call("MEMORY", "DOCTOR").decode()
+            # The other findings depend on the allocator and on the size of the program.
+            return bool(re.search(r"very little memory|less than 5 megabytes", text)), bool(re.search(r"^ \* (?:Peak memory|Past peak):", text, re.M))
+
+        found = []
+        for client in (mine, theirs):
+            seen = []
+            client.call("LATENCY", "RESET")
+            seen.append(("not monitored", findings_of_latency(client)))
+            client.call("CONFIG", "SET", "latency-monitor-threshold", "20")
+            client.call("LATENCY", "RESET")
+            # A slow machine may have had a spike of its own in between.
+            seen.append(("monitored", findings_of_latency(client)[0]))
+            client.call("DEBUG", "SLEEP", "0.03")
+            is_off, events, advice = findings_of_latency(client)
+            seen.append(("a slow command", is_off, [line for line in events if ". command: " in line], advice))
+            client.call("CONFIG", "SET", "latency-monitor-threshold", "0")
+            client.call("FLUSHALL", "SYNC")
+            client.call("CONFIG", "RESETSTAT")
+            seen.append(("little data", findings_of_memory(client)))
+            client.call("DEBUG", "POPULATE", "50000", "key", "200")
+            seen.append(("the most data so far", findings_of_memory(client)))
+            client.call("FLUSHALL", "SYNC")
+            client.call("DEBUG", "POPULATE", "25000", "key", "200")
+            seen.append(("half of it", findings_of_memory(client)))
+            found.append(seen)
+        for want, got in zip(found[1], found[0]):
+            report.equal("the doctors with %s" % want[0], want, got)
+        names = [[pair[0].decode() for pair in sorted(pairs(client.call("MEMORY", "STATS")).items())] for client in (mine, theirs)]
+        report.equal("MEMORY STATS has the fields of the genuine server", names[1], names[0])
+        named = [list(pairs(pairs(client.call("MEMORY", "STATS"))[b"db.0"])) for client in (mine, theirs)]
+        report.equal("MEMORY STATS has the fields of a database", named[1], named[0])
+        for client in (mine, theirs):
+            client.call("FLUSHALL", "SYNC")
+
     # HELP texts name the same subcommands.
     for container in sorted(both):
         if not any(s[0].endswith(b"|help") for s in table_theirs[container][9]) or container in ("cluster",):
