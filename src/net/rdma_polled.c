@@ -249,12 +249,24 @@ static void take(struct rdma_connection *c, uint32_t count) {
     rdma_receive_data(c, len);
 }
 
+/* Where the next byte of the stream goes; the bytes may go on at the start of a ring. */
+static inline uint32_t next_offset(const struct rdma_connection *c, const struct rdma_rx *rx) {
+    if (c->next) return c->next_received;
+    return c->received < rx->size ? c->received : c->ring.wrapped;
+}
+
+/* Not beyond the message: the peer is about to write the next line. */
+static inline void prefetch_message(const struct rdma_connection *c, uint64_t word) {
+    const struct rdma_rx *rx = c->next ? c->next : c->rx;
+    const char *bytes = rx->data + next_offset(c, rx);
+    __builtin_prefetch(bytes);
+    if ((uintptr_t)bytes % LINE + (word_count(word) - c->polled.count_in) > LINE) __builtin_prefetch(bytes + LINE);
+}
+
 /* The checksum of the next `len` bytes of the stream, which fit in the space that the peer may write. */
 static uint32_t crc_of_next(const struct rdma_connection *c, uint32_t len) {
     const struct rdma_rx *rx = c->next ? c->next : c->rx;
-    uint32_t at = c->received < rx->size ? c->received : c->ring.wrapped;
-    if (c->next) at = c->next_received;
-    uint32_t first = len < rx->size - at ? len : rx->size - at;
+    uint32_t at = next_offset(c, rx), first = len < rx->size - at ? len : rx->size - at;
     uint32_t crc = crc32c(c->polled.crc_in, rx->data + at, first);
     return first < len ? crc32c(crc, rx->data, len - first) : crc;
 }
@@ -290,14 +302,24 @@ static enum check check_word(struct rdma_connection *c, struct rdma_poll_entry *
     return CHECK_TAKEN;
 }
 
+/* The word and its bytes were written by another core or by the device, so the first access to each waits for memory.
+ * The first pass over the entries starts all these accesses, the second one takes the messages. */
 bool rdma_polled_check(struct rdma_device *device) {
+    struct rdma_poll_entry *changed[RDMA_POLLED_MAX];
+    uint64_t words[RDMA_POLLED_MAX];
+    int count = 0;
     bool found = false;
     for (int i = 0; i < device->polls.count; i++) {
         struct rdma_poll_entry *entry = &device->polls.entries[i];
         uint64_t word = atomic_load_explicit(entry->word, memory_order_acquire);
         if (word == entry->last || !may_check(entry->conn)) continue;
-        struct rdma_connection *c = entry->conn;
-        found |= check_word(c, entry, word) == CHECK_TAKEN;
+        prefetch_message(entry->conn, word);
+        changed[count] = entry;
+        words[count++] = word;
+    }
+    for (int i = 0; i < count; i++) {
+        struct rdma_connection *c = changed[i]->conn;
+        found |= check_word(c, changed[i], words[i]) == CHECK_TAKEN;
         if (c->polled.distrusted && !c->polled.ending) end(c);
     }
     return found;
