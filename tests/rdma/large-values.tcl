@@ -99,6 +99,49 @@ start_server {} {
     }
 }
 
+start_server {overrides {rdma-zero-copy-min 2kb save ""}} {
+    set supported [expr {[r -typed config set activedefrag yes] eq "+OK"}]
+    r config set activedefrag no
+
+    # Large values are sent from where they lie, small ones move; together they are more than the peer's buffer takes.
+    proc some_value {i} {value [expr {($i / 4 % 2 ? 3000 : 1000) + $i % 50}] $i}
+    test "values that are under way stay in place while others are defragmented" -needs {ours 1 true $supported} {
+        set other [new_client]
+        set count 3000
+        for {set i 0} {$i < $count} {incr i} {r -send set k:$i [some_value $i]}
+        for {set i 0} {$i < $count} {incr i} {r -read}
+        $other config set active-defrag-ignore-bytes 1 active-defrag-threshold-lower 0 active-defrag-threshold-upper 1 \
+            active-defrag-cycle-min 50 active-defrag-cycle-max 75
+        set before [info_field rdma rdma_zero_copy_bytes]
+        for {set round 0} {$round < 5} {incr round} {
+            # Three of four neighbours go; the replies with the others wait for this client.
+            set asked {}
+            set out ""
+            for {set i 0} {$i < $count} {incr i} {
+                if {$i % 4 == $round % 4} {
+                    lappend asked $i
+                    append out [resp_command get k:$i]
+                }
+            }
+            for {set i 0} {$i < $count} {incr i 50} {
+                set gone {}
+                for {set k $i} {$k < $i + 50} {incr k} {if {$k % 4 != $round % 4} {lappend gone k:$k}}
+                $other del {*}$gone
+            }
+            r -write $out
+            set hits [dict get [info_dict [$other info stats]] active_defrag_hits]
+            $other config set activedefrag yes
+            wait_for_condition 60000 {[dict get [info_dict [$other info stats]] active_defrag_hits] > $hits}
+            foreach i $asked {assert {[r -read] eq [some_value $i]} "value $i in round $round"}
+            $other config set activedefrag no
+            for {set i 0} {$i < $count} {incr i} {r -send set k:$i [some_value $i]}
+            for {set i 0} {$i < $count} {incr i} {r -read}
+        }
+        assert_morethan [info_field rdma rdma_zero_copy_bytes] $before
+        $other -close
+    }
+}
+
 start_server {overrides {rdma-max-registered-memory 24mb}} {
     test "beyond the bound on registered memory values are copied" {
         for {set i 0} {$i < 30} {incr i} {r set k:$i [value 1000000 $i]}
