@@ -152,7 +152,7 @@ static uint64_t send_newlines(struct event_timer *timer) {
     (void)timer;
     send_newline(copy.conn);
     send_newline(copy.other);
-    return NEWLINE_US;
+    return copy.state == COPY_NONE ? 0 : NEWLINE_US; /* sending may have ended it */
 }
 
 static void heard(size_t bytes) {

@@ -1,6 +1,6 @@
 # Replication over RDMA: the link and its fallback to TCP, the full synchronization that replicas fetch by RDMA READ, and
 # what ends it early. The first tests run on every device; the others need faults, or the time of the software device.
-# seconds: 40
+# seconds: 50
 
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 
