@@ -1,0 +1,159 @@
+# Options of persistence whose effect is visible only in the files, in the calls to the disk or in the child process.
+
+# Starts a server on this RDB file and returns the number of keys and the value of k.
+proc load_bytes {bytes args} {
+    set dir [file join $::unit_dir load[incr ::server_next]]
+    file mkdir $dir
+    write_file $dir/dump.rdb $bytes
+    set got {}
+    start_server [list no_rdma 1 overrides [concat [list dir $dir] $args]] {
+        set got [list [r dbsize] [expr {[r type k] eq "string" ? [r get k] : ""}]]
+    }
+    return $got
+}
+# A server refuses this RDB file. Returns what it writes.
+proc refused_bytes {bytes args} {
+    set dir [file join $::unit_dir load[incr ::server_next]]
+    file mkdir $dir
+    write_file $dir/dump.rdb $bytes
+    set got [run_server --port [free_port] --bind 127.0.0.1 --dir $dir {*}$args]
+    assert_equal 1 [dict get $got code]
+    return [dict get $got out]
+}
+proc small_rdb {magic} {return "$magic\xfe\x00\x00\x01k\x01v\xff[string repeat \0 8]"}
+
+# --- rdb-version-check ---
+
+foreach version {REDIS0012 REDIS0079 VALKEY081} {
+    test "rdb-version-check: $version is loaded with relaxed, and refused with strict, the default" {
+        assert_equal {1 v} [load_bytes [small_rdb $version] rdb-version-check relaxed]
+        assert_match "*Can't handle RDB format version*" [refused_bytes [small_rdb $version]]
+    }
+}
+foreach version {REDIS0001 REDIS0011 VALKEY080} {
+    test "rdb-version-check: $version is always loaded" {
+        assert_equal {1 v} [load_bytes [small_rdb $version]]
+    }
+}
+test "rdb-version-check: a version that no server has written is always refused" {
+    foreach check {strict relaxed} {
+        assert_match "*Can't handle RDB format version 80*" [refused_bytes [small_rdb REDIS0080] --rdb-version-check $check]
+    }
+}
+
+# --- sanitize-dump-payload ---
+
+test "sanitize-dump-payload: a set with a member twice is loaded with no, and refused with yes" -needs {ours 1} {
+    # The listpack {m, m}.
+    set listpack [binary format iu 13][binary format su 2]\x81m\x02\x81m\x02\xff
+    set file "VALKEY080\xfe\x00\x14\x01k[binary format c [string length $listpack]]$listpack\xff[string repeat \0 8]"
+    assert_equal 1 [lindex [load_bytes $file sanitize-dump-payload no] 0]
+    assert_match "*Error in RDB file*" [refused_bytes $file --sanitize-dump-payload yes]
+}
+
+# --- Files ---
+
+start_server {} {
+    test "rdbcompression: values are compressed with yes, and stand in the file as they are with no" {
+        r set k [string repeat abcd 1000]
+        set sizes {}
+        foreach value {yes no} {
+            r config set rdbcompression $value
+            r save
+            lappend sizes [file size [srv dir]/dump.rdb]
+            restart_server -signal KILL
+            assert_equal [string repeat abcd 1000] [r get k]
+        }
+        assert_lessthan [lindex $sizes 0] 1000
+        assert_morethan [lindex $sizes 1] 4000
+    }
+}
+
+start_server {overrides {appendonly yes}} {
+    test "aof-disable-auto-gc: with yes a rewrite keeps the replaced files as history, with no they are deleted" {
+        r config set aof-disable-auto-gc yes
+        r set k v
+        set old [list [aof_file b] [aof_file i]]
+        r bgrewriteaof
+        aof_wait_rewritten
+        assert_equal 2 [llength [aof_files h]]
+        foreach file $old {assert_equal 1 [file exists $file]}
+        r config set aof-disable-auto-gc no
+        r bgrewriteaof
+        aof_wait_rewritten
+        assert_equal {} [aof_files h]
+        wait_for_condition 10000 {![file exists [lindex $old 0]] && ![file exists [lindex $old 1]]}
+    }
+}
+
+# --- Calls to the disk ---
+
+start_faulty_server {} {
+    test "rdb-save-incremental-fsync: a large file is brought to the disk in pieces with yes, at once with no" {
+        r config set rdbcompression no
+        r debug populate 12000 key 1000
+        foreach {value syncs} {yes 2 no 1} {
+            r config set rdb-save-incremental-fsync $value
+            # The sync after so many succeeds if there is none.
+            faults "sync */temp-*.rdb fail EIO after=$syncs"
+            assert_equal [expr {$value eq "yes"}] [catch {r save}] $value
+        }
+        faults
+    }
+}
+
+start_faulty_server {appendonly yes} {
+    test "aof-rewrite-incremental-fsync: a base file is brought to the disk in pieces with yes, at once with no" {
+        r debug populate 12000 key 1000
+        foreach {value syncs} {yes 2 no 1} {
+            r config set rdbcompression no aof-rewrite-incremental-fsync $value
+            faults "sync *temp-rewriteaof* fail EIO after=$syncs"
+            r bgrewriteaof
+            aof_wait_rewritten
+            assert_equal [expr {$value eq "yes" ? "err" : "ok"}] [info_field persistence aof_last_bgrewrite_status] $value
+        }
+        faults
+    }
+
+    test "no-appendfsync-on-rewrite: nothing is synced while a child writes; behind it the file is" -needs {ours 1} {
+        r config set no-appendfsync-on-rewrite yes
+        set pid [aof_slow_rewrite]
+        faults "sync */appendonlydir/*.incr.aof fail EIO"
+        r set k v
+        # A sync would be due after a second, and refuse writes.
+        set end [expr {[clock milliseconds] + 2500}]
+        while {[clock milliseconds] < $end} {
+            assert_equal OK [r set k v]
+            after 100
+        }
+        assert_equal 0 [info_field persistence aof_pending_bio_fsync]
+        kill_process KILL $pid
+        wait_for_condition 15000 {[catch {r set k v}]}
+        assert_error_like "MISCONF Errors writing to the AOF file: Input/output error" {r set k v}
+        faults
+        wait_for_condition 15000 {![catch {r set k v}]}
+        aof_wait_rewritten
+    }
+}
+
+# --- The child process ---
+
+# The first CPU that this process may use.
+regexp {Cpus_allowed_list:\s+(\d+)} [file_bytes /proc/self/status] -> cpu
+foreach {option command log} {
+    bgsave-cpulist bgsave "Background saving started by pid"
+    aof-rewrite-cpulist bgrewriteaof "Background append only file rewriting started by pid"
+} {
+    start_server [list overrides [list $option $cpu rdb-key-save-delay 100000000]] {
+        test "$option: the child runs on these CPUs, and the server on all" {
+            r set k v
+            set before [regexp -inline {Cpus_allowed_list:[^\n]*} [file_bytes /proc/[srv pid]/status]]
+            r $command
+            wait_for_log $log
+            regexp "$log (\\d+)" [log_text] -> pid
+            wait_for_condition 10000 {[string match "*Cpus_allowed_list:\t$cpu\n*" [file_bytes /proc/$pid/status]]}
+            assert_equal $before [regexp -inline {Cpus_allowed_list:[^\n]*} [file_bytes /proc/[srv pid]/status]]
+            kill_process KILL $pid
+        }
+    }
+}
