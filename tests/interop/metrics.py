@@ -11,6 +11,7 @@ from common import ROOT, Client, Report, Server, free_port, installed, newest_se
 
 GRAFANA = os.path.join(ROOT, "utils", "grafana")
 SECONDS = 60
+COLUMNS = 24  # of Grafana's grid
 SAMPLE = re.compile(r'^(\w+)(?:\{(.*)\})? (\S+)$', re.M)
 
 
@@ -49,6 +50,41 @@ def dashboard():
     return [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", [])]
 
 
+def check_model(report):
+    """What Grafana shows wrongly without a word: an import gives no errors."""
+    with open(os.path.join(GRAFANA, "valkey-rdma.json"), encoding="utf-8") as file:
+        text = file.read()
+    board = json.loads(text)
+    report.check("the dashboard has a short uid and a schema version", 0 < len(board["uid"]) <= 40 and isinstance(board["schemaVersion"], int))
+    variables = {variable["name"] for variable in board["templating"]["list"]} | {"__rate_interval", "__interval", "__range", "__all"}
+    used = set(re.findall(r"\$\{?(\w+)", text))
+    report.check("the variables of the dashboard are defined", used <= variables, sorted(used - variables))
+    panels, taken = board["panels"], {}
+    report.equal("each panel has an id of its own", len(panels), len({panel["id"] for panel in panels}))
+    for panel in panels:
+        at, title = panel["gridPos"], panel["title"]
+        report.check("panel %s is within the grid" % title, at["x"] >= 0 and at["w"] > 0 and at["h"] > 0 and at["x"] + at["w"] <= COLUMNS, at)
+        for place in [(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]:
+            if taken.setdefault(place, title) != title:
+                report.check("panel %s covers no other panel" % title, False, "%s at %s" % (taken[place], place))
+                break
+        report.check("panel %s is of a type of Grafana" % title, panel["type"] in ("row", "stat", "timeseries"), panel["type"])
+        targets = panel.get("targets", [])
+        if panel["type"] == "row":
+            continue
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        report.check("panel %s has a unit of Grafana" % title, unit in ("Bps", "bytes", "ops", "percentunit", "s", "short"), unit)
+        report.check("panel %s has queries" % title, targets and len({target["refId"] for target in targets}) == len(targets))
+        for source in [panel] + targets:
+            report.equal("panel %s: data source" % title, {"type": "prometheus", "uid": "${datasource}"}, source["datasource"])
+        for target in targets:
+            expression, keys = target["expr"], set(re.findall(r'\bkey="(\w+)"', target["expr"]))
+            # Prometheus matches the labels of both sides, so a quotient of two keys is empty without this.
+            report.check("panel %s: sides with different keys are matched" % title, len(keys) < 2 or "ignoring(key)" in expression or
+                         " by (" in expression, expression)
+            report.check("panel %s: brackets are paired" % title, all(expression.count(a) == expression.count(b) for a, b in ("()", "[]", "{}")), expression)
+
+
 def use(server):
     """Something to count."""
     client = Client(server.port)
@@ -59,6 +95,7 @@ def use(server):
 
 def main():
     report = Report()
+    check_model(report)
     exporter = installed("prometheus-redis-exporter")
     if not exporter:
         report.missing("metrics", "prometheus-redis-exporter is not installed")
