@@ -493,7 +493,10 @@ static void file_closed(struct connection *conn) {
         copy.ended = true;
         return;
     }
-    log_warning("I/O error trying to sync with PRIMARY: %s", conn->error ? conn_error_text(conn) : "connection lost");
+    const char *why =
+        copy.fetch ? pull_fetch_error(copy.fetch) : NULL; /* a read that failed has ended the connection */
+    if (!why) why = conn->error ? conn_error_text(conn) : "connection lost";
+    log_warning("I/O error trying to sync with PRIMARY: %s", why);
     fail();
 }
 static const struct connection_events file_events = {.readable = file_readable, .closed = file_closed};

@@ -1,7 +1,7 @@
 # Faults while replicas fetch a snapshot by RDMA READ: reads that fail, are refused or stall, links that break between
 # chunks, devices that are removed, memory that cannot be registered, a frozen replica, and replicas that acknowledge
 # what they were not offered. After each fault the replica recovers and has the data of its primary. Software device only.
-# seconds: 40
+# seconds: 25
 
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 set patience 60000
@@ -56,40 +56,48 @@ set at_primary {
     primary-rejects request:reject primary-rejects-second request:reject,from=2
 }
 set at_replica {
-    refused send:error=REM_ACCESS_ERR,op=read,nth=3 failed send:error=GENERAL_ERR,op=read,nth=2
-    lost send:drop,op=read,nth=2 stalls complete:delay=150000,op=read,count=6 late send:delay=150000,op=read,count=4
     replica-removed event:remove,op=RDMA_CM_EVENT_ESTABLISHED,count=1 replica-unregistered reg_mr:fail=ENOMEM
+}
+# A rule counts on where it was put to sleep: each test has its own.
+foreach mode {disabled flush-before-load} {
+    lappend at_replica refused-$mode send:error=REM_ACCESS_ERR,op=read,nth=3 \
+        failed-$mode send:error=GENERAL_ERR,op=read,nth=2 lost-$mode send:drop,op=read,nth=2 \
+        stalls-$mode complete:delay=150000,op=read,count=6 late-$mode send:delay=150000,op=read,count=4
 }
 
 start_server [with_faults $at_primary overrides $rdma] {
     start_server [with_faults $at_replica overrides $rdma] {
         fill 2000 5000
 
-        foreach {name what} {
-            refused "is refused" failed "completes with an error" lost "is never answered"
-        } {
-            test "a READ that $what ends the synchronization with a reason, and the next one succeeds" \
-                -needs $::on_software_device {
-                use_tcp
-                set before [snapshots]
-                set from [log_size]
-                fault $name
-                begin_pull
-                wait_for_log "reading chunk * failed: " $from $patience
-                fault_end $name
-                recovers
-                assert_morethan [snapshots] [expr {$before + 1}]
+        foreach {mode where} {disabled "a file" flush-before-load "memory"} {
+            foreach {name what} {
+                refused "is refused" failed "completes with an error" lost "is never answered"
+            } {
+                test "a READ that $what ends the synchronization into $where with a reason, and the next one succeeds" \
+                    -needs $::on_software_device {
+                    use_tcp
+                    replica config set repl-diskless-load $mode
+                    set before [snapshots]
+                    set from [log_size]
+                    fault $name-$mode
+                    begin_pull
+                    wait_for_log "reading chunk * failed: " $from $patience
+                    fault_end $name-$mode
+                    recovers
+                    assert_morethan [snapshots] [expr {$before + 1}]
+                }
             }
-        }
 
-        foreach {name what} {stalls "complete late" late "start late"} {
-            test "READs that $what delay the synchronization and do not end it" -needs $::on_software_device {
-                use_tcp
-                set before [snapshots]
-                fault $name
-                begin_pull
-                recovers
-                assert_equal [expr {$before + 1}] [snapshots]
+            foreach {name what} {stalls "complete late" late "start late"} {
+                test "READs that $what delay the synchronization into $where and do not end it" -needs $::on_software_device {
+                    use_tcp
+                    replica config set repl-diskless-load $mode
+                    set before [snapshots]
+                    fault $name-$mode
+                    begin_pull
+                    recovers
+                    assert_equal [expr {$before + 1}] [snapshots]
+                }
             }
         }
 
