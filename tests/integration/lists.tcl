@@ -285,6 +285,15 @@ start_server {tags {list}} {
             r ltrim l 3 3
             assert_encoding listpack l
         }
+        # The element that moves is in the list that changes its encoding.
+        foreach command {{lmove l l left right} {rpoplpush l l} {blmove l l left right 1}} moved {A B A} {
+            r del l
+            r config set list-max-listpack-size -1
+            r rpush l [string repeat A 6000] [string repeat B 6000]
+            r config set list-max-listpack-size -2
+            assert_equal [string repeat $moved 6000] [r {*}$command]
+            assert_equal [lsort [list [string repeat A 6000] [string repeat B 6000]]] [lsort [r lrange l 0 -1]]
+        }
         with_config {list-max-listpack-size -1} {
             make_list l [string repeat x 4000]
             assert_encoding listpack l

@@ -676,6 +676,23 @@ static void a_taken_address_is_named_in_the_error(void **state) {
     assert_non_null(strstr(error, strerror(errno)));
 }
 
+/* The keepalives of the time in which this thread was stopped, by a debugger or with the machine, arrive at once. */
+static void keepalives_of_a_long_pause_are_no_flood(void **state) {
+    open_both();
+    struct rdma_connection *c = rdma_of(server.conn);
+    turn_until(c->registered && rdma_of(client.conn)->window);
+    const union rdma_wire_message message = {.opcode = htobe16(RDMA_OP_KEEPALIVE)};
+    uint32_t before = c->control_count;
+    c->owner->ticked_us = c->owner->ticked_before_us = clock_monotonic_us() - 60 * 1000000;
+    for (int i = 0; i < 1000; i++)
+        while (!rdma_send_control(rdma_of(client.conn), &message)) rdma_device_drain(c->device);
+    while (c->control_count < before + 1000 && !c->end_pending && !c->failure) rdma_device_drain(c->device);
+    assert_int_equal(c->control_count, before + 1000);
+    rdma_connection_tick(c, clock_monotonic_us());
+    ping_pong(10);
+    assert_true(conn_is_open(server.conn));
+}
+
 static void keepalives_are_not_visible_to_the_user(void **state) {
     uint32_t before = rdma_settings.keepalive_ms;
     rdma_settings.keepalive_ms = 300;
@@ -896,6 +913,7 @@ static const struct CMUnitTest small_tests[] = {
     SUITE_TEST(a_connect_to_nowhere_names_address_and_reason),
     SUITE_TEST(a_taken_address_is_named_in_the_error),
     SUITE_TEST(keepalives_are_not_visible_to_the_user),
+    SUITE_TEST(keepalives_of_a_long_pause_are_no_flood),
     SUITE_TEST(a_killed_peer_is_detected),
     SUITE_TEST(a_killed_peer_with_unread_data_is_detected),
     SUITE_TEST(a_close_does_not_wait_forever_for_a_peer_that_does_not_read),
