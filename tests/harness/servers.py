@@ -16,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from random import SystemRandom
 
 from resp import Client, Error
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAUNCHER = os.path.join(ROOT, "utils", "softrdma", "softrdma")  # runs a command with the software RDMA device
 PATIENCE = 60  # seconds for what happens soon, on a loaded machine and under sanitizers
-PORTS_TRIED = 5
+PORTS, PORTS_TRIED = (11000, 32000), 5
 
 
 def executable(path):
@@ -57,13 +58,16 @@ def rdma_device():
 
 
 def free_port():
-    """A port that nobody listens on. A node of a cluster adds 10,000 to it for the port of its bus."""
+    """A port that nobody listens on, below those that Linux takes for outgoing connections: one of these could occupy
+    it before the server does. A cluster node adds 10,000 to it for the port of its bus."""
     while True:
+        port = SystemRandom().randrange(*PORTS)
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        if port <= 65535 - 10000:
-            return port
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def until(condition, seconds=PATIENCE):
