@@ -13,7 +13,8 @@ to 16, now and then with a value of 100 kB; readers GET count:i. After the next 
 
     count:i >= the last number that was acknowledged; after a crash of the machine with appendfsync everysec, the last
                number that was there at the start or that WAITAOF has reported as synced
-    count:i >= every number that a reader has seen; but not where the disk has refused a write with everysec, since reads
+    count:i >= every number that a reader has seen; but not where the disk has refused a write with everysec, since
+    reads
                are answered then although the writes that they see wait
     count:i <= the last number that was sent
     mirror:i == count:i                  a transaction is there whole or not at all
@@ -210,14 +211,16 @@ class Run:
             f.write(rules + "\n")
         proxy, ports = None, [self.server.port]
         if self.options.rdma:
-            proxy = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port", "0",
+            proxy = subprocess.Popen([*rdma_device(), os.path.join(ROOT, "tests/programs/rdma-proxy"), "--listen-port",
+                                      "0",
                                       "--rdma-host", "127.0.0.1", "--rdma-port", str(self.server.port)],
                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             ports.append(int(proxy.stdout.readline().split()[1]))
         threads = []
         for w in self.writers:
             port = ports[w.index >= TCP_CLIENTS]
-            threads.append(threading.Thread(target=w.work, args=(port, random.Random(rng.random()), policy == "everysec")))
+            threads.append(threading.Thread(target=w.work, args=(port, random.Random(rng.random()),
+                                                                 policy == "everysec")))
         for port in ports:
             threads.append(threading.Thread(target=self.writers[0].read,
                                             args=(port, random.Random(rng.random()), self.writers)))
@@ -252,7 +255,8 @@ class Run:
             proxy.stdout.close()
             proxy.wait()
         self.kill_children()
-        refused = any(text in self.server.output(None) for text in ("Error writing to the AOF", "Short write", "Fail to fsync"))
+        refused = any(text in self.server.output(None) for text in ("Error writing to the AOF", "Short write",
+                                                                    "Fail to fsync"))
         self.reads_count = policy == "always" or not refused
         self.figures["acknowledged"] += sum(w.writes for w in self.writers)
         if rng.random() < (0.8 if "kill" in rules else 0.5):
@@ -293,13 +297,15 @@ class Run:
                     self.round()
                     passed += 1
                 except (AssertionError, RuntimeError) as error:
-                    print(f"round {number} of seed {self.options.seed}: {error}\n{self.server and self.server.output()}", flush=True)
+                    print(f"round {number} of seed {self.options.seed}: "
+                          f"{error}\n{self.server and self.server.output()}", flush=True)
                     break
             else:
                 try:
                     self.last()
                 except (AssertionError, RuntimeError) as error:
-                    print(f"after the last round of seed {self.options.seed}: {error}\n{self.server and self.server.output()}")
+                    print(f"after the last round of seed {self.options.seed}: "
+                          f"{error}\n{self.server and self.server.output()}")
                     passed -= 1
         finally:
             if self.server:

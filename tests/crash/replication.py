@@ -4,21 +4,22 @@
 
 Each round chooses how the replicas synchronize (RDMA or TCP, with a file, diskless, on a second channel, into memory or
 over the old data, with little or much memory for the snapshot) and what goes wrong at a random moment: a replica, the
-primary, or the child that writes a snapshot is killed; a replica or the primary is frozen for a while; a replica forgets
-its data, or is a primary for a moment; links are cut; a full synchronization begins anew; the RDMA device loses, delays or
-refuses messages, fails READs, registrations or connections, or is removed.
+primary, or the child that writes a snapshot is killed; a replica or the primary is frozen for a while; a replica
+forgets its data, or is a primary for a moment; links are cut; a full synchronization begins anew; the RDMA device
+loses, delays or refuses messages, fails READs, registrations or connections, or is removed.
 
-Writer i executes, numbering its writes from 1 on, MULTI / RPUSH log:i NUMBER / INCR count:i / EXEC, then WAIT 1; now and
-then with a random write of another kind. In the end of each round everything is mended. Then must hold:
+Writer i executes, numbering its writes from 1 on, MULTI / RPUSH log:i NUMBER / INCR count:i / EXEC, then WAIT 1; now
+and then with a random write of another kind. In the end of each round everything is mended. Then must hold:
 
     the replicas follow, and all three servers have the same DEBUG DIGEST
     log:i is 1, 2, 3 … N without a gap and without a number that comes twice, and count:i is N
     N >= the last number for which WAIT said that a replica has it; N <= the last number that was sent
     no server has ended by itself, left a child behind, or keeps more and more descriptors
 
-If the primary is killed, the replica that has executed most of its stream takes over, and the old one follows it. No full
-synchronization is started in such a round: a replica that has just emptied itself for one cannot take over. In every other
-run the servers have an append-only file (appendfsync always); a primary that is killed may then be started again as one.
+If the primary is killed, the replica that has executed most of its stream takes over, and the old one follows it. No
+full synchronization is started in such a round: a replica that has just emptied itself for one cannot take over. In
+every other run the servers have an append-only file (appendfsync always); a primary that is killed may then be started
+again as one.
 
 At the end nothing may be held: no snapshot memory and no windows for RDMA READ. The last line is "N passed, N failed"
 (rounds)."""
@@ -66,7 +67,8 @@ class Server(servers.Server):
 
     def follow(self, primary):
         # A server that loads a copy refuses it.
-        wait_for("REPLICAOF is accepted", lambda: not isinstance(self.call("REPLICAOF", "127.0.0.1", primary.port), Error))
+        wait_for("REPLICAOF is accepted", lambda: not isinstance(self.call("REPLICAOF", "127.0.0.1", primary.port),
+                                                                 Error))
 
     def is_up(self):
         return self.info("replication").get("master_link_status") == "up"
@@ -102,7 +104,8 @@ class Writer:
     @staticmethod
     def other(rng):
         key, size = f"key:{rng.randrange(2000)}", rng.choice([10, 100, 1000, 20000, 100000])
-        return rng.choice([("SET", key, "x" * size), ("DEL", key), ("APPEND", key, "tail"), ("SADD", "set", rng.randrange(1000)),
+        return rng.choice([("SET", key, "x" * size), ("DEL", key), ("APPEND", key, "tail"),
+                           ("SADD", "set", rng.randrange(1000)),
                            ("LPUSH", "list", "x" * (size % 3000)), ("LTRIM", "list", 0, 200), ("EXPIRE", key, 1000)])
 
     def work(self, port, stop, seed):
@@ -113,7 +116,8 @@ class Writer:
                 number = self.sent + 1
                 self.sent = number
                 extra = [self.other(rng)] if rng.random() < 0.2 else []
-                connection.send(("MULTI",), ("RPUSH", f"log:{self.index}", number), ("INCR", f"count:{self.index}"), *extra,
+                connection.send(("MULTI",), ("RPUSH", f"log:{self.index}", number), ("INCR", f"count:{self.index}"),
+                                *extra,
                                 ("EXEC",), ("WAIT", 1, 1000))
                 replies = [connection.read() for _ in range(5 + len(extra))]
                 if isinstance(replies[-2], Error):  # refused: this number was not written
@@ -182,12 +186,14 @@ class Run:
         """Chooses and starts what goes wrong. Returns its name."""
         rng, primary = self.rng, self.primary
         victim = rng.choice(self.replicas())
-        kinds = ["kill replica", "freeze replica", "freeze primary", "cut links", "kill primary", "kill primary", "kill child",
-                 "full sync", "two full syncs", "sync and kill replica", "sync and freeze replica", "no one", "forget"]
+        kinds = ["kill replica", "freeze replica", "freeze primary", "cut links", "kill primary", "kill primary",
+                 "kill child", "full sync", "two full syncs", "sync and kill replica", "sync and freeze replica",
+                 "no one", "forget"]
         if self.keeps_file:
             kinds += ["restart primary", "sync and restart primary"]
         if self.rdma:
-            kinds += ["device " + name for name in DEVICE_FAULTS] + ["sync with device " + name for name in DEVICE_FAULTS]
+            kinds += ["device " + name for name in DEVICE_FAULTS] + ["sync with device " + name
+                                                                     for name in DEVICE_FAULTS]
         kind = rng.choice(kinds)
         if "sync" in kind or kind == "kill child":
             self.full_sync()
@@ -234,7 +240,8 @@ class Run:
     def round(self, number):
         chosen = self.settings()
         stop = threading.Event()
-        threads = [threading.Thread(target=w.work, args=(self.primary.port, stop, self.rng.random())) for w in self.writers]
+        threads = [threading.Thread(target=w.work, args=(self.primary.port, stop, self.rng.random()))
+                   for w in self.writers]
         for thread in threads:
             thread.start()
         time.sleep(self.rng.uniform(0.02, 0.3))
@@ -251,7 +258,8 @@ class Run:
             self.take_over()
         for server in self.servers:
             if server.process.poll() is not None:
-                killed = self.kind.endswith(("kill replica", "restart primary")) and server.process.returncode == -signal.SIGKILL
+                killed = self.kind.endswith(("kill replica",
+                                             "restart primary")) and server.process.returncode == -signal.SIGKILL
                 assert killed, f"{server.name} ended by itself: {server.process.returncode}"
                 server.start()
         for replica in self.replicas():
@@ -293,13 +301,16 @@ class Run:
             descriptors = len(os.listdir(f"/proc/{server.process.pid}/fd"))
             if server.descriptors is None:
                 server.descriptors = descriptors
-            assert descriptors <= server.descriptors + DESCRIPTORS_MORE, f"{server.name} has {descriptors} descriptors open"
+            allowed = server.descriptors + DESCRIPTORS_MORE
+            assert descriptors <= allowed, f"{server.name} has {descriptors} descriptors open"
 
     def verify_end(self):
         """Nothing is held."""
         for server in self.servers:
-            wait_for(f"{server.name} holds no snapshot", lambda: server.info("replication").get("rdma_sync_memory", "0") == "0")
-            wait_for(f"{server.name} holds no windows", lambda: server.info("rdma").get("rdma_read_windows", "0") == "0")
+            wait_for(f"{server.name} holds no snapshot", lambda: server.info("replication").get("rdma_sync_memory",
+                                                                                                "0") == "0")
+            wait_for(f"{server.name} holds no windows", lambda: server.info("rdma").get("rdma_read_windows",
+                                                                                        "0") == "0")
 
     def all(self):
         passed = 0
@@ -321,7 +332,8 @@ class Run:
                 server.stop()
                 if self.options.keep:
                     print(f"files: {server.dir}")
-        print(f"seed {self.options.seed}: {sum(w.total for w in self.writers)} writes that a replica had acknowledged; " +
+        print(f"seed {self.options.seed}: {sum(w.total for w in self.writers)} writes that a replica had acknowledged; "
+              +
               ", ".join(f"{kind} {count}" for kind, count in sorted(self.kinds.items())))
         failed = int(passed < self.options.rounds)
         print(f"{passed} passed, {failed} failed")

@@ -36,7 +36,8 @@ def ours(name="valkey-server"):
 
 
 def genuine(name):
-    """A genuine program, or None. Those of the directory GENUINE_VALKEY (deps/genuine-valkey builds them) come first."""
+    """A genuine program, or None. Those of the directory GENUINE_VALKEY (deps/genuine-valkey builds them) come
+    first."""
     for directory in (os.environ.get("GENUINE_VALKEY", ""), "/usr/bin", "/usr/local/bin", "/bin"):
         path = os.path.join(directory, name)
         if directory and executable(path) and not os.path.realpath(path).startswith(ROOT + "/"):
@@ -94,7 +95,8 @@ def wait_for(what, condition, seconds=PATIENCE):
 
 def info_fields(text):
     """The fields of an INFO reply; none where the server replied with an error, as it does while it loads."""
-    return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line) if isinstance(text, bytes) else {}
+    return dict(line.split(":", 1) for line in text.decode().splitlines()
+                if ":" in line) if isinstance(text, bytes) else {}
 
 
 class Server:
@@ -109,8 +111,8 @@ class Server:
     environment     variables in addition to those of the test
     start           False: the caller calls launch() or start()
 
-    `process` is the Popen object, `command` the command line, `dir` the directory. The output of all starts is appended to
-    `log`, a path."""
+    `process` is the Popen object, `command` the command line, `dir` the directory. The output of all starts is appended
+    to `log`, a path."""
 
     running = set()
 
@@ -146,7 +148,8 @@ class Server:
             options += ["--save", ""]
         if self.rdma:
             options += ["--rdma-bind", "127.0.0.1", "--rdma-port", self.port]
-        options += [argument.replace("{port}", str(self.port)) if isinstance(argument, str) else argument for argument in self.arguments]
+        options += [argument.replace("{port}", str(self.port)) if isinstance(argument, str) else argument
+                    for argument in self.arguments]
         return [str(word) for word in (rdma_device() if self.rdma else []) + self.program + options]
 
     def launch(self):
@@ -154,7 +157,8 @@ class Server:
         self.log_start = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         self.command = self.command_line()
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir,
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            cwd=self.dir,
                                             env=self.environment)
 
     def start(self, seconds=PATIENCE):

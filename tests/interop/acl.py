@@ -13,20 +13,26 @@ import sys
 from common import Client, Error, Report, Server, newest_server, ours
 
 USERS = ["u1", "u2", "u3"]
-WORDS = ["x", "x1", "x2", "y", "y1", "z", "a", "b", "0", "1", "2", "3", "5", "-1", "99", "foo", "x*", "db", "DB", "store", "by", "get", "streams",
-         "keys", "withscores", "left", "nosort", "replace", "limit", "#", "COUNT", "group", "ifeq", "nx", "set", "u8", "x y"]
-PATTERNS = ["*", "x*", "x", "y", "y?", "[xy]*", "x\\*", "", "**", "a*b", "foo*", "1", "0", "?", "z*", "(", "x)", "a\"b", "'", "é"]
-CATEGORIES = ["keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo", "stream", "pubsub", "admin", "fast",
-              "slow", "blocking", "dangerous", "connection", "transaction", "scripting", "all", "ALL", "nosuch", ""]
-PLAIN = ["on", "off", "nopass", "resetpass", "reset", "allkeys", "resetkeys", "allchannels", "resetchannels", "alldbs", "resetdbs", "allcommands",
-         "nocommands", "clearselectors", "sanitize-payload", "skip-sanitize-payload", "ON", "ResetKeys", "AllDbs", "on ", "nosuch", "", "(", ")", "()", "db"]
+WORDS = ["x", "x1", "x2", "y", "y1", "z", "a", "b", "0", "1", "2", "3", "5", "-1", "99", "foo", "x*", "db", "DB",
+         "store", "by", "get", "streams", "keys", "withscores", "left", "nosort", "replace", "limit", "#", "COUNT",
+         "group", "ifeq", "nx", "set", "u8", "x y"]
+PATTERNS = ["*", "x*", "x", "y", "y?", "[xy]*", "x\\*", "", "**", "a*b", "foo*", "1", "0", "?", "z*", "(", "x)", "a\"b",
+            "'", "é"]
+CATEGORIES = ["keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap", "hyperloglog", "geo",
+              "stream", "pubsub", "admin", "fast", "slow", "blocking", "dangerous", "connection", "transaction",
+              "scripting", "all", "ALL", "nosuch", ""]
+PLAIN = ["on", "off", "nopass", "resetpass", "reset", "allkeys", "resetkeys", "allchannels", "resetchannels", "alldbs",
+         "resetdbs", "allcommands", "nocommands", "clearselectors", "sanitize-payload", "skip-sanitize-payload", "ON",
+         "ResetKeys", "AllDbs", "on ", "nosuch", "", "(", ")", "()", "db"]
 # What runs a server down, waits, or replies with what differs by nature.
-NOT_RUN = {"shutdown", "failover", "debug", "monitor", "psync", "sync", "replicaof", "slaveof", "migrate", "client", "config", "acl", "auth", "hello", "quit",
-           "reset", "bgsave", "save", "bgrewriteaof", "module", "cluster", "latency", "memory", "info", "command", "script", "function", "lolwut", "wait",
-           "waitaof", "slowlog", "commandlog", "lastsave", "time", "role", "replconf", "pfselftest", "multi", "exec", "discard", "subscribe", "psubscribe",
-           "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "blpop", "brpop", "blmove", "blmpop", "bzpopmin", "bzpopmax", "bzmpop", "brpoplpush",
-           "xread", "xreadgroup", "randomkey", "srandmember", "hrandfield", "zrandmember", "spop", "select", "swapdb", "scan", "clusterscan", "asking",
-           "readonly", "readwrite", "object", "dump", "pubsub"}
+NOT_RUN = {"shutdown", "failover", "debug", "monitor", "psync", "sync", "replicaof", "slaveof", "migrate", "client",
+           "config", "acl", "auth", "hello", "quit", "reset", "bgsave", "save", "bgrewriteaof", "module", "cluster",
+           "latency", "memory", "info", "command", "script", "function", "lolwut", "wait", "waitaof", "slowlog",
+           "commandlog", "lastsave", "time", "role", "replconf", "pfselftest", "multi", "exec", "discard", "subscribe",
+           "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "blpop", "brpop", "blmove",
+           "blmpop", "bzpopmin", "bzpopmax", "bzmpop", "brpoplpush", "xread", "xreadgroup", "randomkey", "srandmember",
+           "hrandfield", "zrandmember", "spop", "select", "swapdb", "scan", "clusterscan", "asking", "readonly",
+           "readwrite", "object", "dump", "pubsub"}
 
 
 class Commands:
@@ -69,14 +75,17 @@ class Rules:
         if kind == 3:
             return c.choice("+-") + "@" + c.choice(CATEGORIES)
         if kind == 4:
-            return c.choice(["~", "~", "%R~", "%W~", "%RW~", "%wr~", "%", "%R", "%RR~", "%X~", "%~"]) + c.choice(PATTERNS)
+            return c.choice(["~", "~", "%R~", "%W~", "%RW~", "%wr~", "%", "%R", "%RR~", "%X~",
+                             "%~"]) + c.choice(PATTERNS)
         if kind == 5:
             return "&" + c.choice(PATTERNS)
         if kind == 6:
-            return c.choice(["db=", "DB="]) + ",".join(c.choice(["0", "1", "2", "15", "99", "x", "", "-1", "+1", "2147483648"][:c.choice([4, 5, 10])])
+            return c.choice(["db=", "DB="]) + ",".join(c.choice(["0", "1", "2", "15", "99", "x", "", "-1", "+1",
+                                                                 "2147483648"][:c.choice([4, 5, 10])])
                                                        for _ in range(c.randrange(1, 4)))
         if kind == 7:
-            return c.choice([p for p in PLAIN if p.lower() not in ("on", "off", "nopass", "resetpass", "reset", "clearselectors")] + ["on", "reset"])
+            return c.choice([p for p in PLAIN if p.lower() not in ("on", "off", "nopass", "resetpass", "reset",
+                                                                   "clearselectors")] + ["on", "reset"])
         return c.choice(["+@all", "allkeys", "+@read", "+@write", "allchannels", "alldbs"])
 
     def rule(self):
@@ -85,7 +94,8 @@ class Rules:
         if kind < 6:
             return [self.selector_rule()]
         if kind == 6:
-            return [c.choice([">", "<", "#", "!"]) + c.choice(["p", "q", "", "p" * 64, "0" * 64, "a1" * 32, "A1" * 32, "x" * 300])]
+            return [c.choice([">", "<", "#", "!"]) + c.choice(["p", "q", "", "p" * 64, "0" * 64, "a1" * 32, "A1" * 32,
+                                                               "x" * 300])]
         if kind == 7:
             return [c.choice(PLAIN)]
         inner = " ".join(self.selector_rule() for _ in range(c.randrange(4)))
@@ -99,12 +109,14 @@ def different(first, second):
         parts = [different(a, b) for a, b in zip(first, second) if a != b]
         return "; ".join(parts)
     if isinstance(first, list) and isinstance(second, list):
-        return "only ours %r, only genuine %r" % ([a for a in first if a not in second], [b for b in second if b not in first])
+        return "only ours %r, only genuine %r" % ([a for a in first if a not in second],
+                                                  [b for b in second if b not in first])
     return "ours %r, genuine %r" % (first, second)
 
 
 def shown_rules(reply):
-    """Rules of GETUSER and LIST. A genuine server shows the pattern %RW~* as ~*, though it would read other patterns only before it, not after it."""
+    """Rules of GETUSER and LIST. A genuine server shows the pattern %RW~* as ~*, though it would read other patterns
+    only before it, not after it."""
     if isinstance(reply, list):
         return [shown_rules(item) for item in reply]
     return re.sub(rb"%RW~\*(?=[ )]|$)", b"~*", reply) if isinstance(reply, bytes) else reply
@@ -138,7 +150,8 @@ class Comparison:
             return first
         self.differences += 1
         users = self.control[0].call("ACL", "LIST")
-        history = "\n".join("    " + repr(line) for line in users) + "\n" + "\n".join("    " + repr(step) for step in self.steps[-12:])
+        history = "\n".join("    " + repr(line) for line in users) + "\n" + "\n".join("    " + repr(step)
+                                                                                      for step in self.steps[-12:])
         self.report.check(" ".join(map(repr, words)), False, "%s\n  after\n%s" % (different(first, second), history))
         return first
 
@@ -151,7 +164,8 @@ class Comparison:
         arity = self.commands.arity[name]
         count = abs(arity) - len(name) + (c.choice([0, 0, 1, 2, 3]) if arity < 0 else 0)
         if name[0] == "migrate":
-            return ["MIGRATE", "h", "1", c.choice(["x", "y", "z"]), "0", "1"] + c.choice([[], ["COPY"], ["AUTH", "keys"]])
+            return ["MIGRATE", "h", "1", c.choice(["x", "y", "z"]), "0",
+                    "1"] + c.choice([[], ["COPY"], ["AUTH", "keys"]])
         words = list(name) + [c.choice(WORDS[:13] if c.random() < 0.7 else WORDS) for _ in range(count)]
         if name[0] == "xreadgroup":
             words[1] = "group"  # a genuine server finds no keys behind another word, and allows the command
@@ -161,7 +175,8 @@ class Comparison:
         c = self.choose
         rules = [word for _ in range(c.randrange(1, 6)) for word in self.rules.rule()]
         if any(word.startswith("(") for word in rules):
-            # A genuine server takes quotes in a selector for those of a file, and makes nothing of one that is not closed.
+            # A genuine server takes quotes in a selector for those of a file, and makes nothing of one that is not
+            # closed.
             rules = [word.replace("'", "q").replace('"', "q").replace("\\", "w") for word in rules]
         step = ["ACL", "SETUSER", c.choice(USERS), *rules]
         self.steps.append(step)
@@ -190,7 +205,8 @@ class Comparison:
             words = self.words()
             if words[0].lower() in NOT_RUN or "debug" in words:
                 continue
-            self.compare(*words, clients=clients, what=lambda reply: reply if isinstance(reply, Error) and reply.startswith("NOPERM") else "allowed")
+            self.compare(*words, clients=clients, what=lambda reply: reply if isinstance(reply, Error)
+                         and reply.startswith("NOPERM") else "allowed")
         script = "return server.pcall(unpack(ARGV))"
         words = [word for word in self.words()]
         if words[0].lower() not in NOT_RUN:
@@ -201,7 +217,8 @@ class Comparison:
     def log(self):
         def events(reply):
             entries = [dict(zip(entry[::2], entry[1::2])) for entry in reply]
-            return [[entry[key] for key in (b"count", b"reason", b"context", b"object", b"username", b"entry-id")] for entry in entries]
+            return [[entry[key] for key in (b"count", b"reason", b"context", b"object", b"username", b"entry-id")]
+                    for entry in entries]
 
         def counters(reply):
             return [line for line in reply.split(b"\r\n") if line.startswith(b"acl_access_denied_")]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Append-only files between our server and genuine ones, both ways: a base (RDB file or commands) with every type in every
-encoding, and changes behind it: transactions, expiries of keys and fields, deletions, another database. Both servers must
-hold the same afterwards, write on, and load that again."""
+"""Append-only files between our server and genuine ones, both ways: a base (RDB file or commands) with every type in
+every encoding, and changes behind it: transactions, expiries of keys and fields, deletions, another database. Both
+servers must hold the same afterwards, write on, and load that again."""
 import os
 import time
 from contextlib import ExitStack
@@ -66,7 +66,8 @@ def change(client, fields_expire):
 
 
 def content(client, fields_expire):
-    """Without digests of what has other digests in servers of other versions: fields that expire, and scores in Redis."""
+    """Without digests of what has other digests in servers of other versions: fields that expire, and scores in
+    Redis."""
     while "loading:1" in client.call("INFO", "persistence").decode():
         time.sleep(0.02)
     keys = sorted(client.call("KEYS", "*"))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What COMMANDLOG and SLOWLOG show after the same commands on our server and on a genuine one: which calls are logged, in which order, with which
-arguments (shortened, counted, redacted), and which sizes. Times and addresses are left out, and transactions: README.md says how they differ.
+"""What COMMANDLOG and SLOWLOG show after the same commands on our server and on a genuine one: which calls are logged,
+in which order, with which arguments (shortened, counted, redacted), and which sizes. Times and addresses are left out,
+and transactions: README.md says how they differ.
 
     tests/interop/commandlog.py [--seed N]
 """
@@ -21,7 +22,8 @@ KINDS = "slow", "large-request", "large-reply"
 
 
 def text():
-    return R.choice(["a", "b", "", "x" * R.choice([126, 127, 128, 129, 200, 3000]), bytes(R.randrange(256) for _ in range(R.randrange(40)))])
+    return R.choice(["a", "b", "", "x" * R.choice([126, 127, 128, 129, 200, 3000]),
+                     bytes(R.randrange(256) for _ in range(R.randrange(40)))])
 
 
 def command():
@@ -41,7 +43,8 @@ def command():
     if k == 10:
         return ["CONFIG", "SET", "maxmemory-samples", "5", "requirepass", "", "maxclients", "1000"]
     if k == 11:
-        return R.choice([["AUTH", "secret"], ["AUTH", "user", "secret"], ["HELLO", "2", "AUTH", "default", "secret"], ["HELLO", "4"]])
+        return R.choice([["AUTH", "secret"], ["AUTH", "user", "secret"], ["HELLO", "2", "AUTH", "default", "secret"],
+                         ["HELLO", "4"]])
     if k == 12:
         return R.choice([["EXEC"], ["DISCARD"], ["WATCH", "a"], ["UNWATCH"]])
     if k == 13:
@@ -53,17 +56,20 @@ def command():
     if k == 16:
         return ["DEL", R.choice("abcs")]
     if k == 17:
-        return R.choice([["PING"], ["ECHO", text()], ["SELECT", R.choice("01")], ["DBSIZE"], ["INFO", "nosuch"], ["COMMAND", "COUNT"], ["TIME"]])
+        return R.choice([["PING"], ["ECHO", text()], ["SELECT", R.choice("01")], ["DBSIZE"], ["INFO", "nosuch"],
+                         ["COMMAND", "COUNT"], ["TIME"]])
     if k == 18:
         return ["RPUSH", "l"] + [text() for _ in range(R.randrange(1, 5))]
     if k == 19:
         return ["LRANGE", "l", "0", "-1"]
     if k == 20:
-        return R.choice([["BLPOP", "l", "0.01"], ["BLPOP", "none", "0.01"], ["BLMOVE", "l", "m", "LEFT", "RIGHT", "0.01"]])
+        return R.choice([["BLPOP", "l", "0.01"], ["BLPOP", "none", "0.01"], ["BLMOVE", "l", "m", "LEFT", "RIGHT",
+                                                                             "0.01"]])
     if k == 21:
         return ["DEBUG", "SLEEP", "0"]
     if k == 22:
-        return R.choice([["SLOWLOG", "LEN"], ["SLOWLOG", "GET", "0"], ["COMMANDLOG", "LEN", R.choice(KINDS)], ["SLOWLOG", "GET", "-2"], ["COMMANDLOG", "GET", "1", "x"]])
+        return R.choice([["SLOWLOG", "LEN"], ["SLOWLOG", "GET", "0"], ["COMMANDLOG", "LEN", R.choice(KINDS)],
+                         ["SLOWLOG", "GET", "-2"], ["COMMANDLOG", "GET", "1", "x"]])
     if k == 23:
         return ["PUBLISH", "ch", text()]
     if k == 24:
@@ -72,9 +78,10 @@ def command():
 
 
 def entries(client, kind):
-    """[(id, size, arguments, name)] of one log. The size of a slow call is its time, which is left out, as is that of a reply to HELLO: it names
-    modules."""
-    return [(e[0], None if kind == "slow" or e[3][0] == b"HELLO" and kind == "large-reply" else e[2], e[3], e[5]) for e in client.call("COMMANDLOG", "GET", "-1", kind)]
+    """[(id, size, arguments, name)] of one log. The size of a slow call is its time, which is left out, as is that of a
+    reply to HELLO: it names modules."""
+    return [(e[0], None if kind == "slow" or e[3][0] == b"HELLO" and kind == "large-reply" else e[2], e[3],
+             e[5]) for e in client.call("COMMANDLOG", "GET", "-1", kind)]
 
 
 def compare(round_, mine, theirs, settings):
@@ -88,7 +95,9 @@ def compare(round_, mine, theirs, settings):
         first = next((e for e in reversed(b) if by_id.get(e[0]) != e), None)
         print("[different] round %d %r, %s: %d entries, genuine %d\n    ours    %r\n    genuine %r" %
               (round_, settings, kind, len(a), len(b), by_id.get(first[0]) if first else a[0], first))
-    slow = [[e[0], e[3], e[5]] for e in mine.call("SLOWLOG", "GET", "7")], [[e[0], e[3], e[5]] for e in theirs.call("SLOWLOG", "GET", "7")]
+    slow = [[e[0], e[3], e[5]] for e in mine.call("SLOWLOG", "GET", "7")], [[e[0], e[3],
+                                                                             e[5]]
+                                                                            for e in theirs.call("SLOWLOG", "GET", "7")]
     if slow[0] != slow[1]:
         differ += 1
         print("[different] SLOWLOG GET 7\n    ours    %r\n    genuine %r" % slow)
@@ -104,9 +113,12 @@ with Server(ours(), *flags) as a, Server(theirs_binary, *flags) as b:
     differ = replies = 0
     watchers = [Client(a.port), Client(b.port)]
     for round_ in range(40):
-        settings = {"commandlog-execution-slower-than": R.choice(["0", "0", "-1", "1000000"]), "commandlog-slow-execution-max-len": R.choice(["128", "10", "0", "1000"]),
-                    "commandlog-request-larger-than": R.choice(["0", "1", "100", "2000", "-1"]), "commandlog-large-request-max-len": R.choice(["128", "5"]),
-                    "commandlog-reply-larger-than": R.choice(["0", "1", "5", "100", "-1"]), "commandlog-large-reply-max-len": R.choice(["128", "5"])}
+        settings = {"commandlog-execution-slower-than": R.choice(["0", "0", "-1", "1000000"]),
+                    "commandlog-slow-execution-max-len": R.choice(["128", "10", "0", "1000"]),
+                    "commandlog-request-larger-than": R.choice(["0", "1", "100", "2000", "-1"]),
+                    "commandlog-large-request-max-len": R.choice(["128", "5"]),
+                    "commandlog-reply-larger-than": R.choice(["0", "1", "5", "100", "-1"]),
+                    "commandlog-large-reply-max-len": R.choice(["128", "5"])}
         for watcher in watchers:
             watcher.call("FLUSHALL")
             for kind in KINDS:
@@ -121,10 +133,12 @@ with Server(ours(), *flags) as a, Server(theirs_binary, *flags) as b:
                 replies += 1
                 print("[different] %r: ours %r, genuine %r" % (words, x, y))
         for watcher in watchers:
-            watcher.call("CONFIG", "SET", "commandlog-execution-slower-than", "-1", "commandlog-request-larger-than", "-1", "commandlog-reply-larger-than", "-1")
+            watcher.call("CONFIG", "SET", "commandlog-execution-slower-than", "-1", "commandlog-request-larger-than",
+                         "-1", "commandlog-reply-larger-than", "-1")
         differ += compare(round_, *watchers, settings)
         for pair in clients:
             for client in pair:
                 client.close()
-    report.check("the logs show the same calls", not differ and not replies, "%d differ; seed %d" % (differ + replies, seed))
+    report.check("the logs show the same calls", not differ and not replies,
+                 "%d differ; seed %d" % (differ + replies, seed))
 report.finish()

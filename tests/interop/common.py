@@ -9,7 +9,8 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from resp import Client, Closed, Error, Map, Push, Set, Status, request  # noqa: E402,F401
-from servers import (ROOT, Server, free_port, genuine, info_fields, installed, ours, rdma_device, until,  # noqa: E402,F401
+from servers import (ROOT, Server, free_port, genuine, info_fields, installed, ours, rdma_device,
+                     until,  # noqa: E402,F401
                      wait_for)
 
 
@@ -52,7 +53,8 @@ class Report:
 
 
 def genuine_server():
-    """The newest genuine server: of GENUINE_VALKEY, then the distribution's Valkey, then its Redis. None: there is none."""
+    """The newest genuine server: of GENUINE_VALKEY, then the distribution's Valkey, then its Redis. None: there is
+    none."""
     return genuine("valkey-server") or genuine("redis-server")
 
 
@@ -73,9 +75,11 @@ def newest_server():
 
 def run(*argv, data=None, timeout=60, cwd=None):
     """Runs a program to its end: (exit code, standard output, standard error), as text."""
-    stdin = {"input": data.encode() if isinstance(data, str) else data} if data is not None else {"stdin": subprocess.DEVNULL}
+    stdin = {"input": data.encode() if isinstance(data, str)
+             else data} if data is not None else {"stdin": subprocess.DEVNULL}
     try:
-        p = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, cwd=cwd, **stdin)
+        p = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
+                           cwd=cwd, **stdin)
     except subprocess.TimeoutExpired as e:
         return "timeout", (e.stdout or b"").decode("latin-1"), (e.stderr or b"").decode("latin-1")
     return p.returncode, p.stdout.decode("latin-1"), p.stderr.decode("latin-1")

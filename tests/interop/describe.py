@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What the server says of itself, compared with a genuine one: COMMAND, COMMAND DOCS, COMMAND INFO of every command ours has,
-the names and defaults of all options, the sections and fields of INFO. The wording of summaries and the like is ours and not compared."""
+"""What the server says of itself, compared with a genuine one: COMMAND, COMMAND DOCS, COMMAND INFO of every command
+ours has, the names and defaults of all options, the sections and fields of INFO. The wording of summaries and the like
+is ours and not compared."""
 import re
 import subprocess
 
@@ -33,7 +34,8 @@ def command_entry(info):
     out = {
         "name": name, "arity": arity,
         # Since 8.1 the slow log is one of the command logs.
-        "flags": sorted("skip_commandlog" if flag == "skip_slowlog" else flag for flag in flags), "first key": first, "last key": last, "step": step,
+        "flags": sorted("skip_commandlog" if flag == "skip_slowlog" else flag for flag in flags), "first key": first,
+        "last key": last, "step": step,
         "categories": sorted(categories), "tips": sorted(tips),
     }
     for i, spec in enumerate(specs):
@@ -115,7 +117,8 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
         count += 1
         ex, subs_x = command_entry(x)
         ey, subs_y = command_entry(y)
-        wrong = ["%s: %r, not %r" % (k, ex.get(k), ey.get(k)) for k in sorted(set(ex) | set(ey)) if ex.get(k) != ey.get(k)]
+        wrong = ["%s: %r, not %r" % (k, ex.get(k), ey.get(k)) for k in sorted(set(ex) | set(ey))
+                 if ex.get(k) != ey.get(k)]
         report.check("COMMAND of " + ey["name"].decode(), not wrong, "; ".join(wrong))
         names_y = {s[0]: s for s in subs_y}
         for s in subs_x:
@@ -124,25 +127,29 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
             elif s[0].split(b"|")[0].decode() not in ("client", "cluster", "debug", "commandlog"):
                 report.check("COMMAND of " + s[0].decode(), False, "the genuine server has no such subcommand")
 
-    known_newer = {"delifeq", "msetex", "commandlog", "clusterscan", "hexpire", "hpexpire", "hexpireat", "hpexpireat", "hpersist", "httl", "hpttl",
-                   "hexpiretime", "hpexpiretime", "hgetex", "hsetex", "hgetdel"}
+    known_newer = {"delifeq", "msetex", "commandlog", "clusterscan", "hexpire", "hpexpire", "hexpireat", "hpexpireat",
+                   "hpersist", "httl", "hpttl", "hexpiretime", "hpexpiretime", "hgetex", "hsetex", "hgetdel"}
     for name in sorted(table_mine):
         if name in table_theirs:
             compare_entry(table_mine[name], table_theirs[name])
         else:
-            report.check("%s is a command of newer servers" % name, name in known_newer, "the genuine server has no such command")
+            report.check("%s is a command of newer servers" % name, name in known_newer,
+                         "the genuine server has no such command")
     report.check("commands in common", count > 30, "only %d" % count)
     print("%d commands and subcommands compared; %d of the genuine server's are not there yet" %
           (count, len(set(table_theirs) - set(table_mine))))
 
     # COMMAND LIST, subcommands included: cluster mode and modules are not there.
     listed = [{name.decode() for name in client.call("COMMAND", "LIST")} for client in (mine, theirs)]
-    absent = {name for name in listed[1] - listed[0] if not name.startswith(("cluster|", "module|load", "module|unload")) and name != "clusterscan"}
+    absent = {name for name in listed[1] - listed[0] if not name.startswith(("cluster|", "module|load",
+                                                                             "module|unload"))
+              and name != "clusterscan"}
     report.equal("COMMAND LIST has the commands of the genuine server", [], sorted(absent))
 
     for name in ("get", "client|kill", "config|set", "nosuch"):
         x, y = mine.call("COMMAND", "INFO", name), theirs.call("COMMAND", "INFO", name)
-        report.check("COMMAND INFO " + name, (x[0] is None) == (y[0] is None) and (x[0] is None or command_entry(x[0])[0] == command_entry(y[0])[0]), x)
+        report.check("COMMAND INFO " + name, (x[0] is None) == (y[0] is None)
+                     and (x[0] is None or command_entry(x[0])[0] == command_entry(y[0])[0]), x)
 
     # COMMAND DOCS
     docs_mine = {k.decode(): pairs(v) for k, v in pairs(mine.call("COMMAND", "DOCS")).items()}
@@ -162,14 +169,17 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
 
     # COMMAND LIST and its filters, for what both have
     both = set(table_mine) & set(table_theirs)
-    for filter_by in (("PATTERN", "*set*"), ("ACLCAT", "fast"), ("ACLCAT", "dangerous"), ("ACLCAT", "string"), ("PATTERN", "client|*")):
+    for filter_by in (("PATTERN", "*set*"), ("ACLCAT", "fast"), ("ACLCAT", "dangerous"), ("ACLCAT", "string"),
+                      ("PATTERN", "client|*")):
         x = {n for n in mine.call("COMMAND", "LIST", "FILTERBY", *filter_by) if n.split(b"|")[0].decode() in both}
-        y = {n for n in theirs.call("COMMAND", "LIST", "FILTERBY", *filter_by) if n in x or n.split(b"|")[0].decode() in both and b"|" not in n}
+        y = {n for n in theirs.call("COMMAND", "LIST", "FILTERBY", *filter_by) if n in x
+             or n.split(b"|")[0].decode() in both and b"|" not in n}
         report.check("COMMAND LIST FILTERBY " + " ".join(filter_by), y <= x, "missing %r" % sorted(y - x))
 
     # GETKEYS of lines that both know
-    lines = ["GET a", "MSET a 1 b 2", "SET a b EX 10", "SET a b GET", "COPY a b", "RENAME a b", "LCS a b", "OBJECT ENCODING a", "DEL a b c",
-             "BITOP AND a b c", "EVAL x 2 a b c", "ZUNIONSTORE d 2 a b", "XREAD STREAMS a b 0 0", "SORT a STORE b", "MIGRATE h 1 k 0 1", "PING"]
+    lines = ["GET a", "MSET a 1 b 2", "SET a b EX 10", "SET a b GET", "COPY a b", "RENAME a b", "LCS a b",
+             "OBJECT ENCODING a", "DEL a b c", "BITOP AND a b c", "EVAL x 2 a b c", "ZUNIONSTORE d 2 a b",
+             "XREAD STREAMS a b 0 0", "SORT a STORE b", "MIGRATE h 1 k 0 1", "PING"]
     for line in lines:
         words = line.split()
         if words[0].lower() not in both:
@@ -190,7 +200,8 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
             report.equal("default of " + key.decode(), config_theirs[key], config_mine[key])
 
     # INFO
-    info_mine, info_theirs = info_fields(mine.call("INFO", "everything")), info_fields(theirs.call("INFO", "everything"))
+    info_mine, info_theirs = info_fields(mine.call("INFO", "everything")), info_fields(theirs.call("INFO",
+                                                                                                   "everything"))
     for section, fields in info_theirs.items():
         if section in ("Commandstats", "Errorstats", "Latencystats", "Keyspace", "Modules"):
             continue
@@ -199,12 +210,15 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
         report.check("INFO %s has the fields of the genuine server" % section, not missing, missing)
 
     # DEBUG has the subcommands of the genuine server but these.
-    ABSENT = {"drop-cluster-packet-filter", "close-cluster-link-on-packet-drop", "disable-cluster-random-ping", "disable-cluster-reconnection",
+    ABSENT = {"drop-cluster-packet-filter", "close-cluster-link-on-packet-drop", "disable-cluster-random-ping",
+              "disable-cluster-reconnection",
               "slotmigration", "clusterlink",  # cluster mode
               "force-tls-write-error"}  # faults of its own tests
     if their_version >= (9, 1):
-        named = [{line.split()[0].lower() for line in client.call("DEBUG", "HELP")[1:] if not line.startswith(" ")} for client in (mine, theirs)]
-        report.equal("DEBUG HELP names the subcommands of the genuine server", sorted(ABSENT), sorted(named[1] - named[0]))
+        named = [{line.split()[0].lower() for line in client.call("DEBUG", "HELP")[1:] if not line.startswith(" ")}
+                 for client in (mine, theirs)]
+        report.equal("DEBUG HELP names the subcommands of the genuine server", sorted(ABSENT),
+                     sorted(named[1] - named[0]))
 
     # LATENCY: the forms of the replies, and the bounds of histograms.
     if their_version >= (9, 1):
@@ -215,11 +229,13 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
                 client.call("DEBUG", "SLEEP", seconds)
             latest.append([[type(field) for field in event] for event in client.call("LATENCY", "LATEST")])
             bounds.append(client.call("LATENCY", "HISTOGRAM", "debug")[1][3][:-1:2][-1])
-            graphs.append([re.sub(r"[0-9]+", "N", line) for line in client.call("LATENCY", "GRAPH", "command").decode().split("\n")][:2])
+            graphs.append([re.sub(r"[0-9]+", "N", line) for line in client.call("LATENCY", "GRAPH",
+                                                                                "command").decode().split("\n")][:2])
             client.call("CONFIG", "SET", "latency-monitor-threshold", "0")
         report.equal("LATENCY LATEST has the fields of the genuine server", latest[1], latest[0])
         report.equal("LATENCY GRAPH has the head of the genuine server", graphs[1], graphs[0])
-        known = {1, 2, 4, 8, 16, 33, 66, 132, 264, 528, 1056, 2113, 4227, 8454, 16908, 33816, 67633, 135266, 270532, 541065, 1073741}
+        known = {1, 2, 4, 8, 16, 33, 66, 132, 264, 528, 1056, 2113, 4227, 8454, 16908, 33816, 67633, 135266, 270532,
+                 541065, 1073741}
         report.check("LATENCY HISTOGRAM has the bounds of the genuine server", set(bounds) <= known, bounds)
 
     # The doctors find the same in the same situations; their sentences are ours.
@@ -227,12 +243,14 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
         def findings_of_latency(client):
             text = client.call("LATENCY", "DOCTOR").decode()
             events = [re.sub(r"[0-9.]*[0-9]", "N", line) for line in re.findall(r"^[0-9]+\. .*$", text, re.M)]
-            return "CONFIG SET latency-monitor-threshold" in text, events, bool(re.search(r"^- .*(?:Slow Log|COMMANDLOG)", text, re.M))
+            slow = bool(re.search(r"^- .*(?:Slow Log|COMMANDLOG)", text, re.M))
+            return "CONFIG SET latency-monitor-threshold" in text, events, slow
 
         def findings_of_memory(client):
             text = client.call("MEMORY", "DOCTOR").decode()
             # The other findings depend on the allocator and on the size of the program.
-            return bool(re.search(r"very little memory|less than 5 megabytes", text)), bool(re.search(r"^ \* (?:Peak memory|Past peak):", text, re.M))
+            peak = bool(re.search(r"^ \* (?:Peak memory|Past peak):", text, re.M))
+            return bool(re.search(r"very little memory|less than 5 megabytes", text)), peak
 
         found = []
         for client in (mine, theirs):
@@ -258,7 +276,8 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
             found.append(seen)
         for want, got in zip(found[1], found[0]):
             report.equal("the doctors with %s" % want[0], want, got)
-        names = [[pair[0].decode() for pair in sorted(pairs(client.call("MEMORY", "STATS")).items())] for client in (mine, theirs)]
+        names = [[pair[0].decode() for pair in sorted(pairs(client.call("MEMORY", "STATS")).items())]
+                 for client in (mine, theirs)]
         report.equal("MEMORY STATS has the fields of the genuine server", names[1], names[0])
         named = [list(pairs(pairs(client.call("MEMORY", "STATS"))[b"db.0"])) for client in (mine, theirs)]
         report.equal("MEMORY STATS has the fields of a database", named[1], named[0])
@@ -284,7 +303,9 @@ def checks_of(path):
 
 if their_version >= (9, 1):
     x, y = checks_of(ours()), checks_of(theirs_binary)
-    report.equal("--check-system makes the checks of the genuine server", [name for name, _ in y], [name for name, _ in x])
-    report.equal("--check-system finds what the genuine server finds", [c for c in y if c[0] != "slow-clocksource"], [c for c in x if c[0] != "slow-clocksource"])
+    report.equal("--check-system makes the checks of the genuine server", [name for name, _ in y],
+                 [name for name, _ in x])
+    report.equal("--check-system finds what the genuine server finds", [c for c in y if c[0] != "slow-clocksource"],
+                 [c for c in x if c[0] != "slow-clocksource"])
 
 report.finish()

@@ -1,7 +1,9 @@
-"""The engine of differential-commands: runs episodes of steps on two servers, compares all that can be seen, and reduces an episode that differs.
+"""The engine of differential-commands: runs episodes of steps on two servers, compares all that can be seen, and
+reduces an episode that differs.
 
-An episode begins with empty servers and clients of no history, so it can be repeated, and reduced, by itself. A step is (client, words); words may be
-raw bytes to be sent as they are. Client 0 is answered once for each step: it neither subscribes nor waits. Words "#clock", ms make the time go on.
+An episode begins with empty servers and clients of no history, so it can be repeated, and reduced, by itself. A step is
+(client, words); words may be raw bytes to be sent as they are. Client 0 is answered once for each step: it neither
+subscribes nor waits. Words "#clock", ms make the time go on.
 """
 import re
 import time
@@ -11,11 +13,14 @@ from differential_servers import parse, parse_all, request
 
 BATCH = 100
 CLIENT_FIELDS = [b"flags", b"db", b"sub", b"psub", b"ssub", b"multi", b"watch", b"resp", b"cmd"]
-STATS = re.compile(rb"^(cmdstat_[^:]*:calls=\d+|errorstat_.*|keyspace_hits:.*|keyspace_misses:.*|expired_keys:.*|pubsub_channels:.*|pubsub_patterns:.*"
-                   rb"|pubsubshard_channels:.*|rdb_changes_since_last_save:.*|blocked_clients:.*|total_blocking_keys.*|watching_clients:.*|total_watched_keys:.*"
+STATS = re.compile(rb"^(cmdstat_[^:]*:calls=\d+|errorstat_.*|keyspace_hits:.*|keyspace_misses:.*|expired_keys:.*|"
+                   rb"pubsub_channels:.*|pubsub_patterns:.*"
+                   rb"|pubsubshard_channels:.*|rdb_changes_since_last_save:.*|blocked_clients:.*|"
+                   rb"total_blocking_keys.*|watching_clients:.*|total_watched_keys:.*"
                    rb"|tracking_.*|db\d:keys=\d+,expires=\d+|total_error_replies:.*)", re.M)
 # Who answers: its version, the connection's number, its modules.
-HELLO = re.compile(rb"(server\r\n\$6\r\nvalkey\r\n\$7\r\nversion\r\n\$5\r\n).{5}(.*?\r\nid\r\n:)\d+(.*?modules\r\n)(?:\*0\r\n|\*1\r\n.*?args\r\n\*0\r\n)", re.S)
+HELLO = re.compile(rb"(server\r\n\$6\r\nvalkey\r\n\$7\r\nversion\r\n\$5\r\n).{5}(.*?\r\nid\r\n:)\d+"
+                   rb"(.*?modules\r\n)(?:\*0\r\n|\*1\r\n.*?args\r\n\*0\r\n)", re.S)
 # The number of a client that gets invalidation messages.
 RECEIVER = re.compile(rb"(\$8\r\nredirect\r\n:|\$21\r\ntracking-redir-broken\r\n:)[1-9]\d*")
 FAILURES = re.compile(rb"^cmdstat_([^:]*):.*(rejected_calls=\d+,failed_calls=\d+)", re.M)
@@ -52,7 +57,8 @@ class Pair:
                 for server in self.servers:
                     server.restart()
                 self.alive = True
-            self.options.update(words[2] for _, words in steps if words[0] == "CONFIG" and len(words) > 3 and words[1].upper() == "SET")
+            self.options.update(words[2] for _, words in steps if words[0] == "CONFIG" and len(words) > 3
+                                and words[1].upper() == "SET")
             for server in self.servers:
                 server.reset(self.options)
             self.queued = None  # what client 0 has queued
@@ -72,7 +78,8 @@ class Pair:
                 except (EOFError, OSError):
                     server.process.wait(20)
                     raise Difference("death", "%s went away: %s\n%s" % (server.name, error, server.output()))
-            raise Difference("closed", "A connection is gone (ours: port %d, genuine: %d): %s" % (*[server.port for server in self.servers], error))
+            raise Difference("closed", "A connection is gone (ours: port %d, genuine: %d): %s"
+                             % (*[server.port for server in self.servers], error))
 
     # A batch: runs of steps of one client each
 
@@ -104,7 +111,8 @@ class Pair:
 
     def send(self, client, commands):
         commands = self.dumped(commands)
-        sent = [b"".join(words if isinstance(words, bytes) else request(*words) for words in self.named(server, commands)) for server in self.servers]
+        sent = [b"".join(words if isinstance(words, bytes) else request(*words)
+                         for words in self.named(server, commands)) for server in self.servers]
         for server, data in zip(self.servers, sent):
             server.clients[client].send(data)
 
@@ -121,7 +129,8 @@ class Pair:
     def named(server, commands):
         """Clients are named by @0, @1 …"""
         for words in commands:
-            yield [server.ids[int(word[1:])] if isinstance(word, str) and re.fullmatch("@[0-3]", word) else word for word in words] if isinstance(words, list) else words
+            yield [server.ids[int(word[1:])] if isinstance(word, str) and re.fullmatch("@[0-3]", word) else word
+                   for word in words] if isinstance(words, list) else words
 
     def answered(self, commands):
         self.send(0, commands)
@@ -150,7 +159,8 @@ class Pair:
         elif name == "EXEC" and not b[1].startswith(b"ERR wrong"):
             self.queued = None
         if not same:
-            raise Difference("reply " + str(name), "The reply to %s differs:\n  ours:    %s\n  genuine: %s" % (shown(words, 300), shown(ours), shown(genuine)))
+            raise Difference("reply " + str(name), "The reply to %s differs:\n  ours:    %s\n  genuine: %s"
+                             % (shown(words, 300), shown(ours), shown(genuine)))
 
     def settle(self, client, step):
         """All that follows from what was sent has happened, and has arrived."""
@@ -158,14 +168,18 @@ class Pair:
         self.both("PING")  # who was served goes on with what he had sent
         states = [server.clients_state(CLIENT_FIELDS) for server in self.servers]
         if states[0] != states[1]:
-            odd = [{(number, name): value for number, state in side.items() for name, value in state.items() if states[1 - i].get(number, {}).get(name) != value}
+            odd = [{(number, name): value for number, state in side.items() for name,
+                    value in state.items() if states[1 - i].get(number, {}).get(name) != value}
                    for i, side in enumerate(states)]
-            raise Difference("clients", "After %s of client %d CLIENT LIST differs:\n  ours:    %s\n  genuine: %s" % (shown(step[1]), client, *odd))
+            raise Difference("clients", "After %s of client %d CLIENT LIST differs:\n  ours:    %s\n  genuine: %s"
+                             % (shown(step[1]), client, *odd))
         self.blocked = {client for client, state in states[1].items() if b"b" in state[b"flags"]}
         for number in range(1, len(self.servers[0].clients)):
-            said = [RECEIVER.sub(rb"\1?", HELLO.sub(rb"\1x.x.x\g<2>0\3", server.clients[number].drain())) for server in self.servers]
+            said = [RECEIVER.sub(rb"\1?", HELLO.sub(rb"\1x.x.x\g<2>0\3", server.clients[number].drain()))
+                    for server in self.servers]
             if said[0] != said[1] and not rules.same_said(*said):
-                raise Difference("said", "After %s of client %d client %d hears something else:\n  ours:    %s\n  genuine: %s" %
+                raise Difference("said",
+                                 "After %s of client %d client %d hears something else:\n  ours:    %s\n  genuine: %s" %
                                  (shown(step[1]), client, number, shown(said[0]), shown(said[1])))
 
     # What the ears hear, and what is left in the end
@@ -175,11 +189,13 @@ class Pair:
         if stream != their_stream:
             a, b = parse_all(stream), parse_all(their_stream)
             if not rules.same_stream(steps, a, b):
-                self.unequal("stream", "What is repeated differs", *([" ".join(shown(word, 100) for _, word in words) for _, words in x] for x in (a, b)))
+                self.unequal("stream", "What is repeated differs",
+                             *([" ".join(shown(word, 100) for _, word in words) for _, words in x] for x in (a, b)))
         if events != their_events:
             a, b = parse_all(events), parse_all(their_events)
             if not rules.same_events(steps, a, b):
-                self.unequal("events", "Events differ", *([" ".join(shown(word, 100) for _, word in words[-2:]) for _, words in x] for x in (a, b)))
+                self.unequal("events", "Events differ", *([" ".join(shown(word, 100) for _, word in words[-2:]) for _,
+                                                           words in x] for x in (a, b)))
 
     @staticmethod
     def unequal(kind, title, ours, genuine):
@@ -189,7 +205,8 @@ class Pair:
         raise Difference(kind, "%s:\n  ours:    %s\n  genuine: %s" % (title, ours[at:at + 5], genuine[at:at + 5]))
 
     def changes(self):
-        return [int(re.search(rb"rdb_changes_since_last_save:(\d+)", reply)[1]) for reply in self.both("INFO", "persistence")]
+        return [int(re.search(rb"rdb_changes_since_last_save:(\d+)", reply)[1])
+                for reply in self.both("INFO", "persistence")]
 
     def finish(self, before):
         changes = [after - then for after, then in zip(self.changes(), before)]
@@ -201,7 +218,8 @@ class Pair:
         for name in sorted(set(data[0]) | set(data[1])):
             a, b = data[0].get(name), data[1].get(name)
             if a != b:
-                raise Difference("data", "The data set differs at %r:\n  ours:    %s\n  genuine: %s" % (name, shown(a), shown(b)))
+                raise Difference("data", "The data set differs at %r:\n  ours:    %s\n  genuine: %s"
+                                 % (name, shown(a), shown(b)))
         if digests[0] != digests[1]:
             raise Difference("digest", "DEBUG DIGEST differs: %r, genuine %r" % tuple(digests))
 
@@ -209,16 +227,20 @@ class Pair:
         replies = self.both("INFO", "everything")
         found = []
         for reply in replies:
-            lines = dict(line.split(b":", 1) if b"cmdstat" not in line else line.split(b":calls=") for line in STATS.findall(reply))
+            lines = dict(line.split(b":", 1) if b"cmdstat" not in line else line.split(b":calls=")
+                         for line in STATS.findall(reply))
             lines.update((b"failures of " + name, count) for name, count in FAILURES.findall(reply))
             lines.pop(b"rdb_changes_since_last_save", None)
-            for name in (b"cmdstat_config|get", b"failures of config|get"):  # a genuine server calls it when it makes an interpreter
+            # a genuine server calls it when it makes an interpreter
+            for name in (b"cmdstat_config|get", b"failures of config|get"):
                 lines.pop(name, None)
-            found.append({name: value for name, value in lines.items() if name.split(b"_")[-1].split(b" ")[-1] not in NOT_COMPARED})
+            found.append({name: value for name, value in lines.items()
+                          if name.split(b"_")[-1].split(b" ")[-1] not in NOT_COMPARED})
         for name in sorted(set(found[0]) | set(found[1])):
             a, b = (side.get(name) for side in found)
             if a != b:
-                raise Difference("statistics " + name.decode(), "INFO differs at %s: %r, genuine %r" % (name.decode(), a, b))
+                raise Difference("statistics " + name.decode(), "INFO differs at %s: %r, genuine %r"
+                                 % (name.decode(), a, b))
         self.seen = {name: int(value) for name, value in found[1].items() if name.startswith(b"cmdstat_")}
 
     @staticmethod
@@ -230,12 +252,15 @@ class Pair:
             names = sorted(name for _, name in client.call("KEYS", "*")[1])
             if not names:
                 continue
-            asked = [words for name in names for words in (("TYPE", name), ("OBJECT", "ENCODING", name), ("PEXPIRETIME", name), ("DEBUG", "DIGEST-VALUE", name))]
+            asked = [words for name in names for words in (("TYPE", name), ("OBJECT", "ENCODING", name),
+                                                           ("PEXPIRETIME", name), ("DEBUG", "DIGEST-VALUE", name))]
             client.send(b"".join(request(*words) for words in asked))
             for name in names:
                 kind, encoding, expiry, digest = (parse(client.reply())[1] for _ in range(4))
-                # Of a list the encoding depends on how it was cut into nodes; of what was sorted, and of texts, see README.md.
-                data[db, name] = (kind, encoding if kind != b"list" and encoding not in (b"raw", b"embstr") and not name.startswith(b"s") else None, expiry, digest)
+                # Of a list the encoding depends on how it was cut into nodes; of what was sorted, and of texts, see
+                # README.md.
+                data[db, name] = (kind, encoding if kind != b"list" and encoding not in (b"raw", b"embstr")
+                                  and not name.startswith(b"s") else None, expiry, digest)
         client.call("SELECT", 0)
         return data
 

@@ -1,4 +1,5 @@
-"""Families of several clients: steps of (client, words). Client 0 is answered once for each step, so it neither subscribes nor waits; see differential.py.
+"""Families of several clients: steps of (client, words). Client 0 is answered once for each step, so it neither
+subscribes nor waits; see differential.py.
 
 Clients 1 to 3 are sent only what has one answer on all servers, to the byte.
 """
@@ -53,12 +54,14 @@ def transactions():
         lambda: [(who, ["MULTI"]), (who, plain()), (R.randrange(4), plain()), (who, plain()), (who, ["EXEC"])],
         lambda: [(who, ["EXEC"])],
         lambda: [(who, [one("EXEC", "EXEC", "EXEC", "DISCARD", "UNWATCH", "RESET")])],
-        lambda: [(who, ["WATCH"] + many(meeting)), (R.randrange(4), plain()), (who, ["MULTI"]), (who, plain()), (who, ["EXEC"])],
+        lambda: [(who, ["WATCH"] + many(meeting)), (R.randrange(4), plain()), (who, ["MULTI"]), (who, plain()),
+                 (who, ["EXEC"])],
         lambda: [(who, ["WATCH"] + many(meeting))],
         lambda: [(R.randrange(4), plain())],
         lambda: [(R.randrange(4), plain())],
         lambda: [(R.randrange(4), plain()), (R.randrange(4), plain())],
-        lambda: [(who, one(["GET"], ["NONE"], ["SET", "sc1"], ["EXEC", "x"], ["MULTI", "x"], ["WATCH"], ["SELECT", "99"], ["HELLO", "4"], ["RESET"], ["HELLO", "2"]))],
+        lambda: [(who, one(["GET"], ["NONE"], ["SET", "sc1"], ["EXEC", "x"], ["MULTI", "x"], ["WATCH"],
+                           ["SELECT", "99"], ["HELLO", "4"], ["RESET"], ["HELLO", "2"]))],
         lambda: wait(),
     ])()
 
@@ -66,7 +69,8 @@ def transactions():
 def silenced():
     """CLIENT REPLY in a transaction, which would leave the client silent."""
     who = other()
-    return [(who, ["MULTI"]), (who, plain()), (who, ["CLIENT", "REPLY", one("OFF", "SKIP", "ON", "x")]), (who, ["EXEC"]), (who, plain())]
+    return [(who, ["MULTI"]), (who, plain()), (who, ["CLIENT", "REPLY", one("OFF", "SKIP", "ON", "x")]),
+            (who, ["EXEC"]), (who, plain())]
 
 
 def wait():
@@ -86,7 +90,8 @@ def queued(command):
         step = command()
         if not isinstance(step[0], tuple):
             steps.append((0, step))
-    return steps + [(0, [one("EXEC", "EXEC", "EXEC", "EXEC", "EXEC", "DISCARD", "RESET" if R.random() < 0.2 else "EXEC")])]
+    return steps + [(0, [one("EXEC", "EXEC", "EXEC", "EXEC", "EXEC", "DISCARD", "RESET" if R.random() < 0.2
+                             else "EXEC")])]
 
 
 def messages():
@@ -102,7 +107,8 @@ def messages():
         lambda: [(who, ["PUNSUBSCRIBE"] + many(pattern))],
         lambda: [(who, [one("UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE")])],
         lambda: [(who, [one("PING", "RESET", "GET", "QUITE", "PING")] + one([], ["x"], []))],
-        lambda: [(who, ["MULTI"]), (who, [one("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE"), "a"]), (who, ["PUBLISH", "a", "own"]), (who, ["EXEC"])],
+        lambda: [(who, ["MULTI"]), (who, [one("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE"), "a"]),
+                 (who, ["PUBLISH", "a", "own"]), (who, ["EXEC"])],
         lambda: [(who, ["HELLO", one("2", "3")])],
         lambda: [(one(0, who), ["PUBLISH", channel(), one("m", "", "x" * 100)])],
         lambda: [(0, ["PUBLISH", channel(), one("m", "", "x" * 100)])],
@@ -112,7 +118,8 @@ def messages():
         lambda: [(0, ["PUBSUB", one("NUMSUB", "SHARDNUMSUB")] + one([], many(channel)))],
         lambda: [(0, ["PUBSUB", "NUMPAT"] + one([], [], ["x"]))],
         lambda: [(one(0, who), plain())],
-        lambda: [(0, ["CONFIG", "SET", "notify-keyspace-events", one("", "KEA", "Kg$", "Elx", "AKE", "Kzhtmn", "EAmn", "KEA")])],
+        lambda: [(0, ["CONFIG", "SET", "notify-keyspace-events", one("", "KEA", "Kg$", "Elx", "AKE", "Kzhtmn", "EAmn",
+                                                                     "KEA")])],
         lambda: [(0, ["CONFIG", "GET", "notify-keyspace-events"])],
         lambda: wait(),
     ])()
@@ -121,7 +128,8 @@ def messages():
 def waiting(keys=4, swap=False):
     """Who waits for keys, and who is served, in which order. SWAPDB serves several keys in any order."""
     key = lambda: "sb%d" % R.randrange(keys)
-    who, timeout = other(), one("0", "0", "0", "0", "0.0", "1000000", "-1", "abc", "inf", "1e20", "nan", "", "99999999999999999999", "9223372036854775807")
+    who, timeout = other(), one("0", "0", "0", "0", "0.0", "1000000", "-1", "abc", "inf", "1e20", "nan", "",
+                                "99999999999999999999", "9223372036854775807")
     side, end = lambda: one("LEFT", "RIGHT"), lambda: one("MIN", "MAX")
     element = lambda: one("e%d" % R.randrange(5), "", "1")
     push = lambda: R.choice([
@@ -150,16 +158,19 @@ def waiting(keys=4, swap=False):
         lambda: [one("BLPOP", "BRPOP")] + many(key) + [timeout],
         lambda: ["BLMOVE", key(), key(), side(), one(side, side, "UP"), timeout],
         lambda: ["BRPOPLPUSH", key(), key(), timeout],
-        lambda: ["BLMPOP", timeout, one("1", "2", "0", "x"), key(), key(), side()] + one([], ["COUNT", one("1", "2", "0", "x")]),
+        lambda: ["BLMPOP", timeout, one("1", "2", "0", "x"), key(), key(),
+                 side()] + one([], ["COUNT", one("1", "2", "0", "x")]),
         lambda: ["BLMPOP", timeout, "2", key(), key(), side()] + one([], ["COUNT", "2"]),
         lambda: [one("BZPOPMIN", "BZPOPMAX")] + many(key) + [timeout],
         lambda: ["BZMPOP", timeout, "2", key(), key(), end()] + one([], ["COUNT", one("1", "2")]),
         lambda: ["BZMPOP", timeout, one("1", "0"), key(), end()],
     ])()
     def stored():
-        """Into a key that is not there: who waits for one that is replaced by a value of another type is not served by all servers."""
+        """Into a key that is not there: who waits for one that is replaced by a value of another type is not served by
+        all servers."""
         to, source = R.sample(["sb0", "sb1", "sb2", "sb3"], 2)
-        words = R.choice((["SORT", source, "ALPHA", "STORE", to], ["ZUNIONSTORE", to, "1", source], ["ZRANGESTORE", to, source, "0", "-1"],
+        words = R.choice((["SORT", source, "ALPHA", "STORE", to], ["ZUNIONSTORE", to, "1", source],
+                          ["ZRANGESTORE", to, source, "0", "-1"],
                           ["GEOSEARCHSTORE", to, source, "FROMLONLAT", "1", "2", "BYRADIUS", "10", "km"]))
         return [(0, ["DEL", to]), (0, words)]
     pushed = lambda: next(words for words in iter(push, None) if not words[0].startswith("B"))
@@ -187,7 +198,8 @@ def connections():
     """What belongs to a client: its protocol, name, database."""
     name = lambda: one("me", "a-b", "a b", "", "x\n", b"\xff", "n" * 50)
     return (one(0, other), R.choice([
-        lambda: ["HELLO"] + one([], ["2"], ["3"], ["3"], ["1"], ["x"], ["4"], ["3", "SETNAME", name()], ["3", "FOO"], ["2", "AUTH", "default", "x"], ["3", "AUTH", "u"]),
+        lambda: ["HELLO"] + one([], ["2"], ["3"], ["3"], ["1"], ["x"], ["4"], ["3", "SETNAME", name()], ["3", "FOO"],
+                                ["2", "AUTH", "default", "x"], ["3", "AUTH", "u"]),
         lambda: ["CLIENT", "SETNAME", name()],
         lambda: ["CLIENT", "GETNAME"],
         lambda: ["CLIENT", "SETINFO", one("LIB-NAME", "lib-ver", "FOO"), name()],
@@ -221,7 +233,8 @@ def tracking():
         lambda: ["BCAST"] + [word for _ in range(R.choice((0, 1, 1, 2))) for word in ("PREFIX", prefix())],
         lambda: ["BCAST", "PREFIX", one("st1", "st2"), "PREFIX", one("st3", "se")],
         lambda: [one("BCAST", "OPTIN"), one("OPTOUT", "OPTIN", "PREFIX", "x")] if R.random() < 0.3 else [],
-    ])() + some("NOLOOP") + one([], [], [], ["REDIRECT", "@%d" % other()], ["REDIRECT", one("0", "-1", "x", "999999999")] if R.random() < 0.3 else [])
+    ])() + some("NOLOOP") + one([], [], [], ["REDIRECT", "@%d" % other()],
+                                ["REDIRECT", one("0", "-1", "x", "999999999")] if R.random() < 0.3 else [])
     read = lambda: R.choice([
         lambda: ["GET", key()],
         lambda: ["GET", key()],
@@ -252,7 +265,8 @@ def tracking():
         lambda: ["COPY", key(), key(), "REPLACE"],
         lambda: ["MOVE", key(), "1"],
         lambda: ["XADD", "sx%d" % R.randrange(2), "*", "f", "v"],
-        lambda: ["EVAL", "redis.call('set', KEYS[2], 1) redis.call('del', KEYS[1]) return redis.call('get', ARGV[1])", "2", scripted(), scripted(), key()],
+        lambda: ["EVAL", "redis.call('set', KEYS[2], 1) redis.call('del', KEYS[1]) return redis.call('get', ARGV[1])",
+                 "2", scripted(), scripted(), key()],
         lambda: ["SWAPDB", "0", "1"] if R.random() < 0.3 else ["SETRANGE", key(), "0", one("", "x")],
         lambda: [one("FLUSHALL", "FLUSHDB")] if R.random() < 0.3 else ["SET", scripted(), "1"],
     ])()
@@ -261,14 +275,18 @@ def tracking():
         lambda: [(who, ["CLIENT", "TRACKING", "ON"] + mode())],
         lambda: [(who, ["CLIENT", "TRACKING", one("OFF", "OFF", "off", "x")] + one([], mode))],
         lambda: [(who, ["HELLO", one("2", "3", "3", "3")])],
-        lambda: [(who, ["CLIENT", "CACHING", one("YES", "NO", "yes", "x")])] + [(who, read()) for _ in range(R.randrange(3))],
-        lambda: [(who, ["CLIENT", "CACHING", one("YES", "NO")]), (who, ["MULTI"]), (who, read()), (who, read()), (who, ["EXEC"]), (who, read())],
+        lambda: [(who, ["CLIENT", "CACHING", one("YES", "NO", "yes", "x")])] + [(who, read())
+                                                                                for _ in range(R.randrange(3))],
+        lambda: [(who, ["CLIENT", "CACHING", one("YES", "NO")]), (who, ["MULTI"]), (who, read()), (who, read()),
+                 (who, ["EXEC"]), (who, read())],
         lambda: [(who, ["CLIENT", "TRACKINGINFO"])],
-        lambda: [(who, [one("SUBSCRIBE", "SUBSCRIBE", "UNSUBSCRIBE"), "__redis__:invalidate"])] if R.random() < 0.5 else [(who, ["RESET"])],
+        lambda: [(who, [one("SUBSCRIBE", "SUBSCRIBE", "UNSUBSCRIBE"), "__redis__:invalidate"])] if R.random() < 0.5
+        else [(who, ["RESET"])],
         lambda: [(who, read()) for _ in range(R.randrange(1, 5))],
         lambda: [(who, read()) for _ in range(R.randrange(1, 5))],
         lambda: [(who, read()) for _ in range(R.randrange(3))] + [(who, write())],
-        lambda: [(who, read()), (who, ["MULTI"])] + [(who, one(read, write)) for _ in range(R.randrange(1, 5))] + [(who, ["EXEC"])],
+        lambda: [(who, read()), (who, ["MULTI"])] + [(who, one(read, write)) for _ in range(R.randrange(1, 5))]
+        + [(who, ["EXEC"])],
         lambda: [(who, ["XREAD", "BLOCK", "0", "STREAMS", "sx%d" % R.randrange(2), "$"])] if R.random() < 0.3 else [],
         lambda: [(0, write())],
         lambda: [(0, write())],
@@ -281,19 +299,34 @@ def tracking():
     return steps + [(0, ["#clock", 0])]
 
 
-SCRIPTS = ["return redis.call('get', KEYS[1])", "return redis.call('set', KEYS[1], ARGV[1])", "return redis.pcall('incr', KEYS[1])", "return redis.call('incr', KEYS[1])",
-           "return {redis.call('rpush', KEYS[1], ARGV[1]), redis.call('lrange', KEYS[1], 0, -1)}", "redis.call('del', KEYS[1]) return redis.call('exists', KEYS[1], KEYS[2])",
-           "for i = 1, 3 do redis.pcall('incrby', KEYS[1], i) redis.pcall('append', KEYS[2], i) end return redis.call('ttl', KEYS[1])", "return redis.call('expire', KEYS[1], ARGV[1])",
-           "local t = redis.pcall('hset', KEYS[1], 'f', ARGV[1]) return {t, redis.pcall('hgetall', KEYS[1])}", "return redis.call('publish', 'x', ARGV[1])",
-           "redis.setresp(3) return redis.pcall('hgetall', KEYS[1])", "redis.setresp(3) return {redis.pcall('zscore', KEYS[1], 'a')}", "redis.call('select', 1) return redis.call('dbsize')",
-           "redis.set_repl(redis.REPL_NONE) return redis.call('set', KEYS[1], 'x')", "return redis.call('rename', KEYS[1], KEYS[2])", "return redis.pcall('rename', KEYS[1], KEYS[2]).err",
-           "return redis.call('blpop', KEYS[1], 0)", "return redis.call('lpop', KEYS[1], 2)", "return redis.call('type', KEYS[1])", "return {KEYS[1], ARGV[1], #KEYS, #ARGV}", "return nosuch",
-           "redis.call('set', KEYS[1], 'half') error('stopped')", "redis.call('set', KEYS[1], 'half') redis.call('lpush', KEYS[1], 1)", "return redis.call('zadd', KEYS[1], 'x', 'a')",
-           "#!lua flags=no-writes\nreturn redis.pcall('set', KEYS[1], 1)", "#!lua\nreturn redis.call('get', KEYS[1])", "#!lua flags=wrong\nreturn 1", "return (", "return redis.call('multi')",
-           "return redis.call('flushdb')", "return redis.sha1hex(ARGV[1])", "return redis.acl_check_cmd('get', KEYS[1])", "return redis.status_reply(ARGV[1])", "return redis.error_reply(ARGV[1])"]
-LIBRARIES = ["#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('get', keys[1]) end)", "#!lua name=%s\nlocal n = 0 redis.register_function('%s', function() n = n + 1 return n end)",
-             "#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('rpush', keys[1], unpack(args)) end)", "#!lua name=%s\nreturn %s",
-             "#!lua name=%s\nredis.register_function{function_name = '%s', callback = function(keys) return redis.pcall('incr', keys[1]) end, flags = {'no-writes'}}"]
+SCRIPTS = ["return redis.call('get', KEYS[1])", "return redis.call('set', KEYS[1], ARGV[1])",
+           "return redis.pcall('incr', KEYS[1])", "return redis.call('incr', KEYS[1])",
+           "return {redis.call('rpush', KEYS[1], ARGV[1]), redis.call('lrange', KEYS[1], 0, -1)}",
+           "redis.call('del', KEYS[1]) return redis.call('exists', KEYS[1], KEYS[2])",
+           "for i = 1, 3 do redis.pcall('incrby', KEYS[1], i) redis.pcall('append', KEYS[2], i) end return "
+           "redis.call('ttl', KEYS[1])", "return redis.call('expire', KEYS[1], ARGV[1])",
+           "local t = redis.pcall('hset', KEYS[1], 'f', ARGV[1]) return {t, redis.pcall('hgetall', KEYS[1])}",
+           "return redis.call('publish', 'x', ARGV[1])", "redis.setresp(3) return redis.pcall('hgetall', KEYS[1])",
+           "redis.setresp(3) return {redis.pcall('zscore', KEYS[1], 'a')}",
+           "redis.call('select', 1) return redis.call('dbsize')",
+           "redis.set_repl(redis.REPL_NONE) return redis.call('set', KEYS[1], 'x')",
+           "return redis.call('rename', KEYS[1], KEYS[2])", "return redis.pcall('rename', KEYS[1], KEYS[2]).err",
+           "return redis.call('blpop', KEYS[1], 0)", "return redis.call('lpop', KEYS[1], 2)",
+           "return redis.call('type', KEYS[1])", "return {KEYS[1], ARGV[1], #KEYS, #ARGV}", "return nosuch",
+           "redis.call('set', KEYS[1], 'half') error('stopped')",
+           "redis.call('set', KEYS[1], 'half') redis.call('lpush', KEYS[1], 1)",
+           "return redis.call('zadd', KEYS[1], 'x', 'a')",
+           "#!lua flags=no-writes\nreturn redis.pcall('set', KEYS[1], 1)", "#!lua\nreturn redis.call('get', KEYS[1])",
+           "#!lua flags=wrong\nreturn 1", "return (", "return redis.call('multi')",
+           "return redis.call('flushdb')", "return redis.sha1hex(ARGV[1])",
+           "return redis.acl_check_cmd('get', KEYS[1])", "return redis.status_reply(ARGV[1])",
+           "return redis.error_reply(ARGV[1])"]
+LIBRARIES = ["#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('get', keys[1]) end)",
+             "#!lua name=%s\nlocal n = 0 redis.register_function('%s', function() n = n + 1 return n end)",
+             "#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('rpush', keys[1], "
+             "unpack(args)) end)", "#!lua name=%s\nreturn %s",
+             "#!lua name=%s\nredis.register_function{function_name = '%s', callback = function(keys) return "
+             "redis.pcall('incr', keys[1]) end, flags = {'no-writes'}}"]
 
 
 def scripts():
@@ -302,7 +335,8 @@ def scripts():
     digest = lambda: hashlib.sha1(R.choice(SCRIPTS[:12]).encode()).hexdigest()
     library = lambda: one("liba", "libb")
     function = lambda: one("fa", "fb")
-    load = lambda: ["FUNCTION", "LOAD"] + one([], ["REPLACE"], ["REPLACE"]) + [R.choice(LIBRARIES) % (library(), function())]
+    load = lambda: ["FUNCTION", "LOAD"] + one([], ["REPLACE"],
+                                              ["REPLACE"]) + [R.choice(LIBRARIES) % (library(), function())]
     run = lambda: R.choice([
         lambda: [one("EVAL", "EVAL", "EVAL_RO"), text, "2", meeting(), meeting(), one("1", "x", "100")],
         lambda: ["EVAL", text, one("2", "1", "0", "3", "-1", "x"), meeting(), meeting(), "1"],
@@ -319,11 +353,13 @@ def scripts():
         lambda: [(who, ["WATCH"] + many(meeting)), (anyone(), run()), (who, ["MULTI"]), (who, run()), (who, ["EXEC"])],
         lambda: [(anyone(), load())],
         lambda: [(anyone(), ["FUNCTION", "DELETE", library()])],
-        lambda: [(anyone(), ["FUNCTION", "FLUSH"] + one([], ["SYNC"], ["x"]))] if R.random() < 0.3 else [(anyone(), load())],
+        lambda: [(anyone(), ["FUNCTION", "FLUSH"] + one([], ["SYNC"], ["x"]))] if R.random() < 0.3
+        else [(anyone(), load())],
         lambda: [(anyone(), ["FUNCTION", "LIST", "LIBRARYNAME", library()])],
         lambda: [(anyone(), ["SCRIPT", "LOAD", R.choice(SCRIPTS)])],
         lambda: [(anyone(), ["SCRIPT", "EXISTS", digest(), digest()])],
-        lambda: [(anyone(), ["SCRIPT", "FLUSH"] + one([], ["SYNC"], ["x"]))] if R.random() < 0.3 else [(anyone(), ["SCRIPT", "LOAD", text])],
+        lambda: [(anyone(), ["SCRIPT", "FLUSH"] + one([], ["SYNC"], ["x"]))] if R.random() < 0.3
+        else [(anyone(), ["SCRIPT", "LOAD", text])],
         lambda: [(anyone(), ["SCRIPT", "SHOW", digest()])],
         lambda: [(anyone(), [one("SCRIPT", "FUNCTION"), "KILL"])],
         lambda: [(who, ["HELLO", one("2", "3")])],
@@ -331,4 +367,5 @@ def scripts():
     ])()
 
 
-FAMILIES = {"transactions": transactions, "messages": messages, "waiting": waiting, "swapping": lambda: waiting(1, True), "connections": connections}
+FAMILIES = {"transactions": transactions, "messages": messages, "waiting": waiting,
+            "swapping": lambda: waiting(1, True), "connections": connections}

@@ -1,23 +1,36 @@
-"""Families of requests that make little sense: any command with any words, payloads from the other server, raw lines; and what asks about commands."""
+"""Families of requests that make little sense: any command with any words, payloads from the other server, raw lines;
+and what asks about commands."""
 from differential_words import R, binary, case, field, floating, integer, key, many, one, small, value
 
-# Commands whose answer is the same everywhere, whatever they are given. Not here: those that take members by chance or a cursor, AUTH, DUMP and SORT (README.md).
-COMMANDS = """append bitcount bitfield bitfield_ro bitop bitpos copy dbsize decr decrby del echo exists expire expireat expiretime geoadd geodist geohash geopos
-georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore get getbit getdel getex getrange getset hdel hexists hget hgetall hincrby
-hincrbyfloat hkeys hlen hmget hmset hset hsetnx hstrlen hvals incr incrby incrbyfloat keys lcs lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange
-lrem lset ltrim mget move mset msetnx object persist pexpire pexpireat pexpiretime pfadd pfcount pfmerge ping psetex pttl publish rename renamenx restore rpop rpoplpush rpush
-rpushx sadd scard sdiff sdiffstore select set setbit setex setnx setrange sinter sintercard sinterstore sismember smembers smismember smove
-spublish srem strlen substr sunion sunionstore swapdb touch ttl type unlink unwatch zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount
-zmpop zmscore zpopmax zpopmin zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex
-zrevrangebyscore zrevrank zscore zunion zunionstore hello client|getname client|setname client|id|x config|get|nothing* config|set
-config|resetstat|x pubsub|numpat pubsub|numsub pubsub|shardnumsub object|encoding object|refcount object|freq memory|usage command|count|x exec discard latency|x slowlog|x""".split()
-OPTIONS = """NX XX GT LT CH INCR EX PX EXAT PXAT KEEPTTL GET WITHSCORES WITHSCORE WITHVALUES LIMIT COUNT MATCH TYPE BY ASC DESC ALPHA STORE LEFT RIGHT BEFORE AFTER MIN MAX WEIGHTS
-AGGREGATE SUM BYSCORE BYLEX REV REPLACE DB ABSTTL IDLETIME FREQ RANK MAXLEN LEN IDX MINMATCHLEN WITHMATCHLEN AND OR XOR NOT BIT BYTE OVERFLOW SAT WRAP FAIL FROMMEMBER FROMLONLAT
-BYRADIUS BYBOX m km WITHCOORD WITHDIST WITHHASH STOREDIST ANY NOVALUES NOSCORES PERSIST ENCODING""".split()
+# Commands whose answer is the same everywhere, whatever they are given. Not here: those that take members by chance or
+# a cursor, AUTH, DUMP and SORT (README.md).
+COMMANDS = """
+    append bitcount bitfield bitfield_ro bitop bitpos copy dbsize decr decrby del echo exists expire expireat
+    expiretime geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch
+    geosearchstore get getbit getdel getex getrange getset hdel hexists hget hgetall hincrby hincrbyfloat hkeys hlen
+    hmget hmset hset hsetnx hstrlen hvals incr incrby incrbyfloat keys lcs lindex linsert llen lmove lmpop lpop lpos
+    lpush lpushx lrange lrem lset ltrim mget move mset msetnx object persist pexpire pexpireat pexpiretime pfadd
+    pfcount pfmerge ping psetex pttl publish rename renamenx restore rpop rpoplpush rpush rpushx sadd scard sdiff
+    sdiffstore select set setbit setex setnx setrange sinter sintercard sinterstore sismember smembers smismember
+    smove spublish srem strlen substr sunion sunionstore swapdb touch ttl type unlink unwatch zadd zcard zcount
+    zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrange
+    zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore zrevrange
+    zrevrangebylex zrevrangebyscore zrevrank zscore zunion zunionstore hello client|getname client|setname
+    client|id|x config|get|nothing* config|set config|resetstat|x pubsub|numpat pubsub|numsub pubsub|shardnumsub
+    object|encoding object|refcount object|freq memory|usage command|count|x exec discard latency|x slowlog|x
+""".split()
+OPTIONS = """
+    NX XX GT LT CH INCR EX PX EXAT PXAT KEEPTTL GET WITHSCORES WITHSCORE WITHVALUES LIMIT COUNT MATCH TYPE BY ASC
+    DESC ALPHA STORE LEFT RIGHT BEFORE AFTER MIN MAX WEIGHTS AGGREGATE SUM BYSCORE BYLEX REV REPLACE DB ABSTTL
+    IDLETIME FREQ RANK MAXLEN LEN IDX MINMATCHLEN WITHMATCHLEN AND OR XOR NOT BIT BYTE OVERFLOW SAT WRAP FAIL
+    FROMMEMBER FROMLONLAT BYRADIUS BYBOX m km WITHCOORD WITHDIST WITHHASH STOREDIST ANY NOVALUES NOSCORES PERSIST
+    ENCODING
+""".split()
 
 
 def word():
-    return one(key, key, key, integer, small, "0", "1", "2", "-1", floating, field, value, lambda: case(R.choice(OPTIONS)), lambda: case(R.choice(OPTIONS)), "(1", "[a", "-", "+",
+    return one(key, key, key, integer, small, "0", "1", "2", "-1", floating, field, value,
+               lambda: case(R.choice(OPTIONS)), lambda: case(R.choice(OPTIONS)), "(1", "[a", "-", "+",
                lambda: binary(5), "u8", "*")
 
 
@@ -26,7 +39,8 @@ def anything():
     words = R.choice(COMMANDS).split("|")
     if len(words) > 2:
         return [case(w) for w in words]
-    words = [case(words[0])] + words[1:] + [one(key, key, word) if i == 0 else word() for i in range(one(0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8))]
+    words = [case(words[0])] + words[1:] + [one(key, key, word) if i == 0 else word()
+                                            for i in range(one(0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8))]
     return [w[:1000] for w in words]  # errors show longer ones only in part
 
 
@@ -59,10 +73,12 @@ def typed():
 
 
 def payloads():
-    """RESTORE of what either server has dumped: @dump0 is ours, @dump1 the genuine one's. Into keys of which the encoding is not compared; see README.md."""
+    """RESTORE of what either server has dumped: @dump0 is ours, @dump1 the genuine one's. Into keys of which the
+    encoding is not compared; see README.md."""
     to = lambda: "sr%d" % R.randrange(4)
     ttl = lambda: one("0", "0", "100000", "-1", "abc", small)
-    option = lambda: one([], ["REPLACE"], ["REPLACE"], ["REPLACE", "ABSTTL"], ["IDLETIME", "5"], ["FREQ", "5"], ["FREQ", "256"], ["REPLACE", "FOO"], ["IDLETIME", "-1"])
+    option = lambda: one([], ["REPLACE"], ["REPLACE"], ["REPLACE", "ABSTTL"], ["IDLETIME", "5"], ["FREQ", "5"],
+                         ["FREQ", "256"], ["REPLACE", "FOO"], ["IDLETIME", "-1"])
     return R.choice([
         lambda: ["RESTORE", to(), ttl(), "@dump0:" + key()] + option(),
         lambda: ["RESTORE", to(), ttl(), "@dump1:" + key()] + option(),

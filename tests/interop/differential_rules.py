@@ -1,8 +1,10 @@
-"""What must be the same in the answers of two servers: nearly always all of it. Where an answer is in the order of a hash table, or of chance, the rest."""
+"""What must be the same in the answers of two servers: nearly always all of it. Where an answer is in the order of a
+hash table, or of chance, the rest."""
 from differential_servers import parse_all
 
 # In groups of this many elements; "SCAN": behind a cursor.
-UNORDERED = {"SMEMBERS": 1, "SINTER": 1, "SUNION": 1, "SDIFF": 1, "SPOP": 1, "SRANDMEMBER": 1, "HKEYS": 1, "HVALS": 1, "HGETALL": 2, "HRANDFIELD": 1,
+UNORDERED = {"SMEMBERS": 1, "SINTER": 1, "SUNION": 1, "SDIFF": 1, "SPOP": 1, "SRANDMEMBER": 1, "HKEYS": 1, "HVALS": 1,
+             "HGETALL": 2, "HRANDFIELD": 1,
              "ZRANDMEMBER": 1, "SSCAN": 1, "HSCAN": 2, "ZSCAN": 2, "SCAN": 1, "KEYS": 1, "PUBSUB": 1}
 
 
@@ -30,7 +32,9 @@ def unordered(name, words, reply):
     if name.endswith("SCAN") and len(reply) == 2:
         reply = reply[1][1]
         group = 1 if any(text(word).upper() in ("NOVALUES", "NOSCORES") for word in words) else group
-    elif name.endswith(("FIELD", "MEMBER")) and any(text(word).upper().startswith("WITH") for word in words) and not (reply and isinstance(reply[0][1], list)):
+    elif name.endswith(("FIELD", "MEMBER")) and any(text(word).upper().startswith("WITH")
+                                                    for word in words) and not (reply
+                                                                                and isinstance(reply[0][1], list)):
         group = 2
     return sorted(repr(reply[i:i + group]) for i in range(0, len(reply), group))
 
@@ -42,7 +46,8 @@ def same_reply(words, ours, genuine):
         return False
     name = text(words[0]).upper()
     argument = text(words[1]).upper() if len(words) > 1 else ""
-    if name.startswith("PF") and CORRUPT in (ours[1], genuine[1]) and not argument.startswith("HLL"):  # these keys nobody damages
+    # these keys nobody damages
+    if name.startswith("PF") and CORRUPT in (ours[1], genuine[1]) and not argument.startswith("HLL"):
         raise Undefined
     if ours[0] != genuine[0]:
         return False
@@ -57,7 +62,9 @@ def same_reply(words, ours, genuine):
     if name in UNORDERED and ours[1] is not None and (name != "PUBSUB" or argument.endswith("CHANNELS")):
         return unordered(name, words, ours[1]) == unordered(name, words, genuine[1])
     if name == "HELLO":  # but for the version, the connection's number and the modules
-        return [item for i, item in enumerate(ours[1]) if i not in (3, 7, 13)] == [item for i, item in enumerate(genuine[1]) if i not in (3, 7, 13)]
+        return [item for i, item in enumerate(ours[1]) if i not in (3, 7,
+                                                                    13)] == [item for i, item in enumerate(genuine[1])
+                                                                             if i not in (3, 7, 13)]
     if name == "RANDOMKEY":
         return (ours[1] is None) == (genuine[1] is None)
     if name == "MEMORY" and argument == "USAGE":
@@ -71,7 +78,8 @@ def same_transaction(queued, ours, genuine):
     """What EXEC answers, command by command."""
     if ours[0] != genuine[0] or not isinstance(ours[1], list) or not isinstance(genuine[1], list):
         return ours == genuine
-    return len(ours[1]) == len(genuine[1]) and all(same_reply(words, a, b) for words, a, b in zip(queued, ours[1], genuine[1]))
+    return len(ours[1]) == len(genuine[1]) and all(same_reply(words, a, b) for words, a,
+                                                   b in zip(queued, ours[1], genuine[1]))
 
 
 def named(steps, *names):
@@ -107,12 +115,14 @@ def same_events(steps, ours, genuine):
     def split(events):
         events = [(event[1][-2][1], event[1][-1][1]) for event in events]
         missed = [event for event in events if event[0].endswith(b":keymiss") or event[1] == b"keymiss"]
-        return sorted(missed), settled([event for event in events if event not in missed], lambda event: event[0].endswith(b":expired") or event[1] == b"expired")
+        return sorted(missed), settled([event for event in events if event not in missed],
+                                       lambda event: event[0].endswith(b":expired") or event[1] == b"expired")
     return split(ours) == split(genuine)
 
 
 def opened(replies):
-    """Arrays of arrays as their elements behind their number: the first channel that a client leaves in a transaction is in the array of EXEC, the others are behind it."""
+    """Arrays of arrays as their elements behind their number: the first channel that a client leaves in a transaction
+    is in the array of EXEC, the others are behind it."""
     for kind, value in replies:
         if kind == "*" and value and any(inner in "*>" for inner, _ in value):
             yield ("*", [("#", len(value))])
@@ -122,14 +132,15 @@ def opened(replies):
 
 
 def same_said(ours, genuine):
-    """A message to several patterns of a client comes in the order of a hash table, and so leaves a client all its channels. That all keys are invalid is told
-    another client with the null of its own protocol; see README.md."""
+    """A message to several patterns of a client comes in the order of a hash table, and so leaves a client all its
+    channels. That all keys are invalid is told another client with the null of its own protocol; see README.md."""
     if b"<closed>" in ours + genuine:
         return False
     def plain(said):
         items, leaving = [], (b"unsubscribe", b"punsubscribe", b"sunsubscribe")
         for item in opened(parse_all(said)):
-            if item[0] in "*>" and item[1] and item[1][-1] in (("_", b""), ("$", None)) and item[1][-2][1] in (b"invalidate", b"__redis__:invalidate"):
+            ends_with_null = item[0] in "*>" and item[1] and item[1][-1] in (("_", b""), ("$", None))
+            if ends_with_null and item[1][-2][1] in (b"invalidate", b"__redis__:invalidate"):
                 item = (item[0], item[1][:-1] + ["null"])
                 items.append((b"", repr(item)))
                 continue

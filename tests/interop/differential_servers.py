@@ -26,7 +26,8 @@ class Clock:
         with open(self.path, "r+b") as file:
             self.page = mmap.mmap(file.fileno(), 8)
         self.set(EPOCH_MS)
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.library, os.path.join(HERE, "steady_clock.c"), "-ldl"], check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.library, os.path.join(HERE, "steady_clock.c"),
+                        "-ldl"], check=True)
 
     def set(self, ms):
         self.ms = ms
@@ -56,7 +57,8 @@ class Connection:
         try:
             data = self.socket.recv(1 << 20)
         except TimeoutError:
-            raise TimeoutError("port %d sends nothing more behind %r" % (self.socket.getpeername()[1], self.buffer[self.at:][-200:]))
+            raise TimeoutError("port %d sends nothing more behind %r" % (self.socket.getpeername()[1],
+                                                                         self.buffer[self.at:][-200:]))
         if not data:
             raise EOFError("the server closed the connection")
         self.buffer = self.buffer[self.at:] + data
@@ -237,7 +239,8 @@ class Server(common.Server):
         return state
 
     def see_clock(self):
-        """The server reads the clock. A genuine one does so at most once in a millisecond of its real, monotonic clock."""
+        """The server reads the clock. A genuine one does so at most once in a millisecond of its real, monotonic
+        clock."""
         time.sleep(0.002)
         self.control.call("PING")
 
@@ -246,7 +249,8 @@ class Server(common.Server):
         self.marker += 1
         mark = b"m%d" % self.marker
         self.control.call("PUBLISH", "__mark", mark)
-        ends = (request("PUBLISH", "__mark", mark), b"*3\r\n$7\r\nmessage\r\n$6\r\n__mark\r\n$%d\r\n%s\r\n" % (len(mark), mark))
+        ends = (request("PUBLISH", "__mark", mark), b"*3\r\n$7\r\nmessage\r\n$6\r\n__mark\r\n$%d\r\n%s\r\n"
+                % (len(mark), mark))
         heard = []
         for ear, end in zip((self.stream, self.events), ends):
             while not ear.buffer.endswith(end):

@@ -37,7 +37,8 @@ def small():
 
 
 def floating():
-    return one(integer, "1.5", "-0.25", "1e3", "3.0e2", "1e-5", "inf", "-inf", "nan", "0x1p3", "1e400", "1.", ".5", "-.5", "1e5000", "infinity", "abc",
+    return one(integer, "1.5", "-0.25", "1e3", "3.0e2", "1e-5", "inf", "-inf", "nan", "0x1p3", "1e400", "1.", ".5",
+               "-.5", "1e5000", "infinity", "abc",
                lambda: repr(R.uniform(-1000, 1000)), lambda: repr(R.uniform(-1, 1) * 10 ** R.randrange(-15, 25)))
 
 
@@ -46,7 +47,8 @@ def binary(length):
 
 
 def value():
-    return one(integer, integer, floating, "", "hello", lambda: "x" * R.choice((44, 45, 63, 64, 65, 100, 1000)), lambda: binary(R.randrange(60)),
+    return one(integer, integer, floating, "", "hello", lambda: "x" * R.choice((44, 45, 63, 64, 65, 100, 1000)),
+               lambda: binary(R.randrange(60)),
                lambda: R.choice("abcd") * R.randrange(200), lambda: str(R.randrange(1000)), large)
 
 
@@ -57,7 +59,8 @@ def large():
 
 def far():
     """A time span in seconds; and times that are no times."""
-    return str(one(lambda: R.randrange(1000, 100000), lambda: R.randrange(1000, 100000), lambda: R.randrange(1, 100), integer))
+    return str(one(lambda: R.randrange(1000, 100000), lambda: R.randrange(1000, 100000), lambda: R.randrange(1, 100),
+                   integer))
 
 
 def expiry(keep, *others):
@@ -93,7 +96,8 @@ def pairs():
 
 
 def field():
-    return one(lambda: "f%d" % R.randrange(10), lambda: str(R.randrange(12)), lambda: str(R.randrange(-3, 9)), "", value)
+    return one(lambda: "f%d" % R.randrange(10), lambda: str(R.randrange(12)), lambda: str(R.randrange(-3, 9)), "",
+               value)
 
 
 def repeated(make, *more):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""DUMP payloads between our server and a genuine one, both ways: every type in every encoding, small ones and such as have just become large. Those of an older
-Redis (version 10) are read, too."""
+"""DUMP payloads between our server and a genuine one, both ways: every type in every encoding, small ones and such as
+have just become large. Those of an older Redis (version 10) are read, too."""
 from contextlib import ExitStack
 
 from common import Client, Report, Server, genuine, ours
@@ -20,8 +20,11 @@ VALUES.update(GROUPED)
 def content(client, key):
     """A value as it is seen by commands, in an order of its own where it has none."""
     kind = client.call("TYPE", key)
-    read = {b"string": ("GET", key), b"list": ("LRANGE", key, 0, -1), b"set": ("SMEMBERS", key), b"hash": ("HGETALL", key),
-            b"zset": ("ZRANGE", key, 0, -1, "WITHSCORES"), b"stream": ("XINFO", "STREAM", key, "FULL", "COUNT", 0)}[bytes(kind) if isinstance(kind, bytes) else str(kind).encode()]
+    read = {b"string": ("GET", key), b"list": ("LRANGE", key, 0, -1), b"set": ("SMEMBERS", key),
+            b"hash": ("HGETALL", key),
+            b"zset": ("ZRANGE", key, 0, -1, "WITHSCORES"), b"stream": ("XINFO", "STREAM", key, "FULL", "COUNT",
+                                                                       0)}[bytes(kind) if isinstance(kind, bytes)
+                                                                           else str(kind).encode()]
     value = client.call(*read)
     if read[0] == "SMEMBERS":
         return sorted(value)
@@ -38,10 +41,11 @@ def make(client, commands):
 
 
 def same_stream(label, expected, got):
-    """Two payloads hold the same: the same bytes, once their texts are expanded. Both servers compress, and may choose other matches. The
-    version at the end may be another one, too: ours writes the oldest that has all of the value."""
+    """Two payloads hold the same: the same bytes, once their texts are expanded. Both servers compress, and may choose
+    other matches. The version at the end may be another one, too: ours writes the oldest that has all of the value."""
     expected, got = stream_content(expected), stream_content(got)
-    report.check(label, expected == got, next(("%r instead of %r" % (b, a) for a, b in zip(expected, got) if a != b), "a part more or less"))
+    report.check(label, expected == got, next(("%r instead of %r" % (b, a) for a, b in zip(expected, got) if a != b),
+                                              "a part more or less"))
 
 
 def exchange(name, commands, source, a, target, b):
@@ -55,7 +59,8 @@ def exchange(name, commands, source, a, target, b):
             a.call("RESTORE", "again", 0, there, "REPLACE")
             report.equal(label + " and back", content(a, "k"), content(a, "again"))
             report.equal(label + ", encoding", a.call("OBJECT", "ENCODING", "again"), b.call("OBJECT", "ENCODING", "r"))
-            report.equal(label + ", digest", a.call("DEBUG", "DIGEST-VALUE", "again"), b.call("DEBUG", "DIGEST-VALUE", "r"))
+            report.equal(label + ", digest", a.call("DEBUG", "DIGEST-VALUE", "again"),
+                         b.call("DEBUG", "DIGEST-VALUE", "r"))
             if name in STREAMS or name in GROUPED:
                 same_stream(label + ", payload", payload, there)
     except Exception as error:
@@ -72,7 +77,8 @@ def older(name, commands, old, us, them):
         return
     want, got = content(old, "k"), content(us, "r")
     if commands[0][0] == "ZADD":  # it showed scores with more digits
-        want, got = ([(member, float(score)) for member, score in zip(items[::2], items[1::2])] for items in (want, got))
+        want, got = ([(member, float(score)) for member, score in zip(items[::2], items[1::2])]
+                     for items in (want, got))
     report.equal(label, want, got)
 
 

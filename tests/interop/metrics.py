@@ -1,5 +1,5 @@
-"""The exporter of the distribution (prometheus-redis-exporter) on our server: it reads INFO as it reads that of a genuine
-server, and finds every figure that the dashboard in utils/grafana names."""
+"""The exporter of the distribution (prometheus-redis-exporter) on our server: it reads INFO as it reads that of a
+genuine server, and finds every figure that the dashboard in utils/grafana names."""
 import json
 import os
 import re
@@ -19,7 +19,8 @@ def scrape(exporter, server, *options):
     """The metrics of a server: [(name, {label: value}, number)]."""
     for _ in range(5):
         port = free_port()
-        process = subprocess.Popen([exporter, "-redis.addr", "redis://127.0.0.1:%d" % server.port, "-web.listen-address",
+        process = subprocess.Popen([exporter, "-redis.addr", "redis://127.0.0.1:%d" % server.port,
+                                    "-web.listen-address",
                                     "127.0.0.1:%d" % port, *options],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.time() + SECONDS
@@ -55,34 +56,43 @@ def check_model(report):
     with open(os.path.join(GRAFANA, "valkey-rdma.json"), encoding="utf-8") as file:
         text = file.read()
     board = json.loads(text)
-    report.check("the dashboard has a short uid and a schema version", 0 < len(board["uid"]) <= 40 and isinstance(board["schemaVersion"], int))
-    variables = {variable["name"] for variable in board["templating"]["list"]} | {"__rate_interval", "__interval", "__range", "__all"}
+    report.check("the dashboard has a short uid and a schema version", 0 < len(board["uid"]) <= 40
+                 and isinstance(board["schemaVersion"], int))
+    variables = {variable["name"] for variable in board["templating"]["list"]} | {"__rate_interval", "__interval",
+                                                                                  "__range", "__all"}
     used = set(re.findall(r"\$\{?(\w+)", text))
     report.check("the variables of the dashboard are defined", used <= variables, sorted(used - variables))
     panels, taken = board["panels"], {}
     report.equal("each panel has an id of its own", len(panels), len({panel["id"] for panel in panels}))
     for panel in panels:
         at, title = panel["gridPos"], panel["title"]
-        report.check("panel %s is within the grid" % title, at["x"] >= 0 and at["w"] > 0 and at["h"] > 0 and at["x"] + at["w"] <= COLUMNS, at)
+        report.check("panel %s is within the grid" % title, at["x"] >= 0 and at["w"] > 0 and at["h"] > 0
+                     and at["x"] + at["w"] <= COLUMNS, at)
         for place in [(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]:
             if taken.setdefault(place, title) != title:
                 report.check("panel %s covers no other panel" % title, False, "%s at %s" % (taken[place], place))
                 break
-        report.check("panel %s is of a type of Grafana" % title, panel["type"] in ("row", "stat", "timeseries"), panel["type"])
+        report.check("panel %s is of a type of Grafana" % title, panel["type"] in ("row", "stat", "timeseries"),
+                     panel["type"])
         targets = panel.get("targets", [])
         if panel["type"] == "row":
             continue
         unit = panel["fieldConfig"]["defaults"]["unit"]
-        report.check("panel %s has a unit of Grafana" % title, unit in ("Bps", "bytes", "ops", "percentunit", "s", "short"), unit)
-        report.check("panel %s has queries" % title, targets and len({target["refId"] for target in targets}) == len(targets))
+        report.check("panel %s has a unit of Grafana" % title, unit in ("Bps", "bytes", "ops", "percentunit", "s",
+                                                                        "short"), unit)
+        report.check("panel %s has queries" % title, targets
+                     and len({target["refId"] for target in targets}) == len(targets))
         for source in [panel] + targets:
-            report.equal("panel %s: data source" % title, {"type": "prometheus", "uid": "${datasource}"}, source["datasource"])
+            report.equal("panel %s: data source" % title, {"type": "prometheus", "uid": "${datasource}"},
+                         source["datasource"])
         for target in targets:
             expression, keys = target["expr"], set(re.findall(r'\bkey="(\w+)"', target["expr"]))
             # Prometheus matches the labels of both sides, so a quotient of two keys is empty without this.
-            report.check("panel %s: sides with different keys are matched" % title, len(keys) < 2 or "ignoring(key)" in expression or
+            report.check("panel %s: sides with different keys are matched" % title, len(keys) < 2
+                         or "ignoring(key)" in expression or
                          " by (" in expression, expression)
-            report.check("panel %s: brackets are paired" % title, all(expression.count(a) == expression.count(b) for a, b in ("()", "[]", "{}")), expression)
+            report.check("panel %s: brackets are paired" % title, all(expression.count(a) == expression.count(b) for a,
+                                                                      b in ("()", "[]", "{}")), expression)
 
 
 def use(server):
@@ -133,7 +143,8 @@ def main():
     report.check("the dashboard has panels", len(expressions) > 20, len(expressions))
     for title, expression in expressions:
         metrics = re.findall(r"\b(redis_\w+)\{([^}]*)\}", expression)
-        report.check("panel %s names metrics" % title, metrics and len(metrics) == expression.count("redis_"), expression)
+        report.check("panel %s names metrics" % title, metrics and len(metrics) == expression.count("redis_"),
+                     expression)
         for metric, matchers in metrics:
             report.check("panel %s: %s exists" % (title, metric), metric in known)
             for label, operator, wanted in re.findall(r'(\w+)(=~?)"([^"]*)"', matchers):
@@ -143,9 +154,11 @@ def main():
                 # An alternative that no figure has would be invisible: each has to find one.
                 pattern = wanted if operator == "=~" else re.escape(wanted)
                 group = re.search(r"\(([^)]*)\)", pattern)
-                choices = [pattern.replace(group.group(0), choice) for choice in group.group(1).split("|")] if group else [pattern]
+                choices = [pattern.replace(group.group(0), choice)
+                           for choice in group.group(1).split("|")] if group else [pattern]
                 for choice in choices:
-                    report.check("panel %s: %s exists" % (title, choice), any(re.fullmatch(choice, key) for key in keys))
+                    report.check("panel %s: %s exists" % (title, choice),
+                                 any(re.fullmatch(choice, key) for key in keys))
     report.finish()
 
 

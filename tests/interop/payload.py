@@ -69,7 +69,8 @@ def lzf_expand(packed):
 
 
 def stream_content(payload):
-    """Everything in the payload of a stream, in the order of the format, without the version and checksum at its end."""
+    """Everything in the payload of a stream, in the order of the format, without the version and checksum at its
+    end."""
     p = Payload(payload[:-10])
     content = [p.take(1)]
     for _ in range(p.number()):

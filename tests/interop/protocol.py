@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The same bytes to our server and to a genuine one: what comes back must be the same, byte for byte, and so must be whether the connection
-stays open. Random streams of good, mutilated and random requests, and random commands on the connection itself.
+"""The same bytes to our server and to a genuine one: what comes back must be the same, byte for byte, and so must be
+whether the connection stays open. Random streams of good, mutilated and random requests, and random commands on the
+connection itself.
 
     tests/interop/protocol.py [--seed N] [--streams N]
 """
@@ -26,8 +27,10 @@ if reason:
 R = random.Random(seed)
 print("seed %d" % seed)
 
-TOKENS = [b"*", b"$", b":", b"+", b"-", b"\r", b"\n", b"\r\n", b"\r\n", b"\r\n", b"0", b"1", b"2", b"-1", b"10", b"100", b"99999999999999999999",
-          b"PING", b"GET", b"SET", b"a", b"ECHO", b" ", b"\"", b"'", b"\\x41", b"*3\r\n", b"$3\r\nGET\r\n", b"*1\r\n$4\r\nPING\r\n", b"\t"]
+TOKENS = [b"*", b"$", b":", b"+", b"-", b"\r", b"\n", b"\r\n", b"\r\n", b"\r\n", b"0", b"1", b"2", b"-1", b"10", b"100",
+          b"99999999999999999999",
+          b"PING", b"GET", b"SET", b"a", b"ECHO", b" ", b"\"", b"'", b"\\x41", b"*3\r\n", b"$3\r\nGET\r\n",
+          b"*1\r\n$4\r\nPING\r\n", b"\t"]
 
 
 def request():
@@ -41,11 +44,13 @@ def request():
     if k == 3:
         return b"PING\r\n"
     if k == 4:
-        return Client.encode("".join(R.choice("abcXYZ") for _ in range(R.randrange(1, 20))), "x" * R.randrange(150), "y")
+        return Client.encode("".join(R.choice("abcXYZ") for _ in range(R.randrange(1, 20))), "x" * R.randrange(150),
+                             "y")
     if k == 5:
         return Client.encode("MGET", "a", "b", "none")
     if k == 6:
-        return b"ECHO " + R.choice([b"plain", b"\"a b\"", b"'a b'", b"\"\\x41\\n\"", b"\"\""]) + R.choice([b"\r\n", b"\n"])
+        return b"ECHO " + R.choice([b"plain", b"\"a b\"", b"'a b'", b"\"\\x41\\n\"",
+                                    b"\"\""]) + R.choice([b"\r\n", b"\n"])
     return Client.encode("STRLEN", "a")
 
 
@@ -90,25 +95,28 @@ def exchange(port, data):
 
 
 def regular(data):
-    """Three defects of genuine servers are not compared: a zero byte hides the rest of an inline request, bytes 255 are left out of its
-    arguments, and after a line that has only blanks a multibulk request is parsed as inline requests. Streams that would show them are
-    changed."""
+    """Three defects of genuine servers are not compared: a zero byte hides the rest of an inline request, bytes 255 are
+    left out of its arguments, and after a line that has only blanks a multibulk request is parsed as inline requests.
+    Streams that would show them are changed."""
     data = data.replace(b"\x00", b"0").replace(b"\xff", b"\xfe")
     return re.sub(rb"(?:^|(?<=\n))(?!\r\n)[ \t\r\v\f]+\n", b"x\n", data)
 
 
 CONNECTION = [
-    "PING", "PING x", "PING x y", "ECHO a", "ECHO", "SELECT 1", "SELECT 0", "SELECT 99", "SELECT x", "SELECT", "HELLO", "HELLO 2", "HELLO 3",
-    "HELLO 4", "HELLO x", "HELLO 3 SETNAME n", "HELLO 3 SETNAME", "HELLO 2 AUTH default x", "HELLO 2 AUTH a b", "AUTH x", "AUTH a b", "AUTH a b c", "RESET",
-    "CLIENT GETNAME", "CLIENT SETNAME x", "CLIENT SETNAME", "CLIENT SETNAME a b", "CLIENT NOSUCH", "CLIENT", "CLIENT REPLY x", "CLIENT REPLY on",
-    "CLIENT NO-EVICT on", "CLIENT NO-EVICT x", "CLIENT NO-TOUCH off", "CLIENT NO-TOUCH", "CLIENT SETINFO lib-name l", "CLIENT SETINFO x y",
-    "CLIENT KILL x", "CLIENT KILL ID x", "CLIENT KILL ID 99999999", "CLIENT KILL TYPE x", "CLIENT KILL USER nosuch", "CLIENT KILL SKIPME maybe",
-    "CLIENT KILL MAXAGE x", "CLIENT LIST TYPE x", "CLIENT LIST TYPE pubsub", "CLIENT LIST ID x", "CLIENT LIST x", "CLIENT PAUSE x", "CLIENT PAUSE -1",
-    "CLIENT PAUSE 0", "CLIENT PAUSE 1 x", "CLIENT UNPAUSE", "CLIENT UNPAUSE x", "CLIENT GETREDIR", "CLIENT TRACKINGINFO", "CLIENT UNBLOCK 99999999",
-    "CLIENT UNBLOCK x", "GET a", "SET a b", "GET none", "MGET a none", "DBSIZE", "TTL a", "OBJECT ENCODING a", "OBJECT HELP x", "CONFIG GET maxclients",
-    "CONFIG GET nosuch", "CONFIG SET maxclients x", "CONFIG SET x y", "CONFIG X", "COMMAND COUNT x", "COMMAND INFO nosuch", "COMMAND X", "DEBUG X",
-    "SWAPDB 0 x", "FLUSHDB x", "SHUTDOWN x", "INFO nosuch", "TIME x", "COPY a a", "MOVE a x", "SCAN x", "SCAN 0 COUNT 0", "EXPIRE a x", "LCS a none",
-    "DEBUG SLEEP 0", "NOSUCH", "NOSUCH a b c",
+    "PING", "PING x", "PING x y", "ECHO a", "ECHO", "SELECT 1", "SELECT 0", "SELECT 99", "SELECT x", "SELECT", "HELLO",
+    "HELLO 2", "HELLO 3", "HELLO 4", "HELLO x", "HELLO 3 SETNAME n", "HELLO 3 SETNAME", "HELLO 2 AUTH default x",
+    "HELLO 2 AUTH a b", "AUTH x", "AUTH a b", "AUTH a b c", "RESET", "CLIENT GETNAME", "CLIENT SETNAME x",
+    "CLIENT SETNAME", "CLIENT SETNAME a b", "CLIENT NOSUCH", "CLIENT", "CLIENT REPLY x", "CLIENT REPLY on",
+    "CLIENT NO-EVICT on", "CLIENT NO-EVICT x", "CLIENT NO-TOUCH off", "CLIENT NO-TOUCH", "CLIENT SETINFO lib-name l",
+    "CLIENT SETINFO x y", "CLIENT KILL x", "CLIENT KILL ID x", "CLIENT KILL ID 99999999", "CLIENT KILL TYPE x",
+    "CLIENT KILL USER nosuch", "CLIENT KILL SKIPME maybe", "CLIENT KILL MAXAGE x", "CLIENT LIST TYPE x",
+    "CLIENT LIST TYPE pubsub", "CLIENT LIST ID x", "CLIENT LIST x", "CLIENT PAUSE x", "CLIENT PAUSE -1",
+    "CLIENT PAUSE 0", "CLIENT PAUSE 1 x", "CLIENT UNPAUSE", "CLIENT UNPAUSE x", "CLIENT GETREDIR",
+    "CLIENT TRACKINGINFO", "CLIENT UNBLOCK 99999999", "CLIENT UNBLOCK x", "GET a", "SET a b", "GET none", "MGET a none",
+    "DBSIZE", "TTL a", "OBJECT ENCODING a", "OBJECT HELP x", "CONFIG GET maxclients", "CONFIG GET nosuch",
+    "CONFIG SET maxclients x", "CONFIG SET x y", "CONFIG X", "COMMAND COUNT x", "COMMAND INFO nosuch", "COMMAND X",
+    "DEBUG X", "SWAPDB 0 x", "FLUSHDB x", "SHUTDOWN x", "INFO nosuch", "TIME x", "COPY a a", "MOVE a x", "SCAN x",
+    "SCAN 0 COUNT 0", "EXPIRE a x", "LCS a none", "DEBUG SLEEP 0", "NOSUCH", "NOSUCH a b c",
 ]
 
 
@@ -137,7 +145,8 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
             different += 1
             if different <= 10:
                 print("[different] to %r\n    ours    %r\n    genuine %r" % (data[:3000], x[:3000], y[:3000]))
-    report.check("%d random streams are answered alike" % streams, not different, "%d differ; seed %d" % (different, seed))
+    report.check("%d random streams are answered alike" % streams, not different,
+                 "%d differ; seed %d" % (different, seed))
 
     # The same stream in two pieces gives the same answer as in one.
     different = 0
@@ -160,7 +169,8 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
         s.close()
         if got != want:
             different += 1
-            print("[different] in two pieces (%d): %r\n    ours    %r\n    genuine %r" % (at, data[:300], got[:300], want[:300]))
+            print("[different] in two pieces (%d): %r\n    ours    %r\n    genuine %r"
+                  % (at, data[:300], got[:300], want[:300]))
     report.check("requests in two pieces are answered alike", not different, "%d differ; seed %d" % (different, seed))
 
     different, absent = 0, set()
@@ -179,7 +189,8 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
                     print("[different] %s\n    ours    %r\n    genuine %r" % (" ".join(words), x, y))
         mine.close()
         theirs.close()
-    report.check("random commands on connections are answered alike", not different, "%d differ; seed %d" % (different, seed))
+    report.check("random commands on connections are answered alike", not different,
+                 "%d differ; seed %d" % (different, seed))
 
     if absent:
         report.skip("commands that are not there yet", ", ".join(sorted(absent)))
@@ -187,7 +198,8 @@ with Server(ours(), "--enable-debug-command", "yes") as a, Server(theirs_binary,
     # INFO and CLIENT INFO have the same form.
     x, y = Client(a.port).call("CLIENT", "INFO").decode(), Client(b.port).call("CLIENT", "INFO").decode()
     names_x, names_y = re.findall(r"([\w-]+)=", x), re.findall(r"([\w-]+)=", y)
-    report.equal("CLIENT INFO has the fields of the genuine server, in order", names_y, [n for n in names_x if n in names_y])
+    report.equal("CLIENT INFO has the fields of the genuine server, in order", names_y,
+                 [n for n in names_x if n in names_y])
     report.check("our server is alive", a.alive())
 
 report.finish()

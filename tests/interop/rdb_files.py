@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""RDB files between our server and genuine ones, both ways: every type in every encoding, with expiries of keys and fields; files of old versions, built
-byte by byte from their description in src/persist/rdb.h and rdb_legacy.h; and what valkey-check-rdb and valkey-check-aof say about good and bad files."""
+"""RDB files between our server and genuine ones, both ways: every type in every encoding, with expiries of keys and
+fields; files of old versions, built byte by byte from their description in src/persist/rdb.h and rdb_legacy.h; and what
+valkey-check-rdb and valkey-check-aof say about good and bad files."""
 import os
 import re
 import shutil
@@ -120,7 +121,8 @@ def cluster_node(stack):
 
 
 def slots():
-    """Files of a cluster, and of a server of ours that keeps each slot in a table, read by either kind; both say the same of their slots."""
+    """Files of a cluster, and of a server of ours that keeps each slot in a table, read by either kind; both say the
+    same of their slots."""
     with ExitStack() as stack:
         node, a = cluster_node(stack)
         names = make_all(a, True)
@@ -165,7 +167,8 @@ def ziplist(*elements):
     for element in elements:
         tail = 10 + len(body)
         if isinstance(element, int):
-            data = b"\xfe" + struct.pack("<b", element) if -128 <= element < 128 else b"\xd0" + struct.pack("<i", element)
+            data = b"\xfe" + struct.pack("<b", element) if -128 <= element < 128 else b"\xd0" + struct.pack("<i",
+                                                                                                            element)
         else:
             data = bytes([len(element)]) + element
         data = bytes([before]) + data
@@ -282,13 +285,18 @@ def check_tools(directory, good):
         counts = [[line for line in cleaned(out[1]) if line.startswith("[info]")] for out in (want, got)]
         report.equal("valkey-check-rdb of the first %d bytes" % length, (want[0], counts[0]), (got[0], counts[1]))
     commands = b"#TS:1700000000\r\n" + b"".join(Client.encode(*words) for words in (
-        ("SELECT", 0), ("SET", "a", "x" * 100), ("MULTI",), ("INCR", "n"), ("EXEC",))) + b"#TS:1700000100\r\n" + Client.encode("DEL", "a")
-    cases = {"a good file": commands, "an empty file": b"", "a cut argument": commands[:-2], "an open transaction": commands[:150] + Client.encode("MULTI"),
-             "EXEC alone": commands + Client.encode("EXEC"), "MULTI in MULTI": commands + Client.encode("MULTI") * 2, "garbage": commands + b"garbage",
-             "a bad length": commands + b"*x\r\n", "a bad prefix": commands + b"*1\r\n:5\r\n", "a missing line end": commands + b"*1\r\n$3\r\ngetxx$1\r\n"}
+        ("SELECT", 0), ("SET", "a", "x" * 100), ("MULTI",), ("INCR", "n"),
+        ("EXEC",))) + b"#TS:1700000100\r\n" + Client.encode("DEL", "a")
+    cases = {"a good file": commands, "an empty file": b"", "a cut argument": commands[:-2],
+             "an open transaction": commands[:150] + Client.encode("MULTI"),
+             "EXEC alone": commands + Client.encode("EXEC"), "MULTI in MULTI": commands + Client.encode("MULTI") * 2,
+             "garbage": commands + b"garbage",
+             "a bad length": commands + b"*x\r\n", "a bad prefix": commands + b"*1\r\n:5\r\n",
+             "a missing line end": commands + b"*1\r\n$3\r\ngetxx$1\r\n"}
     path = os.path.join(directory, "file.aof")
     for name, content in cases.items():
-        for options in ((), ("--fix",), ("--truncate-to-timestamp", "1700000000"), ("--truncate-to-timestamp", "1700000100"), ("--truncate-to-timestamp", "1")):
+        for options in ((), ("--fix",), ("--truncate-to-timestamp", "1700000000"),
+                        ("--truncate-to-timestamp", "1700000100"), ("--truncate-to-timestamp", "1")):
             results = []
             for tool in (genuine_aof, aof):
                 with open(path, "wb") as f:
@@ -334,7 +342,8 @@ try:
             client.call("SET", "expires", "x", "PXAT", EXPIRES_AT)
             check_tools(directory, saved(server, client))
     else:
-        report.missing("the genuine tools", "GENUINE_VALKEY is not set, or has no valkey-check-rdb and valkey-check-aof")
+        report.missing("the genuine tools",
+                       "GENUINE_VALKEY is not set, or has no valkey-check-rdb and valkey-check-aof")
 finally:
     shutil.rmtree(directory, ignore_errors=True)
 report.finish()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Valkey over RDMA between genuine programs and ours, on the software device: the genuine valkey-cli, valkey-benchmark and rdma-test on our
-server, our tools on the genuine server. Needs programs built with RDMA, as deps/genuine-valkey builds them."""
+"""Valkey over RDMA between genuine programs and ours, on the software device: the genuine valkey-cli, valkey-benchmark
+and rdma-test on our server, our tools on the genuine server. Needs programs built with RDMA, as deps/genuine-valkey
+builds them."""
 import re
 
 from common import Client, Report, Server, genuine, info_fields, ours, rdma_device, run, until
@@ -27,10 +28,13 @@ def tools_work(what, cli, benchmark, port):
         pipe = b"".join(Client.encode("SET", "mass:%d" % i, "v%d" % i) for i in range(20000))
         code, out, err = call("--pipe", data=pipe)
         report.check("%s: --pipe" % what, code == 0 and "errors: 0, replies: 20000" in out, out + err)
-    for args in (("-c", "20"), ("-c", "5", "-P", "16", "-d", "1024"), ("-c", "3", "-d", "100000"), ("-c", "8", "--threads", "2")):
-        code, out, err = run(*device, benchmark, "--rdma", "-h", "127.0.0.1", "-p", port, "-n", "4000", "-q", "-t", "set,get", *args, timeout=120)
+    for args in (("-c", "20"), ("-c", "5", "-P", "16", "-d", "1024"), ("-c", "3", "-d", "100000"),
+                 ("-c", "8", "--threads", "2")):
+        code, out, err = run(*device, benchmark, "--rdma", "-h", "127.0.0.1", "-p", port, "-n", "4000", "-q", "-t",
+                             "set,get", *args, timeout=120)
         counted = re.findall(r"(SET|GET): [0-9.]+ requests per second", out)
-        report.check("%s: valkey-benchmark %s" % (what, " ".join(args)), code == 0 and sorted(set(counted)) == ["GET", "SET"], (out + err)[-500:])
+        report.check("%s: valkey-benchmark %s" % (what, " ".join(args)),
+                     code == 0 and sorted(set(counted)) == ["GET", "SET"], (out + err)[-500:])
 
 
 cli, benchmark, rdma_test = genuine("valkey-cli"), genuine("valkey-benchmark"), genuine("rdma-test")
@@ -66,18 +70,24 @@ def replica_follows(what, primary, replica, method):
     report.check("%s: the link is up" % what, until(lambda: field("master_link_status") == "up"), replica.output())
     report.equal("%s: the link's transport" % what, "rdma", field("master_link_transport"))
     report.check("%s: the data are equal" % what, until(same), "another digest")
-    report.check("%s: the full synchronization was %s" % (what, method[0]), method[1] in replica.output(), replica.output())
+    report.check("%s: the full synchronization was %s" % (what, method[0]), method[1] in replica.output(),
+                 replica.output())
     source.call("SET", "key", "value")
     report.equal("%s: WAIT" % what, 1, source.call("WAIT", "1", "5000"))
     source.call("CLIENT", "KILL", "TYPE", "replica")
     source.call("SET", "key", "other")
-    report.check("%s: the data are equal after a partial synchronization" % what, until(lambda: field("master_link_status") == "up" and same()), "another digest")
-    report.check("%s: the partial synchronization" % what, "Successful partial resynchronization" in replica.output(), replica.output())
+    report.check("%s: the data are equal after a partial synchronization" % what,
+                 until(lambda: field("master_link_status") == "up" and same()), "another digest")
+    report.check("%s: the partial synchronization" % what, "Successful partial resynchronization" in replica.output(),
+                 replica.output())
 
 
 flags = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"]
-for what, program, method in (("genuine primary, our replica", genuine("valkey-server"), ("an ordinary one", "receiving streamed RDB")),
-                              ("our primary, our replica", ours(), ("fetched", "fetching the snapshot of the primary by RDMA READ"))):
-    with Server(program, *flags, rdma=True) as primary, Server(ours(), *flags, "--rdma-replication", "yes", rdma=True) as replica:
+for what, program, method in (("genuine primary, our replica", genuine("valkey-server"),
+                               ("an ordinary one", "receiving streamed RDB")),
+                              ("our primary, our replica", ours(),
+                               ("fetched", "fetching the snapshot of the primary by RDMA READ"))):
+    with Server(program, *flags, rdma=True) as primary, Server(ours(), *flags, "--rdma-replication", "yes",
+                                                               rdma=True) as replica:
         replica_follows(what, primary, replica, method)
 report.finish()

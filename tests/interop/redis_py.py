@@ -112,7 +112,8 @@ with Server(ours(), "--requirepass", "secret") as server:
     report.equal("password", True, redis.Redis(port=server.port, password="secret").ping())
     report.equal("user and password", True, redis.Redis(port=server.port, username="default", password="secret").ping())
     # Versions differ in what they make of WRONGPASS.
-    raises("wrong password", (redis.AuthenticationError, redis.ResponseError), lambda: redis.Redis(port=server.port, password="x").ping())
+    raises("wrong password", (redis.AuthenticationError, redis.ResponseError),
+           lambda: redis.Redis(port=server.port, password="x").ping())
     raises("no password", redis.AuthenticationError, lambda: redis.Redis(port=server.port).ping())
 
 report.finish()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Chains and stars of our servers and genuine ones, over TCP and over RDMA: random writes of every command that all of them know, while links are cut
-again and again; then every server has the data of the first one, and each link that was cut has resumed with a partial synchronization.
+"""Chains and stars of our servers and genuine ones, over TCP and over RDMA: random writes of every command that all of
+them know, while links are cut again and again; then every server has the data of the first one, and each link that was
+cut has resumed with a partial synchronization.
 
     tests/interop/replication_mixed.py [--seed N] [--seconds S] [--group NAME]
 """
@@ -20,10 +21,14 @@ report = Report()
 GROUPS = {
     "chain 9.1, ours, 8.0, ours": [("9.1", None, "tcp"), ("ours", 0, "tcp"), ("8.0", 1, "tcp"), ("ours", 2, "tcp")],
     "chain ours, 9.1, ours, 9.1": [("ours", None, "tcp"), ("9.1", 0, "tcp"), ("ours", 1, "tcp"), ("9.1", 2, "tcp")],
-    "chain Redis, ours, ours, 9.1": [("Redis", None, "tcp"), ("ours", 0, "tcp"), ("ours", 1, "rdma"), ("9.1", 2, "tcp")],
-    "chain ours, ours by RDMA, ours by RDMA, 9.1": [("ours", None, "tcp"), ("ours", 0, "rdma"), ("ours", 1, "rdma"), ("9.1", 2, "tcp")],
-    "star around ours": [("ours", None, "tcp"), ("9.1", 0, "tcp"), ("8.0", 0, "tcp"), ("Redis", 0, "tcp"), ("ours", 0, "rdma"), ("ours", 0, "tcp")],
-    "star around ours, which follows 9.1": [("9.1", None, "tcp"), ("ours", 0, "tcp"), ("8.0", 1, "tcp"), ("9.1", 1, "tcp"), ("ours", 1, "rdma")],
+    "chain Redis, ours, ours, 9.1": [("Redis", None, "tcp"), ("ours", 0, "tcp"), ("ours", 1, "rdma"),
+                                     ("9.1", 2, "tcp")],
+    "chain ours, ours by RDMA, ours by RDMA, 9.1": [("ours", None, "tcp"), ("ours", 0, "rdma"), ("ours", 1, "rdma"),
+                                                    ("9.1", 2, "tcp")],
+    "star around ours": [("ours", None, "tcp"), ("9.1", 0, "tcp"), ("8.0", 0, "tcp"), ("Redis", 0, "tcp"),
+                         ("ours", 0, "rdma"), ("ours", 0, "tcp")],
+    "star around ours, which follows 9.1": [("9.1", None, "tcp"), ("ours", 0, "tcp"), ("8.0", 1, "tcp"),
+                                            ("9.1", 1, "tcp"), ("ours", 1, "rdma")],
 }
 
 
@@ -55,7 +60,8 @@ class Node:
         return link_up(self.client)
 
     def cut(self):
-        """Cuts this server's link; one over RDMA together with those of all replicas that its primary has. False: there was none."""
+        """Cuts this server's link; one over RDMA together with those of all replicas that its primary has. False: there
+        was none."""
         if self.proxy:
             return self.proxy.cut() > 0
         return int(self.above.client.call("CLIENT", "KILL", "TYPE", "replica")) > 0
@@ -84,7 +90,8 @@ def run(title, members, binaries, generator, seed, seconds):
                 return
         for node in followers:
             if node.transport == "rdma":
-                report.equal(node.title + ": the link uses RDMA", "rdma", info(node.client, "replication").get("master_link_transport"))
+                report.equal(node.title + ": the link uses RDMA", "rdma",
+                             info(node.client, "replication").get("master_link_transport"))
         before = [node.synchronizations() for node in nodes]
         end = time.time() + seconds
         while time.time() < end:
@@ -105,15 +112,18 @@ def compare(title, nodes, writer, before):
     first = nodes[0]
     for node in nodes[1:]:
         ok, digests = same_data(first.client, node.client)
-        if not report.check("%s: the data are equal after %d commands and %d cuts" % (node.title, writer.sent, node.cuts), ok, digests):
+        if not report.check("%s: the data are equal after %d commands and %d cuts"
+                            % (node.title, writer.sent, node.cuts), ok, digests):
             for db in range(4):
                 compare_keys(first.client, node.client, db)
-        report.check(node.title + ": no command of the stream failed", "CRITICAL" not in node.server.output(10**6), node.server.output())
+        report.check(node.title + ": no command of the stream failed", "CRITICAL" not in node.server.output(10**6),
+                     node.server.output())
     for node, (full, partial) in zip(nodes, before):
         cuts = sum(other.cuts for other in nodes if other.above is node)
         full_now, partial_now = node.synchronizations()
         report.equal(node.title + ": no full synchronization after the first ones", full, full_now)
-        report.check(node.title + ": partial synchronizations", partial_now - partial >= cuts, "%d cuts, %d" % (cuts, partial_now - partial))
+        report.check(node.title + ": partial synchronizations", partial_now - partial >= cuts,
+                     "%d cuts, %d" % (cuts, partial_now - partial))
         report.check(node.title + ": the server runs", node.server.alive(), node.server.output())
 
 

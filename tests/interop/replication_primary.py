@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Our server as the primary of genuine replicas: random writes of every command that they know, while links are cut again and again, in every mode of
-the full synchronization; then all have the same data, and each link that was cut has resumed with a partial synchronization.
+"""Our server as the primary of genuine replicas: random writes of every command that they know, while links are cut
+again and again, in every mode of the full synchronization; then all have the same data, and each link that was cut has
+resumed with a partial synchronization.
 
     tests/interop/replication_primary.py [--seed N] [--seconds S] [--mode NAME]
 """
@@ -51,7 +52,8 @@ class KnownWriter(Writer):
     """Sends only what every replica knows: a primary of Valkey sends its newer commands to older replicas, too."""
 
     # Commands that are propagated under another, newer name.
-    NEWER = {"HEXPIRE", "HPEXPIRE", "HEXPIREAT", "HPEXPIREAT", "HPERSIST", "HSETEX", "HGETEX", "HGETDEL", "MSETEX", "DELIFEQ"}
+    NEWER = {"HEXPIRE", "HPEXPIRE", "HEXPIREAT", "HPEXPIREAT", "HPERSIST", "HSETEX", "HGETEX", "HGETDEL", "MSETEX",
+             "DELIFEQ"}
 
     def __init__(self, port, generator, rng, followers):
         super().__init__(port, generator, rng, all("9.1" in replica.name for replica in followers))
@@ -62,7 +64,8 @@ class KnownWriter(Writer):
             words = super().step()
             if words[0].upper() not in self.known:
                 continue
-            if self.NEWER <= self.known or not any(str(word).upper() in ("IFEQ", "FNX", "FXX", "BYPOLYGON") for word in words):
+            if self.NEWER <= self.known or not any(str(word).upper() in ("IFEQ", "FNX", "FXX", "BYPOLYGON")
+                                                   for word in words):
                 return words
 
 
@@ -72,7 +75,8 @@ def follow(mode, replicas, generator, seed, seconds):
     generator.R.seed(seed)
     with contextlib.ExitStack() as stack:
         primary = stack.enter_context(
-            Server(ours(), "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--repl-backlog-size", "256mb", *primary_args))
+            Server(ours(), "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--repl-backlog-size",
+                   "256mb", *primary_args))
         control = Client(primary.port)
         stack.callback(control.close)
         for i in range(2000):
@@ -110,14 +114,18 @@ def compare(mode, primary, control, writer, followers, fulls):
     for replica in followers:
         ok, digests = same_data(control, replica.client)
         title = "%s, %s" % (mode, replica.name)
-        if not report.check("%s: the data are equal after %d commands and %d cuts" % (title, writer.sent, replica.cuts), ok, digests):
+        if not report.check("%s: the data are equal after %d commands and %d cuts" % (title, writer.sent, replica.cuts),
+                            ok, digests):
             for db in range(4):
                 compare_keys(control, replica.client, db)
-        report.check(title + ": no command of the stream failed", "CRITICAL" not in replica.server.output(), replica.log())
+        report.check(title + ": no command of the stream failed", "CRITICAL" not in replica.server.output(),
+                     replica.log())
     stats, cuts = info(control, "stats"), sum(replica.cuts for replica in followers)
     report.check(mode + ": no full synchronization after the first ones", fulls == stats["sync_full"],
-                 "%s at first, %s now: %s" % (fulls, stats["sync_full"], [line for line in primary.output(10**6).splitlines() if "esync" in line]))
-    report.check(mode + ": partial synchronizations", int(stats["sync_partial_ok"]) >= cuts, "%d cuts, %s" % (cuts, stats["sync_partial_ok"]))
+                 "%s at first, %s now: %s" % (fulls, stats["sync_full"],
+                                              [line for line in primary.output(10**6).splitlines() if "esync" in line]))
+    report.check(mode + ": partial synchronizations", int(stats["sync_partial_ok"]) >= cuts,
+                 "%d cuts, %s" % (cuts, stats["sync_partial_ok"]))
     report.check(mode + ": the primary runs", primary.alive(), primary.output()[-1500:])
 
 

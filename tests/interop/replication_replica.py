@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Our server as a replica of genuine primaries: random writes of every command while the link is cut again and again, in every mode of the full
-synchronization; then both have the same data, and each link that was cut has resumed with a partial synchronization.
+"""Our server as a replica of genuine primaries: random writes of every command while the link is cut again and again,
+in every mode of the full synchronization; then both have the same data, and each link that was cut has resumed with a
+partial synchronization.
 
     tests/interop/replication_replica.py [--seed N] [--seconds S] [--primary NAME]
 """
@@ -130,7 +131,8 @@ def same_data(primary, replica):
     digests = None
 
     def equal():
-        """Scores are compared as numbers, since versions write them differently: by the content of the keys where the digests differ."""
+        """Scores are compared as numbers, since versions write them differently: by the content of the keys where the
+        digests differ."""
         nonlocal digests
         offset = info(primary, "replication")["master_repl_offset"]
         if info(replica, "replication").get("slave_repl_offset") != offset:
@@ -159,13 +161,16 @@ class Writer:
     def step(self):
         while True:
             words = self.rng.choice(self.families)()
-            if not isinstance(words, list) or not words or not isinstance(words[0], str) or any(str(word)[:1] == "@" for word in words):
+            if not isinstance(words, list) or not words or not isinstance(words[0],
+                                                                          str) or any(str(word)[:1] == "@"
+                                                                                      for word in words):
                 continue
             if not self.newest and any(CHANGED_WORDS.match(str(word)) for word in words):
                 continue
             name = words[0].upper()
             # A genuine server makes the string longer for a BITFIELD that fails, and does not tell its replicas.
-            if name not in ("CONFIG", "#CLOCK") and not (name == "BITFIELD" and any(str(word).upper() == "FAIL" for word in words)):
+            if name not in ("CONFIG", "#CLOCK") and not (name == "BITFIELD"
+                                                         and any(str(word).upper() == "FAIL" for word in words)):
                 return words
 
     def burst(self, count):
@@ -174,7 +179,8 @@ class Writer:
             if self.rng.random() < 0.1:
                 batch += [["MULTI"]] + [self.step() for _ in range(self.rng.randrange(1, 5))] + [["EXEC"]]
             elif self.rng.random() < 0.01:
-                batch.append(["SET", "large%d" % self.rng.randrange(5), bytes(self.rng.getrandbits(8) for _ in range(64)) * self.rng.randrange(100, 8000)])
+                batch.append(["SET", "large%d" % self.rng.randrange(5),
+                              bytes(self.rng.getrandbits(8) for _ in range(64)) * self.rng.randrange(100, 8000)])
             elif self.rng.random() < 0.02:
                 batch.append(["PUBLISH", "channel", "message"])
             else:
@@ -190,17 +196,20 @@ def follow(name, primary_binary, primary_args, replica_args, generator, seed, se
     title = "%s, %s%s" % (name, " ".join(replica_args) or "defaults", ", chained" if chained else "")
     rng = random.Random(seed)
     generator.R.seed(seed)
-    with Server(primary_binary, "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--repl-backlog-size", "256mb", *primary_args) as primary:
+    with Server(primary_binary, "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes",
+                "--repl-backlog-size", "256mb", *primary_args) as primary:
         proxy = Proxy(primary.port)
         try:
             writer = Writer(primary.port, generator, rng, "9.1" in name)
             for _ in range(5):
                 writer.burst(100)
-            with Server(ours(), "--enable-debug-command", "yes", "--replicaof", "127.0.0.1 %d" % proxy.port, *replica_args) as replica:
+            with Server(ours(), "--enable-debug-command", "yes", "--replicaof", "127.0.0.1 %d" % proxy.port,
+                        *replica_args) as replica:
                 with ExitStack() as stack:
                     last = None
                     if chained:
-                        last = stack.enter_context(Server(primary_binary, "--enable-debug-command", "yes", "--replicaof", "127.0.0.1 %d" % replica.port))
+                        last = stack.enter_context(Server(primary_binary, "--enable-debug-command", "yes",
+                                                          "--replicaof", "127.0.0.1 %d" % replica.port))
                     follow_and_compare(title, primary, replica, last, proxy, writer, rng, seconds)
         finally:
             proxy.close()
@@ -222,13 +231,15 @@ def follow_and_compare(title, primary, replica, last, proxy, writer, rng, second
             if not report.check(title + ": the link comes back", until(lambda: link_up(mine)), replica.output()):
                 return
     ok, digests = same_data(theirs, mine)
-    if not report.check(title + ": the data are equal after %d commands and %d cuts" % (writer.sent, cuts), ok, digests):
+    if not report.check(title + ": the data are equal after %d commands and %d cuts" % (writer.sent, cuts), ok,
+                        digests):
         for db in range(4):
             compare_keys(theirs, mine, db)
     if last:
         ok, digests = same_data(mine, Client(last.port))
         report.check(title + ": the data of the last of the chain are equal", ok, digests)
-        report.equal(title + ": one full synchronization of the last of the chain", "1", info(mine, "stats")["sync_full"])
+        report.equal(title + ": one full synchronization of the last of the chain", "1",
+                     info(mine, "stats")["sync_full"])
     after = info(theirs, "stats")
     report.equal(title + ": no full synchronization after the first", before["sync_full"], after["sync_full"])
     resumed = int(after["sync_partial_ok"]) - int(before["sync_partial_ok"])
@@ -246,7 +257,9 @@ def compare_keys(theirs, mine, db):
         values = [client.call("DEBUG", "DIGEST-VALUE", key) for client in (theirs, mine)]
         if values[0] != values[1] and shown < 5:
             shown += 1
-            print("  database %d, key %r: %s" % (db, key, [(c.call("TYPE", key), c.call("PTTL", key), (c.call("DUMP", key) or b"")[:200]) for c in (theirs, mine)]))
+            print("  database %d, key %r: %s" % (db, key, [(c.call("TYPE", key), c.call("PTTL", key),
+                                                            (c.call("DUMP", key) or b"")[:200])
+                                                           for c in (theirs, mine)]))
 
 
 def main():
@@ -259,7 +272,8 @@ def main():
         sys.exit("src/valkey-server is missing: run make")
     generator = load_generator()
     newest, why = newest_server()
-    primaries = [("Valkey 9.1", newest, why), ("Valkey of the distribution", installed("valkey-server"), "not installed"),
+    primaries = [("Valkey 9.1", newest, why), ("Valkey of the distribution", installed("valkey-server"),
+                                               "not installed"),
                  ("Redis of the distribution", installed("redis-server"), "not installed")]
     modes = [[], ["--repl-diskless-load", "swapdb", "--appendonly", "yes"], ["--repl-diskless-load", "on-empty-db"],
              ["--repl-diskless-load", "flush-before-load", "--replica-lazy-flush", "no"]]
@@ -271,10 +285,12 @@ def main():
             continue
         for at, mode in enumerate(modes):
             primary_args = ["--repl-diskless-sync", "no"] if at == 0 else []
-            follow(name, binary, primary_args, mode, generator, options.seed * 100 + at, options.seconds, chained=at == 2)
+            follow(name, binary, primary_args, mode, generator, options.seed * 100 + at, options.seconds,
+                   chained=at == 2)
         if "9.1" in name:
             dual = ["--dual-channel-replication-enabled", "yes"]
-            follow(name, binary, dual, dual + ["--repl-diskless-load", "swapdb"], generator, options.seed * 100 + 50, options.seconds)
+            follow(name, binary, dual, dual + ["--repl-diskless-load", "swapdb"], generator, options.seed * 100 + 50,
+                   options.seconds)
             follow(name, binary, dual, dual, generator, options.seed * 100 + 51, options.seconds)
     report.finish()
 

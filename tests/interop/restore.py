@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Damaged payloads of RESTORE: our server and a genuine one must accept the same ones and make the same values of them. Payloads of every type
-and encoding, with bytes changed, removed, inserted and exchanged; checksums are not checked, and damage is looked for (sanitize-dump-payload).
+"""Damaged payloads of RESTORE: our server and a genuine one must accept the same ones and make the same values of them.
+Payloads of every type and encoding, with bytes changed, removed, inserted and exchanged; checksums are not checked, and
+damage is looked for (sanitize-dump-payload).
 
     tests/interop/restore.py [--seed N] [--count N]
 """
@@ -32,7 +33,8 @@ SMALL = {
     "pair": [("HSET", "k", "f", "v")], "set": [("SADD", "k", "a")], "scores": [("ZADD", "k", 1, "a", 2, "b")],
     "table of fields": [("HSET", "k", "f", "v" * 100, "g", 1)], "table of members": [("SADD", "k", "m" * 100, "b")],
     "table of scores": [("ZADD", "k", 1.5, "m" * 100, -3, "b")], "ints": [("SADD", "k", 1, 2, 300)],
-    "fields with expiration": [("HSET", "k", "f", "v", "g", "w"), ("HPEXPIREAT", "k", 32503680000000, "FIELDS", 1, "f")],
+    "fields with expiration": [("HSET", "k", "f", "v", "g", "w"), ("HPEXPIREAT", "k", 32503680000000, "FIELDS", 1,
+                                                                   "f")],
 }
 
 
@@ -52,7 +54,8 @@ def damaged(data):
         elif what == 5:
             del data[at:at + R.choice([1, 1, 2, 8])]
         elif what == 6:
-            data[at:at] = bytes(R.choice([0, 1, 127, 128, 192, 255, R.randrange(256)]) for _ in range(R.choice([1, 1, 2, 8])))
+            data[at:at] = bytes(R.choice([0, 1, 127, 128, 192, 255, R.randrange(256)])
+                                for _ in range(R.choice([1, 1, 2, 8])))
         else:
             other = R.randrange(len(data))
             data[at], data[other] = data[other], data[at]
@@ -65,7 +68,8 @@ class Peer:
         self.start()
 
     def start(self):
-        self.server = Server(self.binary, "--enable-debug-command", "yes", "--sanitize-dump-payload", "yes", "--enable-protected-configs", "yes")
+        self.server = Server(self.binary, "--enable-debug-command", "yes", "--sanitize-dump-payload", "yes",
+                             "--enable-protected-configs", "yes")
         self.client = Client(self.server.port)
         self.client.call("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
 
@@ -98,13 +102,15 @@ def same_content(a, b):
 # Damage that a genuine server keeps, by the type in the payload.
 KEPT = {
     17: "sorted sets with scores that are no numbers",
-    21: "streams with entries above their last id, nodes out of order, numbers of entries added or read that are impossible",
+    21: "streams with entries above their last id, nodes out of order, numbers of entries added or read that are "
+        "impossible",
 }
 
 
 def is_well_formed(payload):
-    """Whether a genuine server that has restored the payload writes the same one. Ours may refuse any other that the genuine one accepts: a
-    value that reads on into the checksum, a length that is none, a text that does not expand to the length it claims, and so on."""
+    """Whether a genuine server that has restored the payload writes the same one. Ours may refuse any other that the
+    genuine one accepts: a value that reads on into the checksum, a length that is none, a text that does not expand to
+    the length it claims, and so on."""
     return payload[0] not in KEPT and same_content(payload, theirs.client.call("DUMP", "k"))
 
 
@@ -133,8 +139,10 @@ try:
         why.setdefault(kind, []).append((payload, a, b))
     for kind, cases in sorted(why.items(), key=lambda item: -len(item[1]))[:20]:
         payload, a, b = min(cases, key=lambda case: len(case[0]))
-        print("[different] %d times: %r\n    ours    %r\n    genuine %r" % (len(cases), payload[:400] if a[0] != "OK" else payload, a, b))
-    report.check("%d damaged payloads, %d of them accepted, are restored alike" % (count, accepted), not differ, "%d differ; seed %d" % (differ, seed))
+        print("[different] %d times: %r\n    ours    %r\n    genuine %r" % (len(cases), payload[:400] if a[0] != "OK"
+                                                                            else payload, a, b))
+    report.check("%d damaged payloads, %d of them accepted, are restored alike" % (count, accepted), not differ,
+                 "%d differ; seed %d" % (differ, seed))
     report.equal("our server survives damaged payloads", 0, mine.crashes)
     if theirs.crashes:
         print("the genuine server ended %d times" % theirs.crashes)

@@ -17,7 +17,8 @@ def path(name):
 
 
 def arguments(port, *more):
-    return ["--tls-port", str(port), "--tls-cert-file", path("server.crt"), "--tls-key-file", path("server.key"), "--tls-ca-cert-file", path("ca.crt"), *more]
+    return ["--tls-port", str(port), "--tls-cert-file", path("server.crt"), "--tls-key-file", path("server.key"),
+            "--tls-ca-cert-file", path("ca.crt"), *more]
 
 
 OPTIONS = ["--tls", "--cacert", path("ca.crt"), "--cert", path("client.crt"), "--key", path("client.key")]
@@ -29,7 +30,8 @@ def tools_work(what, cli, benchmark, server, port):
 
     report.equal("%s: PING" % what, (0, "PONG"), (call("ping")[0], call("ping")[1].strip()))
     large = "0123456789" * 50000
-    report.equal("%s: SET of a large value" % what, "OK", run(cli, "-p", port, *OPTIONS, "-x", "set", "large", data=large)[1].strip())
+    report.equal("%s: SET of a large value" % what, "OK", run(cli, "-p", port, *OPTIONS, "-x", "set", "large",
+                                                              data=large)[1].strip())
     report.check("%s: GET of it" % what, call("get", "large")[1].strip() == large)
     pipe = b"".join(Client.encode("SET", "mass:%d" % i, "v%d" % i) for i in range(5000))
     code, out, err = run(cli, "-p", port, *OPTIONS, "--pipe", data=pipe)
@@ -37,11 +39,13 @@ def tools_work(what, cli, benchmark, server, port):
     for sni in ([], ["--sni", "localhost"]):
         report.equal("%s: %s" % (what, " ".join(sni) or "no SNI"), "PONG", call(*sni, "ping")[1].strip())
     code, out, err = run(cli, "-p", port, "--tls", "--cacert", path("strange-ca.crt"), "ping")
-    report.check("%s: an unknown authority is refused" % what, code != 0 and "certificate verify failed" in out + err, out + err)
+    report.check("%s: an unknown authority is refused" % what, code != 0 and "certificate verify failed" in out + err,
+                 out + err)
     code, out, err = run(cli, "-p", port, "--tls", "--cacert", path("ca.crt"), "ping")
     report.check("%s: a client without a certificate is refused" % what, code != 0 and "PONG" not in out, out + err)
     for extra in (["-P", 16], ["-d", 20000], ["--threads", 2]):
-        code, out, err = run(benchmark, "-p", port, *OPTIONS, "-n", 3000, "-c", 10, "-q", "-t", "set,get", *extra, timeout=120)
+        code, out, err = run(benchmark, "-p", port, *OPTIONS, "-n", 3000, "-c", 10, "-q", "-t", "set,get", *extra,
+                             timeout=120)
         report.check("%s: benchmark %s" % (what, extra[0]), code == 0 and "GET: " in out, out + err)
     report.check("%s: the server is alive" % what, server.alive(), server.output())
 
@@ -53,7 +57,8 @@ def info(port, section):
 
 def replicates(what, primary_binary, replica_binary):
     tls = free_port()
-    with Server(primary_binary, *arguments(tls, "--tls-replication", "yes", "--repl-diskless-sync-delay", "0")) as primary:
+    with Server(primary_binary, *arguments(tls, "--tls-replication", "yes", "--repl-diskless-sync-delay",
+                                           "0")) as primary:
         Client(primary.port).call("SET", "before", "x" * 100000)
         with Server(replica_binary, *arguments(free_port(), "--tls-replication", "yes")) as replica:
             Client(replica.port).call("REPLICAOF", "127.0.0.1", str(tls))
@@ -62,7 +67,8 @@ def replicates(what, primary_binary, replica_binary):
             Client(primary.port).call("SET", "after", "y")
             arrived = until(lambda: replica.call("GET", "after") == b"y")
             report.check("%s: a write arrives" % what, arrived, replica.output())
-            report.equal("%s: the full synchronization brought a large value" % what, 100000, Client(replica.port).call("STRLEN", "before"))
+            report.equal("%s: the full synchronization brought a large value" % what, 100000,
+                         Client(replica.port).call("STRLEN", "before"))
 
 
 def main():
@@ -82,7 +88,8 @@ def main():
         other = free_port()
         with Server(theirs, *arguments(other)) as genuine_server:
             tools_work("our tools, genuine server", ours("valkey-cli"), ours("valkey-benchmark"), genuine_server, other)
-            fields = [{name: value for name, value in info(at, "tls").items() if "cert" in name} for at in (mine.port, genuine_server.port)]
+            fields = [{name: value for name, value in info(at, "tls").items() if "cert" in name}
+                      for at in (mine.port, genuine_server.port)]
             for name in set(fields[0]) | set(fields[1]):
                 values = [field.get(name) for field in fields]
                 if name.endswith("in_seconds"):  # one may be asked a moment after the other

@@ -25,7 +25,8 @@ def cli_works(name, cli, port, text):
     report.check("%s: -e gives exit code 1" % name, code == 1, code)
     report.equal("%s: --no-raw" % name, '"some value"', call("--no-raw", "get", "k")[1].strip())
     report.equal("%s: RESP3" % name, "(nil)", call("-3", "--no-raw", "get", "none")[1].strip())
-    report.check("%s: HELLO 3" % name, "valkey" in call("-3", "hello", "3")[1] or "redis" in call("-3", "hello", "3")[1])
+    report.check("%s: HELLO 3" % name, "valkey" in call("-3", "hello", "3")[1]
+                 or "redis" in call("-3", "hello", "3")[1])
     call("set", "db9", "x", "ex", "100")
     report.equal("%s: -n" % name, "", call("-n", "9", "get", "db9")[1].strip())
     code, out, err = call(data="set a 1\nincr a\nget a\nset b \"two words\"\nget b\n")
@@ -56,13 +57,16 @@ def benchmark_works(name, benchmark, port):
     text = out + err
     report.check("%s: runs" % name, code == 0, text)
     for test in ("PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "MSET (10 keys)"):
-        report.check("%s: %s" % (name, test), re.search(re.escape(test) + r": [0-9.]+ requests per second", text), text[-500:])
+        report.check("%s: %s" % (name, test), re.search(re.escape(test) + r": [0-9.]+ requests per second", text),
+                     text[-500:])
     report.check("%s: no errors" % name, "rror" not in text.replace("Could not fetch server CONFIG", ""), text[-500:])
-    code, out, err = run(benchmark, "-p", port, "-n", 20000, "-c", 20, "-P", 16, "-d", 512, "-r", 10000, "-q", "-t", "set,get", timeout=120)
+    code, out, err = run(benchmark, "-p", port, "-n", 20000, "-c", 20, "-P", 16, "-d", 512, "-r", 10000, "-q", "-t",
+                         "set,get", timeout=120)
     report.check("%s: pipelines and random keys" % name, code == 0 and "GET: " in out, out + err)
     code, out, err = run(benchmark, "-p", port, "-n", 2000, "-c", 5, "--csv", "-t", "get", timeout=120)
     report.check("%s: --csv" % name, code == 0 and re.search(r'"GET","[0-9.]+"', out), out + err)
-    code, out, err = run(benchmark, "-p", port, "-n", 2000, "-c", 5, "-q", "set", "key:__rand_int__", "value", timeout=120)
+    code, out, err = run(benchmark, "-p", port, "-n", 2000, "-c", 5, "-q", "set", "key:__rand_int__", "value",
+                         timeout=120)
     report.check("%s: a command of one's own" % name, code == 0 and "requests per second" in out, out + err)
     code, out, err = run(benchmark, "-p", port, "-n", 4000, "-c", 10, "--threads", 2, "-q", "-t", "get", timeout=120)
     report.check("%s: --threads" % name, code == 0 and "GET: " in out, out + err)
@@ -88,7 +92,8 @@ with Server(ours(), "--requirepass", "pass word") as server:
     for tool in ("valkey-cli", "redis-cli"):
         path = genuine(tool)
         if path:
-            report.equal("genuine %s: -a" % tool, "PONG", run(path, "--no-auth-warning", "-a", "pass word", "-p", server.port, "ping")[1].strip())
+            report.equal("genuine %s: -a" % tool, "PONG", run(path, "--no-auth-warning", "-a", "pass word", "-p",
+                                                              server.port, "ping")[1].strip())
             code, out, err = run(path, "-p", server.port, "ping")
             report.check("genuine %s: without a password" % tool, "NOAUTH" in out + err, out + err)
 
@@ -113,9 +118,12 @@ for name in ("valkey-server", "redis-server", "ours"):
 if ours("valkey-cli") and genuine("valkey-cli"):
     with Server(ours()) as server:
         Client(server.port).call("MSET", "a", "1", "b", "two words", "c", b"\x00\xff\n")
-        for args in (("get", "a"), ("--no-raw", "get", "c"), ("mget", "a", "b", "none"), ("--no-raw", "mget", "a", "b", "none"), ("--csv", "mget", "a", "b"),
-                     ("incr", "b"), ("nosuch",), ("--json", "-3", "mget", "a", "none"), ("-3", "--no-raw", "config", "get", "maxclients"),
-                     ("--no-raw", "exists", "a"), ("-d", "|", "mget", "a", "b"), ("--quoted-input", "get", '"\\x61"'), ("--no-raw", "config", "get", "nosuch"),
+        for args in (("get", "a"), ("--no-raw", "get", "c"), ("mget", "a", "b", "none"),
+                     ("--no-raw", "mget", "a", "b", "none"), ("--csv", "mget", "a", "b"),
+                     ("incr", "b"), ("nosuch",), ("--json", "-3", "mget", "a", "none"),
+                     ("-3", "--no-raw", "config", "get", "maxclients"),
+                     ("--no-raw", "exists", "a"), ("-d", "|", "mget", "a", "b"), ("--quoted-input", "get", '"\\x61"'),
+                     ("--no-raw", "config", "get", "nosuch"),
                      ("--json", "config", "get", "maxclients")):
             mine = run(ours("valkey-cli"), "-p", server.port, *args)
             theirs = run(genuine("valkey-cli"), "-p", server.port, *args)
@@ -135,24 +143,34 @@ if ours("valkey-benchmark") and genuine("valkey-server"):
         two.call("CLUSTER", "MEET", "127.0.0.1", primary.port)
         name = one.call("CLUSTER", "MYID")
         joined = until(lambda: two.call("CLUSTER", "REPLICATE", name) == "OK")
-        joined = joined and until(lambda: all(len(range_) > 3 for range_ in one.call("CLUSTER", "SLOTS")) and b"master_link_status:up" in two.call("INFO", "replication"))
+        joined = joined and until(lambda: all(len(range_) > 3 for range_ in one.call("CLUSTER", "SLOTS"))
+                                  and b"master_link_status:up" in two.call("INFO", "replication"))
         report.check("a cluster for --rfr", joined, one.call("CLUSTER", "NODES"))
-        for mode, expected in ((), (True, False)), (("--rfr", "no"), (True, False)), (("--rfr", "yes"), (False, True)), (("--rfr", "all"), (True, True)):
+        for mode, expected in ((), (True, False)), (("--rfr", "no"),
+                                                    (True, False)), (("--rfr", "yes"),
+                                                                     (False, True)), (("--rfr", "all"), (True, True)):
             before = commands(primary, "get"), commands(replica, "get")
-            code, out, err = run(ours("valkey-benchmark"), "-p", primary.port, "--cluster", *mode, "-n", 2000, "-c", 4, "-q", "-t", "get", timeout=60)
+            code, out, err = run(ours("valkey-benchmark"), "-p", primary.port, "--cluster", *mode, "-n", 2000, "-c", 4,
+                                 "-q", "-t", "get", timeout=60)
             served = commands(primary, "get") > before[0], commands(replica, "get") > before[1]
-            report.check("our valkey-benchmark reads with %s" % (" ".join(mode) or "--cluster"), code == 0 and served == expected, (served, out, err))
+            report.check("our valkey-benchmark reads with %s" % (" ".join(mode) or "--cluster"),
+                         code == 0 and served == expected, (served, out, err))
 
 # --- The debugger of scripts: either tool against either server shows the same
 def debugging_output(cli, server):
     script = os.path.join(server.dir, "debugged.lua")
     with open(script, "w") as file:
-        file.write("local a = {KEYS[1], 1.5, {x = true}}\nlocal function f(x)\n  return x * 2 end\nredis.call('set', a[1], f(3))\n"
-                   "redis.debug(a)\nfor i = 1, 2 do\n  redis.pcall('incr', KEYS[1], i) end\nredis.breakpoint()\nreturn {a[1], ARGV[1]}\n")
-    lines = ("s", "s", "print", "break 3", "c", "trace", "print x", "print nosuch", "list", "list 1 2", "whole", "s", "s", "s", "s", "s", "s", "s", "p",
-             "break", "break -3", "b 99", "b x", "maxlen", "maxlen 60", "e KEYS[1]:rep(100)", "r set text " + "y" * 80, "r get text", "v lrange none 0 1",
-             "foo", "eval 'a' .. 1", "eval x y", "c", "c", "ping", "restart", "abort", "get key", "quit")
-    code, out, err = run(cli, "-p", server.port, "--ldb", "--eval", script, "key", ",", "argument", data="\n".join(lines) + "\n")
+        file.write("local a = {KEYS[1], 1.5, {x = true}}\nlocal function f(x)\n  return x * 2 end\nredis.call('set', "
+                   "a[1], f(3))\n"
+                   "redis.debug(a)\nfor i = 1, 2 do\n  redis.pcall('incr', KEYS[1], i) "
+                   "end\nredis.breakpoint()\nreturn {a[1], ARGV[1]}\n")
+    lines = ("s", "s", "print", "break 3", "c", "trace", "print x", "print nosuch", "list", "list 1 2", "whole", "s",
+             "s", "s", "s", "s", "s", "s", "p",
+             "break", "break -3", "b 99", "b x", "maxlen", "maxlen 60", "e KEYS[1]:rep(100)", "r set text " + "y" * 80,
+             "r get text", "v lrange none 0 1", "foo", "eval 'a' .. 1", "eval x y", "c", "c", "ping", "restart",
+             "abort", "get key", "quit")
+    code, out, err = run(cli, "-p", server.port, "--ldb", "--eval", script, "key", ",", "argument",
+                         data="\n".join(lines) + "\n")
     # Addresses, and the replies of refused commands, whose texts differ.
     return code, re.sub(r"0x[0-9a-f]+", "ADDRESS", re.sub(r"<reply> \"-ERR [^\n]*", "<reply> ERROR", out)), err
 
@@ -160,8 +178,10 @@ def debugging_output(cli, server):
 if ours("valkey-cli") and not newest_server()[1]:
     with Server(ours("valkey-server")) as mine, Server(newest_server()[0]) as theirs:
         expected = debugging_output(genuine("valkey-cli"), theirs)
-        report.check("debugging a script with genuine programs", expected[0] == 0 and "session ended" in expected[1], expected)
-        for name, cli, server in (("our valkey-cli and genuine server", ours("valkey-cli"), theirs), ("genuine valkey-cli and our server", genuine("valkey-cli"), mine),
+        report.check("debugging a script with genuine programs", expected[0] == 0 and "session ended" in expected[1],
+                     expected)
+        for name, cli, server in (("our valkey-cli and genuine server", ours("valkey-cli"), theirs),
+                                  ("genuine valkey-cli and our server", genuine("valkey-cli"), mine),
                                   ("our valkey-cli and server", ours("valkey-cli"), mine)):
             report.equal("debugging a script: %s" % name, expected, debugging_output(cli, server))
 else:

@@ -1,7 +1,9 @@
-"""Client-side caching: the same commands of several clients to our server and to a genuine one; each client must be sent the same bytes.
+"""Client-side caching: the same commands of several clients to our server and to a genuine one; each client must be
+sent the same bytes.
 
-After each step the server has answered two PINGs of another connection, so all that follows from the step has been written. Then each client takes what has
-arrived. Numbers of clients, versions and lists of modules are left out. differential-commands --family tracking does the same with random commands.
+After each step the server has answered two PINGs of another connection, so all that follows from the step has been
+written. Then each client takes what has arrived. Numbers of clients, versions and lists of modules are left out.
+differential-commands --family tracking does the same with random commands.
 """
 import re
 import select
@@ -285,19 +287,30 @@ SCENARIOS = {
         """,
     "errors": r"""
         z: PING
-        a: CLIENT TRACKING | CLIENT TRACKING foo | CLIENT TRACKING on foo | CLIENT TRACKING off foo | CLIENT CACHING | CLIENT CACHING yes
-        a: CLIENT TRACKING on PREFIX a | CLIENT TRACKING on BCAST OPTIN | CLIENT TRACKING on OPTIN OPTOUT | CLIENT TRACKING on PREFIX
-        a: CLIENT TRACKING on REDIRECT 99999999 | CLIENT TRACKING on REDIRECT abc | CLIENT TRACKING on REDIRECT -5 | CLIENT TRACKING on REDIRECT
-        a: CLIENT TRACKING on REDIRECT {z} REDIRECT {z} | CLIENT TRACKING off REDIRECT {z} REDIRECT 2 | CLIENT TRACKING off REDIRECT 0
-        a: CLIENT TRACKING on BCAST PREFIX a PREFIX ab | CLIENT TRACKING on BCAST PREFIX ab PREFIX a | CLIENT TRACKING on BCAST PREFIX a PREFIX a
+        a: CLIENT TRACKING | CLIENT TRACKING foo | CLIENT TRACKING on foo | CLIENT TRACKING off foo | CLIENT CACHING
+        a: CLIENT CACHING yes
+        a: CLIENT TRACKING on PREFIX a | CLIENT TRACKING on BCAST OPTIN | CLIENT TRACKING on OPTIN OPTOUT
+        a: CLIENT TRACKING on PREFIX
+        a: CLIENT TRACKING on REDIRECT 99999999 | CLIENT TRACKING on REDIRECT abc | CLIENT TRACKING on REDIRECT -5
+        a: CLIENT TRACKING on REDIRECT
+        a: CLIENT TRACKING on REDIRECT {z} REDIRECT {z} | CLIENT TRACKING off REDIRECT {z} REDIRECT 2
+        a: CLIENT TRACKING off REDIRECT 0
+        a: CLIENT TRACKING on BCAST PREFIX a PREFIX ab | CLIENT TRACKING on BCAST PREFIX ab PREFIX a
+        a: CLIENT TRACKING on BCAST PREFIX a PREFIX a
         a: CLIENT TRACKING on BCAST PREFIX x PREFIX abc PREFIX abd PREFIX ab PREFIX q PREFIX a
-        a: CLIENT TRACKING on BCAST PREFIX foo | CLIENT TRACKING on BCAST PREFIX foobar | CLIENT TRACKING on BCAST PREFIX fo | CLIENT TRACKING on BCAST PREFIX foo
-        a: CLIENT TRACKING on BCAST PREFIX x PREFIX xy PREFIX foobar | CLIENT TRACKING on BCAST PREFIX foobar PREFIX x PREFIX xy
-        a: CLIENT TRACKING on BCAST PREFIX foa PREFIX fob PREFIX foc | CLIENT TRACKING on BCAST PREFIX f | CLIENT TRACKING on BCAST | CLIENT TRACKINGINFO
-        a: CLIENT TRACKING on BCAST PREFIX z | CLIENT TRACKING on | CLIENT TRACKING on BCAST NOLOOP | CLIENT TRACKINGINFO | CLIENT TRACKING off BCAST
+        a: CLIENT TRACKING on BCAST PREFIX foo | CLIENT TRACKING on BCAST PREFIX foobar
+        a: CLIENT TRACKING on BCAST PREFIX fo | CLIENT TRACKING on BCAST PREFIX foo
+        a: CLIENT TRACKING on BCAST PREFIX x PREFIX xy PREFIX foobar
+        a: CLIENT TRACKING on BCAST PREFIX foobar PREFIX x PREFIX xy
+        a: CLIENT TRACKING on BCAST PREFIX foa PREFIX fob PREFIX foc | CLIENT TRACKING on BCAST PREFIX f
+        a: CLIENT TRACKING on BCAST | CLIENT TRACKINGINFO
+        a: CLIENT TRACKING on BCAST PREFIX z | CLIENT TRACKING on | CLIENT TRACKING on BCAST NOLOOP
+        a: CLIENT TRACKINGINFO | CLIENT TRACKING off BCAST
         a: CLIENT TRACKING on | CLIENT CACHING yes | CLIENT CACHING no | CLIENT CACHING foo | CLIENT TRACKING on BCAST
-        a: CLIENT TRACKING on OPTIN | CLIENT TRACKING on OPTOUT | CLIENT CACHING no | CLIENT CACHING yes | CLIENT TRACKINGINFO | CLIENT TRACKING on | CLIENT TRACKING on OPTOUT
-        a: CLIENT CACHING yes | CLIENT CACHING no | CLIENT TRACKINGINFO | CLIENT TRACKING on NOLOOP OPTOUT NOLOOP | CLIENT TRACKINGINFO | CLIENT GETREDIR x
+        a: CLIENT TRACKING on OPTIN | CLIENT TRACKING on OPTOUT | CLIENT CACHING no | CLIENT CACHING yes
+        a: CLIENT TRACKINGINFO | CLIENT TRACKING on | CLIENT TRACKING on OPTOUT
+        a: CLIENT CACHING yes | CLIENT CACHING no | CLIENT TRACKINGINFO | CLIENT TRACKING on NOLOOP OPTOUT NOLOOP
+        a: CLIENT TRACKINGINFO | CLIENT GETREDIR x
         """,
 }
 
@@ -330,7 +343,8 @@ class Conversation:
         else:
             name, _, commands = line.partition(": ")
             self.client(name)
-            words = [[re.sub(r"\{(\w)\}", lambda m: str(self.ids[m[1]]) if m[1] in self.ids else m[0], word) for word in command.split()]
+            words = [[re.sub(r"\{(\w)\}", lambda m: str(self.ids[m[1]]) if m[1] in self.ids else m[0],
+                             word) for word in command.split()]
                      for command in commands.split(" | ")]
             self.clients[name].sendall(b"".join(Client.encode(*command) for command in words))
         return self.arrived()
@@ -348,7 +362,8 @@ class Conversation:
                     break
                 data += more
             for other, number in self.ids.items():
-                data = re.sub(rb"(redirect\r\n:|broken\r\n:|\$2\r\nid\r\n:)%d\r" % number, rb"\1@%s\r" % other.encode(), data)
+                data = re.sub(rb"(redirect\r\n:|broken\r\n:|\$2\r\nid\r\n:)%d\r" % number, rb"\1@%s\r" % other.encode(),
+                              data)
             said[name] = HELLO.sub(lambda m: (m[1] or m[2]) + b"?", data)
         return said
 

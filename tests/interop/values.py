@@ -1,5 +1,5 @@
-"""Values of every type in every encoding: small ones, and such as have just become large. Each is made under the key k by
-its commands."""
+"""Values of every type in every encoding: small ones, and such as have just become large. Each is made under the key k
+by its commands."""
 LONG = "x" * 100
 VALUES = {
     "empty string": [("SET", "k", "")],
@@ -7,7 +7,8 @@ VALUES = {
     "binary": [("SET", "k", bytes(range(256)))],
     "compressible text": [("SET", "k", "abcdefgh" * 1000)],
     "small integer": [("SET", "k", 12)],
-    "integers of all widths": [("RPUSH", "k", *[s * (1 << b) + d for b in (0, 6, 7, 12, 15, 23, 31, 62) for s in (1, -1) for d in (-1, 0, 1)])],
+    "integers of all widths": [("RPUSH", "k", *[s * (1 << b) + d for b in (0, 6, 7, 12, 15, 23, 31, 62) for s in (1, -1)
+                                                for d in (-1, 0, 1)])],
     "short list": [("RPUSH", "k", "a", 1, "", "x" * 60)],
     "long list": [("RPUSH", "k", *["element %d" % i for i in range(3000)])],
     "list of large elements": [("RPUSH", "k", "a", "b" * 9000, "c" * 100000, "d")],
@@ -27,14 +28,17 @@ VALUES = {
     "sparse HyperLogLog": [("PFADD", "k", "a", "b", "c")],
     "dense HyperLogLog": [("PFADD", "k", *range(20000))],
 }
-FEW = [("XADD", "k", "1-1", "a", 1, "b", "two"), ("XADD", "k", "1-2", "a", "", "b", -70000), ("XADD", "k", "2-0", "c", "x" * 300), ("XADD", "k", "2-5", "a", 3, "b", 4)]
-MANY = [("XADD", "k", "%d-%d" % (i // 3 + 1, i), *[w for f in range(1 + i % 7 // 3) for w in ("field %d" % f, "value %d" % i)]) for i in range(500)]
+FEW = [("XADD", "k", "1-1", "a", 1, "b", "two"), ("XADD", "k", "1-2", "a", "", "b", -70000),
+       ("XADD", "k", "2-0", "c", "x" * 300), ("XADD", "k", "2-5", "a", 3, "b", 4)]
+MANY = [("XADD", "k", "%d-%d" % (i // 3 + 1, i), *[w for f in range(1 + i % 7 // 3)
+                                                   for w in ("field %d" % f, "value %d" % i)]) for i in range(500)]
 STREAMS = {
     "stream": FEW,
     "stream of one kind of entries": [("XADD", "k", "%d-0" % i, "n", i) for i in range(1, 300)],
     "stream of many kinds": MANY,
     "stream of large entries": [("XADD", "k", "%d-1" % i, "field", "v" * (i * 700)) for i in range(1, 12)],
-    "stream with deleted entries": MANY + [("XDEL", "k", "%d-%d" % (i // 3 + 1, i)) for i in range(0, 500, 7)] + [("XDEL", "k", "167-499")],
+    "stream with deleted entries": MANY + [("XDEL", "k", "%d-%d" % (i // 3 + 1, i)) for i in range(0, 500, 7)]
+    + [("XDEL", "k", "167-499")],
     "stream without its first node": MANY + [("XDEL", "k", "%d-%d" % (i // 3 + 1, i)) for i in range(120)],
     "stream trimmed": MANY + [("XTRIM", "k", "MAXLEN", 77)],
     "stream trimmed by id": MANY + [("XTRIM", "k", "MINID", "100-298")],
@@ -45,11 +49,16 @@ STREAMS = {
 READ = ("XREADGROUP", "GROUP", "g", "alice", "COUNT", 2, "STREAMS", "k", ">")
 GROUPED = {
     "stream with a group": FEW + [("XGROUP", "CREATE", "k", "g", "0")],
-    "stream that has only groups": [("XGROUP", "CREATE", "k", "g", "$", "MKSTREAM"), ("XGROUP", "CREATE", "k", "12", 0, "ENTRIESREAD", 3)],
-    "stream with consumers": FEW + [("XGROUP", "CREATE", "k", "g", "0"), ("XGROUP", "CREATECONSUMER", "k", "g", "idle"), READ],
-    "stream with much pending": MANY + [("XGROUP", "CREATE", "k", "g", "0"), READ[:5] + (300,) + READ[6:], ("XREADGROUP", "GROUP", "g", "bob", "STREAMS", "k", ">"),
+    "stream that has only groups": [("XGROUP", "CREATE", "k", "g", "$", "MKSTREAM"),
+                                    ("XGROUP", "CREATE", "k", "12", 0, "ENTRIESREAD", 3)],
+    "stream with consumers": FEW + [("XGROUP", "CREATE", "k", "g", "0"), ("XGROUP", "CREATECONSUMER", "k", "g", "idle"),
+                                    READ],
+    "stream with much pending": MANY + [("XGROUP", "CREATE", "k", "g", "0"), READ[:5] + (300,) + READ[6:],
+                                        ("XREADGROUP", "GROUP", "g", "bob", "STREAMS", "k", ">"),
                                         ("XACK", "k", "g", *["%d-%d" % (i // 3 + 1, i) for i in range(0, 500, 3)]),
-                                        ("XCLAIM", "k", "g", "carol", 0, "1-1", "2-4", "101-301", "TIME", 1700000000000, "RETRYCOUNT", 700)],
-    "stream with deleted entries pending": FEW + [("XGROUP", "CREATE", "k", "g", "0"), READ, ("XDEL", "k", "1-2"), ("XGROUP", "CREATE", "k", "h", "2-0"),
+                                        ("XCLAIM", "k", "g", "carol", 0, "1-1", "2-4", "101-301", "TIME", 1700000000000,
+                                         "RETRYCOUNT", 700)],
+    "stream with deleted entries pending": FEW + [("XGROUP", "CREATE", "k", "g", "0"), READ, ("XDEL", "k", "1-2"),
+                                                  ("XGROUP", "CREATE", "k", "h", "2-0"),
                                                   ("XGROUP", "SETID", "k", "g", "1-1", "ENTRIESREAD", 1)],
 }

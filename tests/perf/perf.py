@@ -1,4 +1,5 @@
-"""What the programs of tests/perf share: servers that are pinned and always stopped, loads on them of a given time, and what must stand beside a figure."""
+"""What the programs of tests/perf share: servers that are pinned and always stopped, loads on them of a given time, and
+what must stand beside a figure."""
 import collections
 import csv
 import io
@@ -28,7 +29,8 @@ def pinned(core, command):
 
 
 def version(program):
-    text = subprocess.run([program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode(errors="replace")
+    text = subprocess.run([program, "--version"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT).stdout.decode(errors="replace")
     return text.strip().split("\n")[0]
 
 
@@ -46,7 +48,8 @@ def describe_machine(out=sys.stdout):
 
 
 def cpu_seconds(process):
-    """CPU time of all threads of a process until now, to the nanosecond (taskset and the launcher have become the server)."""
+    """CPU time of all threads of a process until now, to the nanosecond (taskset and the launcher have become the
+    server)."""
     return time.clock_gettime((~process.pid << 3) | CPUCLOCK_SCHED)
 
 
@@ -99,12 +102,13 @@ class Work(collections.namedtuple("Work", "test clients pipeline size")):
             server.call("SET", key, "x" * self.size)
 
 
-Result = collections.namedtuple("Result", "rate p50 p99 cpu")  # requests a second, milliseconds, server CPU in microseconds a request
+# requests a second, milliseconds, server CPU in microseconds a request
+Result = collections.namedtuple("Result", "rate p50 p99 cpu")
 
 
 def busiest(samples, seconds):
-    """CPU seconds a second over that part of the samples (time, CPU seconds) which lasts at least so long and has most of it. Whatever a client does before and
-    after its run, connecting or being slow to end, is not in it."""
+    """CPU seconds a second over that part of the samples (time, CPU seconds) which lasts at least so long and has most
+    of it. Whatever a client does before and after its run, connecting or being slow to end, is not in it."""
     most, last = 0, 0
     for first, (began, before) in enumerate(samples):
         while last < len(samples) - 1 and samples[last][0] - began < seconds:
@@ -117,18 +121,21 @@ def busiest(samples, seconds):
 class Tool:
     """valkey-benchmark, ours or the genuine one, that drives one server over one transport from a core of its own.
 
-    A run is given a time, not a number of requests: the number follows from the rate of the run before it. So transports of very different speed
-    are measured for equally long, and connecting does not count more for one of them."""
+    A run is given a time, not a number of requests: the number follows from the rate of the run before it. So
+    transports of very different speed are measured for equally long, and connecting does not count more for one of
+    them."""
 
     def __init__(self, name, command, server, core, arguments=(), rates=None, rounds=1):
-        """`rates` may be shared by tools that are about equally fast: then only the first of them has to find out how fast. `rounds`: a run has at least so
-        many requests for each that is on its way at once."""
+        """`rates` may be shared by tools that are about equally fast: then only the first of them has to find out how
+        fast. `rounds`: a run has at least so many requests for each that is on its way at once."""
         self.name, self.command, self.server, self.core, self.arguments = name, command, server, core, list(arguments)
         self.rates, self.rounds = {} if rates is None else rates, rounds
 
     def command_line(self, work, requests):
-        return pinned(self.core, self.command + ["-h", "127.0.0.1", "-p", str(self.server.port), "-t", NAMES.get(work.test, work.test), "-n", str(requests),
-                                                 "-c", str(work.clients), "-P", str(work.pipeline), "-d", str(work.size), "--csv"] + self.arguments)
+        return pinned(self.core, self.command + ["-h", "127.0.0.1", "-p", str(self.server.port), "-t",
+                                                 NAMES.get(work.test, work.test), "-n", str(requests),
+                                                 "-c", str(work.clients), "-P", str(work.pipeline), "-d",
+                                                 str(work.size), "--csv"] + self.arguments)
 
     def run(self, work, requests):
         command, samples = self.command_line(work, requests), []
@@ -143,7 +150,8 @@ class Tool:
         out, errors = (text.decode(errors="replace") for text in process.communicate())
         rows = list(csv.DictReader(io.StringIO(out[out.find('"test"'):] if '"test"' in out else "")))
         if process.returncode or len(rows) != 1:
-            raise SystemExit("%s\nfailed (%d):\n%s%s" % (shlex.join(command), process.returncode, out[-1000:], errors[-1000:]))
+            raise SystemExit("%s\nfailed (%d):\n%s%s" % (shlex.join(command), process.returncode, out[-1000:],
+                                                         errors[-1000:]))
         rate = float(rows[0]["rps"])
         samples.append((ended, self.server.cpu_seconds()))
         cpu = busiest(samples, requests / rate * STEADY)
@@ -163,7 +171,8 @@ class Tool:
 
 
 def interleaved(tools, work, seconds, repeat):
-    """{tool: median result}: every repetition measures each tool once, one right after the other, so that whatever else the machine does hits all."""
+    """{tool: median result}: every repetition measures each tool once, one right after the other, so that whatever else
+    the machine does hits all."""
     for server in {tool.server for tool in tools}:
         work.prepare(server)
     results = {tool: [] for tool in tools}
@@ -180,7 +189,8 @@ def bytes_text(size):
     return "%d B" % size
 
 
-# How long to spin for completions. SPIN_US: longer than anything takes while a run lasts, so that nobody sleeps, and short enough to leave the core to the next
-# server afterwards. Else the server's default, and the tool's where it has a CPU for itself.
+# How long to spin for completions. SPIN_US: longer than anything takes while a run lasts, so that nobody sleeps, and
+# short enough to leave the core to the next server afterwards. Else the server's default, and the tool's where it has a
+# CPU for itself.
 SPIN_US, SERVER_SPIN_US, TOOL_SPIN_US = 2000, 20, 10
 RDMA_ARGUMENTS = ["--rdma-bind", "127.0.0.1", "--rdma-port", "{port}"]

@@ -21,7 +21,8 @@ def tests(root):
     import documents
 
     def run(*command, environment=None, code=0):
-        variables = {name: value for name, value in os.environ.items() if name not in ("DESTDIR", "PREFIX", "MAKEFLAGS")}
+        variables = {name: value for name, value in os.environ.items()
+                     if name not in ("DESTDIR", "PREFIX", "MAKEFLAGS")}
         got = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, cwd=root,
                              env={**variables, **(environment or {})})
         assert got.returncode == code, f"{command}: exit code {got.returncode}: {got.stdout}{got.stderr}"
@@ -118,7 +119,8 @@ def tests(root):
                         said = listener.recv(4096).decode()
                 until = time.monotonic() + SECONDS
                 while not os.path.exists(place + "/socket"):
-                    assert server.poll() is None and time.monotonic() < until, read(prefix, "var/log/valkey/valkey-server.log")
+                    assert server.poll() is None and time.monotonic() < until, read(prefix,
+                                                                                    "var/log/valkey/valkey-server.log")
                     time.sleep(0.02)
                 cli = prefix + "/bin/valkey-cli"
                 assert run(cli, "-s", place + "/socket", "set", "key", "value") == "OK\n"
@@ -129,7 +131,8 @@ def tests(root):
                 status = server.wait()
                 listener.close()
             assert status == 0, status
-            assert files(prefix + "/var") == ["lib/valkey/dump.rdb", "log/valkey/valkey-server.log"], files(prefix + "/var")
+            assert files(prefix + "/var") == ["lib/valkey/dump.rdb",
+                                              "log/valkey/valkey-server.log"], files(prefix + "/var")
 
     def the_units_are_verified_by_systemd():
         if not shutil.which("systemd-analyze"):
@@ -158,7 +161,8 @@ def tests(root):
             assert len(pages) == 9, pages
             for page in pages:
                 text = read(place, page)
-                assert f'.TH {page.rsplit(".", 1)[0]} {page[-1]} 1970-01-02 "valkey {documents.version()}"' in text, page
+                title = f'.TH {page.rsplit(".", 1)[0]} {page[-1]} 1970-01-02 "valkey {documents.version()}"'
+                assert title in text, page
                 if shutil.which("man"):
                     said = subprocess.run(["man", "--warnings", "-l", os.path.join(place, page)], capture_output=True,
                                           env={**os.environ, "LC_ALL": "C.UTF-8", "PAGER": "cat"}, check=True)
@@ -199,7 +203,8 @@ def tests(root):
             assert complete("valkey-cli", "GETR") == ["GETRANGE"]
             assert complete("valkey-cli", "--rdma", "-p", "7", "config", "re") == ["resetstat", "rewrite"]
             assert complete("valkey-cli", "config", "set", "maxmemory-po") == ["maxmemory-policy"]
-            assert complete("valkey-benchmark", "-t", "lrange_") == ["lrange_100", "lrange_300", "lrange_500", "lrange_600"]
+            assert complete("valkey-benchmark", "-t", "lrange_") == ["lrange_100", "lrange_300", "lrange_500",
+                                                                     "lrange_600"]
             assert "--threads" in complete("valkey-benchmark", "--thr")
             assert complete("valkey-check-rdb", "--format", "c") == ["csv"]
             assert complete("/usr/bin/valkey-check-rdb"[-16:], "--st") == ["--stats"]
