@@ -235,6 +235,9 @@ const struct transport transport_rdma = {.name = "rdma"};
 static struct peer *peer_of(const struct connection *conn) {
     return container_of(conn, struct peer, conn);
 }
+bool rdma_window_possible(const struct connection *conn) {
+    return conn->transport == &transport_rdma;
+}
 int rdma_window_open(struct connection *conn, enum rdma_window_use use, void *base, size_t length,
                      struct rdma_window *window) {
     FUZZ_CHECK(use == RDMA_WINDOW_OFFERED && base == memory && length == sizeof memory, "opens something else");

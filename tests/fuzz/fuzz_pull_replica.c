@@ -69,6 +69,8 @@ static struct {
     size_t rest; /* input[] from here on follows the end */
     bool ended, forged, unknown, faulty, cancelled, holds_back;
     int read_error;
+    bool takes;        /* the loader never waits: pull_fetch_take() */
+    uint64_t notified; /* of reads that have ended */
     uint64_t passed_us;
     struct pull_fetch *fetch;
     int steps;
@@ -337,6 +339,10 @@ static void have_used(uint32_t len) {
     world.loaded++;
 }
 
+static void arrived(void) {
+    world.notified++;
+}
+
 /* 0: the end; else an error. */
 static ssize_t load(void) {
     char bytes[1000];
@@ -344,11 +350,19 @@ static ssize_t load(void) {
     struct pull_progress progress;
     for (;;) {
         ssize_t got;
-        uint8_t size = fuzz_byte(&world.script);
+        uint8_t size = world.takes ? 0 : fuzz_byte(&world.script);
         uint32_t used = world.shown; /* the next call may reuse their memory */
         world.shown = 0;
         have_used(used);
-        if (size % 4 == 0) {
+        if (world.takes) {
+            got = pull_fetch_take(world.fetch, &at);
+            if (got == -EAGAIN && world.conn.state != CONN_OPEN) return -ECONNRESET; /* the owner gets `closed` */
+            if (got == -EAGAIN) {
+                step();
+                continue;
+            }
+            if (got > 0) world.shown = (uint32_t)got;
+        } else if (size % 4 == 0) {
             got = pull_fetch_show(world.fetch, &at);
             if (got > 0) world.shown = (uint32_t)got;
         } else {
@@ -397,6 +411,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     now_us = 1000000;
     world.fetch = begin();
     if (!world.fetch) return 0;
+    world.takes = fuzz_byte(&world.script) % 2;
+    if (world.takes) pull_fetch_notify(world.fetch, arrived);
     ssize_t result = load();
     if (result == 0) {
         FUZZ_CHECK(!world.forged || world.unknown, "a forged line was accepted");
@@ -408,11 +424,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
     } else {
         const char *reason = pull_fetch_error(world.fetch);
-        FUZZ_CHECK(reason && *reason, "no reason");
+        FUZZ_CHECK((reason && *reason) || (world.takes && world.faulty), "no reason");
         FUZZ_CHECK(world.forged || world.unknown || world.faulty || world.cancelled, "failed: %s", reason);
         char byte;
-        FUZZ_CHECK(pull_fetch_read(world.fetch, &byte, 1) == result, "another error");
+        FUZZ_CHECK(!reason || pull_fetch_read(world.fetch, &byte, 1) == result, "another error");
     }
+    FUZZ_CHECK(!world.takes || world.notified == world.completed, "%llu notifications of %llu reads",
+               (unsigned long long)world.notified, (unsigned long long)world.completed);
     pull_fetch_free(world.fetch);
     break_link(-ECANCELED);
     FUZZ_CHECK(!world.window, "the window is left");
