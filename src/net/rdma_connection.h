@@ -235,9 +235,11 @@ uint32_t rdma_receive_ring_size(const struct rdma_connection *c, uint64_t bytes,
 uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messages, uint64_t took_us);
 /* Takes a buffer of that size to replace the present one. NULL: none is available. */
 struct rdma_rx *rdma_receive_take_other(struct rdma_connection *c, uint32_t size);
-/* Replaces the present buffer by one of that size. No byte of the present one may be exposed. The caller announces the
- * new one. False: none is available, and the present one stays. */
-bool rdma_receive_switch(struct rdma_connection *c, uint32_t size);
+/* The next buffer, which there is, becomes the present one, with the bytes that arrived in it. Returns the one before.
+ */
+struct rdma_rx *rdma_receive_enter_next(struct rdma_connection *c);
+/* For how long nothing has arrived, as far as the ticks have noticed. */
+uint64_t rdma_receive_quiet_us(struct rdma_connection *c, uint64_t now);
 void rdma_receive_drop_spare(struct rdma_connection *c);
 void rdma_receive_tick(struct rdma_connection *c, uint64_t now);
 void rdma_receive_release(struct rdma_connection *c);

@@ -92,6 +92,10 @@ static uint32_t step_below(const struct rdma_connection *c) {
     return size;
 }
 
+static uint32_t step_above(uint32_t size, uint32_t most) {
+    return size > most / GROW_FACTOR ? most : size * GROW_FACTOR;
+}
+
 /* A write of the peer has arrived, or the part of it that filled the buffer. */
 static void note_write(struct rdma_connection *c, uint32_t len) {
     uint32_t length = c->write_part <= UINT32_MAX - len ? c->write_part + len : 0;
@@ -151,8 +155,7 @@ uint32_t rdma_receive_plain_size(const struct rdma_connection *c, uint32_t messa
         if (large && wanted < c->conn.sink_len) wanted = c->conn.sink_len;
         if (known_writes(c, &length, &missing) && length <= most) wanted = (uint64_t)missing + lap_of_writes(length);
         if (wanted <= size) return size;
-        while (next < most && (next <= size || next < wanted))
-            next = next > most / GROW_FACTOR ? most : next * GROW_FACTOR;
+        while (next < most && (next <= size || next < wanted)) next = step_above(next, most);
         return next;
     }
     bool slow = took_us > SHRINK_PLAIN_US || (rdma_memory_is_short() && messages >= LAP_MESSAGES);
@@ -181,7 +184,7 @@ uint32_t rdma_receive_ring_size(const struct rdma_connection *c, uint64_t bytes,
     uint64_t fill_us = bytes ? took_us * size / bytes : UINT64_MAX;
     bool quick = fill_us < GROW_RING_BELOW_US || c->conn.sink_len >= size;
     if (size < most && quick) {
-        do size = size > most / GROW_FACTOR ? most : size * GROW_FACTOR;
+        do size = step_above(size, most);
         while (size < most && size < c->conn.sink_len);
     } else if (size > c->rx_least && !quick && (fill_us > SHRINK_ABOVE_US || rdma_memory_is_short()))
         size = step_below(c);
@@ -195,7 +198,9 @@ struct rdma_rx *rdma_receive_take_other(struct rdma_connection *c, uint32_t size
     return rx;
 }
 
-bool rdma_receive_switch(struct rdma_connection *c, uint32_t size) {
+/* Replaces the present buffer by one of that size. No byte of the present one may be exposed. The caller announces the
+ * new one. False: none is available, and the present one stays. */
+static bool switch_to(struct rdma_connection *c, uint32_t size) {
     struct rdma_rx *rx = rdma_receive_take_other(c, size);
     if (!rx) return false;
     rdma_rx_give(&c->device->memory, c->rx);
@@ -271,14 +276,19 @@ void rdma_receive_drop_spare(struct rdma_connection *c) {
     c->second_bytes = 0;
 }
 
-/* All of the buffer has been exposed, and the next one is announced. */
-static void enter_next(struct rdma_connection *c) {
+struct rdma_rx *rdma_receive_enter_next(struct rdma_connection *c) {
     struct rdma_rx *old = c->rx;
     c->rx = c->next;
     c->taken = 0;
     c->received = c->next_received;
     c->next = NULL;
     c->next_received = 0;
+    return old;
+}
+
+/* All of the buffer has been exposed, and the next one is announced. */
+static void enter_next(struct rdma_connection *c) {
+    struct rdma_rx *old = rdma_receive_enter_next(c);
     if (c->spare || old->capacity != c->rx->capacity) {
         rdma_receive_drop_spare(c);
         rdma_rx_give(&c->device->memory, old);
@@ -287,14 +297,21 @@ static void enter_next(struct rdma_connection *c) {
     if (c->writable == 0) announce_next(c);
 }
 
+uint64_t rdma_receive_quiet_us(struct rdma_connection *c, uint64_t now) {
+    if (c->conn.bytes_in != c->quiet_at) {
+        c->quiet_at = c->conn.bytes_in;
+        c->quiet_since_us = now;
+    }
+    return now - c->quiet_since_us;
+}
+
 void rdma_receive_tick(struct rdma_connection *c, uint64_t now) {
     if (c->ring.in) {
         rdma_ring_tick(c, now);
-    } else if (c->conn.bytes_in != c->quiet_at) {
-        c->quiet_at = c->conn.bytes_in;
-        c->quiet_since_us = now;
-    } else if (now - c->quiet_since_us >= SPARE_QUIET_US || rdma_memory_is_short())
-        rdma_receive_drop_spare(c);
+        return;
+    }
+    uint64_t quiet_us = rdma_receive_quiet_us(c, now);
+    if (quiet_us >= SPARE_QUIET_US || (quiet_us && rdma_memory_is_short())) rdma_receive_drop_spare(c);
 }
 
 /* Showing what arrived */
@@ -382,7 +399,7 @@ void rdma_receive_settle(struct rdma_connection *c) {
     guess_write(c);
     uint32_t capacity = rdma_receive_plain_size(c, c->rx_messages, clock_mono() - c->rx_since_us);
     uint32_t size = fitting_size(c, capacity), before = c->rx->size;
-    if (capacity == c->rx->capacity || rdma_receive_switch(c, capacity)) c->rx->size = size;
+    if (capacity == c->rx->capacity || switch_to(c, capacity)) c->rx->size = size;
     count_size(c, c->rx->size == before);
     rdma_receive_begin(c);
 }

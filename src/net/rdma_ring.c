@@ -87,24 +87,10 @@ static void consider_size(struct rdma_connection *c) {
 
 void rdma_ring_tick(struct rdma_connection *c, uint64_t now) {
     if (c->rx->size <= c->rx_least) return;
-    if (c->conn.bytes_in != c->quiet_at) {
-        c->quiet_at = c->conn.bytes_in;
-        c->quiet_since_us = now;
-        return;
-    }
-    if (now - c->quiet_since_us < (rdma_memory_is_short() ? QUIET_SHORT_US : QUIET_US)) return;
+    if (rdma_receive_quiet_us(c, now) < (rdma_memory_is_short() ? QUIET_SHORT_US : QUIET_US)) return;
     if (c->showing || c->conn.in_len || c->conn.sink || c->received != c->taken || c->ring.wrapped) return;
     c->quiet_since_us = now;
     move_to(c, c->rx_least);
-}
-
-static void enter_next(struct rdma_connection *c) {
-    struct rdma_rx *old = c->rx;
-    c->rx = c->next;
-    c->received = c->next_received;
-    c->next = NULL;
-    c->next_received = 0;
-    rdma_rx_give(&c->device->memory, old);
 }
 
 void rdma_ring_settle(struct rdma_connection *c) {
@@ -115,7 +101,7 @@ void rdma_ring_settle(struct rdma_connection *c) {
         c->bounce_from_rx = 0; /* no byte of the buffer is exposed any more */
         c->taken = 0;
         if (last)
-            enter_next(c);
+            rdma_rx_give(&c->device->memory, rdma_receive_enter_next(c));
         else {
             c->received = c->ring.wrapped;
             c->ring.wrapped = 0;
