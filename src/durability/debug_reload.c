@@ -1,6 +1,7 @@
 /* debug_reload.c: DEBUG RELOAD: saves the data set to `dbfilename`, forgets it, and loads it back. It shows whether a
  * file holds all that there is. */
 #include "durability/durability.h"
+#include "server/config/settings.h"
 #include "durability/loading.h"
 #include "durability/snapshot.h"
 #include "lib/log.h"
@@ -21,7 +22,7 @@ static void run_reload(struct call *call) {
         }
     }
     if (server.loading || server.async_loading) {
-        reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
+        reply_error(call->reply, WITH_PRODUCT("LOADING ", " is loading the dataset in memory"));
         return;
     }
     if (save && snapshot_save() < 0) {

@@ -13,6 +13,7 @@
 #include "lib/memory.h"
 #include "lib/number.h"
 #include "server/clients/client.h"
+#include "server/config/settings.h"
 #include "server/clients/transactions.h"
 #include "server/command/dispatch.h"
 #include "server/role.h"
@@ -41,7 +42,7 @@ static enum filter_answer refuse_command(struct client *client, const struct com
                                          const struct slice *argv, const char **error) {
     bool runs_data = command->spec->flags & CMD_RUNS_QUEUED && transaction_flags(client) & (CMD_WRITE | CMD_READONLY);
     if (command->spec->flags & CMD_LOADING && !runs_data) return FILTER_PASS;
-    *error = "LOADING Valkey is loading the dataset in memory";
+    *error = WITH_PRODUCT("LOADING ", " is loading the dataset in memory");
     return FILTER_REFUSE;
 }
 static struct command_filter filter = {.order = FILTER_LOADING, .ask = refuse_command};

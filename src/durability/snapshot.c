@@ -136,10 +136,13 @@ static enum filter_answer refuse_writes(struct client *client, const struct comm
                                         const struct slice *argv, const char **error) {
     if (!snapshot_refuses_writes() || client->flags & CLIENT_PRIMARY) return FILTER_PASS;
     if (!(dispatch_flags(client, command) & CMD_WRITE) && strcmp(command->spec->name, "ping") != 0) return FILTER_PASS;
-    *error = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. "
-             "Commands that may modify the data set are disabled, because this instance is configured to report errors "
-             "during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey "
-             "logs for details about the RDB error.";
+#define REASON                                                                                                         \
+    " is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify "    \
+    "the "                                                                                                             \
+    "data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting "   \
+    "fails (stop-writes-on-bgsave-error option). Please check the "
+    *error = server_settings.redis_names ? "MISCONF Redis" REASON "Redis logs for details about the RDB error."
+                                         : "MISCONF Valkey" REASON "Valkey logs for details about the RDB error.";
     return FILTER_REFUSE;
 }
 static struct command_filter write_filter = {.order = FILTER_DISK, .ask = refuse_writes};

@@ -166,6 +166,7 @@ struct listen_options {
     int unix_mode;          /* permissions of the socket file; 0: leave them */
     const char *unix_group; /* NULL: leave it */
     uint32_t mark;          /* SO_MARK, 0: none */
+    bool mptcp;             /* TCP: accept Multipath TCP, too; fails with a kernel that has none */
     bool may_wait;    /* succeed even if the address or its device is missing, on a transport that can wait for it */
     int accept_batch; /* 0: 10 */
     void (*accepted)(struct listener *, struct connection *);

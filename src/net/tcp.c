@@ -140,7 +140,7 @@ static void warn_of_somaxconn(int backlog) {
 }
 
 static int listening_socket(const struct addrinfo *at, const struct listen_options *options) {
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, options->mptcp ? IPPROTO_MPTCP : 0);
     if (fd < 0) return -errno;
     if (at->ai_family == AF_INET6) set_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);

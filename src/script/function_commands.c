@@ -11,6 +11,7 @@
 #include "script/script.h"
 #include "script/script_run.h"
 #include "server/clients/client.h"
+#include "server/config/settings.h"
 #include "server/clients/monitor.h"
 #include "server/command/help.h"
 #include <endian.h>
@@ -278,7 +279,9 @@ static void stats_run(struct call *call) {
     struct reply *reply = call->reply;
     /* An EVAL that runs has no statistics here. */
     if (script_running && !script_running->is_function) {
-        reply_error(reply, "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+        reply_error(
+            reply,
+            WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."));
         return;
     }
     function_stats(&stats);

@@ -5,6 +5,7 @@
 #include "lib/memory.h"
 #include "lib/ticks.h"
 #include "server/clients/client.h"
+#include "server/config/settings.h"
 #include "server/clients/user.h"
 #include "server/command/dispatch.h"
 #include "server/command/propagate.h"
@@ -110,7 +111,7 @@ static enum filter_answer busy_ask(struct client *client, const struct command *
     bool shutdown = strcmp(command->spec->name, "shutdown") == 0, nosave = false;
     for (int i = 1; i < argc; i++) nosave |= slice_is(argv[i], "nosave");
     if (shutdown ? nosave : command->spec->flags & CMD_ALLOW_BUSY) return FILTER_PASS;
-    *error = "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+    *error = WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
     return FILTER_REFUSE;
 }
 static struct command_filter busy_filter = {.order = FILTER_BUSY, .ask = busy_ask};
@@ -169,7 +170,7 @@ void script_kill(struct call *call, bool function) {
         error = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait "
                 "the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
     else if (run->is_function != function)
-        error = "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+        error = WITH_PRODUCT("BUSY ", " is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
     if (error) {
         reply_error(call->reply, error);
         return;

@@ -4,6 +4,7 @@
 #include "lib/number.h"
 #include "lib/random.h"
 #include "server/command/command.h"
+#include "server/config/settings.h"
 #include "server/server.h"
 #include <math.h>
 #include <stdio.h>
@@ -64,7 +65,8 @@ static void run_lolwut(struct call *call) {
     struct memory_output text;
     memory_output_init(&text);
     paint(&text.out, (int)width, (int)height);
-    output_write(&text.out, SLICE("\nValkey ver. " SERVER_VERSION "\n"));
+    output_write(&text.out, slice_of(server_settings.redis_names ? "\nRedis ver. " SERVER_REDIS_VERSION "\n"
+                                                                 : "\nValkey ver. " SERVER_VERSION "\n"));
     reply_verbatim(call->reply, "txt", memory_output_slice(&text));
     memory_output_free(&text);
 }

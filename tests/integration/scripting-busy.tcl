@@ -13,6 +13,23 @@ proc busy {script {command eval}} {
 set ::busy "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 
 start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
+    test "extended-redis-compatibility: the name of Redis in BUSY, HELLO, INFO and LOLWUT" {
+        foreach {value name Name mode} {yes redis Redis redis_mode no valkey Valkey server_mode yes redis Redis redis_mode no valkey Valkey server_mode} {
+            r config set extended-redis-compatibility $value
+            set hello [r hello 2]
+            assert_equal $name [dict get $hello server]
+            set info [info_dict [r info server]]
+            assert_equal [dict get $info [expr {$value ? "redis_version" : "valkey_version"}]] [dict get $hello version]
+            assert_equal standalone [dict get $info $mode]
+            assert_match "*$Name ver. [dict get $hello version]\n*" [r lolwut version 5 1 1 1]
+            set c [busy {while true do end}]
+            assert_error "BUSY $Name is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE." {r get k}
+            r script kill
+            catch {$c -read}
+            $c -close
+        }
+    }
+
     test "a busy script lets other clients in, refuses their commands, and SCRIPT KILL ends it" {
         set c [busy {while true do end}]
         foreach command {ping {get k} {info server} {config get maxmemory} {eval "return 1" 0} {function kill} {shutdown save}} {

@@ -57,6 +57,43 @@ static void the_star_listens_on_all_addresses(void **state) {
     event_loop_free(own);
 }
 
+static int protocol_of(const struct connection *conn) {
+    int protocol = 0;
+    socklen_t len = sizeof protocol;
+    assert_int_equal(getsockopt(conn->transport->fd(conn), SOL_SOCKET, SO_PROTOCOL, &protocol, &len), 0);
+    return protocol;
+}
+
+static void a_listener_accepts_multipath_tcp_if_it_was_asked_to(void **state) {
+    int fd = socket(AF_INET, SOCK_STREAM, IPPROTO_MPTCP);
+    if (fd < 0) skip(); /* the kernel has none */
+    close(fd);
+    char error[256];
+    struct listen_options options = listen_here();
+    options.mptcp = true;
+    struct listener *multipath = conn_listen(suite.transport, loop, &options, error, sizeof error);
+    assert_non_null(multipath);
+    for (int mptcp = 0; mptcp < 2; mptcp++) {
+        struct connect_options to = {.host = suite.host,
+                                     .port = multipath->address.port,
+                                     .timeout_ms = 30000,
+                                     .mptcp = mptcp,
+                                     .events = &end_events,
+                                     .owner = &client};
+        server.conn = NULL;
+        client.conn = conn_connect(suite.transport, loop, &to);
+        assert_int_equal(conn_wait_open(client.conn, 30000), 0);
+        turn_until(server.conn != NULL);
+        if (mptcp) assert_int_equal(protocol_of(server.conn), IPPROTO_MPTCP);
+        end_close(&client);
+        turn_until(server.conn == NULL);
+    }
+    listener_close(multipath);
+    client.connected = 0;
+    open_both(); /* with the other listener */
+    assert_int_equal(protocol_of(server.conn), IPPROTO_TCP);
+}
+
 static void a_taken_port_is_named_in_the_error(void **state) {
     char error[256];
     struct listen_options options = {.host = "127.0.0.1", .port = suite.port, .backlog = 16, .accepted = take_server};
@@ -324,6 +361,7 @@ int main(void) {
     const struct CMUnitTest tcp[] = {
         SUITE_TESTS,
         cmocka_unit_test(the_star_listens_on_all_addresses),
+        SUITE_TEST(a_listener_accepts_multipath_tcp_if_it_was_asked_to),
         SUITE_TEST(a_taken_port_is_named_in_the_error),
         SUITE_TEST(an_unknown_name_fails_with_its_reason),
         SUITE_TEST(an_unanswered_connect_times_out),

@@ -115,9 +115,9 @@ static void hello_answer(struct call *call) {
     const char *zone = server_settings.availability_zone;
     reply_map(reply, zone[0] ? 8 : 7);
     reply_bulk_text(reply, "server");
-    reply_bulk_text(reply, SERVER_NAME);
+    reply_bulk_text(reply, server_settings.redis_names ? "redis" : SERVER_NAME);
     reply_bulk_text(reply, "version");
-    reply_bulk_text(reply, SERVER_VERSION);
+    reply_bulk_text(reply, server_settings.redis_names ? SERVER_REDIS_VERSION : SERVER_VERSION);
     reply_bulk_text(reply, "proto");
     reply_integer(reply, reply->protocol);
     reply_bulk_text(reply, "id");

@@ -25,6 +25,7 @@
 enum { BIND_MAX = 16 };
 
 static struct config_strings bind_addresses, rdma_addresses;
+static bool mptcp;
 static int port, tls_port, rdma_port, backlog, unix_mode, mark, accept_batch, tls_accept_batch;
 static char *unix_path, *unix_group, *source_address;
 
@@ -69,6 +70,7 @@ static bool group_open_one(struct group *group, const char *host, int at_port) {
                                      .port = at_port,
                                      .backlog = backlog,
                                      .mark = (uint32_t)mark,
+                                     .mptcp = mptcp,
                                      .may_wait = optional,
                                      .accept_batch = group == &tls_group ? tls_accept_batch : accept_batch,
                                      .accepted = client_accept,
@@ -340,6 +342,12 @@ const struct config_option listener_options[] = {
      .min = 0,
      .max = INT32_MAX,
      .help = "Connections that may wait to be accepted."},
+    {.name = "mptcp",
+     .type = CONFIG_BOOL,
+     .flags = CONFIG_IMMUTABLE,
+     .value = &mptcp,
+     .initial = "no",
+     .help = "Accept Multipath TCP connections, with and without TLS."},
     {.name = "socket-mark-id",
      .type = CONFIG_INT,
      .flags = CONFIG_IMMUTABLE,

@@ -128,7 +128,7 @@ static int collect(struct call *call, struct setting *settings) {
         }
         const char *reason = refuse(call, entry, settings, count);
         if (!reason && entry->state->option->flags & CONFIG_DENY_LOADING && (server.loading || server.async_loading)) {
-            reply_error(call->reply, "LOADING Valkey is loading the dataset in memory");
+            reply_error(call->reply, WITH_PRODUCT("LOADING ", " is loading the dataset in memory"));
             return -1;
         }
         if (reason) {

@@ -264,8 +264,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "0",
      .min = 0,
      .max = INT32_MAX},
-    /* Protocol. */
-    {.name = "extended-redis-compatibility", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT, .initial = "no"},
     /* Threads, sockets, start-up. */
     {.name = "events-per-io-thread",
      .type = CONFIG_INT,
@@ -302,7 +300,6 @@ const struct config_option config_options_unbuilt[] = {
      .initial = "64kb",
      .min = 0,
      .max = INT64_MAX},
-    {.name = "mptcp", .type = CONFIG_BOOL, .flags = CONFIG_NOT_BUILT | CONFIG_IMMUTABLE, .initial = "no"},
     {.name = "ignore-warnings", .type = CONFIG_STRING, .flags = CONFIG_NOT_BUILT, .initial = ""},
     {.name = "hash-seed",
      .type = CONFIG_STRING,

@@ -27,7 +27,11 @@ struct server_settings {
     int64_t maxmemory;                                    /* bytes, 0: no limit */
     int maxmemory_policy;                                 /* enum maxmemory_policy */
     char *availability_zone;
+    bool redis_names; /* extended-redis-compatibility */
 };
 extern struct server_settings server_settings;
+/* An error text with the name of the product, which the option extended-redis-compatibility chooses. */
+#define WITH_PRODUCT(before, after)                                                                                    \
+    (__builtin_expect(server_settings.redis_names, 0) ? before "Redis" after : before "Valkey" after)
 const char *maxmemory_policy_name(void);
 #endif

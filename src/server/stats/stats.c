@@ -88,7 +88,7 @@ static void server_write(struct output *out) {
     line(out, "redis_git_sha1:00000000");
     line(out, "redis_git_dirty:0");
     line(out, "redis_build_id:%s", process_build_id());
-    line(out, "server_mode:%s", server.mode);
+    line(out, "%s_mode:%s", server_settings.redis_names ? "redis" : "server", server.mode);
     line(out, "os:%s %s %s", name.sysname, name.release, name.machine);
     line(out, "arch_bits:%d", (int)sizeof(void *) * 8);
     line(out, "monotonic_clock:%s", ticks_describe());
