@@ -1,6 +1,6 @@
 #!/bin/sh
-# The distribution's RDMA tools, unmodified, on the software device. A tool that is not installed is skipped, and said to be.
-# The last line is "N passed, N failed".
+# The distribution's RDMA tools, unmodified, on the software device. A tool that is not installed is skipped, and said
+# to be. The last line is "N passed, N failed".
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 run=$here/../softrdma
 passed=0
@@ -54,8 +54,8 @@ attempt() {
     wait $pid && [ $code -eq 0 ] && grep -Eq "$1" "$tmp/out.client"
 }
 
-# Some of the tools race with themselves: perftest connects a second time before its server listens again, and falls over
-# when it is refused. So each pair has three attempts.
+# Some of the tools race with themselves: perftest connects a second time before its server listens again, and falls
+# over when it is refused. So each pair has three attempts.
 pair() { # pattern in the client's output, server command, client command
     missing "${2%% *}" && return
     attempt "$@" || attempt "$@" || attempt "$@"
