@@ -162,6 +162,50 @@ static void chunks_are_shown_where_they_lie(void **state) {
     end();
 }
 
+/* A writer of a file never runs the loop: it is told when a read has ended. */
+static int arrivals;
+static void note_arrival(void) {
+    arrivals++;
+}
+static ssize_t take(const char **shown) {
+    ssize_t got;
+    turn_until((got = pull_fetch_take(fetch, shown)) != -EAGAIN);
+    return got;
+}
+static void chunks_are_taken_when_they_have_arrived(void **state) {
+    const char *shown;
+    begin();
+    arrivals = 0;
+    pull_fetch_notify(fetch, note_arrival);
+    assert_int_equal(pull_fetch_take(fetch, &shown), -EAGAIN);
+    uint64_t total = 0;
+    for (uint64_t n = 0; n < CHUNKS; n++) announce(n, CHUNK), total += CHUNK;
+    say(PULL_END "%d %llu\r\n", (int)CHUNKS, (unsigned long long)total);
+    for (uint64_t n = 0; n < CHUNKS; n++) {
+        assert_int_equal(take(&shown), CHUNK);
+        assert_memory_equal(shown, bytes + chunk_at(n), CHUNK);
+    }
+    assert_int_equal(take(&shown), 0);
+    assert_int_equal(arrivals, CHUNKS);
+    turn_until(pulled == CHUNKS);
+    end();
+}
+
+static void a_read_that_fails_is_notified(void **state) {
+    const char *shown;
+    begin();
+    arrivals = 0;
+    pull_fetch_notify(fetch, note_arrival);
+    rdma_window_close(&offered);
+    announce(0, CHUNK);
+    turn_until(client.conn->in_len > 0);
+    assert_int_equal(pull_fetch_take(fetch, &shown), -EAGAIN);
+    turn_until(arrivals == 1);
+    assert_true(pull_fetch_take(fetch, &shown) < 0);
+    assert_non_null(strstr(pull_fetch_error(fetch), "reading chunk 0 failed"));
+    end();
+}
+
 static void what_follows_the_end_stays_in_the_connection(void **state) {
     char byte;
     begin();
@@ -300,6 +344,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         PULL_TEST(chunks_arrive_in_order_and_are_acknowledged),
         PULL_TEST(chunks_are_shown_where_they_lie),
+        PULL_TEST(chunks_are_taken_when_they_have_arrived),
+        PULL_TEST(a_read_that_fails_is_notified),
         PULL_TEST(what_follows_the_end_stays_in_the_connection),
         PULL_TEST(no_more_than_the_buffers_is_fetched_ahead),
         PULL_TEST(a_primary_that_breaks_a_rule_is_refused),
