@@ -40,19 +40,23 @@ static bool wants_rdma(void) {
     return rdma_replication && !tls_for_replication() && transport_find("rdma");
 }
 
+static struct connect_options to_primary(const struct connection_events *events, uint32_t timeout_ms) {
+    return (struct connect_options){.host = role->host,
+                                    .port = role->port,
+                                    .source_host = outgoing_source(),
+                                    .source_optional = true,
+                                    .timeout_ms = timeout_ms,
+                                    .mptcp = mptcp,
+                                    .events = events};
+}
+
 struct connection *link_connect(const struct connection_events *events, uint32_t timeout_ms) {
     role_sync.transport = NULL;
     static struct role_listener listener = {.changed = primary_changed};
     if (!next.listens) role_listen(&listener);
     next.listens = true;
     bool rdma = wants_rdma() && !next.tcp_next;
-    struct connect_options options = {.host = role->host,
-                                      .port = role->port,
-                                      .source_host = outgoing_source(),
-                                      .source_optional = true,
-                                      .timeout_ms = timeout_ms,
-                                      .mptcp = mptcp,
-                                      .events = events};
+    struct connect_options options = to_primary(events, timeout_ms);
     next.fell_back = next.tcp_next;
     next.tcp_next = false;
     if (!rdma) return conn_connect(transport_find(tls_for_replication() ? "tls" : "tcp"), server.loop, &options);
@@ -64,8 +68,7 @@ struct connection *link_connect(const struct connection_events *events, uint32_t
 
 struct connection *link_connect_beside(const struct connection *link, const struct connection_events *events,
                                        uint32_t timeout_ms) {
-    struct connect_options options = {
-        .host = role->host, .port = role->port, .timeout_ms = timeout_ms, .events = events};
+    struct connect_options options = to_primary(events, timeout_ms);
     if (link && link->transport == transport_find("rdma")) {
         options.port = next.tried_port;
         if (timeout_ms > RDMA_TIMEOUT_MS) options.timeout_ms = RDMA_TIMEOUT_MS;

@@ -439,11 +439,13 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
 
     test "a replica asks for the full copy on a second channel, and follows the first" -needs {ours 1} {
         foreach setting {disabled swapdb} {
-            r config set dual-channel-replication-enabled yes repl-diskless-load $setting
+            r config set dual-channel-replication-enabled yes repl-diskless-load $setting bind-source-addr 127.0.0.9
             follow [primary_listen]
             primary_handshake main
             primary_send $main "+DUALCHANNELSYNC\r\n"
             set rdb [primary_accept]
+            foreach chan [list $main $rdb] {assert_equal 127.0.0.9 [lindex [fconfigure $chan -peername] 0]}
+            r config set bind-source-addr ""
             assert_equal "REPLCONF capa eof rdb-only 1 rdb-channel 1 listening-port [srv port] version *" \
                 [lreplace [primary_command $rdb] end end *]
             primary_send $rdb "+OK\r\n"
