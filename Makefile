@@ -1,17 +1,22 @@
-# make                     builds src/valkey-server, src/valkey-benchmark, src/valkey-cli, src/valkey-check-rdb, src/valkey-check-aof
-# make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side; charts: build/demo.html
-# make test                builds and runs every test; ends with "N passed, N failed". TEST_PARTS="unit rdma": only these of
-#                          source unit scripts softrdma integration slots rdma tls tools crash interop; TEST_REPORTS=DIR: JUnit files there
-# make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each kind
-# make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated machine without root)
-# make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target so long (clang)
+# make                     builds src/valkey-server, -benchmark, -cli, -check-rdb and -check-aof
+# make demo                installs what is missing, builds, and shows PING/SET/GET over TCP and RDMA side by side;
+#                          charts: build/demo.html
+# make test                builds and runs every test; ends with "N passed, N failed".
+#                          TEST_PARTS="unit rdma": only these of source unit scripts softrdma integration slots rdma
+#                          tls tools crash interop; TEST_REPORTS=DIR: JUnit files there
+# make check               less than a minute: the build, layers and style of the source, unit tests, one suite of each
+#                          kind
+# make test-rxe            builds, and runs the tests of the RDMA transport on the kernel's soft-RoCE (in an emulated
+#                          machine without root)
+# make fuzz FUZZ_SECONDS=20  fuzzes the readers of what peers send, each target for that long (clang)
 # make install PREFIX=…    programs, man pages, completion, service (utils/packaging/install --help); make uninstall
 # make clean   make distclean   make help
 #
 # Options: BUILD_RDMA=yes|no  BUILD_TLS=yes|no  USE_SYSTEMD=yes|no  MALLOC=jemalloc|libc
 #          SANITIZER=address|undefined|thread (or address,undefined)
 #          OPTIMIZATION=-O3   WERROR=yes  V=1  PREFIX=/usr/local  DEBUG_FLAGS=-g
-#          ABLATION=yes: DEBUG RDMA TECHNIQUE turns techniques of the RDMA transport off, to measure them (tests/perf/techniques)
+#          ABLATION=yes: DEBUG RDMA TECHNIQUE turns techniques of the RDMA transport off, to measure them
+#                        (tests/perf/techniques)
 # Each set of options has an object directory of its own under build/, so that changing one rebuilds just what it must.
 
 PREFIX ?= /usr/local
@@ -45,7 +50,8 @@ ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
   endif
   ifeq ($(BUILD_RDMA),yes)
     ifneq ($(call found,libibverbs librdmacm),yes)
-      $(error BUILD_RDMA=yes needs libibverbs and librdmacm (rdma-core); `make install-deps` installs them, BUILD_RDMA=no builds without)
+      $(error BUILD_RDMA=yes needs libibverbs and librdmacm (rdma-core); `make install-deps` installs them, \
+        BUILD_RDMA=no builds without)
     endif
   else ifneq ($(BUILD_RDMA),no)
     $(error BUILD_RDMA=$(BUILD_RDMA) is not known; use yes or no)
@@ -86,13 +92,16 @@ ifneq ($(filter-out $(goals_without_build),$(or $(MAKECMDGOALS),all)),)
     $(error liblzf was not found; `make install-deps` installs what is missing)
   endif
   ifneq ($(call found,lua5.1 lua5.1-bitop),yes)
-    $(error Lua 5.1 and its bitop library were not found; `make install-deps` installs them (Debian: liblua5.1-0-dev, lua-bitop-dev))
+    $(error Lua 5.1 and its bitop library were not found; `make install-deps` installs them \
+        (Debian: liblua5.1-0-dev, lua-bitop-dev))
   endif
 endif
 
 include deps/packages.mk
 
-VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)$(if $(filter no,$(USE_SYSTEMD)),_systemd-no)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))$(if $(filter yes,$(ABLATION)),_ablation)$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
+VARIANT := rdma-$(BUILD_RDMA)$(if $(filter no,$(BUILD_TLS)),_tls-no)$(if $(filter no,$(USE_SYSTEMD)),_systemd-no)
+VARIANT := $(VARIANT)_$(MALLOC)$(if $(SANITIZER),_$(subst $(comma),-,$(SANITIZER)))
+VARIANT := $(VARIANT)$(if $(filter yes,$(ABLATION)),_ablation)$(OPTIMIZATION)$(if $(filter yes,$(WERROR)),_werror)
 B := build/$(subst $(eval) ,,$(VARIANT))
 
 WARNINGS := -Wall -Wextra -Wno-unused-parameter -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wshadow
@@ -100,7 +109,8 @@ ifeq ($(WERROR),yes)
 WARNINGS += -Werror
 endif
 flags_of_caller := $(CFLAGS)
-override CFLAGS += -std=c11 -D_GNU_SOURCE -pthread $(OPTIMIZATION) $(DEBUG_FLAGS) -fno-omit-frame-pointer -fno-strict-aliasing $(WARNINGS)
+override CFLAGS += -std=c11 -D_GNU_SOURCE -pthread $(OPTIMIZATION) $(DEBUG_FLAGS) -fno-omit-frame-pointer \
+    -fno-strict-aliasing $(WARNINGS)
 override CPPFLAGS += -Isrc -I$(B) $(CFLAGS_LZF) $(CFLAGS_LUA)
 override LDFLAGS += -pthread -rdynamic
 LIBS := $(LIBS_LIB)
@@ -138,20 +148,23 @@ rdma_sources := $(wildcard src/net/rdma*.c)
 tls_sources := $(wildcard src/net/tls*.c)
 left_out := $(if $(filter no,$(BUILD_RDMA)),$(rdma_sources)) $(if $(filter no,$(BUILD_TLS)),$(tls_sources))
 COMMON := $(filter-out $(left_out),$(call sources,$(COMMON_LAYERS)))
-SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),src/repl/pull_primary.c src/repl/pull_replica.c),$(call sources,$(SERVER_LAYERS)))
+SERVER := $(filter-out $(if $(filter no,$(BUILD_RDMA)),src/repl/pull_primary.c src/repl/pull_replica.c), \
+    $(call sources,$(SERVER_LAYERS)))
 TOOL_SHARED := $(filter-out src/tools/cli% src/tools/benchmark% src/tools/check%,$(wildcard src/tools/*.c))
 # The tools that check files know the formats, and with them the values.
 CHECK_SHARED := $(call sources,store persist) $(filter-out %_main.c,$(wildcard src/tools/check*.c))
 CLI := $(wildcard src/tools/cli*.c) $(TOOL_SHARED)
 BENCHMARK := $(wildcard src/tools/benchmark*.c) $(TOOL_SHARED)
 UNIT := $(wildcard tests/unit/test_*.c)
-HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%) $(if $(filter no,$(BUILD_TLS)),tests/programs/tls-%),$(wildcard tests/programs/*.c))
+HELPERS := $(filter-out $(if $(filter no,$(BUILD_RDMA)),tests/programs/rdma-%) \
+    $(if $(filter no,$(BUILD_TLS)),tests/programs/tls-%),$(wildcard tests/programs/*.c))
 objects = $(patsubst %.c,$(B)/%.o,$(1))
 
 PROGRAMS := src/valkey-server src/valkey-benchmark src/valkey-cli src/valkey-check-rdb src/valkey-check-aof
 SOFTRDMA := $(if $(filter yes,$(BUILD_RDMA)),utils/softrdma/libsoftrdma.so)
 
-.PHONY: all check test test-rxe test-programs run-tests unit demo install uninstall clean distclean help install-deps check-includes check-style helpers softrdma FORCE
+.PHONY: all check test test-rxe test-programs run-tests unit demo install uninstall clean distclean help \
+    install-deps check-includes check-style helpers softrdma FORCE
 all: $(PROGRAMS) $(SOFTRDMA)
 
 # Programs lie in src/, one for all variants: they are linked anew when the variant changes.
@@ -205,25 +218,30 @@ tests/programs/preload/%.so: tests/programs/preload/%.c
 	$(Q)$(CC) -std=c11 -O1 -g $(WARNINGS) -fPIC -shared -pthread -o $@ $< -ldl
 helpers: $(HELPER_PROGRAMS) $(PRELOADS)
 
-# Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and its own clock.
+# Fuzz targets: one program a file, in a variant of clang's own. That of the RDMA transport brings its own device and
+# its own clock.
 FUZZ_TARGETS ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma pull_replica pull_primary) $(if $(filter no,$(BUILD_TLS)),tls),$(FUZZ_TARGETS)))
+FUZZ := $(patsubst %,tests/fuzz/fuzz_%.c,$(filter-out $(if $(filter no,$(BUILD_RDMA)),rdma pull_replica pull_primary) \
+    $(if $(filter no,$(BUILD_TLS)),tls),$(FUZZ_TARGETS)))
 FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ))
 FUZZ_SECONDS ?= 20
 link_fuzz = $(Q)$(CC) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(1)
-$(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o $(call objects,$(filter-out src/lib/clock.c,$(COMMON)))
+$(B)/fuzz/fuzz_rdma: $(B)/tests/fuzz/fuzz_rdma.o $(B)/tests/fuzz/fake_verbs.o \
+		$(call objects,$(filter-out src/lib/clock.c,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB) $(if $(filter yes,$(BUILD_TLS)),$(LIBS_TLS)))
 # These replace the clock, the event loop and the transport.
-$(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: $(B)/tests/fuzz/fuzz_pull_%.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
+$(B)/fuzz/fuzz_pull_replica $(B)/fuzz/fuzz_pull_primary: $(B)/fuzz/fuzz_pull_%: \
+		$(B)/tests/fuzz/fuzz_pull_%.o $(B)/src/repl/pull_%.o $(B)/src/repl/pull_replica.o \
 		$(call objects,$(filter-out src/lib/clock.c src/net/%,$(COMMON)))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(call link_fuzz,$(LIBS_LIB))
-fuzz_config := $(call objects,src/server/config/config.c src/server/config/config_file.c src/server/config/config_rewrite.c)
+fuzz_config := $(call objects,$(addprefix src/server/config/,config.c config_file.c config_rewrite.c))
 $(B)/fuzz/fuzz_script: $(call objects,src/script/lua_cjson.c src/script/lua_cmsgpack.c src/script/lua_struct.c)
-$(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c $(addprefix src/server/command/,command.c command_names.c command_syntax.c))
+$(B)/fuzz/fuzz_acl: $(call objects,src/acl/rights.c src/server/clients/user.c \
+		$(addprefix src/server/command/,command.c command_names.c command_syntax.c))
 $(B)/fuzz/fuzz_text $(B)/fuzz/fuzz_config: $(fuzz_config)
 $(B)/fuzz/fuzz_restore $(B)/fuzz/fuzz_rdb $(B)/fuzz/fuzz_aof: $(call objects,$(wildcard src/store/*.c src/persist/*.c))
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
@@ -233,9 +251,11 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(call objects,$(COMMON))
 fuzz-programs: $(FUZZ_PROGRAMS)
 	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZ_PROGRAMS)
 fuzz:
-	@if echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null; then \
+	@if echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' | \
+	    clang -x c -fsanitize=fuzzer -o /dev/null - 2>/dev/null; then \
 	    $(MAKE) --no-print-directory CC=clang SANITIZER=fuzzer-no-link,address,undefined OPTIMIZATION=-O1 fuzz-programs; \
-	else echo "fuzz: skipped: clang with libFuzzer was not found; deps/install --test installs it"; echo "0 passed, 0 failed"; fi
+	else echo "fuzz: skipped: clang with libFuzzer was not found; deps/install --test installs it"; \
+	    echo "0 passed, 0 failed"; fi
 .SECONDARY:
 
 # The device is the ground the tests stand on: built plainly, whatever the server is built with.
@@ -267,7 +287,8 @@ demo:
 	@utils/demo
 
 # Where files go, and what can be chosen, stands at the head of utils/packaging/install.
-install_variables := DESTDIR PREFIX BINDIR LIBDIR DATADIR MANDIR SYSCONFDIR LOCALSTATEDIR UNITDIR BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
+install_variables := DESTDIR PREFIX BINDIR LIBDIR DATADIR MANDIR SYSCONFDIR LOCALSTATEDIR UNITDIR \
+    BASHCOMPDIR ZSHCOMPDIR USE_REDIS_SYMLINKS
 run_install = @env $(foreach name,$(install_variables),'$(name)=$($(name))') utils/packaging/install
 install: all
 	$(run_install)
@@ -290,4 +311,5 @@ check-style:
 help:
 	@sed -n '/^# make/,/^$$/s/^# \{0,1\}//p' Makefile
 
--include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) $(wildcard src/tools/check*_main.c) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c))
+-include $(patsubst %.o,%.d,$(call objects,$(COMMON) $(SERVER) src/main.c $(CLI) $(BENCHMARK) $(CHECK_SHARED) \
+    $(wildcard src/tools/check*_main.c) $(UNIT) $(HELPERS) $(FUZZ) tests/fuzz/fake_verbs.c))

@@ -22,7 +22,10 @@ proc fail_assertion {message} {
 }
 
 proc shown {v} {
-    if {[string length $v] > 600} {return "'[printable [string range $v 0 250]] ... [printable [string range $v end-100 end]]' ([string length $v] bytes)"}
+    if {[string length $v] > 600} {
+        return "'[printable [string range $v 0 250]] ... [printable [string range $v end-100 end]]' ([string \
+            length $v] bytes)"
+    }
     return "'[printable $v 600]'"
 }
 
@@ -39,34 +42,45 @@ proc assert_equal {expected actual {detail ""}} {
     }
 }
 proc assert_not_equal {unexpected actual {detail ""}} {
-    if {$unexpected eq $actual} {fail_assertion "did not expect [shown $actual][expr {$detail eq "" ? "" : " ($detail)"}]"}
+    if {$unexpected eq $actual} {
+        fail_assertion "did not expect [shown $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
+    }
 }
 proc assert_match {pattern actual {detail ""}} {
     if {![string match $pattern $actual]} {
-        fail_assertion "expected something like [shown $pattern], got [shown $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
+        fail_assertion "expected something like [shown $pattern], got [shown \
+            $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
     }
 }
 proc assert_not_match {pattern actual {detail ""}} {
     if {[string match $pattern $actual]} {
-        fail_assertion "expected nothing like [shown $pattern], got [shown $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
+        fail_assertion "expected nothing like [shown $pattern], got [shown \
+            $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
     }
 }
 proc assert_regexp {pattern actual {detail ""}} {
     if {![regexp -- $pattern $actual]} {
-        fail_assertion "expected to match [shown $pattern], got [shown $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
+        fail_assertion "expected to match [shown $pattern], got [shown \
+            $actual][expr {$detail eq "" ? "" : " ($detail)"}]"
     }
 }
 # assert_error text script: the script fails with exactly that message.
 proc assert_error {text script} {
-    if {![catch {uplevel 1 $script} got opts]} {fail_assertion "expected the error [shown $text], got the result [shown $got]"}
+    if {![catch {uplevel 1 $script} got opts]} {
+        fail_assertion "expected the error [shown $text], got the result [shown $got]"
+    }
     if {[dict get $opts -errorcode] eq "ASSERT"} {fail_assertion $got}
     if {$got ne $text} {fail_assertion "expected the error [shown $text], got the error [shown $got]"}
 }
 # assert_error_like pattern script: the script fails with a message that matches the glob pattern.
 proc assert_error_like {pattern script} {
-    if {![catch {uplevel 1 $script} got opts]} {fail_assertion "expected an error like [shown $pattern], got the result [shown $got]"}
+    if {![catch {uplevel 1 $script} got opts]} {
+        fail_assertion "expected an error like [shown $pattern], got the result [shown $got]"
+    }
     if {[dict get $opts -errorcode] eq "ASSERT"} {fail_assertion $got}
-    if {![string match $pattern $got]} {fail_assertion "expected an error like [shown $pattern], got the error [shown $got]"}
+    if {![string match $pattern $got]} {
+        fail_assertion "expected an error like [shown $pattern], got the error [shown $got]"
+    }
 }
 # Bounds are inclusive.
 proc assert_range {value low high {detail ""}} {
@@ -100,13 +114,17 @@ proc typed_form {t} {
 proc assert_typed {expected args} {
     set expected [typed_form $expected]
     set got [r -typed {*}$args]
-    if {$got ne $expected} {fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $args])"}
+    if {$got ne $expected} {
+        fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $args])"
+    }
 }
 # assert_reply client expected command...: the same for another client.
 proc assert_reply {client expected args} {
     set expected [typed_form $expected]
     set got [$client -typed {*}$args]
-    if {$got ne $expected} {fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $args])"}
+    if {$got ne $expected} {
+        fail_assertion "expected the reply [shown $expected], got [shown $got] (to [printable $args])"
+    }
 }
 # The command is refused because of the number of its arguments.
 proc assert_arity {args} {
@@ -156,7 +174,9 @@ proc arity_errors {commands} {
         set name [string tolower [lindex $command 0]]
         set want "-ERR wrong number of arguments for '$name' command"
         set got [r -typed {*}$command]
-        if {$got ne $want} {fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"}
+        if {$got ne $want} {
+            fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"
+        }
     }
 }
 # wrong_types {command ...}: each is refused because the key holds another type.
@@ -165,7 +185,9 @@ proc wrong_types {commands} {
     set want "-WRONGTYPE Operation against a key holding the wrong kind of value"
     foreach command $commands {
         set got [r -typed {*}$command]
-        if {$got ne $want} {fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"}
+        if {$got ne $want} {
+            fail_assertion "expected the reply [shown $want], got [shown $got] (to [printable $command])"
+        }
     }
 }
 # other_type key: makes the key hold something that is no string (a list). A server that is
@@ -176,7 +198,9 @@ proc other_type {key} {
     r del $key
     set got [r -typed rpush $key x]
     if {$got eq ":1"} {return 1}
-    if {![string match "-ERR unknown command*" $got]} {fail_assertion "expected ':1', got [shown $got] (to rpush $key x)"}
+    if {![string match "-ERR unknown command*" $got]} {
+        fail_assertion "expected ':1', got [shown $got] (to rpush $key x)"
+    }
     if {$::have_other_types} {
         set ::have_other_types 0
         tell skip "checks against other types" "the server has no lists"

@@ -55,7 +55,9 @@ proc primary::fill {chan} {
 # The next command of the replica, as a list of words. Newlines, by which it shows that it is alive, are left out.
 proc primary_command {chan} {
     set words ""
-    primary::await "a command" {[primary::fill $chan; set primary::S($chan) [string trimleft $primary::S($chan) \r\n]; primary::parse $chan words]}
+    primary::await "a command" \
+        {[primary::fill $chan; set primary::S($chan) [string trimleft $primary::S($chan) \r\n]; primary::parse \
+        $chan words]}
     return $words
 }
 proc primary::parse {chan name} {

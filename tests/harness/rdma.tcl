@@ -1,4 +1,5 @@
-# What suites of the RDMA transport need: client processes of their own, faults of the software device, counted resources, a client that works meanwhile.
+# What suites of the RDMA transport need: client processes of their own, faults of the software device, counted
+# resources, a client that works meanwhile.
 
 proc software_device {} {string match *softrdma* $::opt(launcher)}
 # For -needs.
@@ -24,12 +25,14 @@ proc line_of {chan what} {
     return $line
 }
 
-# A proxy of our own, as a client process that can be ended on its own, or whose device misbehaves (-env): {process id, port}.
+# A proxy of our own, as a client process that can be ended on its own, or whose device misbehaves (-env): {process id,
+# port}.
 proc own_proxy {args} {
     set o [dict merge [list -host $::opt(rdma_host) -port "" -env "" -source ""] $args]
     if {[dict get $o -port] eq ""} {dict set o -port [srv port]}
     set source [expr {[dict get $o -source] eq "" ? {} : [list --source [dict get $o -source]]}]
-    lassign [open_beside env {*}[dict get $o -env] {*}$::opt(launcher) [tool rdma-proxy] --listen-port 0 --rdma-host [dict get $o -host] \
+    lassign [open_beside env {*}[dict get $o -env] {*}$::opt(launcher) [tool rdma-proxy] --listen-port 0 --rdma-host \
+        [dict get $o -host] \
         --rdma-port [dict get $o -port] {*}$source] pid chan
     regexp {ready (\d+)} [line_of $chan "the proxy"] -> port
     return [list $pid $port]
@@ -37,7 +40,8 @@ proc own_proxy {args} {
 
 # Connections that rdma-hostile holds in some posture: {process id, channel}.
 proc hold {posture count} {
-    lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] --hold $posture --cases $count] pid chan
+    lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] \
+        --hold $posture --cases $count] pid chan
     assert_equal "holding $count" [line_of $chan rdma-hostile]
     return [list $pid $chan]
 }
@@ -45,7 +49,8 @@ proc hold {posture count} {
 # Whether a server answers over RDMA at that port.
 proc answers {port {host ""}} {
     if {$host eq ""} {set host $::opt(rdma_host)}
-    set got [run -timeout 20 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping --cases 1 --wait 3000]
+    set got [run -timeout 20 {*}$::opt(launcher) [tool rdma-hostile] --host $host --port $port --kind lawful_ping \
+        --cases 1 --wait 3000]
     expr {[dict get $got code] eq 0}
 }
 
@@ -57,7 +62,8 @@ proc with_faults {rules args} {
     file mkdir $dir
     set text {}
     foreach {name rule} $rules {lappend text "$rule,while=$dir/$name"}
-    dict set args env [list SOFTRDMA_FAULTS=[join $text \;] {*}[expr {[dict exists $args env] ? [dict get $args env] : ""}]]
+    dict set args env [list SOFTRDMA_FAULTS=[join $text \;] \
+        {*}[expr {[dict exists $args env] ? [dict get $args env] : ""}]]
     return $args
 }
 # Wakes a rule until the end of the test; with a queue pair's number for this one only.
@@ -87,13 +93,15 @@ proc held {} {
 proc descriptors_of {pid} {
     set out {}
     foreach link [glob -nocomplain -directory /proc/$pid/fd *] {
-        if {![catch {file readlink $link} target] && ![string match "*eventfd*" $target]} {lappend out "[file tail $link] $target"}
+        if {![catch {file readlink $link} target] && ![string match "*eventfd*" $target]} {
+            lappend out "[file tail $link] $target"
+        }
     }
     return [lsort -dictionary $out]
 }
 
-# Runs the body with a client that works all the time and must not notice. When the body and what it left for the end of the test is over,
-# everything must be given back.
+# Runs the body with a client that works all the time and must not notice. When the body and what it left for the end of
+# the test is over, everything must be given back.
 proc unharmed {body} {
     set ::resources_client [new_client -tcp 1]
     r ping
@@ -124,7 +132,11 @@ proc wait_held {names wanted descriptors} {
     while {1} {
         set now [held]
         set differing {}
-        foreach n $names {if {[dict get $now $n] != [dict get $wanted $n]} {lappend differing "$n: [dict get $wanted $n] before, [dict get $now $n] now"}}
+        foreach n $names {
+            if {[dict get $now $n] != [dict get $wanted $n]} {
+                lappend differing "$n: [dict get $wanted $n] before, [dict get $now $n] now"
+            }
+        }
         if {$differing eq ""} return
         if {[clock milliseconds] > $end} {
             foreach d $::held_descriptors {if {$d ni $descriptors} {lappend differing "descriptor $d is new"}}
@@ -138,7 +150,8 @@ proc wait_held {names wanted descriptors} {
 
 proc steady_start {args} {
     set o [dict merge [list -port [srv client_port]] $args]
-    lassign [open_beside [info nameofexecutable] [file join $::root tests programs steady-client.tcl] [dict get $o -port]] pid chan
+    lassign [open_beside [info nameofexecutable] [file join $::root tests programs steady-client.tcl] \
+        [dict get $o -port]] pid chan
     assert_equal "working" [line_of $chan "the steady client"]
     return $chan
 }

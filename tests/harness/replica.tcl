@@ -1,12 +1,14 @@
 # A replica made of raw bytes, for suites about primaries.
 #
 #   set c [replica_connect ?option value ...?]    REPLCONF with these; {capa eof capa psync2} if none are given
-#   replica_sync $c ?id offset?                    PSYNC: the answer's first line, without the newlines that keep the link alive
+#   replica_sync $c ?id offset?                    PSYNC: the answer's first line, without the newlines that keep the
+#                                                  link alive
 #   replica_payload $c                             the full copy that follows, without its head and mark
 #   replica_full_sync ?option value ...?           all of these: {client id offset payload}, acknowledged
 #   replica_ack $c offset ?fsynced?
 #   replica_stream $c bytes                        that many bytes of the stream
-#   replica_commands $c                            the commands up to a mark that only we publish, without PING and REPLCONF
+#   replica_commands $c                            the commands up to a mark that only we publish, without PING and
+#                                                  REPLCONF
 
 set ::replica_mark 0
 

@@ -162,7 +162,9 @@ proc resp::send {id argv} {
 proc resp::note {argv} {
     set name [string tolower [lindex $argv 0]]
     foreach word [lrange $argv 1 end] {
-        if {[string length $word] < 20 && ![info exists ::words_sent([list $name $word])]} {set ::words_sent([list $name $word]) 1}
+        if {[string length $word] < 20 && ![info exists ::words_sent([list $name $word])]} {
+            set ::words_sent([list $name $word]) 1
+        }
     }
 }
 

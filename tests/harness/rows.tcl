@@ -1,5 +1,5 @@
-# Rows: what every command has in common with every other one, a row a command. The suite command-table goes through them; the rows themselves
-# are in tests/integration/command-table/.
+# Rows: what every command has in common with every other one, a row a command. The suite command-table goes through
+# them; the rows themselves are in tests/integration/command-table/.
 #
 #   rows GROUP {
 #       lpush {
@@ -13,17 +13,23 @@
 #
 #   given     commands that make what the call is about
 #   call      the example
-#   gives     its reply in RESP2, typed as resp.tcl writes it; gives3 in RESP3 where it is another. In place of it `like`, `like3`: a glob pattern
-#   missing   its reply where nothing was given, missing3 in RESP3 where it is another; left out where the call needs no key to be there
-#   takes     pairs of a key of the call and the types it may have (any: all of them); those left out: the type of the group (HyperLogLogs: none, as
-#             a string that is none is refused like another type)
+#   gives     its reply in RESP2, typed as resp.tcl writes it; gives3 in RESP3 where it is another. In place of it
+#             `like`, `like3`: a glob pattern
+#   missing   its reply where nothing was given, missing3 in RESP3 where it is another; left out where the call needs no
+#             key to be there
+#   takes     pairs of a key of the call and the types it may have (any: all of them); those left out: the type of the
+#             group (HyperLogLogs: none, as a string
+#             that is none is refused like another type)
 #   refuses   the error where a key has another type, if it is not the usual one
 #   events    the keyspace events, in order: {class event key}; left out: none
-#   repeats   patterns of the commands that are propagated; left out: the call itself where it is one that writes, else nothing
+#   repeats   patterns of the commands that are propagated; left out: the call itself where it is one that writes, else
+#             nothing
 #   needs     as -needs of a test
 
-set ::row_types {string {set %k v} list {rpush %k v} set {sadd %k v} zset {zadd %k 1 v} hash {hset %k f v} stream {xadd %k * f v}}
-set ::row_type_of {string string bitmap string hyperloglog none list list set set sorted-set zset geo zset hash hash stream stream generic any}
+set ::row_types {string {set %k v} list {rpush %k v} set {sadd %k v} zset {zadd %k 1 v} hash {hset %k f v} stream \
+    {xadd %k * f v}}
+set ::row_type_of {string string bitmap string hyperloglog none list list set set sorted-set zset geo zset hash hash \
+    stream stream generic any}
 set ::row_classes {g $ l s h z t x e d n m}
 
 proc rows {group table} {

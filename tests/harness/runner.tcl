@@ -26,7 +26,7 @@ proc usage {} {
   --durable          start a server that died again and go on with the suite
   --valgrind         run the server under valgrind
   --seed N           seed of the random numbers (printed with every run)
-  --retry            run a suite that failed once more, alone, when the others are through (default with TEST_RETRY=yes).
+  --retry            run a suite that failed once more, alone, after the others (default with TEST_RETRY=yes).
                      The second result counts; the first is listed. A crash or a sanitizer's report is never forgiven
   --junit FILE       write the results as JUnit, too (default with TEST_REPORTS=DIR: DIR/SUITE.xml)
   --list             show the suites and their tests, run nothing
@@ -43,7 +43,8 @@ proc bad {message} {
 }
 
 array set o {
-    single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 tls 0 launcher {} rdma_host 127.0.0.1 io_threads 0 slots 0
+    single {} skipunit {} only {} allow {} deny {} suite integration clients 2 server "" ours "" rdma 0 tls 0 launcher \
+        {} rdma_host 127.0.0.1 io_threads 0 slots 0
     loops 1 timeout 60 durable 0 valgrind 0 seed "" list 0 verbose 0 junit "" retry 0
 }
 if {[info exists ::env(TEST_RETRY)] && $::env(TEST_RETRY) eq "yes"} {set o(retry) 1}
@@ -124,7 +125,8 @@ if {![llength $units]} {bad "there are no suites in tests/$o(suite)"}
 if {$o(list)} {
     foreach u $units {
         puts [lindex $u 0]
-        foreach {- - quoted braced} [regexp -all -inline -line {^\s*test\s+("([^"\n]*)"|\{([^\}\n]*)\})} [lindex $u 3]] {
+        foreach {- - quoted braced} \
+            [regexp -all -inline -line {^\s*test\s+("([^"\n]*)"|\{([^\}\n]*)\})} [lindex $u 3]] {
             puts "    [expr {$quoted ne "" ? $quoted : $braced}]"
         }
     }
@@ -133,7 +135,9 @@ if {$o(list)} {
 
 set default_server [file join $::root src valkey-server]
 if {$o(server) eq ""} {set o(server) $default_server}
-if {[string first / $o(server)] < 0 && [auto_execok $o(server)] ne ""} {set o(server) [lindex [auto_execok $o(server)] 0]}
+if {[string first / $o(server)] < 0 && [auto_execok $o(server)] ne ""} {
+    set o(server) [lindex [auto_execok $o(server)] 0]
+}
 set o(server) [file normalize $o(server)]
 if {![file executable $o(server)]} {bad "there is no server at $o(server): build it (make) or name one with --server"}
 if {$o(ours) eq ""} {set o(ours) [string match $::root/* $o(server)]}
@@ -147,7 +151,8 @@ if {$o(launcher) ne ""} {
     }
 }
 if {$o(junit) eq "" && [info exists ::env(TEST_REPORTS)] && $::env(TEST_REPORTS) ne ""} {
-    set o(junit) [file join $::env(TEST_REPORTS) $o(suite)[expr {$o(rdma) ? "-rdma" : $o(tls) ? "-tls" : ""}][expr {$o(slots) ? "-slots" : ""}].xml]
+    set o(junit) [file join $::env(TEST_REPORTS) \
+        $o(suite)[expr {$o(rdma) ? "-rdma" : $o(tls) ? "-tls" : ""}][expr {$o(slots) ? "-slots" : ""}].xml]
 }
 if {$o(junit) ne ""} {set o(junit) [file normalize $o(junit)]}
 if {![info exists ::env(VALKEY_TEST_RUN)]} {bad "start it as ./runtest"}
@@ -193,12 +198,15 @@ proc start_next {} {
         set id [incr ::job_n]
         set dir [file join $::run u$id]
         file mkdir $dir
-        set options [list server $o(server) ours $o(ours) rdma $o(rdma) tls $o(tls) io_threads $o(io_threads) slots $o(slots) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
+        set options [list server $o(server) ours $o(ours) rdma $o(rdma) tls $o(tls) io_threads $o(io_threads) slots \
+            $o(slots) launcher $o(launcher) rdma_host $o(rdma_host) valgrind $o(valgrind) \
             durable $o(durable) timeout $o(timeout) only $o(only) allow $o(allow) deny $o(deny) verbose $o(verbose) \
             seed [expr {$o(seed) + $loop - 1}]]
-        set chan [open [list | [info nameofexecutable] [file join $::root tests harness worker.tcl] $::root $dir $file $options 2>@1] r]
+        set chan [open [list | [info nameofexecutable] [file join $::root tests harness worker.tcl] $::root $dir $file \
+            $options 2>@1] r]
         fconfigure $chan -blocking 0 -buffering line -encoding utf-8
-        array set ::job [list $id,name $name $id,file $file $id,dir $dir $id,chan $chan $id,test "" $id,line 0 $id,until 0 \
+        array set ::job [list $id,name $name $id,file $file $id,dir $dir $id,chan $chan $id,test "" $id,line 0 \
+            $id,until 0 \
             $id,loop $loop $id,attempt $attempt $id,cases "" \
             $id,began [clock milliseconds] $id,ended 0 $id,ok 0 $id,fail 0 $id,skip 0 $id,killed 0]
         fileevent $chan readable [list job_output $id]
@@ -225,7 +233,9 @@ proc job_output {id} {
     catch {close $chan} result
     if {!$::job($id,ended)} {
         if {$::job($id,test) ne ""} {
-            if {!$::job($id,killed)} {record_failure $id $::job($id,test) $::job($id,line) "the test process ended in the middle ($result)" ""}
+            if {!$::job($id,killed)} {
+                record_failure $id $::job($id,test) $::job($id,line) "the test process ended in the middle ($result)" ""
+            }
         } else {
             record_failure $id "(suite)" 0 "the test process ended in the middle ($result)" ""
         }
@@ -233,7 +243,8 @@ proc job_output {id} {
     kill_below $::job($id,dir)
     catch {file delete -force $::job($id,dir)}
     set took [format %.1f [expr {([clock milliseconds] - $::job($id,began)) / 1000.0}]]
-    puts [format "%-24s %4d passed %4d failed %4d skipped  %6s s" $::job($id,name) $::job($id,ok) $::job($id,fail) $::job($id,skip) $took]
+    puts [format "%-24s %4d passed %4d failed %4d skipped  %6s s" $::job($id,name) $::job($id,ok) $::job($id,fail) \
+        $::job($id,skip) $took]
     if {$::o(retry) && $::job($id,fail) && $::job($id,attempt) == 1} {try_again $id}
     append ::cases $::job($id,cases)
     incr ::running -1
@@ -267,7 +278,9 @@ proc junit_write {} {
     if {$o(junit) eq ""} return
     set ch [open $o(junit) w]
     fconfigure $ch -encoding utf-8
-    puts $ch "<testsuite name=\"$o(suite)\" tests=\"[expr {$total(ok) + $total(fail) + $total(skip)}]\" failures=\"$total(fail)\" skipped=\"$total(skip)\">\n$::cases</testsuite>"
+    puts $ch "<testsuite name=\"$o(suite)\" tests=\"[expr \
+        {$total(ok) + $total(fail) + $total(skip)}]\" failures=\"$total(fail)\" \
+        skipped=\"$total(skip)\">\n$::cases</testsuite>"
     close $ch
 }
 
@@ -343,7 +356,8 @@ proc watch {} {
                 append tail [exec tail -n 15 $log | sed "s/^/      | /"] \n
             }
         }
-        record_failure $id $::job($id,test) $::job($id,line) "stuck: no end long after its time was up; the rest of this suite did not run" $tail
+        record_failure $id $::job($id,test) $::job($id,line) \
+            "stuck: no end long after its time was up; the rest of this suite did not run" $tail
         set ::job($id,killed) 1
         set ::job($id,test) ""
         kill_below $::job($id,dir)
@@ -351,20 +365,24 @@ proc watch {} {
     after 1000 watch
 }
 
-# Each literal word in the syntax of a command on data (those that command-table told) must have been sent with it by some suite: asked after runs of everything.
+# Each literal word in the syntax of a command on data (those that command-table told) must have been sent with it by
+# some suite: asked after runs of everything.
 set ::syntax {}
 set ::sent {}
 proc check_syntax_sent {} {
     global o
-    if {$o(single) ne "" || $o(skipunit) ne "" || $o(only) ne "" || $o(allow) ne "" || $o(deny) ne "" || !$o(ours)} return
+    if {$o(single) ne "" || $o(skipunit) ne "" || $o(only) ne "" || $o(allow) ne "" || $o(deny) ne "" || !$o(ours)} \
+        return
     set missing {}
     foreach pair [dict keys $::syntax] {if {![dict exists $::sent $pair]} {lappend missing [string toupper $pair]}}
     if {$missing eq ""} return
     incr ::total(fail)
-    lappend ::failures [list (all) "every word of every command's syntax is sent by a suite" tests/$o(suite) "these are not: [join $missing ", "]"]
+    lappend ::failures [list (all) "every word of every command's syntax is sent by a suite" tests/$o(suite) \
+        "these are not: [join $missing ", "]"]
 }
 
-puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr {$o(rdma) ? "rdma" : $o(tls) ? "tls" : "tcp"}],\
+puts "server [relative $o(server)][expr {$o(ours) ? "" : " (a genuine one)"}], transport [expr \
+    {$o(rdma) ? "rdma" : $o(tls) ? "tls" : "tcp"}],\
     [llength $::queue] suites, seed $o(seed)"
 after 1000 watch
 start_next

@@ -112,7 +112,8 @@ proc server_start {options} {
         if {$tls} {
             set certificates [certificates]
             set tls_port [free_port]
-            foreach {k v} [list tls-port $tls_port tls-cert-file server.crt tls-key-file server.key tls-ca-cert-file ca.crt] {
+            foreach {k v} [list tls-port $tls_port tls-cert-file server.crt tls-key-file server.key \
+                tls-ca-cert-file ca.crt] {
                 dict set settings $k [expr {$k eq "tls-port" ? $v : [file join $certificates $v]}]
             }
             set ::server($id,tls_port) $tls_port
@@ -220,7 +221,8 @@ proc proxy_start {id} {
     set helper [tool $kind-proxy]
     if {$helper eq ""} {error "tests/programs/$kind-proxy is not built: run make"}
     if {$kind eq "rdma"} {
-        set command [list {*}$::opt(launcher) $helper --listen-port 0 --rdma-host $::opt(rdma_host) --rdma-port $::server($id,port)]
+        set command [list {*}$::opt(launcher) $helper --listen-port 0 --rdma-host $::opt(rdma_host) \
+            --rdma-port $::server($id,port)]
     } else {
         set c [certificates]
         set command [list $helper --listen-port 0 --host $::server($id,host) --port $::server($id,tls_port) \
@@ -331,7 +333,8 @@ proc server_reports {id} {
         foreach pattern {
             {ERROR: \w+Sanitizer[^\n]*} {WARNING: ThreadSanitizer[^\n]*} {[^\n]*runtime error:[^\n]*}
             {definitely lost: [1-9][^\n]*} {Invalid (?:read|write) of size[^\n]*} {[^\n]*uninitialised value[^\n]*}
-            {[^\n]*=== [^\n]*BUG REPORT START[^\n]*} {[^\n]*ASSERTION FAILED[^\n]*} {[^\n]*Assertion `[^\n]*failed[^\n]*}
+            {[^\n]*=== [^\n]*BUG REPORT START[^\n]*} {[^\n]*ASSERTION FAILED[^\n]*} \
+                {[^\n]*Assertion `[^\n]*failed[^\n]*}
         } {
             if {[regexp -- $pattern $text m]} {lappend found [string trim $m]}
         }
@@ -427,7 +430,8 @@ proc wait_for_log {pattern {from 0} {ms 5000} {level 0}} {
     set end [resp::deadline $ms]
     while {![log_has $pattern $from $level]} {
         if {[clock milliseconds] > $end} {
-            fail_assertion "the log does not say '$pattern' within $ms ms; it says: [printable [log_text $from $level] 800]"
+            fail_assertion "the log does not say '$pattern' within $ms ms; it says: [printable \
+                [log_text $from $level] 800]"
         }
         after 10
     }
@@ -517,13 +521,15 @@ proc unmet_need {needs} {
             command {
                 if {![info exists ::known_command($value)]} {
                     set known [r -typed command info {*}$value]
-                    set ::known_command($value) [expr {[string index $known 0] eq "*" && [string index [lindex $known 1] 0] eq "*"}]
+                    set ::known_command($value) \
+                        [expr {[string index $known 0] eq "*" && [string index [lindex $known 1] 0] eq "*"}]
                 }
                 if {!$::known_command($value)} {return "the server has no command $value"}
             }
             config {if {[r config get $value] eq ""} {return "the server has no option $value"}}
             tool {if {[tool $value] eq ""} {return "no $value is installed"}}
-            ours {if {[server_is_ours] != $value} {return [expr {$value ? "only for our server" : "only for a genuine server"}]}}
+            ours {if {[server_is_ours] != $value} \
+                {return [expr {$value ? "only for our server" : "only for a genuine server"}]}}
             file {if {![file exists $value]} {return "no $value"}}
             device {if {![software_device]} {return "only on the software device"}}
             true {if {![uplevel 2 [list expr $value]]} {return "not the case: $value"}}
@@ -556,8 +562,11 @@ proc serve {args} {
             if {![process_alive [spawn_pid $handle]]} {
                 error "the server ended at once: [spawn_out $handle][spawn_err $handle]"
             }
-            if {![catch {set c [new_client -host [dict get $o -host] -port $port -timeout 1000]; catch {$c ping} e; $c -close}]} break
-            if {[clock milliseconds] > $end} {error "the server does not listen: [spawn_out $handle][spawn_err $handle]"}
+            if {![catch {set c [new_client -host [dict get $o -host] -port $port -timeout 1000]; catch {$c ping} e; $c \
+                -close}]} break
+            if {[clock milliseconds] > $end} {
+                error "the server does not listen: [spawn_out $handle][spawn_err $handle]"
+            }
             after 10
         }
     }
@@ -569,7 +578,9 @@ proc wait_for_text {file pattern {ms 5000}} {
     while {1} {
         set text [expr {[file exists $file] ? [file_bytes $file] : ""}]
         if {[string match "*$pattern*" $text]} return
-        if {[clock milliseconds] > $end} {fail_assertion "$file does not say '$pattern' within $ms ms; it says: [printable $text 800]"}
+        if {[clock milliseconds] > $end} {
+            fail_assertion "$file does not say '$pattern' within $ms ms; it says: [printable $text 800]"
+        }
         after 10
     }
 }

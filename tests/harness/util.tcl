@@ -25,10 +25,12 @@ proc wait_for_condition {ms condition {otherwise ""}} {
 
 proc fail {message} {fail_assertion $message}
 
-# RDMA_TEST_SCALE=N tells that everything is about N times slower than usual (a device of the kernel in an emulated machine): counts are
-# divided by it, waiting is more patient. Only counts that stand for "many" are scaled, never what a test is about.
+# RDMA_TEST_SCALE=N tells that everything is about N times slower than usual (a device of the kernel in an emulated
+# machine): counts are divided by it, waiting is more patient. Only counts that stand for "many" are scaled, never what
+# a test is about.
 set ::test_scale 1
-if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RDMA_TEST_SCALE)] && $::env(RDMA_TEST_SCALE) > 1} {
+if {[info exists ::env(RDMA_TEST_SCALE)] && [string is integer -strict $::env(RDMA_TEST_SCALE)] && \
+    $::env(RDMA_TEST_SCALE) > 1} {
     set ::test_scale $::env(RDMA_TEST_SCALE)
 }
 set ::test_patience [expr {$::test_scale > 1 ? 4 : 1}]
@@ -175,7 +177,8 @@ proc spawn_wait {id {ms 10000}} {
             kill_process KILL $pid
             catch {close [dict get $s chan]}
             unset ::spawned($id)
-            error "process $pid did not end within $ms ms; it wrote: [printable [file_bytes [dict get $s out]][file_bytes [dict get $s err]] 1000]"
+            error "process $pid did not end within $ms ms; it wrote: [printable \
+                [file_bytes [dict get $s out]][file_bytes [dict get $s err]] 1000]"
         }
         after $pause
         if {$pause < 20} {incr pause $pause}

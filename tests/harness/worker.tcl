@@ -12,7 +12,9 @@ set ::test_deadline 0
 set ::at_end {}
 array set ::spawned {}
 
-foreach f {resp assert util server rdma follow rows aof replica primary} {source [file join $::root tests harness $f.tcl]}
+foreach f {resp assert util server rdma follow rows aof replica primary} {
+    source [file join $::root tests harness $f.tcl]
+}
 expr {srand($::opt(seed))}
 
 # Everything we start inherits this directory, so that the runner can find it.
@@ -91,7 +93,9 @@ proc test {name args} {
     set ::test_deadline [expr {[clock milliseconds] + 1000 * $seconds}]
     set ::assert_line 0
     set marks {}
-    foreach id $::servers {lappend marks $id [expr {[file exists $::server($id,log)] ? [file size $::server($id,log)] : 0}]}
+    foreach id $::servers {
+        lappend marks $id [expr {[file exists $::server($id,log)] ? [file size $::server($id,log)] : 0}]
+    }
     set before $::test_clients
     set spawned_before [array names ::spawned]
     set ::at_end {}
@@ -190,7 +194,8 @@ proc log_since {id from} {
         set crash [lsearch -glob $lines "*BUG REPORT START*"]
         if {$crash >= 0} {
             set lines [lrange $lines $crash $crash+45]
-        } elseif {[llength $lines] > 15} {set lines [concat [list "... ([llength $lines] lines)"] [lrange $lines end-14 end]]}
+        } elseif {[llength $lines] > 15} \
+            {set lines [concat [list "... ([llength $lines] lines)"] [lrange $lines end-14 end]]}
         foreach l $lines {append out "      | [printable [string trimright $l \r] 300]\n"}
     }
     return $out

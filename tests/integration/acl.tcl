@@ -44,7 +44,8 @@ start_server {tags {acl}} {
     }
 
     test "ACL CAT lists categories and their commands" {
-        set categories {keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub admin fast slow}
+        set categories {keyspace read write set sortedset list hash string bitmap hyperloglog geo stream pubsub \
+            admin fast slow}
         lappend categories blocking dangerous connection transaction scripting
         assert_equal $categories [r acl cat]
         assert {"get" in [r acl cat string]}
@@ -59,14 +60,16 @@ start_server {tags {acl}} {
         assert_equal 1024 [string length [r acl genpass 4096]]
         assert {[r acl genpass] ne [r acl genpass]}
         foreach bits {0 -1 4097} {
-            assert_error "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096" {r acl genpass $bits}
+            assert_error "ERR ACL GENPASS argument must be the number of bits for the output password, a positive \
+                number up to 4096" {r acl genpass $bits}
         }
         assert_error "ERR value is not an integer or out of range" {r acl genpass x}
     }
 
     test "passwords are kept as digests, and any of them logs in" {
         r acl setuser alice reset on >secret >other
-        assert_equal [list $secret [lindex [dict get [r acl getuser alice] passwords] 1]] [dict get [r acl getuser alice] passwords]
+        assert_equal [list $secret [lindex [dict get [r acl getuser alice] passwords] 1]] \
+            [dict get [r acl getuser alice] passwords]
         set c [new_client]
         assert_equal OK [$c auth alice secret]
         assert_equal OK [$c auth alice other]
@@ -87,7 +90,8 @@ start_server {tags {acl}} {
 
     test "ACL GETUSER shows rules, in RESP3 as a map" -needs {version 9.1} {
         r acl setuser bob reset on >secret ~a* %R~b* %W~c* &ch +@read -get +config|get db=2,0 (~s +set db=1)
-        set permissions [list commands {-@all +@read -get +config|get} keys {~a* %R~b* %W~c*} channels &ch databases db=0,2]
+        set permissions [list commands {-@all +@read -get +config|get} keys {~a* %R~b* %W~c*} channels &ch \
+            databases db=0,2]
         set selector [list commands {-@all +set} keys ~s channels {} databases db=1]
         assert_equal [list flags on passwords $secret {*}$permissions selectors [list $selector]] [r acl getuser bob]
         assert_typed nil$ acl getuser nobody
@@ -99,7 +103,8 @@ start_server {tags {acl}} {
     test "ACL LIST shows rules that make the user again" {
         r acl setuser bob reset on >secret ~a* %R~b* %W~c* &ch +@read -get +config|get (~s +set) (allkeys &x -@all)
         set line [acl_list bob]
-        assert_equal "user bob on #$secret ~a* %R~b* %W~c* resetchannels &ch -@all +@read -get +config|get (~s resetchannels -@all +set) (~* resetchannels &x -@all)" $line
+        assert_equal "user bob on #$secret ~a* %R~b* %W~c* resetchannels &ch -@all +@read \
+            -get +config|get (~s resetchannels -@all +set) (~* resetchannels &x -@all)" $line
         r acl setuser copy reset {*}[lrange $line 2 end]
         assert_equal [lrange $line 2 end] [lrange [acl_list copy] 2 end]
     }
@@ -133,12 +138,17 @@ start_server {tags {acl}} {
         rule_error +config|get|x "Allowing first-arg of a subcommand is not supported"
         rule_error <nopass "The password you are trying to remove from the user does not exist"
         foreach rule {#abc !abc} {
-            rule_error $rule "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+            rule_error $rule "The password hash must be exactly 64 characters and contain only lowercase \
+                hexadecimal characters"
         }
         foreach rule {%~x % %RR~x %X~x "~a b" "&a b" ) (on) (reset) (>pw) ((+get))} {rule_error $rule "Syntax error"}
         rule_error "(+nosuch)" "Unknown command or category name in ACL"
-        assert_error "ERR Error in ACL SETUSER modifier '~y': Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns" {r acl setuser tried allkeys ~y}
-        assert_error "ERR Error in ACL SETUSER modifier '&y': Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels" {r acl setuser tried allchannels &y}
+        assert_error "ERR Error in ACL SETUSER modifier '~y': Adding a pattern after the * pattern (or the 'allkeys' \
+            flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns" \
+            {r acl setuser tried allkeys ~y}
+        assert_error "ERR Error in ACL SETUSER modifier '&y': Adding a pattern after the * pattern (or the \
+            'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty \
+            list of channels" {r acl setuser tried allchannels &y}
         assert_error "ERR Unmatched parenthesis in acl selector starting at '(+get'." {r acl setuser tried (+get ~x}
         assert_error "ERR Error in ACL SETUSER modifier '(~a on x)': Syntax error" {r acl setuser tried (~a on x)}
         assert_error "ERR Usernames can't contain spaces or null characters" {r acl setuser "a b" on}
@@ -158,9 +168,12 @@ start_server {tags {acl}} {
 
     test "a user may run its commands and no other" {
         set c [user_client bob ~* +get +config|get +select|0 -@dangerous +@hash -hdel]
-        replies [list {get k} nil$ {set k v} -[denied_command bob set] {hset h f v} :1 {hdel h f} -[denied_command bob hdel] \
-            {config get maxmemory} -[denied_command bob config|get] {select 0} +OK {select 1} -[denied_command bob select] \
-            {nosuch} "-ERR unknown command 'nosuch', with args beginning with: " {get} "-ERR wrong number of arguments for 'get' command"] $c
+        replies [list {get k} nil$ {set k v} -[denied_command bob set] {hset h f v} :1 {hdel h f} \
+            -[denied_command bob hdel] \
+            {config get maxmemory} -[denied_command bob config|get] {select 0} +OK {select 1} \
+            -[denied_command bob select] \
+            {nosuch} "-ERR unknown command 'nosuch', with args beginning with: " \
+            {get} "-ERR wrong number of arguments for 'get' command"] $c
         r acl setuser bob +config|get
         assert_match {maxmemory *} [$c config get maxmemory]
         assert_error [denied_command bob config|set] {$c config set maxmemory 0}
@@ -173,18 +186,24 @@ start_server {tags {acl}} {
         set c [user_client bob +@all ~x* %R~r* %W~w?]
         r set y 1
         set no "-NOPERM No permissions to access a key"
-        replies [list {set x1 v} +OK {get x1} {$v} {get y} $no {get r1} nil$ {set r1 v} $no {set w1 v} +OK {get w1} $no {set w12 v} $no \
-            {set w1 v get} $no {append w1 v} :2 {exists w1 x1 r1} :2 {mset x1 1 y 2} $no {mget x1 r1 y} $no {rename x1 w1} +OK {copy w1 x1} $no \
-            {object encoding y} $no {eval "return 1" 1 y} $no {sort x2 store y} $no {xread streams x9 y 0 0} $no {lmpop 2 x9 y left} $no] $c
+        replies [list {set x1 v} +OK {get x1} {$v} {get y} $no {get r1} nil$ {set r1 v} $no {set w1 v} +OK \
+            {get w1} $no {set w12 v} $no \
+            {set w1 v get} $no {append w1 v} :2 {exists w1 x1 r1} :2 {mset x1 1 y 2} $no {mget x1 r1 y} $no \
+            {rename x1 w1} +OK {copy w1 x1} $no \
+            {object encoding y} $no {eval "return 1" 1 y} $no {sort x2 store y} $no {xread streams x9 y 0 0} $no \
+            {lmpop 2 x9 y left} $no] $c
         $c -close
     }
 
     test "patterns of any length are compared as a whole" {
         set c [user_client bob +@all ~12345678 ~abcdefgh* ~long-prefix:* ~mid?le-of-a-name ~s %R~ro-prefix* ~]
         set no "-NOPERM No permissions to access a key"
-        replies [list {get 12345678} nil$ {get 1234567} $no {get 123456789} $no {get abcdefgh} nil$ {get abcdefghi} nil$ {get abcdefg} $no \
-            {get abcdefgx} $no {get long-prefix:} nil$ {get long-prefix:1} nil$ {get long-prefix} $no {get long-prexix:1} $no \
-            {get middle-of-a-name} nil$ {get mile-of-a-name} $no {get middle-of-a-nam} $no {get s} nil$ {get sx} $no {get ""} nil$ {get ro-prefix} nil$ \
+        replies [list {get 12345678} nil$ {get 1234567} $no {get 123456789} $no {get abcdefgh} nil$ \
+            {get abcdefghi} nil$ {get abcdefg} $no \
+            {get abcdefgx} $no {get long-prefix:} nil$ {get long-prefix:1} nil$ {get long-prefix} $no \
+            {get long-prexix:1} $no \
+            {get middle-of-a-name} nil$ {get mile-of-a-name} $no {get middle-of-a-nam} $no {get s} nil$ {get sx} $no \
+            {get ""} nil$ {get ro-prefix} nil$ \
             {set ro-prefix 1} $no {set s 1} +OK {incr s} :2 {getdel ro-prefix} $no {getdel s} {$2}] $c
         $c -close
     }
@@ -192,7 +211,8 @@ start_server {tags {acl}} {
     test "each rule counts from the next request on" {
         set c [user_client bob +@all ~x:*]
         set no "-NOPERM No permissions to access a key"
-        replies [list {set x:1 v} +OK {get x:1} {$v} {get y:1} $no {ping} +PONG {publish news m} "-NOPERM No permissions to access a channel"] $c
+        replies [list {set x:1 v} +OK {get x:1} {$v} {get y:1} $no {ping} +PONG \
+            {publish news m} "-NOPERM No permissions to access a channel"] $c
         r acl setuser bob resetkeys %R~y:*
         replies [list {get x:1} $no {get y:1} nil$ {set y:1 v} $no] $c
         r acl setuser bob -get &news
@@ -211,19 +231,24 @@ start_server {tags {acl}} {
         set no "-NOPERM No permissions to access a key"
         foreach key {secret x1} {r xgroup create $key streams 0 mkstream}
         r xadd secret 1-1 f v
-        replies [list {xreadgroup count 1 group streams x1 streams secret >} $no {xreadgroup noack group streams streams streams secret >} $no \
-            {xreadgroup group streams streams streams secret >} $no {xreadgroup count 1 group streams secret streams x1 >} nil* \
+        replies [list {xreadgroup count 1 group streams x1 streams secret >} $no \
+            {xreadgroup noack group streams streams streams secret >} $no \
+            {xreadgroup group streams streams streams secret >} $no \
+            {xreadgroup count 1 group streams secret streams x1 >} nil* \
             {xreadgroup group streams streams streams x1 secret > >} $no] $c
         assert_equal {x1 streams} [r command getkeys xreadgroup count 1 group streams a streams x1 streams 0 0]
-        assert_error "ERR Invalid arguments specified for command" {r command getkeys xreadgroup group g c count 1 streams a}
-        assert_error "ERR Invalid arguments specified for command" {r command getkeys xreadgroup group g c count 1 streams}
+        assert_error "ERR Invalid arguments specified for command" \
+            {r command getkeys xreadgroup group g c count 1 streams a}
+        assert_error "ERR Invalid arguments specified for command" \
+            {r command getkeys xreadgroup group g c count 1 streams}
         $c -close
     }
 
     test "a selector allows a command only as a whole" {
         set c [user_client bob +get ~x (+set ~y) (+mget ~y %R~z)]
         set no "-NOPERM No permissions to access a key"
-        replies [list {get x} nil$ {set y 1} +OK {get y} $no {set x 1} $no {mget y z} {* $1 nil$} {mget x y} $no {del x} -[denied_command bob del]] $c
+        replies [list {get x} nil$ {set y 1} +OK {get y} $no {set x 1} $no {mget y z} {* $1 nil$} {mget x y} $no \
+            {del x} -[denied_command bob del]] $c
         r acl setuser bob clearselectors
         assert_error [denied_command bob set] {$c set y 1}
         $c -close
@@ -232,18 +257,22 @@ start_server {tags {acl}} {
     test "a user may use the channels of its patterns" {
         set c [user_client bob +@all ~* &news* &exact]
         set no "-NOPERM No permissions to access a channel"
-        replies [list {publish news1 m} :0 {publish other m} $no {spublish exact m} :0 {spublish exact2 m} $no {subscribe news1 other} $no \
-            {psubscribe new*} $no {psubscribe newsx*} $no {ssubscribe other} $no {psubscribe news*} {* $psubscribe $news* :1}] $c
+        replies [list {publish news1 m} :0 {publish other m} $no {spublish exact m} :0 {spublish exact2 m} $no \
+            {subscribe news1 other} $no \
+            {psubscribe new*} $no {psubscribe newsx*} $no {ssubscribe other} $no {psubscribe news*} \
+            {* $psubscribe $news* :1}] $c
         $c -close
     }
 
     test "a user may use its databases" -needs {version 9.1} {
         set c [user_client bob +@all ~* &* db=0,3]
         set no "-NOPERM No permissions to access database"
-        replies [list {set k v} +OK {select 1} $no {move k 1} $no {copy k k2 db 1} $no {copy k k2 db 3} :1 {swapdb 0 1} $no {flushall} $no \
+        replies [list {set k v} +OK {select 1} $no {move k 1} $no {copy k k2 db 1} $no {copy k k2 db 3} :1 \
+            {swapdb 0 1} $no {flushall} $no \
             {select 3} +OK {get k2} {$v} {select 99} "-ERR DB index is out of range"] $c
         r acl setuser bob db=0
-        replies [list {get k2} $no {dbsize} $no {keys *} $no {eval "return 1" 0} $no {ping} +PONG {publish c m} :0 {select 0} +OK {get k} {$v}] $c
+        replies [list {get k2} $no {dbsize} $no {keys *} $no {eval "return 1" 0} $no {ping} +PONG {publish c m} :0 \
+            {select 0} +OK {get k} {$v}] $c
         $c -close
     }
 
@@ -266,20 +295,28 @@ start_server {tags {acl}} {
         assert_error "NOPERM No permissions to access a key" {$c get y}
         assert_equal QUEUED [$c get x]
         assert_error "EXECABORT Transaction discarded because of previous errors." {$c exec}
-        foreach command {{set x 1} {get x} {publish c m} {ping}} {if {$command eq "set x 1"} {$c multi}; assert_equal QUEUED [$c {*}$command]}
+        foreach command {{set x 1} {get x} {publish c m} {ping}} {
+            if {$command eq "set x 1"} {$c multi}
+            assert_equal QUEUED [$c {*}$command]
+        }
         r acl setuser bob -get resetkeys resetchannels
-        set changed "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason:"
-        assert_equal [list * "$changed no permission to touch the specified keys" "$changed no permission to execute the command or subcommand" \
+        set changed "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+            This command is no longer allowed for the following reason:"
+        assert_equal [list * "$changed no permission to touch the specified keys" \
+            "$changed no permission to execute the command or subcommand" \
             "$changed no permission to access one of the channels used as arguments" +PONG] [$c -typed exec]
         $c -close
     }
 
     test "scripts and functions act with the rights of their caller" -needs {version 9.1} {
         set c [user_client bob +@all -del ~x]
-        r function load replace "#!lua name=acl\nserver.register_function('try', function(keys, args) return server.pcall('get', args\[1\]) end)"
+        r function load replace "#!lua name=acl\nserver.register_function('try', function(keys, args) \
+            return server.pcall('get', args\[1\]) end)"
         assert_equal {} [$c eval "return server.call('get', 'x')" 0]
-        assert_error_like "*ACL failure in script: No permissions to access a key*" {$c eval "return server.call('get', 'y')" 0}
-        assert_error_like "*ACL failure in script: User bob has no permissions to run the 'del' command" {$c eval "return server.pcall('del', 'x')" 0}
+        assert_error_like "*ACL failure in script: No permissions to access a key*" \
+            {$c eval "return server.call('get', 'y')" 0}
+        assert_error_like "*ACL failure in script: User bob has no permissions to run the 'del' command" \
+            {$c eval "return server.pcall('del', 'x')" 0}
         assert_error_like "*ACL failure in script: No permissions to access a key*" {$c fcall try 0 y}
         assert_equal {} [$c fcall try 0 x]
         assert_equal 1 [$c eval "return server.acl_check_cmd('get', 'x')" 0]
@@ -341,7 +378,8 @@ start_server {tags {acl}} {
     test "ACL DRYRUN tells what would be denied" {
         r acl setuser bob reset +@all -del ~x &c
         foreach {command verdict} {
-            {get x} OK {del x} "User bob has no permissions to run the 'del' command" {get y} "User bob has no permissions to access the 'y' key"
+            {get x} OK {del x} "User bob has no permissions to run the 'del' command" \
+                {get y} "User bob has no permissions to access the 'y' key"
             {publish d m} "User bob has no permissions to access the 'd' channel" {publish c m} OK {auth x} OK
         } {
             assert_equal $verdict [r acl dryrun bob {*}$command]
@@ -369,9 +407,11 @@ start_server {tags {acl}} {
         assert_equal $events [acl_log count reason context object username]
         assert_equal 1 [llength [r acl log 1]]
         set entry [lindex [r acl log 1] 0]
-        assert_equal {count reason context object username age-seconds client-info entry-id timestamp-created timestamp-last-updated} [dict keys $entry]
+        assert_equal {count reason context object username age-seconds client-info entry-id timestamp-created \
+            timestamp-last-updated} [dict keys $entry]
         assert_match {id=* cmd=auth user=bob *} [dict get $entry client-info]
-        assert_equal {1 6 1 1} [lmap what {auth key cmd channel} was $before {expr {[info_field stats acl_access_denied_$what] - $was}}]
+        assert_equal {1 6 1 1} [lmap what {auth key cmd channel} was $before \
+            {expr {[info_field stats acl_access_denied_$what] - $was}}]
         r config set acllog-max-len 2
         catch {$c get z}
         assert_equal {z bob2} [list [lindex [acl_log object] 0] [lindex [acl_log username] 1]]
@@ -416,7 +456,8 @@ start_server {tags {acl}} {
         assert_error "WRONGPASS invalid username-password pair or user is disabled." {$c auth other}
         r config set requirepass ""
         assert_equal {user default on nopass ~* &* +@all} [acl_list default]
-        assert_error "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?" {$c auth x}
+        assert_error "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+            your configuration is correct?" {$c auth x}
         $c -close
     }
 
@@ -497,7 +538,8 @@ start_server {tags {acl}} {
         assert_match {*(~a\[)\] %R~b\[)\] resetchannels &\[c)\] -@all *) (~d\[)\] *)} [acl_list ends]
         set c [new_client -auth {ends x}]
         set no "-NOPERM No permissions to access a key"
-        replies [list {set a) 1} +OK {get b)} nil$ {set b) 1} $no {get "b\\)"} $no {get d)} nil$ {set d) 1} $no {publish ) m} :0 {publish c m} :0 \
+        replies [list {set a) 1} +OK {get b)} nil$ {set b) 1} $no {get "b\\)"} $no {get d)} nil$ {set d) 1} $no \
+            {publish ) m} :0 {publish c m} :0 \
             {publish x m} "-NOPERM No permissions to access a channel"] $c
         $c -close
         r acl deluser ends
@@ -521,10 +563,12 @@ start_server {tags {acl}} {
 proc acl_file {args} {write_file [file join [srv dir] users.acl] [join $args \n]\n}
 set acl_dir [file join $::unit_dir acl]
 file mkdir $acl_dir
-write_file [file join $acl_dir users.acl] "user alice on >secret ~* +@all\n\nuser default on nopass ~* &* +@all -debug\n"
+write_file [file join $acl_dir users.acl] \
+    "user alice on >secret ~* +@all\n\nuser default on nopass ~* &* +@all -debug\n"
 start_server [list tags {acl} keep_dir $acl_dir overrides {aclfile users.acl}] {
     test "the server starts with the users of the aclfile" {
-        assert_equal [list "user alice on #$secret ~* resetchannels +@all" {user default on nopass ~* &* +@all -debug}] [r acl list]
+        assert_equal [list "user alice on #$secret ~* resetchannels +@all" \
+            {user default on nopass ~* &* +@all -debug}] [r acl list]
     }
 
     test "ACL SAVE and ACL LOAD write and read the aclfile" {
@@ -568,7 +612,8 @@ start_server [list tags {acl} keep_dir $acl_dir overrides {aclfile users.acl}] {
         acl_file "user alice on" "user bob nosuch" "usr x" "user eve +nosuch" "user alice off" "user"
         set errors "ERR $file:2: Syntax error. $file:3 should start with user keyword followed by the username."
         append errors " $file:4: Error in applying operation '+nosuch': Unknown command or category name in ACL."
-        append errors " WARNING: Duplicate user 'alice' found on line 5. $file:6 should start with user keyword followed by the username."
+        append errors " WARNING: Duplicate user 'alice' found on line 5. $file:6 should start with user keyword \
+            followed by the username."
         append errors " WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
         assert_error $errors {r acl load}
         assert_equal $before [r acl list]
@@ -586,17 +631,22 @@ proc conf {text} {
 test "wrong user lines keep the server from starting" {
     foreach {lines number why} {
         {{user bob on nosuch}} 1 {Error in user declaration 'bob': Syntax error}
-        {{user bob on} {user bob off}} 2 {Error in user declaration 'bob': Duplicate user found. A user can only be defined once in config files}
+        {{user bob on} {user bob off}} 2 \
+            {Error in user declaration 'bob': Duplicate user found. A user can only be defined once in config files}
         {user} 1 {Bad directive or wrong number of arguments}
     } {
-        set text "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at line $number\n"
+        set text "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at \
+            line $number\n"
         append text ">>> '[lindex $lines end]'\n$why\n"
         refuses_to_start $text [conf [join $lines \n]\n]
     }
     foreach {text why} {
-        "user bob +nosuch" "Error loading ACL rule '+nosuch' for the user named 'bob': Unknown command or category name in ACL"
-        "aclfile x\nuser bob on" "Configuring Valkey with users defined in valkey.conf and at the same setting an ACL file path is invalid."
-        "aclfile /nosuch.acl" "Aborting Valkey startup because of ACL errors: Error loading ACLs, opening file '/nosuch.acl': No such file or directory"
+        "user bob +nosuch" "Error loading ACL rule '+nosuch' for the user named 'bob': Unknown command or category \
+            name in ACL"
+        "aclfile x\nuser bob on" \
+            "Configuring Valkey with users defined in valkey.conf and at the same setting an ACL file path is invalid."
+        "aclfile /nosuch.acl" "Aborting Valkey startup because of ACL errors: Error loading ACLs, opening file \
+            '/nosuch.acl': No such file or directory"
     } {
         set got [run_server [conf "port 0\n$text\n"]]
         assert_equal 1 [dict get $got code]

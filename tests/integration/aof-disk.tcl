@@ -1,6 +1,5 @@
-# Disks that fail under the append-only file (programs/preload/disk-faults.c): replies wait, writes are refused, and what was
-# acknowledged is there afterwards.
-# seconds: 10
+# Disks that fail under the append-only file (programs/preload/disk-faults.c): replies wait, writes are refused, and
+# what was acknowledged is there afterwards. seconds: 10
 
 start_faulty_server {appendonly yes} {
     test "a full disk: the reply waits, further writes are refused, and both are over when there is space" {
@@ -145,7 +144,8 @@ start_faulty_server {appendonly yes} {
         assert_equal acknowledged [r get k]
     }
 
-    foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()" "sync */appendonlydir/*.incr.aof fail EIO"} {
+    foreach {what rule} {"write" "write */appendonlydir/*.incr.aof fail ENOSPC" "fdatasync()" \
+        "sync */appendonlydir/*.incr.aof fail EIO"} {
         test "a failed $what with always ends the server before the reply leaves" {
             r config set appendfsync always
             r set k acknowledged

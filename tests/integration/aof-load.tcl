@@ -16,11 +16,13 @@ proc refuses {files pattern args} {
     assert_equal 1 [dict get $got code]
     assert_match $pattern [dict get $got out]
     foreach {name bytes} $files {
-        assert_equal $bytes [file_bytes [file join $dir [expr {[string match ./* $name] ? $name : "appendonlydir/$name"}]]] "$name has changed"
+        assert_equal $bytes [file_bytes \
+            [file join $dir [expr {[string match ./* $name] ? $name : "appendonlydir/$name"}]]] "$name has changed"
     }
 }
 proc loads {files overrides body} {
-    uplevel 1 [list start_server [list no_rdma 1 keep_dir [directory_with $files] overrides [list appendonly yes {*}$overrides]] $body]
+    uplevel 1 [list start_server \
+        [list no_rdma 1 keep_dir [directory_with $files] overrides [list appendonly yes {*}$overrides]] $body]
 }
 proc commands {args} {join [lmap c $args {resp_command {*}$c}] ""}
 set ::m "file a.base.aof seq 1 type b\nfile a.incr.aof seq 1 type i\n"
@@ -34,7 +36,8 @@ loads [with_manifest [commands {SELECT 1} {SET x y}] $::good] {} {
         assert_equal y [r get x]
         r select 0
         foreach line {
-            "DB loaded from base file a.base.aof: *seconds" "DB loaded from incr file a.incr.aof: *seconds" "DB loaded from append only file: *seconds"
+            "DB loaded from base file a.base.aof: *seconds" "DB loaded from incr file a.incr.aof: *seconds" \
+                "DB loaded from append only file: *seconds"
             "Opening AOF incr file a.incr.aof on server start"
         } {assert_match "*$line*" [log_text]}
     }
@@ -48,7 +51,8 @@ loads [with_manifest [commands {SELECT 1} {SET x y}] $::good] {} {
 proc keys_of {len} {
     set keys {}
     foreach {end have} [list [string length [commands {SELECT 0} {SET a 1}]] a \
-        [string length [commands {SELECT 0} {SET a 1} MULTI {SET b 2} {SET c 3} EXEC]] {a b c} [string length $::good] {a b c d}] {
+        [string length [commands {SELECT 0} {SET a 1} MULTI {SET b 2} {SET c 3} EXEC]] {a b c} [string length $::good] \
+        {a b c d}] {
         if {$len >= $end} {set keys $have}
     }
     return $keys
@@ -58,7 +62,8 @@ start_server {no_rdma 1 overrides {appendonly yes}} {
     test "a file that ends anywhere is loaded up to the last whole command or transaction, and cut there" {
         set whole 0
         for {set len 0} {$len <= [string length $::good]} {incr len} {
-            write_file [aof_dir]/appendonly.aof.manifest "file appendonly.aof.1.base.rdb seq 1 type b\nfile a.incr.aof seq 1 type i\n"
+            write_file [aof_dir]/appendonly.aof.manifest \
+                "file appendonly.aof.1.base.rdb seq 1 type b\nfile a.incr.aof seq 1 type i\n"
             write_file [aof_dir]/a.incr.aof [string range $::good 0 $len-1]
             set from [log_size]
             restart_server -signal KILL
@@ -85,13 +90,16 @@ start_server {no_rdma 1 overrides {appendonly yes}} {
 
 test "with aof-load-truncated no a file that ends early ends the server" {
     refuses [with_manifest "" [string range $::good 0 end-3]] \
-        "*Unexpected end of file reading the append only file a.incr.aof. You can: 1) Make a backup*valkey-check-aof --fix*" --aof-load-truncated no
+        "*Unexpected end of file reading the append only file a.incr.aof. You can: 1) Make a backup*valkey-check-aof \
+        --fix*" --aof-load-truncated no
 }
 
 test "a file that ends early and is not the last one ends the server" {
-    refuses [list appendonly.aof.manifest "file a seq 1 type i\nfile b seq 2 type i\n" a [string range $::good 0 end-3] b ""] \
+    refuses [list appendonly.aof.manifest "file a seq 1 type i\nfile b seq 2 type i\n" a \
+        [string range $::good 0 end-3] b ""] \
         "*Unexpected end of file reading the append only file a.*"
-    refuses [with_manifest [string range $::good 0 end-3] ""] "*Unexpected end of file reading the append only file a.base.aof.*"
+    refuses [with_manifest [string range $::good 0 end-3] ""] \
+        "*Unexpected end of file reading the append only file a.base.aof.*"
 }
 
 foreach {what bytes offset} [list \
@@ -103,7 +111,8 @@ foreach {what bytes offset} [list \
 ] {
     test "$what in a file end the server, with the offset" {
         refuses [with_manifest "" $::good$bytes[commands {SET e 5}]] \
-            "*Bad file format reading the append only file a.incr.aof: make a backup of your AOF file, then use ./valkey-check-aof --fix <filename.manifest>*at offset $offset*"
+            "*Bad file format reading the append only file a.incr.aof: make a backup of your AOF file, then use \
+            ./valkey-check-aof --fix <filename.manifest>*at offset $offset*"
     }
 }
 
@@ -123,7 +132,8 @@ foreach {what manifest message} {
 }
 
 test "a file that the manifest names and that is not there ends the server" {
-    refuses [list appendonly.aof.manifest $::m a.base.aof ""] "*can't open the append log file a.incr.aof for reading: No such file or directory*"
+    refuses [list appendonly.aof.manifest $::m a.base.aof ""] \
+        "*can't open the append log file a.incr.aof for reading: No such file or directory*"
 }
 
 test "a base that is a damaged RDB file ends the server" {
@@ -135,7 +145,8 @@ loads [list ./appendonly.aof $::good] {} {
         assert_equal {1 2 3 4} [r mget a b c d]
         assert_match "file appendonly.aof seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n" [aof_manifest]
         assert_equal 0 [file exists [srv dir]/appendonly.aof]
-        assert {[log_has "Successfully migrated an old-style AOF file (appendonly.aof) into the AOF directory (appendonlydir)."]}
+        assert {[log_has "Successfully migrated an old-style AOF file (appendonly.aof) into the AOF directory \
+            (appendonlydir)."]}
         r set e 5
         restart_server -signal KILL
         assert_equal {1 5} [r mget a e]

@@ -137,7 +137,8 @@ start_server {overrides {appendonly yes}} {
         assert_equal {v v} [r mget during after]
         r bgrewriteaof
         aof_wait_rewritten
-        assert_equal {ok 0} [list [info_field persistence aof_last_bgrewrite_status] [info_field persistence aof_rewrites_consecutive_failures]]
+        assert_equal {ok 0} [list [info_field persistence aof_last_bgrewrite_status] \
+            [info_field persistence aof_rewrites_consecutive_failures]]
         assert_equal 1 [llength [aof_files i]]
     }
 

@@ -3,22 +3,28 @@
 
 start_server {overrides {appendonly yes}} {
     test "a server without data begins with an empty base and an empty incremental file" -needs {ours 1} {
-        assert_equal "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n" [aof_manifest]
+        assert_equal "file appendonly.aof.1.base.rdb seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n" \
+            [aof_manifest]
         assert_equal 0 [file size [aof_file i]]
         assert_equal REDIS [string range [file_bytes [aof_file b]] 0 4]
         foreach {field value} {
-            aof_enabled 1 aof_rewrite_in_progress 0 aof_rewrite_scheduled 0 aof_last_rewrite_time_sec -1 aof_current_rewrite_time_sec -1
-            aof_last_bgrewrite_status ok aof_rewrites 0 aof_rewrites_consecutive_failures 0 aof_last_write_status ok aof_pending_rewrite 0
+            aof_enabled 1 aof_rewrite_in_progress 0 aof_rewrite_scheduled 0 aof_last_rewrite_time_sec \
+                -1 aof_current_rewrite_time_sec -1
+            aof_last_bgrewrite_status ok aof_rewrites 0 aof_rewrites_consecutive_failures 0 aof_last_write_status ok \
+                aof_pending_rewrite 0
             aof_buffer_length 0 aof_delayed_fsync 0
         } {assert_equal $value [info_field persistence $field] $field}
         assert_equal [file size [aof_file b]] [info_field persistence aof_base_size]
     }
 
     test "a command is written as a client sends it, after the SELECT of its database" {
-        assert_equal "*2\r\n\$6\r\nSELECT\r\n\$1\r\n0\r\n*3\r\n\$3\r\nset\r\n\$1\r\nk\r\n\$1\r\nv\r\n" [r set k v; file_bytes [aof_file i]]
+        assert_equal "*2\r\n\$6\r\nSELECT\r\n\$1\r\n0\r\n*3\r\n\$3\r\nset\r\n\$1\r\nk\r\n\$1\r\nv\r\n" \
+            [r set k v; file_bytes [aof_file i]]
         assert_equal {{set k w}} [aof_appended {r set k w}]
-        assert_equal {{SELECT 9} {set k v} {SELECT 0} {set k v}} [aof_appended {r select 9; r set k v; r select 0; r set k v}]
-        assert_equal [expr {[file size [aof_file b]] + [file size [aof_file i]]}] [info_field persistence aof_current_size]
+        assert_equal {{SELECT 9} {set k v} {SELECT 0} {set k v}} \
+            [aof_appended {r select 9; r set k v; r select 0; r set k v}]
+        assert_equal [expr {[file size [aof_file b]] + [file size [aof_file i]]}] \
+            [info_field persistence aof_current_size]
     }
 
     test "what changes nothing is not written" {
@@ -45,7 +51,8 @@ start_server {overrides {appendonly yes}} {
             r hset h f 1
             r hexpire h 100 fields 1 f
         }]
-        assert_match {{SET a v PXAT [0-9]*} {SET b v PXAT [0-9]*} {set c v} {PEXPIREAT c [0-9]*} {PERSIST c} {hset h f 1} {HPEXPIREAT h [0-9]* *}} $commands
+        assert_match {{SET a v PXAT [0-9]*} {SET b v PXAT [0-9]*} {set c v} {PEXPIREAT c [0-9]*} {PERSIST c} \
+            {hset h f 1} {HPEXPIREAT h [0-9]* *}} $commands
         assert_range [lindex $commands 0 4] [expr {[clock milliseconds] + 1000}] [expr {[clock milliseconds] + 100000}]
     }
 
@@ -157,7 +164,9 @@ start_server {overrides {appendonly yes}} {
             set c [new_client]
             lappend clients $c
             set bytes ""
-            for {set j 0} {$j < 100} {incr j} {append bytes [resp_command set k:$i:$j [string repeat $j 20]] [resp_command incr n]}
+            for {set j 0} {$j < 100} {incr j} {
+                append bytes [resp_command set k:$i:$j [string repeat $j 20]] [resp_command incr n]
+            }
             $c -write $bytes
         }
         foreach c $clients {for {set j 0} {$j < 200} {incr j} {$c -read}}
@@ -172,8 +181,10 @@ start_server {overrides {appendonly yes}} {
             set commands [aof_appended {r set k v; r multi; r set a 1; r set b 2; r exec}]
         }
         assert_regexp {^#TS:\d+$} [lindex $commands 0]
-        assert_range [string range [lindex $commands 0] 4 end] [expr {[clock seconds] - 60}] [expr {[clock seconds] + 1}]
-        assert_equal {{set k v} MULTI {set a 1} {set b 2} EXEC} [lmap c $commands {if {[string match #* $c] || $c eq "SELECT 0"} continue; set c}]
+        assert_range [string range [lindex $commands 0] 4 end] [expr {[clock seconds] - 60}] \
+            [expr {[clock seconds] + 1}]
+        assert_equal {{set k v} MULTI {set a 1} {set b 2} EXEC} \
+            [lmap c $commands {if {[string match #* $c] || $c eq "SELECT 0"} continue; set c}]
     }
 
     foreach policy {always no everysec always} {
@@ -278,7 +289,8 @@ start_server {} {
         r config set rdb-key-save-delay 0
         set from [log_size]
         r config set appendonly yes
-        assert {[log_has "AOF was enabled but there is already another background operation. An AOF background was scheduled to start when possible." $from]}
+        assert {[log_has "AOF was enabled but there is already another background operation. An AOF background was \
+            scheduled to start when possible." $from]}
         assert_equal 1 [info_field persistence aof_rewrite_scheduled]
         r set meanwhile v
         r bgsave cancel
@@ -295,7 +307,8 @@ start_server {} {
         r config set appendonly yes
         r set b 2
         assert_equal {OK OK OK} [r exec]
-        assert {[log_has "AOF was enabled during a transaction. An AOF background was scheduled to start when possible." $from]}
+        assert {[log_has "AOF was enabled during a transaction. An AOF background was scheduled to start when \
+            possible." $from]}
         wait_for_log "Background AOF rewrite finished successfully" $from
         set digest [r debug digest]
         restart_server -signal KILL
@@ -327,7 +340,8 @@ start_server {} {
     test "the directory cannot be created: CONFIG SET fails, and nothing has changed" {
         file delete -force [aof_dir]
         write_file [aof_dir] "in the way"
-        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. Check server logs." {r config set appendonly yes}
+        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. \
+            Check server logs." {r config set appendonly yes}
         assert_equal {appendonly no} [r config get appendonly]
         assert_equal 0 [info_field persistence aof_enabled]
         r set k v

@@ -35,7 +35,8 @@ start_server {tags {bitmaps}} {
         foreach bit {2 -1 x ""} {assert_typed "-ERR bit is not an integer or out of range" setbit a 1 $bit}
         arity_errors {{setbit a 1} {setbit a 1 1 1} {getbit a} {getbit a 1 2}}
         other_type other
-        wrong_types {{setbit other 1 1} {getbit other 1} {bitcount other} {bitpos other 1} {bitop and d other} {bitfield other get u8 0} {bitfield_ro other get u8 0}}
+        wrong_types {{setbit other 1 1} {getbit other 1} {bitcount other} {bitpos other 1} {bitop and d other} \
+            {bitfield other get u8 0} {bitfield_ro other get u8 0}}
     }
 
     test "BITCOUNT of all, and of ranges of bytes and bits" {
@@ -158,9 +159,12 @@ start_server {tags {bitmaps}} {
 
     test "BITFIELD: what is wrong with its words" {
         replies {
-            {bitfield b get u64 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
-            {bitfield b get i65 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
-            {bitfield b get x8 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
+            {bitfield b get u64 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
+                supported but i64 is."
+            {bitfield b get i65 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
+                supported but i64 is."
+            {bitfield b get x8 0} "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
+                supported but i64 is."
             {bitfield b get u8 -1} "-ERR bit offset is not an integer or out of range"
             {bitfield b get u8 #x} "-ERR bit offset is not an integer or out of range"
             {bitfield b get u8 4294967296} "-ERR bit offset is not an integer or out of range"
@@ -215,7 +219,8 @@ start_server {tags {bitmaps}} {
                 3 {
                     set width [expr {1 + [randint 63]}]
                     set at [randint [expr {600 - $width}]]
-                    assert_equal [expr "0b[join [lrange $bits $at [expr {$at + $width - 1}]] {}]"] [lindex [r bitfield k get u$width $at] 0]
+                    assert_equal [expr "0b[join [lrange $bits $at [expr {$at + $width - 1}]] {}]"] \
+                        [lindex [r bitfield k get u$width $at] 0]
                 }
             }
         }

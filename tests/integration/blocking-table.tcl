@@ -1,10 +1,12 @@
-# What every command that waits for keys has in common with every other one; what is particular to some is in blocking.tcl. A command is a row:
+# What every command that waits for keys has in common with every other one; what is particular to some is in
+# blocking.tcl. A command is a row:
 #
 #   waits   the command: %t stands for its timeout; second: how many of it are a second
 #   given   what is there before, without anything to be served with
 #   wakes   what serves it, and gives: the reply then; gives3 in RESP3 where it is another
 #   none    the reply when time has run out, none3 in RESP3; at_once: where nothing may wait, when that is another
-#   gone    the reply when the key is deleted (given there), retyped: when it becomes a string; left out: it goes on waiting
+#   gone    the reply when the key is deleted (given there), retyped: when it becomes a string; left out: it goes on
+#           waiting
 # seconds: 10
 
 set ::waiters {
@@ -13,8 +15,10 @@ set ::waiters {
     blmove {waits {blmove k d left right %t} second 1 wakes {rpush k v} gives {$v} none nil* none3 _ at_once nil$}
     brpoplpush {waits {brpoplpush k d %t} second 1 wakes {rpush k v} gives {$v} none nil* none3 _ at_once nil$}
     blmpop {waits {blmpop %t 2 other k left} second 1 wakes {rpush k v} gives {* {$k} {* {$v}}} none nil* none3 _}
-    bzpopmin {waits {bzpopmin k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3 {* {$k} {$v} ,1} none nil* none3 _}
-    bzpopmax {waits {bzpopmax other k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3 {* {$k} {$v} ,1} none nil* none3 _}
+    bzpopmin {waits {bzpopmin k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3 \
+        {* {$k} {$v} ,1} none nil* none3 _}
+    bzpopmax {waits {bzpopmax other k %t} second 1 wakes {zadd k 1 v} gives {* {$k} {$v} {$1}} gives3 \
+        {* {$k} {$v} ,1} none nil* none3 _}
     bzmpop {
         waits {bzmpop %t 1 k max} second 1 wakes {zadd k 1 v}
         gives {* {$k} {* {* {$v} {$1}}}} gives3 {* {$k} {* {* {$v} ,1}}} none nil* none3 _
@@ -32,7 +36,11 @@ set ::waiters {
     }
 }
 
-proc waiter_command {row seconds} {lmap word [dict get $row waits] {expr {$word ne "%t" ? $word : [dict get $row second] == 1 ? $seconds : round($seconds * [dict get $row second])}}}
+proc waiter_command {row seconds} {
+    lmap word [dict get $row waits] \
+        {expr {$word ne "%t" ? $word : [dict get $row second] == 1 ? $seconds : round($seconds * \
+        [dict get $row second])}}
+}
 proc waiter_prepare {row} {
     r flushall
     if {[dict exists $row given]} {r {*}[dict get $row given]}
@@ -52,7 +60,8 @@ proc assert_served {row client {protocol 2}} {
     set want [dict get $row [expr {$protocol == 3 && [dict exists $row gives3] ? "gives3" : "gives"}]]
     assert_equal [typed_form $want] [$client -readtyped]
 }
-# What becomes of a waiting client by a change that does not serve it: an error, or it goes on waiting and is served later.
+# What becomes of a waiting client by a change that does not serve it: an error, or it goes on waiting and is served
+# later.
 proc assert_unserved {row client name undo} {
     if {[dict exists $row $name]} {
         assert_equal [dict get $row $name] [$client -readtyped]
@@ -67,20 +76,24 @@ proc assert_unserved {row client name undo} {
 start_server {tags {blocking}} {
     test "every command that waits for keys has a row" {
         set waiting {}
-        foreach info [r command] {if {"blocking" in [lindex $info 2] && [lindex $info 8] ne ""} {lappend waiting [lindex $info 0]}}
+        foreach info [r command] {
+            if {"blocking" in [lindex $info 2] && [lindex $info 8] ne ""} {lappend waiting [lindex $info 0]}
+        }
         foreach name $waiting {assert {[dict exists $::waiters $name]} $name}
     }
 
     dict for {name row} $::waiters {
         foreach protocol {2 3} {
-            test "[string toupper $name] in RESP$protocol: waits until it is served, or for a fraction of a second" -needs [list command $name] {
+            test "[string toupper $name] in RESP$protocol: waits until it is served, or for a fraction of a second" \
+                -needs [list command $name] {
                 waiter_prepare $row
                 set c [waiter_start $row $protocol]
                 r {*}[dict get $row wakes]
                 assert_served $row $c $protocol
                 waiter_prepare $row
                 set from [clock milliseconds]
-                assert_reply $c [dict get $row [expr {$protocol == 3 ? "none3" : "none"}]] {*}[waiter_command $row 0.035]
+                assert_reply $c [dict get $row [expr {$protocol == 3 ? "none3" : "none"}]] \
+                    {*}[waiter_command $row 0.035]
                 assert_range [expr {[clock milliseconds] - $from}] 34 30000
                 assert_equal 0 [info_field clients blocked_clients]
                 $c -close
@@ -89,7 +102,9 @@ start_server {tags {blocking}} {
 
         test "[string toupper $name]: within a transaction it does not wait" -needs [list command $name] {
             waiter_prepare $row
-            foreach command [list multi [waiter_command $row 0] [dict get $row wakes] [waiter_command $row 0]] {r {*}$command}
+            foreach command [list multi [waiter_command $row 0] [dict get $row wakes] [waiter_command $row 0]] {
+                r {*}$command
+            }
             set at_once [dict get $row [expr {[dict exists $row at_once] ? "at_once" : "none"}]]
             set replies [r -typed exec]
             assert_equal $at_once [lindex $replies 1]
@@ -119,7 +134,8 @@ start_server {tags {blocking}} {
                 waiter_prepare $row
                 set c [waiter_start $row]
                 if {$how eq "kill"} {
-                    assert_equal 1 [r client kill id [dict get [client_fields [lsearch -inline -glob [split [r client list] \n] "*cmd=$name *"]] id]]
+                    assert_equal 1 [r client kill id \
+                        [dict get [client_fields [lsearch -inline -glob [split [r client list] \n] "*cmd=$name *"]] id]]
                     assert_closed $c
                 }
                 $c -close
@@ -160,7 +176,8 @@ start_server {tags {blocking}} {
             foreach seconds {0.2 1 5} {
                 $c -send {*}[waiter_command $row $seconds]
                 set seen 1
-                wait_for_condition [expr {round($seconds * 800)}] {[info_field clients blocked_clients] == 1} {set seen 0}
+                wait_for_condition [expr {round($seconds * 800)}] {[info_field clients blocked_clients] == 1} \
+                    {set seen 0}
                 if {$seen} {r client pause 100000 write}
                 assert_equal [dict get $row none] [$c -readtyped]
                 if {$seen} break
@@ -188,7 +205,8 @@ start_server {tags {blocking}} {
             $c -close
         }
 
-        test "[string toupper $name]: what came and went within a transaction was never there" -needs [list command $name] {
+        test "[string toupper $name]: what came and went within a transaction was never there" \
+            -needs [list command $name] {
             waiter_prepare $row
             set c [waiter_start $row]
             foreach command [list multi [dict get $row wakes] {del k} exec] {r {*}$command}
@@ -199,9 +217,12 @@ start_server {tags {blocking}} {
         test "[string toupper $name]: a timeout that makes no sense" -needs [list command $name] {
             waiter_prepare $row
             foreach {timeout error} [expr {[dict get $row second] == 1 ?
-                {x "-ERR timeout is not a float or out of range" nan "-ERR timeout is not a float or out of range" -0.5 "-ERR timeout is negative" 1e300 "-ERR timeout is out of range"} :
-                {x "-ERR timeout is not an integer or out of range" 1.5 "-ERR timeout is not an integer or out of range" -1 "-ERR timeout is negative"}}] {
-                assert_typed $error {*}[lmap word [dict get $row waits] {if {$word eq "%t"} {set timeout} else {set word}}]
+                {x "-ERR timeout is not a float or out of range" nan "-ERR timeout is not a float or out of range" \
+                    -0.5 "-ERR timeout is negative" 1e300 "-ERR timeout is out of range"} :
+                {x "-ERR timeout is not an integer or out of range" 1.5 \
+                    "-ERR timeout is not an integer or out of range" -1 "-ERR timeout is negative"}}] {
+                assert_typed $error {*}[lmap word [dict get $row waits] \
+                    {if {$word eq "%t"} {set timeout} else {set word}}]
             }
         }
     }

@@ -3,7 +3,8 @@
 
 # The client waits: until the server counts that many.
 proc wait_blocked {count} {
-    wait_for_condition 5000 {[info_field blocked_clients] == $count} {fail "[info_field blocked_clients] clients wait, not $count"}
+    wait_for_condition 5000 {[info_field blocked_clients] == $count} \
+        {fail "[info_field blocked_clients] clients wait, not $count"}
 }
 
 start_server {tags {blocking}} {
@@ -51,7 +52,9 @@ start_server {tags {blocking}} {
             {}               {{rpush x 0} {del x}}      {2 1}
         } {
             r flushall
-            set clients [lmap command [list {blmove x d left right 0} {blmove y d left right 0} {*}[expr {$others eq "" ? "" : [list $others]}]] {
+            set clients [lmap command \
+                [list {blmove x d left right 0} {blmove y d left right 0} \
+                {*}[expr {$others eq "" ? "" : [list $others]}]] {
                 set c [new_client]
                 $c -send {*}$command
                 set c
@@ -188,10 +191,13 @@ start_server {tags {blocking}} {
     test "timeouts, in fractions of a second, and their answers" {
         r flushall
         foreach {command expected} {
-            {blpop l 0.02} nil* {brpop l 0.001} nil* {blmove l m left left 0.01} nil* {brpoplpush l m 0.01} nil* {blmpop 0.01 1 l left} nil*
+            {blpop l 0.02} nil* {brpop l 0.001} nil* {blmove l m left left 0.01} nil* {brpoplpush l m 0.01} nil* \
+                {blmpop 0.01 1 l left} nil*
         } {assert_typed $expected {*}$command}
         set c [new_client -resp 3]
-        foreach command {{blpop l 0.01} {blmove l m left left 0.01} {blmpop 0.01 1 l left}} {assert_reply $c _ {*}$command}
+        foreach command {{blpop l 0.01} {blmove l m left left 0.01} {blmpop 0.01 1 l left}} {
+            assert_reply $c _ {*}$command
+        }
         $c -close
         set from [clock milliseconds]
         r blpop l 0.2
@@ -220,7 +226,10 @@ start_server {tags {blocking}} {
 
     test "within a transaction nothing waits" {
         r flushall
-        foreach command {multi {blpop l 0} {brpop l 0} {blmove l m left left 0} {brpoplpush l m 0} {blmpop 0 1 l left}} {r {*}$command}
+        foreach command {multi {blpop l 0} {brpop l 0} {blmove l m left left 0} {brpoplpush l m 0} \
+            {blmpop 0 1 l left}} {
+            r {*}$command
+        }
         assert_typed {* nil* nil* nil$ nil$ nil*} exec
     }
 
@@ -360,7 +369,8 @@ start_server {tags {blocking}} {
         }
         arity_errors {{bzpopmin z} bzpopmax {bzmpop 0 1 z}}
         foreach {command expected} {
-            {bzpopmin z1 z2 0} {* {$z2} {$low} {$1}} {bzpopmax z2 0} {* {$z2} {$high} {$2.5}} {bzmpop 0 1 z2 max count 2} {* {$z2} {* {* {$high} {$2.5}} {* {$low} {$1}}}}
+            {bzpopmin z1 z2 0} {* {$z2} {$low} {$1}} {bzpopmax z2 0} {* {$z2} {$high} {$2.5}} \
+                {bzmpop 0 1 z2 max count 2} {* {$z2} {* {* {$high} {$2.5}} {* {$low} {$1}}}}
         } {
             r del z2
             set c [new_client]

@@ -99,9 +99,12 @@ test "a machine without RDMA has nothing to mend" -needs {ours 1} {
 }
 
 test "settings that harm any server are named with the command that mends them" -needs {ours 1} {
-    assert_check [dict replace $plain proc/sys/vm/overcommit_memory 0] overcommit WARNING "*sysctl vm.overcommit_memory=1*"
-    assert_check [dict replace $plain sys/kernel/mm/transparent_hugepage/enabled "\[always\] madvise never"] THP WARNING "*echo madvise >*"
-    assert_check [dict replace $plain sys/devices/system/clocksource/clocksource0/current_clocksource xen] xen-clocksource WARNING "*echo tsc >*"
+    assert_check [dict replace $plain proc/sys/vm/overcommit_memory 0] overcommit WARNING \
+        "*sysctl vm.overcommit_memory=1*"
+    assert_check [dict replace $plain sys/kernel/mm/transparent_hugepage/enabled "\[always\] madvise never"] THP \
+        WARNING "*echo madvise >*"
+    assert_check [dict replace $plain sys/devices/system/clocksource/clocksource0/current_clocksource xen] \
+        xen-clocksource WARNING "*echo tsc >*"
     assert_check {} overcommit skipped
 }
 
@@ -127,31 +130,46 @@ test "a machine with a card that lacks nothing" -needs {ours 1 true {[rdma_is_bu
 test "what RDMA lacks is named with the command that mends it" -needs {ours 1 true {[rdma_is_built]}} {
     set dev sys/class/infiniband/mlx5_0
     assert_check [card $dev/node_type "4: RNIC"] rdma-device WARNING "mlx5_0 is an iWARP device*enable_roce*"
-    assert_check [without $card sys/module/rdma_ucm/*] rdma-modules WARNING "The kernel module rdma_ucm is not loaded. Run 'modprobe rdma_ucm'*"
-    assert_check [without $card dev/infiniband/uverbs0] rdma-access WARNING "/dev/infiniband/uverbs0 is missing. Install rdma-core*"
+    assert_check [without $card sys/module/rdma_ucm/*] rdma-modules WARNING \
+        "The kernel module rdma_ucm is not loaded. Run 'modprobe rdma_ucm'*"
+    assert_check [without $card dev/infiniband/uverbs0] rdma-access WARNING \
+        "/dev/infiniband/uverbs0 is missing. Install rdma-core*"
     foreach {limit result} {8388608 WARNING 65536 WARNING 1073741824 WARNING 2147483648 OK} {
-        assert_check [card proc/self/limits "Max locked memory         $limit              $limit              bytes"] rdma-memlock $result
+        assert_check [card proc/self/limits "Max locked memory         $limit              $limit              bytes"] \
+            rdma-memlock $result
     }
-    assert_check [card proc/self/limits "Max locked memory         8388608              8388608              bytes"] rdma-memlock WARNING \
+    assert_check [card proc/self/limits "Max locked memory         8388608              8388608              bytes"] \
+        rdma-memlock WARNING \
         "The limit of locked memory is 8192 KiB.*'ulimit -l unlimited'*LimitMEMLOCK=infinity*"
-    assert_check [card proc/self/limits "Max locked memory         65536 65536 bytes" proc/self/status "CapEff:\t0000000000004000"] rdma-memlock OK \
+    assert_check [card proc/self/limits "Max locked memory         65536 65536 bytes" proc/self/status \
+        "CapEff:\t0000000000004000"] rdma-memlock OK \
         "*capability IPC_LOCK"
-    assert_check [card $dev/ports/1/state "1: DOWN"] rdma-link WARNING "The link of mlx5_0 port 1 is DOWN. Run 'ip link set dev ens1 up'*"
-    assert_check [card $dev/ports/1/state "2: INIT" $dev/ports/1/link_layer InfiniBand] rdma-link WARNING "*is INIT.*opensm*"
-    assert_check [card $dev/ports/1/state "1: DOWN" $dev/ports/1/link_layer InfiniBand] rdma-link WARNING "*'ibstat mlx5_0'*"
-    assert_check [without $card $dev/ports/1/gids/2 $dev/ports/1/gids/3 $dev/ports/1/gids/4] rdma-gid WARNING "*has no IP address*'ip addr add ADDRESS/24 dev ens1'*"
+    assert_check [card $dev/ports/1/state "1: DOWN"] rdma-link WARNING \
+        "The link of mlx5_0 port 1 is DOWN. Run 'ip link set dev ens1 up'*"
+    assert_check [card $dev/ports/1/state "2: INIT" $dev/ports/1/link_layer InfiniBand] rdma-link WARNING \
+        "*is INIT.*opensm*"
+    assert_check [card $dev/ports/1/state "1: DOWN" $dev/ports/1/link_layer InfiniBand] rdma-link WARNING \
+        "*'ibstat mlx5_0'*"
+    assert_check [without $card $dev/ports/1/gids/2 $dev/ports/1/gids/3 $dev/ports/1/gids/4] rdma-gid WARNING \
+        "*has no IP address*'ip addr add ADDRESS/24 dev ens1'*"
     assert_check [card $dev/ports/1/gid_attrs/types/3 "IB/RoCE v1"] rdma-gid WARNING "*GIDs of RoCE v1 only*"
-    assert_check [card sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode "IB/RoCE v1"] rdma-gid WARNING "*cma_roce_mode -d mlx5_0 -p 1 -m 2*"
-    assert_check [card sys/class/net/ens1/mtu 1500] rdma-mtu WARNING "*1024 bytes a packet instead of 4096*MTU of ens1 is 1500*'ip link set dev ens1 mtu 4200'*"
+    assert_check [card sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode "IB/RoCE v1"] rdma-gid WARNING \
+        "*cma_roce_mode -d mlx5_0 -p 1 -m 2*"
+    assert_check [card sys/class/net/ens1/mtu 1500] rdma-mtu WARNING \
+        "*1024 bytes a packet instead of 4096*MTU of ens1 is 1500*'ip link set dev ens1 mtu 4200'*"
     assert_check [card sys/class/net/ens1/mtu 4191] rdma-mtu WARNING "*2048 bytes*"
     assert_check [card sys/class/net/ens1/mtu 4192] rdma-mtu OK
-    assert_check [card proc/self/status "Cpus_allowed_list:\t0-3"] rdma-numa WARNING "*node 1*CPUs 0-3*'taskset -c 4-7 valkey-server ...'*"
+    assert_check [card proc/self/status "Cpus_allowed_list:\t0-3"] rdma-numa WARNING \
+        "*node 1*CPUs 0-3*'taskset -c 4-7 valkey-server ...'*"
     assert_check [card proc/self/status "Cpus_allowed_list:\t4-5"] rdma-numa OK "mlx5_0 is on node 1"
-    assert_check [card proc/irq/65/effective_affinity_list 4] rdma-interrupts WARNING "All 2 interrupts of mlx5_0 are served by one CPU.*pin-rdma*"
-    assert_check [card proc/irq/64/effective_affinity_list 0 proc/irq/65/effective_affinity_list 1] rdma-interrupts WARNING "*NUMA node 1 (4-7)*pin-rdma*"
+    assert_check [card proc/irq/65/effective_affinity_list 4] rdma-interrupts WARNING \
+        "All 2 interrupts of mlx5_0 are served by one CPU.*pin-rdma*"
+    assert_check [card proc/irq/64/effective_affinity_list 0 proc/irq/65/effective_affinity_list 1] rdma-interrupts \
+        WARNING "*NUMA node 1 (4-7)*pin-rdma*"
     set never {sys/kernel/mm/transparent_hugepage/enabled "always madvise \[never\]"}
     assert_check [card {*}$never] rdma-huge-pages WARNING "*vm.nr_hugepages=512*"
-    assert_check [card {*}$never sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages 512] rdma-huge-pages OK "512 of 2 MiB are reserved"
+    assert_check [card {*}$never sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages 512] rdma-huge-pages OK \
+        "512 of 2 MiB are reserved"
 }
 
 test "InfiniBand needs no GID of RoCE and no MTU of an interface" -needs {ours 1 true {[rdma_is_built]}} {
@@ -190,7 +208,8 @@ test "the genuine server finds the same on this machine" -needs {ours 1 true {[i
     set results {}
     foreach program [list $::opt(server) [file join $::env(GENUINE_VALKEY) valkey-server]] {
         set got [run $program --check-system]
-        lappend results [regexp -all -inline -line {^\[(?:xen-clocksource|overcommit|THP)\]\.\.\.\w+} [dict get $got out]]
+        lappend results [regexp -all -inline -line {^\[(?:xen-clocksource|overcommit|THP)\]\.\.\.\w+} \
+            [dict get $got out]]
     }
     assert_equal [lindex $results 1] [lindex $results 0]
 }

@@ -1,8 +1,7 @@
-# What all commands on data have in common: replies in RESP2 and RESP3, for present and for missing keys; replies to other
-# types; keyspace events and their class; propagation. A command is a row in command-table/, a row is a test, and a
-# command of the server without a row is a failure. (commands.tcl tests that each refuses a wrong number of arguments. The
-# runner checks after a complete run that some suite has sent each token of their syntax.)
-# seconds: 20
+# What all commands on data have in common: replies in RESP2 and RESP3, for present and for missing keys; replies to
+# other types; keyspace events and their class; propagation. A command is a row in command-table/, a row is a test, and
+# a command of the server without a row is a failure. (commands.tcl tests that each refuses a wrong number of arguments.
+# The runner checks after a complete run that some suite has sent each token of their syntax.) seconds: 20
 
 foreach file [lsort [glob -directory [file join [file dirname $::unit_file] command-table] *.tcl]] {source $file}
 set ::wrong_type "-WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -26,7 +25,9 @@ proc syntax_words {name docs} {
     set words {}
     if {[dict exists $docs arguments]} {
         foreach argument [dict get $docs arguments] {
-            if {[dict exists $argument token] && [dict get $argument token] ne ""} {lappend words [list $name [string tolower [dict get $argument token]]]}
+            if {[dict exists $argument token] && [dict get $argument token] ne ""} {
+                lappend words [list $name [string tolower [dict get $argument token]]]
+            }
             lappend words {*}[syntax_words $name $argument]
         }
     }
@@ -67,7 +68,8 @@ proc assert_row_types {row} {
 proc assert_row_events {row listener} {
     set classes [lsort -unique [lmap event [dict get $row events] {lindex $event 0}]]
     set others [lmap class $::row_classes {if {$class in $classes} continue; set class}]
-    assert_equal [lmap event [dict get $row events] {lrange $event 1 end}] [row_events $row $listener $::row_classes] "events"
+    assert_equal [lmap event [dict get $row events] {lrange $event 1 end}] \
+        [row_events $row $listener $::row_classes] "events"
     assert_equal {} [row_events $row $listener $others] "events of other classes"
 }
 

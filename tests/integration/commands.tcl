@@ -12,13 +12,20 @@ start_server {tags {commands}} {
     }
 
     test "COMMAND INFO gives name, arity, flags, keys, categories, tips, key specs, subcommands" {
-        assert_typed {* {* $get :2 {* +readonly +fast} :1 :1 :1 {* +@read +@string +@fast} * {* {* $flags {* +RO +access} $begin_search {* $type $index $spec {* $index :1}} $find_keys {* $type $range $spec {* $lastkey :0 $keystep :1 $limit :0}}}} *}} command info get
-        assert_typed {* {* $ping :-1 {* +fast} :0 :0 :0 {* +@fast +@connection} {* $request_policy:all_shards $response_policy:all_succeeded} * *}} command info ping
-        assert_typed {* {* $mset :-3 {* +write +denyoom} :1 :-1 :2 {* +@write +@string +@slow} {* $request_policy:multi_shard $response_policy:all_succeeded} {* {* $flags {* +OW +update} $begin_search {* $type $index $spec {* $index :1}} $find_keys {* $type $range $spec {* $lastkey :-1 $keystep :2 $limit :0}}}} *}} command info mset
+        assert_typed {* {* $get :2 {* +readonly +fast} :1 :1 :1 {* +@read +@string +@fast} * \
+            {* {* $flags {* +RO +access} $begin_search {* $type $index $spec {* $index :1}} $find_keys \
+            {* $type $range $spec {* $lastkey :0 $keystep :1 $limit :0}}}} *}} command info get
+        assert_typed {* {* $ping :-1 {* +fast} :0 :0 :0 {* +@fast +@connection} \
+            {* $request_policy:all_shards $response_policy:all_succeeded} * *}} command info ping
+        assert_typed {* {* $mset :-3 {* +write +denyoom} :1 :-1 :2 {* +@write +@string +@slow} \
+            {* $request_policy:multi_shard $response_policy:all_succeeded} \
+            {* {* $flags {* +OW +update} $begin_search {* $type $index $spec {* $index :1}} $find_keys \
+            {* $type $range $spec {* $lastkey :-1 $keystep :2 $limit :0}}}} *}} command info mset
     }
 
     test "COMMAND INFO of subcommands, unknown names, other letter case" {
-        assert_typed {* {* $config|get :-3 {* +admin +noscript +loading +stale} :0 :0 :0 {* +@admin +@slow +@dangerous} * * *}} command info config|get
+        assert_typed {* {* $config|get :-3 {* +admin +noscript +loading +stale} :0 :0 :0 \
+            {* +@admin +@slow +@dangerous} * * *}} command info config|get
         assert_typed {* nil$} command info nosuch
         assert_typed {* nil$} command info foo|bar
         assert_typed {* nil$} command info client|kill|x
@@ -32,19 +39,23 @@ start_server {tags {commands}} {
     test "COMMAND INFO of a container lists its subcommands" {
         set info [lindex [r command info config] 0]
         assert_equal {config -2} [lrange $info 0 1]
-        assert_equal {config|get config|help config|resetstat config|rewrite config|set} [lsort [lmap s [lindex $info 9] {lindex $s 0}]]
+        assert_equal {config|get config|help config|resetstat config|rewrite config|set} \
+            [lsort [lmap s [lindex $info 9] {lindex $s 0}]]
     }
 
     test "COMMAND INFO in RESP3 uses sets and maps" {
         set c [new_client -resp 3]
-        assert_reply $c {* {* $get :2 {~ +readonly +fast} :1 :1 :1 {~ +@read +@string +@fast} ~ {~ {% $flags {~ +RO +access} $begin_search {% $type $index $spec {% $index :1}} $find_keys {% $type $range $spec {% $lastkey :0 $keystep :1 $limit :0}}}} ~}} command info get
+        assert_reply $c {* {* $get :2 {~ +readonly +fast} :1 :1 :1 {~ +@read +@string +@fast} ~ \
+            {~ {% $flags {~ +RO +access} $begin_search {% $type $index $spec {% $index :1}} $find_keys \
+            {% $type $range $spec {% $lastkey :0 $keystep :1 $limit :0}}}} ~}} command info get
         assert_reply $c {* _} command info nosuch
     }
 
     test "COMMAND LIST and its filters" {
         set all [r command list]
         foreach name {get set config|get client|list ping} {assert_in $name $all}
-        assert_same_elements {config|set config|get config|help config|rewrite config|resetstat} [r command list filterby pattern config|*]
+        assert_same_elements {config|set config|get config|help config|rewrite config|resetstat} \
+            [r command list filterby pattern config|*]
         assert_equal get [r command list filterby pattern get]
         assert_equal get [r command list filterby pattern GET]
         assert_equal {} [r command list filterby pattern nosuch*]
@@ -94,12 +105,15 @@ start_server {tags {commands}} {
         foreach info [r command] {
             lassign $info name arity flags first last step cats tips specs subs
             assert {$arity != 0} $name
-            assert {[string is integer -strict $first] && [string is integer -strict $last] && [string is integer -strict $step]} $name
+            assert {[string is integer -strict $first] && [string is integer -strict $last] && \
+                [string is integer -strict $step]} $name
             assert {("@fast" in $cats) != ("@slow" in $cats)} "$name has the categories $cats"
             assert {("fast" in $flags) == ("@fast" in $cats)} "$name has the flags $flags and the categories $cats"
             if {$first != 0} {assert {$step > 0} $name; assert {[llength $specs] > 0} $name}
             if {"write" in $flags} {assert {"@write" in $cats && "readonly" ni $flags} $name}
-            if {"readonly" in $flags} {assert {"@read" in $cats || "@scripting" in $cats} "$name has the categories $cats"}
+            if {"readonly" in $flags} {
+                assert {"@read" in $cats || "@scripting" in $cats} "$name has the categories $cats"
+            }
             if {"admin" in $flags} {assert {"@admin" in $cats && "@dangerous" in $cats} $name}
             foreach s $subs {assert_match "$name|*" [lindex $s 0]}
         }
@@ -107,7 +121,9 @@ start_server {tags {commands}} {
 
     test "every command has complete documentation" {
         dict for {name d} [r command docs] {
-            foreach field {summary since group} {assert {[dict exists $d $field] && [dict get $d $field] ne ""} "$name has no $field"}
+            foreach field {summary since group} {
+                assert {[dict exists $d $field] && [dict get $d $field] ne ""} "$name has no $field"
+            }
             assert_regexp {^\d+\.\d+\.\d+$} [dict get $d since] $name
         }
     }
@@ -117,7 +133,10 @@ start_server {tags {commands}} {
             lassign $info name arity flags
             if {$arity > 1} {
                 assert_typed "-ERR wrong number of arguments for '$name' command" $name {*}[lrepeat $arity x]
-                if {$arity > 2} {assert_typed "-ERR wrong number of arguments for '$name' command" $name {*}[lrepeat [expr {$arity - 2}] x]}
+                if {$arity > 2} {
+                    assert_typed "-ERR wrong number of arguments for '$name' command" $name \
+                        {*}[lrepeat [expr {$arity - 2}] x]
+                }
             } elseif {$arity < -1} {
                 set few [expr {-$arity - 2}]
                 assert_typed "-ERR wrong number of arguments for '$name' command" $name {*}[lrepeat $few x]
@@ -130,7 +149,8 @@ start_server {tags {commands}} {
             set container [lindex [split $name |] 0]
             if {$container eq "cluster"} continue
             set help [r $container help]
-            assert_equal "[string toupper $container] <subcommand> \[<arg> \[value] \[opt] ...]. Subcommands are:" [lindex $help 0]
+            assert_equal "[string toupper $container] <subcommand> \[<arg> \[value] \[opt] ...]. Subcommands are:" \
+                [lindex $help 0]
             assert_equal "HELP" [lindex $help end-1]
             assert_equal "    Print this help." [lindex $help end]
             assert_typed "-ERR unknown subcommand 'nosuch'. Try [string toupper $container] HELP." $container nosuch

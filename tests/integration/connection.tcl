@@ -45,7 +45,8 @@ start_server {tags {connection}} {
 
     # Three clients are served in one turn of the loop: the first makes the other two wait, the last one takes long.
     foreach {when apart} {yes 1 no 0} {
-        test "immediate-reply $when: a reply [expr {$apart ? {leaves before} : {waits until}}] the next client is served" -needs {config immediate-reply} {
+        test "immediate-reply $when: a reply [expr {$apart ? {leaves before} : {waits until}}] the next is served" \
+            -needs {config immediate-reply} {
             r config set immediate-reply $when
             set clients [list [new_client] [new_client] [new_client]]
             foreach c $clients {$c ping}
@@ -65,7 +66,8 @@ start_server {tags {connection}} {
 
     test "immediate-reply knows auto, yes and no" -needs {config immediate-reply} {
         assert_equal {immediate-reply auto} [r config get immediate-reply]
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'immediate-reply') - argument(s) must be one of the following: auto, yes, no" {r config set immediate-reply late}
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'immediate-reply') - argument(s) must be one \
+            of the following: auto, yes, no" {r config set immediate-reply late}
     }
 
     test "QUIT answers and closes, what follows is not executed" {
@@ -113,7 +115,8 @@ start_server {tags {connection}} {
 
     test "HELLO switches between RESP2 and RESP3" {
         set c [new_client]
-        assert_match {% {$server} {$valkey} {$version} * {$proto} :3 {$id} :* {$mode} {$standalone} {$role} {$master} {$modules} \*} [$c -typed hello 3]
+        assert_match {% {$server} {$valkey} {$version} * {$proto} :3 {$id} :* {$mode} {$standalone} {$role} {$master} \
+            {$modules} \*} [$c -typed hello 3]
         assert_reply $c _ get none
         assert_match {% {$server} *} [$c -typed hello]
         assert_equal 3 [dict get [client_fields [$c client info]] resp]
@@ -155,7 +158,8 @@ start_server {tags {connection}} {
 
     test "AUTH without a password configured" {
         replies {
-            {auth x} "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+            {auth x} "-ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                your configuration is correct?"
             {auth default x} +OK
             {auth nosuch x} "-WRONGPASS invalid username-password pair or user is disabled."
             {auth a b c} "-ERR syntax error"
@@ -210,12 +214,14 @@ start_server {tags {connection}} {
         $c client setname me
         set text [$c client info]
         set f [client_fields $text]
-        set known [list id addr laddr fd name age idle flags db sub psub ssub multi watch qbuf qbuf-free argv-mem multi-mem rbs rbp obl oll omem \
+        set known [list id addr laddr fd name age idle flags db sub psub ssub multi watch qbuf qbuf-free argv-mem \
+            multi-mem rbs rbp obl oll omem \
             tot-mem events cmd user redir resp lib-name lib-ver tot-net-in tot-net-out tot-cmds]
         # Newer servers have more.
         assert_equal $known [lmap k [dict keys $f] {if {$k ni $known} continue; set k}]
         assert_equal "\n" [string index $text end]
-        foreach {field want} {name me db 4 sub 0 psub 0 ssub 0 multi -1 watch 0 flags N cmd client|info user default redir -1 resp 2 oll 0 omem 0 events r} {
+        foreach {field want} {name me db 4 sub 0 psub 0 ssub 0 multi -1 watch 0 flags N cmd client|info user default \
+            redir -1 resp 2 oll 0 omem 0 events r} {
             assert_equal $want [dict get $f $field] $field
         }
         assert_equal [$c client id] [dict get $f id]
@@ -631,7 +637,9 @@ start_server {tags {connection}} {
     test "CLIENT HELP and unknown subcommands" {
         set help [r client help]
         assert_equal "CLIENT <subcommand> \[<arg> \[value] \[opt] ...]. Subcommands are:" [lindex $help 0]
-        foreach word {GETNAME ID INFO KILL LIST PAUSE UNPAUSE REPLY SETNAME SETINFO NO-EVICT NO-TOUCH HELP} {assert_match "*$word*" $help}
+        foreach word {GETNAME ID INFO KILL LIST PAUSE UNPAUSE REPLY SETNAME SETINFO NO-EVICT NO-TOUCH HELP} {
+            assert_match "*$word*" $help
+        }
         assert_equal "    Print this help." [lindex $help end]
         replies {
             {client foo} "-ERR unknown subcommand 'foo'. Try CLIENT HELP."
@@ -652,7 +660,8 @@ start_server {tags {connection}} {
     }
 
     test "CLIENT CAPA accepts redirect and unknown capabilities" {
-        replies {{client capa redirect} +OK {client capa foo} +OK {client capa} "-ERR wrong number of arguments for 'client|capa' command"}
+        replies {{client capa redirect} +OK {client capa foo} +OK \
+            {client capa} "-ERR wrong number of arguments for 'client|capa' command"}
     }
 
     test "connections are counted" {
@@ -686,7 +695,9 @@ start_server {overrides {requirepass foobar} tags {connection}} {
             {select 1} "-NOAUTH Authentication required."
             {client list} "-NOAUTH Authentication required."
             {info} "-NOAUTH Authentication required."
-            {hello 3} "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+            {hello 3} "-NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+                AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version \
+                at the same time"
             {auth wrong} "-WRONGPASS invalid username-password pair or user is disabled."
             {auth default wrong} "-WRONGPASS invalid username-password pair or user is disabled."
             {auth nosuch foobar} "-WRONGPASS invalid username-password pair or user is disabled."
@@ -736,7 +747,8 @@ start_server {overrides {requirepass foobar} tags {connection}} {
 }
 
 start_server {tags {connection}} {
-    # One client is unblocked and sends a request in the turn in which the pause begins: it is in the queue of turns and paused.
+    # One client is unblocked and sends a request in the turn in which the pause begins: it is in the queue of turns and
+    # paused.
     test "CLIENT PAUSE holds a client that was unblocked in the same turn of the event loop" {
         foreach mode {all write} {
             r del k x

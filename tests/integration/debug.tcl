@@ -3,7 +3,8 @@
 
 # Values of every type and encoding.
 proc make_values {} {
-    r config set list-max-listpack-size 128 hash-max-listpack-entries 128 set-max-listpack-entries 128 zset-max-listpack-entries 128
+    r config set list-max-listpack-size 128 hash-max-listpack-entries 128 set-max-listpack-entries 128 \
+        zset-max-listpack-entries 128
     r set int 12345
     r set embstr hello
     r set raw [string repeat x 1000]
@@ -36,13 +37,16 @@ start_server {tags {debug}} {
         r flushall
         make_values
         foreach {key encoding bytes} {
-            int int 3 embstr embstr 6 list listpack 20 intset intset 25 set listpack 18 zset listpack 30 hash listpack 19
+            int int 3 embstr embstr 6 list listpack 20 intset intset 25 set listpack 18 zset listpack 30 \
+                hash listpack 19
         } {
             set pattern "Value at:0x* refcount:1 encoding:$encoding serializedlength:$bytes lru:* lru_seconds_idle:*"
             assert_match $pattern [string map {refcount:2147483647 refcount:1} [r debug object $key]]
-            assert_match "Value at:0x* refcount:* encoding:$encoding lru:* lru_seconds_idle:*" [r debug object $key fast]
+            assert_match "Value at:0x* refcount:* encoding:$encoding lru:* lru_seconds_idle:*" \
+                [r debug object $key fast]
         }
-        foreach {key encoding} {raw raw quicklist quicklist hashtable-set hashtable hashtable hashtable skiplist skiplist} {
+        foreach {key encoding} {raw raw quicklist quicklist hashtable-set hashtable hashtable hashtable \
+            skiplist skiplist} {
             assert_match "Value at:* encoding:$encoding serializedlength:* lru:*" [r debug object $key]
         }
         foreach {key most} {raw 40 quicklist 8000} {
@@ -58,7 +62,8 @@ start_server {tags {debug}} {
         if {[string match *lfu* [r debug object k]]} {fail "no LFU policy is set"}
         r config set maxmemory-policy allkeys-lfu
         r set k v
-        assert_match "Value at:0x* refcount:1 encoding:embstr serializedlength:2 lfu_freq:* lfu_access_time_minutes:*" [r debug object k]
+        assert_match "Value at:0x* refcount:1 encoding:embstr serializedlength:2 lfu_freq:* lfu_access_time_minutes:*" \
+            [r debug object k]
         if {[string match *lru* [r debug object k]]} {fail "an LFU policy is set"}
         r config set maxmemory-policy noeviction
     }
@@ -76,11 +81,13 @@ start_server {tags {debug}} {
         r flushall
         r config set list-max-listpack-size 10
         for {set i 0} {$i < 105} {incr i} {r rpush l $i}
-        assert_match "* lru_seconds_idle:* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:0 ql_uncompressed_size:*" [r debug object l]
+        assert_match "* lru_seconds_idle:* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:0 \
+            ql_uncompressed_size:*" [r debug object l]
         r config set list-compress-depth 1
         assert_match "* ql_nodes:11 ql_avg_node:9.55 ql_listpack_max:10 ql_compressed:?" [r debug object l fast]
         for {set i 0} {$i < 106} {incr i} {r rpush deep $i}
-        assert_match "* ql_nodes:11 ql_avg_node:9.64 ql_listpack_max:10 ql_compressed:1 ql_uncompressed_size:*" [r debug object deep]
+        assert_match "* ql_nodes:11 ql_avg_node:9.64 ql_listpack_max:10 ql_compressed:1 ql_uncompressed_size:*" \
+            [r debug object deep]
         r config set list-compress-depth 0 list-max-listpack-size 128
         r rpush short a
         if {[string match *ql_* [r debug object short]]} {fail "a listpack has no nodes"}
@@ -118,7 +125,8 @@ start_server {tags {debug}} {
         }
         assert_equal OK [r debug reload merge]
         assert_equal OK [r debug reload noflush merge]
-        assert_equal $before [r debug digest-value {*}[lsort [lmap key [r keys *] {if {$key in {often}} continue; set key}]]]
+        assert_equal $before [r debug digest-value \
+            {*}[lsort [lmap key [r keys *] {if {$key in {often}} continue; set key}]]]
         assert_error "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options." {r debug reload foo}
     }
 
@@ -181,8 +189,10 @@ start_server {tags {debug}} {
     test "DEBUG SDSLEN" {
         r flushall
         make_values
-        assert_match {key_sds_len:6 key_sds_avail:* obj_alloc:* val_sds_len:5 val_sds_avail:* val_alloc:*} [r debug sdslen embstr]
-        assert_match {key_sds_len:3 key_sds_avail:* obj_alloc:* val_sds_len:1000 val_sds_avail:* val_alloc:*} [r debug sdslen raw]
+        assert_match {key_sds_len:6 key_sds_avail:* obj_alloc:* val_sds_len:5 val_sds_avail:* val_alloc:*} \
+            [r debug sdslen embstr]
+        assert_match {key_sds_len:3 key_sds_avail:* obj_alloc:* val_sds_len:1000 val_sds_avail:* val_alloc:*} \
+            [r debug sdslen raw]
         assert_error "ERR Not an sds encoded string." {r debug sdslen list}
         assert_error "ERR no such key" {r debug sdslen nosuch}
     }
@@ -246,7 +256,8 @@ start_server {tags {debug}} {
         r config set list-max-listpack-size -2
     }
 
-    test "DEBUG MALLCTL and MALLCTL-STR show and set what the allocator has" -needs {true {[string match jemalloc* [info_field memory mem_allocator]]}} {
+    test "DEBUG MALLCTL and MALLCTL-STR show and set what the allocator has" \
+        -needs {true {[string match jemalloc* [info_field memory mem_allocator]]}} {
         assert_morethan [r debug mallctl arenas.narenas] 0
         assert_match {[0-9]*.[0-9]*} [r debug mallctl-str version]
         assert_morethan [r debug mallctl epoch 1] 0
@@ -269,16 +280,22 @@ start_server {tags {debug}} {
     test "switches of DEBUG that tests written for Valkey use are taken, with their words checked" {
         replies {
             {debug dict-resizing 0} +OK {debug dict-resizing 1} +OK
-            {debug dict-resizing} "-ERR unknown subcommand or wrong number of arguments for 'dict-resizing'. Try DEBUG HELP."
+            {debug dict-resizing} "-ERR unknown subcommand or wrong number of arguments for 'dict-resizing'. Try \
+                DEBUG HELP."
             {debug pause-cron 1} +OK {debug pause-cron 0} +OK
             {debug pause-after-fork 0} +OK
             {debug replybuffer resizing 0} +OK {debug replybuffer resizing 1} +OK
-            {debug replybuffer peak-reset-time never} +OK {debug replybuffer peak-reset-time 10} +OK {debug replybuffer peak-reset-time reset} +OK
+            {debug replybuffer peak-reset-time never} +OK {debug replybuffer peak-reset-time 10} +OK \
+                {debug replybuffer peak-reset-time reset} +OK
             {debug replybuffer peak-reset-time x} "-ERR value is not an integer or out of range"
-            {debug replybuffer foo 1} "-ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP."
-            {debug hashtable-can-abort-shrink 0} +OK {debug client-enforce-reply-list 1} +OK {debug client-enforce-reply-list 0} +OK
-            {debug client-enforce-reply-list} "-ERR unknown subcommand or wrong number of arguments for 'client-enforce-reply-list'. Try DEBUG HELP."
-            {debug set-disable-deny-scripts 0} +OK {debug set-active-expire 0} +OK {debug set-active-expire 1} +OK {debug quicklist-packed-threshold 0} +OK
+            {debug replybuffer foo 1} \
+                "-ERR unknown subcommand or wrong number of arguments for 'replybuffer'. Try DEBUG HELP."
+            {debug hashtable-can-abort-shrink 0} +OK {debug client-enforce-reply-list 1} +OK \
+                {debug client-enforce-reply-list 0} +OK
+            {debug client-enforce-reply-list} \
+                "-ERR unknown subcommand or wrong number of arguments for 'client-enforce-reply-list'. Try DEBUG HELP."
+            {debug set-disable-deny-scripts 0} +OK {debug set-active-expire 0} +OK {debug set-active-expire 1} +OK \
+                {debug quicklist-packed-threshold 0} +OK
             {debug jmap} "-ERR unknown subcommand or wrong number of arguments for 'jmap'. Try DEBUG HELP."
             {debug ziplist k} "-ERR unknown subcommand or wrong number of arguments for 'ziplist'. Try DEBUG HELP."
         }
@@ -305,12 +322,14 @@ start_server {tags {debug}} {
         assert_equal {{set k elsewhere}} [heard $follower]
         assert_equal 0 [r exists k]
         $follower -close
-        assert_error "ERR unknown subcommand or wrong number of arguments for 'replicate'. Try DEBUG HELP." {r debug replicate}
+        assert_error "ERR unknown subcommand or wrong number of arguments for 'replicate'. Try DEBUG HELP." \
+            {r debug replicate}
     }
 
     test "DEBUG HELP names what there is" {
         set help [r debug help]
-        foreach word {CLIENT-EVICTION CRASH-AND-RECOVER DIGEST HTSTATS LISTPACK OBJECT QUICKLIST QUICKLIST-PACKED-THRESHOLD RELOAD REPLICATE SDSLEN SET-SKIP-CHECKSUM-VALIDATION SLEEP STRINGMATCH-TEST} {
+        foreach word {CLIENT-EVICTION CRASH-AND-RECOVER DIGEST HTSTATS LISTPACK OBJECT QUICKLIST \
+            QUICKLIST-PACKED-THRESHOLD RELOAD REPLICATE SDSLEN SET-SKIP-CHECKSUM-VALIDATION SLEEP STRINGMATCH-TEST} {
             if {[lsearch -glob $help "$word*"] < 0} {fail "$word is not in the help"}
         }
     }
@@ -410,7 +429,8 @@ start_server {tags {debug}} {
         replies {
             {debug protect-client 999999} "-ERR No such client"
             {debug protect-client x} "-ERR Invalid client id"
-            {debug protect-client} "-ERR unknown subcommand or wrong number of arguments for 'protect-client'. Try DEBUG HELP."
+            {debug protect-client} "-ERR unknown subcommand or wrong number of arguments for 'protect-client'. Try \
+                DEBUG HELP."
         }
         set c [new_client]
         set id [$c client id]
@@ -428,6 +448,7 @@ start_server {tags {debug}} {
     }
 
     test "DEBUG STRUCTSIZE" -needs {version 9.0} {
-        assert_match {bits:* robj:* dictentry:* sdshdr5:* sdshdr8:* sdshdr16:* sdshdr32:* sdshdr64:* } [r debug structsize]
+        assert_match {bits:* robj:* dictentry:* sdshdr5:* sdshdr8:* sdshdr16:* sdshdr32:* sdshdr64:* } \
+            [r debug structsize]
     }
 }

@@ -25,8 +25,10 @@ proc defrag_is_supported {} {
 }
 
 start_server {overrides {save ""}} {
-    test "activedefrag is refused where the allocator does not tell enough" -needs {ours 1 true {![defrag_is_supported]}} {
-        assert_match "-ERR CONFIG SET failed (possibly related to argument 'activedefrag') - Active defragmentation cannot be enabled*" \
+    test "activedefrag is refused where the allocator does not tell enough" \
+        -needs {ours 1 true {![defrag_is_supported]}} {
+        assert_match "-ERR CONFIG SET failed (possibly related to argument 'activedefrag') - Active defragmentation \
+            cannot be enabled*" \
             [r -typed config set activedefrag yes]
         assert_equal {activedefrag no} [r config get activedefrag]
     }
@@ -50,12 +52,14 @@ start_server {overrides {save ""}} {
         defrag_off
         assert_equal $digest [r debug digest]
         set stats [info_dict [r info stats]]
-        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses total_active_defrag_time} {
+        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses \
+            total_active_defrag_time} {
             assert {[dict get $stats $field] > 0} "$field: $stats"
         }
         assert_equal 0 [dict get $stats current_active_defrag_time]
         r config resetstat
-        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses total_active_defrag_time} {
+        foreach field {active_defrag_hits active_defrag_misses active_defrag_key_hits active_defrag_key_misses \
+            total_active_defrag_time} {
             assert_equal 0 [info_field stats $field] $field
         }
         r flushall
@@ -66,7 +70,8 @@ start_server {overrides {save ""}} {
         set commands {}
         for {set i 0} {$i < $count} {incr i} {
             foreach kind {keep gone} {
-                foreach type {text blob list zset hash set numbers large-hash large-set large-zset large-list expiring stream} {
+                foreach type {text blob list zset hash set numbers large-hash large-set large-zset large-list \
+                    expiring stream} {
                     set key $kind:$type
                     switch -glob -- $type {
                         text {lappend commands [list set $key:$i value$i ex 100000]}
@@ -76,13 +81,16 @@ start_server {overrides {save ""}} {
                         hash {lappend commands [list hset $key:$i a$i $i b$i $i]}
                         set {lappend commands [list sadd $key:$i a$i b$i]}
                         numbers {lappend commands [list sadd $key:$i $i [expr {$i + 1}]]}
-                        large-hash {lappend commands [list hset $key field:$i [string repeat v$i [expr {$i % 50 ? 5 : 500}]]]}
+                        large-hash {lappend commands \
+                            [list hset $key field:$i [string repeat v$i [expr {$i % 50 ? 5 : 500}]]]}
                         large-set {lappend commands [list sadd $key member:$i]}
                         large-zset {lappend commands [list zadd $key [expr {$i % 97}] member:$i]}
                         large-list {lappend commands [list rpush $key [string repeat element:$i 20]]}
                         expiring {
                             lappend commands [list hset $key field:$i $i]
-                            if {$i % 2 && $::expiring_fields} {lappend commands [list hexpire $key 100000 fields 1 field:$i]}
+                            if {$i % 2 && $::expiring_fields} {
+                                lappend commands [list hexpire $key 100000 fields 1 field:$i]
+                            }
                         }
                         stream {lappend commands [list xadd $key [expr {$i + 1}]-1 field [string repeat $i 100]]}
                     }
@@ -101,7 +109,8 @@ start_server {overrides {save ""}} {
         }
     }
 
-    test "values of every type and encoding stay the same while they move" -needs {ours 1 true {[defrag_is_supported]}} -timeout 240 {
+    test "values of every type and encoding stay the same while they move" \
+        -needs {ours 1 true {[defrag_is_supported]}} -timeout 240 {
         set ::expiring_fields [expr {[lindex [r -typed command info hexpire] 0] ne ""}]
         r flushall
         r config set hash-max-listpack-entries 128 active-defrag-max-scan-fields 50
@@ -146,7 +155,8 @@ start_server {overrides {save ""}} {
         assert_equal 150 [llength [r zrange keep:large-zset 0 -1]]
         assert_equal [r zrange keep:large-zset 0 -1] [lreverse [r zrevrange keep:large-zset 0 -1]]
         foreach member [r zrange keep:large-zset 0 -1] {
-            assert_equal $member [lindex [r zrange keep:large-zset [r zrank keep:large-zset $member] [r zrank keep:large-zset $member]] 0]
+            assert_equal $member [lindex \
+                [r zrange keep:large-zset [r zrank keep:large-zset $member] [r zrank keep:large-zset $member]] 0]
         }
         assert_equal 1500 [llength [r lrange keep:large-list 0 -1]]
         assert_equal [r lindex keep:large-list -1] [lindex [r lrange keep:large-list 0 -1] end]

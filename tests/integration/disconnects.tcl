@@ -47,7 +47,8 @@ foreach threads {1 3} {
         test "a client that blocks after a turn of many slow requests is freed when its peer has gone$suffix" {
             r del list ran
             set c [named_client slow]
-            $c -write "[string repeat [resp_command debug sleep 0.005] 20][resp_command blpop list 0][resp_command set ran 1]"
+            $c -write "[string repeat [resp_command debug sleep 0.005] 20][resp_command blpop list \
+                0][resp_command set ran 1]"
             $c -flush
             $c -close
             wait_named slow 0
@@ -100,7 +101,8 @@ foreach threads {1 3} {
             r config set client-query-buffer-limit 1gb
         }
 
-        test "requests behind those that wait for a reply barrier are executed before the end$suffix" -needs {ours 1} -tags {tcp-only} {
+        test "requests behind those that wait for a reply barrier are executed before the end$suffix" -needs {ours 1} \
+            -tags {tcp-only} {
             r del count
             set hold [new_client]
             $hold debug reply-barrier hold

@@ -1,5 +1,5 @@
-# RESTORE of what older servers wrote: ziplists, zipmaps, scores as text. The formats are in src/persist/rdb_legacy.h and rdb.h.
-# seconds: 2
+# RESTORE of what older servers wrote: ziplists, zipmaps, scores as text. The formats are in src/persist/rdb_legacy.h
+# and rdb.h. seconds: 2
 
 # A string as payloads hold it.
 proc packed_string {text} {
@@ -9,8 +9,8 @@ proc packed_string {text} {
     return "\x80[binary format I $len]$text"
 }
 
-# A ziplist of {kind value …}; kinds: s6, s14, s32 (strings by the size of their length), i8, i16, i24, i32, i64, imm (0..12).
-# long 1: lengths of what is before are 5 bytes, though they need not be.
+# A ziplist of {kind value …}; kinds: s6, s14, s32 (strings by the size of their length), i8, i16, i24, i32, i64, imm
+# (0..12). long 1: lengths of what is before are 5 bytes, though they need not be.
 proc ziplist_element {kind value} {
     set len [string length $value]
     switch -exact -- $kind {
@@ -44,7 +44,8 @@ proc zipmap {fields {count ""}} {
     if {$count eq ""} {set count [expr {[llength $fields] / 3}]}
     set out [binary format c $count]
     foreach {field value unused} $fields {
-        append out [zipmap_length [string length $field]] $field [zipmap_length [string length $value]] [binary format c $unused] $value [string repeat . $unused]
+        append out [zipmap_length [string length $field]] $field [zipmap_length [string length $value]] \
+            [binary format c $unused] $value [string repeat . $unused]
     }
     return $out\xff
 }
@@ -68,8 +69,10 @@ proc assert_damaged {type value} {
     assert_equal old [r get k]
 }
 
-set ::all_kinds [list s6 a s6 "" s6 [string repeat b 63] s14 [string repeat c 64] s14 [string repeat d 300] s32 [string repeat e 20000] s32 f \
-    i8 -128 i8 127 i16 -32768 i16 300 i24 -8388608 i24 8388607 i32 -2147483648 i32 70000 i64 -9223372036854775808 i64 9223372036854775807 imm 0 imm 12 s6 g]
+set ::all_kinds [list s6 a s6 "" s6 [string repeat b 63] s14 [string repeat c 64] s14 [string repeat d 300] s32 \
+    [string repeat e 20000] s32 f \
+    i8 -128 i8 127 i16 -32768 i16 300 i24 -8388608 i24 8388607 i32 -2147483648 i32 70000 i64 -9223372036854775808 i64 \
+    9223372036854775807 imm 0 imm 12 s6 g]
 set ::all_values [lmap {kind value} $::all_kinds {set value}]
 
 start_server {tags {dump}} {
@@ -80,7 +83,8 @@ start_server {tags {dump}} {
         set payload [r dump k]
         r debug set-skip-checksum-validation 0
         foreach checksum [list [string repeat \x00 8] [string repeat \xff 8]] {
-            assert_error "ERR DUMP payload version or checksum are wrong" [list r restore k 0 [string range $payload 0 end-8]$checksum replace]
+            assert_error "ERR DUMP payload version or checksum are wrong" \
+                [list r restore k 0 [string range $payload 0 end-8]$checksum replace]
         }
         assert_equal OK [r restore k 0 $payload replace]
         r debug set-skip-checksum-validation 1
@@ -100,7 +104,8 @@ start_server {tags {dump}} {
     }
 
     test "a list of many ziplists: nodes without elements are skipped" {
-        restore_value k 14 \x03[packed_string [ziplist {s6 a imm 1}]][packed_string [ziplist {}]][packed_string [ziplist {i16 300}]]
+        restore_value k 14 \x03[packed_string [ziplist {s6 a imm 1}]][packed_string [ziplist {}]][packed_string \
+            [ziplist {i16 300}]]
         assert_equal {a 1 300} [r lrange k 0 -1]
         assert_damaged 14 \x01[packed_string [ziplist {}]]
         assert_damaged 14 \x00
@@ -141,7 +146,8 @@ start_server {tags {dump}} {
 
     test "sorted sets of a ziplist, and with scores as text" {
         set scores {-inf a -3 b 0 c 0.5 d 2 e 3000000000 f inf g}
-        restore_value k 12 [packed_string [ziplist {s6 a s6 -inf s6 b i8 -3 s6 c imm 0 s6 d s6 0.5 s6 e imm 2 s6 f i64 3000000000 s6 g s6 inf}]]
+        restore_value k 12 [packed_string \
+            [ziplist {s6 a s6 -inf s6 b i8 -3 s6 c imm 0 s6 d s6 0.5 s6 e imm 2 s6 f i64 3000000000 s6 g s6 inf}]]
         foreach {score member} $scores {assert_equal $score [r zscore k $member]}
         assert_equal 7 [r zcard k]
         set value \x07
@@ -158,25 +164,33 @@ start_server {tags {dump}} {
 
     test "damage in old forms is refused" -needs {ours 1} {
         set good [ziplist {s6 a i16 300 imm 1}]
-        foreach damage [list "" \xff [string range $good 0 8] [string range $good 0 end-1] $good. [string replace $good 0 0 \x01] \
-            [string replace $good 4 4 \x0a] [string replace $good 4 4 \xf0] [string replace $good 8 8 \x02] [string replace $good 8 8 \x04] [string replace $good 10 10 \x01] \
-            [string replace $good 11 11 \x3f] [string replace $good 11 11 \xc1] [string replace $good 11 11 \xff] [string replace $good 13 13 \xfe] \
-            [string replace $good 13 13 \x04] [string replace $good 14 14 \xe0] [string replace $good 11 11 \x80] [string replace $good 11 11 \x40]] {
+        foreach damage [list "" \xff [string range $good 0 8] [string range $good 0 end-1] $good. \
+            [string replace $good 0 0 \x01] \
+            [string replace $good 4 4 \x0a] [string replace $good 4 4 \xf0] [string replace $good 8 8 \x02] \
+            [string replace $good 8 8 \x04] [string replace $good 10 10 \x01] \
+            [string replace $good 11 11 \x3f] [string replace $good 11 11 \xc1] [string replace $good 11 11 \xff] \
+            [string replace $good 13 13 \xfe] \
+            [string replace $good 13 13 \x04] [string replace $good 14 14 \xe0] [string replace $good 11 11 \x80] \
+            [string replace $good 11 11 \x40]] {
             assert_damaged 10 [packed_string $damage]
             assert_damaged 13 [packed_string $damage]
             assert_damaged 14 \x01[packed_string $damage]
         }
         set good [zipmap {f v 2 g w 0}]
-        foreach damage [list "" \xff \x00 [string range $good 0 end-1] $good. [string replace $good 0 0 \x01] [string replace $good 0 0 \x03] [string replace $good 1 1 \xff] \
-            [string replace $good 1 1 \x20] [string replace $good 1 1 \xfe] [string replace $good 3 3 \xff] [string replace $good 4 4 \xf0] \x01\x01f\xff \x01\x01f\x01\xff] {
+        foreach damage [list "" \xff \x00 [string range $good 0 end-1] $good. [string replace $good 0 0 \x01] \
+            [string replace $good 0 0 \x03] [string replace $good 1 1 \xff] \
+            [string replace $good 1 1 \x20] [string replace $good 1 1 \xfe] [string replace $good 3 3 \xff] \
+            [string replace $good 4 4 \xf0] \x01\x01f\xff \x01\x01f\x01\xff] {
             assert_damaged 9 [packed_string $damage]
         }
         foreach score [list \x01x \x00 \x05 \x051 ""] {assert_damaged 3 \x01\x01a$score}
     }
 
     test "random damage in old forms is refused or makes a value, never more" -needs {ours 1} {
-        foreach {type value} [list 10 [packed_string [ziplist $::all_kinds]] 13 [packed_string [ziplist {s6 f s6 v imm 1 i16 300}]] 12 [packed_string [ziplist {s6 a imm 1 s6 b s6 2.5}]] \
-            14 \x02[packed_string [ziplist {s6 a imm 1}]][packed_string [ziplist {i16 300}]] 9 [packed_string [zipmap {f v 0 g 12 3}]] 3 \x02\x01a\x011\x01b\xfe] {
+        foreach {type value} [list 10 [packed_string [ziplist $::all_kinds]] 13 \
+            [packed_string [ziplist {s6 f s6 v imm 1 i16 300}]] 12 [packed_string [ziplist {s6 a imm 1 s6 b s6 2.5}]] \
+            14 \x02[packed_string [ziplist {s6 a imm 1}]][packed_string [ziplist {i16 300}]] 9 \
+            [packed_string [zipmap {f v 0 g 12 3}]] 3 \x02\x01a\x011\x01b\xfe] {
             for {set i 0} {$i < [scaled 200 10]} {incr i} {
                 set bytes $value
                 for {set j [randint 3]} {$j >= 0} {incr j -1} {

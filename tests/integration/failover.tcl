@@ -32,7 +32,8 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
                 {failover to <host> 1} "-ERR FAILOVER target HOST and PORT is not a replica."
                 {failover to <host>} "-ERR syntax error"
                 {failover force} "-ERR FAILOVER with force option requires both a timeout and target HOST and IP."
-                {failover to <host> <port> force} "-ERR FAILOVER with force option requires both a timeout and target HOST and IP."
+                {failover to <host> <port> force} \
+                    "-ERR FAILOVER with force option requires both a timeout and target HOST and IP."
                 {failover timeout} "-ERR syntax error"
                 {failover timeout 0} "-ERR FAILOVER timeout must be greater than 0"
                 {failover timeout x} "-ERR value is not an integer or out of range"
@@ -43,8 +44,10 @@ start_server {overrides {repl-diskless-sync-delay 0}} {
                 assert_equal $error [r -1 -typed {*}$command] $command
             }
             assert_equal "-ERR FAILOVER is not valid when server is a replica." [r -typed failover]
-            assert_match "*ERR PSYNC FAILOVER can't be sent to a master.*" [r -1 -typed psync [string repeat a 40] 1 failover]
-            assert_match "*ERR PSYNC FAILOVER replid must match my replid.*" [r -typed psync [string repeat a 40] 1 failover]
+            assert_match "*ERR PSYNC FAILOVER can't be sent to a master.*" \
+                [r -1 -typed psync [string repeat a 40] 1 failover]
+            assert_match "*ERR PSYNC FAILOVER replid must match my replid.*" \
+                [r -typed psync [string repeat a 40] 1 failover]
         }
 
         test "writes wait while the replica catches up, and are refused by the server that handed over" {

@@ -1,5 +1,5 @@
-# FUNCTION and FCALL: libraries, their registration, calls, DUMP and RESTORE, and that libraries are part of the data set.
-# seconds: 5
+# FUNCTION and FCALL: libraries, their registration, calls, DUMP and RESTORE, and that libraries are part of the data
+# set. seconds: 5
 
 proc library {name code} {return "#!lua name=$name\n$code"}
 proc simple {name {reply 1}} {library $name "redis.register_function('$name', function(keys, args) return $reply end)"}
@@ -24,8 +24,11 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
             {function load "#!lua"} "-ERR Invalid library metadata"
             {function load "#!lua\n"} "-ERR Library name was not given"
             {function load "#!lua name=a b=c\n"} "-ERR Invalid metadata value given: b=c"
-            {function load "#!lua name=a-b\n"} "-ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long"
-            {function load "#!lua name=a name=b\n"} "-ERR Invalid metadata value, name argument was given multiple times"
+            {function load "#!lua name=a-b\n"} \
+                "-ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
+                character long"
+            {function load "#!lua name=a name=b\n"} \
+                "-ERR Invalid metadata value, name argument was given multiple times"
             {function load "#!perl name=a\n"} "-ERR Engine 'perl' not found"
             {function load nosuch "#!lua name=a\n"} "-ERR Unknown option given: nosuch"
             {function load "#!lua name=a\n"} "-ERR No functions registered"
@@ -35,21 +38,33 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
     test "FUNCTION LOAD refuses what register_function does not understand" {
         foreach {code error} {
             {foo} "ERR Error compiling function: user_function:2: '=' expected near '<eof>'"
-            {foo()} "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent global variable 'foo'"
-            {redis.call('ping')} "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent global variable 'call'"
+            {foo()} "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent \
+                global variable 'foo'"
+            {redis.call('ping')} "ERR Error registering functions: ERR user_function:2: Script attempted to access \
+                nonexistent global variable 'call'"
             {x = 1} "ERR Error registering functions: ERR user_function:2: Attempt to modify a readonly table"
-            {redis.register_function()} "ERR Error registering functions: ERR wrong number of arguments to server.register_function"
-            {redis.register_function('a', 1)} "ERR Error registering functions: ERR second argument to server.register_function must be a function"
-            {redis.register_function('a-b', function() end)} "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one character long"
-            {redis.register_function{function_name = 'a'}} "ERR Error registering functions: ERR server.register_function must get a callback argument"
-            {redis.register_function{callback = function() end}} "ERR Error registering functions: ERR server.register_function must get a function name argument"
-            {redis.register_function{function_name = 'a', callback = function() end, foo = 1}} "ERR Error registering functions: ERR unknown argument given to server.register_function"
-            {redis.register_function{function_name = 'a', callback = function() end, flags = {'x'}}} "ERR Error registering functions: ERR unknown flag given"
-            {redis.register_function('a', function() end) redis.register_function('A', function() end)} "ERR Function already exists in the library"
+            {redis.register_function()} \
+                "ERR Error registering functions: ERR wrong number of arguments to server.register_function"
+            {redis.register_function('a', 1)} \
+                "ERR Error registering functions: ERR second argument to server.register_function must be a function"
+            {redis.register_function('a-b', function() end)} \
+                "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one \
+                character long"
+            {redis.register_function{function_name = 'a'}} \
+                "ERR Error registering functions: ERR server.register_function must get a callback argument"
+            {redis.register_function{callback = function() end}} \
+                "ERR Error registering functions: ERR server.register_function must get a function name argument"
+            {redis.register_function{function_name = 'a', callback = function() end, foo = 1}} \
+                "ERR Error registering functions: ERR unknown argument given to server.register_function"
+            {redis.register_function{function_name = 'a', callback = function() end, flags = {'x'}}} \
+                "ERR Error registering functions: ERR unknown flag given"
+            {redis.register_function('a', function() end) redis.register_function('A', function() end)} \
+                "ERR Function already exists in the library"
         } {
             assert_error $error {r function load [library bad $code]}
         }
-        assert_error "ERR Error registering functions: ERR FUNCTION LOAD timeout" {r function load [library bad {while true do end}]}
+        assert_error "ERR Error registering functions: ERR FUNCTION LOAD timeout" \
+            {r function load [library bad {while true do end}]}
         assert_equal 0 [llength [r function list libraryname bad]]
     }
 
@@ -57,12 +72,15 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         r function flush
         assert_equal a [r function load [simple a 'first']]
         assert_error "ERR Library 'a' already exists" {r function load [simple a]}
-        assert_error "ERR Function a already exists" {r function load [library b {redis.register_function('a', function() end)}]}
-        assert_equal a [r function load replace [library a {redis.register_function('a2', function() return 'second' end)}]]
+        assert_error "ERR Function a already exists" \
+            {r function load [library b {redis.register_function('a', function() end)}]}
+        assert_equal a [r function load replace \
+            [library a {redis.register_function('a2', function() return 'second' end)}]]
         assert_error "ERR Function not found" {r fcall a 0}
         assert_equal second [r fcall a2 0]
         r function load [simple c]
-        assert_error "ERR Function c already exists" {r function load replace [library a {redis.register_function('c', function() end)}]}
+        assert_error "ERR Function c already exists" \
+            {r function load replace [library a {redis.register_function('c', function() end)}]}
         assert_equal second [r fcall a2 0]
         assert_typed +OK function delete a
         assert_error "ERR Library not found" {r function delete a}
@@ -72,18 +90,23 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
     test "flags and descriptions of functions are kept and obeyed" {
         r function flush
         r function load [library lib {
-            redis.register_function{function_name = 'reads', callback = function() return redis.call('get', 'k') end, flags = {'no-writes'}, description = 'gets k'}
+            redis.register_function{function_name = 'reads', callback = function() return redis.call('get', 'k') end, \
+                flags = {'no-writes'}, description = 'gets k'}
             redis.register_function('writes', function() return redis.call('set', 'k', 'v') end)
-            redis.register_function{function_name = 'lies', callback = function() return redis.call('set', 'k', 'v') end, flags = {'no-writes'}}}]
+            redis.register_function{function_name = 'lies', callback = function() return redis.call('set', 'k', 'v') \
+                end, flags = {'no-writes'}}}]
         assert_equal OK [r fcall writes 0]
         assert_equal v [r fcall reads 0]
         assert_equal v [r fcall_ro reads 0]
         assert_error "ERR Can not execute a script with write flag using *_ro command." {r fcall_ro writes 0}
-        assert_error_like "ERR Write commands are not allowed from read-only scripts. script: on @user_function:*" {r fcall lies 0}
+        assert_error_like "ERR Write commands are not allowed from read-only scripts. script: on @user_function:*" \
+            {r fcall lies 0}
         set list [lindex [r function list] 0]
         assert_equal {library_name engine functions} [dict keys $list]
         foreach function [dict get $list functions] {
-            if {[dict get $function name] eq "reads"} {assert_equal {name reads description {gets k} flags no-writes} $function}
+            if {[dict get $function name] eq "reads"} {
+                assert_equal {name reads description {gets k} flags no-writes} $function
+            }
         }
         assert_equal 1 [dict exists [lindex [r function list libraryname L* withcode] 0] library_code]
         assert_equal {} [r function list libraryname x*]
@@ -95,7 +118,8 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         r function load replace [library lib {
             local n = 0
             redis.register_function('count', function() n = n + 1 return n end)
-            redis.register_function('types', function() return {type(redis.call), type(redis.register_function), type(cjson.encode), type(pairs)} end)
+            redis.register_function('types', function() \
+                return {type(redis.call), type(redis.register_function), type(cjson.encode), type(pairs)} end)
             redis.register_function('globals', function() y = 1 end)
             redis.register_function('keys', function() return KEYS end)}]
         assert_equal {1 2 3} [list [r fcall count 0] [r fcall count 0] [r fcall count 0]]
@@ -120,7 +144,8 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         assert_typed +OK function restore $payload flush
         assert_error "ERR Function not found" {r fcall c 0}
         assert_error "ERR DUMP payload version or checksum are wrong" {r function restore x}
-        assert_error "ERR DUMP payload version or checksum are wrong" {r function restore [string range $payload 0 end-1]x}
+        assert_error "ERR DUMP payload version or checksum are wrong" \
+            {r function restore [string range $payload 0 end-1]x}
         assert_error_like "ERR Wrong restore policy given*" {r function restore $payload nosuch}
         # A failure changes nothing.
         r function flush
@@ -139,7 +164,8 @@ start_server {overrides {enable-debug-command yes} tags {functions}} {
         r function delete p
         r function flush
         assert_equal [list [list function load $code] {function delete p} {function flush}] [heard $f]
-        r function load [library p {redis.register_function('p', function() redis.call('set', 'a', 1) redis.call('set', 'b', 2) end)}]
+        r function load [library p \
+            {redis.register_function('p', function() redis.call('set', 'a', 1) redis.call('set', 'b', 2) end)}]
         heard $f
         r fcall p 0
         assert_equal {MULTI {set a 1} {set b 2} EXEC} [heard $f]
@@ -185,9 +211,12 @@ start_server {overrides {repl-diskless-sync-delay 0 save ""} tags {functions} no
             wait_for_condition 20000 {[info_field replication master_link_status] eq "up"} "the replica does not follow"
             assert_equal before [dict get [lindex [r function list] 0] library_name]
             assert_equal 1 [llength [r function list]]
-            r -1 function load [library after {redis.register_function('write', function(keys) redis.call('set', keys[1], 1) redis.call('incr', keys[1]) end)}]
+            r -1 function load [library after \
+                {redis.register_function('write', function(keys) redis.call('set', keys[1], 1) redis.call('incr', \
+                keys[1]) end)}]
             r -1 fcall write 1 k
-            r -1 eval {redis.set_repl(redis.REPL_AOF) redis.call('set', 'hidden', 1) redis.set_repl(redis.REPL_ALL) redis.call('set', 'l', 1)} 0
+            r -1 eval {redis.set_repl(redis.REPL_AOF) redis.call('set', 'hidden', 1) redis.set_repl(redis.REPL_ALL) \
+                redis.call('set', 'l', 1)} 0
             wait_for_condition 20000 {[r get l] eq "1"} "the replica misses the writes of scripts"
             assert_equal 2 [r get k]
             assert_equal "" [r get hidden]

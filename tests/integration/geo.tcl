@@ -44,7 +44,9 @@ start_server {tags {geo}} {
             {GEOPOS none a} {* nil*}
             {GEOPOS Sicily} *
             {GEOSEARCH Sicily FROMLONLAT 15 37 BYRADIUS 200 km ASC} {* {$Catania} {$Palermo}}
-            {GEOSEARCH Sicily FROMLONLAT 15 37 BYBOX 400 400 km ASC WITHCOORD WITHDIST WITHHASH} {* {* {$Catania} {$56.4413} :3479447370796909 {* {$15.08726745843887329} {$37.50266842333162032}}} {* {$Palermo} {$189.3314} :3479099893316159 {* {$13.36138933897018433} {$38.10000081174143105}}}}
+            {GEOSEARCH Sicily FROMLONLAT 15 37 BYBOX 400 400 km ASC WITHCOORD WITHDIST WITHHASH} \
+                {* {* {$Catania} {$56.4413} :3479447370796909 {* {$15.08726745843887329} {$37.50266842333162032}}} \
+                {* {$Palermo} {$189.3314} :3479099893316159 {* {$13.36138933897018433} {$38.10000081174143105}}}}
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 200 km DESC COUNT 1} {* {$Catania}}
             {GEOSEARCH Sicily FROMMEMBER none BYRADIUS 200 km} "-ERR member none does not exist"
             {GEOSEARCH none FROMMEMBER none BYRADIUS 200 km} *
@@ -53,7 +55,8 @@ start_server {tags {geo}} {
             {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX x 1 km} "-ERR need numeric width"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYBOX 1 x km} "-ERR need numeric height"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS x km} "-ERR need numeric radius"
-            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 foo} "-ERR unsupported unit provided. please use M, KM, FT, MI"
+            {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 foo} \
+                "-ERR unsupported unit provided. please use M, KM, FT, MI"
             {GEOSEARCH Sicily FROMMEMBER Palermo} "-ERR wrong number of arguments for 'geosearch' command"
             {GEOSEARCH Sicily BYRADIUS 1 km} "-ERR wrong number of arguments for 'geosearch' command"
             {GEOSEARCH Sicily FROMMEMBER Palermo BYRADIUS 1 km BYBOX 1 1 km} "-ERR syntax error"
@@ -69,13 +72,15 @@ start_server {tags {geo}} {
             {ZRANGE d 0 -1 WITHSCORES} {* {$Palermo} {$3479099893316159} {$Catania} {$3479447370796909}}
             {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km STOREDIST} :2
             {ZRANGE d 0 -1 WITHSCORES} {* {$Palermo} {$0} {$Catania} {$165.58705224680682}}
-            {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km WITHDIST} "-ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            {GEOSEARCHSTORE d Sicily FROMMEMBER Palermo BYRADIUS 200 km WITHDIST} \
+                "-ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
             {GEOSEARCHSTORE d none FROMMEMBER Palermo BYRADIUS 200 km} :0
             {EXISTS d} :0
             {GEORADIUS Sicily 15 37 200 km WITHDIST} {* {* {$Palermo} {$189.3314}} {* {$Catania} {$56.4413}}}
             {GEORADIUS Sicily 15 37 200 km STORE d} :2
             {GEORADIUS Sicily 15 37 200 km STOREDIST d} :2
-            {GEORADIUS Sicily 15 37 200 km WITHDIST STORE d} "-ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            {GEORADIUS Sicily 15 37 200 km WITHDIST STORE d} \
+                "-ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
             {GEORADIUS_RO Sicily 15 37 200 km STORE d} "-ERR syntax error"
             {GEORADIUSBYMEMBER Sicily Palermo 200 km} {* {$Palermo} {$Catania}}
             {GEORADIUSBYMEMBER Sicily none 200 km} "-ERR member none does not exist"
@@ -89,9 +94,11 @@ start_server {tags {geo}} {
             {GEOADD s 0 0 a} "-WRONGTYPE Operation against a key holding the wrong kind of value"
             {GEODIST s a b} "-WRONGTYPE Operation against a key holding the wrong kind of value"
             {GEOPOS s a} "-WRONGTYPE Operation against a key holding the wrong kind of value"
-            {GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 km} "-WRONGTYPE Operation against a key holding the wrong kind of value"
+            {GEOSEARCH s FROMLONLAT 1 1 BYRADIUS 1 km} \
+                "-WRONGTYPE Operation against a key holding the wrong kind of value"
         }
-        arity_errors {{geoadd k 1 2} {geodist k a} geohash geopos {geosearch k frommember m byradius 1} {georadius k 1 1 1}}
+        arity_errors {{geoadd k 1 2} {geodist k a} geohash geopos {geosearch k frommember m byradius 1} \
+            {georadius k 1 1 1}}
     }
 
     test "units and options mean the same in every search" {
@@ -126,7 +133,9 @@ start_server {tags {geo}} {
         }
         assert_equal 2 [r georadiusbymember g a 300 km store d]
         assert_equal {a b} [r zrange d 0 -1]
-        foreach {radius unit distance} {100000 m 5.64412578701582e+4 100 km 56.4412578701582 328084 ft 1.8517473054513845e+5 62.2 mi 35.071058862737644} {
+        foreach {radius unit distance} \
+            {100000 m 5.64412578701582e+4 100 km 56.4412578701582 328084 ft 1.8517473054513845e+5 62.2 mi \
+            35.071058862737644} {
             assert_equal 1 [r geosearchstore d g fromlonlat 15 37 byradius $radius $unit storedist]
             assert_equal [list b $distance] [r zrange d 0 -1 withscores]
         }
@@ -198,7 +207,8 @@ start_server {tags {geo}} {
         }
     }
 
-    test "BYPOLYGON finds the places within, and tells distances from the direction of their mean" -needs {version 9.0} {
+    test "BYPOLYGON finds the places within, and tells distances from the direction of their mean" \
+        -needs {version 9.0} {
         r flushall
         # A U, open to the north: one place in each arm, one in the base, one between the arms, one beyond.
         r geoadd g 1 8 west 9 8 east 5 1 base 5 8 between 20 5 beyond
@@ -210,7 +220,8 @@ start_server {tags {geo}} {
         r geoadd mean {*}[polygon_center {*}[lrange $u 2 end]] middle
         foreach {place distance} [concat {*}[r geosearch g {*}$u asc withdist]] {
             r zadd mean [r zscore g $place] $place
-            assert_range $distance [expr {[r geodist mean middle $place] - 1}] [expr {[r geodist mean middle $place] + 1}]
+            assert_range $distance [expr {[r geodist mean middle $place] - 1}] \
+                [expr {[r geodist mean middle $place] + 1}]
         }
         set sorted [lmap item [r geosearch g {*}$u desc withdist] {lindex $item 1}]
         assert_equal [lsort -real -decreasing $sorted] $sorted
@@ -293,7 +304,8 @@ start_server {tags {geo}} {
                 set far [expr {abs($px - $x) / $size + abs($py - $y) / $high}]
                 if {abs($far - 1) < 1e-6} {r zrem g p$i} elseif {$far < 1} {lappend expected p$i}
             }
-            set corners [list [expr {$x - $size}] $y $x [expr {$y - $high}] [expr {$x + $size}] $y $x [expr {$y + $high}]]
+            set corners [list [expr {$x - $size}] $y $x [expr {$y - $high}] [expr {$x + $size}] $y $x \
+                [expr {$y + $high}]]
             assert_same_elements $expected [r geosearch g bypolygon 4 {*}$corners]
         }
     }

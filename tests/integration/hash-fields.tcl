@@ -73,7 +73,8 @@ start_server {tags {hash hash-fields}} {
         r hset h timed 1 never 2
         foreach {option at replies} {
             NX 2000 {:0 :1}   XX 2000 {:1 :0}   GT 2000 {:1 :0}   GT 500 {:0 :0}   GT 1000 {:0 :0}
-            LT 500 {:1 :1}    LT 2000 {:0 :1}   LT 1000 {:0 :1}   {XX GT} 2000 {:1 :0}   {xx lt} 500 {:1 :0}   {lt XX} 2000 {:0 :0}
+            LT 500 {:1 :1}    LT 2000 {:0 :1}   LT 1000 {:0 :1}   {XX GT} 2000 {:1 :0}   {xx lt} 500 \
+                {:1 :0}   {lt XX} 2000 {:0 :0}
         } {
             r hpersist h fields 2 timed never
             r hexpireat h 99999991000 fields 1 timed
@@ -129,7 +130,8 @@ start_server {tags {hash hash-fields}} {
                     assert_typed "-ERR $text" $command $key 99999999999 {*}$options fields 1 f
                 }
             }
-            foreach {command bad} {hexpire 9223372036854775807 hexpire 9223372036854775 hpexpire 9223372036854775807 hexpireat 9223372036854776} {
+            foreach {command bad} {hexpire 9223372036854775807 hexpire 9223372036854775 hpexpire 9223372036854775807 \
+                hexpireat 9223372036854776} {
                 assert_typed "-ERR invalid expire time in '$command' command" $command $key $bad fields 1 f
             }
         }
@@ -148,8 +150,10 @@ start_server {tags {hash hash-fields}} {
             httl {} hpttl {} hexpiretime {} hpexpiretime {} hpersist {} hgetdel {} hgetex {} {hgetex ex} {ex 100}
         } {
             set command [lindex $command 0]
-            foreach args {{fields 0 a} {fields -1 a} {fields 2 a} {fields 1 a b} {fields 3 a b} {fields 9223372036854775807 a} {fields 4294967297 a}} {
-                set error [expr {[string match h*tt* $command] || [string match h*expiretime $command] ? "-ERR syntax error" : $::numfields}]
+            foreach args {{fields 0 a} {fields -1 a} {fields 2 a} {fields 1 a b} {fields 3 a b} \
+                {fields 9223372036854775807 a} {fields 4294967297 a}} {
+                set error [expr {[string match h*tt* $command] || [string match h*expiretime $command] ? \
+                    "-ERR syntax error" : $::numfields}]
                 assert_typed $error $command h {*}$before {*}$args
             }
             foreach args {{fields x a} {fields "" a} {fields 9223372036854775808 a}} {
@@ -183,8 +187,10 @@ start_server {tags {hash hash-fields}} {
 
     test "a wrong number of arguments is refused" {
         arity_errors {
-            {hexpire} {hexpire h 1 fields 1} {hpexpire h 1 fields 1} {hexpireat h 1 fields 1} {hpexpireat h 1 fields 1} {hpersist h fields 1} {httl h fields 1} {hpttl h fields 1}
-            {hexpiretime h fields 1} {hpexpiretime h fields 1} {hgetex h fields 1} {hsetex h fields 1 a} {hgetdel h fields 1} {hgetdel h}
+            {hexpire} {hexpire h 1 fields 1} {hpexpire h 1 fields 1} {hexpireat h 1 fields 1} \
+                {hpexpireat h 1 fields 1} {hpersist h fields 1} {httl h fields 1} {hpttl h fields 1}
+            {hexpiretime h fields 1} {hpexpiretime h fields 1} {hgetex h fields 1} {hsetex h fields 1 a} \
+                {hgetdel h fields 1} {hgetdel h}
         }
     }
 
@@ -192,8 +198,10 @@ start_server {tags {hash hash-fields}} {
         r del k
         r set k v
         wrong_types {
-            {hexpire k 1 fields 1 a} {hpexpire k 1 fields 1 a} {hexpireat k 1 fields 1 a} {hpexpireat k 1 fields 1 a} {hpersist k fields 1 a} {httl k fields 1 a}
-            {hpttl k fields 1 a} {hexpiretime k fields 1 a} {hpexpiretime k fields 1 a} {hgetex k fields 1 a} {hgetex k persist fields 1 a} {hsetex k fields 1 a 1}
+            {hexpire k 1 fields 1 a} {hpexpire k 1 fields 1 a} {hexpireat k 1 fields 1 a} {hpexpireat k 1 fields 1 a} \
+                {hpersist k fields 1 a} {httl k fields 1 a}
+            {hpttl k fields 1 a} {hexpiretime k fields 1 a} {hpexpiretime k fields 1 a} {hgetex k fields 1 a} \
+                {hgetex k persist fields 1 a} {hsetex k fields 1 a 1}
             {hsetex k nx fields 1 a 1} {hgetdel k fields 1 a}
         }
         assert_equal v [r get k]
@@ -327,19 +335,26 @@ start_server {tags {hash hash-fields}} {
         r del h
         r hset h f v
         foreach {command rest} {hgetex {fields 1 f} hsetex {fields 1 f w}} {
-            foreach options {{ex 1 px 1} {ex 10 exat 99999999999} {px 1 pxat 99999999999123} {ex} {px} {nosuch}} {assert_syntax_error $command h {*}$options {*}$rest}
+            foreach options {{ex 1 px 1} {ex 10 exat 99999999999} {px 1 pxat 99999999999123} {ex} {px} {nosuch}} {
+                assert_syntax_error $command h {*}$options {*}$rest
+            }
             foreach option {ex px exat pxat} {
                 foreach bad {x "" 1.5 9223372036854775808} {
                     assert_typed "-ERR value is not an integer or out of range" $command h $option $bad {*}$rest
                 }
                 assert_typed "-ERR invalid expire time in '$command' command" $command h $option -1 {*}$rest
             }
-            foreach {option bad} {ex 9223372036854775807 ex 9223372036854776 px 9223372036854775807 exat 9223372036854776} {
+            foreach {option bad} {ex 9223372036854775807 ex 9223372036854776 px 9223372036854775807 exat \
+                9223372036854776} {
                 assert_typed "-ERR invalid expire time in '$command' command" $command h $option $bad {*}$rest
             }
         }
-        foreach options {{nx xx} {fnx fxx} {xx nx} {fxx fnx} {keepttl ex 1} {ex 1 keepttl} {persist}} {assert_syntax_error hsetex h {*}$options fields 1 f w}
-        foreach options {{persist ex 1} {ex 1 persist} {keepttl} {nx} {fnx}} {assert_syntax_error hgetex h {*}$options fields 1 f}
+        foreach options {{nx xx} {fnx fxx} {xx nx} {fxx fnx} {keepttl ex 1} {ex 1 keepttl} {persist}} {
+            assert_syntax_error hsetex h {*}$options fields 1 f w
+        }
+        foreach options {{persist ex 1} {ex 1 persist} {keepttl} {nx} {fnx}} {
+            assert_syntax_error hgetex h {*}$options fields 1 f
+        }
         assert_typed {* {$f} {$v}} hgetall h
         assert_typed {* :-1} httl h fields 1 f
     }
@@ -453,10 +468,14 @@ start_server {tags {hash hash-fields}} {
     test "what has expired is missing to commands that write, and stays unless they set it" {
         with_debug_active_expire_off {
             foreach {command reply left} {
-                {hexpire h 100 fields 1 a} {* :-2} {}           {hpersist h fields 1 a} {* :-2} {}        {hdel h a} :0 {}
-                {hsetnx h a 9} :1 {a 9}                         {hset h a 9} :1 {a 9}                     {hincrby h a 3} :3 {a 3}
-                {hincrbyfloat h a 3} {$3} {a 3}                 {hgetex h fields 1 a} {* nil$} {}         {hgetex h persist fields 1 a} {* nil$} {}
-                {hgetex h ex 100 fields 1 a} {* nil$} {}        {hgetdel h fields 1 a} {* nil$} {}        {hsetex h fnx fields 1 a 9} :1 {a 9}
+                {hexpire h 100 fields 1 a} {* :-2} {}           {hpersist h fields 1 a} {* :-2} \
+                    {}        {hdel h a} :0 {}
+                {hsetnx h a 9} :1 {a 9}                         {hset h a 9} :1 \
+                    {a 9}                     {hincrby h a 3} :3 {a 3}
+                {hincrbyfloat h a 3} {$3} {a 3}                 {hgetex h fields 1 a} {* nil$} \
+                    {}         {hgetex h persist fields 1 a} {* nil$} {}
+                {hgetex h ex 100 fields 1 a} {* nil$} {}        {hgetdel h fields 1 a} {* nil$} \
+                    {}        {hsetex h fnx fields 1 a 9} :1 {a 9}
                 {hsetex h fxx fields 1 a 9} :0 {}               {hsetex h keepttl fields 1 a 9} :1 {a 9}
             } {
                 make_expired h {a b}
@@ -507,7 +526,8 @@ start_server {tags {hash hash-fields}} {
     test "a command that sets expired fields sends one hexpired event, and counts them" {
         with_debug_active_expire_off {
             set listener [new_listener]
-            foreach {command event} {{hset h a 1 b 2} hset {hsetnx h a 1} hset {hincrby h a 1} hincrby {hincrbyfloat h a 1} hincrbyfloat
+            foreach {command event} {{hset h a 1 b 2} hset {hsetnx h a 1} hset {hincrby h a 1} hincrby \
+                {hincrbyfloat h a 1} hincrbyfloat
                                      {hsetex h fields 2 a 1 b 2} hset {hsetex h keepttl fields 2 a 1 b 2} hset} {
                 make_expired h {a b c}
                 set before [info_field stats expired_fields]
@@ -524,7 +544,8 @@ start_server {tags {hash hash-fields}} {
     test "HRANDFIELD chooses fairly among what has not expired" {
         with_debug_active_expire_off {
             set live [lmap i {0 1 2 3 4} {string cat live$i}]
-            make_expired h [lmap i [split [string repeat . 199] .] {string cat x[incr ::made]}] [concat {*}[lmap f $live {list $f v}]]
+            make_expired h [lmap i [split [string repeat . 199] .] {string cat x[incr ::made]}] \
+                [concat {*}[lmap f $live {list $f v}]]
             foreach count {1 3 4 5 -1 10} {
                 set seen {}
                 for {set i 0} {$i < 300 && [dict size $seen] < 5} {incr i} {
@@ -588,7 +609,8 @@ start_server {tags {hash hash-fields}} {
         $c -close
         set worst 0
         wait_for_condition 20000 {
-            [set t [clock milliseconds]; r ping; set worst [expr {max($worst, [clock milliseconds] - $t)}]; r exists h] == 0
+            [set t [clock milliseconds]; r ping; set worst [expr {max($worst, [clock milliseconds] - $t)}]; r \
+                exists h] == 0
         }
         assert_lessthan $worst 2000
     }
@@ -623,8 +645,10 @@ start_server {tags {hash hash-fields}} {
         assert_same_elements {{hexpired h} {hexpired whole} {del whole}} [lrange $events 5 end]
         assert_morethan [lsearch $events {del whole}] [lsearch $events {hexpired whole}]
         set repeated [heard $follower]
-        assert_equal [list {hset h stays s} "hsetex h pxat $at fields 2 a 1 b 2" "hsetex whole pxat $at fields 1 a 1"] [lrange $repeated 0 2]
-        assert_same_elements {{HDEL h a b} {HDEL whole a}} [lmap c [lrange $repeated 3 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
+        assert_equal [list {hset h stays s} "hsetex h pxat $at fields 2 a 1 b 2" "hsetex whole pxat $at fields 1 a 1"] \
+            [lrange $repeated 0 2]
+        assert_same_elements {{HDEL h a b} {HDEL whole a}} \
+            [lmap c [lrange $repeated 3 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
         r config set notify-keyspace-events ""
         $follower -close
         $listener -close
@@ -657,8 +681,10 @@ start_server {tags {hash hash-fields}} {
 
     test "a client that watches a hash hears of its fields" {
         foreach {change result} {
-            {hexpire h 100 fields 1 a} {}   {hpersist h fields 1 b} {}   {hgetex h ex 10 fields 1 a} {}   {hgetdel h fields 1 a} {}   {hsetex h fields 1 a 1} {}
-            {hexpire h 0 fields 1 a} {}     {hgetex h fields 1 a} PONG   {httl h fields 1 a} PONG         {hexpire h 100 gt fields 1 a} PONG   {hpersist h fields 1 a} PONG
+            {hexpire h 100 fields 1 a} {}   {hpersist h fields 1 b} {}   {hgetex h ex 10 fields 1 a} \
+                {}   {hgetdel h fields 1 a} {}   {hsetex h fields 1 a 1} {}
+            {hexpire h 0 fields 1 a} {}     {hgetex h fields 1 a} PONG   {httl h fields 1 a} \
+                PONG         {hexpire h 100 gt fields 1 a} PONG   {hpersist h fields 1 a} PONG
         } {
             r del h
             r hset h a 1 b 2
@@ -723,7 +749,8 @@ start_server {tags {hash hash-fields}} {
         set payload [r dump h]
         assert_equal "\x16\x02" [string range $payload 0 1]
         assert_equal "\x50\x00" [string range $payload end-9 end-8]
-        foreach part [list "\x01f\x05hello\x93\x3c\x7a\x10\xf3\x5a\x00\x00" "\x01g\xc0\x07\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        foreach part [list "\x01f\x05hello\x93\x3c\x7a\x10\xf3\x5a\x00\x00" \
+            "\x01g\xc0\x07\xff\xff\xff\xff\xff\xff\xff\xff"] {
             assert_morethan [string first $part $payload] 1
         }
         r hpersist h fields 1 f
@@ -774,7 +801,8 @@ start_server {tags {hash hash-fields}} {
         r restore whole 0 $whole
         assert_equal {stays s} [r hgetall g]
         wait_for_condition 5000 {[r hlen g] == 1 && ![r exists whole]}
-        assert_same_elements {{HDEL g a b} {HDEL whole a}} [lmap c [lrange [heard $follower] 2 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
+        assert_same_elements {{HDEL g a b} {HDEL whole a}} \
+            [lmap c [lrange [heard $follower] 2 end] {concat [lrange $c 0 1] [lsort [lrange $c 2 end]]}]
         $follower -close
     }
 
@@ -794,7 +822,8 @@ start_server {tags {hash hash-fields}} {
             assert_typed "-ERR Bad data format" restore bad 0 "$bytes\x50\x00\x00\x00\x00\x00\x00\x00\x00\x00"
             assert_typed :0 exists bad
         }
-        assert_typed +OK restore good 0 "\x16\x01\x01f\x01v\xff\xff\xff\xff\xff\xff\xff\xff\x50\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+        assert_typed +OK restore good 0 \
+            "\x16\x01\x01f\x01v\xff\xff\xff\xff\xff\xff\xff\xff\x50\x00\x00\x00\x00\x00\x00\x00\x00\x00"
         assert_typed {* :-1} httl good fields 1 f
     }
 
@@ -879,7 +908,8 @@ start_server {tags {hash hash-fields}} {
     test "string commands replace a hash with fields that expire" {
         foreach value [list 17 short [string repeat long 1000]] {
             foreach command {
-                {set h $value} {setex h 100 $value} {psetex h 100000 $value} {mset h $value} {getset other $value} {set h $value keepttl}
+                {set h $value} {setex h 100 $value} {psetex h 100000 $value} {mset h $value} {getset other $value} \
+                    {set h $value keepttl}
                 {msetex 1 h $value} {bitop or h source}
             } {
                 if {[unmet_need [list command [lindex $command 0]]] ne ""} continue

@@ -72,7 +72,8 @@ set fields_of {
 proc headers {text} {lmap {- h} [regexp -all -inline -line {^# (\w+)\r?$} $text] {set h}}
 
 set default_sections {Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace}
-set all_sections {Server TLS Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace}
+set all_sections {Server TLS Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats \
+    Latencystats Cluster Keyspace}
 
 start_server {tags {info}} {
     test "INFO without arguments gives the default sections in order" {
@@ -84,7 +85,8 @@ start_server {tags {info}} {
         foreach name {all everything ALL} {
             set got [lsearch -all -inline -not -regexp [headers [r info $name]] {^(Rdma|RDMA|Debug)$}]
             # ALL leaves out what modules add, and with it the section Modules.
-            assert_equal [lsearch -all -inline -not $all_sections Modules] [lsearch -all -inline -not $got Modules] $name
+            assert_equal [lsearch -all -inline -not $all_sections Modules] \
+                [lsearch -all -inline -not $got Modules] $name
         }
     }
 
@@ -104,7 +106,9 @@ start_server {tags {info}} {
     test "the form of INFO: CRLF lines, an empty line between sections" {
         set t [r info server clients]
         assert_match "# Server\r\nredis_version:*\r\n\r\n# Clients\r\n*\r\n" $t
-        foreach l [split [string trimright $t] \n] {assert_equal "\r" [string index "$l\r" [expr {[string length $l] - ([string index $l end] eq "\r")}]]}
+        foreach l [split [string trimright $t] \n] {
+            assert_equal "\r" [string index "$l\r" [expr {[string length $l] - ([string index $l end] eq "\r")}]]
+        }
         assert_equal "# Keyspace\r\n" [r info keyspace]
         set c [new_client -resp 3]
         assert_match "=txt:# Server\r\n*" [$c -typed info server]
@@ -210,9 +214,12 @@ start_server {tags {info}} {
         catch {r config get}
         r config get maxclients
         set i [info_dict [r info commandstats]]
-        assert_regexp {^calls=2,usec=\d+,usec_per_call=\d+\.\d\d,rejected_calls=1,failed_calls=0$} [dict get $i cmdstat_get]
-        assert_regexp {^calls=1,usec=\d+,usec_per_call=\d+\.\d\d,rejected_calls=0,failed_calls=1$} [dict get $i cmdstat_incr]
-        assert_regexp {^calls=1,usec=\d+,usec_per_call=\d+\.\d\d,rejected_calls=1,failed_calls=0$} [dict get $i cmdstat_config|get]
+        assert_regexp {^calls=2,usec=\d+,usec_per_call=\d+\.\d\d,rejected_calls=1,failed_calls=0$} \
+            [dict get $i cmdstat_get]
+        assert_regexp {^calls=1,usec=\d+,usec_per_call=\d+\.\d\d,rejected_calls=0,failed_calls=1$} \
+            [dict get $i cmdstat_incr]
+        assert_regexp {^calls=1,usec=\d+,usec_per_call=\d+\.\d\d,rejected_calls=1,failed_calls=0$} \
+            [dict get $i cmdstat_config|get]
         assert {![dict exists $i cmdstat_mset]}
     }
 
@@ -239,7 +246,8 @@ start_server {tags {info}} {
         set i [info_dict [r info latencystats]]
         assert_regexp {^p50=\d+\.\d\d\d,p99=\d+\.\d\d\d,p99\.9=\d+\.\d\d\d$} [dict get $i latency_percentiles_usec_get]
         r config set latency-tracking-info-percentiles "10 100"
-        assert_regexp {^p10=\d+\.\d\d\d,p100=\d+\.\d\d\d$} [dict get [info_dict [r info latencystats]] latency_percentiles_usec_get]
+        assert_regexp {^p10=\d+\.\d\d\d,p100=\d+\.\d\d\d$} \
+            [dict get [info_dict [r info latencystats]] latency_percentiles_usec_get]
         r config set latency-tracking-info-percentiles "50 99 99.9"
         r config set latency-tracking no
         assert_equal "" [string trim [lindex [split [r info latencystats] \n] 1]]
@@ -276,8 +284,10 @@ start_server {tags {info}} {
 
     test "INFO persistence of a fresh server" {
         set i [info_dict [r info persistence]]
-        foreach {field value} {loading 0 async_loading 0 rdb_bgsave_in_progress 0 rdb_last_bgsave_status ok rdb_last_bgsave_time_sec -1
-            rdb_current_bgsave_time_sec -1 rdb_saves 0 aof_enabled 0 aof_rewrite_in_progress 0 aof_last_bgrewrite_status ok
+        foreach {field value} {loading 0 async_loading 0 rdb_bgsave_in_progress 0 rdb_last_bgsave_status ok \
+            rdb_last_bgsave_time_sec -1
+            rdb_current_bgsave_time_sec -1 rdb_saves 0 aof_enabled 0 aof_rewrite_in_progress 0 \
+                aof_last_bgrewrite_status ok
             aof_last_write_status ok aof_rewrites 0} {
             assert_equal $value [dict get $i $field] $field
         }
@@ -298,6 +308,7 @@ start_server {tags {info}} {
     }
 
     test "INFO works while the arguments are many" {
-        assert_same_elements {Server Clients Memory Stats} [headers [r info server clients memory stats nosuch1 nosuch2]]
+        assert_same_elements {Server Clients Memory Stats} \
+            [headers [r info server clients memory stats nosuch1 nosuch2]]
     }
 }

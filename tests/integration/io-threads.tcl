@@ -1,5 +1,5 @@
-# Threads that read, parse and write for clients (io-threads): nothing is lost, mixed up or out of order, whatever else happens.
-# seconds: 15
+# Threads that read, parse and write for clients (io-threads): nothing is lost, mixed up or out of order, whatever else
+# happens. seconds: 15
 
 # valkey-benchmark against the current server, over the transport of the run; gives a handle.
 proc benchmark {args} {
@@ -57,7 +57,8 @@ start_server {overrides {io-threads 4} tags {io-threads}} {
     test "requests that come in pieces, inline ones and quoted ones are in their places" {
         set c [new_client]
         set text ""
-        foreach request {"ECHO plain\r\n" "ECHO \"in quotes \\x41\"\r\n" "\r\n" "*2\r\n\$4\r\nECHO\r\n\$3\r\nabc\r\n" "*0\r\n" "echo 'more quotes'\n"} {
+        foreach request {"ECHO plain\r\n" "ECHO \"in quotes \\x41\"\r\n" "\r\n" "*2\r\n\$4\r\nECHO\r\n\$3\r\nabc\r\n" \
+            "*0\r\n" "echo 'more quotes'\n"} {
             append text $request
         }
         set text [string repeat $text 20]

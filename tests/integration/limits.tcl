@@ -98,7 +98,8 @@ start_server {tags {limits}} {
         for {set i 0} {$i < 20} {incr i} {$c -send get big}
         assert_equal $before [info_field stats client_output_buffer_limit_disconnections]
         # It is looked at when more is written to the client, and by the server's timer.
-        wait_for_condition 8000 {[catch {$c -send ping}] || [info_field stats client_output_buffer_limit_disconnections] > $before}
+        wait_for_condition 8000 {[catch {$c -send ping}] || \
+            [info_field stats client_output_buffer_limit_disconnections] > $before}
         assert_range [expr {[clock milliseconds] - $began}] 900 8000
         r config set client-output-buffer-limit "normal 0 0 0"
     }
@@ -149,7 +150,9 @@ start_server {tags {limits}} {
             set limit [expr {[info_field memory used_memory] + 2000000}]
             r config set maxmemory-policy $policy maxmemory $limit
             for {set i 0} {$i < 6000} {incr i 100} {
-                for {set j 0} {$j < 100} {incr j} {r -send set key:[expr {$i + $j}] [string repeat v 1000] ex [expr {1000 + $i}]}
+                for {set j 0} {$j < 100} {incr j} {
+                    r -send set key:[expr {$i + $j}] [string repeat v 1000] ex [expr {1000 + $i}]
+                }
                 for {set j 0} {$j < 100} {incr j} {assert_equal OK [r -read]}
             }
             assert_morethan [info_field stats evicted_keys] 1000
@@ -181,7 +184,8 @@ start_server {tags {limits}} {
             r set near:$i [string repeat v 1000] ex 100
             r set far:$i [string repeat v 1000] ex 100000
         }
-        r config set maxmemory-samples 64 maxmemory-policy volatile-ttl maxmemory [expr {[info_field memory used_memory] + 150000}]
+        r config set maxmemory-samples 64 maxmemory-policy volatile-ttl maxmemory \
+            [expr {[info_field memory used_memory] + 150000}]
         for {set i 0} {$i < 220} {incr i} {r set more:$i [string repeat v 1000] ex 50000}
         assert_range [llength [r keys far:*]] 90 100
         assert_range [llength [r keys near:*]] 0 90

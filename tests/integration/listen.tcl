@@ -36,7 +36,8 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
     }
 
     test "CONFIG SET bind to an address that is not ours is refused and changes nothing" {
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified addresses." {
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified \
+            addresses." {
             r config set bind "127.0.0.1 203.0.113.77"
         }
         assert_equal 127.0.0.1 [config_get bind]
@@ -71,7 +72,8 @@ start_server {overrides {bind "127.0.0.1 127.0.0.2"} tags {listen tcp-only}} {
         set blocker [socket -server {} -myaddr 127.0.0.1 0]
         set taken [lindex [fconfigure $blocker -sockname] 2]
         at_test_end [list close $blocker]
-        assert_error "ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. Check server logs." {
+        assert_error "ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. \
+            Check server logs." {
             r config set port $taken
         }
         assert_equal [srv port] [config_get port]
@@ -122,7 +124,8 @@ test "bind with - in front on the command line" {
 test "bind to an address that is not ours: one line says so, exit code 1" {
     set got [run_server --port [free_port] --bind 127.0.0.1 203.0.113.77 --save "" --dir $::unit_dir]
     assert_equal 1 [dict get $got code]
-    assert_match "*Could not create server TCP listening socket 203.0.113.77:*: bind: Cannot assign requested address*" [dict get $got out]
+    assert_match "*Could not create server TCP listening socket 203.0.113.77:*: bind: Cannot assign requested \
+        address*" [dict get $got out]
     assert_match "*Failed listening on port * (tcp), aborting.*" [dict get $got out]
 }
 
@@ -199,7 +202,8 @@ test "the Unix socket is removed at the end, a stale one is replaced" -needs {to
     file mkdir $dir
     set port [free_port]
     foreach round {1 2} {
-        lassign [serve -port $port -dir $dir -- --port PORT --bind 127.0.0.1 --unixsocket u.sock --save "" --dir DIR] handle
+        lassign [serve -port $port -dir $dir -- --port PORT --bind 127.0.0.1 --unixsocket u.sock --save "" --dir DIR] \
+            handle
         assert_equal PONG [run_in_dir $dir {cli -s u.sock ping}]
         if {$round == 1} {
             # Killed, it leaves its socket behind; the next one must cope.

@@ -98,7 +98,8 @@ start_server {no_rdma 1} {
         wait_for_condition 30000 {[loading_field $c loading] eq "0"}
         assert_equal 20000 [$c dbsize]
         assert_equal "" [loading_field $c loading_start_time]
-        assert_match "*Done loading RDB, keys loaded: 20000, keys expired: 0, all fields expired hashes: 0.*DB loaded from disk: *.* seconds*Ready to accept connections*" [log_text]
+        assert_match "*Done loading RDB, keys loaded: 20000, keys expired: 0, all fields expired hashes: 0.*DB loaded \
+            from disk: *.* seconds*Ready to accept connections*" [log_text]
         $c -close
     }
 }
@@ -186,7 +187,8 @@ start_server {no_rdma 1} {
 
 test "a server that keeps nothing says so when it starts" {
     lassign [serve -- --port PORT --bind 127.0.0.1 --dir DIR --save ""] handle
-    wait_for_text [spawn_outfile $handle] "Persistence is off: neither save points nor the append-only file are configured."
+    wait_for_text [spawn_outfile $handle] \
+        "Persistence is off: neither save points nor the append-only file are configured."
     lassign [serve -- --port PORT --bind 127.0.0.1 --dir DIR --save 3600 1] handle port
     wait_for_text [spawn_outfile $handle] "Ready to accept connections"
     assert_not_match "*Persistence is off*" [spawn_out $handle]

@@ -1,5 +1,5 @@
-# A server whose address space is bounded: what a client announces or asks for is refused where memory is too short, and the server goes on.
-# seconds: 5
+# A server whose address space is bounded: what a client announces or asks for is refused where memory is too short, and
+# the server goes on. seconds: 5
 
 proc status {} {
     set file [open /proc/[srv pid]/status]
@@ -26,7 +26,8 @@ start_server {tags {limits}} {
         r set long [string repeat x 1000]
         limit_memory 200
         foreach command {
-            {setrange none 3000000000 x} {setrange short 3000000000 x} {setbit none 24000000000 1} {setbit long 24000000000 1}
+            {setrange none 3000000000 x} {setrange short 3000000000 x} {setbit none 24000000000 1} \
+                {setbit long 24000000000 1}
             {bitfield none set u8 24000000000 1} {bitfield long incrby u8 24000000000 1}
         } {
             assert_equal "-ERR Insufficient memory for the string" [r -typed {*}$command] $command
@@ -57,13 +58,15 @@ start_server {tags {limits}} {
         set claimed [expr {4000000 * 80}]
         set string [binary format ccIcI 0xc3 0x80 [string length $packed] 0x80 $claimed]$packed
         limit_memory 200
-        foreach {name value} [list string \x00$string list \x12\x01\x01$string set \x02\x01$string hash \x04\x01$string$string \
+        foreach {name value} [list string \x00$string list \x12\x01\x01$string set \x02\x01$string hash \
+            \x04\x01$string$string \
             zset \x05\x01${string}12345678 listpack \x10$string ziplist \x0d$string stream \x15\x01$string] {
             assert_equal "-ERR Bad data format" [r -typed restore key 0 [payload $value]] $name
             assert_typed :0 exists key
         }
         # And lengths far beyond what follows.
-        foreach length [list \x80\x7f\xff\xff\xff \x81\x00\x00\xff\xff\xff\xff\xff\xff \x81\xff\xff\xff\xff\xff\xff\xff\xff] {
+        foreach length [list \x80\x7f\xff\xff\xff \x81\x00\x00\xff\xff\xff\xff\xff\xff \
+            \x81\xff\xff\xff\xff\xff\xff\xff\xff] {
             foreach type {\x00 \x01 \x02 \x04 \x05 \x0e \x10 \x12 \x15} {
                 assert_equal "-ERR Bad data format" [r -typed restore key 0 [payload [subst $type]${length}abc]]
             }
@@ -75,7 +78,8 @@ start_server {tags {limits}} {
 
 }
 
-# Adds a large entry to a stream. The server receives the entry while memory is plentiful; then memory is too short for a copy.
+# Adds a large entry to a stream. The server receives the entry while memory is plentiful; then memory is too short for
+# a copy.
 proc add_without_memory_for_a_copy {client id len} {
     set before [client_memory $id]
     $client -write "*5\r\n\$4\r\nXADD\r\n\$1\r\ns\r\n\$1\r\n*\r\n\$1\r\nf\r\n\$$len\r\nx"
@@ -118,7 +122,8 @@ start_server {tags {limits}} {
         assert_match "-OOM *" [add_without_memory_for_a_copy $c $id 70000000]
         assert_typed :0 exists s
         assert_equal PONG [$c ping]
-        # A transaction that it is part of is aborted. The allocator may have kept the space of the first one: this one is larger.
+        # A transaction that it is part of is aborted. The allocator may have kept the space of the first one: this one
+        # is larger.
         $c multi
         assert_match "-OOM *" [add_without_memory_for_a_copy $c $id 140000000]
         assert_match "-EXECABORT *" [$c -typed exec]

@@ -59,7 +59,8 @@ start_server {} {
             both
             r set k new
             r -1 set k old
-            assert_typed "-ERR Target instance replied with error: BUSYKEY Target key name already exists." migrate $host $port k 0 5000
+            assert_typed "-ERR Target instance replied with error: BUSYKEY Target key name already exists." migrate \
+                $host $port k 0 5000
             assert_equal new [r get k]
             assert_typed +OK migrate $host $port k 0 5000 copy replace
             assert_equal new [r get k]
@@ -86,7 +87,8 @@ start_server {} {
             assert_equal v [$c get k]
             $c -close
             r set k v
-            assert_typed "-ERR Target instance replied with error: ERR DB index is out of range" migrate $host $port k 99 5000
+            assert_typed "-ERR Target instance replied with error: ERR DB index is out of range" migrate $host \
+                $port k 99 5000
             assert_equal v [r get k]
         }
 
@@ -94,8 +96,10 @@ start_server {} {
             both
             r set k v
             r -1 config set requirepass secret
-            assert_typed "-ERR Target instance replied with error: NOAUTH Authentication required." migrate $host $port k 0 5000
-            assert_match "-ERR Target instance replied with error: WRONGPASS*" [r -typed migrate $host $port k 0 5000 auth wrong]
+            assert_typed "-ERR Target instance replied with error: NOAUTH Authentication required." migrate $host \
+                $port k 0 5000
+            assert_match "-ERR Target instance replied with error: WRONGPASS*" \
+                [r -typed migrate $host $port k 0 5000 auth wrong]
             r config set slowlog-log-slower-than 0
             assert_typed +OK migrate $host $port k 0 5000 auth secret
             assert_not_match "*secret*" [r slowlog get 5]
@@ -116,7 +120,8 @@ start_server {} {
                 {migrate HOST PORT k 0 1000 foo} "-ERR syntax error"
                 {migrate HOST PORT k 0 1000 auth} "-ERR syntax error"
                 {migrate HOST PORT k 0 1000 auth2 x} "-ERR syntax error"
-                {migrate HOST PORT k 0 1000 keys k} "-ERR When using MIGRATE KEYS option, the key argument must be set to the empty string"
+                {migrate HOST PORT k 0 1000 keys k} \
+                    "-ERR When using MIGRATE KEYS option, the key argument must be set to the empty string"
                 {migrate HOST 1 k 0 1000} "-IOERR error or timeout writing to target instance"
                 {migrate HOST abc k 0 1000} "-IOERR error or timeout writing to target instance"
                 {migrate nosuchhost.invalid 1 k 0 1000} "-IOERR error or timeout connecting to the client"

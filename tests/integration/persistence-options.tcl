@@ -37,7 +37,8 @@ foreach version {REDIS0001 REDIS0011 VALKEY080} {
 }
 test "rdb-version-check: a version that no server has written is always refused" {
     foreach check {strict relaxed} {
-        assert_match "*Can't handle RDB format version 80*" [refused_bytes [small_rdb REDIS0080] --rdb-version-check $check]
+        assert_match "*Can't handle RDB format version 80*" \
+            [refused_bytes [small_rdb REDIS0080] --rdb-version-check $check]
     }
 }
 
@@ -110,7 +111,8 @@ start_faulty_server {appendonly yes} {
             faults "sync *temp-rewriteaof* fail EIO after=$syncs"
             r bgrewriteaof
             aof_wait_rewritten
-            assert_equal [expr {$value eq "yes" ? "err" : "ok"}] [info_field persistence aof_last_bgrewrite_status] $value
+            assert_equal [expr {$value eq "yes" ? "err" : "ok"}] \
+                [info_field persistence aof_last_bgrewrite_status] $value
         }
         faults
     }

@@ -16,7 +16,9 @@ proc answer {bytes want {closes 0}} {
     } else {
         $c -write "*2\r\n\$4\r\nECHO\r\n\$5\r\nalive\r\n"
         set got [$c -readraw 11]
-        if {$got ne "\$5\r\nalive\r\n"} {fail "expected no more than [shown $want], got [shown $got] (to [printable $bytes 80])"}
+        if {$got ne "\$5\r\nalive\r\n"} {
+            fail "expected no more than [shown $want], got [shown $got] (to [printable $bytes 80])"
+        }
     }
     $c -close
 }
@@ -77,7 +79,8 @@ start_server {tags {protocol}} {
     }
 
     test "requests of a browser are refused by closing" {
-        foreach bytes {"POST / HTTP/1.1\r\n\r\n" "Host: localhost\r\n\r\n" "GET / HTTP/1.1\r\nHost: a\r\n\r\n" "post\r\n" "host: x\r\n"} {
+        foreach bytes {"POST / HTTP/1.1\r\n\r\n" "Host: localhost\r\n\r\n" "GET / HTTP/1.1\r\nHost: a\r\n\r\n" \
+            "post\r\n" "host: x\r\n"} {
             set c [new_client]
             set from [log_size]
             $c -write $bytes
@@ -93,7 +96,8 @@ start_server {tags {protocol}} {
         answer "*1\r\n\$4\r\nPING\r\n" "+PONG\r\n"
         answer "*2\r\n\$4\r\nECHO\r\n\$0\r\n\r\n" "\$0\r\n\r\n"
         answer "*2\r\n\$4\r\nECHO\r\n\$4\r\n\r\n\r\n\r\n" "\$4\r\n\r\n\r\n\r\n"
-        answer "*3\r\n\$3\r\nSET\r\n\$1\r\na\r\n\$3\r\n\x00\x01\xff\r\n*2\r\n\$3\r\nGET\r\n\$1\r\na\r\n" "+OK\r\n\$3\r\n\x00\x01\xff\r\n"
+        answer "*3\r\n\$3\r\nSET\r\n\$1\r\na\r\n\$3\r\n\x00\x01\xff\r\n*2\r\n\$3\r\nGET\r\n\$1\r\na\r\n" \
+            "+OK\r\n\$3\r\n\x00\x01\xff\r\n"
     }
 
     test "counts of zero and below are no command" {
@@ -104,7 +108,8 @@ start_server {tags {protocol}} {
     }
 
     test "a bad multibulk length ends the connection" {
-        foreach n {"" a 1x 1.0 " 1" +1 01 2147483648 9223372036854775807 9223372036854775808 99999999999999999999 - 1\t} {
+        foreach n {"" a 1x 1.0 " 1" +1 01 2147483648 9223372036854775807 9223372036854775808 \
+            99999999999999999999 - 1\t} {
             refused "*$n\r\n" "invalid multibulk length"
         }
     }
@@ -131,7 +136,8 @@ start_server {tags {protocol}} {
 
     test "what stands before a protocol error is still executed" {
         r del before
-        answer "SET before 1\r\nPING\r\n*x\r\nSET after 1\r\n" "+OK\r\n+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n" 1
+        answer "SET before 1\r\nPING\r\n*x\r\nSET after 1\r\n" \
+            "+OK\r\n+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n" 1
         assert_equal 1 [r get before]
         assert_equal 0 [r exists after]
     }
@@ -143,7 +149,8 @@ start_server {tags {protocol}} {
         answer "*2\r\n\$3\r\nfoo\r\n\$1\r\n\n\r\n" "-ERR unknown command 'foo', with args beginning with: ' ' \r\n"
         set long [string repeat a 200]
         answer "foo $long b\r\n" "-ERR unknown command 'foo', with args beginning with: '[string repeat a 128]' \r\n"
-        answer "[string repeat x 500] a\r\n" "-ERR unknown command '[string repeat x 128]', with args beginning with: 'a' \r\n"
+        answer "[string repeat x 500] a\r\n" \
+            "-ERR unknown command '[string repeat x 128]', with args beginning with: 'a' \r\n"
         answer "CLIENT nope\r\n" "-ERR unknown subcommand 'nope'. Try CLIENT HELP.\r\n"
     }
 
@@ -156,7 +163,8 @@ start_server {tags {protocol}} {
     # --- Pieces ---------------------------------------------------------------------
 
     test "a request may arrive in any two pieces" {
-        set request "*3\r\n\$3\r\nSET\r\n\$5\r\nsplit\r\n\$12\r\n12345\r\n67890\r\nECHO \"a b\"\r\n*2\r\n\$3\r\nGET\r\n\$5\r\nsplit\r\n"
+        set request "*3\r\n\$3\r\nSET\r\n\$5\r\nsplit\r\n\$12\r\n12345\r\n67890\r\nECHO \"a \
+            b\"\r\n*2\r\n\$3\r\nGET\r\n\$5\r\nsplit\r\n"
         set reply "+OK\r\n\$3\r\na b\r\n\$12\r\n12345\r\n67890\r\n"
         set n [string length $request]
         set clients {}
@@ -263,7 +271,8 @@ start_server {tags {protocol}} {
             for {set d -3} {$d <= 3} {incr d} {
                 set v [string repeat x [expr {$base + $d}]]
                 assert {[r echo $v] eq $v}
-                answer "ECHO short\r\n[resp_command echo $v]PING\r\n" "\$5\r\nshort\r\n\$[string length $v]\r\n$v\r\n+PONG\r\n"
+                answer "ECHO short\r\n[resp_command echo $v]PING\r\n" \
+                    "\$5\r\nshort\r\n\$[string length $v]\r\n$v\r\n+PONG\r\n"
             }
         }
     }
@@ -298,7 +307,8 @@ start_server {tags {protocol}} {
     }
 
     test "a client that closes in the middle of a request harms nobody" {
-        foreach bytes {"*3\r\n\$3\r\nSET\r\n" "*3\r\n\$3\r\nSET\r\n\$1\r\na\r\n\$100000\r\nabc" "PIN" "*" "*3\r" "GET \"a"} {
+        foreach bytes {"*3\r\n\$3\r\nSET\r\n" "*3\r\n\$3\r\nSET\r\n\$1\r\na\r\n\$100000\r\nabc" "PIN" "*" "*3\r" \
+            "GET \"a"} {
             set c [new_client]
             $c -write $bytes
             $c -flush
@@ -344,7 +354,8 @@ start_server {tags {protocol}} {
 
     test "proto-max-bulk-len limits a bulk" {
         r config set proto-max-bulk-len 1048576
-        answer "*2\r\n\$4\r\nECHO\r\n\$1048576\r\n[string repeat x 1048576]\r\n" "\$1048576\r\n[string repeat x 1048576]\r\n"
+        answer "*2\r\n\$4\r\nECHO\r\n\$1048576\r\n[string repeat x 1048576]\r\n" \
+            "\$1048576\r\n[string repeat x 1048576]\r\n"
         refused "*2\r\n\$4\r\nECHO\r\n\$1048577\r\n" "invalid bulk length"
         r config set proto-max-bulk-len 536870912
         assert_error_like "*must be between 1048576 and*" {r config set proto-max-bulk-len 1024}
@@ -399,7 +410,8 @@ start_server {tags {protocol}} {
             {debug protocol true} :1
             {debug protocol false} :0
             {debug protocol bignum} {$1234567999999999999999999999999999999}
-            {debug protocol foo} "-ERR Wrong protocol type name. Please use one of the following: string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false"
+            {debug protocol foo} "-ERR Wrong protocol type name. Please use one of the following: \
+                string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false"
         }
     }
 }
@@ -439,8 +451,8 @@ start_server {overrides {requirepass secret} tags {protocol}} {
 }
 
 start_server {} {
-    # The kernel resets a socket that is closed with input unread, and then forgets what it has not yet sent; so the replies before the error are
-    # large and not read until the server has closed.
+    # The kernel resets a socket that is closed with input unread, and then forgets what it has not yet sent; so the
+    # replies before the error are large and not read until the server has closed.
     test "the reply to a protocol error arrives, whatever was sent behind it" -tags tcp-only {
         set large [string repeat x 100000]
         r set large $large

@@ -64,8 +64,10 @@ start_server {tags {pubsub}} {
     test "a RESP2 subscriber may do nothing but subscribe, PING, QUIT and RESET" {
         set c [new_client]
         $c subscribe a
-        foreach {command name} {{get x} get {set x 1} set {multi} multi {publish a x} publish {client id} client|id {hello 3} hello {config get x} config|get} {
-            assert_error "ERR Can't execute '$name': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context" \
+        foreach {command name} {{get x} get {set x 1} set {multi} multi {publish a x} publish {client id} client|id \
+            {hello 3} hello {config get x} config|get} {
+            assert_error "ERR Can't execute '$name': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                allowed in this context" \
                 [list $c {*}$command]
         }
         assert_reply $c {* {$pong} {$}} ping
@@ -107,7 +109,9 @@ start_server {tags {pubsub}} {
         set c [new_client]
         foreach command {multi {subscribe own} {publish own m} {ssubscribe s} {psubscribe p*}} {$c {*}$command}
         $c -send exec
-        assert_equal [typed_forms {* {* $subscribe $own :1} :1 {-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client} {* $psubscribe $p* :2}}] [$c -readtyped]
+        assert_equal [typed_forms \
+            {* {* $subscribe $own :1} :1 {-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client} \
+            {* $psubscribe $p* :2}}] [$c -readtyped]
         assert_equal [typed_forms {* $message $own $m}] [$c -readtyped]
         $c -close
     }
@@ -154,7 +158,8 @@ start_server {tags {pubsub}} {
             {pubsub shardchannels z*} *
             {pubsub shardnumsub s1 s2} {* {$s1} :1 {$s2} :0}
             {pubsub nosuch} "-ERR unknown subcommand 'nosuch'. Try PUBSUB HELP."
-            {pubsub channels a b} "-ERR unknown subcommand or wrong number of arguments for 'channels'. Try PUBSUB HELP."
+            {pubsub channels a b} "-ERR unknown subcommand or wrong number of arguments for 'channels'. Try \
+                PUBSUB HELP."
         }
         arity_errors {pubsub}
         assert_match {*CHANNELS*NUMSUB*} [r pubsub help]
@@ -164,7 +169,8 @@ start_server {tags {pubsub}} {
         assert_equal 2 [info_field pubsub_clients]
         $a -close
         $b -close
-        wait_for_condition 5000 {[info_field pubsub_channels] + [info_field pubsub_patterns] + [info_field pubsubshard_channels] == 0} {
+        wait_for_condition 5000 {[info_field pubsub_channels] + [info_field pubsub_patterns] + \
+            [info_field pubsubshard_channels] == 0} {
             fail "topics stay without subscribers"
         }
     }
@@ -223,7 +229,9 @@ start_server {tags {pubsub}} {
 start_server {tags {pubsub notifications}} {
     proc events {client} {
         set all {}
-        foreach m [messages $client] {lappend all [list [string range [lindex $m 3] 1 end] [string range [lindex $m 4] 1 end]]}
+        foreach m [messages $client] {
+            lappend all [list [string range [lindex $m 3] 1 end] [string range [lindex $m 4] 1 end]]
+        }
         return $all
     }
 
@@ -260,8 +268,11 @@ start_server {tags {pubsub notifications}} {
         r flushall
         set c [new_client]
         $c psubscribe __key*
-        foreach command {multi {select 3} {set k 1} {incr k} {expire k 100} {rename k k2} {del k2} {select 0} exec} {r {*}$command}
-        assert_equal {{__keyevent@3__:set k} {__keyevent@3__:incrby k} {__keyevent@3__:expire k} {__keyevent@3__:rename_from k} {__keyevent@3__:rename_to k2} {__keyevent@3__:del k2}} [events $c]
+        foreach command {multi {select 3} {set k 1} {incr k} {expire k 100} {rename k k2} {del k2} {select 0} exec} {
+            r {*}$command
+        }
+        assert_equal {{__keyevent@3__:set k} {__keyevent@3__:incrby k} {__keyevent@3__:expire k} \
+            {__keyevent@3__:rename_from k} {__keyevent@3__:rename_to k2} {__keyevent@3__:del k2}} [events $c]
         $c -close
     }
 
@@ -293,7 +304,8 @@ start_server {tags {pubsub notifications}} {
         r set k v
         r set k v2
         r get nosuch
-        assert_equal {{__keyevent@0__:new k} {__keyevent@0__:set k} {__keyevent@0__:set k} {__keyevent@0__:keymiss nosuch}} [events $c]
+        assert_equal {{__keyevent@0__:new k} {__keyevent@0__:set k} {__keyevent@0__:set k} \
+            {__keyevent@0__:keymiss nosuch}} [events $c]
         $c -close
         r config set notify-keyspace-events ""
     }
@@ -316,7 +328,8 @@ start_server {tags {pubsub notifications}} {
         assert_equal 0 [r pubsub numpat]
         assert_equal PONG [r ping]
         r config set maxmemory 0
-        r config set notify-keyspace-events "" maxmemory-policy noeviction client-output-buffer-limit "pubsub 33554432 8388608 60"
+        r config set notify-keyspace-events "" maxmemory-policy noeviction client-output-buffer-limit \
+            "pubsub 33554432 8388608 60"
         r flushall
         $c -close
     }
@@ -339,7 +352,8 @@ start_server {tags {pubsub notifications}} {
         $c -flush
         wait_for_condition 5000 {[r pubsub numpat] == 0} {fail "the subscriber was not closed"}
         r config set maxmemory 0
-        r config set notify-keyspace-events "" maxmemory-policy noeviction client-output-buffer-limit "pubsub 33554432 8388608 60"
+        r config set notify-keyspace-events "" maxmemory-policy noeviction client-output-buffer-limit \
+            "pubsub 33554432 8388608 60"
         assert_equal 0 [r exists mine]
         assert_equal PONG [r ping]
         r flushall

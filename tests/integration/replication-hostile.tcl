@@ -17,10 +17,12 @@ proc abandoned {} {
     primary_close
 }
 
-start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 3600 enable-debug-command yes} tags {replication}} {
+start_server {overrides {repl-diskless-sync-delay 0 repl-ping-replica-period 3600 enable-debug-command yes} tags \
+    {replication}} {
     test "a replica that causes a reply is disconnected, and the reply does not get into the stream" {
         foreach command {
-            {get k} {set k v} {ping} {client id} {client list} {replconf listening-port 1} {multi} {subscribe c} {no-such}
+            {get k} {set k v} {ping} {client id} {client list} {replconf listening-port 1} {multi} \
+                {subscribe c} {no-such}
             {wait 0 0} {hello 3} {info} {replconf ack} {client reply on}
         } {
             lassign [replica_full_sync] c
@@ -104,7 +106,8 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     set copy [file_bytes [file join [srv dir] dump.rdb]]
 
     test "answers of the handshake that are none end the link, and the data stay" -needs {ours 1} {
-        foreach answer [list "+FULLRESYNC" "+FULLRESYNC $id" "+FULLRESYNC $id -1" "+FULLRESYNC $id 99999999999999999999" \
+        foreach answer [list "+FULLRESYNC" "+FULLRESYNC $id" "+FULLRESYNC $id -1" \
+            "+FULLRESYNC $id 99999999999999999999" \
                             "+FULLRESYNC [string repeat z 40] 1" "+CONTINUE short" "+CONTINUE [string repeat z 40]" \
                             [string repeat x 5000]] {
             set chan [followed]
@@ -116,7 +119,8 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
     }
 
     test "a header of the copy that is none ends the link, and the data stay" -needs {ours 1} {
-        foreach header [list "\$" "\$x" "\$-1" "\$0" "\$99999999999999999999" "\$EOF:short" "\$EOF:[string repeat m 41]" \
+        foreach header [list "\$" "\$x" "\$-1" "\$0" "\$99999999999999999999" "\$EOF:short" \
+            "\$EOF:[string repeat m 41]" \
                             "\$PULL:" "\$PULL:4096 1" "\$PULL:0 0" "\$PULL:99999999999999999999 1" "*1" "-ERR no" \
                             "\$ENDOFF:1 $id 0 1"] {
             set chan [followed]

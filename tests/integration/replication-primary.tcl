@@ -20,7 +20,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         set c [new_client]
         foreach options {
             {} {listening-port 6380} {ip-address 192.0.2.9} {capa eof capa psync2} {capa of-the-future} {version 9.1.2}
-            {rdb-only 1} {rdb-filter-only functions} {rdb-filter-only ""} {rdb-channel 0} {listening-port 1 ip-address ""}
+            {rdb-only 1} {rdb-filter-only functions} {rdb-filter-only ""} {rdb-channel 0} \
+                {listening-port 1 ip-address ""}
         } {assert_equal OK [$c replconf {*}$options]}
         replica_errors {
             {replconf capa} {ERR syntax error}
@@ -134,7 +135,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
                 set options {capa eof capa psync2 listening-port 7777}
                 if {$version ne ""} {lappend options version $version}
                 set c [replica_connect {*}$options]
-                assert_equal "-ERR The data contain hash fields with an expiry, which this replica's version cannot load" \
+                assert_equal "-ERR The data contain hash fields with an expiry, which this replica's version \
+                    cannot load" \
                     [replica_sync $c]
                 assert [$c -eof]
                 $c -close
@@ -202,7 +204,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         $c -close
         r set k 3
         set ok [info_field stats sync_partial_ok]
-        foreach {from capa} [list [expr {$offset + 1}] psync2 [expr {$here + 1}] eof [expr {[repl_offset] + 1}] psync2] {
+        foreach {from capa} [list [expr {$offset + 1}] psync2 [expr {$here + 1}] eof \
+            [expr {[repl_offset] + 1}] psync2] {
             set c [replica_connect capa $capa]
             assert_equal [expr {$capa eq "psync2" ? "+CONTINUE $id" : "+CONTINUE"}] [replica_sync $c $id $from]
             set bytes [expr {[repl_offset] - $from + 1}]
@@ -219,7 +222,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
         $c -close
         set refused [info_field stats sync_partial_err]
         set end [repl_offset]
-        foreach {asked from} [list [string repeat a 40] [expr {$end + 1}] $id [expr {$end + 1000}] $id -5 $id 0 short 1] {
+        foreach {asked from} [list [string repeat a 40] [expr {$end + 1}] $id [expr {$end + 1000}] $id \
+            -5 $id 0 short 1] {
             set c [replica_connect]
             assert_match "+FULLRESYNC $id *" [replica_sync $c $asked $from] "$asked $from"
             $c -close
@@ -327,7 +331,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
             set value [string repeat x 100000]
             for {set i 0} {$i < 300} {incr i} {r set large $value}
             assert_equal 301 [llength [replica_commands $fast]]
-            set omem [lmap line [split [string trim [r client list type replica]] \n] {dict get [client_fields $line] omem}]
+            set omem [lmap line [split [string trim [r client list type replica]] \n] \
+                {dict get [client_fields $line] omem}]
             assert_morethan [lindex $omem 0] 1000000
             assert_lessthan [lindex $omem 1] 1000000
             assert_equal 301 [llength [replica_commands $slow]]
@@ -505,7 +510,8 @@ start_server {overrides {repl-diskless-sync-delay 0} tags {replication}} {
 }
 
 start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync always} tags {replication}} {
-    test "a replica continues after a restart from an append-only file only where nothing follows its base" -needs {ours 1} {
+    test "a replica continues after a restart from an append-only file only where nothing follows its base" \
+        -needs {ours 1} {
         lassign [replica_full_sync] c id
         r set k v
         $c -close
@@ -625,7 +631,8 @@ start_server {overrides {repl-diskless-sync-delay 0 dual-channel-replication-ena
         wait_replicas 0
     }
 
-    test "DEBUG DELAY-RDB-CLIENT-FREE-SECONDS: how long the stream is kept for a main channel that does not come" -needs {ours 1} {
+    test "DEBUG DELAY-RDB-CLIENT-FREE-SECONDS: how long the stream is kept for a main channel that does not come" \
+        -needs {ours 1} {
         r debug delay-rdb-client-free-seconds 1
         set rdb [rdb_channel]
         regexp {^\$ENDOFF:(\d+) ([0-9a-f]{40}) (-?\d+) (\d+)$} [replica_line $rdb] -> offset id db client

@@ -37,7 +37,8 @@ proc resp_length {args} {string length [resp_command {*}$args]}
 start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout 5 appendonly no} tags {replication}} {
     set copy [rdb_of {{set a 1} {select 3} {rpush l x y} {select 0}}]
 
-    test "the handshake names port, capabilities and version, and asks to continue the server's own history" -needs {ours 1} {
+    test "the handshake names port, capabilities and version, and asks to continue the server's own history" \
+        -needs {ours 1} {
         follow [primary_listen]
         set chan [primary_accept]
         assert_equal handshake [lindex [r role] 3]
@@ -47,7 +48,8 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         assert_equal "REPLCONF capa eof capa psync2" [primary_command $chan]
         assert_match "REPLCONF version *.*.*" [primary_command $chan]
         primary_send $chan "+OK\r\n+OK\r\n+OK\r\n"
-        assert_equal "PSYNC [info_field replication master_replid] [expr {[info_field replication master_repl_offset] + 1}]" \
+        assert_equal "PSYNC [info_field replication \
+            master_replid] [expr {[info_field replication master_repl_offset] + 1}]" \
             [primary_command $chan]
         assert_equal down [link]
         lead
@@ -320,7 +322,8 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         lead
     }
 
-    test "a broken link resumes where the last complete transaction ended, in the database of the stream" -needs {ours 1} {
+    test "a broken link resumes where the last complete transaction ended, in the database of the stream" \
+        -needs {ours 1} {
         set chan [synchronize $copy 10]
         set stream "[resp_command SELECT 9][resp_command SET k v]"
         primary_send $chan "$stream[resp_command MULTI][resp_command SET k half]"
@@ -334,7 +337,8 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         wait_for_condition 5000 {[r get k] eq "v2"}
         r select 0
         assert_equal "$other $id [expr {$offset + 1}]" \
-            "[info_field replication master_replid] [info_field replication master_replid2] [info_field replication second_repl_offset]"
+            "[info_field replication master_replid] [info_field replication master_replid2] [info_field replication \
+            second_repl_offset]"
         lead
         assert_equal $other [info_field replication master_replid2]
     }
@@ -365,7 +369,8 @@ start_server {no_rdma 1 overrides {enable-debug-command yes save "" repl-timeout
         set from [log_size]
         primary_send $chan "[resp_command LPUSH a x][resp_command SET after 1]"
         wait_for_condition 5000 {[r get after] eq "1"}
-        wait_for_log "*== CRITICAL == This replica is sending an error to its primary: '-WRONGTYPE *' after processing the command 'lpush'*" $from
+        wait_for_log "*== CRITICAL == This replica is sending an error to its primary: '-WRONGTYPE *' after processing \
+            the command 'lpush'*" $from
         assert_equal 1 [info_field stats unexpected_error_replies]
         primary_send $chan "*1\r\n\$x\r\n"
         primary_await_close $chan

@@ -14,7 +14,8 @@ proc unreleased {} {dict get [barrier status] unreleased}
 # divided into batches.
 proc release_all {writes} {
     wait_for_condition 20000 {
-        [barrier release] eq "OK" && [dict get [barrier status] writes] == $writes && [dict get [barrier status] clients] == 0
+        [barrier release] eq "OK" && [dict get [barrier status] writes] == $writes && \
+            [dict get [barrier status] clients] == 0
     } {fail "[barrier status] after $writes writes"}
 }
 # A body with the barrier armed, on fresh data.
@@ -137,7 +138,8 @@ proc reply_barrier_tests {} {
     test "a pipeline waits once, and the replies before its first write go ahead" -needs {ours 1} {
         held_back {
             set c [new_client]
-            $c -write [resp_command get k][resp_command echo first][resp_command set k v][resp_command get k][resp_command incr n]
+            $c -write [resp_command get k][resp_command echo first][resp_command set k v][resp_command get \
+                k][resp_command incr n]
             assert_equal "" [$c -read]
             assert_equal first [$c -read]
             wait_replies_held 1
@@ -218,7 +220,8 @@ proc reply_barrier_tests {} {
             $c -send set k w
             barrier release 1
             assert_equal OK [$c -read]
-            assert_equal {pmessage __keyevent@* __keyevent@*__:set k} [lreplace [$subscriber -read] 2 2 __keyevent@*__:set]
+            assert_equal {pmessage __keyevent@* __keyevent@*__:set k} \
+                [lreplace [$subscriber -read] 2 2 __keyevent@*__:set]
             assert_match {*"set" "k" "v"} [$monitor -read]
             wait_replies_held 3
             assert_waits [list $subscriber $monitor $c]
@@ -264,10 +267,13 @@ proc reply_barrier_tests {} {
             wait_replies_held 1
             barrier release
             assert_equal OK [$c -read]
-            $c -write [resp_command incr n][resp_command get k][resp_command getrange k 0 4999][resp_command get k][resp_command echo end]
+            $c -write [resp_command incr n][resp_command get k][resp_command getrange k 0 4999][resp_command get \
+                k][resp_command echo end]
             wait_replies_held 1
             assert_waits $c
-            assert_morethan [dict get [client_fields [lindex [regexp -all -inline {[^\n]*cmd=echo[^\n]*} [$::barrier_client client list]] 0]] tot-mem] 5000
+            assert_morethan [dict get \
+                [client_fields [lindex [regexp -all -inline {[^\n]*cmd=echo[^\n]*} [$::barrier_client client list]] \
+                0]] tot-mem] 5000
             barrier release
             assert_equal 1 [$c -read]
             assert {[$c -read] eq $large}

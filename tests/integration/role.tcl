@@ -72,12 +72,14 @@ start_server {overrides {enable-debug-command yes} tags {role}} {
         assert_equal 1 [r del k]
     }
 
-    test "a replica without its primary answers from its data only where replica-serve-stale-data allows it" -needs {ours 1} {
+    test "a replica without its primary answers from its data only where replica-serve-stale-data allows it" \
+        -needs {ours 1} {
         r set k v
         as_replica {
             assert_equal v [r get k]
             with_config {replica-serve-stale-data no} {
-                assert_error "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'." {r get k}
+                assert_error "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'." \
+                    {r get k}
                 assert_error_like "READONLY*" {r set k w}
                 assert_equal slave [lindex [r role] 0]
                 role_to link connected

@@ -14,7 +14,9 @@ set ::busy "BUSY Valkey is busy running a script. You can only call SCRIPT KILL 
 
 start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
     test "extended-redis-compatibility: the name of Redis in BUSY, HELLO, INFO and LOLWUT" {
-        foreach {value name Name mode} {yes redis Redis redis_mode no valkey Valkey server_mode yes redis Redis redis_mode no valkey Valkey server_mode} {
+        foreach {value name Name mode} \
+            {yes redis Redis redis_mode no valkey Valkey server_mode yes redis Redis redis_mode no valkey Valkey \
+            server_mode} {
             r config set extended-redis-compatibility $value
             set hello [r hello 2]
             assert_equal $name [dict get $hello server]
@@ -23,7 +25,8 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
             assert_equal standalone [dict get $info $mode]
             assert_match "*$Name ver. [dict get $hello version]\n*" [r lolwut version 5 1 1 1]
             set c [busy {while true do end}]
-            assert_error "BUSY $Name is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE." {r get k}
+            assert_error "BUSY $Name is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE." \
+                {r get k}
             r script kill
             catch {$c -read}
             $c -close
@@ -32,7 +35,8 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
 
     test "a busy script lets other clients in, refuses their commands, and SCRIPT KILL ends it" {
         set c [busy {while true do end}]
-        foreach command {ping {get k} {info server} {config get maxmemory} {eval "return 1" 0} {function kill} {shutdown save}} {
+        foreach command {ping {get k} {info server} {config get maxmemory} {eval "return 1" 0} {function kill} \
+            {shutdown save}} {
             assert_error $::busy {r {*}$command}
         }
         assert_typed +OK script kill
@@ -55,7 +59,8 @@ start_server {overrides {busy-reply-threshold 10} tags {scripting}} {
 
     test "a script that has written is not killed" {
         set c [busy {redis.call('set', 'written', 1)
-            while redis.call('exists', 'never') == 0 do if redis.call('incr', 'turns') == 3000000 then return 'end' end end}]
+            while redis.call('exists', 'never') == 0 do if redis.call('incr', 'turns') == 3000000 then \
+                return 'end' end end}]
         assert_error_like "UNKILLABLE *" {r script kill}
         assert_error_like "UNKILLABLE *" {r function kill}
         assert_equal "end" [$c -read]

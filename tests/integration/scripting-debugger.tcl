@@ -48,7 +48,8 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{* Stopped at 1, stop reason = step over} {-> 1   local total = 0}} $first
         assert_equal {{* Stopped at 2, stop reason = step over} {-> 2   for i = 1, 2 do}} [debug $c step]
         assert_equal {{* Stopped at 3, stop reason = step over} {-> 3     total = total + i}} [debug $c s]
-        assert_equal {{<value> total = 0} {<value> (for index) = 1} {<value> (for limit) = 2} {<value> (for step) = 1} {<value> i = 1}} \
+        assert_equal {{<value> total = 0} {<value> (for index) = 1} {<value> (for limit) = 2} {<value> (for step) = 1} \
+            {<value> i = 1}} \
             [debug $c print]
         assert_equal {{* Stopped at 2, stop reason = step over} {-> 2   for i = 1, 2 do}} [debug $c next]
         assert_equal {{* Stopped at 3, stop reason = step over} {-> 3     total = total + i}} [debug $c n]
@@ -62,20 +63,25 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
     test "breakpoints" {
         set c [session yes $program 1 k]
         assert_equal {{No breakpoints set. Use 'b <line>' to add one.}} [debug $c break]
-        assert_equal {{   5   local function double(x)} {  #6     local y = x * 2} {   7     return y}} [debug $c break 6]
+        assert_equal {{   5   local function double(x)} {  #6     local y = x * 2} {   7     return y}} \
+            [debug $c break 6]
         assert_equal {{-> 1   local total = 0} {  #2   for i = 1, 2 do} {   3     total = total + i}} [debug $c b 2]
         assert_equal {{2 breakpoints set:} {  #6     local y = x * 2} {  #2   for i = 1, 2 do}} [debug $c b]
         foreach wrong {2 14 1000000000000} {assert_equal {{Wrong line number.}} [debug $c b $wrong]}
         assert_equal {{Invalid argument:'x'}} [debug $c b x]
-        foreach line {-3 -9223372036854775808} {assert_equal {{No breakpoint in the specified line.}} [debug $c b $line]}
+        foreach line {-3 -9223372036854775808} {
+            assert_equal {{No breakpoint in the specified line.}} [debug $c b $line]
+        }
         assert_equal {{* Stopped at 2, stop reason = break point} {->#2   for i = 1, 2 do}} [debug $c continue]
         assert_equal {{Breakpoint removed.}} [debug $c b -2]
         assert_equal {{* Stopped at 6, stop reason = break point} {->#6     local y = x * 2}} [debug $c c]
         assert_equal {{<value> x = 3}} [debug $c p]
         assert_equal {{<value> 3}} [debug $c p total]
-        assert_equal {{In double:} {->#6     local y = x * 2} {From top level:} {   9   total = double(total)}} [debug $c trace]
+        assert_equal {{In double:} {->#6     local y = x * 2} {From top level:} {   9   total = double(total)}} \
+            [debug $c trace]
         assert_equal {{All breakpoints removed.}} [debug $c b 0]
-        assert_equal {{* Stopped at 12, stop reason = server.breakpoint() called} {-> 12  redis.debug('total', total, {1, 'two', {k = false}})}} \
+        assert_equal {{* Stopped at 12, stop reason = server.breakpoint() called} \
+            {-> 12  redis.debug('total', total, {1, 'two', {k = false}})}} \
             [debug $c c]
         $c -close
         set c [session yes [string repeat "local _ = 1\n" 70]]
@@ -101,11 +107,14 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
     }
 
     test "what the script calls is shown while it is stepped" {
-        set c [session yes "redis.call('set', 'k', 'x y')\nredis.pcall('incr', 'k')\nredis.pcall('nosuch', 1)\nredis.pcall({})\nredis.call('get', 'k')\nreturn 1"]
+        set c [session yes "redis.call('set', 'k', 'x y')\nredis.pcall('incr', 'k')\nredis.pcall('nosuch', \
+            1)\nredis.pcall({})\nredis.call('get', 'k')\nreturn 1"]
         assert_equal {{<command> set k x y} {<reply> "+OK"}} [lrange [debug $c s] 0 1]
-        assert_equal {{<command> incr k} {<reply> "-ERR value is not an integer or out of range"} {<error> -ERR value is not an integer or out of range}} \
+        assert_equal {{<command> incr k} {<reply> "-ERR value is not an integer or out of range"} \
+            {<error> -ERR value is not an integer or out of range}} \
             [lrange [debug $c s] 0 2]
-        assert_equal {{<command> nosuch 1} {<reply> "-ERR Unknown command called from script"} {<error> Unknown command called from script}} \
+        assert_equal {{<command> nosuch 1} {<reply> "-ERR Unknown command called from script"} \
+            {<error> Unknown command called from script}} \
             [lrange [debug $c s] 0 2]
         assert_equal {{<error> Command arguments must be strings or integers}} [lrange [debug $c s] 0 0]
         assert_equal {<endsession> :1} [ends $c continue]
@@ -119,7 +128,8 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{<command> set k a  b} {<reply> "+OK"}} [debug $c valkey set k "a\r\nb"]
         assert_equal {{<command> get k} {<reply> "a\r\nb"}} [debug $c v get k]
         assert_equal {{<command> get none} {<reply> NULL}} [debug $c server get none]
-        assert_equal {{<command> auth x} {<reply> "-ERR This Valkey command is not allowed from script"} {<error> This Valkey command is not allowed from script}} \
+        assert_equal {{<command> auth x} {<reply> "-ERR This Valkey command is not allowed from script"} \
+            {<error> This Valkey command is not allowed from script}} \
             [debug $c r auth x]
         debug $c s
         debug $c r hset h f v g w
@@ -138,7 +148,8 @@ start_server {overrides {busy-reply-threshold 5000} tags {scripting}} {
         assert_equal {{<error> ldb_eval:1: Attempt to modify a readonly table}} [debug $c e "redis.call = nil"]
         assert_equal {{<error> Unknown command called from script}} [debug $c e "redis.call('nosuch')"]
         foreach wrong {{step 1} eval server foo {p a b} m {l 1 2 3} {abort now} ""} {
-            assert_equal {{<error> Unknown debugger command or wrong number of arguments.}} [$c {*}[expr {$wrong eq "" ? [list ""] : $wrong}]]
+            assert_equal {{<error> Unknown debugger command or wrong number of arguments.}} \
+                [$c {*}[expr {$wrong eq "" ? [list ""] : $wrong}]]
         }
         assert_morethan [llength [debug $c help]] 15
         $c -close
@@ -153,11 +164,14 @@ local bytes = 'a\0b\r\nc\\"'
 local long, f, shadow, shadow = ('x'):rep(300), function() end, 'outer', 'inner'
 return 1}]
         for {set i 0} {$i < 6} {incr i} {debug $c s}
-        foreach {name value} {n nil yes true no false half 1.5 big 1.23457e+06 huge 1e+300 list {{1; b; {}; }} holes {{[2]=2; }} mixed {{[1.5]=true; }} empty {{}}
+        foreach {name value} {n nil yes true no false half 1.5 big 1.23457e+06 huge 1e+300 list {{1; b; {}; }} holes \
+            {{[2]=2; }} mixed {{[1.5]=true; }} empty {{}}
             nested {{[a]={[b]=1; }; }} bytes {a b  c\"} shadow inner} {
             assert_equal [list "<value> $value"] [debug $c p $name]
         }
-        assert_equal "<value> [string repeat "{\[me\]=" 9]{\[<max recursion level reached! Nested table?>\]=<max recursion level reached! Nested table?>; }[string repeat "; }" 9]" \
+        assert_equal "<value> [string repeat "{\[me\]=" \
+            9]{\[<max recursion level reached! Nested table?>\]=<max recursion level reached! Nested table?>; }[string \
+            repeat "; }" 9]" \
             [lindex [debug $c p cycle] 0]
         assert_match {<value>  "function@0x*"} [lindex [debug $c p f] 0]
         assert_match "<retval> \{*=*; *" [lindex [debug $c e redis] 0] ;# the table behind the read-only one
@@ -168,7 +182,8 @@ return 1}]
         set c [session yes "local long = ('x'):rep(300)\nreturn 1"]
         debug $c s
         assert_equal {{Current maxlen is 256}} [debug $c maxlen]
-        assert_equal [list "<value> [string repeat x 248] ..." "<hint> The above reply was trimmed. Use 'maxlen 0' to disable trimming."] [debug $c p long]
+        assert_equal [list "<value> [string repeat x 248] ..." \
+            "<hint> The above reply was trimmed. Use 'maxlen 0' to disable trimming."] [debug $c p long]
         assert_equal [list "<value> [string repeat x 248] ..."] [debug $c p long]
         assert_equal {{<value> replies are truncated at 60 bytes.}} [debug $c maxlen 10]
         debug $c r set k [string repeat y 100]
@@ -207,9 +222,12 @@ return 1}]
     test "redis.debug() shows its arguments, and the session ends with the reply" {
         set c [session yes $program 1 k a]
         debug $c c
-        assert_equal [list {{<debug> line 12: total, 6, {1; two; {[k]=false; }; }} <endsession>} [list * :6 {$a}]] [ends $c c]
-        foreach {script reply} {{return redis.status_reply('FINE')} +FINE {return redis.error_reply('MY own')} {-MY own} {error('boom')} {-ERR user_script:1: boom script: on @user_script:1.}
-            {local t = {} t.x.y = 1} {-ERR user_script:1: attempt to index field 'x' (a nil value) script: on @user_script:1.}} {
+        assert_equal [list {{<debug> line 12: total, 6, {1; two; {[k]=false; }; }} <endsession>} [list * :6 {$a}]] \
+            [ends $c c]
+        foreach {script reply} {{return redis.status_reply('FINE')} +FINE {return redis.error_reply('MY own')} \
+            {-MY own} {error('boom')} {-ERR user_script:1: boom script: on @user_script:1.}
+            {local t = {} t.x.y = 1} \
+                {-ERR user_script:1: attempt to index field 'x' (a nil value) script: on @user_script:1.}} {
             set c [session yes $script]
             assert_equal [list <endsession> $reply] [ends $c c]
         }
@@ -220,7 +238,8 @@ return 1}]
         r set k before
         set listener [new_client]
         $listener subscribe ch
-        set c [session yes "redis.call('set', 'k', 'changed')\nredis.call('flushall')\nredis.call('publish', 'ch', 'm')\nreturn redis.call('dbsize')"]
+        set c [session yes "redis.call('set', 'k', 'changed')\nredis.call('flushall')\nredis.call('publish', 'ch', \
+            'm')\nreturn redis.call('dbsize')"]
         assert_equal 1 [sessions]
         debug $c s
         assert_equal before [r get k]
@@ -255,7 +274,8 @@ return 1}]
         foreach mode {yes sync} {
             set c [new_client]
             $c script debug $mode
-            $c -write [resp_command eval "local a = 1\nreturn 5" 0][resp_command p a][resp_command s][resp_command p a][resp_command s]
+            $c -write [resp_command eval "local a = 1\nreturn 5" 0][resp_command p a][resp_command s][resp_command p \
+                a][resp_command s]
             assert_equal "* Stopped at 1, stop reason = step over" [lindex [$c -read] 0]
             assert_equal {{No such variable.}} [$c -read]
             assert_equal "* Stopped at 2, stop reason = step over" [lindex [$c -read] 0]
@@ -268,7 +288,8 @@ return 1}]
 
     test "abort ends the script, whatever it catches" {
         foreach mode {yes sync} {
-            foreach script {"return 1" "pcall(function()\nlocal a = 1 end)\nreturn 1" "local f = coroutine.wrap(function()\nlocal a = 1 end)\npcall(f)\nreturn 1"} {
+            foreach script {"return 1" "pcall(function()\nlocal a = 1 end)\nreturn 1" \
+                "local f = coroutine.wrap(function()\nlocal a = 1 end)\npcall(f)\nreturn 1"} {
                 set c [session $mode $script]
                 if {[string match pcall* $script] || [string match *wrap* $script]} {
                     debug $c b 2
@@ -284,8 +305,10 @@ return 1}]
 
     test "errors before the script runs end the session" {
         foreach mode {yes sync} {
-            foreach {arguments reply} {{"x = = 1" 0} {-ERR Error compiling script (new function): user_script:1: unexpected symbol near '='}
-                {"return 1" x} {-ERR value is not an integer or out of range} {"return 1" 2 a} {-ERR Number of keys can't be greater than number of args}} {
+            foreach {arguments reply} \
+                {{"x = = 1" 0} {-ERR Error compiling script (new function): user_script:1: unexpected symbol near '='}
+                {"return 1" x} {-ERR value is not an integer or out of range} {"return 1" 2 a} \
+                    {-ERR Number of keys can't be greater than number of args}} {
                 set c [new_client]
                 $c script debug $mode
                 $c -send eval {*}$arguments
@@ -306,7 +329,8 @@ return 1}]
         $c multi
         $c script debug no
         assert_match "*SCRIPT DEBUG must be called outside a pipeline*" [$c exec]
-        r function load replace "#!lua name=lib\nredis.register_function('f', function() return redis.breakpoint and 1 or 2 end)"
+        r function load replace "#!lua name=lib\nredis.register_function('f', function() return redis.breakpoint and \
+            1 or 2 end)"
         assert_equal 2 [$c fcall f 0]
         $c eval_ro "redis.call('set', 'k', 'v')\nreturn 1" 0
         lassign [ends $c c] lines reply
@@ -330,7 +354,8 @@ return 1}]
         r set k before
         set listener [new_client]
         $listener subscribe ch
-        set c [session sync "redis.call('set', 'k', 'changed')\nredis.call('publish', 'ch', 'm')\nreturn redis.call('get', 'k')"]
+        set c [session sync "redis.call('set', 'k', 'changed')\nredis.call('publish', 'ch', 'm')\nreturn \
+            redis.call('get', 'k')"]
         assert_error_like "BUSY *" {r get k}
         debug $c s
         debug $c s
@@ -385,7 +410,8 @@ return 1}]
     }
 
     test "evaluated code that stops in coroutines nests only so deep" {
-        set script "for i = 1, 1000 do ARGV\[i\] = coroutine.wrap(function()\nlocal x = 1\nreturn x end) end\nlocal ready = 1\nreturn 5"
+        set script "for i = 1, 1000 do ARGV\[i\] = coroutine.wrap(function()\nlocal x = 1\nreturn x end) end\nlocal \
+            ready = 1\nreturn 5"
         foreach mode {yes sync} {
             set c [session $mode $script]
             debug $c break 4
@@ -406,7 +432,8 @@ return 1}]
         r config set busy-reply-threshold 50
         foreach mode {yes sync} {
             set c [session $mode "local n = 0\nwhile true do\n  n = n + 1 end"]
-            assert_match "* Stopped at ?, stop reason = running for longer than busy-reply-threshold" [lindex [debug $c c] 0]
+            assert_match "* Stopped at ?, stop reason = running for longer than busy-reply-threshold" \
+                [lindex [debug $c c] 0]
             assert_match "<value> *" [lindex [debug $c p n] 0]
             foreach code {{while true do end} {while true do pcall(function() while true do end end) end}} {
                 assert_equal {{<error> the code ran for longer than busy-reply-threshold}} [debug $c eval $code]
@@ -425,7 +452,8 @@ return 1}]
             assert_match "<hint> * more lines were dropped." [lindex $lines end]
             assert_range [llength $lines] 1000 9000
             assert_equal {{<retval> 300000}} [debug $c e "#'[string repeat z 300000]'"]
-            assert_equal {{<error> Unknown debugger command or wrong number of arguments.}} [debug $c [string repeat q 2000000]]
+            assert_equal {{<error> Unknown debugger command or wrong number of arguments.}} \
+                [debug $c [string repeat q 2000000]]
             lassign [ends $c c] lines reply
             assert_equal 3000001 [string length $reply]
         }

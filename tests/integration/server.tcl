@@ -53,7 +53,8 @@ start_server {tags {server}} {
 
     test "DEBUG OBJECT describes a value" {
         r set a hello
-        assert_regexp {^Value at:0x[0-9a-f]+ refcount:1 encoding:embstr serializedlength:\d+ lru:\d+ lru_seconds_idle:\d+} [r debug object a]
+        assert_regexp {^Value at:0x[0-9a-f]+ refcount:1 encoding:embstr serializedlength:\d+ lru:\d+ \
+            lru_seconds_idle:\d+} [r debug object a]
         assert_typed "-ERR no such key" debug object none
     }
 
@@ -98,7 +99,8 @@ start_server {tags {server}} {
             {debug foo} "-ERR unknown subcommand or wrong number of arguments for 'foo'. Try DEBUG HELP."
             {debug sleep} "-ERR unknown subcommand or wrong number of arguments for 'sleep'. Try DEBUG HELP."
             {debug populate} "-ERR unknown subcommand or wrong number of arguments for 'populate'. Try DEBUG HELP."
-            {debug set-active-expire} "-ERR unknown subcommand or wrong number of arguments for 'set-active-expire'. Try DEBUG HELP."
+            {debug set-active-expire} \
+                "-ERR unknown subcommand or wrong number of arguments for 'set-active-expire'. Try DEBUG HELP."
         }
     }
 
@@ -175,12 +177,15 @@ start_server {tags {server}} {
     proc logged {type names} {
         set found {}
         foreach entry [lreverse [r commandlog get -1 $type]] {
-            if {[string tolower [lindex $entry 3 0]] in $names} {lappend found [list [lindex $entry 2] [lindex $entry 3]]}
+            if {[string tolower [lindex $entry 3 0]] in $names} {
+                lappend found [list [lindex $entry 2] [lindex $entry 3]]
+            }
         }
         return $found
     }
 
-    test "COMMANDLOG hides secrets in transactions, too, and logs what was executed with the bytes of request and reply" -needs {command commandlog} {
+    test "COMMANDLOG hides secrets in transactions, too, and logs what was executed with the bytes of both" \
+        -needs {command commandlog} {
         set c [new_client]
         r config set commandlog-request-larger-than 0 commandlog-reply-larger-than 0
         foreach type {slow large-request large-reply} {r commandlog reset $type}
@@ -198,7 +203,8 @@ start_server {tags {server}} {
         set replies [logged large-reply $names]
         assert_equal {multi config auth set get} [lmap e $replies {lindex $e 1 0}]
         assert_equal {5 5 5 17} [lmap i {0 1 3 4} {lindex $replies $i 0}]
-        assert_equal {{config set primaryauth (redacted)} {auth (redacted) (redacted)}} [lmap i {1 2} {lindex $replies $i 1}]
+        assert_equal {{config set primaryauth (redacted)} {auth (redacted) (redacted)}} \
+            [lmap i {1 2} {lindex $replies $i 1}]
         foreach type {slow large-request large-reply} {assert_not_match *secret* [r commandlog get -1 $type]}
         # Discarded, and of an aborted transaction: nothing was executed.
         foreach type {large-request large-reply} {r commandlog reset $type}

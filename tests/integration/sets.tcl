@@ -119,7 +119,8 @@ start_server {tags {set}} {
         set members {}
         set kind [randint 4]
         for {set i [randint 40]} {$i > 0} {incr i -1} {
-            lappend members [switch $kind {0 {randint 50} 1 {pick a b c d e f g [randint 20]} default {pick x[randint 30] [randint 50]}}]
+            lappend members [switch $kind \
+                {0 {randint 50} 1 {pick a b c d e f g [randint 20]} default {pick x[randint 30] [randint 50]}}]
         }
         if {$kind == 3} {lappend members [string repeat y 100]}
         r del $key
@@ -136,7 +137,8 @@ start_server {tags {set}} {
                 lappend sets [random_set k$i]
             }
             set union [lsort -unique [concat {*}$sets]]
-            set inter [lmap m [lindex $sets 0] {if {[lsearch -not -exact [lmap s $sets {expr {$m in $s}}] 1] >= 0} continue; set m}]
+            set inter [lmap m [lindex $sets 0] \
+                {if {[lsearch -not -exact [lmap s $sets {expr {$m in $s}}] 1] >= 0} continue; set m}]
             set rest [concat {*}[lrange $sets 1 end]]
             set diff [lmap m [lindex $sets 0] {if {$m in $rest} continue; set m}]
             foreach {name want} [list union $union inter $inter diff $diff] {
@@ -262,7 +264,8 @@ start_server {tags {set}} {
 
     test "integers of every width" {
         r del s
-        set numbers {0 -1 127 -128 32767 -32768 32768 -32769 2147483647 -2147483648 2147483648 9223372036854775807 -9223372036854775808}
+        set numbers {0 -1 127 -128 32767 -32768 32768 -32769 2147483647 -2147483648 2147483648 9223372036854775807 \
+            -9223372036854775808}
         foreach n $numbers {assert_typed :1 sadd s $n}
         assert_encoding intset s
         foreach n $numbers {assert_typed :1 sismember s $n}
@@ -369,7 +372,8 @@ start_server {tags {set}} {
             {spop s 9223372036854775808} {-ERR value is out of range, must be positive}
             {spop s 1 2} {-ERR syntax error}
             {srandmember s abc} {-ERR value is not an integer or out of range}
-            {srandmember s -9223372036854775808} {-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807}
+            {srandmember s -9223372036854775808} \
+                {-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807}
             {srandmember s 1 2} {-ERR syntax error}
             {sscan s abc} {-ERR invalid cursor}
             {sscan s 0 novalues} {-ERR NOVALUES option can only be used in HSCAN}
@@ -382,8 +386,10 @@ start_server {tags {set}} {
         r del s d
         r sadd s a
         wrong_types {
-            {sadd str a} {srem str a} {sismember str a} {smismember str a} {scard str} {smembers str} {spop str} {spop str 1} {srandmember str}
-            {srandmember str 1} {sscan str 0} {sinter str} {sinter s str} {sinter none str} {sunion s str} {sdiff s str} {sdiff none str}
+            {sadd str a} {srem str a} {sismember str a} {smismember str a} {scard str} {smembers str} {spop str} \
+                {spop str 1} {srandmember str}
+            {srandmember str 1} {sscan str 0} {sinter str} {sinter s str} {sinter none str} {sunion s str} \
+                {sdiff s str} {sdiff none str}
             {sinterstore d s str} {sunionstore d str} {sdiffstore d s str} {sintercard 2 s str} {get s} {hget s f}
         }
         assert_typed :0 exists d
@@ -391,8 +397,10 @@ start_server {tags {set}} {
 
     test "arity of the set commands" {
         arity_errors {
-            {sadd} {sadd s} {srem s} {sismember s} {sismember s a b} {smismember s} {scard} {scard s a} {smembers} {smembers s a} {spop} {srandmember}
-            {smove a b} {smove a b c d} {sinter} {sunion} {sdiff} {sinterstore d} {sunionstore d} {sdiffstore d} {sintercard 1} {sscan s}
+            {sadd} {sadd s} {srem s} {sismember s} {sismember s a b} {smismember s} {scard} {scard s a} {smembers} \
+                {smembers s a} {spop} {srandmember}
+            {smove a b} {smove a b c d} {sinter} {sunion} {sdiff} {sinterstore d} {sunionstore d} {sdiffstore d} \
+                {sintercard 1} {sscan s}
         }
     }
 }

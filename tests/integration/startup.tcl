@@ -4,7 +4,8 @@
 
 # The message with which the server refuses a line of its configuration.
 proc fatal {line text why} {
-    return "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at line $line\n>>> '$text'\n$why\n"
+    return "\\*\\*\\* FATAL CONFIG FILE ERROR (Version *) \\*\\*\\*\nReading the configuration file, at line \
+        $line\n>>> '$text'\n$why\n"
 }
 proc conf {text} {
     set f [file join $::unit_dir c[incr ::conf_n].conf]
@@ -15,8 +16,10 @@ proc conf {text} {
 # --- The configuration file ------------------------------------------------------
 
 test "a line with an unknown option is refused, with its number" {
-    refuses_to_start [fatal 2 "nosuch foo" "Bad directive or wrong number of arguments"] [conf "port 18001\nnosuch foo\n"]
-    refuses_to_start [fatal 5 "nosuch" "Bad directive or wrong number of arguments"] [conf "# one\n\nport 18001\n   # four\nnosuch\n"]
+    refuses_to_start [fatal 2 "nosuch foo" "Bad directive or wrong number of arguments"] \
+        [conf "port 18001\nnosuch foo\n"]
+    refuses_to_start [fatal 5 "nosuch" "Bad directive or wrong number of arguments"] \
+        [conf "# one\n\nport 18001\n   # four\nnosuch\n"]
 }
 
 test "options that would cost data or safety without their feature are refused" -needs {ours 1} {
@@ -40,7 +43,8 @@ test "bad values are refused with the reason" {
         {maxclients 0} {argument must be between 1 and 4294967295 inclusive}
         {maxmemory 10zz} {argument must be a memory value}
         {daemonize maybe} {argument must be 'yes' or 'no'}
-        {maxmemory-policy foo} {argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction}
+        {maxmemory-policy foo} {argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, \
+            volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction}
         {save 1} {Invalid save parameters}
         {save a b} {Invalid save parameters}
         {save 0 1} {Invalid save parameters}
@@ -62,17 +66,21 @@ test "too many or too few arguments of an option are refused" {
 }
 
 test "unbalanced quotes are refused" {
-    refuses_to_start [fatal 2 {requirepass "abc} "Unbalanced quotes in configuration line"] [conf "port 18001\nrequirepass \"abc\n"]
-    refuses_to_start [fatal 1 {requirepass "a"b} "Unbalanced quotes in configuration line"] [conf "requirepass \"a\"b\n"]
+    refuses_to_start [fatal 2 {requirepass "abc} "Unbalanced quotes in configuration line"] \
+        [conf "port 18001\nrequirepass \"abc\n"]
+    refuses_to_start [fatal 1 {requirepass "a"b} "Unbalanced quotes in configuration line"] \
+        [conf "requirepass \"a\"b\n"]
 }
 
 test "a file that is not there is refused" {
     set got [run_server /nosuch.conf]
     assert_equal 1 [dict get $got code]
-    assert_match "*Fatal error, can't open config file '/nosuch.conf': No such file or directory*" [dict get $got out][dict get $got err]
+    assert_match "*Fatal error, can't open config file '/nosuch.conf': No such file or directory*" \
+        [dict get $got out][dict get $got err]
     set got [run_server [conf "include /nosuch.conf\n"]]
     assert_equal 1 [dict get $got code]
-    assert_match "*Fatal error, can't open config file '/nosuch.conf': No such file or directory*" [dict get $got out][dict get $got err]
+    assert_match "*Fatal error, can't open config file '/nosuch.conf': No such file or directory*" \
+        [dict get $got out][dict get $got err]
 }
 
 proc conf_on {port text} {conf [string map [list PORT $port DIR $::unit_dir] $text]}
@@ -102,12 +110,14 @@ dir DIR
 
 test "the last of several lines of one option wins; save and client-output-buffer-limit gather" {
     set port [free_port]
-    serve -port $port -- [conf_on $port "port 1\nport PORT\nbind 127.0.0.1\nmaxclients 5\nmaxclients 77\nsave 100 1\nsave 200 2 300 3
+    serve -port $port -- [conf_on $port \
+        "port 1\nport PORT\nbind 127.0.0.1\nmaxclients 5\nmaxclients 77\nsave 100 1\nsave 200 2 300 3
 client-output-buffer-limit normal 1 2 3\nclient-output-buffer-limit pubsub 4 5 6\ndir DIR\n"]
     set c [new_client -port $port]
     assert_equal 77 [lindex [$c config get maxclients] 1]
     assert_equal "100 1 200 2 300 3" [lindex [$c config get save] 1]
-    assert_equal "normal 1 2 3 slave 268435456 67108864 60 pubsub 4 5 6" [lindex [$c config get client-output-buffer-limit] 1]
+    assert_equal "normal 1 2 3 slave 268435456 67108864 60 pubsub 4 5 6" \
+        [lindex [$c config get client-output-buffer-limit] 1]
     $c config set save ""
 }
 
@@ -123,7 +133,8 @@ test "include brings in other files, also by pattern, at its place" {
     file mkdir $dir
     write_file $dir/1.conf "maxclients 11\ntimeout 22\n"
     write_file $dir/2.conf "tcp-keepalive 33\n"
-    serve -port $port -- [conf_on $port "maxclients 5\ninclude $dir/*.conf\ntimeout 44\nport PORT\nbind 127.0.0.1\nsave \"\"\ndir DIR\n"]
+    serve -port $port -- [conf_on $port \
+        "maxclients 5\ninclude $dir/*.conf\ntimeout 44\nport PORT\nbind 127.0.0.1\nsave \"\"\ndir DIR\n"]
     set c [new_client -port $port]
     assert_equal 11 [lindex [$c config get maxclients] 1]
     assert_equal 44 [lindex [$c config get timeout] 1]
@@ -132,13 +143,16 @@ test "include brings in other files, also by pattern, at its place" {
 
 test "a pattern of include that matches nothing is no error" {
     set port [free_port]
-    serve -port $port -- [conf_on $port "include $::unit_dir/nosuch*.conf\nport PORT\nbind 127.0.0.1\nsave \"\"\ndir DIR\n"]
+    serve -port $port -- [conf_on $port \
+        "include $::unit_dir/nosuch*.conf\nport PORT\nbind 127.0.0.1\nsave \"\"\ndir DIR\n"]
     assert_equal PONG [[new_client -port $port] ping]
 }
 
 test "options that are no longer in use are accepted" {
     set port [free_port]
-    serve -port $port -- [conf_on $port "port PORT\nbind 127.0.0.1\nlist-max-ziplist-entries 512\nlist-max-ziplist-value 64\nlua-replicate-commands yes\nio-threads-do-reads yes\nsave \"\"\ndir DIR\n"]
+    serve -port $port -- [conf_on $port \
+        "port PORT\nbind 127.0.0.1\nlist-max-ziplist-entries 512\nlist-max-ziplist-value 64\nlua-replicate-commands \
+        yes\nio-threads-do-reads yes\nsave \"\"\ndir DIR\n"]
     assert_equal PONG [[new_client -port $port] ping]
 }
 
@@ -160,7 +174,8 @@ test "options on the command line" {
 }
 
 test "options of several arguments on the command line, together and apart" {
-    lassign [serve -- --port PORT --bind 127.0.0.1 --save 100 1 200 2 --client-output-buffer-limit normal 1 2 3 --dir DIR] handle port
+    lassign [serve -- --port PORT --bind 127.0.0.1 --save 100 1 200 2 --client-output-buffer-limit normal 1 2 3 \
+        --dir DIR] handle port
     set c [new_client -port $port]
     assert_equal "100 1 200 2" [lindex [$c config get save] 1]
     assert_match "normal 1 2 3 *" [lindex [$c config get client-output-buffer-limit] 1]
@@ -214,17 +229,20 @@ test "a bad line on standard input is refused" {
 test "--test-memory tests the megabytes that it is given" {
     set got [run {*}[server_command] --test-memory]
     assert_equal 1 [dict get $got code]
-    assert_match "Please specify the amount of memory to test in megabytes.\nExample: *valkey-server --test-memory 4096\n" [dict get $got err]
+    assert_match "Please specify the amount of memory to test in megabytes.\nExample: *valkey-server \
+        --test-memory 4096\n" [dict get $got err]
 }
 
 test "--test-memory shows its passes, and refuses what is no size" -needs {ours 1} {
     set got [run {*}[server_command] --test-memory 2 3]
     assert_equal 0 [dict get $got code]
-    assert_match "Pass 1 of 3: 0 errors\nPass 2 of 3: 0 errors\nPass 3 of 3: 0 errors\n\nYour memory passed this test.\n*" [dict get $got out]
+    assert_match "Pass 1 of 3: 0 errors\nPass 2 of 3: 0 errors\nPass 3 of 3: 0 errors\n\nYour memory passed this \
+        test.\n*" [dict get $got out]
     foreach arguments {0 -1 x 1x 9223372036854775807 {2 0} {2 x}} {
         set got [run {*}[server_command] --test-memory {*}$arguments]
         assert_equal 1 [dict get $got code] $arguments
-        assert_match "--test-memory takes the megabytes to test, 1 to * on this machine, and the number of passes,*" [dict get $got err] $arguments
+        assert_match "--test-memory takes the megabytes to test, 1 to * on this machine, and the number of passes,*" \
+            [dict get $got err] $arguments
     }
 }
 
@@ -243,7 +261,8 @@ test "--version tells the version and ends" {
     foreach option {--version -v} {
         set got [run_server $option]
         assert_equal 0 [dict get $got code]
-        assert_regexp {^Valkey server v=\d+\.\d+\.\d+\S* sha=[0-9a-f]+:\d malloc=\S+ bits=64 build=[0-9a-f]+\n$} [dict get $got out]
+        assert_regexp {^Valkey server v=\d+\.\d+\.\d+\S* sha=[0-9a-f]+:\d malloc=\S+ bits=64 build=[0-9a-f]+\n$} \
+            [dict get $got out]
     }
 }
 
@@ -309,7 +328,8 @@ test "a port in use: one line says so, exit code 1" {
     set got [run_server --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir]
     assert_equal 1 [dict get $got code]
     set text [dict get $got out]
-    assert_match "*Warning: Could not create server TCP listening socket 127.0.0.1:$port: bind: Address already in use*" $text
+    assert_match "*Warning: Could not create server TCP listening socket 127.0.0.1:$port: bind: Address already \
+        in use*" $text
     assert_match "*Failed listening on port $port (tcp), aborting.*" $text
 }
 
@@ -345,7 +365,8 @@ test "daemonize yes: the command ends, the server goes on" -tags {tcp-only} {
     set port [free_port]
     set dir [file join $::unit_dir daemon]
     file mkdir $dir
-    set got [run_server --port $port --bind 127.0.0.1 --save "" --dir $dir --daemonize yes --pidfile $dir/d.pid --logfile $dir/d.log]
+    set got [run_server --port $port --bind 127.0.0.1 --save "" --dir $dir --daemonize yes --pidfile $dir/d.pid \
+        --logfile $dir/d.log]
     assert_equal 0 [dict get $got code]
     assert_equal "" [dict get $got out][dict get $got err]
     wait_for_condition 5000 {[file exists $dir/d.pid] && [file size $dir/d.pid] > 1}
@@ -403,9 +424,11 @@ test "SIGTERM ends a server with many connected clients" {
 test "the process title shows address and port" {
     lassign [serve -- --port PORT --bind 127.0.0.1 --save "" --dir DIR] handle port
     if {$::opt(launcher) ne "" || $::opt(valgrind)} {skip_test "the server is started through another program"}
-    wait_for_condition 3000 {[string match "*valkey-server 127.0.0.1:$port*" [file_bytes /proc/[spawn_pid $handle]/cmdline]]}
+    wait_for_condition 3000 {[string match "*valkey-server 127.0.0.1:$port*" \
+        [file_bytes /proc/[spawn_pid $handle]/cmdline]]}
     set c [new_client -port $port]
     $c config set proc-title-template "mine {port} {server-mode} {listen-addr}"
     assert_match "mine $port  127.0.0.1:$port*" [file_bytes /proc/[spawn_pid $handle]/cmdline]
-    assert_error_like "*template format is invalid or contains unknown variables*" {$c config set proc-title-template "{foo}"}
+    assert_error_like "*template format is invalid or contains unknown variables*" \
+        {$c config set proc-title-template "{foo}"}
 }

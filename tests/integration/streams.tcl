@@ -1,6 +1,5 @@
-# Streams: entries, and reading them. Consumer groups are in stream-groups.tcl; what every command has in common with others, and what waiting is like, in
-# command-table.tcl and blocking-table.tcl.
-# seconds: 10
+# Streams: entries, and reading them. Consumer groups are in stream-groups.tcl; what every command has in common with
+# others, and what waiting is like, in command-table.tcl and blocking-table.tcl. seconds: 10
 
 # A stream of that many entries, MS-1 for MS = 1, 2, …, each with the field f of that value.
 proc make_stream {key count} {
@@ -11,7 +10,8 @@ proc make_stream {key count} {
 proc ids {entries} {lmap entry $entries {lindex $entry 0}}
 proc stream_info {key field} {dict get [r xinfo stream $key] $field}
 proc wait_blocked {count} {
-    wait_for_condition 5000 {[info_field clients blocked_clients] == $count} {fail "[info_field clients blocked_clients] clients wait, not $count"}
+    wait_for_condition 5000 {[info_field clients blocked_clients] == $count} \
+        {fail "[info_field clients blocked_clients] clients wait, not $count"}
 }
 
 start_server {tags {stream}} {
@@ -46,7 +46,8 @@ start_server {tags {stream}} {
             {xadd s 18446744073709551615-18446744073709551614 f v} {$18446744073709551615-18446744073709551614}
             {xadd s * f v} {$18446744073709551615-18446744073709551615}
             {xadd s * f v} {-ERR The stream has exhausted the last possible ID, unable to add more items}
-            {xadd s 18446744073709551615-* f v} {-ERR The stream has exhausted the last possible ID, unable to add more items}
+            {xadd s 18446744073709551615-* f v} \
+                {-ERR The stream has exhausted the last possible ID, unable to add more items}
             {xadd s 1-1 f v} {-ERR The stream has exhausted the last possible ID, unable to add more items}
             {xlen s} :2
         }
@@ -54,7 +55,8 @@ start_server {tags {stream}} {
 
     test "XADD: what is no id, and how numbers in ids are read" {
         r del s
-        foreach id {-* - + $ abc {} 10- *-* *-1 ** 10-** 10-*5 10* 1-1-1 0x10-1 (5 18446744073709551616-1 3-- 9--1 -05-1 {8 -1}} {
+        foreach id {-* - + $ abc {} 10- *-* *-1 ** 10-** 10-*5 10* 1-1-1 0x10-1 (5 18446744073709551616-1 3-- 9--1 \
+            -05-1 {8 -1}} {
             assert_typed "-ERR Invalid stream ID specified as stream command argument" xadd s $id f v
         }
         assert_typed "-ERR Invalid stream ID specified as stream command argument" xadd s [string repeat 0 130]-1 f v
@@ -96,8 +98,10 @@ start_server {tags {stream}} {
             {xadd s limit 5 7-1 f v} {-ERR syntax error, LIMIT cannot be used without specifying a trimming strategy}
             {xadd s maxlen ~ 2 limit -1 7-1 f v} {-ERR The LIMIT argument must be >= 0.}
             {xadd s maxlen ~ 2 limit abc 7-1 f v} {-ERR value is not an integer or out of range}
-            {xadd s maxlen 2 minid 3 7-1 f v} {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
-            {xadd s maxlen 2 maxlen 3 7-1 f v} {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
+            {xadd s maxlen 2 minid 3 7-1 f v} \
+                {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
+            {xadd s maxlen 2 maxlen 3 7-1 f v} \
+                {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
             {xadd s 7-1 limit 3} {$7-1}
         }
     }
@@ -130,7 +134,8 @@ start_server {tags {stream}} {
             {xrange s - + count abc} {-ERR value is not an integer or out of range}
         }
         foreach {first last expected} {
-            - + {1-1 1-2 2-1 3-1}  1 1 {1-1 1-2}  1-1 2 {1-1 1-2 2-1}  (1-1 (3-1 {1-2 2-1}  (1 (2 {1-1 1-2 2-1}  (1-2 + {2-1 3-1}  2 2-0 {}  9 + {}
+            - + {1-1 1-2 2-1 3-1}  1 1 {1-1 1-2}  1-1 2 {1-1 1-2 2-1}  (1-1 (3-1 {1-2 2-1}  (1 (2 \
+                {1-1 1-2 2-1}  (1-2 + {2-1 3-1}  2 2-0 {}  9 + {}
         } {
             assert_equal $expected [ids [r xrange s $first $last]]
             assert_equal [lreverse $expected] [ids [r xrevrange s $last $first]]
@@ -157,9 +162,12 @@ start_server {tags {stream}} {
                 set b [randint [llength $there]]
                 set count [expr {1 + [randint 20]}]
                 set part [lrange $there $a $b]
-                assert_equal [lrange $part 0 $count-1] [ids [r xrange s [lindex $there $a] [lindex $there $b] count $count]]
-                assert_equal [lreverse [lrange $part end-[expr {$count - 1}] end]] [ids [r xrevrange s [lindex $there $b] [lindex $there $a] count $count]]
-                assert_equal [lrange $there $a+1 $a+$count] [ids [lindex [r xread count $count streams s [lindex $there $a]] 0 1]]
+                assert_equal [lrange $part 0 $count-1] \
+                    [ids [r xrange s [lindex $there $a] [lindex $there $b] count $count]]
+                assert_equal [lreverse [lrange $part end-[expr {$count - 1}] end]] \
+                    [ids [r xrevrange s [lindex $there $b] [lindex $there $a] count $count]]
+                assert_equal [lrange $there $a+1 $a+$count] \
+                    [ids [lindex [r xread count $count streams s [lindex $there $a]] 0 1]]
             }
         }
     }
@@ -167,7 +175,8 @@ start_server {tags {stream}} {
     test "fields and values: many, long, numbers, empty, binary" {
         r del s
         set big [string repeat x 300000]
-        set entries [list {f v} {{} {}} {1 2 03 4 -5 9223372036854775807 1.5 "\x00\xff"} [list $big $big] {f v f v} {f w g x}]
+        set entries [list {f v} {{} {}} {1 2 03 4 -5 9223372036854775807 1.5 "\x00\xff"} [list $big $big] \
+            {f v f v} {f w g x}]
         foreach fields $entries {r xadd s * {*}$fields}
         set got [r xrange s - +]
         foreach fields $entries entry $got {assert_equal [list {*}$fields] [lindex $entry 1]}
@@ -214,7 +223,8 @@ start_server {tags {stream}} {
                 {xtrim s limit 3} {-ERR syntax error, LIMIT cannot be used without specifying a trimming strategy}
                 {xtrim s limit 0 limit 0} {-ERR syntax error, XTRIM must be called with a trimming strategy}
                 {xtrim s maxlen 1 limit 3} {-ERR syntax error, LIMIT cannot be used without the special ~ option}
-                {xtrim s maxlen 1 minid 0} {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
+                {xtrim s maxlen 1 minid 0} \
+                    {-ERR syntax error, MAXLEN and MINID options at the same time are not compatible}
                 {xtrim s nomkstream maxlen 0} {-ERR syntax error}
                 {xtrim s foo 1} {-ERR syntax error}
                 {xtrim s maxlen ~} {-ERR value is not an integer or out of range}
@@ -241,18 +251,21 @@ start_server {tags {stream}} {
             {xsetid s 3-1} +OK
             {xsetid s 9} +OK
             {xadd s 9-0 f v} {-ERR The ID specified in XADD is equal or smaller than the target stream top item}
-            {xsetid s 10-1 entriesadded 1} {-ERR The entries_added specified in XSETID is smaller than the target stream length}
+            {xsetid s 10-1 entriesadded 1} \
+                {-ERR The entries_added specified in XSETID is smaller than the target stream length}
             {xsetid s 10-1 entriesadded -1} {-ERR entries_added must be positive}
             {xsetid s 10-1 entriesadded abc} {-ERR value is not an integer or out of range}
             {xsetid s 10-1 entriesadded} {-ERR syntax error}
             {xsetid s 10-1 foo 1} {-ERR syntax error}
-            {xsetid s 10-1 maxdeletedid 11-1} {-ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id}
+            {xsetid s 10-1 maxdeletedid 11-1} \
+                {-ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id}
             {xsetid s 10-1 maxdeletedid 8-1 entriesadded 70} +OK
             {xsetid s -} {-ERR Invalid stream ID specified as stream command argument}
             {xsetid none 1-1} {-ERR no such key}
             {xsetid none abc} {-ERR Invalid stream ID specified as stream command argument}
         }
-        assert_equal {10-1 8-1 70} [lmap field {last-generated-id max-deleted-entry-id entries-added} {stream_info s $field}]
+        assert_equal {10-1 8-1 70} \
+            [lmap field {last-generated-id max-deleted-entry-id entries-added} {stream_info s $field}]
     }
 
     test "XREAD: several streams, COUNT, \$ and +" {
@@ -261,7 +274,8 @@ start_server {tags {stream}} {
         r xadd s 1-2 a 2
         r xadd t 5-1 x y
         replies {
-            {xread streams s t 0 0} {* {* {$s} {* {* {$1-1} {* {$a} {$1}}} {* {$1-2} {* {$a} {$2}}}}} {* {$t} {* {* {$5-1} {* {$x} {$y}}}}}}
+            {xread streams s t 0 0} {* {* {$s} {* {* {$1-1} {* {$a} {$1}}} {* {$1-2} {* {$a} {$2}}}}} \
+                {* {$t} {* {* {$5-1} {* {$x} {$y}}}}}}
             {xread count 1 streams s t 0 9} {* {* {$s} {* {* {$1-1} {* {$a} {$1}}}}}}
             {xread count 0 streams s 1-1} {* {* {$s} {* {* {$1-2} {* {$a} {$2}}}}}}
             {xread count -1 streams s 1} {* {* {$s} {* {* {$1-1} {* {$a} {$1}}} {* {$1-2} {* {$a} {$2}}}}}}
@@ -270,8 +284,10 @@ start_server {tags {stream}} {
             {xread streams none +} nil*
             {xread streams s 18446744073709551615-18446744073709551615} nil*
             {xread streams s s 1-1 1-1} {* {* {$s} {* {* {$1-2} {* {$a} {$2}}}}} {* {$s} {* {* {$1-2} {* {$a} {$2}}}}}}
-            {xread streams s >} {-ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.}
-            {xread count 1 streams s} {-ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.}
+            {xread streams s >} {-ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> \
+                <consumer> option.}
+            {xread count 1 streams s} \
+                {-ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.}
             {xread streams s (1} {-ERR Invalid stream ID specified as stream command argument}
             {xread foo streams s 0} {-ERR syntax error}
             {xread count 1 block 1} {-ERR syntax error}
@@ -279,7 +295,8 @@ start_server {tags {stream}} {
             {xread block abc streams s 0} {-ERR timeout is not an integer or out of range}
             {xread block -1 streams s 0} {-ERR timeout is negative}
             {xread noack streams s 0} {-ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.}
-            {xread group g c streams s 0} {-ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.}
+            {xread group g c streams s 0} \
+                {-ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.}
             {xgroup create empty g 0 mkstream} +OK
             {xread streams empty +} nil*
             {xdel s 1-2} :1
@@ -336,15 +353,20 @@ start_server {tags {stream}} {
         r xdel s 1-1
         r xgroup create s g 0
         replies {
-            {xinfo stream s} {* {$length} :2 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$3-1} {$max-deleted-entry-id} {$1-1} {$entries-added} :3
-                {$recorded-first-entry-id} {$2-1} {$groups} :1 {$first-entry} {* {$2-1} {* {$f} {$2}}} {$last-entry} {* {$3-1} {* {$f} {$3}}}}
+            {xinfo stream s} {* {$length} :2 {$radix-tree-keys} :1 {$radix-tree-nodes} :2 {$last-generated-id} {$3-1} \
+                {$max-deleted-entry-id} {$1-1} {$entries-added} :3
+                {$recorded-first-entry-id} {$2-1} {$groups} :1 {$first-entry} {* {$2-1} {* {$f} {$2}}} {$last-entry} \
+                    {* {$3-1} {* {$f} {$3}}}}
             {xdel s 2-1 3-1} :2
-            {xinfo stream s} {* {$length} :0 {$radix-tree-keys} :0 {$radix-tree-nodes} :1 {$last-generated-id} {$3-1} {$max-deleted-entry-id} {$3-1} {$entries-added} :3
+            {xinfo stream s} {* {$length} :0 {$radix-tree-keys} :0 {$radix-tree-nodes} :1 {$last-generated-id} {$3-1} \
+                {$max-deleted-entry-id} {$3-1} {$entries-added} :3
                 {$recorded-first-entry-id} {$0-0} {$groups} :1 {$first-entry} nil$ {$last-entry} nil$}
             {xinfo stream none} {-ERR no such key}
             {xinfo stream s foo} {-ERR unknown subcommand or wrong number of arguments for 'stream'. Try XINFO HELP.}
-            {xinfo STREAM s full count} {-ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP.}
-            {xinfo stream s full foo 1} {-ERR unknown subcommand or wrong number of arguments for 'stream'. Try XINFO HELP.}
+            {xinfo STREAM s full count} \
+                {-ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP.}
+            {xinfo stream s full foo 1} \
+                {-ERR unknown subcommand or wrong number of arguments for 'stream'. Try XINFO HELP.}
             {xinfo stream s full count abc} {-ERR value is not an integer or out of range}
             {xinfo foo} {-ERR unknown subcommand 'foo'. Try XINFO HELP.}
         }
@@ -400,7 +422,8 @@ start_server {tags {stream}} {
         }
         assert_equal [list {*}{
             {xadd s 5-0 a b} {xadd s maxlen = 4 6-1 a b} {xadd s minid = 3-1 limit 5 6-2 a b} {xadd s maxlen = 3 7 a b}
-            {xadd s nomkstream minid = 18446744073709551615-18446744073709551615 limit 0 8-1 a b} {xadd s 9-1 a b} {xadd s 9-2 a b}
+            {xadd s nomkstream minid = 18446744073709551615-18446744073709551615 limit 0 8-1 a b} {xadd s 9-1 a b} \
+                {xadd s 9-2 a b}
             {xtrim s minid = 18446744073709551615-18446744073709551615 limit 10}
         }] [heard $f]
         $f -close
@@ -409,8 +432,10 @@ start_server {tags {stream}} {
     test "only what changes entries touches watched keys" {
         foreach {touches commands} {
             1 {{xadd s 9-1 f v} {xdel s 1-1} {xtrim s maxlen 1} {xgroup create n g 0 mkstream}}
-            0 {{xdel s 8-8} {xtrim s maxlen 9} {xsetid s 9-1} {xgroup create s h 0} {xgroup setid s g 0} {xgroup destroy s g} {xgroup createconsumer s g d}
-               {xgroup delconsumer s g c} {xreadgroup group g c streams s >} {xack s g 1-1} {xclaim s g d 0 1-1} {xautoclaim s g d 0 0}}
+            0 {{xdel s 8-8} {xtrim s maxlen 9} {xsetid s 9-1} {xgroup create s h 0} {xgroup setid s g 0} \
+                {xgroup destroy s g} {xgroup createconsumer s g d}
+               {xgroup delconsumer s g c} {xreadgroup group g c streams s >} {xack s g 1-1} {xclaim s g d 0 1-1} \
+                   {xautoclaim s g d 0 0}}
         } {
             foreach command $commands {
                 r flushall

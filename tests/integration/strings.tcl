@@ -107,7 +107,8 @@ start_server {tags {string}} {
         r del k
         foreach options {
             {nx xx} {xx nx} {ex 10 px 10} {ex 10 exat 10} {ex 10 keepttl} {keepttl ex 10} {pxat 10 exat 10}
-            {keepttl px 10} {foo} {ex} {px} {exat} {pxat} {nx foo} {get foo} {ex 10 foo} {persist} {xx nx get} {ex 10 persist}
+            {keepttl px 10} {foo} {ex} {px} {exat} {pxat} {nx foo} {get foo} {ex 10 foo} {persist} {xx nx get} \
+                {ex 10 persist}
         } {
             assert_syntax_error set k v {*}$options
         }
@@ -825,9 +826,12 @@ start_server {tags {string}} {
     test "string commands refuse a wrong number of arguments" {
         arity_errors {
             set {set k} get {get a b} append {append k} {append k a b} strlen {strlen a b} getrange {getrange k 0}
-            {getrange k 0 1 2} substr {substr k 0} setrange {setrange k 0} {setrange k 0 a b} getset {getset k} {getset k a b}
-            getdel {getdel k k} getex setnx {setnx k} {setnx k v w} setex {setex k 1} {setex k 1 v w} psetex {psetex k 1}
-            mset {mset a} {mset a b c} msetnx {msetnx a} {msetnx a b c} mget incr {incr a b} decr {decr a b} incrby {incrby a}
+            {getrange k 0 1 2} substr {substr k 0} setrange {setrange k 0} {setrange k 0 a b} getset {getset k} \
+                {getset k a b}
+            getdel {getdel k k} getex setnx {setnx k} {setnx k v w} setex {setex k 1} {setex k 1 v w} psetex \
+                {psetex k 1}
+            mset {mset a} {mset a b c} msetnx {msetnx a} {msetnx a b c} mget incr {incr a b} decr \
+                {decr a b} incrby {incrby a}
             {incrby a 1 2} decrby {decrby a} {decrby a 1 2} incrbyfloat {incrbyfloat a} {incrbyfloat a 1 2} lcs {lcs a}
         }
     }
@@ -839,7 +843,8 @@ start_server {tags {string}} {
         r hset hash f v
         r zadd zset 1 m
         foreach key {list set hash zset} {
-            foreach cmd {{get K} {getrange K 0 1} {substr K 0 1} {setrange K 0 x} {append K x} {strlen K} {incr K} {decr K}
+            foreach cmd {{get K} {getrange K 0 1} {substr K 0 1} {setrange K 0 x} {append K x} {strlen K} \
+                {incr K} {decr K}
                 {incrby K 1} {decrby K 1} {incrbyfloat K 1} {getset K x} {getdel K} {getex K} {set K x get}} {
                 assert_wrongtype {*}[lreplace $cmd 1 1 $key]
             }
@@ -881,7 +886,8 @@ start_server {tags {string}} {
         r debug set-active-expire 0
         foreach {cmd want} {
             {get k} {nil$}  {getdel k} {nil$}  {getex k} {nil$}  {strlen k} :0  {getrange k 0 -1} {$}  {append k x} :1
-            {setnx k 1} :1  {incr k} :1  {incrbyfloat k 1.5} {$1.5}  {getset k x} {nil$}  {setrange k 1 x} :2  {set k v nx} +OK
+            {setnx k 1} :1  {incr k} :1  {incrbyfloat k 1.5} {$1.5}  {getset k x} {nil$}  {setrange k 1 x} \
+                :2  {set k v nx} +OK
             {set k v get} {nil$}  {set k v xx} {nil$}  {mget k} {* nil$}
         } {
             r set k 5 px 1
@@ -914,7 +920,8 @@ start_server {tags {string}} {
                     if {![info exists model($k)]} {set model($k) ""}
                     set have [string length $model($k)]
                     if {$have < $at} {append model($k) [string repeat \0 [expr {$at - $have}]]}
-                    set model($k) [string range $model($k) 0 $at-1]$v[string range $model($k) [expr {$at + [string length $v]}] end]
+                    set model($k) [string range $model($k) 0 $at-1]$v[string range $model($k) \
+                        [expr {$at + [string length $v]}] end]
                 }
                 3 {
                     set want [expr {[info exists model($k)] ? $model($k) : ""}]
@@ -939,7 +946,8 @@ start_server {tags {string}} {
         r set k v ifeq v get
         r set k v ifeq v pxat 33177117420000
         r set k v ifeq v exat 33177117420
-        assert_equal {{set k v ifeq v} {set k v ifeq v} {set k v ifeq v pxat 33177117420000} {SET k v PXAT 33177117420000}} [heard $follower]
+        assert_equal {{set k v ifeq v} {set k v ifeq v} {set k v ifeq v pxat 33177117420000} \
+            {SET k v PXAT 33177117420000}} [heard $follower]
         $follower -close
     }
 }

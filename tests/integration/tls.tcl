@@ -27,7 +27,8 @@ proc tls_cli {certificate args} {
 }
 # openssl s_client with `input`; what it prints.
 proc s_client {input args} {
-    set got [run -stdin $input [tool openssl] s_client -connect 127.0.0.1:[tls_port] -CAfile [crt ca.crt] -cert [crt client.crt] \
+    set got [run -stdin $input [tool openssl] s_client -connect 127.0.0.1:[tls_port] -CAfile [crt ca.crt] \
+        -cert [crt client.crt] \
         -key [crt client.key] {*}$args]
     return [dict get $got out][dict get $got err]
 }
@@ -48,17 +49,22 @@ proc plain_peer_closed {bytes} {
 }
 set reason "Unable to update TLS configuration. Check server logs."
 proc refused_set {args} {
-    assert_error_like "ERR CONFIG SET failed (possibly related to argument '[lindex $args 0]') - $::reason" {r config set {*}$args}
+    assert_error_like "ERR CONFIG SET failed (possibly related to argument '[lindex $args 0]') - $::reason" \
+        {r config set {*}$args}
 }
 
 test "the server does not start without what a TLS port needs" {
     foreach {settings why} {
         {} {No tls-cert-file configured!}
         {tls-cert-file server.crt} {No tls-key-file configured!}
-        {tls-cert-file server.crt tls-key-file server.key} {Either tls-ca-cert-file or tls-ca-cert-dir must be specified *}
-        {tls-cert-file nosuch.crt tls-key-file server.key tls-ca-cert-file ca.crt} {Failed to load certificate: *nosuch.crt: error:*No such file or directory}
-        {tls-cert-file server.crt tls-key-file client.key tls-ca-cert-file ca.crt} {Failed to load private key: *client.key: error:*key values mismatch}
-        {tls-cert-file server.crt tls-key-file locked.key tls-ca-cert-file ca.crt} {Failed to load private key: *locked.key: error:*}
+        {tls-cert-file server.crt tls-key-file server.key} \
+            {Either tls-ca-cert-file or tls-ca-cert-dir must be specified *}
+        {tls-cert-file nosuch.crt tls-key-file server.key tls-ca-cert-file ca.crt} \
+            {Failed to load certificate: *nosuch.crt: error:*No such file or directory}
+        {tls-cert-file server.crt tls-key-file client.key tls-ca-cert-file ca.crt} \
+            {Failed to load private key: *client.key: error:*key values mismatch}
+        {tls-cert-file server.crt tls-key-file locked.key tls-ca-cert-file ca.crt} \
+            {Failed to load private key: *locked.key: error:*}
     } {
         set words [list --port 0 --tls-port [free_port] --dir $::unit_dir]
         foreach {name file} $settings {lappend words --$name [crt $file]}
@@ -89,19 +95,22 @@ start_tls_server {tls-auth-clients no} {
     }
 
     test "the client verifies the server" {
-        foreach {options pattern} [list [list --cacert [crt strange-ca.crt]] "*certificate verify failed*" {} "*certificate verify failed*"] {
+        foreach {options pattern} \
+            [list [list --cacert [crt strange-ca.crt]] "*certificate verify failed*" {} "*certificate verify failed*"] {
             set got [run [tool valkey-cli] -p [tls_port] --tls {*}$options ping]
             assert_equal 1 [dict get $got code]
             assert_match "Could not connect to Valkey at 127.0.0.1:[tls_port]: $pattern" [dict get $got err]
         }
         assert_equal "PONG\n" [dict get [run [tool valkey-cli] -p [tls_port] --tls --insecure ping] out]
-        assert_equal "PONG\n" [dict get [run [tool valkey-cli] -u valkeys://127.0.0.1:[tls_port] --cacert [crt ca.crt] ping] out]
+        assert_equal "PONG\n" [dict get \
+            [run [tool valkey-cli] -u valkeys://127.0.0.1:[tls_port] --cacert [crt ca.crt] ping] out]
     }
 
     test "options of the tools that do not fit are refused" {
         foreach {options pattern} [list [list --cert [crt client.crt]] "--cert and --key belong together*" \
             [list --cacert /nosuch] "Failed to configure CA certificate(s) file/directory: /nosuch: *" \
-            {--tls-ciphers bogus} "Failed to configure ciphers: bogus*" {--rdma} "TLS needs TCP: use --tls without --rdma*"] {
+            {--tls-ciphers bogus} "Failed to configure ciphers: bogus*" \
+            {--rdma} "TLS needs TCP: use --tls without --rdma*"] {
             set got [run [tool valkey-cli] -p [tls_port] --tls {*}$options ping]
             assert_equal 1 [dict get $got code]
             assert_match $pattern [dict get $got err]
@@ -109,7 +118,8 @@ start_tls_server {tls-auth-clients no} {
     }
 
     test "the benchmark works over TLS, with threads and pipelines" {
-        set got [run -timeout 60 [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -n [scaled 20000 2000] -c 20 -P 8 --threads 2 \
+        set got [run -timeout 60 [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] \
+            -n [scaled 20000 2000] -c 20 -P 8 --threads 2 \
             -d 2000 -q -t set,get]
         assert_equal 0 [dict get $got code] $got
         assert_match "*GET: * requests per second*" [dict get $got out]
@@ -133,7 +143,8 @@ start_tls_server {tls-auth-clients no} {
         assert {[plain_peer_closed "GET / HTTP/1.1\r\n\r\n"]}
         assert {[plain_peer_closed [string repeat \x16\x03\x01\xff 5000]]}
         assert_equal [expr {$failed + 3}] [info_field tls tls_handshakes_failed]
-        assert_match "*Error accepting a client connection: error:*:SSL routines:*(addr=127.0.0.1:* laddr=127.0.0.1:[tls_port])*" [log_text $from]
+        assert_match "*Error accepting a client connection: error:*:SSL routines:*(addr=127.0.0.1:* \
+            laddr=127.0.0.1:[tls_port])*" [log_text $from]
         r config set loglevel notice
     }
 
@@ -164,7 +175,8 @@ start_tls_server {tls-auth-clients no} {
         assert_equal [expr {$rejected + 1}] [info_field stats rejected_connections]
         foreach fd $held {close $fd}
         foreach c $others {$c -close}
-        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0 && [info_field clients connected_clients] < 3}
+        wait_for_condition 5000 {[info_field tls tls_handshakes_pending] == 0 && \
+            [info_field clients connected_clients] < 3}
         assert_equal {0 PONG} [tls_cli "" ping]
     }
 
@@ -213,7 +225,8 @@ start_tls_server {tls-auth-clients no} {
         foreach {name value why} {
             tls-cert-file /nosuch {Failed to load certificate: /nosuch: error:*}
             tls-cert-file {} {No tls-cert-file configured!}
-            tls-protocols {TLSv1.2 SSLv9} {Invalid tls-protocols specified. Use a combination of 'TLSv1', 'TLSv1.1', 'TLSv1.2' and 'TLSv1.3'.}
+            tls-protocols {TLSv1.2 SSLv9} \
+                {Invalid tls-protocols specified. Use a combination of 'TLSv1', 'TLSv1.1', 'TLSv1.2' and 'TLSv1.3'.}
             tls-ciphers bogus {Failed to configure ciphers: bogus}
             tls-ciphersuites bogus {Failed to configure ciphersuites: bogus}
             tls-dh-params-file /nosuch {Failed to load /nosuch: No such file or directory}
@@ -245,7 +258,8 @@ start_tls_server {tls-auth-clients no} {
         set own [file join [srv dir] own]
         file mkdir $own
         foreach kind {crt key} {file copy [crt server.$kind] $own/own.$kind}
-        r config set tls-cert-file $own/own.crt tls-key-file $own/own.key tls-key-file-pass "" tls-auto-reload-interval 1
+        r config set tls-cert-file $own/own.crt tls-key-file $own/own.key tls-key-file-pass "" \
+            tls-auto-reload-interval 1
         set serial [info_field tls tls_server_cert_serial]
         set from [log_size]
         # A certificate without its key: the old pair stays.
@@ -311,7 +325,8 @@ start_tls_server {requirepass secret} {
         # A certificate without URIs claims to be nobody.
         assert_match {* {NOAUTH *}} [tls_cli other ping]
         assert_equal 3 [info_field stats acl_access_denied_tls_cert]
-        assert_error_like "*argument(s) must be one of the following: CN, URI, off" {r config set tls-auth-clients-user name}
+        assert_error_like "*argument(s) must be one of the following: CN, URI, off" \
+            {r config set tls-auth-clients-user name}
         r config resetstat
         assert_equal 0 [info_field stats acl_access_denied_tls_cert]
         r config set tls-auth-clients-user CN
@@ -332,11 +347,13 @@ start_tls_server {tls-auth-clients no io-threads 3 tls-auth-clients-user CN requ
         assert_equal {0 PONG} [tls_cli client ping]
         assert_match {* {NOAUTH *}} [tls_cli "" ping]
         assert {[plain_peer_closed "PING\r\n"]}
-        set got [run -timeout 60 [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -a secret -n [scaled 20000 2000] -c 20 -P 8 -d 3000 \
+        set got [run -timeout 60 [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -a secret \
+            -n [scaled 20000 2000] -c 20 -P 8 -d 3000 \
             -q -t set,get]
         assert_equal 0 [dict get $got code] $got
         # Contexts are replaced while threads use them.
-        set load [spawn [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -a secret -n [scaled 300 100] -c 10 -k 0 -q -t ping_mbulk]
+        set load [spawn [tool valkey-benchmark] -p [tls_port] --tls --cacert [crt ca.crt] -a secret \
+            -n [scaled 300 100] -c 10 -k 0 -q -t ping_mbulk]
         for {set i 0} {$i < 20} {incr i} {r config set tls-session-cache-size [expr {100 + $i}]}
         assert_equal 0 [dict get [spawn_wait $load 30000] code]
     }

@@ -14,11 +14,14 @@ start_server {overrides {io-threads -} tags {config}} {
     test "valkey.conf has every option, and no other" -needs {ours 1} {
         r debug config-rewrite-force-all
         # Users are lines of the file, but no options.
-        set written [lmap line [split [file_bytes [srv conf]] \n] {if {[regexp {^[a-z]} $line] && ![string match "user *" $line]} {set line} else continue}]
+        set written [lmap line [split [file_bytes [srv conf]] \n] \
+            {if {[regexp {^[a-z]} $line] && ![string match "user *" $line]} {set line} else continue}]
         lappend written "replicaof host port" ;# a primary has no such line
         set shipped [names_of [shipped_lines]]
-        assert_equal {} [lmap name [names_of $written] {if {$name in $shipped} continue; set name}] "missing from valkey.conf"
-        assert_equal {} [lmap name $shipped {if {$name in [names_of $written]} continue; set name}] "in valkey.conf only"
+        assert_equal {} [lmap name [names_of $written] {if {$name in $shipped} continue; set name}] \
+            "missing from valkey.conf"
+        assert_equal {} [lmap name $shipped {if {$name in [names_of $written]} continue; set name}] \
+            "in valkey.conf only"
     }
 
     test "every option of valkey.conf stands for itself: explanation begins with '# '" -needs {ours 1} {
@@ -28,7 +31,8 @@ start_server {overrides {io-threads -} tags {config}} {
     }
 
     # What the harness sets itself cannot be compared; save gathers what is set twice.
-    set own {bind port save daemonize enable-debug-command enable-protected-configs set-proc-title dir rdma-bind rdma-port}
+    set own {bind port save daemonize enable-debug-command enable-protected-configs set-proc-title dir \
+        rdma-bind rdma-port}
     set lines [lmap line [shipped_lines] {if {[lindex [split $line] 0] in $own} continue; set line}]
     set plain [r config get *]
     # A genuine server need not know the options of ours.
@@ -38,7 +42,9 @@ start_server {overrides {io-threads -} tags {config}} {
             set different {}
             foreach {name value} $plain {
                 if {$name in {dir port rdma-port rdma-bind}} continue
-                if {[dict get $loaded $name] ne $value} {lappend different "$name: '[dict get $loaded $name]', not '$value'"}
+                if {[dict get $loaded $name] ne $value} {
+                    lappend different "$name: '[dict get $loaded $name]', not '$value'"
+                }
             }
             assert_equal {} $different
         }

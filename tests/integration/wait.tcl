@@ -2,7 +2,8 @@
 # seconds: 5
 
 proc wait_for_link {} {
-    wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]} "the replica does not follow"
+    wait_for_condition 15000 {[string match "*master_link_status:up*" [r info replication]]} \
+        "the replica does not follow"
     wait_for_condition 15000 {[string match "*state=online*" [r -1 info replication]]}
 }
 proc blocked {} {
@@ -137,7 +138,8 @@ start_server {overrides {repl-diskless-sync-delay 0 appendonly yes appendfsync a
                 assert_equal $error [r -1 -typed {*}$command]
             }
             r -1 config set appendonly no
-            assert_equal "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled." [r -1 -typed waitaof 1 0 0]
+            assert_equal "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled." \
+                [r -1 -typed waitaof 1 0 0]
             assert_match "-ERR WAITAOF cannot be used with replica instances.*" [r -typed waitaof 0 0 0]
             assert_match "-ERR WAIT cannot be used with replica instances.*" [r -typed wait 0 0]
         }

@@ -1,6 +1,6 @@
 #!/usr/bin/env tclsh8.6
-# A server whose replies are what the client asks for: RAW <bytes, with \r \n \xHH> is answered with those bytes. HELLO is accepted, CLOSE
-# ends the connection, LOG gives what this connection sent until then; everything else is an error.
+# A server whose replies are what the client asks for: RAW <bytes, with \r \n \xHH> is answered with those bytes. HELLO
+# is accepted, CLOSE ends the connection, LOG gives what this connection sent until then; everything else is an error.
 # Writes the port it listens on to the file named by its argument.
 
 proc number_line {text from} {

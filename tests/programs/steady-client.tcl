@@ -2,8 +2,8 @@
 #
 #   tclsh steady-client.tcl PORT
 #
-# Says "working" when the first reply has come, then works until a line arrives on standard input, and says how many replies it
-# got and how long the slowest took; or what was wrong.
+# Says "working" when the first reply has come, then works until a line arrives on standard input, and says how many
+# replies it got and how long the slowest took; or what was wrong.
 source [file join [file dirname [file dirname [file normalize [info script]]]] harness resp.tcl]
 set ::test_clients {}
 set client [new_client -host 127.0.0.1 -port [lindex $argv 0] -timeout 20000]

@@ -1,5 +1,5 @@
-# Registered memory: receive buffers that begin small, grow with use and shrink; its limits; which clients are refused, and why.
-# seconds: 20
+# Registered memory: receive buffers that begin small, grow with use and shrink; its limits; which clients are refused,
+# and why. seconds: 20
 
 proc rx_of {client} {dict get [client_fields [$client client info]] rx}
 proc rdma_field {name} {info_field rdma rdma_$name}
@@ -12,13 +12,15 @@ proc send_pings {client bytes} {
 }
 # Very many clients in one process: {process id, channel}; its "ready" line is in ::crowd_ready.
 proc crowd {count} {
-    lassign [open_beside {*}$::opt(launcher) [tool transport-bench] crowd rdma $::opt(rdma_host) [srv port] $count] pid chan
+    lassign [open_beside {*}$::opt(launcher) [tool transport-bench] crowd rdma $::opt(rdma_host) [srv port] $count] \
+        pid chan
     set ::crowd_ready [line_of $chan "the crowd"]
     return [list $pid $chan]
 }
 
 start_server {} {
-    test "a connection begins small, grows for large values and shrinks when it has become slow" -needs $::without_threads {
+    test "a connection begins small, grows for large values and shrinks when it has become slow" \
+        -needs $::without_threads {
         set c [new_client]
         assert_equal 32768 [rx_of $c]
         $c set big [string repeat x 3000000]
@@ -51,14 +53,16 @@ start_server {} {
         close $chan
         wait_for_condition 20000 {[rdma_field connections] <= $connections}
         # A MiB of ready buffers is kept, by each thread.
-        wait_for_condition 20000 {[rdma_field registered_receive_bytes] <= $before + 1048576 * max(1, $::opt(io_threads))}
+        wait_for_condition 20000 \
+            {[rdma_field registered_receive_bytes] <= $before + 1048576 * max(1, $::opt(io_threads))}
         $t debug rdma trim
         assert_lessthan [rdma_field registered_receive_bytes] [expr {$before + 1}]
     }
 }
 
 start_server {overrides {requirepass secret} auth secret} {
-    test "without the password a client gets no more than its first buffer, however much it sends" -needs $::without_threads {
+    test "without the password a client gets no more than its first buffer, however much it sends" \
+        -needs $::without_threads {
         set c [new_client]
         set watcher [new_client -auth secret]
         send_pings $c [scaled 600000 200000]
@@ -87,7 +91,8 @@ start_server {overrides {requirepass secret} auth secret} {
     }
 }
 
-start_server {overrides {requirepass secret rdma-max-unauthenticated-memory 100000 rdma-authentication-timeout-ms 1000} auth secret} {
+start_server {overrides {requirepass secret rdma-max-unauthenticated-memory 100000 rdma-authentication-timeout-ms \
+    1000} auth secret} {
     test "silent clients without the password do not keep others out for longer than their time" {
         r ping
         set from [log_size]
@@ -139,7 +144,8 @@ start_server {overrides {maxclients 20}} {
         set began [clock milliseconds]
         lassign [crowd 400] pid chan
         set most [expr {100 * (([clock milliseconds] - $began) / 1000 + 2)}]
-        # Some were accepted to send them the reason, at most a hundred a second; how many of the 400 depends on the machine's speed.
+        # Some were accepted to send them the reason, at most a hundred a second; how many of the 400 depends on the
+        # machine's speed.
         wait_for_condition 5000 {[info_field stats rejected_connections] + [rdma_field refused_full] == 400}
         assert_morethan [info_field stats rejected_connections] 10
         assert_lessthan [info_field stats rejected_connections] [expr {$most + 1}]

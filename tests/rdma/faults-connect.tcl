@@ -1,5 +1,5 @@
-# Faults of making and ending connections, and resources that run out: the server refuses new clients with a reason, connected ones notice nothing,
-# and it serves new ones when resources are free again. On the software device only.
+# Faults of making and ending connections, and resources that run out: the server refuses new clients with a reason,
+# connected ones notice nothing, and it serves new ones when resources are free again. On the software device only.
 # seconds: 12
 
 proc refused {} {info_field rdma rdma_refused_connections}
@@ -8,8 +8,10 @@ proc newcomer {} {answers [srv port]}
 
 start_server [with_faults {
     reject request:reject drop request:drop accept-fail accept:fail=EINVAL accept-drop accept:drop
-    no-queue-pair create_qp:fail=ENOMEM no-memory reg_mr:fail=ENOMEM later event:delay=150000,op=RDMA_CM_EVENT_ESTABLISHED
-    late-request event:delay=150000,op=RDMA_CM_EVENT_CONNECT_REQUEST late-end event:delay=150000,op=RDMA_CM_EVENT_DISCONNECTED
+    no-queue-pair create_qp:fail=ENOMEM no-memory reg_mr:fail=ENOMEM later \
+        event:delay=150000,op=RDMA_CM_EVENT_ESTABLISHED
+    late-request event:delay=150000,op=RDMA_CM_EVENT_CONNECT_REQUEST late-end \
+        event:delay=150000,op=RDMA_CM_EVENT_DISCONNECTED
     no-modify modify_qp:fail=EIO,count=1
 } env SOFTRDMA_CM_TIMEOUT_MS=400 overrides {rdma-connect-timeout-ms 400 loglevel verbose}] {
     foreach {what rule reason} {
@@ -43,7 +45,8 @@ start_server [with_faults {
         test "$what ends in the client's timeout" -needs $::on_software_device {
             unharmed {
                 fault $rule
-                set got [run env SOFTRDMA_CM_TIMEOUT_MS=300 {*}$::opt(launcher) [tool valkey-cli] --rdma -h $::opt(rdma_host) -p [srv port] -t 1 ping]
+                set got [run env SOFTRDMA_CM_TIMEOUT_MS=300 {*}$::opt(launcher) [tool valkey-cli] --rdma \
+                    -h $::opt(rdma_host) -p [srv port] -t 1 ping]
                 fault_end $rule
                 assert_equal 1 [dict get $got code]
                 assert_match "*Could not connect*" [dict get $got out][dict get $got err]
@@ -97,14 +100,16 @@ start_server [with_faults {
         # The old context has gone with everything of it; the new one holds what the old one held.
         set c [new_client]
         $c ping
-        wait_held [lsearch -all -inline -not -regexp [dict keys $before] {^(completion-queues|fds)$}] $before $::held_descriptors
+        wait_held [lsearch -all -inline -not -regexp [dict keys $before] {^(completion-queues|fds)$}] $before \
+            $::held_descriptors
     }
 }
 
 start_server [with_faults {
     removed event:remove,op=RDMA_CM_EVENT_ESTABLISHED,count=1 away bind:fail=ENODEV
 } overrides {loglevel verbose}] {
-    test "a listener whose device was removed listens again at once where the address is still there" -needs $::on_software_device {
+    test "a listener whose device was removed listens again at once where the address is still there" \
+        -needs $::on_software_device {
         set ::resources_client [new_client -tcp 1]
         set from [log_size]
         pull_out
@@ -121,7 +126,8 @@ start_server [with_faults {
         set from [log_size]
         fault away
         pull_out
-        wait_for_log "RDMA: cannot listen on 127.0.0.1:[srv port] (softrdma0): No such device (errno 19); trying again every second" $from
+        wait_for_log "RDMA: cannot listen on 127.0.0.1:[srv \
+            port] (softrdma0): No such device (errno 19); trying again every second" $from
         assert_equal {1 1} [list [tcp_field rdma_listeners] [tcp_field rdma_listeners_waiting]]
         assert_equal 0 [newcomer]
         assert_equal PONG [$::resources_client ping]
@@ -165,7 +171,8 @@ foreach {what settings} {
     "lockable memory" SOFTRDMA_MEMLOCK=2800000
 } {
     start_server [list env $settings overrides {rdma-rx-initial-size 131072 rdma-rx-size 131072}] {
-        test "connections beyond the last of the $what are refused; when some go, others have them" -needs $::without_threads {
+        test "connections beyond the last of the $what are refused; when some go, others have them" \
+            -needs $::without_threads {
             unharmed {
                 set refused [refused]
                 for {set round 0} {$round < 3} {incr round} {
@@ -197,13 +204,16 @@ foreach {what rule} {
 } {
     test "a server that cannot listen says why and ends: $what" -needs $::on_software_device {
         set port [free_port]
-        set got [run env SOFTRDMA_FAULTS=$rule {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir \
+        set got [run env SOFTRDMA_FAULTS=$rule {*}[server_command] --port $port --bind 127.0.0.1 --save "" \
+            --dir $::unit_dir \
             --rdma-bind $::opt(rdma_host) --rdma-port $port]
         assert_equal 1 [dict get $got code]
         set text [dict get $got out][dict get $got err]
         regexp {fail=(\w+)} $rule -> errno
-        set reason [dict get {EMFILE "Too many open files" ENOMEM "Cannot allocate memory" EADDRINUSE "Address already in use" ENOSPC "No space left on device"} $errno]
-        assert_equal 1 [regexp -all -- "RDMA: cannot listen on $::opt(rdma_host):$port (\[^\\n\]*): (\[^\\n\]*)$reason" $text]
+        set reason [dict get {EMFILE "Too many open files" ENOMEM "Cannot allocate memory" EADDRINUSE \
+            "Address already in use" ENOSPC "No space left on device"} $errno]
+        assert_equal 1 [regexp -all -- \
+            "RDMA: cannot listen on $::opt(rdma_host):$port (\[^\\n\]*): (\[^\\n\]*)$reason" $text]
         assert_equal 1 [regexp -all -- "cannot listen" $text]
     }
 }
@@ -211,12 +221,15 @@ foreach {what rule} {
 start_server {} {
     test "the log says why an iWARP device is not used: it lacks WRITE with immediate" -needs $::on_software_device {
         set port [free_port]
-        set got [run env SOFTRDMA_IWARP=1 {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir \
+        set got [run env SOFTRDMA_IWARP=1 {*}[server_command] --port $port --bind 127.0.0.1 --save "" \
+            --dir $::unit_dir \
             --rdma-bind $::opt(rdma_host) --rdma-port $port]
         assert_equal 1 [dict get $got code]
-        assert_match "*RDMA: cannot listen on $::opt(rdma_host):$port (softrdma0): softrdma0 is an iWARP device, which has no RDMA WRITE with immediate data (errno 95)*" \
+        assert_match "*RDMA: cannot listen on $::opt(rdma_host):$port (softrdma0): softrdma0 is an iWARP device, which \
+            has no RDMA WRITE with immediate data (errno 95)*" \
             [dict get $got out][dict get $got err]
-        set got [run env SOFTRDMA_IWARP=1 {*}$::opt(launcher) [tool valkey-cli] --rdma -h $::opt(rdma_host) -p [srv port] ping]
+        set got [run env SOFTRDMA_IWARP=1 {*}$::opt(launcher) [tool valkey-cli] --rdma -h $::opt(rdma_host) \
+            -p [srv port] ping]
         assert_equal 1 [dict get $got code]
         assert_match "*softrdma0 is an iWARP device*" [dict get $got out][dict get $got err]
     }
@@ -224,7 +237,8 @@ start_server {} {
 
 foreach {what rule reason} {
     "no protection domain" alloc_pd:fail=ENOMEM "cannot make a protection domain (softrdma0): Cannot allocate memory"
-    "no completion channel" create_channel:fail=EMFILE "cannot make a completion channel (softrdma0): Too many open files"
+    "no completion channel" create_channel:fail=EMFILE \
+        "cannot make a completion channel (softrdma0): Too many open files"
     "no completion queue" create_cq:fail=ENOMEM "cannot make a completion queue (softrdma0): Cannot allocate memory"
 } {
     start_server [with_faults [list fail $rule] no_rdma 0] {
@@ -253,11 +267,13 @@ start_server {env {SOFTRDMA_FAULTS=create_srq:fail=ENOMEM}} {
 }
 
 start_server [with_faults {no-more-queues create_cq:fail=ENOMEM} env SOFTRDMA_MAX_CQE=4300] {
-    test "when no further completion queue can be had, connections beyond the first one's room are refused" -needs $::without_threads {
+    test "when no further completion queue can be had, connections beyond the first one's room are refused" \
+        -needs $::without_threads {
         unharmed {
             fault no-more-queues
             # Room for 4300, of which the shared receives take half; each connection commits its send queue of 64.
-            lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] --hold idle --cases 60] pid chan
+            lassign [open_beside {*}$::opt(launcher) [tool rdma-hostile] --host $::opt(rdma_host) --port [srv port] \
+                --hold idle --cases 60] pid chan
             wait_for_condition 10000 {![process_alive $pid] || [refused] > 0}
             assert_morethan [refused] 0
             kill_process KILL $pid

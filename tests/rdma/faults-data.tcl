@@ -1,6 +1,6 @@
-# Faults of the data path: what is under way is lost, late, refused, or never taken. Each hits one connection; the others work on, and
-# everything is given back. On the software device alone: nothing else can be made to fail like this.
-# seconds: 12
+# Faults of the data path: what is under way is lost, late, refused, or never taken. Each hits one connection; the
+# others work on, and everything is given back. On the software device alone: nothing else can be made to fail like
+# this. seconds: 12
 
 # The victim's reply is one that the server sends while the rule is awake.
 proc hit {name client} {fault $name [queue_pair_of $client]}
@@ -51,7 +51,8 @@ start_server [with_faults {
         }
     }
 
-    test "replies keep their order on each connection when messages are delayed at random" -needs $::on_software_device {
+    test "replies keep their order on each connection when messages are delayed at random" \
+        -needs $::on_software_device {
         unharmed {
             set clients {}
             for {set i 0} {$i < 8} {incr i} {lappend clients [new_client]}
@@ -197,7 +198,8 @@ start_server {overrides {rdma-connect-timeout-ms 300 loglevel verbose}} {
         }
     }
 
-    test "send memory of quiet connections is released, however often they send keepalives" -needs $::on_software_device {
+    test "send memory of quiet connections is released, however often they send keepalives" \
+        -needs $::on_software_device {
         set ::resources_client [new_client -tcp 1]
         r config set rdma-keepalive-ms 50
         r ping
@@ -236,7 +238,8 @@ start_server {overrides {rdma-connect-timeout-ms 300 loglevel verbose}} {
         }
     }
 
-    test "peers that never give their buffer back hold what they asked for, until they are killed" -needs $::without_threads {
+    test "peers that never give their buffer back hold what they asked for, until they are killed" \
+        -needs $::without_threads {
         r set unread [string repeat u 500000]
         unharmed {
             set stalls [info_field rdma rdma_stalls_on_full_peer_buffer]

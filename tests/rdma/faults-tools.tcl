@@ -1,8 +1,9 @@
-# The command line tools when the device or the server fails: a clear error and exit code 1, and never waiting for ever. On the software device alone.
-# seconds: 10
+# The command line tools when the device or the server fails: a clear error and exit code 1, and never waiting for ever.
+# On the software device alone. seconds: 10
 
 proc tool_under {faults name args} {
-    run -timeout 30 env {*}$faults {*}$::opt(launcher) [file join $::root src $name] --rdma -h $::opt(rdma_host) -p [srv port] {*}$args
+    run -timeout 30 env {*}$faults {*}$::opt(launcher) [file join $::root src $name] --rdma -h $::opt(rdma_host) \
+        -p [srv port] {*}$args
 }
 # It ended with code 1 and said something about it, in a line or a few.
 proc assert_clear_failure {got pattern} {
@@ -36,7 +37,8 @@ start_server {} {
         test "valkey-cli says so and ends when $what" -needs $::on_software_device {
             set got [tool_under $faults valkey-cli -t 2 ping]
             assert_clear_failure $got $pattern
-            assert_match "*Could not connect to Valkey at $::opt(rdma_host):[srv port]*" [dict get $got out][dict get $got err]
+            assert_match "*Could not connect to Valkey at $::opt(rdma_host):[srv port]*" \
+                [dict get $got out][dict get $got err]
         }
     }
     foreach {what faults pattern} $connecting {
@@ -79,11 +81,13 @@ foreach {rule pattern} {
     send:drop,from=2000 {retry counter exceeded}
     send:error=REM_ACCESS_ERR,from=2000 {remote access error}
     post_send:fail=EIO,from=2000 {posting to the send queue failed}
-    create_qp:fail=ENOMEM {cannot connect to [^ ]* \(softrdma0\): cannot make a queue pair \(softrdma0\): Cannot allocate memory}
+    create_qp:fail=ENOMEM {cannot connect to [^ ]* \(softrdma0\): cannot make a queue pair \(softrdma0\): Cannot \
+        allocate memory}
     listen:fail=EADDRINUSE {cannot listen on 127.0.0.1:0 \(softrdma0\): Address already in use}
 } {
     test "both ends in one process: transport-bench says so and ends under $rule" -needs $::on_software_device {
-        set got [run -timeout 20 env SOFTRDMA_FAULTS=$rule {*}$::opt(launcher) [tool transport-bench] rdma 127.0.0.1 2 64 5000]
+        set got [run -timeout 20 env SOFTRDMA_FAULTS=$rule {*}$::opt(launcher) [tool transport-bench] rdma \
+            127.0.0.1 2 64 5000]
         assert_clear_failure $got $pattern
     }
 }
@@ -94,7 +98,8 @@ foreach {what rule} {
     "while it accepts" accept:kill,nth=2
     "when it takes a request" request:kill,nth=2
 } {
-    start_server [list env SOFTRDMA_FAULTS=$rule no_rdma 1 overrides [list rdma-bind $::opt(rdma_host) rdma-port [set port [free_port]] port $port]] {
+    start_server [list env SOFTRDMA_FAULTS=$rule no_rdma 1 overrides \
+        [list rdma-bind $::opt(rdma_host) rdma-port [set port [free_port]] port $port]] {
         test "the tools say so and end when the server dies $what" -needs $::on_software_device {
             expect_server_exit
             set got [tool_under {} valkey-benchmark -n 100000 -c 4 -q -t set]

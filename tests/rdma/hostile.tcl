@@ -16,11 +16,16 @@ start_server {overrides {loglevel verbose}} {
             set got [hostile --kind $kind --cases [scaled 5] --seed $::opt(seed)]
             if {[dict get $got code] ne 0} {fail "seed $::opt(seed): [dict get $got out][dict get $got err]"}
             assert_equal PONG [r ping]
-            if {$kind in {control_short control_empty control_long control_opcode feature_unknown immediate_beyond_the_buffer immediate_beyond_the_rest
-                feature_not_offered feature_set_unasked feature_set_twice feature_asked_after_set credit_without_ring credit_of_nothing credit_beyond
-                credit_twice taken_without_ring taken_without_buffer ring_beyond_the_credit word_beyond_the_room immediate_that_lies_while_polled poll_begun_twice poll_begun_unasked
-                poll_ended_unasked poll_begin_without_the_feature poll_begin_twice poll_begin_of_no_word poll_end_unasked}} {
-                wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}} [log_text $from]] >= [scaled 5]}
+            if {$kind in {control_short control_empty control_long control_opcode feature_unknown \
+                immediate_beyond_the_buffer immediate_beyond_the_rest
+                feature_not_offered feature_set_unasked feature_set_twice feature_asked_after_set credit_without_ring \
+                    credit_of_nothing credit_beyond
+                credit_twice taken_without_ring taken_without_buffer ring_beyond_the_credit word_beyond_the_room \
+                    immediate_that_lies_while_polled poll_begun_twice poll_begun_unasked
+                poll_ended_unasked poll_begin_without_the_feature poll_begin_twice poll_begin_of_no_word \
+                    poll_end_unasked}} {
+                wait_for_condition 5000 {[regexp -all {Error on the connection of a client: [^\n]{8}} \
+                    [log_text $from]] >= [scaled 5]}
             }
             if {[string match lawful* $kind]} {
                 assert_not_match "*broke the protocol*" [log_text $from]
@@ -40,12 +45,15 @@ start_server {} {
         puts "seed $::opt(seed)"
         set before [process_memory [srv pid]]
         set messages 0
-        # In parts, to look after the server between them. Short parts go on with the kinds where the part before has ended.
+        # In parts, to look after the server between them. Short parts go on with the kinds where the part before has
+        # ended.
         set cases [scaled 300 5]
         for {set part 0} {$part < 10} {incr part} {
             set first [expr {$::test_scale > 1 ? $part * $cases : 0}]
             set got [hostile --cases $cases --first $first --seed [expr {$::opt(seed) + $part}]]
-            if {[dict get $got code] ne 0} {fail "seed [expr {$::opt(seed) + $part}]: [dict get $got out][dict get $got err]"}
+            if {[dict get $got code] ne 0} {
+                fail "seed [expr {$::opt(seed) + $part}]: [dict get $got out][dict get $got err]"
+            }
             regexp {(\d+) messages} [dict get $got out] -> n
             incr messages $n
             assert_equal PONG [r ping]
@@ -64,7 +72,8 @@ start_server {overrides {requirepass secret} auth secret} {
         set got [hostile --cases [scaled 33 11] --wait 3000]
         # Its lawful kinds expect PONG and get NOAUTH here; only dying counts.
         assert_equal PONG [r ping]
-        foreach kind {control_short control_long immediate_beyond_the_buffer memory_of_huge_length write_outside read_of_the_buffer} {
+        foreach kind {control_short control_long immediate_beyond_the_buffer memory_of_huge_length write_outside \
+            read_of_the_buffer} {
             set got [hostile --kind $kind --cases [scaled 5]]
             if {[dict get $got code] ne 0} {fail [dict get $got out][dict get $got err]}
         }

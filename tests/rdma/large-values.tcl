@@ -1,8 +1,9 @@
-# Values that are sent from where they lie, while they are changed, deleted, evicted: a reply is what the value was when it was asked for.
-# seconds: 20
+# Values that are sent from where they lie, while they are changed, deleted, evicted: a reply is what the value was when
+# it was asked for. seconds: 20
 
 proc value {size {seed 0}} {
-    set s [string range [string repeat "[string repeat $seed 7]0123456789abcdefghijklmnopqrstuvw" [expr {$size / 40 + 2}]] 0 [expr {$size - 1}]]
+    set s [string range [string repeat "[string repeat $seed 7]0123456789abcdefghijklmnopqrstuvw" \
+        [expr {$size / 40 + 2}]] 0 [expr {$size - 1}]]
 }
 
 start_server {} {

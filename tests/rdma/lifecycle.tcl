@@ -2,7 +2,8 @@
 # seconds: 15
 
 proc server_args {port args} {
-    list --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) --rdma-port $port {*}$args
+    list --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) \
+        --rdma-port $port {*}$args
 }
 
 start_server {overrides {tcp-backlog 8}} {
@@ -59,16 +60,20 @@ start_server {} {
     test "CONFIG SET rdma-bind to an address without device is refused and changes nothing" {
         set t [new_client -tcp 1]
         at_test_end [list [new_client -tcp 1] config set rdma-bind $::opt(rdma_host)]
-        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'rdma-bind')*" {$t config set rdma-bind 203.0.113.77}
+        assert_error_like "ERR CONFIG SET failed (possibly related to argument 'rdma-bind')*" \
+            {$t config set rdma-bind 203.0.113.77}
         assert_equal $::opt(rdma_host) [lindex [$t config get rdma-bind] 1]
         assert_equal 1 [answers [srv port]]
     }
 
     test "the RDMA options have their limits" {
-        foreach {name bad} {rdma-port 65536 rdma-port -1 rdma-rx-size 65535 rdma-rx-size 16777217 rdma-completion-vector -2} {
-            assert_error_like "ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between * inclusive" {r config set $name $bad}
+        foreach {name bad} {rdma-port 65536 rdma-port -1 rdma-rx-size 65535 rdma-rx-size 16777217 \
+            rdma-completion-vector -2} {
+            assert_error_like "ERR CONFIG SET failed (possibly related to argument '$name') - argument must be between \
+                * inclusive" {r config set $name $bad}
         }
-        foreach {name good} {rdma-rx-size 131072 rdma-completion-vector 0 rdma-completion-vector auto rdma-completion-vector -1 rdma-rx-size 1048576} {
+        foreach {name good} {rdma-rx-size 131072 rdma-completion-vector 0 rdma-completion-vector auto \
+            rdma-completion-vector -1 rdma-rx-size 1048576} {
             assert_equal OK [r config set $name $good]
         }
     }
@@ -213,7 +218,8 @@ start_server {} {
 
 test "several addresses of rdma-bind" -needs $::on_software_device {
     set port [free_port]
-    serve -port $port -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --rdma-bind 127.0.0.1 127.0.0.2 --rdma-port PORT
+    serve -port $port -- --port PORT --bind 127.0.0.1 --save "" --dir DIR --rdma-bind 127.0.0.1 127.0.0.2 \
+        --rdma-port PORT
     assert_equal 1 [answers $port 127.0.0.1]
     assert_equal 1 [answers $port 127.0.0.2]
     set i [[new_client -host 127.0.0.1 -port $port] info server]
@@ -232,7 +238,8 @@ test "RDMA on another port than TCP" {
 test "the line that loads the RDMA module of Valkey 8 sets address and port" {
     set port [free_port]
     set config [file join $::unit_dir module.conf]
-    write_file $config "loadmodule /usr/lib/valkey/valkey-tls.so\nloadmodule src/valkey-rdma.so bind=$::opt(rdma_host) port=$port\n"
+    write_file $config "loadmodule /usr/lib/valkey/valkey-tls.so\nloadmodule src/valkey-rdma.so bind=$::opt(rdma_host) \
+        port=$port\n"
     serve -port $port -- $config --port PORT --bind 127.0.0.1 --save "" --dir DIR
     assert_equal 1 [answers $port]
     set t [new_client -host 127.0.0.1 -port $port]
@@ -245,7 +252,8 @@ test "the line that loads the RDMA module of Valkey 8 sets address and port" {
 
 test "RDMA alone, without TCP" {
     set port [free_port]
-    lassign [serve -wait 0 -port $port -- --port 0 --save "" --dir DIR --rdma-bind $::opt(rdma_host) --rdma-port PORT] handle
+    lassign [serve -wait 0 -port $port -- --port 0 --save "" --dir DIR --rdma-bind $::opt(rdma_host) --rdma-port PORT] \
+        handle
     wait_for_text [spawn_outfile $handle] "Ready to accept connections rdma"
     assert_equal 1 [answers $port]
 }
@@ -263,14 +271,16 @@ test "no device: one clear line and exit code 1" -needs $::on_software_device {
 
 test "an RDMA address that is not ours: one clear line and exit code 1" {
     set port [free_port]
-    set got [run {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind 203.0.113.77 --rdma-port $port]
+    set got [run {*}[server_command] --port $port --bind 127.0.0.1 --save "" --dir $::unit_dir \
+        --rdma-bind 203.0.113.77 --rdma-port $port]
     assert_equal 1 [dict get $got code]
     assert_match "*203.0.113.77*" [dict get $got out][dict get $got err]
 }
 
 start_server {} {
     test "an RDMA port in use: one clear line and exit code 1" {
-        set got [run {*}[server_command] --port [free_port] --bind 127.0.0.1 --save "" --dir $::unit_dir --rdma-bind $::opt(rdma_host) --rdma-port [srv port]]
+        set got [run {*}[server_command] --port [free_port] --bind 127.0.0.1 --save "" --dir $::unit_dir \
+            --rdma-bind $::opt(rdma_host) --rdma-port [srv port]]
         assert_equal 1 [dict get $got code]
         assert_match "*Failed listening on port [srv port] (rdma)*" [dict get $got out][dict get $got err]
     }
@@ -283,7 +293,8 @@ foreach memlock {4096 262144 3000000} {
         kill_process KILL [spawn_pid $handle]
         spawn_wait $handle
         set handle [spawn env SOFTRDMA_MEMLOCK=$memlock {*}[server_command] {*}[server_args $port]]
-        wait_for_condition 10000 {![process_alive [spawn_pid $handle]] || [string match "*Ready to accept connections*" [spawn_out $handle]]}
+        wait_for_condition 10000 \
+            {![process_alive [spawn_pid $handle]] || [string match "*Ready to accept connections*" [spawn_out $handle]]}
         if {![process_alive [spawn_pid $handle]]} {
             # Refusing to start is as good, when it says why.
             assert_regexp {(?i)rdma.*(memory|lock)|(memory|lock).*rdma} [spawn_out $handle][spawn_err $handle]

@@ -6,7 +6,8 @@ set cli [file join $::root src valkey-cli]
 
 # Both ends spin for so long that they seldom sleep, however loaded the machine is.
 proc busy_load {args} {
-    set got [run -timeout 60 {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] --rdma-busy-poll-us 50000 -q {*}$args]
+    set got [run -timeout 60 {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] \
+        --rdma-busy-poll-us 50000 -q {*}$args]
     assert_equal 0 [dict get $got code] [dict get $got out][dict get $got err]
     assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]
 }
@@ -14,10 +15,12 @@ proc polled_during {script} {
     set in [info_field rdma rdma_polled_messages_in]
     set out [info_field rdma rdma_polled_messages_out]
     uplevel 1 $script
-    list [expr {[info_field rdma rdma_polled_messages_in] - $in}] [expr {[info_field rdma rdma_polled_messages_out] - $out}]
+    list [expr {[info_field rdma rdma_polled_messages_in] - $in}] \
+        [expr {[info_field rdma rdma_polled_messages_out] - $out}]
 }
 
-# Repeats the load until both numbers of polled messages are large enough: ends that are not scheduled for long do not poll.
+# Repeats the load until both numbers of polled messages are large enough: ends that are not scheduled for long do not
+# poll.
 proc until_polled {in_least out_least script} {
     for {set i 0} {$i < 20} {incr i} {
         lassign [uplevel 1 [list polled_during $script]] in out
@@ -85,11 +88,13 @@ start_server {overrides {rdma-busy-poll-us 50000 rdma-features ring}} {
     }
 }
 
-# Memory may show the writes of one connection in another order than that in which they were posted. The device withholds cache lines of
-# every second write, for the server's replies and for the requests of a client that compares each reply with what it stored.
+# Memory may show the writes of one connection in another order than that in which they were posted. The device
+# withholds cache lines of every second write, for the server's replies and for the requests of a client that compares
+# each reply with what it stored.
 set out_of_order {SOFTRDMA_FAULTS=write:scatter=1-200,p=50,seed=4}
 start_server [list overrides {rdma-busy-poll-us 50000} env $out_of_order] {
-    test "requests and replies whose bytes show after their word are read right" -needs $::on_software_device -timeout 120 {
+    test "requests and replies whose bytes show after their word are read right" -needs $::on_software_device \
+        -timeout 120 {
         lassign [own_proxy -env $out_of_order] pid port
         set c [new_client -host 127.0.0.1 -port $port]
         set reread [info_field rdma rdma_polled_words_reread]
@@ -114,7 +119,8 @@ start_server [list overrides {rdma-busy-poll-us 50000} env $out_of_order] {
     test "a busy load passes while memory shows writes out of order" -needs $::on_software_device -timeout 120 {
         foreach load {{-n 20000 -c 4 -d 64} {-n 20000 -c 4 -d 64 -P 16} {-n 1000 -c 4 -d 20000}} {
             dict set load -n [scaled [dict get $load -n] 200]
-            set got [run -timeout 110 env {*}$::out_of_order {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] \
+            set got [run -timeout 110 env {*}$::out_of_order {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) \
+                -p [srv port] \
                 --rdma-busy-poll-us 50000 -q {*}$load -t set,get]
             assert_equal 0 [dict get $got code] [dict get $got out][dict get $got err]
             assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]

@@ -1,7 +1,7 @@
 # Faults while replicas fetch a snapshot by RDMA READ: reads that fail, are refused or stall, links that break between
 # chunks, devices that are removed, memory that cannot be registered, a frozen replica, and replicas that acknowledge
-# what they were not offered. After each fault the replica recovers and has the data of its primary. Software device only.
-# seconds: 25
+# what they were not offered. After each fault the replica recovers and has the data of its primary. Software device
+# only. seconds: 25
 
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 set patience 60000
@@ -20,7 +20,9 @@ proc field_of {client name {section replication}} {
 }
 proc wait_until {condition what} {uplevel 1 [list wait_for_condition $::patience $condition $what]}
 proc fill {count size} {
-    for {set i 0} {$i < $count} {incr i} {lappend batch value:$i [string repeat "[format %09d $i]." [expr {$size / 10}]]}
+    for {set i 0} {$i < $count} {incr i} {
+        lappend batch value:$i [string repeat "[format %09d $i]." [expr {$size / 10}]]
+    }
     r -1 mset {*}$batch
 }
 # The replica gets data of its own, so that it needs a full copy; the snapshot takes a while.
@@ -89,7 +91,8 @@ start_server [with_faults $at_primary overrides $rdma] {
             }
 
             foreach {name what} {stalls "complete late" late "start late"} {
-                test "READs that $what delay the synchronization into $where and do not end it" -needs $::on_software_device {
+                test "READs that $what delay the synchronization into $where and do not end it" \
+                    -needs $::on_software_device {
                     use_tcp
                     replica config set repl-diskless-load $mode
                     set before [snapshots]
@@ -148,7 +151,8 @@ start_server [with_faults $at_primary overrides $rdma] {
             recovers
         }
 
-        test "dual channel: the second connection uses TCP like the first where RDMA is rejected" -needs $::on_software_device {
+        test "dual channel: the second connection uses TCP like the first where RDMA is rejected" \
+            -needs $::on_software_device {
             use_tcp
             foreach client [list $::on_primary $::on_replica] {
                 $client config set dual-channel-replication-enabled yes
@@ -164,7 +168,8 @@ start_server [with_faults $at_primary overrides $rdma] {
 
     # A device that cannot read from peers: the replica gets an ordinary copy.
     start_server [with_faults {} env SOFTRDMA_MAX_RD_ATOMIC=0 overrides $rdma] {
-        test "dual channel: the second connection uses TCP where RDMA is rejected for it alone" -needs $::on_software_device {
+        test "dual channel: the second connection uses TCP where RDMA is rejected for it alone" \
+            -needs $::on_software_device {
             use_tcp
             foreach client [list $::on_primary $::on_replica] {
                 $client config set dual-channel-replication-enabled yes
@@ -199,7 +204,8 @@ proc ask_for_snapshot {} {
 start_server [list overrides $rdma] {
     start_server [list overrides $rdma] {
         fill 2000 5000
-        test "replicas that acknowledge what they were not offered are closed, and others go on fetching" -needs $::on_software_device {
+        test "replicas that acknowledge what they were not offered are closed, and others go on fetching" \
+            -needs $::on_software_device {
             use_tcp
             set before [snapshots]
             set from [log_size -1]
@@ -256,7 +262,8 @@ start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb
             for {set i 0} {$i < 60} {incr i} {primary set written [string repeat $i 50000]}
             wait_until {[field_of $::on_primary connected_slaves] eq "0"} "the replica is still connected"
             wait_until {[field_of $::on_primary rdma_sync_memory] eq "0"} "the snapshot's memory is still held"
-            wait_until {[field_of $::on_primary used_memory memory] < $used + 8 * 1048576} "memory of the replica is held"
+            wait_until {[field_of $::on_primary used_memory memory] < $used + 8 * 1048576} \
+                "memory of the replica is held"
             exec kill -CONT [srv pid]
             recovers
         }

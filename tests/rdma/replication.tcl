@@ -1,6 +1,6 @@
-# Replication over RDMA: the link and its fallback to TCP, the full synchronization that replicas fetch by RDMA READ, and
-# what ends it early. The first tests run on every device; the others need faults, or the time of the software device.
-# seconds: 50
+# Replication over RDMA: the link and its fallback to TCP, the full synchronization that replicas fetch by RDMA READ,
+# and what ends it early. The first tests run on every device; the others need faults, or the time of the software
+# device. seconds: 50
 
 set rdma {rdma-replication yes repl-diskless-sync-delay 0 repl-timeout 60}
 
@@ -23,7 +23,9 @@ proc wait_over {level} {
     wait_for_condition 30000 {[field $level rdma_sync_memory] eq "0"} "the snapshot's memory is still held"
 }
 proc fill {count size} {
-    for {set i 0} {$i < $count} {incr i} {lappend batch value:$i [string repeat "[format %09d $i]." [expr {$size / 10}]]}
+    for {set i 0} {$i < $count} {incr i} {
+        lappend batch value:$i [string repeat "[format %09d $i]." [expr {$size / 10}]]
+    }
     r mset {*}$batch
 }
 proc fill_types {} {
@@ -106,7 +108,8 @@ if {![software_device]} {
 start_server [list overrides $rdma] {
     fill_types
     start_server [list overrides $rdma] {
-        test "bind-source-addr: the link by RDMA comes from this address, if it is of this machine" -needs $::on_software_device {
+        test "bind-source-addr: the link by RDMA comes from this address, if it is of this machine" \
+            -needs $::on_software_device {
             # 203.0.113.0/24 is reserved for documentation.
             foreach {source from} {127.0.0.9 127.0.0.9 203.0.113.9 127.0.0.1 "" 127.0.0.1} {
                 r replicaof no one
@@ -122,7 +125,8 @@ start_server [list overrides $rdma] {
 start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb]] {
     fill 3000 10000
     start_server [list overrides $rdma] {start_server [list overrides $rdma] {start_server [list overrides $rdma] {
-        test "one snapshot, several times as large as its memory, serves three replicas at once" -needs $::on_software_device {
+        test "one snapshot, several times as large as its memory, serves three replicas at once" \
+            -needs $::on_software_device {
             r -3 config set repl-diskless-sync-delay 60 repl-diskless-sync-max-replicas 3
             foreach level {0 -1 -2} {r $level replicaof $::opt(rdma_host) [srv -3 port]}
             foreach level {0 -1 -2} {wait_up $level}
@@ -137,7 +141,8 @@ start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb
 start_server [list overrides $rdma] {
     fill 2000 5000
     start_server [list overrides $rdma] {start_server [list overrides $rdma] {
-        test "a replica that comes while the first chunks are held takes part in the same snapshot" -needs $::on_software_device {
+        test "a replica that comes while the first chunks are held takes part in the same snapshot" \
+            -needs $::on_software_device {
             r -2 config set rdb-key-save-delay 300
             r -1 replicaof [srv -2 host] [srv -2 port]
             wait_for_condition 10000 {[field -2 rdma_sync_replicas] eq 1}
@@ -161,7 +166,8 @@ start_server [list overrides $rdma] {
             r set own history
             r -2 config set rdb-key-save-delay 1000
             follow -2
-            wait_for_condition 20000 {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+            wait_for_condition 20000 \
+                {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
             assert_range [field 0 master_sync_rdma_read_percent] 0 100
             assert_range [field -2 rdma_sync_percent] 0 100
             assert_morethan [field -2 rdma_sync_memory] 1000000
@@ -239,11 +245,13 @@ foreach {setting old meanwhile kept} {
     start_server [list overrides $rdma] {
         fill 2000 5000
         start_server [list overrides [list {*}$rdma repl-diskless-load $setting]] {
-            test "a fetched copy obeys repl-diskless-load $setting, over [llength [dict keys $old]] keys" -needs $::on_software_device {
+            test "a fetched copy obeys repl-diskless-load $setting, over [llength [dict keys $old]] keys" \
+                -needs $::on_software_device {
                 if {[llength $old]} {r set {*}$old}
                 r -1 config set rdb-key-save-delay 500
                 follow -1
-                wait_for_condition 20000 {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+                wait_for_condition 20000 \
+                    {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
                 catch {r get mine} found
                 assert_match $meanwhile $found
                 assert_equal [string match LOADING* $found] [field 0 loading persistence]
@@ -267,7 +275,8 @@ foreach {setting old meanwhile kept} {
 start_server [list overrides [list {*}$rdma repl-backlog-size 16kb]] {
     fill 2000 5000
     start_server [list overrides [list {*}$rdma repl-diskless-load swapdb]] {
-        test "clients read the old data while a later state of the same history is fetched" -needs $::on_software_device {
+        test "clients read the old data while a later state of the same history is fetched" \
+            -needs $::on_software_device {
             follow -1
             wait_up
             # Without its primary the replica loses the stream.
@@ -276,7 +285,8 @@ start_server [list overrides [list {*}$rdma repl-backlog-size 16kb]] {
             for {set i 0} {$i < 4} {incr i} {r -1 set large:$i [string repeat x 20000]}
             r -1 config set rdb-key-save-delay 500
             follow -1
-            wait_for_condition 20000 {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
+            wait_for_condition 20000 \
+                {[field 0 master_sync_rdma_read_bytes] ne "" && [field 0 master_sync_rdma_read_bytes] > 0}
             assert_equal {0 1} [list [field 0 loading persistence] [field 0 async_loading persistence]]
             assert_equal {5000 0} [list [r strlen value:7] [r exists large:3]]
             r -1 config set rdb-key-save-delay 0
@@ -308,7 +318,8 @@ foreach how {replica-killed child-killed link-cut replica-leaves} {
     start_server [list overrides $rdma] {
         fill 2000 5000
         start_server [list overrides $rdma] {
-            test "a synchronization that ends early gives everything back, and the next one succeeds: $how" -needs $::on_software_device {
+            test "a synchronization that ends early gives everything back, and the next one succeeds: $how" \
+                -needs $::on_software_device {
                 while_fetching {
                     switch $how {
                         replica-killed {
@@ -337,11 +348,13 @@ foreach how {replica-killed child-killed link-cut replica-leaves} {
 
 start_server [list overrides $rdma] {
     start_server [list overrides $rdma] {
-        test "a primary that is killed while its snapshot is fetched leaves no half of a data set" -needs $::on_software_device {
+        test "a primary that is killed while its snapshot is fetched leaves no half of a data set" \
+            -needs $::on_software_device {
             fill 2000 5000
             r config set rdb-key-save-delay 500
             r -1 replicaof [srv host] [srv port]
-            wait_for_condition 20000 {[field -1 master_sync_rdma_read_bytes] ne "" && [field -1 master_sync_rdma_read_bytes] > 0}
+            wait_for_condition 20000 \
+                {[field -1 master_sync_rdma_read_bytes] ne "" && [field -1 master_sync_rdma_read_bytes] > 0}
             restart_server -signal KILL
             r set key value
             wait_up -1
@@ -377,7 +390,8 @@ start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 4mb
 start_server [list overrides [list {*}$rdma rdma-replication-snapshot-memory 64mb rdma-max-registered-memory 48mb]] {
     fill 500 1000
     start_server [list overrides $rdma] {
-        test "without memory for the snapshot the full copy comes through the RDMA connection" -needs $::on_software_device {
+        test "without memory for the snapshot the full copy comes through the RDMA connection" \
+            -needs $::on_software_device {
             follow -1
             wait_up
             wait_same -1 0
@@ -404,7 +418,8 @@ start_server [list overrides $rdma] {
 start_server [list no_rdma 1 overrides {repl-diskless-sync-delay 0}] {
     r set key value
     start_server [list overrides $rdma] {
-        test "a primary without an RDMA listener is followed over TCP, and by RDMA once it has one" -needs $::on_software_device {
+        test "a primary without an RDMA listener is followed over TCP, and by RDMA once it has one" \
+            -needs $::on_software_device {
             follow -1
             wait_up
             assert_equal tcp [field 0 master_link_transport]

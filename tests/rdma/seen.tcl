@@ -20,7 +20,9 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
         assert_morethan [dict get $i rdma_device_port] 0
         assert_regexp {^[0-9a-f:.]+$} [dict get $i rdma_gid]
         assert_in [dict get $i rdma_mtu] {256 512 1024 2048 4096}
-        if {[software_device]} {assert_equal "softrdma0 ::ffff:127.0.0.1" "[dict get $i rdma_device] [dict get $i rdma_gid]"}
+        if {[software_device]} {
+            assert_equal "softrdma0 ::ffff:127.0.0.1" "[dict get $i rdma_device] [dict get $i rdma_gid]"
+        }
     }
 
     test "INFO rdma counts connections, bytes and messages" {
@@ -28,8 +30,10 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
         set c [new_client]
         assert_equal [string repeat x 5000] [$c echo [string repeat x 5000]]
         set after [info_dict [r info rdma]]
-        foreach {field least} {rdma_connections 1 rdma_queue_pairs 1 rdma_accepted_connections 1 rdma_net_input_bytes 5000 rdma_net_output_bytes 5000
-            rdma_messages_in 1 rdma_messages_out 1 rdma_control_messages_in 1 rdma_control_messages_out 1 rdma_work_requests 2 rdma_doorbells 2 rdma_polls 1} {
+        foreach {field least} {rdma_connections 1 rdma_queue_pairs 1 rdma_accepted_connections 1 rdma_net_input_bytes \
+            5000 rdma_net_output_bytes 5000
+            rdma_messages_in 1 rdma_messages_out 1 rdma_control_messages_in 1 rdma_control_messages_out 1 \
+                rdma_work_requests 2 rdma_doorbells 2 rdma_polls 1} {
             assert {[dict get $after $field] >= [dict get $before $field] + $least} $field
         }
         assert_range [dict get $after rdma_completions_per_poll] 1 128
@@ -39,10 +43,12 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
     test "CLIENT LIST ends with the transport's fields, in their order" -needs {true {$::opt(io_threads) <= 1}} {
         set c [new_client]
         set line [$c client info]
-        assert_regexp { tot-cmds=\d+ transport=rdma device=\w+ qp=\d+ rx=\d+ rx-free=\d+ tx=\d+ tx-free=\d+ queued=\d+ rdma-features=\S+\s*$} $line
+        assert_regexp { tot-cmds=\d+ transport=rdma device=\w+ qp=\d+ rx=\d+ rx-free=\d+ tx=\d+ tx-free=\d+ queued=\d+ \
+            rdma-features=\S+\s*$} $line
         set f [client_fields $line]
         assert_morethan [dict get $f qp] 0
-        assert {[dict get $f rx-free] <= [dict get $f rx] && [dict get $f tx-free] <= [dict get $f tx] && [dict get $f tx] > 0}
+        assert {[dict get $f rx-free] <= [dict get $f rx] && [dict get $f tx-free] <= [dict get $f tx] && \
+            [dict get $f tx] > 0}
         assert_regexp { tot-cmds=\d+ transport=tcp\s*$} [[new_client -tcp 1] client info]
     }
 
@@ -89,7 +95,8 @@ start_server [with_faults {late event:delay=120000,op=RDMA_CM_EVENT_ESTABLISHED}
         assert_equal OK [$t debug rdma trim]
         wait_for_condition 5000 {[info_field rdma rdma_connections] == [dict get [$t debug rdma resources] connections]}
         assert_error_like "ERR unknown subcommand or wrong number of arguments for 'rdma'*" {$t debug rdma nothing}
-        assert_error_like "ERR unknown subcommand or wrong number of arguments for 'rdma'*" {$t debug rdma resources now}
+        assert_error_like "ERR unknown subcommand or wrong number of arguments for 'rdma'*" \
+            {$t debug rdma resources now}
         assert_match "*RDMA RESOURCES*RDMA TRIM*" [$t debug help]
     }
 }

@@ -1,7 +1,9 @@
 # Background saves while clients speak RDMA: the child holds a copy of all memory, registered or not, touches no RDMA
 # object, and its file holds the data set of the moment of the fork.
 
-proc value {size {seed 0}} {string range [string repeat "$seed-0123456789abcdefghij" [expr {$size / 20 + 2}]] 0 [expr {$size - 1}]}
+proc value {size {seed 0}} {
+    string range [string repeat "$seed-0123456789abcdefghij" [expr {$size / 20 + 2}]] 0 [expr {$size - 1}]
+}
 proc saving {} {info_field persistence rdb_bgsave_in_progress}
 proc fill {round} {
     for {set i 0} {$i < 64} {incr i} {

@@ -1,6 +1,5 @@
-# Techniques of the transport left out one by one (DEBUG RDMA TECHNIQUE, in builds with ABLATION=yes): slower perhaps, but
-# the same stream. Other builds have no such switches.
-# seconds: 8
+# Techniques of the transport left out one by one (DEBUG RDMA TECHNIQUE, in builds with ABLATION=yes): slower perhaps,
+# but the same stream. Other builds have no such switches. seconds: 8
 
 set ablation 0
 start_server {} {
@@ -74,8 +73,10 @@ start_server {} {
     }
 
     test "DEBUG RDMA TECHNIQUE refuses what it does not know" {
-        set error "-ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each is yes or no"
-        replies [list {debug rdma technique magic no} $error {debug rdma technique inline maybe} $error {debug rdma technique inline} \
+        set error "-ERR techniques are inline, chaining, signalling, zero-copy-in, huge-pages and polled; each \
+            is yes or no"
+        replies [list {debug rdma technique magic no} $error {debug rdma technique inline maybe} $error \
+            {debug rdma technique inline} \
             "-ERR unknown subcommand or wrong number of arguments for 'rdma'. Try DEBUG HELP."]
     }
 }

@@ -44,13 +44,16 @@ start_server {} {
     test "valkey-benchmark --rdma runs its tests" -needs [list file $bench] {
         set got [over_rdma valkey-benchmark -n [scaled 20000 400] -c [scaled 20 4] -q -t ping,set,get]
         assert_equal 0 [dict get $got code] [dict get $got out][dict get $got err]
-        foreach name {PING_INLINE PING_MBULK SET GET} {assert_regexp "$name: \[0-9.]+ requests per second" [dict get $got out]}
+        foreach name {PING_INLINE PING_MBULK SET GET} {
+            assert_regexp "$name: \[0-9.]+ requests per second" [dict get $got out]
+        }
         assert_equal 0 [regexp -nocase {error} [dict get $got out][dict get $got err]]
         wait_for_condition 5000 {[info_field clients connected_clients] == 1}
     }
 
     test "valkey-benchmark --rdma with pipelines, big values and threads" -needs [list file $bench] {
-        foreach args {{-P 32 -n 50000 -c 10 -t set,get} {--threads 2 -n 20000 -c 20 -t get} {-d 100000 -n 2000 -c 5 -t set,get} {-d 2000000 -n 60 -c 3 -t set,get}} {
+        foreach args {{-P 32 -n 50000 -c 10 -t set,get} {--threads 2 -n 20000 -c 20 -t get} \
+            {-d 100000 -n 2000 -c 5 -t set,get} {-d 2000000 -n 60 -c 3 -t set,get}} {
             dict set args -n [scaled [dict get $args -n] [expr {[dict exists $args -d] ? 4 : 1000}]]
             dict set args -c [scaled [dict get $args -c] 4]
             set got [over_rdma valkey-benchmark -q {*}$args]
@@ -59,7 +62,8 @@ start_server {} {
         }
     }
 
-    # The features of the tools' connections, as the server sees them once they have agreed: requests do not wait for that.
+    # The features of the tools' connections, as the server sees them once they have agreed: requests do not wait for
+    # that.
     proc features_seen {args} {
         set got [over_rdma valkey-cli {*}$args -r 5 client info]
         set seen [regexp -all -inline {rdma-features=\S+} [dict get $got out]]
@@ -110,7 +114,8 @@ start_server {} {
     }
 
     test "two benchmarks and a client at the same time" -needs [list file $bench] {
-        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n [scaled 30000 600] -c [scaled 10 4] -P 4 -t set]
+        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n [scaled 30000 600] \
+            -c [scaled 10 4] -P 4 -t set]
         set b [spawn $::bench -h 127.0.0.1 -p [srv port] -q -n [scaled 30000 600] -c [scaled 10 4] -P 4 -t get]
         for {set i 0} {$i < [scaled 200 50]} {incr i} {assert_equal PONG [r ping]}
         assert_equal 0 [dict get [spawn_wait $a 40000] code]
@@ -118,7 +123,8 @@ start_server {} {
     }
 
     test "valkey-benchmark killed in the middle harms nobody" -needs [list file $bench] {
-        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n 100000000 -c 30 -P 16 -d 1000 -t set,get]
+        set a [spawn {*}$::opt(launcher) $::bench --rdma -h $::opt(rdma_host) -p [srv port] -q -n 100000000 -c 30 \
+            -P 16 -d 1000 -t set,get]
         wait_for_condition 10000 {[info_field clients connected_clients] > 30}
         after 100
         kill_process KILL [spawn_pid $a]

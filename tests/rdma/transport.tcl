@@ -52,7 +52,9 @@ start_server {} {
         set after [info_dict [r info rdma]]
         set grown 0
         dict for {k v} $after {
-            if {[string is wideinteger -strict $v] && [dict exists $before $k] && $v > [dict get $before $k]} {incr grown}
+            if {[string is wideinteger -strict $v] && [dict exists $before $k] && $v > [dict get $before $k]} {
+                incr grown
+            }
         }
         assert_morethan $grown 3
     }
@@ -139,7 +141,9 @@ start_server {} {
         assert_equal $count [r dbsize]
         for {set i 0} {$i < $count} {incr i $batch} {
             set out ""
-            for {set j $i} {$j < $i + $batch} {incr j} {append out "*2\r\n\$3\r\nGET\r\n\$[string length key:$j]\r\nkey:$j\r\n"}
+            for {set j $i} {$j < $i + $batch} {incr j} {
+                append out "*2\r\n\$3\r\nGET\r\n\$[string length key:$j]\r\nkey:$j\r\n"
+            }
             $c -write $out
             for {set j $i} {$j < $i + $batch} {incr j} {
                 if {[$c -read] ne $want($j)} {fail "key:$j has another value"}
@@ -180,7 +184,10 @@ start_server {} {
         set before [process_memory [srv pid]]
         for {set round 0} {$round < [scaled 4 2]} {incr round} {
             set clients {}
-            for {set i 0} {$i < $n} {incr i} {lappend clients [new_client]; [lindex $clients end] echo [string repeat x 100000]}
+            for {set i 0} {$i < $n} {incr i} {
+                lappend clients [new_client]
+                [lindex $clients end] echo [string repeat x 100000]
+            }
             foreach c $clients {$c -close}
             wait_for_condition 15000 {[info_field clients connected_clients] == 1}
         }
@@ -249,10 +256,13 @@ start_server {overrides {rdma-rx-size 65536 rdma-rx-initial-size 65536}} {
 
 if {[tool tls-proxy] ne "" && [tool openssl] ne ""} {
     set crt [certificates]
-    start_server [list overrides [list tls-port [free_port] tls-cert-file $crt/server.crt tls-key-file $crt/server.key tls-ca-cert-file $crt/ca.crt]] {
+    start_server [list overrides \
+        [list tls-port [free_port] tls-cert-file $crt/server.crt tls-key-file $crt/server.key tls-ca-cert-file \
+        $crt/ca.crt]] {
         test "a server with TLS and RDMA says that RDMA is not encrypted" {
             assert_equal PONG [r ping]
-            assert_match "*# WARNING: TLS is on, but RDMA connections are not encrypted: *rdma-port [config_get rdma-port]*" [log_text]
+            assert_match "*# WARNING: TLS is on, but RDMA connections are not encrypted: *rdma-port [config_get \
+                rdma-port]*" [log_text]
         }
     }
 }

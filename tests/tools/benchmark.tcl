@@ -29,11 +29,13 @@ proc fuzz_commands {out} {
 
 start_server {} {
     test "exactly as many requests are sent as were asked for" {
-        foreach args {{-n 1000 -c 7} {-n 1003 -c 5 -P 16} {-n 1 -c 50} {-n 5000 -c 10 --threads 2} {-n 777 -c 4 -P 10 --threads 3}} {
+        foreach args {{-n 1000 -c 7} {-n 1003 -c 5 -P 16} {-n 1 -c 50} {-n 5000 -c 10 --threads 2} \
+            {-n 777 -c 4 -P 10 --threads 3}} {
             r set counted 0
             set out [bench_out -q {*}$args incr counted]
             assert_equal [lindex $args 1] [r get counted] $args
-            assert_regexp {incr counted: \d+\.\d\d requests per second, p50=\d+\.\d\d\d msec\n$} [string map {\r {}} $out]
+            assert_regexp {incr counted: \d+\.\d\d requests per second, p50=\d+\.\d\d\d msec\n$} \
+                [string map {\r {}} $out]
         }
     }
 
@@ -74,10 +76,14 @@ start_server {} {
 
     test "the report has all its parts" {
         set out [bench_out -n 2000 -c 5 -t set]
-        foreach line {"====== SET ======" "  2000 requests completed in * seconds" "  5 parallel clients" "  3 bytes payload" "  keep alive: 1"
-            "  transport: tcp" "  host configuration \"save\": *" "  host configuration \"appendonly\": no" "  multi-thread: no"
-            "Latency by percentile distribution:" "0.000% <= * milliseconds (cumulative count *)" "100.000% <= * milliseconds (cumulative count 2000)"
-            "Cumulative distribution of latencies:" "Summary:" "  throughput summary: * requests per second" "  latency summary (msec):"
+        foreach line {"====== SET ======" "  2000 requests completed in * seconds" "  5 parallel clients" \
+            "  3 bytes payload" "  keep alive: 1"
+            "  transport: tcp" "  host configuration \"save\": *" "  host configuration \"appendonly\": no" \
+                "  multi-thread: no"
+            "Latency by percentile distribution:" "0.000% <= * milliseconds (cumulative count *)" \
+                "100.000% <= * milliseconds (cumulative count 2000)"
+            "Cumulative distribution of latencies:" "Summary:" "  throughput summary: * requests per second" \
+                "  latency summary (msec):"
             "          avg       min       p50       p95       p99       max"} {
             assert {[lsearch -glob [split $out \n] $line] >= 0} "no line like $line"
         }
@@ -86,8 +92,10 @@ start_server {} {
 
     test "--csv has a header and a row for each test" {
         set lines [split [string trim [bench_out --csv -n 500 -t ping,set,get]] \n]
-        assert_equal {"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"} [lindex $lines 0]
-        assert_equal "PING_INLINE PING_MBULK SET GET" [lmap l [lrange $lines 1 end] {string trim [lindex [split $l ,] 0] \"}]
+        set latencies [lmap l {avg min p50 p95 p99 max} {string cat \" $l _latency_ms \"}]
+        assert_equal [join [list {"test"} {"rps"} {*}$latencies] ,] [lindex $lines 0]
+        assert_equal "PING_INLINE PING_MBULK SET GET" \
+            [lmap l [lrange $lines 1 end] {string trim [lindex [split $l ,] 0] \"}]
         foreach l [lrange $lines 1 end] {assert_regexp {^"[A-Z_]+"(,"\d+\.\d+"){7}$} $l}
     }
 
@@ -199,7 +207,8 @@ start_server {} {
 
     test "an error of the server ends an own command" {
         lassign [bench -q -n 100 foo bar] code out err
-        assert_equal [list 1 "Error from server: ERR unknown command 'foo', with args beginning with: 'bar' \n"] [list $code $err]
+        assert_equal [list 1 "Error from server: ERR unknown command 'foo', with args beginning with: 'bar' \n"] \
+            [list $code $err]
         r set text abc
         lassign [bench -q -n 100 -P 10 incr text] code out err
         assert_equal [list 1 "Error from server: ERR value is not an integer or out of range\n"] [list $code $err]
@@ -208,7 +217,8 @@ start_server {} {
     test "nobody listens: exit code 1 and the reason" {
         set port [free_port]
         set got [run $::bench -p $port -q -t set]
-        assert_equal [list 1 "" "Could not connect to server at 127.0.0.1:$port: Connection refused\n"] [list [dict get $got code] [dict get $got out] [dict get $got err]]
+        assert_equal [list 1 "" "Could not connect to server at 127.0.0.1:$port: Connection refused\n"] \
+            [list [dict get $got code] [dict get $got out] [dict get $got err]]
     }
 
     test "wrong options are refused by name" {
@@ -236,10 +246,13 @@ start_server {} {
     test "all standard tests run, or say that the server does not know their command" {
         lassign [bench -q -n 200 -c 5 -P 4 -r 100] code out err
         assert_equal 0 $code $err
-        foreach name {PING_INLINE PING_MBULK SET GET INCR LPUSH RPUSH LPOP RPOP SADD HSET SPOP ZADD ZPOPMIN LRANGE_100 LRANGE_600 MSET XADD FCALL} {
+        foreach name {PING_INLINE PING_MBULK SET GET INCR LPUSH RPUSH LPOP RPOP SADD HSET SPOP ZADD ZPOPMIN LRANGE_100 \
+            LRANGE_600 MSET XADD FCALL} {
             assert_match "*$name*" $out$err
         }
-        foreach line [split [string trim $err] \n] {assert_match "*: left out, the server does not know the command" $line}
+        foreach line [split [string trim $err] \n] {
+            assert_match "*: left out, the server does not know the command" $line
+        }
     }
 
     test "values larger than any buffer come back whole" {
@@ -267,9 +280,12 @@ start_server {overrides {requirepass secret}} {
 
     test "no password, or a wrong one, ends the program" {
         lassign [bench -q -n 100 -t set] code out err
-        assert_equal [list 1 "Node [srv host]:[srv port] replied with error:\nNOAUTH Authentication required.\n"] [list $code $err]
+        assert_equal [list 1 "Node [srv host]:[srv port] replied with error:\nNOAUTH Authentication required.\n"] \
+            [list $code $err]
         lassign [bench -a wrong -q -n 100 -t set] code out err
-        assert_equal [list 1 "Node [srv host]:[srv port] replied with error:\nWRONGPASS invalid username-password pair or user is disabled.\n"] [list $code $err]
+        assert_equal [list 1 "Node [srv host]:[srv \
+            port] replied with error:\nWRONGPASS invalid username-password pair or user is disabled.\n"] \
+            [list $code $err]
     }
 }
 
@@ -279,7 +295,8 @@ start_server {} {
             r flushall
             r config resetstat
             set out [bench_out --fuzz -n 1500 -c 7 --seed 11 {*}$modes]
-            assert_match "*Running fuzzer with 7 clients, seed 11\n*=== FINAL STATISTICS ===*Total commands sent: 1500\n*Malformed replies: 0\n*Success rate: *%\n" $out
+            assert_match "*Running fuzzer with 7 clients, seed 11\n*=== FINAL STATISTICS ===*Total commands sent: \
+                1500\n*Malformed replies: 0\n*Success rate: *%\n" $out
             assert {[regexp -all {cmdstat_} [r info commandstats]] > 100} "only a few commands were sent"
             assert_equal PONG [r ping]
         }
@@ -290,7 +307,8 @@ start_server {} {
         r flushall
         assert_equal 300 [llength $first]
         assert_equal $first [fuzz_commands [bench_out --fuzz -n 300 -c 3 --seed 5 --fuzz-loglevel debug]]
-        assert {$first ne [fuzz_commands [bench_out --fuzz -n 300 -c 3 --seed 6 --fuzz-loglevel debug]]} "the seed has no effect"
+        assert {$first ne [fuzz_commands [bench_out --fuzz -n 300 -c 3 --seed 6 --fuzz-loglevel debug]]} \
+            "the seed has no effect"
         assert_equal {} [bench_out --fuzz -n 100 -c 3 --fuzz-loglevel none]
     }
 

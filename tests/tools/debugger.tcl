@@ -28,7 +28,8 @@ start_server {tags {scripting}} {
     set second "[grey "* Stopped at 2, stop reason = step over"][yellow "-> 2   redis.call('set', a, ARGV\[1\])"]"
 
     test "a session is shown in colours, and its changes are dropped" {
-        lassign [debugger {s s {redis get k1} foo {break 4} continue {print a} c {exists k1}} --ldb --eval $script k1 , v1] code out err
+        lassign [debugger {s s {redis get k1} foo {break 4} continue {print a} c {exists k1}} --ldb \
+            --eval $script k1 , v1] code out err
         assert_equal {0 {}} [list $code $err]
         set begin "$banner$first$second<0;32;49><command> set k1 v1<0>\n<0;36;49><reply> \"+OK\"<0>\n"
         append begin [grey "* Stopped at 3, stop reason = step over"] [yellow "-> 3   redis.debug('shown', a)"]
@@ -37,7 +38,8 @@ start_server {tags {scripting}} {
         assert_equal $begin [string range $out 0 [string length $begin]-1]
         assert_match "*<1;37;49>  #4   return {a, redis.call('get', a)}<0>\n*" $out
         assert_match "*<1;37;49><debug> line 3: shown, k1<0>\n*<0;35;49><value> k1<0>\n*" $out
-        assert_match "*<0>\n\n1) \"k1\"\n2) \"v1\"\n\n(Lua debugging session ended -- dataset changes rolled back)\n\n(integer) 0\n" $out
+        assert_match "*<0>\n\n1) \"k1\"\n2) \"v1\"\n\n(Lua debugging session ended -- dataset changes rolled \
+            back)\n\n(integer) 0\n" $out
     }
 
     test "--ldb-sync-mode keeps the changes" {
@@ -51,13 +53,15 @@ start_server {tags {scripting}} {
     test "restart begins again, within a session and after it, with the script as it is then" {
         lassign [debugger {s restart s abort ping restart quit} --ldb --eval $script k , v] code out err
         assert_equal {0 {}} [list $code $err]
-        assert_equal "$banner$first$second\n$banner$first$second\n(error) ERR script aborted for user request script: on @user_script:2.\n\n[
+        assert_equal "$banner$first$second\n$banner$first$second\n(error) ERR script aborted for user request script: \
+            on @user_script:2.\n\n[
             ](Lua debugging session ended -- dataset changes rolled back)\n\nPONG\n\n$banner$first" $out
         assert_match "Use 'restart' only in Lua debugging mode.\n" [lindex [debugger restart] 1]
     }
 
     test "the code of eval is the rest of the line" {
-        lassign [debugger {{eval "it's"} {e  return 1 + 1} {e "unbalanced} eval quit} --ldb --eval $script k , v] code out err
+        lassign [debugger {{eval "it's"} {e  return 1 + 1} \
+            {e "unbalanced} eval quit} --ldb --eval $script k , v] code out err
         assert_equal "$banner$first<0;35;49><retval> it's<0>\n<0;35;49><retval> 2<0>\n[
             ]<0;37;49>Error compiling code: ldb_eval:1: unfinished string near '<eof>'<0>\n[
             ]<0;31;49><error> Unknown debugger command or wrong number of arguments.<0>\n" $out
@@ -67,13 +71,15 @@ start_server {tags {scripting}} {
         set bad [file join $::unit_dir bad.lua]
         write_file $bad "x = = 1\n"
         lassign [debugger {} --ldb --eval $bad] code out err
-        assert_equal "$banner\nEval debugging session can't start:\n(error) ERR Error compiling script (new function): user_script:1: unexpected symbol near '='\n" $out
+        assert_equal "$banner\nEval debugging session can't start:\n(error) ERR Error compiling script (new function): \
+            user_script:1: unexpected symbol near '='\n" $out
         lassign [debugger {} --ldb --eval $bad.missing] code out err
         assert_equal [list 1 "Can't open file '$bad.missing': No such file or directory\n"] [list $code $err]
         foreach option {--ldb --ldb-sync-mode} {
             lassign [debugger {} $option ping] code out err
             assert_equal 1 $code
-            assert_match "Options --ldb and --ldb-sync-mode require --eval.\nTry *valkey-cli --help for more information.\n" $err
+            assert_match "Options --ldb and --ldb-sync-mode require --eval.\nTry *valkey-cli \
+                --help for more information.\n" $err
         }
     }
 
@@ -90,6 +96,7 @@ start_server {tags {scripting}} {
             $::cli -h [srv host] -p [srv port] --ldb --eval $::script k , v]
         regsub -all {\x1b\[[0-9;]*[A-Za-z]} [string map {\r\n \n} [dict get $got out]] "" screen
         assert_equal 0 [dict get $got code] [printable $screen 2000]
-        assert_match "*lua debugger> *s*Stopped at 2*lua debugger> *abort*session ended*[srv port]> *ping*\nPONG\n*" $screen
+        assert_match "*lua debugger> *s*Stopped at 2*lua debugger> *abort*session ended*[srv port]> *ping*\nPONG\n*" \
+            $screen
     }
 }

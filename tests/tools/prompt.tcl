@@ -1,4 +1,5 @@
-# valkey-cli at a terminal: prompt, editing, history, completion, hints, messages. tests/programs/terminal plays the terminal.
+# valkey-cli at a terminal: prompt, editing, history, completion, hints, messages. tests/programs/terminal plays the
+# terminal.
 
 set cli [file join [expr {[info exists ::env(TOOLS)] ? $::env(TOOLS) : "$::root/src"}] valkey-cli]
 set terminal [tool terminal]
@@ -30,7 +31,8 @@ start_server {} {
         set screen [typed "set prompt:k 1" "select 3" "select 0"]
         assert_match "*$at> set prompt:k 1\nOK\n$at> select 3\nOK\n$at\\\[3\\\]> select 0\nOK\n$at> quit\n*" $screen
         set screen [typed multi "set prompt:k 2" exec multi discard]
-        assert_match "*$at> multi\nOK\n${at}(TX)> set prompt:k 2\nQUEUED\n${at}(TX)> exec\n1) OK\n$at> multi\nOK\n${at}(TX)> discard\nOK\n$at> quit\n*" $screen
+        assert_match "*$at> multi\nOK\n${at}(TX)> set prompt:k 2\nQUEUED\n${at}(TX)> exec\n1) OK\n$at> \
+            multi\nOK\n${at}(TX)> discard\nOK\n$at> quit\n*" $screen
     }
 
     test "replies are shown with their types" -needs $needs {
@@ -42,7 +44,8 @@ start_server {} {
         set port [free_port]
         set at [srv host]:[srv port]
         set screen [typed "connect 127.0.0.1 $port" ping "connect [srv host] [srv port]" ping]
-        assert_match "*Could not connect to Valkey at 127.0.0.1:$port: Connection refused\nnot connected> ping\n*$at> ping\nPONG\n*" $screen
+        assert_match "*Could not connect to Valkey at 127.0.0.1:$port: Connection refused\nnot connected> ping\n*$at> \
+            ping\nPONG\n*" $screen
     }
 
     test "a connection that the server closed is made anew" -needs $needs {
@@ -86,7 +89,8 @@ start_server {} {
     test "Ctrl-C ends the program at the prompt, and a wait for the server otherwise" -needs $needs {
         assert_equal 0 [lindex [terminal {\x03}] 0]
         set screen [typed {monitor\r\p\x03\pping}]
-        assert_match "*OK\n*Closing current connection. Ready to reconnect to Valkey server...*not connected> *PONG\n*" $screen
+        assert_match "*OK\n*Closing current connection. Ready to reconnect to Valkey server...*not connected> \
+            *PONG\n*" $screen
     }
 
     test "slow commands show how long they took" -needs {tool terminal command debug} {

@@ -68,7 +68,8 @@ start_server {} {
     }
 
     test "the distribution and the samples of a test add up to its requests" {
-        foreach args {{-n 3000 -c 7} {-n 1 -c 1} {-n 100 -c 100} {--duration 1 -c 3 -P 2} {--duration 1 --warmup 1 -c 2}} {
+        foreach args {{-n 3000 -c 7} {-n 1 -c 1} {-n 100 -c 100} {--duration 1 -c 3 -P 2} \
+            {--duration 1 --warmup 1 -c 2}} {
             bench_ok -t set {*}$args --report $page
             set block [lindex [blocks [file_bytes $page]] 0]
             set requests [field $block requests]
@@ -134,7 +135,8 @@ start_server {} {
     test "a page that cannot be written fails before the run" {
         r config resetstat
         lassign [bench -n 10 -t set --report $::unit_dir/nosuch/report.html] code out err
-        assert_equal [list 1 {} "Cannot write $::unit_dir/nosuch/report.html: No such file or directory\n"] [list $code $out $err]
+        assert_equal [list 1 {} "Cannot write $::unit_dir/nosuch/report.html: No such file or directory\n"] \
+            [list $code $out $err]
         assert_equal 0 [regexp {cmdstat_set:} [r info commandstats]]
     }
 
@@ -148,7 +150,8 @@ start_server {} {
 
     # What the page looks like once its script has run.
     proc rendered {page} {
-        set got [run -timeout 100 {*}$::browser --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+        set got [run -timeout 100 {*}$::browser --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
+            --no-first-run \
             --user-data-dir=[file join $::unit_dir browser] --dump-dom file://$page]
         assert_equal 0 [dict get $got code] [dict get $got err]
         return [encoding convertfrom utf-8 [dict get $got out]]
@@ -163,7 +166,8 @@ start_server {} {
         # Three charts for each test, with a line for each run.
         assert_equal 6 [regexp -all {<figure>} $dom]
         assert_equal 12 [regexp -all {<path d="M[^"]*" fill="none" stroke="var\(--run[01]\)"} $dom]
-        assert {![regexp {NaN|Infinity|undefined|\[object} [regsub {<script>.*?</script>} $dom {}]]} "a figure is missing"
+        assert {![regexp {NaN|Infinity|undefined|\[object} [regsub {<script>.*?</script>} $dom {}]]} \
+            "a figure is missing"
         set figures [lmap {-> figure} [regexp -all -inline {<td>([\d,.]+)</td>} $dom] {string map {, {}} $figure}]
         foreach title {SET GET} {
             foreach out [list $one $two] {
@@ -172,7 +176,8 @@ start_server {} {
                 assert {[llength $near]} "$title: no $rate among $figures"
             }
         }
-        foreach text {"Throughput over time" "Latency by percentile" "Latency histogram" "5 connections, pipeline 8, values of 3 bytes"} {
+        foreach text {"Throughput over time" "Latency by percentile" "Latency histogram" \
+            "5 connections, pipeline 8, values of 3 bytes"} {
             assert {[string first $text $dom] >= 0} "no $text"
         }
     }

@@ -9,11 +9,13 @@ rows geo {
         missing nil$ missing3 _
     }
     geohash {
-        given {{geoadd k 13.361389 38.115556 a}} call {geohash k a b} gives {* {$sqc8b49rny0} nil$} gives3 {* {$sqc8b49rny0} _}
+        given {{geoadd k 13.361389 38.115556 a}} call {geohash k a b} gives {* {$sqc8b49rny0} nil$} gives3 \
+            {* {$sqc8b49rny0} _}
         missing {* nil$ nil$} missing3 {* _ _}
     }
     geopos {
-        given {{geoadd k 13.361389 38.115556 a}} call {geopos k a b} gives {* {* {$13.36138933897018433} {$38.11555639549629859}} nil*}
+        given {{geoadd k 13.361389 38.115556 a}} call {geopos k a b} gives \
+            {* {* {$13.36138933897018433} {$38.11555639549629859}} nil*}
         gives3 {* {* ,13.36138933897018433 ,38.11555639549629859} _}
         missing {* nil* nil*} missing3 {* _ _}
     }
@@ -36,25 +38,30 @@ rows geo {
         missing * repeats {}
     }
     {georadiusbymember, storedist} {
-        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {georadiusbymember k a 10 km storedist d} gives :1
+        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call \
+            {georadiusbymember k a 10 km storedist d} gives :1
         missing :0 takes {d any} events {{n new d} {z georadiusstore d}}
     }
     georadiusbymember_ro {
-        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {georadiusbymember_ro k a 100 km} gives {* {$a}}
+        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {georadiusbymember_ro k a 100 km} \
+            gives {* {$a}}
         missing *
     }
     geosearch {
-        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {geosearch k frommember a byradius 10 km withcoord}
+        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call \
+            {geosearch k frommember a byradius 10 km withcoord}
         gives {* {* {$a} {* {$13.36138933897018433} {$38.11555639549629859}}}}
         gives3 {* {* {$a} {* ,13.36138933897018433 ,38.11555639549629859}}}
         missing *
     }
     {geosearch, a polygon} {
-        needs {version 9.0} given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {geosearch k bypolygon 3 13 38 14 38 13.5 39} gives {* {$a}}
+        needs {version 9.0} given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call \
+            {geosearch k bypolygon 3 13 38 14 38 13.5 39} gives {* {$a}}
         missing *
     }
     geosearchstore {
-        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call {geosearchstore d k fromlonlat 15 37 bybox 400 400 km asc}
+        given {{geoadd k 13.361389 38.115556 a 15.087269 37.502669 b}} call \
+            {geosearchstore d k fromlonlat 15 37 bybox 400 400 km asc}
         gives :2
         missing :0 takes {d any} events {{n new d} {z geosearchstore d}}
     }

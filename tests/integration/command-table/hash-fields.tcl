@@ -21,7 +21,8 @@ rows hash {
         missing {* :-2} events {{h hexpire k}} repeats {{HPEXPIREAT k 33177117420000 fields 1 f}}
     }
     hexpiretime {
-        given {{hset k f v g w} {hpexpireat k 33177117420000 fields 1 f}} call {hexpiretime k fields 3 f g h} gives {* :33177117420 :-1 :-2}
+        given {{hset k f v g w} {hpexpireat k 33177117420000 fields 1 f}} call {hexpiretime k fields 3 f g h} gives \
+            {* :33177117420 :-1 :-2}
         missing {* :-2 :-2 :-2}
     }
     hgetdel {
@@ -49,7 +50,8 @@ rows hash {
         missing {* nil$} missing3 {* _} events {{h hexpired k}} repeats {{HDEL k f}}
     }
     hpersist {
-        given {{hset k f v g w} {hpexpireat k 33177117420000 fields 1 f}} call {hpersist k fields 3 f g h} gives {* :1 :-1 :-2}
+        given {{hset k f v g w} {hpexpireat k 33177117420000 fields 1 f}} call {hpersist k fields 3 f g h} gives \
+            {* :1 :-1 :-2}
         missing {* :-2 :-2 :-2} events {{h hpersist k}}
     }
     hpexpire {
@@ -61,7 +63,8 @@ rows hash {
         missing {* :-2} events {{h hexpire k}}
     }
     hpexpiretime {
-        given {{hset k f v} {hpexpireat k 33177117420000 fields 1 f}} call {hpexpiretime k fields 1 f} gives {* :33177117420000}
+        given {{hset k f v} {hpexpireat k 33177117420000 fields 1 f}} call {hpexpiretime k fields 1 f} gives \
+            {* :33177117420000}
         missing {* :-2}
     }
     hpttl {

@@ -49,7 +49,8 @@ rows hash {
         missing nil$ missing3 _
     }
     {hrandfield, count} {
-        given {{hset k f v}} call {hrandfield k -2 withvalues} gives {* {$f} {$v} {$f} {$v}} gives3 {* {* {$f} {$v}} {* {$f} {$v}}}
+        given {{hset k f v}} call {hrandfield k -2 withvalues} gives {* {$f} {$v} {$f} {$v}} gives3 \
+            {* {* {$f} {$v}} {* {$f} {$v}}}
         missing *
     }
     hscan {

@@ -129,8 +129,10 @@ rows generic {
         events {{n new k} {g restore k}} repeats {{restore k * "\x00\x01v\x0b\x00\xf8\xd7s\xc1\xe4\xa7cG" ABSTTL}}
     }
     {restore, over another} {
-        given {{set k x}} call {restore k 33177117420000 "\x00\x01v\x0b\x00\xf8\xd7s\xc1\xe4\xa7cG" replace absttl} gives +OK
-        missing +OK events {{n new k} {g restore k}} repeats {{restore k 33177117420000 "\x00\x01v\x0b\x00\xf8\xd7s\xc1\xe4\xa7cG" replace absttl}}
+        given {{set k x}} call {restore k 33177117420000 "\x00\x01v\x0b\x00\xf8\xd7s\xc1\xe4\xa7cG" replace absttl} \
+            gives +OK
+        missing +OK events {{n new k} {g restore k}} repeats \
+            {{restore k 33177117420000 "\x00\x01v\x0b\x00\xf8\xd7s\xc1\xe4\xa7cG" replace absttl}}
     }
     {restore, in the past} {
         given {{set k x}} call {restore k 1 "\x00\x01v\x0b\x00\xf8\xd7s\xc1\xe4\xa7cG" replace absttl} gives +OK

@@ -66,8 +66,10 @@ rows string {
     }
     {lcs, idx} {
         given {{set k ohmytext} {set l mynewtext}} call {lcs k l idx minmatchlen 3 withmatchlen}
-        gives {* {$matches} {* {* {* :4 :7} {* :5 :8} :4}} {$len} :6} gives3 {% {$matches} {* {* {* :4 :7} {* :5 :8} :4}} {$len} :6}
-        missing {* {$matches} * {$len} :0} missing3 {% {$matches} * {$len} :0} refuses {-ERR The specified keys must contain string values}
+        gives {* {$matches} {* {* {* :4 :7} {* :5 :8} :4}} {$len} :6} gives3 \
+            {% {$matches} {* {* {* :4 :7} {* :5 :8} :4}} {$len} :6}
+        missing {* {$matches} * {$len} :0} missing3 {% {$matches} * {$len} :0} refuses \
+            {-ERR The specified keys must contain string values}
     }
     mget {
         given {{set k v}} call {mget k l} gives {* {$v} nil$} gives3 {* {$v} _}

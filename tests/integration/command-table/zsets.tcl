@@ -95,11 +95,13 @@ rows sorted-set {
         missing nil$ missing3 _
     }
     {zrandmember, count} {
-        given {{zadd k 1 a}} call {zrandmember k -2 withscores} gives {* {$a} {$1} {$a} {$1}} gives3 {* {* {$a} ,1} {* {$a} ,1}}
+        given {{zadd k 1 a}} call {zrandmember k -2 withscores} gives {* {$a} {$1} {$a} {$1}} gives3 \
+            {* {* {$a} ,1} {* {$a} ,1}}
         missing *
     }
     zrange {
-        given {{zadd k 1 a 2 b}} call {zrange k 0 -1 withscores} gives {* {$a} {$1} {$b} {$2}} gives3 {* {* {$a} ,1} {* {$b} ,2}}
+        given {{zadd k 1 a 2 b}} call {zrange k 0 -1 withscores} gives {* {$a} {$1} {$b} {$2}} gives3 \
+            {* {* {$a} ,1} {* {$b} ,2}}
         missing *
     }
     zrangebylex {
@@ -107,7 +109,8 @@ rows sorted-set {
         missing *
     }
     zrangebyscore {
-        given {{zadd k 1 a 2 b}} call {zrangebyscore k -inf +inf withscores limit 0 1} gives {* {$a} {$1}} gives3 {* {* {$a} ,1}}
+        given {{zadd k 1 a 2 b}} call {zrangebyscore k -inf +inf withscores limit 0 1} gives {* {$a} {$1}} gives3 \
+            {* {* {$a} ,1}}
         missing *
     }
     zrangestore {
@@ -143,7 +146,8 @@ rows sorted-set {
         missing :0 events {{z zremrangebyscore k} {g del k}}
     }
     zrevrange {
-        given {{zadd k 1 a 2 b}} call {zrevrange k 0 -1 withscores} gives {* {$b} {$2} {$a} {$1}} gives3 {* {* {$b} ,2} {* {$a} ,1}}
+        given {{zadd k 1 a 2 b}} call {zrevrange k 0 -1 withscores} gives {* {$b} {$2} {$a} {$1}} gives3 \
+            {* {* {$b} ,2} {* {$a} ,1}}
         missing *
     }
     zrevrangebylex {
@@ -151,7 +155,8 @@ rows sorted-set {
         missing *
     }
     zrevrangebyscore {
-        given {{zadd k 1 a 2 b}} call {zrevrangebyscore k +inf -inf withscores limit 0 1} gives {* {$b} {$2}} gives3 {* {* {$b} ,2}}
+        given {{zadd k 1 a 2 b}} call {zrevrangebyscore k +inf -inf withscores limit 0 1} gives {* {$b} {$2}} gives3 \
+            {* {* {$b} ,2}}
         missing *
     }
     zrevrank {

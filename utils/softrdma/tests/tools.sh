@@ -75,13 +75,15 @@ pair 'rdma-ping-9' "rping -s -a ::1 -p PORT -C 10" "rping -c -a ::1 -p PORT -C 1
 pair 'return status 0' "ucmatose -p PORT -c 4" "ucmatose -s 127.0.0.1 -p PORT -c 4"
 pair 'rdma_client: end 0' "rdma_server -p PORT" "rdma_client -s 127.0.0.1 -p PORT"
 for test in ib_write_lat ib_read_lat ib_send_lat; do
-    pair '^ 2 +200' "$test -R -n 200 -p PORT" "$test -R -n 200 -p PORT 127.0.0.1" # they spin: on a busy machine a turn is a time slice
+    # They spin: on a busy machine a turn is a time slice.
+    pair '^ 2 +200' "$test -R -n 200 -p PORT" "$test -R -n 200 -p PORT 127.0.0.1"
 done
 for test in ib_write_bw ib_read_bw ib_send_bw; do
     pair '^ 65536 +1000' "$test -R -n 1000 -p PORT" "$test -R -n 1000 -p PORT 127.0.0.1"
 done
 pair '^ 65536 +1000' "ib_write_bw -n 1000 -p PORT" "ib_write_bw -n 1000 -p PORT 127.0.0.1"
-pair '^ 65536 +4000' "ib_send_bw -n 1000 -e --use-srq -q 4 -p PORT" "ib_send_bw -n 1000 -e --use-srq -q 4 -p PORT 127.0.0.1"
+pair '^ 65536 +4000' "ib_send_bw -n 1000 -e --use-srq -q 4 -p PORT" \
+    "ib_send_bw -n 1000 -e --use-srq -q 4 -p PORT 127.0.0.1"
 pair '^ 8 +1000' "ib_atomic_lat -n 1000 -p PORT" "ib_atomic_lat -n 1000 -p PORT 127.0.0.1"
 pair '^ 65536 +8000' "ib_write_bw -b -q 8 -n 1000 -p PORT" "ib_write_bw -b -q 8 -n 1000 -p PORT 127.0.0.1"
 
